@@ -1,0 +1,47 @@
+"""Packaging: everything comes from settings.ini (pyproject.toml says which fields are taken from here)."""
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+STATUS = {'1': 'Planning', '2': 'Pre-Alpha', '3': 'Alpha', '4': 'Beta', '5': 'Production/Stable'}
+ini = ConfigParser(delimiters=['='])
+ini.read(HERE / 'settings.ini', encoding='utf-8')
+cfg = ini['DEFAULT']
+
+first = int(cfg['min_python'].split('.')[1])
+classifiers = [
+    f"Development Status :: {cfg['status']} - {STATUS[cfg['status']]}",
+    f"Intended Audience :: {cfg['audience']}",
+    'Intended Audience :: Education',
+    'Intended Audience :: Science/Research',
+    f"Natural Language :: {cfg['language']}",
+    'Operating System :: POSIX :: Linux',
+    'Framework :: Jupyter',
+    'Programming Language :: Python :: 3 :: Only',
+    *[f'Programming Language :: Python :: 3.{n}' for n in range(first, 14)],
+    'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    'Topic :: System :: Distributed Computing',
+]
+extras = {k.removesuffix('_requirements'): v.split() for k, v in cfg.items() if k.endswith('_requirements')}
+
+setup(
+    name=cfg['lib_name'],
+    version=cfg['version'],
+    description=cfg['description'],
+    long_description=(HERE / 'README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    author=cfg['author'],
+    keywords=cfg['keywords'],
+    classifiers=classifiers,
+    python_requires=f">={cfg['min_python']}",
+    packages=find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']),
+    include_package_data=True,
+    install_requires=cfg['requirements'].split(),
+    extras_require=extras,
+    entry_points={
+        'console_scripts': cfg['console_scripts'].split(),
+        'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],  # for links from other projects
+    },
+)

@@ -1,0 +1,288 @@
+"""The house rules that nbdev does not check. Prints one line per complaint; exit code 1 if there is any.
+
+    python tools/lint_notebooks.py              look at every notebook, link and module
+    python tools/lint_notebooks.py --fix        after an edit of settings.ini: badges and links follow
+    python tools/lint_notebooks.py --self-test  break a small project in every way: does each rule notice?
+"""
+from __future__ import annotations
+
+import argparse
+import ast
+import configparser
+import json
+import logging
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+logging.getLogger('traitlets').disabled = True  # nbformat also logs what we report
+ROOT = Path(__file__).resolve().parent.parent
+BADGE = 'https://colab.research.google.com/assets/colab-badge.svg'
+PAGES = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'pyproject.toml']  # hold links, as notebooks do
+DIRECTIVES = {'default_exp', 'export', 'exporti', 'exports', 'hide', 'slow', 'gpu', 'net'}
+PICKLES = {'pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'shelve'}
+MAX_OUTPUT, MAX_LINE, MAX_MODULE = 64 * 1024, 110, 300  # bytes per cell, characters, lines
+
+# What differs on the next machine or at the next run has no place in a stored output.
+LEAKS = {
+    'a path of one machine': re.compile(r'(?<![\w.])/(?:home|root|tmp|Users|private|mnt|var/folders)/'),
+    'a memory address': re.compile(r'\b0x[0-9a-fA-F]{6,}\b'),
+    'a date with its time': re.compile(r'\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d'),
+    'a warning': re.compile(r'\b[A-Z]\w*Warning:'),
+}
+HOST = socket.gethostname()
+if re.search(r'\d', HOST) and len(HOST) > 5:  # a plain word might stand anywhere for another reason
+    LEAKS['the name of this machine'] = re.compile(rf'\b{re.escape(HOST)}\b')
+# A link into a GitHub project, however spelled: owner, repository and, where it has them, branch and path.
+LINK = re.compile(r'(?P<site>(?P<raw>raw\.githubusercontent\.com)|github\.com|'
+                  r'colab\.research\.google\.com/github)/'
+                  r'(?P<user>[\w.-]+)/(?P<repo>[\w.-]+?)(?P<git>\.git)?'
+                  r'(?:(?P<sep>(?(raw)/|(?:/(?:blob|tree|raw|edit)/|@)))'
+                  r'(?P<branch>[\w.-]*\w)(?P<path>/[\w./-]*\w)?)?'
+                  r'(?![\w-]|\.\w)')
+
+
+# ---- what settings.ini says ----------------------------------------------------------------------
+def settings(root: Path = ROOT) -> dict[str, str]:
+    "The keys of settings.ini, with interpolation done"
+    ini = configparser.ConfigParser(delimiters=['='])
+    if not ini.read(root / 'settings.ini', encoding='utf-8'): raise SystemExit(f'no settings.ini in {root}')
+    return dict(ini['DEFAULT'])
+
+
+def badge_url(cfg: dict[str, str], page: str) -> str:
+    "Where the Open-in-Colab badge of the notebook at `page` (relative to the repository) leads"
+    return f"https://colab.research.google.com/github/{cfg['user']}/{cfg['repo']}/blob/{cfg['branch']}/{page}"
+
+
+def notebooks(root: Path, cfg: dict[str, str]) -> list[Path]:
+    "All notebooks of the project, in reading order"
+    found = (root / cfg['nbs_path']).rglob('*.ipynb')
+    return sorted(p for p in found if '.ipynb_checkpoints' not in p.parts)
+
+
+def pyproject(cfg: dict[str, str]) -> dict[str, str]:
+    "The values pyproject.toml has to repeat, because nbdev 3 reads no settings.ini: key -> value"
+    return {'name': cfg['lib_name'], 'requires-python': f">={cfg['min_python']}",
+            'Repository': cfg['git_url'], 'lib_path': cfg['lib_path'], 'branch': cfg['branch'],
+            'tst_flags': cfg['tst_flags']}
+
+
+def toml_value(text: str, key: str) -> str | None:
+    "The string that `key` has in our own small pyproject.toml (Python 3.10 has no TOML reader)"
+    found = re.search(rf'^{re.escape(key)} = "(.*)"$', text, re.M)
+    return found and found[1]
+
+
+# ---- links ---------------------------------------------------------------------------------------
+def relink(text: str, root: Path, cfg: dict[str, str], old: str) -> tuple[str, list[str]]:
+    "`text` with its links to this project (until now `old`, a user/repo) as settings.ini says; dead links"
+    dead = []
+
+    def one(m: re.Match[str]) -> str:
+        path = (m['path'] or '').strip('/')
+        ours = f"{m['user']}/{m['repo']}" == old or m['repo'] == cfg['repo']
+        # Or it leads to a file that we have: so links are found even when nobody remembers the old name.
+        known = path.startswith((cfg['nbs_path'] + '/', cfg['lib_path'] + '/')) and (root / path).exists()
+        if not (ours or known): return m[0]
+        if path and not (root / path).exists(): dead.append(m[0])
+        link = f"{m['site']}/{cfg['user']}/{cfg['repo']}{m['git'] or ''}"
+        return link + (f"{m['sep']}{cfg['branch']}{m['path'] or ''}" if m['sep'] else '')
+
+    return LINK.sub(one, text), dead
+
+
+def former_name(root: Path) -> str:
+    "user/repo as pyproject.toml still has it: the name before an edit of settings.ini"
+    url = toml_value((root / 'pyproject.toml').read_text(encoding='utf-8'), 'Repository') or ''
+    return '/'.join(url.rstrip('/').split('/')[-2:])
+
+
+def linked(root: Path, cfg: dict[str, str]) -> list[Path]:
+    "All files that may link to the project"
+    return notebooks(root, cfg) + [root / p for p in PAGES if (root / p).exists()]
+
+
+def check_links(root: Path, cfg: dict[str, str]) -> Iterator[str]:
+    "Complaints about links and about settings that pyproject.toml repeats"
+    old = former_name(root)
+    for page in linked(root, cfg):
+        text = page.read_text(encoding='utf-8')
+        new, dead = relink(text, root, cfg, old)
+        name = page.relative_to(root).as_posix()
+        if new != text: yield f'{name}: links differ from settings.ini (user, repo, branch): use --fix'
+        for link in dead: yield f'{name}: a dead link, there is no such file: {link}'
+    toml = (root / 'pyproject.toml').read_text(encoding='utf-8')
+    for key, want in pyproject(cfg).items():
+        if (got := toml_value(toml, key)) != want:
+            yield f'pyproject.toml: {key} is {got!r}, settings.ini says {want!r}'
+
+
+def fix(root: Path) -> list[str]:
+    "Make all links and pyproject.toml follow settings.ini; the names of the files that changed"
+    cfg, old, changed = settings(root), former_name(root), []
+    for page in linked(root, cfg):
+        text = page.read_text(encoding='utf-8')
+        new, _ = relink(text, root, cfg, old)
+        if page.name == 'pyproject.toml':
+            for key, want in pyproject(cfg).items():
+                new = re.sub(rf'^{re.escape(key)} = ".*"$', lambda _: f'{key} = "{want}"', new, flags=re.M)
+        if new == text: continue
+        page.write_text(new, encoding='utf-8')
+        changed.append(page.relative_to(root).as_posix())
+    return changed
+
+
+# ---- one notebook --------------------------------------------------------------------------------
+def parse(src: str) -> ast.Module:
+    "The syntax tree of a cell; shell lines and magics count as `pass`"
+    return ast.parse(re.sub(r'^([ \t]*)[%!].*$', r'\1pass', src, flags=re.M))
+
+
+def is_import(node: ast.stmt) -> bool:
+    "An import, or a try or if around imports"
+    if isinstance(node, (ast.Try, ast.If)): return all(map(is_import, node.body))
+    return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def unpickles(node: ast.AST) -> bool:
+    "Does this run code out of a file? torch.load, the pickle family, and arguments that switch it on"
+    if isinstance(node, ast.Import): return any(a.name.split('.')[0] in PICKLES for a in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or '').split('.')[0] in PICKLES or node.module == 'torch' and any(
+            a.name == 'load' for a in node.names)
+    if isinstance(node, ast.Attribute):
+        return node.attr == 'load' and getattr(node.value, 'id', '') == 'torch'
+    if isinstance(node, ast.keyword):
+        value = getattr(node.value, 'value', None)
+        return (node.arg, value) in {('allow_pickle', True), ('weights_only', False)}
+    return False
+
+
+def check_code(src: str) -> Iterator[str]:
+    "Complaints about the source of one code cell"
+    lines = src.splitlines()
+    for n, line in enumerate(lines, 1):
+        if len(line) > MAX_LINE: yield f'line {n} has {len(line)} characters, at most {MAX_LINE}'
+    flags = [m[1] for m in (re.match(r'\s*#\s*\|\s*([^\s:]+)', line) for line in lines) if m]
+    for flag in flags:
+        if flag not in DIRECTIVES: yield f'directive {flag}: only {", ".join(sorted(DIRECTIVES))} are used'
+    magic = re.search(r'^\s*%%', src, re.M)
+    if flags and magic: yield '#| and %% in one cell fail in plain IPython and in Colab'
+    if magic: return  # another language from here on
+    try: tree = parse(src)
+    except SyntaxError as e:
+        yield f'does not parse: {e.msg} (line {e.lineno})'
+        return
+    body = [node for node in tree.body if not isinstance(node, ast.Pass)]
+    if any(map(is_import, body)) and not all(map(is_import, body)):
+        yield 'imports and other code in one cell: give the imports a cell of their own'
+    if any(map(unpickles, ast.walk(tree))): yield 'torch.load and pickles are banned: files run code'
+
+
+def texts(out: dict[str, Any]) -> Iterator[str]:
+    "The readable parts of an output (not the pixels)"
+    if 'text' in out: yield out['text']
+    for mime, data in out.get('data', {}).items():
+        if mime.startswith('text/') or mime == 'image/svg+xml': yield data
+
+
+def check_outputs(outs: list[dict[str, Any]]) -> Iterator[str]:
+    "Complaints about the stored outputs of one code cell"
+    size = len(json.dumps(outs).encode())
+    if size > MAX_OUTPUT: yield f'outputs take {size:,} bytes, at most {MAX_OUTPUT:,}'
+    for out in outs:
+        if out['output_type'] == 'error': yield f"an error output is stored: {out.get('ename')}"
+        if out.get('name') == 'stderr': yield 'an output on stderr is stored'
+        for what, pattern in LEAKS.items():
+            if found := next(filter(None, map(pattern.search, texts(out))), None):
+                yield f'an output shows {what}: {found[0]}'
+
+
+def check_head(nb: Any, page: str, cfg: dict[str, str]) -> Iterator[str]:
+    "Complaints about the beginning: title, promise, badge"
+    first = nb.cells[0] if nb.cells else nbformat.v4.new_markdown_cell('')
+    lines = first.source.splitlines()
+    if first.cell_type != 'markdown' or not lines or not lines[0].startswith('# '):
+        yield 'cell 0 must be markdown with the title, "# ...", in its first line'
+    # The "> " line becomes the module's docstring; of two, or a backslash, nbdev 2 and 3 differ.
+    promise = [line for line in lines if line.startswith('>')]
+    if len(promise) != 1: yield f'the cell of the title must have one line "> ...", not {len(promise)}'
+    elif '\\' in promise[0]: yield 'no backslash in the "> " line: it becomes a docstring'
+    url = badge_url(cfg, page)
+    head = '\n'.join(c.source for c in nb.cells[:3] if c.cell_type == 'markdown')
+    shown = re.search(rf'\[!\[[^]]*\]\({re.escape(BADGE)}\)\]\({re.escape(url)}\)', head)
+    if page != f"{cfg['nbs_path']}/{cfg['readme_nb']}" and not shown:
+        yield f'the badge is missing or leads elsewhere; write [![Open in Colab]({BADGE})]({url})'
+
+
+def check_notebook(path: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]:
+    "Complaints about one notebook"
+    page = path.relative_to(root).as_posix()
+    if any(part.startswith(('_', '.')) for part in path.relative_to(root).parts):
+        yield f'{page}: nbdev passes over names that begin with _ or ., so this is never tested'
+    try:
+        text = path.read_text(encoding='utf-8')
+        ids = [c.get('id') for c in json.loads(text)['cells']]  # nbformat would silently invent missing ones
+        if None in ids or len({*ids}) < len(ids): raise ValueError('each cell needs an id of its own')
+        nb = nbformat.reads(text, as_version=4)
+        nbformat.validate(nb)
+    except Exception as e:
+        yield f'{page}: not a valid notebook: {str(e).splitlines()[0]}'
+        return
+    for problem in check_head(nb, page, cfg): yield f'{page}: {problem}'
+    for key in {'widgets', 'nbdev'} & set(nb.metadata): yield f'{page}: metadata.{key} must go'
+    for n, cell in enumerate(nb.cells):
+        if cell.cell_type == 'raw': yield f'{page}: cell {n}: no raw cells: front matter can switch tests off'
+        if cell.cell_type == 'markdown' and re.match(r'\s*#\|', cell.source):
+            yield f'{page}: cell {n}: nbdev 2 and nbdev 3 disagree about #| in markdown'
+        if cell.cell_type != 'code': continue
+        for problem in [*check_code(cell.source), *check_outputs(cell.outputs)]:
+            yield f'{page}: cell {n}: {problem}'
+
+
+# ---- everything ----------------------------------------------------------------------------------
+def check_modules(root: Path, cfg: dict[str, str]) -> Iterator[str]:
+    "Complaints about the exported package"
+    for path in sorted((root / cfg['lib_path']).rglob('*.py')):
+        n = len(path.read_text(encoding='utf-8').splitlines())
+        if n >= MAX_MODULE and path.name != '_modidx.py':
+            yield f'{path.relative_to(root)}: {n} lines, stay under {MAX_MODULE}: split the notebook'
+    init = (root / cfg['lib_path'] / '__init__.py').read_text(encoding='utf-8')
+    if f'__version__ = "{cfg["version"]}"' not in init.splitlines():
+        yield f"{cfg['lib_path']}/__init__.py: __version__ differs from settings.ini ({cfg['version']})"
+
+
+def lint(root: Path) -> list[str]:
+    "All complaints about the project in `root`"
+    cfg = settings(root)
+    switches = (root / cfg['nbs_path']).rglob('.notest')
+    found = [f'{p.relative_to(root)}: nothing may be left untested' for p in switches]
+    for path in notebooks(root, cfg): found += check_notebook(path, root, cfg)
+    return [*found, *check_links(root, cfg), *check_modules(root, cfg)]
+
+
+def main() -> int:
+    "The command line"
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument('--fix', action='store_true', help='rewrite badges and links from settings.ini')
+    ap.add_argument('--self-test', action='store_true', help='see that every rule notices what it forbids')
+    args = ap.parse_args()
+    if args.self_test:
+        from lint_selftest import run
+        return run()
+    if args.fix:
+        for name in fix(ROOT): print(f'fixed {name}')
+        print('now run nbdev-export and tools/render_readme.py')
+    problems = lint(ROOT)
+    for problem in problems: print(problem)
+    print(f'{len(notebooks(ROOT, settings(ROOT)))} notebooks, {len(problems)} complaints')
+    return 1 if problems else 0
+
+
+if __name__ == '__main__': sys.exit(main())

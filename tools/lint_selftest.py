@@ -1,0 +1,165 @@
+"""What `lint_notebooks.py --self-test` does: a small sound project, broken in one way at a time."""
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+from lint_notebooks import BADGE, MAX_MODULE, MAX_OUTPUT, ROOT, badge_url, fix, lint, settings
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
+
+CFG = settings()
+URL = CFG['git_url']
+Break = Callable[[nbformat.NotebookNode], object]  # changes a notebook in place
+
+
+def project(root: Path) -> Path:
+    "Build a project without fault in `root`; the path of its one lesson"
+    for name in ('settings.ini', 'pyproject.toml'): shutil.copy(ROOT / name, root)
+    cfg = settings(root)
+    lib, page = root / cfg['lib_path'], root / cfg['nbs_path'] / '00_good.ipynb'
+    for folder in (lib, page.parent): folder.mkdir()
+    (lib / '__init__.py').write_text(f'__version__ = "{cfg["version"]}"\n')
+    url = badge_url(cfg, page.relative_to(root).as_posix())
+    (root / 'README.md').write_text(f"[the lesson]({url}), [the project]({cfg['git_url']}).\n")
+    nbformat.write(new_notebook(metadata={}, cells=[
+        new_markdown_cell(f'# Good\n\n> A promise.\n\n[![Open in Colab]({BADGE})]({url})'),
+        new_code_cell('#| default_exp good'),
+        new_code_cell('#| export\nimport os\ntry: import torch\nexcept ImportError: torch = None'),
+        new_code_cell('#| export\ndef f():\n    import json\n    return json'),
+        new_code_cell('%matplotlib inline\n!ls\n1', outputs=[new_output('stream', name='stdout', text='1')]),
+    ]), page)
+    return page
+
+
+def prints(text: str, kind: str = 'stdout') -> Break:
+    "Give the last cell an output"
+    return lambda nb: nb.cells[-1].outputs.append(new_output('stream', name=kind, text=text))
+
+
+def code(src: str) -> Break:
+    "Add a code cell"
+    return lambda nb: nb.cells.append(new_code_cell(src))
+
+
+def words(text: str) -> Break:
+    "Add a markdown cell"
+    return lambda nb: nb.cells.append(new_markdown_cell(text))
+
+
+def head(old: str, new: str) -> Break:
+    "Change the first cell"
+    return lambda nb: nb.cells[0].update(source=nb.cells[0].source.replace(old, new))
+
+
+def svg(nb: nbformat.NotebookNode) -> None:
+    "Store a picture that carries the moment of its making"
+    date = '<date>2024-01-01' + 'T10:00</date>'
+    nb.cells[-1].outputs.append(new_output('display_data', {'image/svg+xml': date}))
+
+
+# What is done to the notebook, and a part of the complaint that must follow.
+NOTEBOOK: list[tuple[Break, str]] = [
+    (lambda nb: nb.cells[1].pop('id'), 'id of its own'),
+    (lambda nb: nb.cells[1].update(id=nb.cells[2].id), 'id of its own'),
+    (lambda nb: nb.cells[1].update(cell_type='poem'), 'not a valid notebook'),
+    (head('# Good', 'Good'), 'the title'),
+    (lambda nb: nb.cells.pop(0), 'the title'),
+    (head('> A', 'A'), 'one line "> ..."'),
+    (head('> A promise.', '> A\n> promise.'), 'one line "> ..."'),
+    (head('promise', 'pro\\mise'), 'no backslash'),
+    (head('00_good', '00_other'), 'the badge'),
+    (head('/blob/', '/blob/x'), 'the badge'),
+    (head('[![', '[['), 'the badge'),
+    (words(f'{URL}/blob/other/README.md'), 'links differ'),
+    (words(f'git+{URL}.git@other'), 'links differ'),
+    (words(f"https://raw.githubusercontent.com/someone/{CFG['repo']}/main/README.md"), 'links differ'),
+    (words(f"{URL}/blob/{CFG['branch']}/nbs/nowhere.ipynb"), 'dead link'),
+    (lambda nb: nb.metadata.update(widgets={}), 'metadata.widgets'),
+    (lambda nb: nb.metadata.update(nbdev={'default_exp': 'good'}), 'metadata.nbdev'),
+    (lambda nb: nb.cells.append(new_raw_cell('---\nskip_exec: true\n---')), 'no raw cells'),
+    (words('#| export\nwords'), '#| in markdown'),
+    (lambda nb: nb.cells[-1].outputs.append(new_output('error', ename='E')), 'error output'),
+    (prints('careful', 'stderr'), 'stderr'),
+    (prints('x' * MAX_OUTPUT), 'outputs take'),
+    (prints('saved in /' + 'tmp/run'), 'a path of one machine'),
+    (prints('<Event at 0x7f' + 'a1b2c3d4>'), 'a memory address'),
+    (prints('2024-01-01' + ' 10:00'), 'a date with its time'),
+    (prints('UserWarning: so'), 'a warning'),
+    (svg, 'a date with its time'),
+    (code('#| hide\n%%time\n1'), '#| and %%'),
+    (code('#| eval: false\n1'), 'directive eval'),
+    (code('#| notest\n1'), 'directive notest'),
+    (code('x = 1  # ' + 'x' * 110), 'characters'),
+    (code('def f(:'), 'does not parse'),
+    (code('import os\nos.getpid()'), 'imports and other code'),
+    (code('try: import os\nexcept ImportError: pass\nx = 1'), 'imports and other code'),
+    (code("state = torch." + "load('f')"), 'banned'),
+    (code('import pick' + 'le'), 'banned'),
+    (code('from pick' + 'le import loads'), 'banned'),
+    (code('a = np.load(f, allow_pick' + 'le=True)'), 'banned'),
+    (code('s = read(f, weights' + '_only=False)'), 'banned'),
+]
+
+
+def long_module(root: Path) -> None:
+    (root / settings(root)['lib_path'] / 'long.py').write_text('x = 1\n' * MAX_MODULE)
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    "Change a file of the project"
+    def change(root: Path) -> None:
+        text = (root / name).read_text()
+        assert old in text, f'{name} has no {old!r}'
+        (root / name).write_text(text.replace(old, new))
+    return change
+
+
+# The same for the other files.
+FILES: list[tuple[Callable[[Path], object], str]] = [
+    (long_module, 'split the notebook'),
+    (edit('elastic_nb/__init__.py', '"0', '"9'), '__version__'),
+    (edit('README.md', '/blob/', '/blob/other-'), 'README.md: links differ'),
+    (edit('pyproject.toml', '>=3.1', '>=3.2'), 'requires-python'),
+    (edit('pyproject.toml', 'slow gpu', 'slow'), 'tst_flags'),
+    (edit('settings.ini', 'user = ', 'user = the-'), 'links differ'),
+    (edit('settings.ini', 'repo = ', 'repo = the-'), 'links differ'),
+    (edit('settings.ini', 'branch = ', 'branch = the-'), 'links differ'),
+    (lambda root: (root / 'nbs' / '.notest').touch(), 'untested'),
+    (lambda root: shutil.copy(root / 'nbs/00_good.ipynb', root / 'nbs/_draft.ipynb'), 'never tested'),
+]
+
+
+def renamed(root: Path) -> bool:
+    "Does one edit of settings.ini, and a --fix, move a whole project?"
+    page = project(root)
+    for key in ('user', 'repo', 'branch'): edit('settings.ini', f'\n{key} = ', f'\n{key} = the-')(root)
+    noticed, changed = lint(root), fix(root)
+    files = (page, root / 'README.md', root / 'pyproject.toml')
+    left = [p for p in files if f"/{CFG['user']}/{CFG['repo']}" in p.read_text()]
+    return bool(noticed) and len(changed) == 3 and not left and not lint(root)
+
+
+def run() -> int:
+    "Break a fresh project once for each case; 0 if every complaint came and none came without a cause"
+    failed = []
+    cases = [(None, '')] + [(b, w) for b, w in NOTEBOOK] + FILES
+    for n, (change, want) in enumerate(cases):
+        with tempfile.TemporaryDirectory() as folder:
+            page = project(Path(folder))
+            if (change, want) in NOTEBOOK:
+                nb = nbformat.read(page, as_version=4)
+                change(nb)
+                page.write_text(nbformat.v4.writes(nb))
+            elif change: change(Path(folder))
+            found = lint(Path(folder))
+            if want and not any(want in p for p in found):
+                failed.append(f'case {n}: no complaint of {want!r}: {found}')
+            if not want and found: failed.append(f'the sound project got complaints: {found}')
+    with tempfile.TemporaryDirectory() as folder:
+        if not renamed(Path(folder)): failed.append('--fix left links behind')
+    for line in failed: print(line)
+    print(f'lint self-test: {len(cases) + 1 - len(failed)} of {len(cases) + 1} cases as expected')
+    return 1 if failed else 0
