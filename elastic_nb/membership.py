@@ -167,7 +167,7 @@ def agree(group: dist.ProcessGroup, *values: int) -> list[int]:
     with peers(): group.allreduce([t], opts).wait()
     return t.tolist()
 
-# %% ../nbs/05_membership.ipynb #e20c2705
+# %% ../nbs/05_membership.ipynb #e24dbc40
 @dataclass
 class Coordinator:
     "Decides who is in the world. Runs where exits are seen first: in the supervisor, or in the main thread of a `Cluster`."
@@ -196,29 +196,32 @@ class Coordinator:
         self.gone |= names
         self.lobby = [n for n in self.lobby if n not in names]
         self.holders -= names
-        gen = read_generation(self.store)
+        gen = self.generation
         if gen is None or not names & set(gen.roster): return
         if self.floor and not self.holders & set(gen.roster):
             raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, and there is no checkpoint")
         self._propose(self._alive(gen), f"lost {', '.join(sorted(names))}")
 
     @property
+    def generation(self) -> Generation | None: return read_generation(self.store)
+
+    @property
     def finished(self) -> bool:
         "Everybody in the current generation has finished in it."
-        gen = read_generation(self.store)
+        gen = self.generation
         return gen is not None and all(self.final.get(n) == gen.number for n in gen.roster)
 
     def _alive(self, gen: Generation | None) -> list[str]: return [n for n in gen.roster if n not in self.gone] if gen else []
 
     def _fill(self) -> None:
-        gen = read_generation(self.store)
+        gen = self.generation
         stay = self._alive(gen)
         if len(stay) < self.world and (gen or len(self.lobby) >= self.world): self._propose(stay, 'join' if gen else 'start')
 
     def _propose(self, stay: list[str], reason: str) -> None:
         roster = (stay + sorted(self.lobby))[:self.world]
         while roster:
-            old = read_generation(self.store)
+            old = self.generation
             before = old.roster if old else ()
             new = Generation((old.number if old else 0) + 1, tuple(roster), tuple(n for n in before if n not in roster),
                              tuple(n for n in roster if n not in before), self.floor, reason)
@@ -241,16 +244,19 @@ class Heartbeat(threading.Thread):
 
     def stop(self) -> None: self.over.set()
 
-# %% ../nbs/05_membership.ipynb #d83319b5
+# %% ../nbs/05_membership.ipynb #76e4d526
 class Pulse:
     "Finds workers whose heartbeat has not changed for `timeout` seconds of this clock."
     def __init__(self, store: dist.Store, timeout: float = 1.5):
         self.store, self.timeout = store, timeout
         self.last: dict[str, tuple[bytes, float]] = {}
+        self.asked = time.monotonic()
 
     def silent(self, names: Iterable[str]) -> list[str]:
         "Those of `names` that are silent; one that has never been heard counts from the first question."
         now = time.monotonic()
+        if now - self.asked > self.timeout / 2: self.last.clear()   # it was we who slept: accuse nobody
+        self.asked = now
         for name in (names := list(names)):
             beat = self.store.get(f'beat/{name}') if self.store.check([f'beat/{name}']) else b''
             if self.last.get(name, (None,))[0] != beat: self.last[name] = (beat, now)
