@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-# %% ../nbs/01_batch.ipynb #4a698b02
+# %% ../nbs/01_batch.ipynb #2d8c1d01
 def share(rank: int, world: int, micro_batches: int) -> range:
-    "The micro-batches of `rank`: consecutive numbers, as evenly as possible, for any `world` from 1 to `micro_batches`."
+    "The micro-batches of `rank`: consecutive, as evenly as possible; `world` is from 1 to `micro_batches`."
     return range(rank * micro_batches // world, (rank + 1) * micro_batches // world)
 
 # %% ../nbs/01_batch.ipynb #54f3eb97
@@ -33,15 +33,15 @@ def token_mean_(
     for p in params:
         if p.grad is not None: p.grad.div_(tokens)
 
-# %% ../nbs/01_batch.ipynb #b5a71f63
+# %% ../nbs/01_batch.ipynb #d5098b77
 class RoundingMode(str, Enum):
-    "What to do when the world does not divide the batch. The last three give every rank the same number of micro-batches."
+    "What to do when the world does not divide the batch. The last three give all ranks equally much."
     EXACT = 'exact' # Uneven shares, the batch is the target
     CEIL = 'ceil' # The batch is at least the target
     FLOOR = 'floor' # At most, if one micro-batch per rank allows it
     NEAREST = 'nearest'
 
-# %% ../nbs/01_batch.ipynb #6709e947
+# %% ../nbs/01_batch.ipynb #9bc065fd
 @dataclass(frozen=True)
 class GradAccumulationConfig:
     "How large a step is, in samples. Raises ValueError unless all sizes are whole numbers from 1."
@@ -53,7 +53,8 @@ class GradAccumulationConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, 'rounding_mode', RoundingMode(self.rounding_mode))
         for name in ('target_global_batch_size', 'local_batch_size', 'base_world_size'):
-            if int(n := getattr(self, name)) != n or n < 1: raise ValueError(f"{name} is a whole number from 1, not {n!r}")
+            n = getattr(self, name)
+            if int(n) != n or n < 1: raise ValueError(f"{name} is a whole number from 1, not {n!r}")
 
     @property
     def micro_batches(self) -> int:
@@ -63,14 +64,14 @@ class GradAccumulationConfig:
     @property
     def base_accumulation_steps(self) -> int: return len(shares(self.base_world_size, self)[-1])
 
-# %% ../nbs/01_batch.ipynb #cc088541
+# %% ../nbs/01_batch.ipynb #3ce3f829
 def equal_steps(world: int, c: GradAccumulationConfig) -> int:
-    "Micro-batches per rank when all ranks must run the same number: the old formula, rounded as `c.rounding_mode` says."
-    rounded = {RoundingMode.CEIL: math.ceil, RoundingMode.FLOOR: math.floor, RoundingMode.NEAREST: round}[c.rounding_mode]
+    "Micro-batches per rank when all run the same number: the old formula, rounded as `c.rounding_mode` says."
+    rounded = dict(ceil=math.ceil, floor=math.floor, nearest=round)[c.rounding_mode.value]
     return max(1, rounded(c.target_global_batch_size / (c.local_batch_size * world)))
 
 def shares(world: int, c: GradAccumulationConfig) -> list[range]:
-    "Who runs which micro-batches of a step: one range of numbers per rank, in order. Pure: no history. `world` is at least 1."
+    "Who runs which micro-batches of a step: a range of numbers per rank. ValueError for `world` < 1."
     if world < 1: raise ValueError(f"a world has at least one worker, not {world}")
     if c.rounding_mode is RoundingMode.EXACT:
         busy = min(world, c.micro_batches)
@@ -78,26 +79,27 @@ def shares(world: int, c: GradAccumulationConfig) -> list[range]:
     n = equal_steps(world, c)
     return [range(r * n, (r + 1) * n) for r in range(world)]
 
-# %% ../nbs/01_batch.ipynb #46c05da1
+# %% ../nbs/01_batch.ipynb #47702bac
 def effective_batch(world: int, c: GradAccumulationConfig) -> int:
-    "Samples per optimizer step in a world of `world` workers: the target itself, unless a rounding mode was chosen."
+    "Samples per optimizer step with `world` workers: the target itself, unless a rounding mode was chosen."
     if c.rounding_mode is RoundingMode.EXACT: return c.target_global_batch_size
     return world * equal_steps(world, c) * c.local_batch_size
 
-# %% ../nbs/01_batch.ipynb #d9ce4105
+# %% ../nbs/01_batch.ipynb #05767ec8
 def follow_world(c: GradAccumulationConfig, world: int) -> GradAccumulationConfig:
-    "The variable-batch policy: `c` with a target proportional to `world`. Raises ValueError where that is no whole number of samples."
+    "Variable batch: `c` with a target proportional to `world`. ValueError where that is no whole number."
     target, rest = divmod(c.target_global_batch_size * world, c.base_world_size)
-    if rest or not target: raise ValueError(f"{c.target_global_batch_size} samples for {c.base_world_size} workers are no "
-                                            f"whole number for {world}; take a target that {c.base_world_size} divides")
+    if rest or not target:
+        raise ValueError(f"{c.target_global_batch_size} samples for {c.base_world_size} workers are no whole "
+                         f"number for {world}; take a target that {c.base_world_size} divides")
     return replace(c, target_global_batch_size=target, base_world_size=world)
 
-# %% ../nbs/01_batch.ipynb #270c28cf
+# %% ../nbs/01_batch.ipynb #343e471f
 class GradientAccumulationManager:
-    "Counts this rank's micro-batches of a step. `rank` is asked of torch.distributed where that is in use, and else 0."
+    "Counts this rank's micro-batches of a step."
     def __init__(self,
         config: GradAccumulationConfig, # Batch sizes
-        rank: int | None = None, # This rank; None: whatever torch.distributed says
+        rank: int | None = None, # This rank; None: what torch.distributed says where it is in use, else 0
     ):
         self.config, self._rank, self.current_world_size = config, rank, config.base_world_size
         self.current_accumulation_count = 0 # Micro-batches since the last step
@@ -109,9 +111,9 @@ class GradientAccumulationManager:
 
     @property
     def micro_batches(self) -> range:
-        "The numbers of this rank's micro-batches; empty for a spare. Raises ValueError for a rank outside of the world."
+        "The numbers of this rank's micro-batches; none for a spare. ValueError for a rank out of range."
         if self.rank >= self.current_world_size:
-            raise ValueError(f"there is no rank {self.rank} in a world of {self.current_world_size}; tell the new rank, too")
+            raise ValueError(f"no rank {self.rank} in a world of {self.current_world_size}; give its rank")
         return shares(self.current_world_size, self.config)[self.rank]
 
     @property
@@ -122,11 +124,11 @@ class GradientAccumulationManager:
 
     @property
     def loss_scale_factor(self) -> float:
-        "Divide the mean loss of a full micro-batch by this if gradients are averaged over ranks, as DDP does."
+        "Divide the mean loss of a micro-batch by this if gradients are averaged over ranks, as DDP does."
         return self.effective_batch_size / (self.config.local_batch_size * self.current_world_size)
 
     def on_topology_change(self, new_world_size: int, rank: int | None = None) -> int:
-        "From now on there are `new_world_size` workers and this one is `rank` (None: as before). Returns its accumulation steps."
+        "There are `new_world_size` workers now, this is `rank` (None: as before). Returns its steps."
         before = self.current_world_size, self._rank
         self.current_world_size, self._rank = new_world_size, self._rank if rank is None else rank
         try: steps = self.accumulation_steps

@@ -90,7 +90,7 @@ def over(rows: Sequence[Mapping[str, Any]], a: str, b: str, metric: str) -> floa
     found = {r['who']: r['median'] for r in rows if r['metric'] == metric}
     return found[a] / found[b] if a in found and b in found else None
 
-# %% ../nbs/13_bench.ipynb #63866b3d
+# %% ../nbs/13_bench.ipynb #2446fc09
 class Fleet:
     "Processes of one measurement, in the run folder `folder`; none of them outlives the `with` block."
     def __init__(self, folder: str | Path): self.folder, self.procs = Path(folder), {}
@@ -114,15 +114,16 @@ class Fleet:
             if name not in ignore and p.poll(): return f"{name} ended with {p.returncode}: {(self.folder / f'{name}.out').read_text()[-2000:]}"
         return None
 
-    def wait(self, names: Iterable[str], limit: float, look: Callable[[], Any] = lambda: None, ignore: Iterable[str] = ()) -> None:
-        "Until `names` have ended. Raises RuntimeError if anybody fails who is not in `ignore`, TimeoutError after `limit` seconds."
-        end = time.monotonic() + limit
-        while any(self.procs[n].poll() is None for n in names):
+    def until(self, done: Callable[[], bool], limit: float, ignore: Iterable[str] = ()) -> None:
+        "Wait until `done()`. Raises RuntimeError if a process fails that is not in `ignore`, TimeoutError after `limit` seconds."
+        end, ignore = time.monotonic() + limit, set(ignore)
+        while not done():
             if error := self.failed(ignore): raise RuntimeError(error)
-            if time.monotonic() > end: raise TimeoutError(f"{', '.join(names)} not done in {limit:.0f} s")
-            look()
+            if time.monotonic() > end: raise TimeoutError(f"{', '.join(self.procs)}: not done in {limit:g} s")
             time.sleep(0.05)
         if error := self.failed(ignore): raise RuntimeError(error)
+
+    def ended(self, names: Iterable[str]) -> bool: return all(self.procs[n].poll() is not None for n in names)
 
     def __exit__(self, *exc: Any) -> None:
         for p in self.procs.values(): p.terminate()   # torchrun passes this on to its workers
@@ -142,13 +143,16 @@ def loopback_store() -> dist.TCPStore:
     port = s.getsockname()[1]
     return dist.TCPStore('127.0.0.1', port, is_master=True, wait_for_workers=False, master_listen_fd=s.detach())
 
-# %% ../nbs/13_bench.ipynb #2e444533
+# %% ../nbs/13_bench.ipynb #702322f0
 def time_sums(job: Job, limit: float, tick: Callable[[int], None]) -> list[dict[str, Any]]:
     "Run `sum_worker` in `job.workers` processes; all lines they logged. `tick` gets the number of timed steps so far."
     with tempfile.TemporaryDirectory() as folder, Fleet(folder) as fleet:
         store, log = loopback_store(), RunLog(folder)
         for rank in range(job.workers): fleet.start(f'rank{rank}', 'elastic_nb.peers', 'sum', replace(job, folder=folder), rank, store.port)
-        fleet.wait(list(fleet.procs), limit, look=lambda: tick(len(log.read('time')) // job.workers))
+        def done() -> bool:
+            tick(len(log.read('time')) // job.workers)
+            return fleet.ended(fleet.procs)
+        fleet.until(done, limit)
         return log.read()
 
 # %% ../nbs/13_bench.ipynb #8fc79cfe

@@ -194,7 +194,7 @@ def samples(
     wanted = {step: Counter(expected(step)) if step < steps else Counter() for step in used}
     return sum((used[s] - wanted[s]).total() for s in used), sum((wanted[s] - used[s]).total() for s in used)
 
-# %% ../nbs/06_ledger.ipynb #7a391607
+# %% ../nbs/06_ledger.ipynb #0a51b831
 def _marks(events: Sequence[Event]) -> list[Event]:
     "First report of each committed step, in time; a step that a later generation does again has another one."
     firsts: dict[tuple[int, int], Event] = {}
@@ -210,12 +210,12 @@ class Outage:
     seen: Event # When it was noticed: the fence of a hung worker, else the death
     before: Event | None # First report of the last step committed before the fault
     after: Event | None # First commit of a generation without the dead worker
-    gap: float | None # Longest time without a commit between the two, in seconds
+    gap: tuple[float, float] | None # Longest stretch without a commit between the two: from, to
 
     @property
     def start(self) -> float: return (self.fault or self.death).t
 
-# %% ../nbs/06_ledger.ipynb #c8f52b35
+# %% ../nbs/06_ledger.ipynb #619319f1
 def _outage(death: Event, events: Sequence[Event], marks: Sequence[Event]) -> Outage:
     def last(kind: str) -> Event | None:
         rows = [e for e in events if (e.kind, e.worker) == (kind, death.worker) and e.t <= death.t]
@@ -226,7 +226,7 @@ def _outage(death: Event, events: Sequence[Event], marks: Sequence[Event]) -> Ou
     before = next((m for m in reversed(marks) if m.t <= start), None)
     after = next((m for m in marks if m.t > start and m.gen >= min(lost_in, default=0)), None)
     times = [m.t for m in marks if before and after and before.t <= m.t <= after.t]
-    gap = max((b - a for a, b in zip(times, times[1:])), default=None)
+    gap = max(zip(times, times[1:]), key=lambda ab: ab[1] - ab[0], default=None)
     return Outage(death, fault, last('fence') or death, before, after, gap)
 
 def outages(events: Sequence[Event]) -> list[Outage]:
@@ -234,7 +234,7 @@ def outages(events: Sequence[Event]) -> list[Outage]:
     marks = _marks(events)
     return [_outage(e, events, marks) for e in sorted(events, key=lambda e: e.t) if e.kind == 'death']
 
-# %% ../nbs/06_ledger.ipynb #4f0bea9c
+# %% ../nbs/06_ledger.ipynb #2deaecdb
 def _redone(outage: Outage, all_outages: Sequence[Outage], marks: Sequence[Event]) -> int:
     "Steps committed before the fault, and again after it; what follows a later fault is that one's doing."
     end = min((o.start for o in all_outages if outage.after and o.start > outage.after.t), default=math.inf)
@@ -251,7 +251,8 @@ def recoveries(events: Sequence[Event]) -> list[dict[str, Any]]:
         rows.append(dict(
             cause=o.death.data.get('cause'), worker=o.death.worker, step=step,
             phase=o.fault and o.fault.data.get('phase'), detect_s=o.fault and o.seen.t - o.fault.t,
-            rto_s=o.gap, redone_steps=_redone(o, found, marks), world_before=before, world_after=after))
+            rto_s=o.gap and o.gap[1] - o.gap[0], redone_steps=_redone(o, found, marks),
+            world_before=before, world_after=after))
     return rows
 
 # %% ../nbs/06_ledger.ipynb #7d9c8d11

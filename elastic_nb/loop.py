@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['seeded', 'Sync', 'Exact', 'StockDDP', 'ElasticLoop', 'rehearse']
 
-# %% ../nbs/07_loop.ipynb #4c95425e
+# %% ../nbs/07_loop.ipynb #a350a321
 import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -63,7 +63,7 @@ class Exact(TreeReducer):
         self.group = None
         self.done, self.free = [], []   # a collective that was left behind may still write into them
 
-# %% ../nbs/07_loop.ipynb #c2f55eb9
+# %% ../nbs/07_loop.ipynb #3d0f6d4b
 class StockDDP:
     "PyTorch's DistributedDataParallel: fast and familiar; its last bits depend on the world."
     def __init__(self, model: nn.Module, micro_batches: int):
@@ -72,7 +72,10 @@ class StockDDP:
 
     def attach(self, group: dist.ProcessGroup) -> None:
         self.group, self.scale = group, float(group.size())   # DDP divides by the world, we want the sum
-        with peers(): self.module = DistributedDataParallel(self.model, process_group=group)
+        whole = dist.ProcessGroup(group.rank(), group.size())   # DDP wants a group that knows its backend by device
+        whole._register_backend(torch.device('cpu'), dist.ProcessGroup.BackendType.GLOO, group)
+        whole._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        with peers(): self.module = DistributedDataParallel(self.model, process_group=whole)
 
     @property
     def span(self) -> range: return share(self.group.rank(), self.group.size(), self.n)
@@ -83,10 +86,8 @@ class StockDDP:
 
     @contextmanager
     def micro_batch(self, i: int) -> Iterator[Tensor]:
-        if i != self.span[-1]:
-            with self.module.no_sync(): yield self.loss
-        else:
-            with peers(): yield self.loss   # DDP reduces during this backward
+        with peers(), nullcontext() if i == self.span[-1] else self.module.no_sync():
+            yield self.loss   # DDP talks in forward and backward of the last one
 
     def reduce(self, half_way: Callable[[], None]) -> float:
         half_way()
@@ -95,7 +96,7 @@ class StockDDP:
 
     def detach(self) -> None: self.module, self.group = self.model, None
 
-# %% ../nbs/07_loop.ipynb #ad9d1b30
+# %% ../nbs/07_loop.ipynb #2b3f5693
 class ElasticLoop:
     "Trains `model` for `steps` steps with whoever is there. One object per worker."
     def __init__(self,
@@ -206,8 +207,8 @@ class ElasticLoop:
         self.member.urgent()
         if i == self.sync.span[-1]: self.at('forward')
         x, y = (t.to(self.device) for t in self.batches.get(ids))
-        with seeded(self.batches.seed, self.step, i): loss = self.sync.module(x, y) / self.batches.tokens_per_step
         with self.sync.micro_batch(i) as total:
+            with seeded(self.batches.seed, self.step, i): loss = self.sync.module(x, y) / self.batches.tokens_per_step
             (loss * self.sync.scale).backward()
             total += loss.detach()
 
@@ -225,7 +226,7 @@ class ElasticLoop:
         "Weights, optimizer and data cursor. Nothing of the world is in it."
         return pack_state(self.model, self.optimizer, step=self.step, seed=self.batches.seed, data=self.batches.cursor(self.step))
 
-# %% ../nbs/07_loop.ipynb #21174f5a
+# %% ../nbs/07_loop.ipynb #ee92fa67
 def rehearse(
     build: Callable[[Member], ElasticLoop], # Makes the loop of one worker
     workers: int, # Members of the world
@@ -261,9 +262,9 @@ def rehearse(
         loop.run()
 
     def died(exit: Exit) -> None:
+        del members[exit.name]
         if not isinstance(exit.error, Killed): raise exit.error or RuntimeError(f"{exit.name} left early")
         note('death', exit.name, cause='killed')
-        del members[exit.name]
         slot, incarnation = map(int, exit.name.split('.'))
         coordinator.lose([exit.name])
         if replace: start(slot, incarnation + 1)

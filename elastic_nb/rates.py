@@ -23,22 +23,23 @@ class ScalingRule(Enum):
         "What the rate is multiplied by when the batch is `k` times the base."
         return {ScalingRule.LINEAR: k, ScalingRule.NONE: 1.}.get(self, math.sqrt(k))
 
-# %% ../nbs/01_rates.ipynb #5fa9cc9f
+# %% ../nbs/01_rates.ipynb #cf316cec
 def adam_rule(
     k: float, # Batch, in units of the one for which the others were chosen
     lr: float, betas: tuple[float, float], eps: float,
 ) -> tuple[float, tuple[float, float], float]:
-    "`(lr, betas, eps)` of Adam for `k` times the batch, after Malladi et al. 2022. Raises ValueError from k = 1/(1 - beta) on."
+    "`(lr, betas, eps)` for `k` times the batch (Malladi et al. 2022). ValueError from k = 1/(1 - beta) on."
     if k == 1: return lr, tuple(betas), eps
-    if k * (1 - min(betas)) > 1 - 1e-9: # in floats 10 * (1 - .9) is a hair below 1
-        raise ValueError(f"{k:g} times the batch would need a beta of {1 - k * (1 - min(betas)):.3g}; with betas {tuple(betas)} "
-                         f"the Adam rule ends below k = {1 / (1 - min(betas)):.4g}. Keep the batch, or choose larger betas")
+    forget = 1 - min(betas)
+    if k * forget > 1 - 1e-9: # in floats 10 * (1 - .9) is a hair below 1
+        raise ValueError(f"{k:g} times the batch needs a beta of {1 - k * forget:.3g}; for {tuple(betas)} "
+                         f"the Adam rule ends below k = {1 / forget:.4g}. Keep the batch or raise the betas")
     return lr * math.sqrt(k), tuple(1 - k * (1 - b) for b in betas), eps / math.sqrt(k)
 
-# %% ../nbs/01_rates.ipynb #ed297d97
+# %% ../nbs/01_rates.ipynb #e3a1e725
 @dataclass(frozen=True)
 class ScalingConfig:
-    "A learning rate and the batch that it was chosen for. Raises ValueError for sizes below 1 and for a `base_lr` outside of the clamp."
+    "A rate and the batch it was chosen for. ValueError for sizes below 1, or a `base_lr` outside the clamp."
     base_lr: float # Rate at the base batch
     base_batch_size: int # Samples per worker and step
     base_world_size: int # Workers
@@ -52,7 +53,7 @@ class ScalingConfig:
         if min(self.base_batch_size, self.base_world_size) < 1 or self.warmup_steps < 0:
             raise ValueError(f"sizes start at 1 and warmup_steps at 0: {self}")
         if not 0 < self.min_lr <= self.base_lr <= self.max_lr:
-            raise ValueError(f"base_lr {self.base_lr:g} must lie between min_lr {self.min_lr:g} and max_lr {self.max_lr:g}")
+            raise ValueError(f"base_lr {self.base_lr:g} must lie within [{self.min_lr:g}, {self.max_lr:g}]")
 
     @property
     def base_effective_batch_size(self) -> int: return self.base_batch_size * self.base_world_size
@@ -62,7 +63,7 @@ class ScalingConfig:
         lr = self.base_lr * self.scaling_rule.factor(batch / self.base_effective_batch_size)
         return min(max(lr, self.min_lr), self.max_lr)
 
-# %% ../nbs/01_rates.ipynb #d8ab75c1
+# %% ../nbs/01_rates.ipynb #94b14ff4
 @dataclass(frozen=True)
 class Resize:
     "The last change of the batch: all that the learning rate has to remember."
@@ -71,26 +72,26 @@ class Resize:
     start: float = 1. # What rates were multiplied by at that moment
 
 def lr_factor(step: int, last: Resize, c: ScalingConfig) -> float:
-    "What all rates are multiplied by at `step`: a line from `last.start` to the factor of its batch, `c.warmup_steps` long."
+    "What rates are multiplied by at `step`: a line from `last.start` to the factor of its batch."
     end, done = c.scaled_lr(last.batch) / c.base_lr, step - last.since
     return end if done >= c.warmup_steps else last.start + (end - last.start) * max(done, 0) / c.warmup_steps
 
-# %% ../nbs/01_rates.ipynb #8acd62d0
+# %% ../nbs/01_rates.ipynb #c0b1ac78
 def lr_at(
     step: int, # From 0
     worlds: Mapping[int, int], # {step: world size from this step on}; before the first the base world
     c: ScalingConfig, # Rate, rule and clamp; the batch per worker is `c.base_batch_size`
 ) -> float:
-    "The learning rate of `step` under the variable-batch policy: a pure function of the step, the worlds and the config."
+    "The rate of `step` when the batch follows the world: a function of step, worlds and config alone."
     last = Resize(c.base_effective_batch_size)
     for at in sorted(at for at in worlds if at <= step):
         batch = c.base_batch_size * worlds[at]
         if batch != last.batch: last = Resize(batch, at, lr_factor(at, last, c))
     return c.base_lr * lr_factor(step, last, c)
 
-# %% ../nbs/01_rates.ipynb #58f0e519
+# %% ../nbs/01_rates.ipynb #025d23fe
 def warmup_cosine(step: int, *, peak: float, warmup: int, steps: int, floor: float = 0.1) -> float:
-    "The rate of `step` (from 0): linear from `peak/warmup` to `peak`, then half a cosine to `floor * peak` at `steps - 1`."
+    "The rate of `step`, from 0: a line from `peak/warmup` to `peak`, a cosine to `floor*peak` at `steps-1`."
     if step < warmup: return peak * (step + 1) / warmup
     start = max(warmup - 1, 0)
     done = min(1., (step - start) / max(1, steps - 1 - start))

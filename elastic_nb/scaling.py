@@ -19,10 +19,11 @@ from .batch import GradAccumulationConfig, GradientAccumulationManager, Rounding
 from .batch import effective_batch, follow_world, share, shares, token_mean_
 from .rates import Resize, ScalingConfig, ScalingRule, adam_rule, lr_at, lr_factor, warmup_cosine
 
-# %% ../nbs/01_scaling.ipynb #68c9cd23
+# %% ../nbs/01_scaling.ipynb #ba6905ea
 def read_group(group: dict[str, Any]) -> dict[str, Any]:
     "What scaling may change in a parameter group, as plain numbers."
-    return {k: tuple(map(float, group[k])) if k == 'betas' else float(group[k]) for k in ('lr', 'betas', 'eps') if k in group}
+    def plain(v: Any) -> Any: return tuple(map(float, v)) if isinstance(v, (tuple, list)) else float(v)
+    return {k: plain(group[k]) for k in ('lr', 'betas', 'eps') if k in group}
 
 def write_group(group: dict[str, Any], values: dict[str, Any]) -> None:
     "Set them; a rate that is a tensor (compiled and captured optimizers) is filled in place."
@@ -30,9 +31,9 @@ def write_group(group: dict[str, Any], values: dict[str, Any]) -> None:
         if isinstance(group[k], Tensor): group[k].fill_(v)
         else: group[k] = v
 
-# %% ../nbs/01_scaling.ipynb #b33a8659
+# %% ../nbs/01_scaling.ipynb #86e34b33
 class ScaledRates:
-    "The groups of an optimizer at their own rates times a factor; with `adam` also betas and eps, for `k` times the batch."
+    "An optimizer's groups at their own rates times a factor; with `adam` also betas and eps."
     def __init__(self, optimizer: Optimizer, adam: bool = False):
         self.optimizer, self.adam = optimizer, adam
         if adam and not all('betas' in g and 'eps' in g for g in optimizer.param_groups):
@@ -52,12 +53,12 @@ class ScaledRates:
         self.now, self.written = (factor, k), [float(g['lr']) for g in self.optimizer.param_groups]
 
     def check(self) -> None:
-        "Raises RuntimeError when somebody else has set a rate: from then on both would be wrong. New groups are taken in."
+        "RuntimeError when somebody else has set a rate: both would be wrong. New groups are fine."
         rates = [float(g['lr']) for g in self.optimizer.param_groups]
         self.base += [read_group(g) for g in self.optimizer.param_groups[len(self.base):]]
         if rates[:len(self.written)] == self.written: return
-        raise RuntimeError(f"somebody else set the learning rates to {rates}, they were {self.written}; give the scheduler to "
-                           "LRScalingManager(scheduler=...), or change rates within `with manager.unscaled():`")
+        raise RuntimeError(f"somebody else set the learning rates to {rates}; they were {self.written}. Give "
+                           "the scheduler to LRScalingManager, or change them in `with manager.unscaled():`")
 
     @contextmanager
     def unscaled(self) -> Iterator[None]:
@@ -69,20 +70,21 @@ class ScaledRates:
             self.base = [read_group(g) for g in self.optimizer.param_groups]
             self.write(*self.now)
 
-# %% ../nbs/01_scaling.ipynb #6b92cc45
+# %% ../nbs/01_scaling.ipynb #f0553737
 class LRScalingManager:
-    "Keeps the rates of `optimizer` at (its own or its scheduler's) times `lr_factor`. Call `step()` once after each optimizer step."
+    "Keeps an optimizer's rates at its (or the scheduler's) own times `lr_factor`. `step()` once per step."
     def __init__(self,
         config: ScalingConfig,
-        optimizer: Optimizer, # With a scheduler its rates count; without, its first group is set to `config.base_lr`
+        optimizer: Optimizer, # Without a scheduler its first group is set to `config.base_lr`
         scheduler: Any = None, # Any torch scheduler; `step` steps it
     ):
         self.config, self.optimizer, self.scheduler, self.steps = config, optimizer, scheduler, 0
         self.current_world_size, self.current_batch_size = config.base_world_size, config.base_batch_size
         self.last = Resize(config.base_effective_batch_size)
         groups = optimizer.param_groups
-        if not any('initial_lr' in g for g in groups): # no scheduler: all groups keep their ratio to the first
-            if not (first := float(groups[0]['lr'])): raise ValueError("the first group has a rate of 0: nothing to scale")
+        if not any('initial_lr' in g for g in groups): # no scheduler: groups keep their ratio to the first
+            first = float(groups[0]['lr'])
+            if not first: raise ValueError("the first group has a rate of 0: nothing to scale")
             for g in groups: write_group(g, dict(lr=config.base_lr * (float(g['lr']) / first)))
         self.rates = ScaledRates(optimizer, config.scaling_rule is ScalingRule.ADAM)
 
@@ -112,7 +114,7 @@ class LRScalingManager:
         return self.rates.unscaled()
 
     def step(self, *metrics: Any) -> float:
-        "An optimizer step was made: step the scheduler (with `metrics`, if it wants any) and the warm-up. Returns the new rate."
+        "After an optimizer step: step the scheduler (with `metrics`) and the warm-up. Returns the rate."
         with self.unscaled():
             if self.scheduler is not None: self.scheduler.step(*metrics)
         self.steps += 1
@@ -122,9 +124,9 @@ class LRScalingManager:
     def step_warmup(self) -> float: return self.step()
 
     def on_topology_change(self, new_world_size: int, batch_size: int | None = None) -> float:
-        "The batch is now `new_world_size * batch_size` (None: as before). Returns the scaled `base_lr` to which the rate walks."
+        "The batch is `new_world_size * batch_size` now (None: as before). Returns the rate to walk to."
         size = self.current_batch_size if batch_size is None else batch_size
-        if new_world_size < 1 or size < 1: raise ValueError(f"no batch of {new_world_size} times {size} samples")
+        if new_world_size < 1 or size < 1: raise ValueError(f"{new_world_size} times {size} samples?")
         self.rates.check()
         self.rates.values(1., self._k(new_world_size * size)) # refuses before anything is changed
         self.current_world_size, self.current_batch_size = new_world_size, size
@@ -135,20 +137,23 @@ class LRScalingManager:
 
     def get_scaled_lr(self, world_size: int | None = None, *, base_lr: float | None = None,
                       old_effective_batch: int = 1, new_effective_batch: int = 1) -> float:
-        "The rate for `world_size` workers, or `base_lr` taken from the old to the new batch. Changes nothing."
-        if base_lr is None: return self.config.scaled_lr((world_size or self.current_world_size) * self.current_batch_size)
+        "The rate for `world_size` workers, or `base_lr` taken from old to new batch. Changes nothing."
+        world = world_size or self.current_world_size
+        if base_lr is None: return self.config.scaled_lr(world * self.current_batch_size)
         return base_lr * self.config.scaling_rule.factor(new_effective_batch / old_effective_batch)
 
     def state_dict(self) -> dict[str, Any]:
         "All there is to remember, as JSON values."
         groups = [{k: list(v) if k == 'betas' else v for k, v in b.items()} for b in self.rates.base]
-        return dict(steps=self.steps, since=self.last.since, start=self.last.start, current_world_size=self.current_world_size,
-                    current_batch_size=self.current_batch_size, current_lr=self.current_lr, groups=groups)
+        return dict(steps=self.steps, since=self.last.since, start=self.last.start, groups=groups,
+                    current_lr=self.current_lr, current_world_size=self.current_world_size,
+                    current_batch_size=self.current_batch_size)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        "Go on where `state` was made, in mid-warm-up as well; load it together with the states of optimizer and scheduler."
+        "Go on where `state` was made, also in mid-warm-up. Optimizer and scheduler load their own states."
         groups = state.get('groups', self.rates.base)
-        if len(groups) != len(self.optimizer.param_groups): raise ValueError(f"the checkpoint has {len(groups)} parameter groups")
+        if len(groups) != len(self.optimizer.param_groups):
+            raise ValueError(f"the checkpoint has {len(groups)} parameter groups, the optimizer other")
         self.current_world_size = state['current_world_size']
         self.current_batch_size = state.get('current_batch_size', self.config.base_batch_size)
         batch, self.steps = self.current_world_size * self.current_batch_size, state.get('steps', 0)
@@ -157,13 +162,19 @@ class LRScalingManager:
         self.rates.base = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in groups]
         self.rates.write(self.factor, self._k(batch))
 
-# %% ../nbs/01_scaling.ipynb #6b783648
-def create_lr_scheduler_with_warmup(optimizer: Optimizer, warmup_steps: int, total_steps: int, min_lr: float = 0.) -> LambdaLR:
-    "`warmup_cosine` as a torch scheduler: a line up to the optimizer's rate in `warmup_steps`, then half a cosine down to `min_lr`."
+# %% ../nbs/01_scaling.ipynb #3f61c3f6
+def create_lr_scheduler_with_warmup(
+    optimizer: Optimizer, # Its rates are the peak
+    warmup_steps: int, # Steps of the line up
+    total_steps: int, # Steps until the cosine has come down
+    min_lr: float = 0., # to this rate, in the first group
+) -> LambdaLR:
+    "`warmup_cosine` as a torch scheduler."
     floor = min_lr / optimizer.param_groups[0]['lr']
-    return LambdaLR(optimizer, lambda s: warmup_cosine(s, peak=1., warmup=warmup_steps, steps=total_steps, floor=floor))
+    shape = dict(peak=1., warmup=warmup_steps, steps=total_steps, floor=floor)
+    return LambdaLR(optimizer, lambda step: warmup_cosine(step, **shape))
 
-# %% ../nbs/01_scaling.ipynb #a208a288
+# %% ../nbs/01_scaling.ipynb #82e8d983
 class ElasticScalingManager:
     "Batch and learning rate under one policy. A refused change (ValueError) leaves everything as it was."
     def __init__(self,
@@ -180,7 +191,7 @@ class ElasticScalingManager:
         self.accum_manager = accum_config and GradientAccumulationManager(accum_config, rank)
 
     def on_topology_change(self, new_world_size: int, rank: int | None = None) -> dict[str, Any]:
-        "There are `new_world_size` workers now. Returns `lr` (to walk to), this rank's `accumulation_steps`, `effective_batch_size`."
+        "Returns the new `lr` (the rate walks there), `accumulation_steps` and `effective_batch_size`."
         acc, follow, lr = self.accum_manager, self.strategy == 'variable_batch', self.current_lr
         before = acc and (acc.config, acc.current_world_size, acc._rank)
         try:
@@ -190,10 +201,12 @@ class ElasticScalingManager:
         except ValueError:
             if acc: acc.config, acc.current_world_size, acc._rank = before
             raise
-        return dict(lr=lr, accumulation_steps=self.accumulation_steps, effective_batch_size=acc and acc.effective_batch_size)
+        batch = acc.effective_batch_size if acc else None
+        return dict(lr=lr, accumulation_steps=self.accumulation_steps, effective_batch_size=batch)
 
     @property
-    def accumulation_steps(self) -> int: return self.accum_manager.accumulation_steps if self.accum_manager else 1
+    def accumulation_steps(self) -> int:
+        return self.accum_manager.accumulation_steps if self.accum_manager else 1
 
     @property
     def current_lr(self) -> float: return self.lr_manager.current_lr
@@ -208,17 +221,19 @@ class ElasticScalingManager:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         "Raises ValueError for the state of another strategy: its rate belongs to another batch."
-        if state['strategy'] != self.strategy: raise ValueError(f"the checkpoint's strategy is {state['strategy']!r}")
+        if state['strategy'] != self.strategy:
+            raise ValueError(f"the checkpoint's strategy is {state['strategy']!r}, not {self.strategy!r}")
         self.lr_manager.load_state_dict(state['lr_state'])
         if not self.accum_manager: return
         if self.strategy == 'variable_batch':
-            self.accum_manager.config = follow_world(self.accum_config, state['accum_state']['current_world_size'])
+            world = state['accum_state']['current_world_size']
+            self.accum_manager.config = follow_world(self.accum_config, world)
         self.accum_manager.load_state_dict(state['accum_state'])
 
-# %% ../nbs/01_scaling.ipynb #632ca023
-def check_policy(strategy: str, lr_config: ScalingConfig, accum_config: GradAccumulationConfig | None) -> None:
-    "Raises ValueError for an unknown strategy, or for a rate and a batch that were chosen for different worlds."
+# %% ../nbs/01_scaling.ipynb #eb210e8d
+def check_policy(strategy: str, lr: ScalingConfig, batch: GradAccumulationConfig | None) -> None:
+    "Raises ValueError for an unknown strategy, or a rate and a batch that were chosen for different worlds."
     if strategy not in ('constant_batch', 'variable_batch'):
         raise ValueError(f"strategy is 'constant_batch' or 'variable_batch', not {strategy!r}")
-    if strategy == 'variable_batch' and accum_config and accum_config.base_world_size != lr_config.base_world_size:
+    if strategy == 'variable_batch' and batch and batch.base_world_size != lr.base_world_size:
         raise ValueError("with variable_batch rate and batch must be chosen for the same base_world_size")
