@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['batches_of', 'gpt_of', 'worker', 'warm_up', 'train', 'Narrator', 'check_faults', 'run_demo']
 
-# %% ../nbs/08a_demo.ipynb #08d9e140
+# %% ../nbs/08a_demo.ipynb #31795f2a
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from .loop import ElasticLoop, Exact, StockDDP
 from .membership import Member
 from .model import GPTConfig, count_parameters, seeded_gpt
 from .scaling import warmup_cosine
-from .views import report_html
 
 # %% ../nbs/08a_demo.ipynb #ae9c61ad
 def batches_of(config: RunConfig) -> Batches:
@@ -131,7 +130,7 @@ def check_faults(config: RunConfig, faults: Iterable[Fault]) -> list[str]:
         dying.add(f.worker)
     return wrong
 
-# %% ../nbs/08a_demo.ipynb #6fc9cd2a
+# %% ../nbs/08a_demo.ipynb #bc557608
 def run_demo(
     config: RunConfig,
     faults: Iterable[Fault], # What is to go wrong in the first run
@@ -151,5 +150,6 @@ def run_demo(
     result = verdict(events['disturbed'], events['undisturbed'], expected, steps, count_parameters(seeded_gpt(gpt_of(config), 0)))
     saved = digest(load_state(out / 'final-disturbed'))
     if saved != result['sha256']: raise ValueError(f"the saved state has the hash {saved}, the workers reported {result['sha256']}")
+    from elastic_nb.views import report_html   # here, for workers import this module too and need no pictures
     report_html(out / 'report.html', events, result)
     return result

@@ -37,7 +37,7 @@ class Outside:
         self.due = [(f, when) for f, when in self.due if when > now]
         return hit
 
-# %% ../nbs/08_launch.ipynb #17afb5cd
+# %% ../nbs/08_launch.ipynb #abd2e99e
 @dataclass
 class Supervisor:
     "Runs an elastic job of local processes. `run()` returns when all workers have finished, and raises RunFailed if they cannot."
@@ -61,7 +61,7 @@ class Supervisor:
         self.events: list[dict[str, Any]] = []   # not recorded yet
         self.respawn: list[tuple[str, float]] = []   # names of replacements, and when to start them
         self.unseen: set[str] = set()   # dead, but without notices only silence may tell
-        self.restarts, self.last_error, self.last_why = 0, '', 'nothing was heard'
+        self.restarts, self.errors, self.last_why = 0, 0, 'nothing was heard'
         self.progress = self.recorded = time.monotonic()
 
     def run(self) -> None:
@@ -73,7 +73,7 @@ class Supervisor:
             self._note('run_end', ok=True)
         except (StateLost, RunFailed) as e:
             self._note('run_end', ok=False, error=str(e))
-            raise RunFailed(f"{e}; the last error of a worker was: {self.last_error}" if self.last_error else str(e)) from None
+            raise RunFailed(str(e)) from None
         finally: self._flush()
 
     def _turn(self) -> None:
@@ -95,11 +95,11 @@ class Supervisor:
             self.coordinator.handle(m)
             kind = m['kind']
             if kind in ('commit', 'entered', 'ready', 'final'): self.progress = m['t']
-            if kind == 'commit': self.respawn = [(name, 0.) for name, _ in self.respawn]
+            if kind == 'commit': self.errors, self.respawn = 0, [(name, 0.) for name, _ in self.respawn]
             if kind in ('commit', 'entered'): self.outside.done(w.slot, m['step'] + (kind == 'commit'), m['t'])
             if kind == 'fault': self.inside = [f for f in self.inside if str(f) != m['planned']]
             if kind == 'interrupted': self.last_why = m['why']
-            if kind == 'error': w.error = self.last_error = m['message']
+            if kind == 'error': w.error, self.errors = m['message'], self.errors + 1
 
     def _exited(self, pid: int, code: int, t: float, kind: str) -> None:
         w = next((w for w in self.hands.workers.values() if w.pid == pid), None)
@@ -107,13 +107,14 @@ class Supervisor:
         while not w.lines.closed: self._hear(w)   # its last words
         w.lines.sock.close()
         del self.hands.workers[w.name]
-        if self.notices or w.fenced: self._lost(w.name, 'hung' if w.fenced else 'error' if w.error else _cause(code))
+        if self.notices or w.fenced: self._lost(w.name, 'hung' if w.fenced else 'error' if w.error else _cause(code), w.error)
         else: self.unseen.add(w.name)
 
-    def _lost(self, name: str, cause: str) -> None:
+    def _lost(self, name: str, cause: str, error: str | None = None) -> None:
         self._note('death', name, cause=cause)
         self.coordinator.lose([name])
         slot, incarnation = map(int, name.split('.'))
+        if self.errors > 2: raise RunFailed(f"{self.errors} workers failed with no step in between; the last one said: {error}")
         nobody = not self.hands.workers and not self.respawn
         if self.restarts < self.max_restarts:
             self.respawn.append((f'{slot}.{incarnation + 1}', time.monotonic() + (0. if nobody else 1.)))

@@ -165,20 +165,24 @@ def losses(events: Sequence[Event]) -> list[float]:
         found.append(rows[0].data['loss'])
     return found
 
-# %% ../nbs/06_ledger.ipynb #9574ce8f
+# %% ../nbs/06_ledger.ipynb #91d5b827
 def _committing(events: Sequence[Event]) -> dict[int, int]:
     "The generation that committed each step, the last one if there are several."
     return {step: max(e.gen for e in rows) for step, rows in _commits(events).items()}
 
-def _roster_size(events: Sequence[Event], gen: int) -> int:
-    "Members of generation `gen`. If it has no row, workers have retried by themselves, with the same people."
-    rows = [e for e in events if e.kind == 'generation' and e.gen <= gen]
-    if not rows: raise ValueError(f"nothing is known about the members of generation {gen}")
-    return len(max(rows, key=lambda e: e.gen).data['roster'])
+def _sizer(events: Sequence[Event]) -> Callable[[int], int]:
+    "From a generation to its size. One without a row is a retry by the workers, with the same people."
+    sizes = {e.gen: len(e.data['roster']) for e in events if e.kind == 'generation'}
+    def size(gen: int) -> int:
+        if gen in sizes: return sizes[gen]
+        if not sizes or gen < min(sizes): raise ValueError(f"nothing is known of the members of generation {gen}")
+        return sizes[max(g for g in sizes if g < gen)]
+    return size
 
 def world_sizes(events: Sequence[Event]) -> list[int]:
     "Size of the world that committed each step."
-    return [_roster_size(events, gen) for gen in _committing(events).values()]
+    size = _sizer(events)
+    return [size(gen) for gen in _committing(events).values()]
 
 # %% ../nbs/06_ledger.ipynb #cbfe49d9
 def samples(
@@ -234,7 +238,7 @@ def outages(events: Sequence[Event]) -> list[Outage]:
     marks = _marks(events)
     return [_outage(e, events, marks) for e in sorted(events, key=lambda e: e.t) if e.kind == 'death']
 
-# %% ../nbs/06_ledger.ipynb #2deaecdb
+# %% ../nbs/06_ledger.ipynb #74725e5f
 def _redone(outage: Outage, all_outages: Sequence[Outage], marks: Sequence[Event]) -> int:
     "Steps committed before the fault, and again after it; what follows a later fault is that one's doing."
     end = min((o.start for o in all_outages if outage.after and o.start > outage.after.t), default=math.inf)
@@ -244,10 +248,10 @@ def _redone(outage: Outage, all_outages: Sequence[Outage], marks: Sequence[Event
 def recoveries(events: Sequence[Event]) -> list[dict[str, Any]]:
     """One dict per death, times in seconds. What nobody can know is None: `detect_s` and `phase` if the fault
     was not planned, `rto_s` and a world size if no step was committed before or after it."""
-    found, marks, rows = outages(events), _marks(events), []
+    found, marks, size, rows = outages(events), _marks(events), _sizer(events), []
     for o in found:
         step = o.fault.step if o.fault else o.before.step + 1 if o.before else 0
-        before, after = (m and _roster_size(events, m.gen) for m in (o.before, o.after))
+        before, after = (m and size(m.gen) for m in (o.before, o.after))
         rows.append(dict(
             cause=o.death.data.get('cause'), worker=o.death.worker, step=step,
             phase=o.fault and o.fault.data.get('phase'), detect_s=o.fault and o.seen.t - o.fault.t,

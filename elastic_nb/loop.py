@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['seeded', 'Sync', 'Exact', 'StockDDP', 'ElasticLoop', 'rehearse']
 
-# %% ../nbs/07_loop.ipynb #a350a321
+# %% ../nbs/07_loop.ipynb #2805e64c
 import hashlib
 import threading
 import time
@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .checkpoint import State, digest, from_bytes, pack_state, to_bytes, unpack_state
+from .checkpoint import State, digest, from_buffer, pack_state, to_buffer, unpack_state
 from .cluster import Cluster, Exit, Fault, Faults, Killed, abandonable, single_thread
 from .data import Batches
 from .membership import (Coordinator, Generation, Member, Newer, PeerLost, agree, connect, next_generation,
@@ -37,21 +37,21 @@ def seeded(seed: int, step: int, micro: int) -> Iterator[None]:
         torch.manual_seed(int.from_bytes(hashlib.blake2b(f'{seed}/{step}/{micro}'.encode(), digest_size=8).digest(), 'little'))
         yield
 
-# %% ../nbs/07_loop.ipynb #9df85ccd
+# %% ../nbs/07_loop.ipynb #1600107d
 class Sync(Protocol):
-    """How replicas agree on a gradient: `attach` per generation, then per step `clear`, `micro_batch` for each of
-    `span`, and `reduce`, which returns the summed loss. `detach` lets go of the group."""
+    """How replicas agree on a gradient: `attach` per generation, then per step `start`, `micro_batch` for each number it
+    returns, and `reduce`, which returns the summed loss. `detach` lets go of the group."""
     module: nn.Module # What to call for the forward pass
     scale: float # Factor on the loss of a micro-batch
     @property
     def span(self) -> range: ...
     def attach(self, group: dist.ProcessGroup) -> None: ...
-    def clear(self) -> None: ...
+    def start(self, step: int) -> list[int]: ...
     def micro_batch(self, i: int) -> Any: ...
     def reduce(self, half_way: Callable[[], None]) -> float: ...
     def detach(self) -> None: ...
 
-# %% ../nbs/07_loop.ipynb #39d48bcd
+# %% ../nbs/07_loop.ipynb #7a7fa940
 class Exact(TreeReducer):
     "The grouping-independent sum: same bits for every world."
     scale = 1.
@@ -59,11 +59,7 @@ class Exact(TreeReducer):
         super().__init__([p for p in model.parameters() if p.requires_grad], micro_batches)
         self.module = model
 
-    def detach(self) -> None:
-        self.group = None
-        self.done, self.free = [], []   # a collective that was left behind may still write into them
-
-# %% ../nbs/07_loop.ipynb #3d0f6d4b
+# %% ../nbs/07_loop.ipynb #2fbe8671
 class StockDDP:
     "PyTorch's DistributedDataParallel: fast and familiar; its last bits depend on the world."
     def __init__(self, model: nn.Module, micro_batches: int):
@@ -80,9 +76,10 @@ class StockDDP:
     @property
     def span(self) -> range: return share(self.group.rank(), self.group.size(), self.n)
 
-    def clear(self) -> None:
+    def start(self, step: int) -> list[int]:
         self.loss = torch.zeros(1)
         self.model.zero_grad(set_to_none=False)
+        return list(self.span)
 
     @contextmanager
     def micro_batch(self, i: int) -> Iterator[Tensor]:
@@ -96,7 +93,7 @@ class StockDDP:
 
     def detach(self) -> None: self.module, self.group = self.model, None
 
-# %% ../nbs/07_loop.ipynb #2b3f5693
+# %% ../nbs/07_loop.ipynb #7bb86e35
 class ElasticLoop:
     "Trains `model` for `steps` steps with whoever is there. One object per worker."
     def __init__(self,
@@ -169,13 +166,13 @@ class ElasticLoop:
     def _copy(self, gen: Generation, source: str, behind: list[str]) -> None:
         def half_way() -> None: self.at('copy')
         if self.member.name in behind:
-            state = from_bytes(self._wait(lambda: recv_state(self.group, gen.roster.index(source), half_way), gen))
+            state = from_buffer(self._wait(lambda: recv_state(self.group, gen.roster.index(source), half_way), gen))
             self.last = state.meta.pop('last')   # from here on it is ours, as a whole
             self.step = unpack_state(state, self.model, self.optimizer)['step']
         elif self.member.name == source and behind:
             state = self.state()
             state.meta['last'] = self.last
-            ranks, data = [gen.roster.index(n) for n in behind], to_bytes(state)
+            ranks, data = [gen.roster.index(n) for n in behind], to_buffer(state)
             self._wait(lambda: send_state(self.group, ranks, data, half_way), gen)
 
     def _wait(self, collective: Callable[[], Any], entering: Generation | None = None) -> Any:
@@ -187,9 +184,8 @@ class ElasticLoop:
     def _one_step(self) -> bool:
         "One step; True if all leave for a newer generation now."
         for g in self.optimizer.param_groups: g['lr'] = self.lr(self.step)
-        self.sync.clear()
-        ids = {i: self.batches.ids(self.step, i) for i in self.sync.span}
-        for i in ids: self._micro_batch(i, ids[i])
+        todo, ids = self.sync.start(self.step), {i: self.batches.ids(self.step, i) for i in self.sync.span}
+        for i in todo: self._micro_batch(i, ids[i], i == todo[-1])
         self.emit('contribute', micro=list(ids), samples=sum(ids.values(), []))
         self.at('reduce')
         loss = self._wait(lambda: self.sync.reduce(lambda: self.at('gather')))
@@ -203,9 +199,9 @@ class ElasticLoop:
         self._committed()
         return newest > self.gen.number
 
-    def _micro_batch(self, i: int, ids: list[int]) -> None:
+    def _micro_batch(self, i: int, ids: list[int], last: bool) -> None:
         self.member.urgent()
-        if i == self.sync.span[-1]: self.at('forward')
+        if last: self.at('forward')
         x, y = (t.to(self.device) for t in self.batches.get(ids))
         with self.sync.micro_batch(i) as total:
             with seeded(self.batches.seed, self.step, i): loss = self.sync.module(x, y) / self.batches.tokens_per_step

@@ -139,24 +139,24 @@ def source_of(gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
     if newest < gen.floor: raise StateLost(f"{gen.floor} steps are committed, and nobody left has more than {newest}")
     return next(n for n in gen.roster if steps[n] == newest), [n for n in gen.roster if steps[n] < newest]
 
-# %% ../nbs/05_membership.ipynb #c99e30b9
-def send_state(group: dist.ProcessGroup, ranks: Iterable[int], data: bytes, half_way: Callable[[], None] = lambda: None) -> None:
-    "Send `data` to `ranks`. Raises PeerLost."
-    ranks, payload = list(ranks), torch.frombuffer(bytearray(data), dtype=torch.uint8)
+# %% ../nbs/05_membership.ipynb #8899820b
+def send_state(group: dist.ProcessGroup, ranks: Iterable[int], payload: Tensor, half_way: Callable[[], None] = lambda: None) -> None:
+    "Send `payload`, a uint8 tensor, to `ranks`. Raises PeerLost."
+    ranks = list(ranks)
     with peers():
-        for r in ranks: group.send([torch.tensor([len(data)])], r, 1).wait()
+        for r in ranks: group.send([torch.tensor([len(payload)])], r, 1).wait()
         half_way()
         for w in [group.send([payload], r, 2) for r in ranks]: w.wait()
 
-# %% ../nbs/05_membership.ipynb #5b9fc637
-def recv_state(group: dist.ProcessGroup, rank: int, half_way: Callable[[], None] = lambda: None) -> bytes:
+# %% ../nbs/05_membership.ipynb #b0b168c2
+def recv_state(group: dist.ProcessGroup, rank: int, half_way: Callable[[], None] = lambda: None) -> Tensor:
     "What `rank` sends with `send_state`. Raises PeerLost."
     size = torch.zeros(1, dtype=torch.int64)
     with peers(): group.recv([size], rank, 1).wait()
     half_way()
     payload = torch.empty(int(size), dtype=torch.uint8)
     with peers(): group.recv([payload], rank, 2).wait()
-    return payload.numpy().tobytes()
+    return payload
 
 # %% ../nbs/05_membership.ipynb #69ae69ac
 def agree(group: dist.ProcessGroup, *values: int) -> list[int]:

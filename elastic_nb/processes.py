@@ -54,7 +54,7 @@ class Lines:
         *lines, self.rest = (self.rest + data).split(b'\n')
         return [json.loads(l) for l in lines if l]
 
-# %% ../nbs/07a_processes.ipynb #5ecd218b
+# %% ../nbs/07a_processes.ipynb #b8029345
 def zygote(fd: int, warm_up: str) -> None:
     "The process to copy from. Runs `warm_up` (`module:function`), then forks a worker per order until its socket closes."
     die_with_parent()
@@ -65,7 +65,7 @@ def zygote(fd: int, warm_up: str) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     _entry(warm_up)()
     send(sock, dict(kind='up'))
-    with selectors.DefaultSelector() as sel:
+    with selectors.DefaultSelector() as sel, suppress(ConnectionError):   # the supervisor is gone, whichever way we notice
         sel.register(sock, selectors.EVENT_READ)
         sel.register(wake_r, selectors.EVENT_READ)
         while True:

@@ -4,7 +4,9 @@
 
 # %% auto #0
 __all__ = ['read_group', 'write_group', 'ScaledRates', 'LRScalingManager', 'create_lr_scheduler_with_warmup',
-           'ElasticScalingManager', 'check_policy']
+           'ElasticScalingManager', 'check_policy', 'GradAccumulationConfig', 'GradientAccumulationManager',
+           'RoundingMode', 'effective_batch', 'follow_world', 'share', 'shares', 'token_mean_', 'Resize',
+           'ScalingConfig', 'ScalingRule', 'adam_rule', 'lr_at', 'lr_factor', 'warmup_cosine']
 
 # %% ../nbs/01_scaling.ipynb #f10542f2
 from collections.abc import Iterator
@@ -18,6 +20,12 @@ from torch.optim.lr_scheduler import LambdaLR
 from .batch import GradAccumulationConfig, GradientAccumulationManager, RoundingMode
 from .batch import effective_batch, follow_world, share, shares, token_mean_
 from .rates import Resize, ScalingConfig, ScalingRule, adam_rule, lr_at, lr_factor, warmup_cosine
+
+# %% ../nbs/01_scaling.ipynb #920bc0c4
+# All that belongs to scaling can be imported from here.
+_all_ = ['GradAccumulationConfig', 'GradientAccumulationManager', 'RoundingMode', 'effective_batch', 'follow_world',
+         'share', 'shares', 'token_mean_', 'Resize', 'ScalingConfig', 'ScalingRule', 'adam_rule', 'lr_at', 'lr_factor',
+         'warmup_cosine']
 
 # %% ../nbs/01_scaling.ipynb #ba6905ea
 def read_group(group: dict[str, Any]) -> dict[str, Any]:
