@@ -86,7 +86,7 @@ def demo(
         identical = _demo(config, _plan(kill, hang, workers, steps), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}', json_file)
     raise typer.Exit(0 if identical else 1)
 
-# %% ../nbs/12_cli.ipynb #4ed149a1
+# %% ../nbs/12_cli.ipynb #f5d9dc55
 def _demo(config: RunConfig, faults: list[Fault], out: str, json_file: str) -> bool:
     from elastic_nb.demo import Narrator, run_demo
     from elastic_nb.views import result_table
@@ -97,6 +97,7 @@ def _demo(config: RunConfig, faults: list[Fault], out: str, json_file: str) -> b
     console.print(result_table(result))
     console.print(f"report: {Path(out) / 'report.html'}", soft_wrap=True)
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
+    for fault in result['not_fired']: console.print(f"The fault {fault} never came about: its worker did not get to that line.")
     if not result['identical'] and config.distributed.strategy == 'ddp':
         console.print("Stock DDP sums in an order that depends on the world, so other bits are expected; --strategy exact has none.")
     return result['identical']

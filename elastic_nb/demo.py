@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['batches_of', 'gpt_of', 'worker', 'warm_up', 'train', 'Narrator', 'check_faults', 'run_demo']
 
-# %% ../nbs/08a_demo.ipynb #31795f2a
+# %% ../nbs/08a_demo.ipynb #246dce99
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from .checkpoint import digest, load_state
 from .cluster import Fault
@@ -130,7 +130,7 @@ def check_faults(config: RunConfig, faults: Iterable[Fault]) -> list[str]:
         dying.add(f.worker)
     return wrong
 
-# %% ../nbs/08a_demo.ipynb #bc557608
+# %% ../nbs/08a_demo.ipynb #3c8ddd06
 def run_demo(
     config: RunConfig,
     faults: Iterable[Fault], # What is to go wrong in the first run
@@ -148,6 +148,8 @@ def run_demo(
         with Hands('elastic_nb.demo:warm_up') as hands, Ledger(out / 'run.db', name) as ledger:
             events[name] = train(hands, config, ledger, plan, narrate(name, steps), str(out / f'final-{name}'))
     result = verdict(events['disturbed'], events['undisturbed'], expected, steps, count_parameters(seeded_gpt(gpt_of(config), 0)))
+    fired = {e.data['planned'] for e in events['disturbed'] if e.kind == 'fault'}
+    result['not_fired'] = [str(f) for f in faults if str(f) not in fired]
     saved = digest(load_state(out / 'final-disturbed'))
     if saved != result['sha256']: raise ValueError(f"the saved state has the hash {saved}, the workers reported {result['sha256']}")
     from elastic_nb.views import report_html   # here, for workers import this module too and need no pictures

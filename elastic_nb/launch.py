@@ -37,7 +37,7 @@ class Outside:
         self.due = [(f, when) for f, when in self.due if when > now]
         return hit
 
-# %% ../nbs/08_launch.ipynb #abd2e99e
+# %% ../nbs/08_launch.ipynb #929e5aca
 @dataclass
 class Supervisor:
     "Runs an elastic job of local processes. `run()` returns when all workers have finished, and raises RunFailed if they cannot."
@@ -55,7 +55,8 @@ class Supervisor:
     save_to: str | None = None # Folder for the final checkpoint
 
     def __post_init__(self) -> None:
-        self.coordinator = Coordinator(self.hands.store, self.workers, self._tell)
+        first = {f'{slot}.0' for slot in range(self.workers)}
+        self.coordinator = Coordinator(self.hands.store, self.workers, self._tell, first=first)
         self.pulse, self.outside = Pulse(self.hands.store, self.silence), Outside(self.faults)
         self.inside = [f for f in self.faults if f.phase is not None]
         self.events: list[dict[str, Any]] = []   # not recorded yet

@@ -165,7 +165,7 @@ def losses(events: Sequence[Event]) -> list[float]:
         found.append(rows[0].data['loss'])
     return found
 
-# %% ../nbs/06_ledger.ipynb #91d5b827
+# %% ../nbs/06_ledger.ipynb #5db078c2
 def _committing(events: Sequence[Event]) -> dict[int, int]:
     "The generation that committed each step, the last one if there are several."
     return {step: max(e.gen for e in rows) for step, rows in _commits(events).items()}
@@ -175,7 +175,7 @@ def _sizer(events: Sequence[Event]) -> Callable[[int], int]:
     sizes = {e.gen: len(e.data['roster']) for e in events if e.kind == 'generation'}
     def size(gen: int) -> int:
         if gen in sizes: return sizes[gen]
-        if not sizes or gen < min(sizes): raise ValueError(f"nothing is known of the members of generation {gen}")
+        if not sizes or gen < min(sizes): raise ValueError(f"nobody is known to be in generation {gen}")
         return sizes[max(g for g in sizes if g < gen)]
     return size
 

@@ -222,7 +222,7 @@ class ElasticLoop:
         "Weights, optimizer and data cursor. Nothing of the world is in it."
         return pack_state(self.model, self.optimizer, step=self.step, seed=self.batches.seed, data=self.batches.cursor(self.step))
 
-# %% ../nbs/07_loop.ipynb #ee92fa67
+# %% ../nbs/07_loop.ipynb #26ed5c1b
 def rehearse(
     build: Callable[[Member], ElasticLoop], # Makes the loop of one worker
     workers: int, # Members of the world
@@ -265,7 +265,7 @@ def rehearse(
         coordinator.lose([exit.name])
         if replace: start(slot, incarnation + 1)
 
-    coordinator = Coordinator(store, workers, tell)
+    coordinator = Coordinator(store, workers, tell, first={f'{slot}.0' for slot in range(workers)})
     note('run_start', None)
     with single_thread(), torch.random.fork_rng(devices=[]):
         try:

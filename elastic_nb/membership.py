@@ -167,7 +167,7 @@ def agree(group: dist.ProcessGroup, *values: int) -> list[int]:
     with peers(): group.allreduce([t], opts).wait()
     return t.tolist()
 
-# %% ../nbs/05_membership.ipynb #e24dbc40
+# %% ../nbs/05_membership.ipynb #43c7c802
 @dataclass
 class Coordinator:
     "Decides who is in the world. Runs where exits are seen first: in the supervisor, or in the main thread of a `Cluster`."
@@ -179,12 +179,14 @@ class Coordinator:
     final: dict[str, int] = field(default_factory=dict) # Workers that have finished, and in which generation
     gone: set[str] = field(default_factory=set) # Workers that are lost for good
     floor: int = 0 # Committed steps
+    first: set[str] = field(default_factory=set) # Workers to wait for before the first generation
 
     def handle(self, event: dict[str, Any]) -> None:
         "Take note of what a worker says; see the messages of the protocol."
         kind, name = event['kind'], event['worker']
         if kind == 'ready':
             self.lobby.append(name)
+            self.first.discard(name)
             self._fill()
         elif kind == 'entered': self.holders.add(name)
         elif kind == 'commit': self.floor = max(self.floor, event['step'] + 1)
@@ -196,8 +198,10 @@ class Coordinator:
         self.gone |= names
         self.lobby = [n for n in self.lobby if n not in names]
         self.holders -= names
+        self.first -= names
         gen = self.generation
-        if gen is None or not names & set(gen.roster): return
+        if gen is None: return self._fill()
+        if not names & set(gen.roster): return
         if self.floor and not self.holders & set(gen.roster):
             raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, and there is no checkpoint")
         self._propose(self._alive(gen), f"lost {', '.join(sorted(names))}")
@@ -216,7 +220,7 @@ class Coordinator:
     def _fill(self) -> None:
         gen = self.generation
         stay = self._alive(gen)
-        if len(stay) < self.world and (gen or len(self.lobby) >= self.world): self._propose(stay, 'join' if gen else 'start')
+        if len(stay) < self.world and (gen or not self.first and len(self.lobby) >= self.world): self._propose(stay, 'join' if gen else 'start')
 
     def _propose(self, stay: list[str], reason: str) -> None:
         roster = (stay + sorted(self.lobby))[:self.world]

@@ -116,7 +116,7 @@ def _draw_brackets(ax: Axes, events: Sequence[Event], t0: float) -> None:
         ax.text(middle, top - .06, f'{1000 * (end - start):.0f} ms', ha='center', va='bottom', clip_on=True)
     ax.set_ylim(top=-.72 - .62 * max(len(rows), 1) + .1)
 
-# %% ../nbs/07b_pictures.ipynb #a49d38b4
+# %% ../nbs/07b_pictures.ipynb #b08665b0
 def _legend(ax: Axes, events: Sequence[Event], t0: float) -> None:
     worlds = {e.gen: f", world {len(e.data['roster'])}" for e in events if e.kind == 'generation'}
     left, right = ax.get_xlim()
@@ -125,8 +125,9 @@ def _legend(ax: Axes, events: Sequence[Event], t0: float) -> None:
             for g in sorted({b.gen for b in seen if b.kept})[:8]]
     if not all(b.kept for b in seen): keys.append(Patch(color=RULE, label='work in vain'))
     keys.append(Patch(facecolor='none', edgecolor=MUTED, hatch='/////', label='starting or waiting'))
-    if any(e.kind == 'fault' for e in events):
-        keys.append(Line2D([], [], label='fault', **CROSS))
+    marks = dict(fault=CROSS, fence=dict(color=FAULT, linestyle=':'), death=dict(color=FAULT))
+    kinds = {e.kind for e in events}
+    keys += [Line2D([], [], label=kind, **how) for kind, how in marks.items() if kind in kinds]
     width, height = ax.get_figure().get_size_inches()
     ax.legend(handles=keys, loc='upper left', bbox_to_anchor=(0, -.55 / height), borderpad=0,
               handlelength=1.4, ncols=max(1, int(width // 2.05)), labelcolor=MUTED)

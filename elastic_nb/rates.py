@@ -36,7 +36,7 @@ def adam_rule(
                          f"the Adam rule ends below k = {1 / forget:.4g}. Keep the batch or raise the betas")
     return lr * math.sqrt(k), tuple(1 - k * (1 - b) for b in betas), eps / math.sqrt(k)
 
-# %% ../nbs/01_rates.ipynb #e3a1e725
+# %% ../nbs/01_rates.ipynb #259585ca
 @dataclass(frozen=True)
 class ScalingConfig:
     "A rate and the batch it was chosen for. ValueError for sizes below 1, or a `base_lr` outside the clamp."
@@ -53,7 +53,7 @@ class ScalingConfig:
         if min(self.base_batch_size, self.base_world_size) < 1 or self.warmup_steps < 0:
             raise ValueError(f"sizes start at 1 and warmup_steps at 0: {self}")
         if not 0 < self.min_lr <= self.base_lr <= self.max_lr:
-            raise ValueError(f"base_lr {self.base_lr:g} must lie within [{self.min_lr:g}, {self.max_lr:g}]")
+            raise ValueError(f"base_lr {self.base_lr:g}: the clamp is {self.min_lr:g} to {self.max_lr:g}")
 
     @property
     def base_effective_batch_size(self) -> int: return self.base_batch_size * self.base_world_size
