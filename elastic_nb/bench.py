@@ -6,7 +6,8 @@
 __all__ = ['row', 'machine', 'version', 'BenchResult', 'over', 'Fleet', 'time_sums', 'step_seconds', 'sum_rows', 'distinct',
            'bench_exact']
 
-# %% ../nbs/13_bench.ipynb #71f06411
+# %% ../nbs/13_bench.ipynb #16758f16
+import html
 import json
 import os
 import platform
@@ -56,7 +57,7 @@ def version() -> str:
     try: return subprocess.run(cmd, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError): return elastic_nb.__version__
 
-# %% ../nbs/13_bench.ipynb #57b7d599
+# %% ../nbs/13_bench.ipynb #f2d1cd85
 @dataclass
 class BenchResult:
     "What a benchmark found. Shows itself as a table; `save` writes the JSON the README is rendered from."
@@ -82,7 +83,8 @@ class BenchResult:
         for r in self.rows:
             numbers = [f"{r[k]:.3g} {r['unit']}" for k in ('median', 'min', 'max')]
             lines.append(tr((r['who'], r['metric'], *numbers, str(r['n']))))
-        below = [', '.join(f'{k} <b>{v:.3g}</b>' for k, v in self.ratios.items()), *self.notes, self.machine]
+        ratios = ', '.join(f'{k} <b>{v:.3g}</b>' for k, v in self.ratios.items())
+        below = [ratios, *map(html.escape, [*self.notes, self.machine])]
         return f"<table>{''.join(lines)}</table>" + ''.join(f'<p>{line}</p>' for line in below if line)
 
 # %% ../nbs/13_bench.ipynb #7d437009

@@ -35,9 +35,9 @@ def pack_state(model: nn.Module, optimizer: torch.optim.Optimizer, **cursor: Any
             else: rest[f'{i}.{k}'] = v
     return State(tensors, dict(groups=full['param_groups'], slots=rest, **cursor))
 
-# %% ../nbs/03_checkpoint.ipynb #b936d4bb
+# %% ../nbs/03_checkpoint.ipynb #0920f5b3
 def unpack_state(state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    "Load `state` into `model` and `optimizer`, in place; returns its JSON values. Raises on any missing or unknown name."
+    "Load `state` in place; returns its JSON values. Raises on any missing or unknown name."
     model.load_state_dict({k[6:]: v for k, v in state.tensors.items() if k.startswith('model.')})
     slots: dict[int, dict[str, Any]] = {}
     values = {k[10:]: v for k, v in state.tensors.items() if k.startswith('optimizer.')} | state.meta['slots']
@@ -54,14 +54,14 @@ def digest(state: State) -> str:
         h.update(v.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return h.hexdigest()
 
-# %% ../nbs/03_checkpoint.ipynb #bbbd8c26
-DTYPES = dict(F64=torch.float64, I64=torch.int64, F32=torch.float32, I32=torch.int32, BF16=torch.bfloat16, F16=torch.float16,
-              I16=torch.int16, U8=torch.uint8, I8=torch.int8, BOOL=torch.bool)
+# %% ../nbs/03_checkpoint.ipynb #a0a0c8e4
+DTYPES = dict(F64=torch.float64, I64=torch.int64, F32=torch.float32, I32=torch.int32, BF16=torch.bfloat16,
+              F16=torch.float16, I16=torch.int16, U8=torch.uint8, I8=torch.int8, BOOL=torch.bool)
 _NAMES = {v: k for k, v in DTYPES.items()}
 
 def _flat_bytes(t: Tensor) -> Tensor: return t.detach().contiguous().reshape(-1).view(torch.uint8)
 
-# %% ../nbs/03_checkpoint.ipynb #768f06ac
+# %% ../nbs/03_checkpoint.ipynb #82266fa8
 def to_buffer(state: State) -> Tensor:
     "`state` in the safetensors format, its JSON values in the header; a uint8 tensor on the CPU."
     header, at, order = {'__metadata__': {'state': json.dumps(state.meta)}}, 0, []
@@ -71,19 +71,21 @@ def to_buffer(state: State) -> Tensor:
     head = json.dumps(header).encode()
     head += b' ' * (-len(head) % 8)
     buffer = torch.empty(8 + len(head) + at, dtype=torch.uint8)
-    buffer[:8 + len(head)] = torch.frombuffer(bytearray(len(head).to_bytes(8, 'little') + head), dtype=torch.uint8)
+    buffer[:8 + len(head)] = torch.frombuffer(bytearray(len(head).to_bytes(8, 'little') + head),
+                                              dtype=torch.uint8)
     if order: torch.cat([_flat_bytes(v).cpu() for v in order], out=buffer[8 + len(head):])
     return buffer
 
-# %% ../nbs/03_checkpoint.ipynb #10165002
+# %% ../nbs/03_checkpoint.ipynb #ef653563
 def from_buffer(buffer: Tensor) -> State:
-    "The inverse of `to_buffer`; tensors are views into `buffer`. Raises ValueError if it is not such a state."
+    "The inverse of `to_buffer`; tensors are views into `buffer`. Raises ValueError if it is no such state."
     try:
         size = int.from_bytes(buffer[:8].numpy().tobytes(), 'little')
         header, data = json.loads(buffer[8:8 + size].numpy().tobytes()), buffer[8 + size:]
         meta = json.loads(header.pop('__metadata__')['state'])
         return State({k: _view(data, **v) for k, v in header.items()}, meta)
-    except Exception as e: raise ValueError(f"not a state in the safetensors format: {type(e).__name__}: {e}") from e
+    except Exception as e:
+        raise ValueError(f"not a state in the safetensors format: {type(e).__name__}: {e}") from e
 
 def _view(data: Tensor, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
     lo, hi = data_offsets
@@ -103,9 +105,9 @@ def _sync_folder(path: Path) -> None:
     try: os.fsync(fd)
     finally: os.close(fd)
 
-# %% ../nbs/03_checkpoint.ipynb #314795b1
+# %% ../nbs/03_checkpoint.ipynb #97579aa6
 def save_state(state: State, path: str | Path) -> None:
-    "Write the folder `path` atomically: it is either complete, or not there. Raises FileExistsError rather than overwrite."
+    "Write the folder `path` atomically: complete, or not at all. Raises FileExistsError, never overwrites."
     path = Path(path)
     if path.exists(): raise FileExistsError(f"{path} exists; a checkpoint is never overwritten")
     part, data = path.with_name(f'.{path.name}.{os.getpid()}'), to_buffer(state).numpy().data
@@ -117,12 +119,16 @@ def save_state(state: State, path: str | Path) -> None:
     os.rename(part, path)
     _sync_folder(path.parent)
 
-# %% ../nbs/03_checkpoint.ipynb #0d085964
+# %% ../nbs/03_checkpoint.ipynb #74d9a1b9
 def load_state(path: str | Path) -> State:
     "Read and verify the folder `path`. Raises ValueError that names the file and what is wrong with it."
     path = Path(path)
-    try: manifest, data = json.loads((path / 'manifest.json').read_bytes()), (path / 'state.safetensors').read_bytes()
+    try:
+        manifest = json.loads((path / 'manifest.json').read_bytes())
+        data = (path / 'state.safetensors').read_bytes()
     except (OSError, ValueError) as e: raise ValueError(f"{path} is not a complete checkpoint: {e}") from e
-    if len(data) != manifest['size']: raise ValueError(f"{path}/state.safetensors has {len(data)} bytes, not {manifest['size']}")
-    if xxhash.xxh3_128_hexdigest(data) != manifest['xxh3']: raise ValueError(f"{path}/state.safetensors is damaged: wrong checksum")
+    if len(data) != manifest['size']:
+        raise ValueError(f"{path}/state.safetensors has {len(data)} bytes, not {manifest['size']}")
+    if xxhash.xxh3_128_hexdigest(data) != manifest['xxh3']:
+        raise ValueError(f"{path}/state.safetensors is damaged: wrong checksum")
     return from_buffer(torch.frombuffer(bytearray(data), dtype=torch.uint8))

@@ -21,26 +21,29 @@ import elastic_nb
 from .cluster import Fault, parse_fault
 from .config import BadConfig, RunConfig, make_config
 
-# %% ../nbs/12_cli.ipynb #db31ee4e
+# %% ../nbs/12_cli.ipynb #5aa5e3c0
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-                  help="Elastic, fault-tolerant training that you can watch: kill a worker, and nothing changes.")
+                  help="Elastic, fault-tolerant training that you can watch: "
+                       "kill a worker, and nothing changes.")
 bench_app = typer.Typer(no_args_is_help=True, help="Measure on this machine, beside others in the same run.")
 app.add_typer(bench_app, name='bench')
 
-# %% ../nbs/12_cli.ipynb #148f72fa
+# %% ../nbs/12_cli.ipynb #b8dae65a
 def _version(wanted: bool) -> None:
     if wanted:
         print(elastic_nb.__version__)
         raise typer.Exit
 
 @app.callback()
-def main_options(version: Annotated[bool, typer.Option('--version', callback=_version, is_eager=True, help='Print the version.')] = False
-                 ) -> None: ...
+def main_options(
+    version: Annotated[bool, typer.Option('--version', callback=_version, is_eager=True,
+                                          help='Print the version.')] = False,
+) -> None: ...
 
-# %% ../nbs/12_cli.ipynb #2b2d885a
+# %% ../nbs/12_cli.ipynb #6cd4e28c
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    "Turn expected failures into one message and an exit code: 2 for bad input, 1 for a run that failed, 130 for Ctrl-C."
+    "Turn expected failures into one message and an exit code: 2 bad input, 1 a failed run, 130 Ctrl-C."
     from elastic_nb.processes import RunFailed
     try: yield
     except (ValueError, OSError) as e: code, text = 2, str(e)
@@ -60,76 +63,95 @@ def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fa
     if wrong: raise BadConfig('\n'.join(wrong))
     return faults if kill or hang or workers < 2 else [Fault(workers - 1, steps // 3)]
 
-# %% ../nbs/12_cli.ipynb #e32b3c54
+# %% ../nbs/12_cli.ipynb #fa1694e5
 @app.command()
 def demo(
     workers: Annotated[int, typer.Option(help='Worker processes.')] = 3,
     steps: Annotated[int, typer.Option(help='Optimizer steps.')] = 60,
-    kill: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]', help='SIGKILL a worker; may be given several times.')] = [],
+    kill: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]',
+                                            help='SIGKILL a worker; may be given several times.')] = [],
     hang: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]', help='SIGSTOP a worker.')] = [],
     spares: Annotated[int, typer.Option(help='Workers that wait, ready to take over.')] = 0,
     seed: Annotated[int, typer.Option(help='Seed of weights, shuffle and dropout.')] = 0,
-    text: Annotated[list[str], typer.Option(metavar='FILE', help="Text to train on. Default: the source of Python's library.")] = [],
-    strategy: Annotated[str, typer.Option(help='exact: the same bits for every world. ddp: stock DistributedDataParallel.')] = 'exact',
-    out: Annotated[str, typer.Option(metavar='DIR', help='Run folder, to be made. Default: runs/demo-TIME.')] = '',
+    text: Annotated[list[str], typer.Option(metavar='FILE', help="Text to train on. "
+                                            "Default: the source of Python's library.")] = [],
+    strategy: Annotated[str, typer.Option(help='exact: the same bits for every world. '
+                                               'ddp: stock DistributedDataParallel.')] = 'exact',
+    out: Annotated[str, typer.Option(metavar='DIR',
+                                     help='Run folder, to be made. Default: runs/demo-TIME.')] = '',
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
 ) -> None:
     """Train a small GPT with several workers, kill one, and prove that nothing changes.
 
     Example: elastic-nb demo --workers 3 --kill 1@20 --kill 0@40:reduce
 
-    Phases: forward, reduce, gather, commit, agree, recover, regroup, copy, join. Without a phase the kill comes from outside.
+    Phases: forward, reduce, gather, commit, agree, recover, regroup, copy, join.
+    Without a phase the kill comes from outside.
     """
     with plain_errors():
-        config = make_config(training=dict(steps=steps, seed=seed), elastic=dict(workers=workers, spares=spares),
+        config = make_config(training=dict(steps=steps, seed=seed),
+                             elastic=dict(workers=workers, spares=spares),
                              data=dict(text=text), distributed=dict(strategy=strategy))
-        identical = _demo(config, _plan(kill, hang, workers, steps), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}', json_file)
+        faults, out = _plan(kill, hang, workers, steps), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}'
+        identical = _demo(config, faults, out, json_file)
     raise typer.Exit(0 if identical else 1)
 
-# %% ../nbs/12_cli.ipynb #f5d9dc55
+# %% ../nbs/12_cli.ipynb #e4531ec0
 def _demo(config: RunConfig, faults: list[Fault], out: str, json_file: str) -> bool:
     from elastic_nb.demo import Narrator, run_demo
     from elastic_nb.views import result_table
     console = Console()
     plan = ', '.join(f'{f.kind} {f}' for f in faults) or 'no faults'
-    console.print(f"{config.elastic.workers} workers, {config.training.steps} steps, {plan}; then the same run undisturbed")
+    console.print(f"{config.elastic.workers} workers, {config.training.steps} steps, {plan}; "
+                  "then the same run undisturbed")
     result = run_demo(config, faults, out, Narrator)
     console.print(result_table(result))
     console.print(f"report: {Path(out) / 'report.html'}", soft_wrap=True)
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
-    for fault in result['not_fired']: console.print(f"The fault {fault} never came about: its worker did not get to that line.")
+    for fault in result['not_fired']:
+        console.print(f"The fault {fault} never came about: its worker did not get to that line.")
     if not result['identical'] and config.distributed.strategy == 'ddp':
-        console.print("Stock DDP sums in an order that depends on the world, so other bits are expected; --strategy exact has none.")
+        console.print("Stock DDP sums in an order that depends on the world, so other bits are expected; "
+                      "--strategy exact has none.")
     return result['identical']
 
-# %% ../nbs/12_cli.ipynb #4a125224
+# %% ../nbs/12_cli.ipynb #926cb5ff
 @bench_app.command()
 def recovery(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
     trials: Annotated[int, typer.Option(help='Kills per contestant.')] = 5,
 ) -> None:
-    "How long a kill interrupts training: ours, torchrun and torchft in turn. Example: elastic-nb bench recovery --json recovery.json"
+    """How long a kill interrupts training: ours, torchrun and torchft in turn.
+
+    Example: elastic-nb bench recovery --json recovery.json
+    """
     from elastic_nb.rto import bench_recovery
     _bench(lambda: bench_recovery(trials=trials), json_file)
 
-# %% ../nbs/12_cli.ipynb #37ba80c3
+# %% ../nbs/12_cli.ipynb #d2a99ab9
 @bench_app.command()
 def exact(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
     trials: Annotated[int, typer.Option(help='Steps per contestant and world.')] = 5,
 ) -> None:
-    "What the exact sum costs beside accumulate + all_reduce. Example: elastic-nb bench exact --json exact.json"
+    """What the exact sum costs beside accumulate + all_reduce.
+
+    Example: elastic-nb bench exact --json exact.json
+    """
     from elastic_nb.bench import bench_exact
     _bench(lambda: bench_exact(trials=trials), json_file)
 
-# %% ../nbs/12_cli.ipynb #6ec0f8a8
+# %% ../nbs/12_cli.ipynb #84a7907f
 def _bench(measure: Callable[[], Any], json_file: str) -> None:
     "Run `measure`, show its `BenchResult`, and save it."
     with plain_errors():
         result, table = measure(), Table('who', 'what', 'median', 'min', 'max', 'n', 'unit')
-        for r in result.rows: table.add_row(r['who'], r['metric'], *(f'{r[k]:.3g}' for k in ('median', 'min', 'max')), str(r['n']), r['unit'])
+        for r in result.rows:
+            numbers = (f'{r[k]:.3g}' for k in ('median', 'min', 'max'))
+            table.add_row(r['who'], r['metric'], *numbers, str(r['n']), r['unit'])
         console = Console()
-        console.print(table, *(f'{k} = {v:.3g}' for k, v in result.ratios.items()), *result.notes, result.machine, sep='\n')
+        ratios = (f'{k} = {v:.3g}' for k, v in result.ratios.items())
+        console.print(table, *ratios, *result.notes, result.machine, sep='\n')
         if json_file: result.save(json_file)
 
 def main() -> None:

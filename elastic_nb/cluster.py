@@ -21,9 +21,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# %% ../nbs/00_cluster.ipynb #4836dc1e
+# %% ../nbs/00_cluster.ipynb #ff16e20c
 class PollingStore(dist.Store):
-    "A store whose waits end early: `give_up()` is called between two looks, and raises when waiting has become pointless."
+    "A store whose waits end early: `give_up()`, called between two looks, raises when waiting is pointless."
     def __init__(self,
         base: dist.Store, # The store that really holds the keys
         give_up: Callable[[], None], # Raises to end a wait
@@ -45,9 +45,9 @@ class PollingStore(dist.Store):
             if time.monotonic() > end: raise TimeoutError(f"waited {self.limit} s in the store for {keys}")
             pause.wait(self.poll)
 
-# %% ../nbs/00_cluster.ipynb #2996660b
+# %% ../nbs/00_cluster.ipynb #7110869b
 def abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: float = 0.001) -> Any:
-    "The result of `fn()`, run in a thread; `give_up` is called every `poll` seconds and may raise to leave it behind."
+    "The result of `fn()`, run in a thread; `give_up`, called every `poll` seconds, may raise to leave it."
     box: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
     def run() -> None:
         try: box.put((fn(), None))
@@ -82,10 +82,10 @@ def gloo_group(
     group._set_default_timeout(timedelta(seconds=timeout))
     return group
 
-# %% ../nbs/00_cluster.ipynb #68c2262b
+# %% ../nbs/00_cluster.ipynb #57284e10
 @contextmanager
 def single_thread() -> Iterator[None]:
-    "Compute with one thread per operation inside the block; bits of a sum depend on how many threads made it."
+    "Compute with one thread per operation inside the block; a sum's bits depend on how many threads made it."
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try: yield
@@ -99,9 +99,9 @@ class Exit:
     value: Any = None
     error: BaseException | None = None
 
-# %% ../nbs/00_cluster.ipynb #9d8652b7
+# %% ../nbs/00_cluster.ipynb #c8cfc417
 class Cluster:
-    "Named ranks as threads. Like a supervisor it learns of every exit, in order; ranks may also send it messages."
+    "Named ranks as threads. Like a supervisor it learns of every exit, in order; ranks may send it messages."
     def __init__(self): self.inbox: queue.Queue[Any] = queue.Queue()
 
     def spawn(self, name: Any, fn: Callable[..., Any], *args: Any) -> None:
@@ -111,21 +111,21 @@ class Cluster:
     def _run(self, name: Any, fn: Callable[..., Any], args: tuple) -> None:
         try: self.inbox.put(Exit(name, fn(*args)))
         except BaseException as e:
-            traceback.clear_frames(e.__traceback__)  # whatever the frames held (a group, its sockets) is gone now
+            traceback.clear_frames(e.__traceback__)  # what the frames held (a group, its sockets) is gone now
             self.inbox.put(Exit(name, error=e.with_traceback(None)))
 
     def next(self, timeout: float = 60.) -> Any:
-        "The next `Exit`, or message that a rank put into `inbox`. Raises TimeoutError when none comes in `timeout` seconds."
+        "The next `Exit`, or message put into `inbox`. Raises TimeoutError if none comes in `timeout` s."
         try: return self.inbox.get(timeout=timeout)
         except queue.Empty: raise TimeoutError(f"no rank ended or spoke within {timeout} s") from None
 
-# %% ../nbs/00_cluster.ipynb #82d42fa8
+# %% ../nbs/00_cluster.ipynb #e90bc203
 def run_ranks(
     fn: Callable[[int, dist.ProcessGroupGloo], Any], # Called as fn(rank, group) in every rank
     world: int, # How many ranks
     timeout: float = 30., # Seconds for any one collective
 ) -> list[Any]:
-    "Run `fn` on `world` ranks as threads over gloo; the results in the order of the ranks. Raises the first error of any rank."
+    "Run `fn` on `world` ranks as threads over gloo; the results by rank. Raises the first error of any rank."
     store, cluster = dist.HashStore(), Cluster()
     def rank_main(rank: int) -> Any: return fn(rank, gloo_group(store, rank, world, timeout))
     with single_thread():
@@ -171,13 +171,14 @@ def fail_at(rank: int, step: int, phase: str = 'reduce', kind: str = 'kill') -> 
     "`fail_at(rank=1, step=3)`: worker 1 dies in step 3."
     return Fault(rank, step, phase, kind)
 
-# %% ../nbs/00_cluster.ipynb #b087b904
+# %% ../nbs/00_cluster.ipynb #e947b9cc
 def parse_fault(text: str, kind: str = 'kill') -> Fault:
     "`WORKER@STEP` or `WORKER@STEP:PHASE` as a `Fault`. Raises `ValueError` with what would be right."
     place, _, phase = text.partition(':')
     worker, at, step = place.partition('@')
     if not (at and worker.isdecimal() and step.isdecimal()):
-        raise ValueError(f"cannot read the fault {text!r}; write WORKER@STEP or WORKER@STEP:PHASE, for example 1@20 or 1@20:reduce")
+        raise ValueError(f"cannot read the fault {text!r}; write WORKER@STEP or WORKER@STEP:PHASE, "
+                         "for example 1@20 or 1@20:reduce")
     return Fault(int(worker), int(step), phase or None, kind)
 
 # %% ../nbs/00_cluster.ipynb #a8526bf7

@@ -50,10 +50,10 @@ class ElasticConfig(Section):
     max_restarts: int = Field(16, ge=0) # Replacements started in the whole run
     stall: float = Field(60., gt=0) # Seconds without any progress until the run is given up
 
-# %% ../nbs/01a_config.ipynb #1784326e
+# %% ../nbs/01a_config.ipynb #e8b8afc1
 class DistributedConfig(Section):
     "How replicas agree, and where they compute."
-    strategy: Literal['exact', 'ddp'] = 'exact' # exact: same bits for every world; ddp: PyTorch's own, fast, other bits
+    strategy: Literal['exact', 'ddp'] = 'exact' # exact: same bits for any world; ddp: stock, fast, other bits
     device: Literal['auto', 'cpu', 'cuda'] = 'auto' # auto: GPUs if there are any
 
 # %% ../nbs/01a_config.ipynb #320f175c
@@ -65,7 +65,7 @@ class RunConfig(Section):
     elastic: ElasticConfig = ElasticConfig()
     distributed: DistributedConfig = DistributedConfig()
 
-# %% ../nbs/01a_config.ipynb #9e9c356c
+# %% ../nbs/01a_config.ipynb #7ecb6331
 class BadConfig(ValueError): "One or more mistakes in a config, one per line."
 
 def _across(c: RunConfig) -> list[str]:
@@ -73,16 +73,18 @@ def _across(c: RunConfig) -> list[str]:
     if c.model.width % c.model.heads:
         found.append(f"model.heads = {c.model.heads} must divide model.width = {c.model.width}")
     if c.elastic.workers > c.training.micro_batches:
-        found.append(f"elastic.workers = {c.elastic.workers} is more than training.micro_batches = {c.training.micro_batches};"
+        found.append(f"elastic.workers = {c.elastic.workers} is more than "
+                     f"training.micro_batches = {c.training.micro_batches};"
                      " each worker needs at least one micro-batch")
     return found
 
-# %% ../nbs/01a_config.ipynb #1a510479
+# %% ../nbs/01a_config.ipynb #bed6526e
 def make_config(**sections: dict[str, Any]) -> RunConfig:
     "A checked `RunConfig` from one dict per section. Raises BadConfig with all mistakes, one per line."
     try: config, found = RunConfig(**sections), []
     except ValidationError as e:
-        found = [f"{'.'.join(map(str, x['loc']))}: {x['msg'][0].lower()}{x['msg'][1:]}, not {x['input']!r}" for x in e.errors()]
+        found = [f"{'.'.join(map(str, x['loc']))}: {x['msg'][0].lower()}{x['msg'][1:]}, not {x['input']!r}"
+                 for x in e.errors()]
     else: found = _across(config)
     if found: raise BadConfig('\n'.join(found))
     return config

@@ -37,10 +37,10 @@ class Outside:
         self.due = [(f, when) for f, when in self.due if when > now]
         return hit
 
-# %% ../nbs/08_launch.ipynb #929e5aca
+# %% ../nbs/08_launch.ipynb #65a1cb4d
 @dataclass
 class Supervisor:
-    "Runs an elastic job of local processes. `run()` returns when all workers have finished, and raises RunFailed if they cannot."
+    "Runs an elastic job of local processes. `run()` returns when all have finished. Raises RunFailed."
     hands: Hands # The store and the processes
     entry: str # `module:function`, called as function(member, config) in each worker; returns its ElasticLoop
     config: dict[str, Any] # JSON values, handed to `entry`
@@ -87,9 +87,10 @@ class Supervisor:
         for fault in self.outside.pop(now): self._strike(fault)
         for name in self.pulse.silent([*self.hands.workers, *self.unseen]): self._silent(name)
         if now - self.recorded > .1: self._flush()
-        if now - self.progress > self.stall: raise RunFailed(f"no progress for {self.stall:.0f} s; {self.last_why}")
+        if now - self.progress > self.stall:
+            raise RunFailed(f"no progress for {self.stall:.0f} s; {self.last_why}")
 
-    # -- what happens ---------------------------------------------------------------------------------------------
+    # -- what happens ----------------------------------------------------------------------------------------
     def _hear(self, w: Worker) -> None:
         for m in w.lines.read():
             self.events.append(m)
@@ -97,7 +98,8 @@ class Supervisor:
             kind = m['kind']
             if kind in ('commit', 'entered', 'ready', 'final'): self.progress = m['t']
             if kind == 'commit': self.errors, self.respawn = 0, [(name, 0.) for name, _ in self.respawn]
-            if kind in ('commit', 'entered'): self.outside.done(w.slot, m['step'] + (kind == 'commit'), m['t'])
+            if kind in ('commit', 'entered'):
+                self.outside.done(w.slot, m['step'] + (kind == 'commit'), m['t'])
             if kind == 'fault': self.inside = [f for f in self.inside if str(f) != m['planned']]
             if kind == 'interrupted': self.last_why = m['why']
             if kind == 'error': w.error, self.errors = m['message'], self.errors + 1
@@ -108,18 +110,22 @@ class Supervisor:
         while not w.lines.closed: self._hear(w)   # its last words
         w.lines.sock.close()
         del self.hands.workers[w.name]
-        if self.notices or w.fenced: self._lost(w.name, 'hung' if w.fenced else 'error' if w.error else _cause(code), w.error)
+        cause = 'hung' if w.fenced else 'error' if w.error else _cause(code)
+        if self.notices or w.fenced: self._lost(w.name, cause, w.error)
         else: self.unseen.add(w.name)
 
     def _lost(self, name: str, cause: str, error: str | None = None) -> None:
         self._note('death', name, cause=cause)
         self.coordinator.lose([name])
         slot, incarnation = map(int, name.split('.'))
-        if self.errors > 2: raise RunFailed(f"{self.errors} workers failed with no step in between; the last one said: {error}")
+        if self.errors > 2:
+            raise RunFailed(f"{self.errors} workers failed with no step in between; "
+                            f"the last one said: {error}")
         nobody = not self.hands.workers and not self.respawn
         if self.restarts < self.max_restarts:
             self.respawn.append((f'{slot}.{incarnation + 1}', time.monotonic() + (0. if nobody else 1.)))
-        elif nobody: raise RunFailed(f"all workers are gone, and {self.max_restarts} replacements have been used up")
+        elif nobody:
+            raise RunFailed(f"all workers are gone, and {self.max_restarts} replacements have been used up")
         self.restarts += 1
 
     def _silent(self, name: str) -> None:
@@ -131,21 +137,24 @@ class Supervisor:
         w.fenced = True
         w.kill(signal.SIGKILL)
 
-    # -- what it does ---------------------------------------------------------------------------------------------
+    # -- what it does ----------------------------------------------------------------------------------------
     def _spawn(self, name: str) -> None:
         slot = int(name.split('.')[0])
         faults = [vars(f) for f in self.inside if f.worker == slot]
-        w = self.hands.fork(name, dict(entry=self.entry, config=self.config, slot=slot, faults=faults, beat=self.silence / 15))
+        spec = dict(entry=self.entry, config=self.config, slot=slot, faults=faults, beat=self.silence / 15)
+        w = self.hands.fork(name, spec)
         self._note('spawn', name, pid=w.pid)
 
     def _strike(self, fault: Fault) -> None:
         w = next((w for w in self.hands.workers.values() if w.slot == fault.worker), None)
         if w is None: return
-        self._note('fault', w.name, step=self.coordinator.floor, phase=None, fault=fault.kind, planned=str(fault))
+        self._note('fault', w.name, step=self.coordinator.floor, phase=None, fault=fault.kind,
+                   planned=str(fault))
         w.kill(signal.SIGSTOP if fault.kind == 'hang' else signal.SIGKILL)
 
     def _tell(self, gen: Generation) -> None:
-        self._note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined, reason=gen.reason)
+        self._note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined,
+                   reason=gen.reason)
         for w in self.hands.workers.values() if self.notices else ():
             try: send(w.lines.sock, dict(kind='generation', text=gen.encode()))
             except OSError: pass   # it is dying; its exit will say so
@@ -157,11 +166,14 @@ class Supervisor:
         end = time.monotonic() + 30
         while saver in self.hands.workers and time.monotonic() < end:
             for w in self.hands.poll(.01): self._hear(w)
-            for m in self.hands.exits: self.hands.workers = {n: w for n, w in self.hands.workers.items() if w.pid != m['pid']}
-        if self.save_to and not Path(self.save_to).exists(): raise RunFailed(f"the final state could not be saved to {self.save_to}")
+            over = {m['pid'] for m in self.hands.exits}
+            self.hands.workers = {n: w for n, w in self.hands.workers.items() if w.pid not in over}
+        if self.save_to and not Path(self.save_to).exists():
+            raise RunFailed(f"the final state could not be saved to {self.save_to}")
 
     def _note(self, kind: str, worker: str | None = None, **data: Any) -> None:
-        self.events.append(dict(dict(t=time.monotonic(), kind=kind, worker=worker, gen=None, step=None), **data))
+        about = dict(t=time.monotonic(), kind=kind, worker=worker, gen=None, step=None)
+        self.events.append(about | data)
 
     def _flush(self) -> None:
         self.recorded = time.monotonic()

@@ -4,28 +4,29 @@
 
 # %% auto #0
 __all__ = ['KEY', 'Generation', 'decode', 'read_generation', 'propose', 'Newer', 'Removed', 'StateLost', 'PeerLost', 'peers',
-           'Member', 'next_generation', 'roll_call', 'connect', 'source_of', 'send_state', 'recv_state', 'agree',
-           'Coordinator', 'Heartbeat', 'Pulse']
+           'Member', 'next_generation', 'roll_call', 'connect', 'connect_nccl', 'source_of', 'send_state', 'recv_state',
+           'agree', 'Coordinator', 'Heartbeat', 'Pulse']
 
-# %% ../nbs/05_membership.ipynb #09f345ea
+# %% ../nbs/05_membership.ipynb #613a55bf
 import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .cluster import gloo_group
+from .cluster import PollingStore, abandonable, gloo_group
 
-# %% ../nbs/05_membership.ipynb #987dc858
+# %% ../nbs/05_membership.ipynb #f1f6c5f0
 @dataclass(frozen=True)
 class Generation:
-    "One membership of the world. Names are `slot.incarnation`: 1.0 is the first worker of slot 1, 1.1 its replacement."
+    "One membership of the world. Names are `slot.incarnation`: 1.0 is slot 1's first, 1.1 its replacement."
     number: int # Counts up by one; a higher number is newer
     roster: tuple[str, ...] # Members, in the order of their ranks
     lost: tuple[str, ...] = () # Who left since the generation before
@@ -58,20 +59,20 @@ class Removed(Exception): "This worker is not in the world any more."
 class StateLost(Exception): "Nobody left has the parameters of the last committed step."
 class PeerLost(Exception): "A collective failed, because a peer left or died."
 
-# %% ../nbs/05_membership.ipynb #bd1e8a2b
+# %% ../nbs/05_membership.ipynb #81ef5a01
 @contextmanager
 def peers() -> Iterator[None]:
-    "Turns the RuntimeError of a failed collective into PeerLost, so that an error of the model is not taken for one."
+    "Turns the RuntimeError of a failed collective into PeerLost; an error of the model is not taken for one."
     try: yield
     except RuntimeError as e: raise PeerLost(str(e).split('\n')[0]) from None
 
-# %% ../nbs/05_membership.ipynb #fdb38d9e
+# %% ../nbs/05_membership.ipynb #63ea83c4
 class Member:
     "One worker's view of the world: which generation it is in, and which is the newest it knows of."
     def __init__(self,
         name: str, # Unique name of this worker
         store: dist.Store, # The store of the run
-        patience: float = 5., # Seconds to wait for a newer generation after an error, before proposing a retry
+        patience: float = 5., # Seconds to wait for a newer generation after an error, then propose a retry
         limit: float = 120., # Seconds until a roll call ends with TimeoutError
     ):
         self.name, self.store, self.patience, self.limit = name, store, patience, limit
@@ -97,11 +98,12 @@ class Member:
 
     def give_up(self, gen: Generation) -> None:
         "Raise Newer if `gen` is not the newest generation."
-        if self.stop.is_set() or self.look().number > gen.number: raise Newer(f"generation {self.heard.number} follows {gen.number}")
+        if self.stop.is_set() or self.look().number > gen.number:
+            raise Newer(f"generation {self.heard.number} follows {gen.number}")
 
-# %% ../nbs/05_membership.ipynb #13b9da0a
+# %% ../nbs/05_membership.ipynb #0373fdc7
 def next_generation(member: Member) -> Generation | None:
-    "Wait for a generation that lists the member and that it has not tried yet; None if the run ends. Raises Removed."
+    "Wait for a generation that lists the member and is untried; None if the run ends. Raises Removed."
     begin = time.monotonic()
     while not member.stop.wait(.001):
         gen = member.look()
@@ -111,36 +113,50 @@ def next_generation(member: Member) -> Generation | None:
                 return gen
             if member.tried: raise Removed(f"{member.name} is not in generation {gen.number}: {gen.reason}")
         elif member.tried and time.monotonic() - begin > member.patience:
-            propose(member.store, gen, replace(gen, number=gen.number + 1, lost=(), joined=(), reason=f'retry of {member.name}'))
+            retry = replace(gen, number=gen.number + 1, lost=(), joined=(), reason=f'retry of {member.name}')
+            propose(member.store, gen, retry)
     return None
 
-# %% ../nbs/05_membership.ipynb #59763a3a
+# %% ../nbs/05_membership.ipynb #893087b7
 def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
-    "Answer for this worker, wait for all others; the step of each. Raises Newer, or TimeoutError after `limit` seconds."
+    "Answer for this worker, wait for all others; the step of each. Raises Newer, or TimeoutError (`limit`)."
     keys = [f'{gen.number}/here/{name}' for name in gen.roster]
     member.store.set(f'{gen.number}/here/{member.name}', str(step))
     end = time.monotonic() + member.limit
     while not member.store.check(keys):
         member.give_up(gen)
-        if time.monotonic() > end: raise TimeoutError(f"roll call of generation {gen.number}: not all answered")
+        if time.monotonic() > end:
+            raise TimeoutError(f"roll call of generation {gen.number}: not all answered")
         member.stop.wait(.001)
     return {name: int(member.store.get(k)) for name, k in zip(gen.roster, keys)}
 
-# %% ../nbs/05_membership.ipynb #6bb556c6
+# %% ../nbs/05_membership.ipynb #1afb0024
 def connect(member: Member, gen: Generation, timeout: float = 30.) -> dist.ProcessGroupGloo:
     "The gloo group of generation `gen`. Raises Newer, or PeerLost."
-    with peers(): return gloo_group(dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name),
-                                    len(gen.roster), timeout, lambda: member.give_up(gen))
+    store, rank = dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name)
+    with peers(): return gloo_group(store, rank, len(gen.roster), timeout, lambda: member.give_up(gen))
 
-# %% ../nbs/05_membership.ipynb #b3abf433
+# %% ../nbs/05_membership.ipynb #43e8ca2e
+def connect_nccl(member: Member, gen: Generation, timeout: float = 30.) -> Any:
+    "The NCCL group of generation `gen`, for GPU tensors. Raises Newer, or PeerLost."
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timedelta(seconds=timeout)
+    def give_up() -> None: member.give_up(gen)
+    store = PollingStore(dist.PrefixStore(f'{gen.number}/nccl', member.store), give_up, timeout)
+    rank, world = gen.roster.index(member.name), len(gen.roster)
+    with peers(): return abandonable(lambda: dist.ProcessGroupNCCL(store, rank, world, options), give_up)
+
+# %% ../nbs/05_membership.ipynb #13f1b8a6
 def source_of(gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
     "Who has the newest state, and who is behind. Raises StateLost when nobody has all committed steps."
     newest = max(steps.values())
-    if newest < gen.floor: raise StateLost(f"{gen.floor} steps are committed, and nobody left has more than {newest}")
+    if newest < gen.floor:
+        raise StateLost(f"{gen.floor} steps are committed, and nobody left has more than {newest}")
     return next(n for n in gen.roster if steps[n] == newest), [n for n in gen.roster if steps[n] < newest]
 
-# %% ../nbs/05_membership.ipynb #8899820b
-def send_state(group: dist.ProcessGroup, ranks: Iterable[int], payload: Tensor, half_way: Callable[[], None] = lambda: None) -> None:
+# %% ../nbs/05_membership.ipynb #7627ad9f
+def send_state(group: dist.ProcessGroup, ranks: Iterable[int], payload: Tensor,
+               half_way: Callable[[], None] = lambda: None) -> None:
     "Send `payload`, a uint8 tensor, to `ranks`. Raises PeerLost."
     ranks = list(ranks)
     with peers():
@@ -167,15 +183,15 @@ def agree(group: dist.ProcessGroup, *values: int) -> list[int]:
     with peers(): group.allreduce([t], opts).wait()
     return t.tolist()
 
-# %% ../nbs/05_membership.ipynb #43c7c802
+# %% ../nbs/05_membership.ipynb #253c904e
 @dataclass
 class Coordinator:
-    "Decides who is in the world. Runs where exits are seen first: in the supervisor, or in the main thread of a `Cluster`."
+    "Decides who is in the world. Runs where exits are seen first: in the supervisor, or beside a `Cluster`."
     store: dist.Store # The store of the run
     world: int # Wanted number of members
     tell: Callable[[Generation], None] # Called with every new generation (a notice to the workers)
     lobby: list[str] = field(default_factory=list) # Ready, and in no roster
-    holders: set[str] = field(default_factory=set) # Workers that have entered a generation: they have the state
+    holders: set[str] = field(default_factory=set) # Have entered a generation, so they have the state
     final: dict[str, int] = field(default_factory=dict) # Workers that have finished, and in which generation
     gone: set[str] = field(default_factory=set) # Workers that are lost for good
     floor: int = 0 # Committed steps
@@ -203,7 +219,8 @@ class Coordinator:
         if gen is None: return self._fill()
         if not names & set(gen.roster): return
         if self.floor and not self.holders & set(gen.roster):
-            raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, and there is no checkpoint")
+            raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, "
+                            "and there is no checkpoint")
         self._propose(self._alive(gen), f"lost {', '.join(sorted(names))}")
 
     @property
@@ -215,19 +232,22 @@ class Coordinator:
         gen = self.generation
         return gen is not None and all(self.final.get(n) == gen.number for n in gen.roster)
 
-    def _alive(self, gen: Generation | None) -> list[str]: return [n for n in gen.roster if n not in self.gone] if gen else []
+    def _alive(self, gen: Generation | None) -> list[str]:
+        return [n for n in gen.roster if n not in self.gone] if gen else []
 
     def _fill(self) -> None:
         gen = self.generation
         stay = self._alive(gen)
-        if len(stay) < self.world and (gen or not self.first and len(self.lobby) >= self.world): self._propose(stay, 'join' if gen else 'start')
+        may_start = not self.first and len(self.lobby) >= self.world
+        if len(stay) < self.world and (gen or may_start): self._propose(stay, 'join' if gen else 'start')
 
     def _propose(self, stay: list[str], reason: str) -> None:
         roster = (stay + sorted(self.lobby))[:self.world]
         while roster:
             old = self.generation
             before = old.roster if old else ()
-            new = Generation((old.number if old else 0) + 1, tuple(roster), tuple(n for n in before if n not in roster),
+            new = Generation((old.number if old else 0) + 1, tuple(roster),
+                             tuple(n for n in before if n not in roster),
                              tuple(n for n in roster if n not in before), self.floor, reason)
             if propose(self.store, old, new) == new: break
         else: return

@@ -23,7 +23,7 @@ class GPTConfig:
     heads: int = 4 # Attention heads per block
     dropout: float = 0.1 # Probability of dropping a value, in attention and after each half of a block
 
-# %% ../nbs/02a_model.ipynb #339907d6
+# %% ../nbs/02a_model.ipynb #6e376a72
 class Block(nn.Module):
     "Attention and MLP, each with layer norm before and a residual around. (batch, time, width) to the same."
     def __init__(self, c: GPTConfig):
@@ -39,15 +39,16 @@ class Block(nn.Module):
         b, t, w = x.shape
         q, k, v = (h.view(b, t, self.heads, -1).transpose(1, 2) for h in self.qkv(x).split(w, dim=2))
         drop = self.dropout if self.training else 0.
-        return self.proj(F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=drop).transpose(1, 2).reshape(b, t, w))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=drop)
+        return self.proj(mixed.transpose(1, 2).reshape(b, t, w))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.drop(self.attend(self.norm1(x)))
         return x + self.drop(self.out(F.gelu(self.fc(self.norm2(x)))))
 
-# %% ../nbs/02a_model.ipynb #a1d3bddc
+# %% ../nbs/02a_model.ipynb #3cfbf633
 class GPT(nn.Module):
-    "A decoder-only transformer. `model(x)` gives logits (batch, time, vocab); `model(x, y)` the summed cross-entropy in nats."
+    "A decoder-only transformer. `model(x)`: logits (batch, time, vocab); `model(x, y)`: summed loss in nats."
     def __init__(self, config: GPTConfig = GPTConfig()):
         super().__init__()
         self.config = c = config
@@ -71,9 +72,9 @@ def count_parameters(model: nn.Module) -> int:
     "Trainable numbers in `model`, tied ones counted once."
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
-# %% ../nbs/02a_model.ipynb #bf53fe75
+# %% ../nbs/02a_model.ipynb #7f1f49a6
 def seeded_gpt(config: GPTConfig, seed: int) -> GPT:
-    "A `GPT` whose initial weights depend on `config` and `seed` only; the caller's random state is left alone."
+    "A `GPT` whose weights depend on `config` and `seed` only; the caller's random state is left alone."
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GPT(config)

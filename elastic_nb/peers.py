@@ -7,7 +7,7 @@ __all__ = ['SUMS', 'Job', 'RunLog', 'hold_lease', 'lease_is_held', 'watch_lease'
            'ExactSum', 'fingerprint', 'peak_mb', 'sum_worker', 'latest', 'torchrun_worker', 'lighthouse',
            'torchft_manager', 'torchft_worker', 'main']
 
-# %% ../nbs/13a_peers.ipynb #8f6efdeb
+# %% ../nbs/13a_peers.ipynb #f0e158b5
 import fcntl
 import hashlib
 import json
@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -137,42 +137,43 @@ class Student:
             self.log.write('kill', step)
             os.kill(os.getpid(), signal.SIGKILL)
 
-# %% ../nbs/13a_peers.ipynb #7bd4ab77
+# %% ../nbs/13a_peers.ipynb #058dc4a7
 class PlainSum:
     "Accumulate, then one all_reduce of one flat gradient."
     def __init__(self, params: list[nn.Parameter], micro_batches: int, group: dist.ProcessGroup):
         self.grad, self.group = GradBuffer(params), group
         self.span = share(group.rank(), group.size(), micro_batches)
 
-    def step(self, leaf: Callable[[int], Tensor]) -> Tensor:
-        "The summed gradient of all micro-batches, flat, with the loss behind it."
+    def step(self, leaf: Callable[[int], Tensor]) -> float:
+        "Leave the sum over all micro-batches in every `.grad`; returns the summed loss."
         self.grad.flat.zero_()
         self.grad.use()
         for i in self.span: self.grad.flat[-1:].add_(leaf(i))
         self.group.allreduce([self.grad.flat]).wait()
-        return self.grad.flat
+        return self.grad.flat[-1].item()
 
-# %% ../nbs/13a_peers.ipynb #44ad4184
+# %% ../nbs/13a_peers.ipynb #e1c48b14
 class ExactSum:
     "The grouping-independent sum."
     def __init__(self, params: list[nn.Parameter], micro_batches: int, group: dist.ProcessGroup):
-        self.tree = TreeReducer(params, micro_batches)
+        self.tree, self.steps = TreeReducer(params, micro_batches), 0
         self.tree.attach(group)
 
-    def step(self, leaf: Callable[[int], Tensor]) -> Tensor:
-        "The summed gradient of all micro-batches, flat, with the loss behind it."
-        self.tree.clear()
-        for i in self.tree.span:
+    def step(self, leaf: Callable[[int], Tensor]) -> float:
+        "Leave the sum over all micro-batches in every `.grad`; returns the summed loss."
+        self.steps += 1   # a new number each time: the tree would keep what it has of the same step
+        for i in self.tree.start(self.steps):
             with self.tree.micro_batch(i) as loss: loss.add_(leaf(i))
-        self.tree.reduce()
-        return self.tree.done[0][2].flat
+        return self.tree.reduce()
 
-# %% ../nbs/13a_peers.ipynb #0bfa1c22
+# %% ../nbs/13a_peers.ipynb #de8a0ea3
 SUMS: dict[str, Callable[..., Any]] = dict(plain=PlainSum, exact=ExactSum)
 
-def fingerprint(x: Tensor) -> str:
-    "sha256 of the bytes of `x`."
-    return hashlib.sha256(x.detach().contiguous().numpy()).hexdigest()
+def fingerprint(params: Iterable[nn.Parameter]) -> str:
+    "sha256 of the bytes of all gradients."
+    h = hashlib.sha256()
+    for p in params: h.update(p.grad.contiguous().numpy())
+    return h.hexdigest()
 
 # %% ../nbs/13a_peers.ipynb #c8382a62
 def peak_mb(reset: bool = False) -> float:
@@ -182,22 +183,23 @@ def peak_mb(reset: bool = False) -> float:
         return int(re.search(r'VmHWM:\s+(\d+)', Path('/proc/self/status').read_text())[1]) / 1000
     except (OSError, TypeError): return 0.
 
-# %% ../nbs/13a_peers.ipynb #f812a120
+# %% ../nbs/13a_peers.ipynb #8618b6a0
 def sum_worker(job: Job, rank: int, port: int) -> None:
     "A rank that times `job.steps` steps of either kind and logs them; the store is at `port` of 127.0.0.1."
     s, store = Student(job, rank), dist.TCPStore('127.0.0.1', port, is_master=False, wait_for_workers=False)
     group = gloo_group(store, rank, job.workers, 600.)
     params = list(s.model.parameters())
-    def run(side: Any, step: int) -> Tensor:
+    def run(side: Any, step: int) -> None:
         def leaf(i: int) -> Tensor:
             loss = s.loss(s.model, step, i)
             loss.backward()
             return loss.detach()
-        return side.step(leaf)
+        side.step(leaf)
     for kind, make in SUMS.items():
         peak_mb(reset=True)
-        sha = fingerprint(run(make(params, job.micro_batches, group), 0))
-        s.log.write('warm', who=kind, sha=sha, peak_mb=peak_mb())
+        run(make(params, job.micro_batches, group), 0)
+        s.log.write('warm', who=kind, peak_mb=peak_mb(), sha=fingerprint(params))
+        s.model.zero_grad()
     sides = {kind: make(params, job.micro_batches, group) for kind, make in SUMS.items()}
     for side in sides.values(): run(side, 0)   # their buffers are fresh again
     for step in range(job.steps):
@@ -243,16 +245,15 @@ def lighthouse(job: Job, heartbeat_timeout_ms: int = 50, quorum_tick_ms: int = 5
     watch_lease(job.folder)
     while True: time.sleep(1)
 
-# %% ../nbs/13a_peers.ipynb #cb2e7651
-def torchft_manager(job: Job, worker: int, pg: Any, timeout: timedelta, *parts: Any) -> Any:
+# %% ../nbs/13a_peers.ipynb #a383b8e5
+def torchft_manager(job: Job, worker: int, pg: Any, store: dist.Store, limit: timedelta, *parts: Any) -> Any:
     "torchft's manager of one replica group of one process. Waits until all workers have theirs."
     from torchft import Manager
     def load(states: list[Any]) -> None:
         for part, state in zip(parts, states): part.load_state_dict(state)
     def save() -> list[Any]: return [part.state_dict() for part in parts]
     log = RunLog(job.folder, worker)
-    store = loopback_store()
-    manager = Manager(pg, load, save, min_replica_size=job.workers - 1, timeout=timeout, rank=0, world_size=1,
+    manager = Manager(pg, load, save, min_replica_size=job.workers - 1, timeout=limit, rank=0, world_size=1,
                       store_addr='127.0.0.1', store_port=store.port, hostname='127.0.0.1',
                       lighthouse_addr=f"http://127.0.0.1:{log.read('port')[0]['port']}",
                       replica_id=f'w{worker}', init_sync=False, heartbeat_interval=timedelta(milliseconds=5))
@@ -260,15 +261,15 @@ def torchft_manager(job: Job, worker: int, pg: Any, timeout: timedelta, *parts: 
     while len(log.read('ready')) < job.workers: time.sleep(0.01)
     return manager
 
-# %% ../nbs/13a_peers.ipynb #fccaab64
+# %% ../nbs/13a_peers.ipynb #dc1700df
 def torchft_worker(job: Job, worker: int, timeout: float = 2.) -> None:
     "One replica group of torchft: quorum, gradient, commit if nobody failed, else the same step once more."
     from torchft import ProcessGroupGloo
     s, limit = Student(job, worker), timedelta(seconds=timeout)
     params = list(s.model.parameters())
     optimizer, grad = torch.optim.AdamW(params, lr=3e-4), GradBuffer(params)
-    pg = ProcessGroupGloo(timeout=limit)
-    manager = torchft_manager(job, worker, pg, limit, s.model, optimizer)
+    pg, store = ProcessGroupGloo(timeout=limit), loopback_store()   # the store must live as long as we do
+    manager = torchft_manager(job, worker, pg, store, limit, s.model, optimizer)
     while (step := manager.current_step()) < job.steps:
         manager.start_quorum()
         grad.flat.zero_()

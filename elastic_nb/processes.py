@@ -28,9 +28,9 @@ from .checkpoint import save_state
 from .cluster import Fault, Faults, Killed
 from .membership import Heartbeat, Member, decode
 
-# %% ../nbs/07a_processes.ipynb #e0dd63da
+# %% ../nbs/07a_processes.ipynb #731640d4
 def die_with_parent() -> None:
-    "Ask the kernel (Linux only) to kill this process when its parent dies; elsewhere the closed control socket does it."
+    "Ask the kernel (Linux only) to kill this process when its parent dies; elsewhere its closed socket does."
     if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 # %% ../nbs/07a_processes.ipynb #1ee8acf9
@@ -54,9 +54,9 @@ class Lines:
         *lines, self.rest = (self.rest + data).split(b'\n')
         return [json.loads(l) for l in lines if l]
 
-# %% ../nbs/07a_processes.ipynb #b8029345
+# %% ../nbs/07a_processes.ipynb #bfd7beab
 def zygote(fd: int, warm_up: str) -> None:
-    "The process to copy from. Runs `warm_up` (`module:function`), then forks a worker per order until its socket closes."
+    "The process to copy from. Runs `warm_up` (`module:function`), then forks to order until its line closes."
     die_with_parent()
     sock, children = socket.socket(fileno=fd), set()
     wake_r, wake_w = os.pipe()
@@ -65,7 +65,7 @@ def zygote(fd: int, warm_up: str) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     _entry(warm_up)()
     send(sock, dict(kind='up'))
-    with selectors.DefaultSelector() as sel, suppress(ConnectionError):   # the supervisor is gone, whichever way we notice
+    with selectors.DefaultSelector() as sel, suppress(ConnectionError):   # it means: the supervisor is gone
         sel.register(sock, selectors.EVENT_READ)
         sel.register(wake_r, selectors.EVENT_READ)
         while True:
@@ -124,7 +124,7 @@ class Control:
                     member.stop.set()
         os._exit(3)
 
-# %% ../nbs/07a_processes.ipynb #ab61ae93
+# %% ../nbs/07a_processes.ipynb #4faf2905
 def work(spec: dict[str, Any], sock: socket.socket) -> None:
     "The life of one worker process."
     die_with_parent()
@@ -138,12 +138,14 @@ def work(spec: dict[str, Any], sock: socket.socket) -> None:
     plan = Faults(*(Fault(**f) for f in spec['faults']))
     try:
         loop = _entry(spec['entry'])(member, spec['config'])
-        loop._emit, loop._point = control.emit, lambda step, phase: _point(plan, loop, spec['slot'], step, phase)
+        loop._emit = control.emit
+        loop._point = lambda step, phase: _point(plan, loop, spec['slot'], step, phase)
         loop.run()
         if control.save_to: save_state(loop.state(), control.save_to)
     except Exception as e:
         message = f'{type(e).__name__}: {e}'.split('\n')[0][:300]
-        control.emit(dict(t=time.monotonic(), kind='error', worker=member.name, gen=None, step=None, message=message))
+        control.emit(dict(t=time.monotonic(), kind='error', worker=member.name, gen=None, step=None,
+                          message=message))
         os._exit(1)
 
 # %% ../nbs/07a_processes.ipynb #93d4e4fb
@@ -174,7 +176,7 @@ class Worker:
         "Send a signal; no matter if the process has ended in the meantime."
         with suppress(ProcessLookupError): os.kill(self.pid, sig)
 
-# %% ../nbs/07a_processes.ipynb #03bd039d
+# %% ../nbs/07a_processes.ipynb #340f5cfc
 class Hands:
     "The processes of a run: the store, the zygote, the workers. After `close` nothing is left."
     def __init__(self,
@@ -187,7 +189,8 @@ class Hands:
         self.line.settimeout(120)
         self.lines = Lines(self.line)
         code = f'from elastic_nb.processes import zygote; zygote({theirs.fileno()}, {warm_up!r})'
-        env = os.environ | dict(OMP_NUM_THREADS='1', TORCH_CPP_LOG_LEVEL='FATAL', TOKENIZERS_PARALLELISM='false')
+        env = os.environ | dict(OMP_NUM_THREADS='1', TORCH_CPP_LOG_LEVEL='FATAL', TOKENIZERS_PARALLELISM='false',
+                                CUBLAS_WORKSPACE_CONFIG=':4096:8')
         self.process = subprocess.Popen([sys.executable, '-c', code], env=env, pass_fds=[theirs.fileno()],
                                         stdin=subprocess.DEVNULL, start_new_session=True)
         theirs.close()
@@ -233,20 +236,22 @@ class Hands:
     def __enter__(self) -> 'Hands': return self
     def __exit__(self, *args: Any) -> None: self.close()
 
-# %% ../nbs/07a_processes.ipynb #6112fa17
+# %% ../nbs/07a_processes.ipynb #cce78238
 def _store() -> tuple[dist.TCPStore, tuple[str, int]]:
     "A store that listens on the loopback interface only, and its address."
     listener = socket.socket()
     listener.bind(('127.0.0.1', 0))
     listener.listen(128)
     host, port = listener.getsockname()
-    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()), (host, port)
+    store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False,
+                          master_listen_fd=listener.detach())
+    return store, (host, port)
 
 # %% ../nbs/07a_processes.ipynb #a8a54aac
 def nothing(*args: Any) -> None: "An entry or a warm-up that does nothing."
 
-# %% ../nbs/07a_processes.ipynb #53ca3d99
+# %% ../nbs/07a_processes.ipynb #ba1bce7a
 def sleeper(member: Member, config: dict[str, Any]) -> Any:
-    "An entry that only sleeps; `config` may ask for it to be stopped first. A stand-in for a worker that is busy."
+    "An entry that only sleeps, a stand-in for a busy worker; `config` may ask for it to be stopped first."
     if config.get('stopped'): os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(600)

@@ -95,7 +95,7 @@ def contestants(silence: float = 0.3) -> dict[str, Callable[[Job], Recovery]]:
     quiet, spare = partial(run_ours, notices=False, silence=silence), partial(run_ours, spares=1)
     return peers | dict(notice=run_ours, heartbeat=quiet, spare=spare)
 
-# %% ../nbs/13b_rto.ipynb #ce343b79
+# %% ../nbs/13b_rto.ipynb #81b40e92
 def take_turns(
     runs: Mapping[str, Callable[[Job], Recovery]], # The contestants
     trials: int, # How often each runs
@@ -111,7 +111,8 @@ def take_turns(
                 with tempfile.TemporaryDirectory() as folder:
                     this = replace(job, folder=folder, kill_worker=(t + 1) % job.workers)
                     try: found[who].append(runs[who](this))
-                    except (RuntimeError, OSError, ValueError) as e: notes.append(f'{who} in trial {t}: {e}')
+                    except (RuntimeError, OSError, ValueError) as e:
+                        notes.append(f'{who} in trial {t}: {str(e)[-300:]}')
                 bar.update()
     return found, notes
 
