@@ -103,7 +103,7 @@ class ResumableDataset(Dataset):
                              f"{_differences(self.state.fingerprint, new.fingerprint)}")
         self.state = new
 
-# %% ../nbs/02c_loader.ipynb #5d7417a6
+# %% ../nbs/02c_loader.ipynb #325cf1dd
 class _Samples(Dataset):
     "What worker processes see: ids in, a stacked batch out."
     def __init__(self, samples: np.ndarray): self.samples = samples
@@ -113,8 +113,9 @@ class _Samples(Dataset):
 def _as_is(batch: Any) -> Any: return batch
 
 class ElasticLoader:
-    "One pass of `for` is the rest of an epoch. Yields this rank's portion of each global batch: inputs, targets."
-    def __init__(self, dataset: ResumableDataset, batch_size: int, rank: int | None, world: int | None, **options: Any):
+    "One pass of `for` is the rest of an epoch. Yields this rank's part of each global batch: inputs, targets."
+    def __init__(self, dataset: ResumableDataset, batch_size: int, rank: int | None = None,
+                 world: int | None = None, **options: Any):
         if batch_size < 1: raise ValueError(f"a batch has at least one sample, not {batch_size}")
         self.dataset, self.batch_size, self.options = dataset, batch_size, options
         self.resize(rank, world)
@@ -132,8 +133,10 @@ class ElasticLoader:
         return -(-(len(self.dataset) - self.dataset.state.cursor) // self.batch_size)
 
     def _ids(self, start: int, batches: int) -> Iterator[list[int]]:
-        order, size, mine = self.dataset.order, self.batch_size, portion(self.rank, self.world, self.batch_size)
-        for b in range(batches): yield order(start + b * size + mine.start, mine.stop - mine.start).tolist()
+        order, size = self.dataset.order, self.batch_size
+        mine = portion(self.rank, self.world, size)
+        count = mine.stop - mine.start
+        for b in range(batches): yield order(start + b * size + mine.start, count).tolist()
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         left, self.inner = len(self), None
@@ -147,7 +150,7 @@ class ElasticLoader:
             left -= 1
             yield batch
 
-# %% ../nbs/02c_loader.ipynb #3f877eee
+# %% ../nbs/02c_loader.ipynb #b1b54ce4
 def create_dataloader(
     dataset: ResumableDataset, # Holds the cursor; its `state_dict` is the state of the loader too
     batch_size: int, # Samples per *global* batch, over all ranks
@@ -156,5 +159,5 @@ def create_dataloader(
     world: int | None = None, # None: from torch.distributed, or 1
     **options: Any, # For torch's DataLoader: pin_memory, prefetch_factor, ...
 ) -> ElasticLoader:
-    "Batches of `dataset` from its cursor on, for this rank. Raises ValueError for a rank that is not in the world."
+    "Batches of `dataset` from its cursor on, for this rank. Raises ValueError for a rank outside the world."
     return ElasticLoader(dataset, batch_size, rank, world, num_workers=num_workers, **options)

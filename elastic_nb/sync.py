@@ -19,10 +19,10 @@ from .batch import share
 from .membership import peers
 from .reduce import TreeReducer
 
-# %% ../nbs/06a_sync.ipynb #0018a79f
+# %% ../nbs/06a_sync.ipynb #d2e962f0
 class Sync(Protocol):
-    """How replicas agree on a gradient: `attach` per generation; per step `start`, `micro_batch` for each number
-    it returns, `reduction` (work for any thread) and `finish` (the summed loss); `detach` lets go of the group."""
+    """How replicas agree on a gradient: `attach` per generation; per step `start`, `micro_batch` for each
+    number it returns, `reduction` (work for any thread), `finish` (the summed loss); `detach` at the end."""
     module: nn.Module # What to call for the forward pass
     scale: float # Factor on the loss of a micro-batch
     @property
