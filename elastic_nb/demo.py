@@ -39,9 +39,9 @@ def gpt_of(config: RunConfig) -> GPTConfig:
     return GPTConfig(context=config.data.length, width=m.width, layers=m.layers, heads=m.heads,
                      dropout=m.dropout)
 
-# %% ../nbs/08a_demo.ipynb #1a7dd90a
+# %% ../nbs/08a_demo.ipynb #96d051de
 def place_of(config: RunConfig, slot: int) -> tuple[str, bool]:
-    "The device of the worker in `slot`, and whether gradients go over NCCL. Raises ValueError if there is none."
+    "The device of worker `slot`, and whether gradients go over NCCL. Raises ValueError if there is none."
     gpus = torch.cuda.device_count() if config.distributed.device != 'cpu' else 0
     if not gpus:
         if config.distributed.device == 'cuda':

@@ -176,7 +176,7 @@ class Worker:
         "Send a signal; no matter if the process has ended in the meantime."
         with suppress(ProcessLookupError): os.kill(self.pid, sig)
 
-# %% ../nbs/07a_processes.ipynb #340f5cfc
+# %% ../nbs/07a_processes.ipynb #0e141309
 class Hands:
     "The processes of a run: the store, the zygote, the workers. After `close` nothing is left."
     def __init__(self,
@@ -189,8 +189,8 @@ class Hands:
         self.line.settimeout(120)
         self.lines = Lines(self.line)
         code = f'from elastic_nb.processes import zygote; zygote({theirs.fileno()}, {warm_up!r})'
-        env = os.environ | dict(OMP_NUM_THREADS='1', TORCH_CPP_LOG_LEVEL='FATAL', TOKENIZERS_PARALLELISM='false',
-                                CUBLAS_WORKSPACE_CONFIG=':4096:8')
+        env = os.environ | dict(OMP_NUM_THREADS='1', TORCH_CPP_LOG_LEVEL='FATAL',
+                                TOKENIZERS_PARALLELISM='false', CUBLAS_WORKSPACE_CONFIG=':4096:8')
         self.process = subprocess.Popen([sys.executable, '-c', code], env=env, pass_fds=[theirs.fileno()],
                                         stdin=subprocess.DEVNULL, start_new_session=True)
         theirs.close()
