@@ -183,7 +183,7 @@ def agree(group: dist.ProcessGroup, *values: int) -> list[int]:
     with peers(): group.allreduce([t], opts).wait()
     return t.tolist()
 
-# %% ../nbs/05_membership.ipynb #253c904e
+# %% ../nbs/05_membership.ipynb #5a0e293e
 @dataclass
 class Coordinator:
     "Decides who is in the world. Runs where exits are seen first: in the supervisor, or beside a `Cluster`."
@@ -221,7 +221,7 @@ class Coordinator:
         if self.floor and not self.holders & set(gen.roster):
             raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, "
                             "and there is no checkpoint")
-        self._propose(self._alive(gen), f"lost {', '.join(sorted(names))}")
+        self._propose(f"lost {', '.join(sorted(names))}")
 
     @property
     def generation(self) -> Generation | None: return read_generation(self.store)
@@ -237,12 +237,17 @@ class Coordinator:
 
     def _fill(self) -> None:
         gen = self.generation
-        stay = self._alive(gen)
         may_start = not self.first and len(self.lobby) >= self.world
-        if len(stay) < self.world and (gen or may_start): self._propose(stay, 'join' if gen else 'start')
+        if len(self._alive(gen)) < self.world and (gen or may_start): self._propose('join' if gen else 'start')
 
-    def _propose(self, stay: list[str], reason: str) -> None:
-        roster = (stay + sorted(self.lobby))[:self.world]
+    def _seats(self) -> list[str]:
+        "The next roster: survivors keep their ranks if there is somebody for each empty seat."
+        gen, lobby = self.generation, sorted(self.lobby)
+        seats = [n if n not in self.gone else lobby.pop(0) if lobby else None for n in (gen.roster if gen else ())]
+        return ([n for n in seats if n] + lobby)[:self.world]
+
+    def _propose(self, reason: str) -> None:
+        roster = self._seats()
         while roster:
             old = self.generation
             before = old.roster if old else ()
