@@ -45,7 +45,7 @@ class PollingStore(dist.Store):
             if time.monotonic() > end: raise TimeoutError(f"waited {self.limit} s in the store for {keys}")
             pause.wait(self.poll)
 
-# %% ../nbs/00_cluster.ipynb #7110869b
+# %% ../nbs/00_cluster.ipynb #82e1bbc9
 def abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: float = 0.001) -> Any:
     "The result of `fn()`, run in a thread; `give_up`, called every `poll` seconds, may raise to leave it."
     box: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
@@ -62,10 +62,11 @@ def abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: float 
         except BaseException:
             atexit.register(thread.join, 30)   # the interpreter must not end under it
             raise
-    if error: raise error
-    return value
+    if error is None: return value
+    try: raise error
+    finally: del error   # it refers to this frame: a circle, which would keep sockets open until the next collection
 
-# %% ../nbs/00_cluster.ipynb #a51926f2
+# %% ../nbs/00_cluster.ipynb #08f0794a
 def gloo_group(
     store: dist.Store, # Where the ranks leave their addresses; one prefix per group
     rank: int, # This rank, from 0 to world-1
@@ -76,11 +77,9 @@ def gloo_group(
     "A gloo process group on the loopback interface, made without touching torch's global default group."
     opts = dist.ProcessGroupGloo._Options()
     opts._devices = [dist.ProcessGroupGloo.create_device(hostname='127.0.0.1')]
-    opts._timeout, opts._threads = timedelta(seconds=min(timeout, 5)), 1
+    opts._timeout, opts._threads = timedelta(seconds=timeout), 1
     polling = PollingStore(store, give_up, timeout)
-    group = abandonable(lambda: dist.ProcessGroupGloo(polling, rank, world, opts), give_up)
-    group._set_default_timeout(timedelta(seconds=timeout))
-    return group
+    return abandonable(lambda: dist.ProcessGroupGloo(polling, rank, world, opts), give_up)
 
 # %% ../nbs/00_cluster.ipynb #57284e10
 @contextmanager

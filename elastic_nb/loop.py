@@ -181,13 +181,14 @@ class ElasticLoop:
         return pack_state(self.model, self.optimizer, step=self.step, seed=self.batches.seed,
                           data=self.batches.cursor(self.step))
 
-# %% ../nbs/07_loop.ipynb #88fff0b9
+# %% ../nbs/07_loop.ipynb #299889c9
 def rehearse(
     build: Callable[[Member], ElasticLoop], # Makes the loop of one worker
     workers: int, # Members of the world
     *faults: Fault, # Planned deaths
     spares: int = 0, # Workers that wait in the lobby from the start
     replace: bool = True, # Answer each death with a replacement
+    notices: bool = True, # Tell workers of new generations; otherwise only errors make them look
     timeout: float = 60., # Seconds without any event until TimeoutError
 ) -> list[dict]:
     "Run an elastic job with ranks as threads; its events. Raises StateLost, or the first error of a worker."
@@ -199,7 +200,7 @@ def rehearse(
     def tell(gen: Generation) -> None:
         data = {k: v for k, v in vars(gen).items() if k not in ('number', 'floor')}
         note('generation', None, **data | dict(gen=gen.number))
-        for m in members.values(): m.hear(gen)
+        for m in members.values() if notices else (): m.hear(gen)
 
     def start(slot: int, incarnation: int) -> None:
         name = f'{slot}.{incarnation}'

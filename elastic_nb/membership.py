@@ -130,14 +130,14 @@ def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
         member.stop.wait(.001)
     return {name: int(member.store.get(k)) for name, k in zip(gen.roster, keys)}
 
-# %% ../nbs/05_membership.ipynb #1afb0024
-def connect(member: Member, gen: Generation, timeout: float = 30.) -> dist.ProcessGroupGloo:
+# %% ../nbs/05_membership.ipynb #75cc3b8e
+def connect(member: Member, gen: Generation, timeout: float = 120.) -> dist.ProcessGroupGloo:
     "The gloo group of generation `gen`. Raises Newer, or PeerLost."
     store, rank = dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name)
     with peers(): return gloo_group(store, rank, len(gen.roster), timeout, lambda: member.give_up(gen))
 
-# %% ../nbs/05_membership.ipynb #43e8ca2e
-def connect_nccl(member: Member, gen: Generation, timeout: float = 30.) -> Any:
+# %% ../nbs/05_membership.ipynb #9b8cb83a
+def connect_nccl(member: Member, gen: Generation, timeout: float = 120.) -> Any:
     "The NCCL group of generation `gen`, for GPU tensors. Raises Newer, or PeerLost."
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=timeout)
