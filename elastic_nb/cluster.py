@@ -45,7 +45,7 @@ class PollingStore(dist.Store):
             if time.monotonic() > end: raise TimeoutError(f"waited {self.limit} s in the store for {keys}")
             pause.wait(self.poll)
 
-# %% ../nbs/00_cluster.ipynb #82e1bbc9
+# %% ../nbs/00_cluster.ipynb #75496e8b
 def abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: float = 0.001) -> Any:
     "The result of `fn()`, run in a thread; `give_up`, called every `poll` seconds, may raise to leave it."
     box: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
@@ -64,7 +64,7 @@ def abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: float 
             raise
     if error is None: return value
     try: raise error
-    finally: del error   # it refers to this frame: a circle, which would keep sockets open until the next collection
+    finally: del error   # it refers to this frame: a circle, which would keep sockets open for a while
 
 # %% ../nbs/00_cluster.ipynb #08f0794a
 def gloo_group(

@@ -183,7 +183,7 @@ def agree(group: dist.ProcessGroup, *values: int) -> list[int]:
     with peers(): group.allreduce([t], opts).wait()
     return t.tolist()
 
-# %% ../nbs/05_membership.ipynb #5a0e293e
+# %% ../nbs/05_membership.ipynb #c13db14a
 @dataclass
 class Coordinator:
     "Decides who is in the world. Runs where exits are seen first: in the supervisor, or beside a `Cluster`."
@@ -238,12 +238,14 @@ class Coordinator:
     def _fill(self) -> None:
         gen = self.generation
         may_start = not self.first and len(self.lobby) >= self.world
-        if len(self._alive(gen)) < self.world and (gen or may_start): self._propose('join' if gen else 'start')
+        if len(self._alive(gen)) < self.world and (gen or may_start):
+            self._propose('join' if gen else 'start')
 
     def _seats(self) -> list[str]:
         "The next roster: survivors keep their ranks if there is somebody for each empty seat."
         gen, lobby = self.generation, sorted(self.lobby)
-        seats = [n if n not in self.gone else lobby.pop(0) if lobby else None for n in (gen.roster if gen else ())]
+        before = gen.roster if gen else ()
+        seats = [n if n not in self.gone else lobby.pop(0) if lobby else None for n in before]
         return ([n for n in seats if n] + lobby)[:self.world]
 
     def _propose(self, reason: str) -> None:
