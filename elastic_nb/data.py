@@ -84,10 +84,10 @@ def _block(n: int, seed: int, epoch: int, k: int) -> np.ndarray:
     ids.flags.writeable = False
     return ids
 
-# %% ../nbs/02_data.ipynb #cf083107
+# %% ../nbs/02_data.ipynb #12e3a766
 @dataclass(frozen=True)
 class Order:
-    "The endless shuffled order of `n` samples, epoch after epoch; `order(start, count)`: ids, int64, (count,)."
+    "The endless shuffled order of `n` samples. `order(start, count)`: ids from position `start` on, int64."
     n: int # Samples per epoch
     seed: int = 0 # Key of the shuffle
 
@@ -134,14 +134,14 @@ def fingerprint(tokens: Tensor) -> str:
     "sha256 of the bytes of `tokens`."
     return hashlib.sha256(tokens.contiguous().view(torch.uint8).numpy()).hexdigest()
 
-# %% ../nbs/02_data.ipynb #6fe4b547
+# %% ../nbs/02_data.ipynb #b73e29ae
 def windows(tokens: Tensor | np.ndarray, length: int) -> np.ndarray:
     """All samples, (samples, length + 1), as a view of `tokens` (1-d): neighbours share one token.
 
     Raises ValueError if there is not even one."""
     array = tokens.numpy() if isinstance(tokens, Tensor) else tokens
     if len(array) <= length:
-        raise ValueError(f"the text has {len(array)} tokens; one sample needs {length + 1}")
+        raise ValueError(f'the text has {len(array)} tokens; one sample needs {length + 1}')
     return sliding_window_view(array, length + 1)[::length]
 
 def gather(samples: np.ndarray, ids: Iterable[int]) -> tuple[Tensor, Tensor]:
@@ -150,9 +150,9 @@ def gather(samples: np.ndarray, ids: Iterable[int]) -> tuple[Tensor, Tensor]:
     rows = torch.from_numpy(rows)
     return rows[:, :-1], rows[:, 1:]
 
-# %% ../nbs/02_data.ipynb #e975328e
+# %% ../nbs/02_data.ipynb #c3e6f0e9
 class Batches:
-    "The global batches of a run: `micro_batches` x `micro_batch` samples of `length` tokens. No position."
+    "The global batches of a run: `micro_batches` x `micro_batch` samples of `length` tokens."
     def __init__(self,
         tokens: Tensor | np.ndarray, # All tokens of the text, 1-d
         length: int, # Tokens per sample
