@@ -45,21 +45,24 @@ class PollingStore(dist.Store):
             if time.monotonic() > end: raise TimeoutError(f"waited {self.limit} s in the store for {keys}")
             pause.wait(self.poll)
 
-# %% ../nbs/00_cluster.ipynb #75496e8b
+# %% ../nbs/00_cluster.ipynb #3ab114cd
 def abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: float = 0.001) -> Any:
     "The result of `fn()`, run in a thread; `give_up`, called every `poll` seconds, may raise to leave it."
-    box: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
+    boxes: list[queue.Queue[tuple[Any, BaseException | None]]] = [queue.Queue()]
+    def deliver(value: Any, error: BaseException | None) -> None:
+        for box in boxes: box.put((value, error))
     def run() -> None:
-        try: box.put((fn(), None))
-        except BaseException as e: box.put((None, e))
+        try: deliver(fn(), None)
+        except BaseException as e: deliver(None, e)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     while True:
-        try: value, error = box.get(timeout=poll)
+        try: value, error = boxes[0].get(timeout=poll)
         except queue.Empty: pass
         else: break
         try: give_up()
         except BaseException:
+            boxes.clear()   # what comes now, nobody reads
             atexit.register(thread.join, 30)   # the interpreter must not end under it
             raise
     if error is None: return value

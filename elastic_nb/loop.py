@@ -37,7 +37,7 @@ def seeded(seed: int, step: int, micro: int) -> Iterator[None]:
         torch.manual_seed(int.from_bytes(key, 'little'))
         yield
 
-# %% ../nbs/07_loop.ipynb #bd137359
+# %% ../nbs/07_loop.ipynb #e7b0170a
 class ElasticLoop:
     "Trains `model` for `steps` steps with whoever is there. One object per worker."
     def __init__(self,
@@ -87,7 +87,9 @@ class ElasticLoop:
     def _leave(self) -> None:
         "Close the sockets, so that whoever waits for us learns at once."
         if self.lane: self.lane.abort()   # what waits on a GPU for a lost peer would wait forever
-        self.group = self.lane = self.sync.detach()
+        last, self.group, self.lane = [self.group], None, None
+        self.sync.detach()
+        threading.Thread(target=last.clear, daemon=True).start()   # gloo takes some 20 ms to close
 
     # -- entering a generation -------------------------------------------------------------------------------
     def _enter(self) -> bool:

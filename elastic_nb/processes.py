@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['die_with_parent', 'send', 'Lines', 'zygote', 'Control', 'work', 'RunFailed', 'Worker', 'Hands', 'nothing', 'sleeper']
 
-# %% ../nbs/07a_processes.ipynb #3ba9dca3
+# %% ../nbs/07a_processes.ipynb #a6dc62fc
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -54,7 +55,7 @@ class Lines:
         *lines, self.rest = (self.rest + data).split(b'\n')
         return [json.loads(l) for l in lines if l]
 
-# %% ../nbs/07a_processes.ipynb #bfd7beab
+# %% ../nbs/07a_processes.ipynb #39cba33d
 def zygote(fd: int, warm_up: str) -> None:
     "The process to copy from. Runs `warm_up` (`module:function`), then forks to order until its line closes."
     die_with_parent()
@@ -64,6 +65,8 @@ def zygote(fd: int, warm_up: str) -> None:
     signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     _entry(warm_up)()
+    gc.collect()
+    gc.freeze()   # pages that no collection touches stay shared with the children
     send(sock, dict(kind='up'))
     with selectors.DefaultSelector() as sel, suppress(ConnectionError):   # it means: the supervisor is gone
         sel.register(sock, selectors.EVENT_READ)

@@ -137,7 +137,7 @@ def _in_order(units: Iterable[Unit], encoder: Encoder, workers: int
         finally:
             for _, future in waiting: future.cancel()
 
-# %% ../nbs/02b_tokens.ipynb #f067bc04
+# %% ../nbs/02b_tokens.ipynb #e29a9dbb
 def _dump(line: Any) -> str: return json.dumps(line, sort_keys=True) + '\n'
 
 def _refuse(out: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -161,7 +161,7 @@ def _finished_blocks(out: Path, head: Mapping[str, Any]) -> list[dict[str, Any]]
         lines = journal.read_bytes().split(b'\n')[:-1] if journal.exists() else []   # the last may be torn
         if not lines: return []
         then, *blocks = map(json.loads, lines)
-    _refuse(out, then, head)
+    if blocks: _refuse(out, then, head)   # nothing is lost of a build that did not get to its first block
     if not (out.exists() and _beside(out, 'docs').exists()): return []
     bad = _check_blocks(out, head, blocks)
     return blocks[:bad[0]] if bad else blocks
