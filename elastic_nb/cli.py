@@ -154,13 +154,13 @@ def exact(
     from elastic_nb.bench import bench_exact
     _bench(lambda: bench_exact(trials=trials), json_file)
 
-# %% ../nbs/12_cli.ipynb #a0e0f58a
+# %% ../nbs/12_cli.ipynb #21d87d94
 @bench_app.command()
 def data(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
     trials: Annotated[int, typer.Option(help='Measurements per contestant.')] = 3,
 ) -> None:
-    "Resume, samples per second, and what a resize loses, beside others. Example: elastic-nb bench data --json data.json"
+    "Resume, speed, and what a resize loses, beside others. Example: elastic-nb bench data --json data.json"
     from elastic_nb.bench_data import bench_data
     _bench(lambda: bench_data(trials=trials), json_file)
 
