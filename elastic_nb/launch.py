@@ -5,10 +5,12 @@
 # %% auto #0
 __all__ = ['Outside', 'Supervisor']
 
-# %% ../nbs/08_launch.ipynb #3954fea3
+# %% ../nbs/08_launch.ipynb #2fc7649c
 import signal
+import statistics
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,17 @@ from .cluster import Fault
 from .membership import Coordinator, Generation, Pulse, StateLost
 from .processes import Hands, RunFailed, Worker, send
 
-# %% ../nbs/08_launch.ipynb #3fa50f33
+# %% ../nbs/08_launch.ipynb #8b117253
 class Outside:
     "The faults of a plan that the supervisor carries out itself."
     def __init__(self, faults: Iterable[Fault]):
-        self.plan, self.due, self.times = [f for f in faults if f.phase is None], [], []
+        self.plan, self.due = [f for f in faults if f.phase is None], []
+        self.times, self.last = [], -1
 
     def done(self, slot: int, steps: int, now: float) -> None:
         "Worker `slot` has done `steps` steps."
-        self.times = [*self.times[-40:], now]
-        half = max((b - a for a, b in zip(self.times, self.times[1:])), default=0.) / 2
+        if steps > self.last: self.last, self.times = steps, [*self.times[-40:], now]
+        half = statistics.median([b - a for a, b in zip(self.times, self.times[1:])] or [0.]) / 2
         for f in [f for f in self.plan if f.worker == slot and steps >= f.step]:
             self.plan.remove(f)
             self.due.append((f, now + half))
@@ -37,7 +40,7 @@ class Outside:
         self.due = [(f, when) for f, when in self.due if when > now]
         return hit
 
-# %% ../nbs/08_launch.ipynb #65a1cb4d
+# %% ../nbs/08_launch.ipynb #74ec4777
 @dataclass
 class Supervisor:
     "Runs an elastic job of local processes. `run()` returns when all have finished. Raises RunFailed."
@@ -96,7 +99,7 @@ class Supervisor:
             self.events.append(m)
             self.coordinator.handle(m)
             kind = m['kind']
-            if kind in ('commit', 'entered', 'ready', 'final'): self.progress = m['t']
+            if kind == 'commit': self.progress = m['t']
             if kind == 'commit': self.errors, self.respawn = 0, [(name, 0.) for name, _ in self.respawn]
             if kind in ('commit', 'entered'):
                 self.outside.done(w.slot, m['step'] + (kind == 'commit'), m['t'])
@@ -160,16 +163,19 @@ class Supervisor:
             except OSError: pass   # it is dying; its exit will say so
 
     def _stop(self) -> None:
-        saver = next(n for n in self.coordinator.generation.roster if n in self.hands.workers)
-        for w in self.hands.workers.values():
-            send(w.lines.sock, dict(kind='stop', save_to=self.save_to if w.name == saver else None))
-        end = time.monotonic() + 30
-        while saver in self.hands.workers and time.monotonic() < end:
+        "All have finished: one saves the state, another one if that one is lost; then everybody leaves."
+        if self.save_to and not any(self._saved_by(name) for name in self.coordinator.generation.roster):
+            raise RunFailed(f"the final state could not be saved to {self.save_to}")
+        for w in self.hands.workers.values(): _tell_to_stop(w, None)
+
+    def _saved_by(self, name: str) -> bool:
+        if name in self.hands.workers: _tell_to_stop(self.hands.workers[name], self.save_to)
+        while name in self.hands.workers:
             for w in self.hands.poll(.01): self._hear(w)
             over = {m['pid'] for m in self.hands.exits}
             self.hands.workers = {n: w for n, w in self.hands.workers.items() if w.pid not in over}
-        if self.save_to and not Path(self.save_to).exists():
-            raise RunFailed(f"the final state could not be saved to {self.save_to}")
+            for n in self.pulse.silent([*self.hands.workers]): self.hands.workers[n].kill(signal.SIGKILL)
+        return Path(self.save_to).exists()
 
     def _note(self, kind: str, worker: str | None = None, **data: Any) -> None:
         about = dict(t=time.monotonic(), kind=kind, worker=worker, gen=None, step=None)
@@ -180,5 +186,8 @@ class Supervisor:
         events, self.events = self.events, []
         if events: self.record(events)
 
-# %% ../nbs/08_launch.ipynb #39b76d52
+# %% ../nbs/08_launch.ipynb #68ef9125
+def _tell_to_stop(w: Worker, save_to: str | None) -> None:
+    with suppress(OSError): send(w.lines.sock, dict(kind='stop', save_to=save_to))   # OSError: it is gone already
+
 def _cause(code: int) -> str: return signal.Signals(-code).name if code < 0 else f'exit {code}'

@@ -183,7 +183,7 @@ def agree(group: dist.ProcessGroup, *values: int) -> list[int]:
     with peers(): group.allreduce([t], opts).wait()
     return t.tolist()
 
-# %% ../nbs/05_membership.ipynb #c13db14a
+# %% ../nbs/05_membership.ipynb #6dabf282
 @dataclass
 class Coordinator:
     "Decides who is in the world. Runs where exits are seen first: in the supervisor, or beside a `Cluster`."
@@ -191,7 +191,6 @@ class Coordinator:
     world: int # Wanted number of members
     tell: Callable[[Generation], None] # Called with every new generation (a notice to the workers)
     lobby: list[str] = field(default_factory=list) # Ready, and in no roster
-    holders: set[str] = field(default_factory=set) # Have entered a generation, so they have the state
     final: dict[str, int] = field(default_factory=dict) # Workers that have finished, and in which generation
     gone: set[str] = field(default_factory=set) # Workers that are lost for good
     floor: int = 0 # Committed steps
@@ -204,21 +203,19 @@ class Coordinator:
             self.lobby.append(name)
             self.first.discard(name)
             self._fill()
-        elif kind == 'entered': self.holders.add(name)
         elif kind == 'commit': self.floor = max(self.floor, event['step'] + 1)
         elif kind == 'final': self.final[name] = event['gen']
 
     def lose(self, names: Iterable[str]) -> None:
-        "Workers `names` are gone. Raises StateLost if nobody else has the state."
+        "Workers `names` are gone. Raises StateLost if nobody is left who could have the state."
         names = set(names)
         self.gone |= names
         self.lobby = [n for n in self.lobby if n not in names]
-        self.holders -= names
         self.first -= names
         gen = self.generation
         if gen is None: return self._fill()
         if not names & set(gen.roster): return
-        if self.floor and not self.holders & set(gen.roster):
+        if self.floor and not self._alive(gen):
             raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, "
                             "and there is no checkpoint")
         self._propose(f"lost {', '.join(sorted(names))}")
