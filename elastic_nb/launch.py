@@ -186,8 +186,9 @@ class Supervisor:
         events, self.events = self.events, []
         if events: self.record(events)
 
-# %% ../nbs/08_launch.ipynb #68ef9125
+# %% ../nbs/08_launch.ipynb #13e3d169
 def _tell_to_stop(w: Worker, save_to: str | None) -> None:
-    with suppress(OSError): send(w.lines.sock, dict(kind='stop', save_to=save_to))   # OSError: it is gone already
+    with suppress(OSError):   # it is gone already
+        send(w.lines.sock, dict(kind='stop', save_to=save_to))
 
 def _cause(code: int) -> str: return signal.Signals(-code).name if code < 0 else f'exit {code}'
