@@ -1,4 +1,5 @@
 """Packaging: everything comes from settings.ini (pyproject.toml says which fields are taken from here)."""
+import re
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -24,13 +25,16 @@ classifiers = [
     'Topic :: Scientific/Engineering :: Artificial Intelligence',
     'Topic :: System :: Distributed Computing',
 ]
+site = f"{cfg['git_url']}/%s/v{cfg['version']}/"  # on PyPI there are no files for relative links to lead to
+readme = re.sub(r'(!?)(\[[^]]*\]\()(?!https?:|#|mailto:)',
+                lambda m: m[0] + site % ('raw' if m[1] else 'blob'), (HERE / 'README.md').read_text(encoding='utf-8'))
 extras = {k.removesuffix('_requirements'): v.split() for k, v in cfg.items() if k.endswith('_requirements')}
 
 setup(
     name=cfg['lib_name'],
     version=cfg['version'],
     description=cfg['description'],
-    long_description=(HERE / 'README.md').read_text(encoding='utf-8'),
+    long_description=readme,
     long_description_content_type='text/markdown',
     author=cfg['author'],
     keywords=cfg['keywords'],

@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-# %% ../nbs/01_batch.ipynb #2d8c1d01
+# %% ../nbs/01_batch.ipynb #c3e6d8de
 def share(rank: int, world: int, micro_batches: int) -> range:
-    "The micro-batches of `rank`: consecutive, as evenly as possible; `world` is from 1 to `micro_batches`."
+    "The micro-batches of `rank`: consecutive, as evenly as possible; in a larger world some ranks have none."
     return range(rank * micro_batches // world, (rank + 1) * micro_batches // world)
 
 # %% ../nbs/01_batch.ipynb #54f3eb97

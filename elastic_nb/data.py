@@ -6,7 +6,7 @@
 __all__ = ['SORTED', 'BLOCK', 'permute', 'Order', 'portion', 'stdlib_files', 'read_bytes', 'fingerprint', 'windows', 'gather',
            'Batches']
 
-# %% ../nbs/02_data.ipynb #8089db83
+# %% ../nbs/02_data.ipynb #3e933831
 import hashlib
 import importlib
 import sysconfig
@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
+
+from .batch import share
 
 # %% ../nbs/02_data.ipynb #efb7b916
 _MIX = [(np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB))]
@@ -100,11 +102,12 @@ class Order:
             start, count = start + len(parts[-1]), count - len(parts[-1])
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-# %% ../nbs/02_data.ipynb #f66523cd
+# %% ../nbs/02_data.ipynb #990a71e7
 def portion(rank: int, world: int, count: int) -> slice:
     "The part of `count` things that is `rank`'s, for any `world` >= 1: consecutive and even to within one."
     if not 0 <= rank < world: raise ValueError(f"rank {rank} is not in a world of {world}")
-    return slice(rank * count // world, (rank + 1) * count // world)
+    part = share(rank, world, count)
+    return slice(part.start, part.stop)
 
 # %% ../nbs/02_data.ipynb #62c224a4
 def stdlib_files(limit: int = 4_000_000) -> list[Path]:

@@ -105,7 +105,7 @@ class ResumableDataset(Dataset):
                              f"{_differences(self.state.fingerprint, new.fingerprint)}")
         self.state = new
 
-# %% ../nbs/02c_loader.ipynb #76d6c4e2
+# %% ../nbs/02c_loader.ipynb #bf9ab53b
 class _Samples(Dataset):
     "What worker processes see: ids in, a stacked batch out."
     def __init__(self, samples: np.ndarray): self.samples = samples
@@ -150,12 +150,14 @@ class ElasticLoader:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         left, self.inner = len(self), None
-        while left:
-            if self.inner is None: self.inner = self._open(left)   # at the beginning and after a resize
-            batch = next(self.inner)
-            self.dataset.advance(self.batch_size)
-            left -= 1
-            yield batch
+        try:
+            while left:
+                if self.inner is None: self.inner = self._open(left)   # at the beginning and after a resize
+                batch = next(self.inner)
+                self.dataset.advance(self.batch_size)
+                left -= 1
+                yield batch
+        finally: self.inner = None   # ends worker processes, also when the loop is left early
 
 # %% ../nbs/02c_loader.ipynb #b1b54ce4
 def create_dataloader(

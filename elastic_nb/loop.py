@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['seeded', 'ElasticLoop', 'rehearse']
 
-# %% ../nbs/07_loop.ipynb #32e56495
+# %% ../nbs/07_loop.ipynb #3142c7b0
 import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +22,13 @@ from torch import nn
 from .checkpoint import State, digest, from_buffer, pack_state, to_buffer, unpack_state
 from .cluster import Cluster, Exit, Fault, Faults, Killed, abandonable, single_thread
 from .data import Batches
+from .manager import CheckpointManager
 from .membership import (Coordinator, Generation, Member, Newer, PeerLost, agree, connect,
-                                   next_generation, peers, recv_state, roll_call, send_state, source_of)
+                                   next_generation, peers, propose, recv_state, roll_call, send_state,
+                                   source_of)
 from .scaling import warmup_cosine
 from .sync import Exact, Sync
+from .tiers import into
 
 # %% ../nbs/07_loop.ipynb #9922046f
 _RNG = threading.Lock()   # ranks that are threads share torch's generator: seed and forward belong together
@@ -37,7 +41,7 @@ def seeded(seed: int, step: int, micro: int) -> Iterator[None]:
         torch.manual_seed(int.from_bytes(key, 'little'))
         yield
 
-# %% ../nbs/07_loop.ipynb #e7b0170a
+# %% ../nbs/07_loop.ipynb #b0c8ac15
 class ElasticLoop:
     "Trains `model` for `steps` steps with whoever is there. One object per worker."
     def __init__(self,
@@ -53,15 +57,19 @@ class ElasticLoop:
         connect: Callable[[Member, Generation], dist.ProcessGroup] = connect, # Builds a generation's group
         device: str = 'cpu', # Where the model is
         gpus: Callable[[Member, Generation], dist.ProcessGroup] | None = None, # Another group for gradients
+        checkpoints: CheckpointManager | None = None, # Keeps states for when all workers are lost
     ):
         self.member, self.model, self.optimizer, self.batches = member, model, optimizer, batches
         self.steps, self.lr, self.sync, self.device = steps, lr, sync, device
         self._emit, self._point, self._connect, self._gpus = emit, point, connect, gpus
+        self.checkpoints = checkpoints
+        if checkpoints: checkpoints.report = self.emit
         self.group: dist.ProcessGroup | None = None # The workers of this generation
         self.lane: dist.ProcessGroup | None = None # The group for gradients, if it is another one
         self.step = 0 # Steps done: the parameters are those after this many
         self.floor = 0 # Steps done by the world, as far as this worker knows
         self.last: dict[str, Any] | None = None # The last step done, until it is known to be committed
+        self.settled = 0 # The last step after which `settle` was called, or that was loaded
 
     @property
     def gen(self) -> Generation: return self.member.current
@@ -79,10 +87,12 @@ class ElasticLoop:
         while not self.member.stop.is_set():
             try:
                 if not self._enter(): break
+                self.settle()
                 while self.step < self.steps and not self._one_step(): pass
                 if self.step == self.steps: self._finish()
             except (PeerLost, Newer) as e: self.emit('interrupted', why=f'{type(e).__name__}: {e}')
             finally: self._leave()
+        if self.checkpoints: self.checkpoints.close()
 
     def _leave(self) -> None:
         "Close the sockets, so that whoever waits for us learns at once."
@@ -97,6 +107,7 @@ class ElasticLoop:
         gen = next_generation(self.member)
         if gen is None: return False
         self.floor = gen.floor
+        if self.checkpoints and not self.step and not gen.floor: self._restore()
         self.at('join' if newcomer else 'recover')
         clock = [time.monotonic()]
         def lap() -> float:
@@ -104,6 +115,7 @@ class ElasticLoop:
             return round(1000 * (clock[-1] - clock[-2]), 3)
         steps = roll_call(self.member, gen, self.step)
         ms = {'roll call': lap()}
+        if self.checkpoints and max(steps.values()) < gen.floor: self._go_back(gen)
         self.at('regroup')
         self.group = self._connect(self.member, gen)
         ms['group'] = lap()
@@ -115,11 +127,28 @@ class ElasticLoop:
             raise RuntimeError(f"members of generation {gen.number} are at steps {-low} to {high}")
         ms['agree'] = lap()
         self.member.current = gen
+        if self.checkpoints:
+            self.checkpoints.enter(gen.roster.index(self.member.name), len(gen.roster), gen.number)
         self.emit('entered', ms=ms, copied_from=source if self.member.name in behind else None)
         self._committed()
         self.lane = self._gpus(self.member, gen) if self._gpus else None
         self.sync.attach(self.lane or self.group)
         return True
+
+    def _go_back(self, gen: Generation) -> None:
+        "Nobody here has what was committed: the next generation begins at the newest checkpoint."
+        self.emit('go_back', floor=gen.floor)
+        again = replace(gen, number=gen.number + 1, lost=(), joined=(), floor=0,
+                        reason='back to a checkpoint')
+        propose(self.member.store, gen, again)
+        raise Newer(f"everybody who had the state of step {gen.floor - 1} is gone")
+
+    def _restore(self) -> None:
+        "Take up the newest good checkpoint, if there is any. Raises CheckpointError if all are damaged."
+        state = self.checkpoints.load_checkpoint(target=into(self.model, 'model.'))
+        if state is not None: self.step = self.settled = self.load(State.of(state))
+        self.emit('restored', tier=self.checkpoints.source,
+                  skipped=[vars(s) for s in self.checkpoints.skipped])
 
     def _copy(self, gen: Generation, source: str, behind: list[str]) -> None:
         def half_way() -> None: self.at('copy')
@@ -127,7 +156,7 @@ class ElasticLoop:
             rank = gen.roster.index(source)
             state = from_buffer(self._wait(gen, recv_state, self.group, rank, half_way))
             self.last = state.meta.pop('last')   # from here on it is ours, as a whole
-            self.step = unpack_state(state, self.model, self.optimizer)['step']
+            self.step = self.settled = self.load(state)
         elif self.member.name == source and behind:
             state = self.state()
             state.meta['last'] = self.last
@@ -142,7 +171,6 @@ class ElasticLoop:
     # -- one step --------------------------------------------------------------------------------------------
     def _one_step(self) -> bool:
         "One step; True if all leave for a newer generation now."
-        for g in self.optimizer.param_groups: g['lr'] = self.lr(self.step)
         todo, ids = self.sync.start(self.step), {i: self.batches.ids(self.step, i) for i in self.sync.span}
         for i in todo: self._micro_batch(i, ids[i], i == todo[-1])
         self.emit('contribute', micro=list(ids), samples=sum(ids.values(), []))
@@ -150,17 +178,30 @@ class ElasticLoop:
         self._wait(None, self.sync.reduction(), lambda: self.at('gather'))
         loss = self.sync.finish()
         self.at('commit')   # the whole gradient is here: whatever happens now, we step
-        self.optimizer.step()
+        loss = self.update(loss)
         self.last = dict(gen=self.gen.number, step=self.step, loss=loss)
         self.step += 1
         self.at('agree')
         newest, = self._wait(None, agree, self.group, self.member.look().number)
         self._committed()
+        self.settle()
+        if self.member.leave.is_set() and self.checkpoints and not self.checkpoints.rank:
+            self.emit('saved', ok=self.checkpoints.save_now(self.state()))
         return newest > self.gen.number
 
     def _micro_batch(self, i: int, ids: list[int], last: bool) -> None:
         self.member.urgent()
         if last: self.at('forward')
+        self.contribute(i, ids)
+
+    def _committed(self) -> None:
+        "All have done the last step: say so, once."
+        if self.last: self.emit('commit', **self.last)
+        self.last = None
+
+    # -- what a step computes: another kind of model, update or state overrides these ------------------------
+    def contribute(self, i: int, ids: list[int]) -> None:
+        "Forward and backward of micro-batch `i`, the samples `ids`."
         x, y = (t.to(self.device) for t in self.batches.get(ids))
         with self.sync.micro_batch(i) as total:
             with seeded(self.batches.seed, self.step, i):
@@ -168,10 +209,17 @@ class ElasticLoop:
             (loss * self.sync.scale).backward()
             total += loss.detach()
 
-    def _committed(self) -> None:
-        "All have done the last step: say so, once."
-        if self.last: self.emit('commit', **self.last)
-        self.last = None
+    def update(self, loss: float) -> float:
+        "The optimizer's step, from the whole gradient; `loss` is its sum. Returns the loss to be told."
+        for g in self.optimizer.param_groups: g['lr'] = self.lr(self.step)
+        self.optimizer.step()
+        return loss
+
+    def settle(self) -> None:
+        "What follows a step. Called after each, and by all whenever a generation is entered."
+        if self.checkpoints and self.settled != self.step:
+            self.checkpoints.after_step(self.step, self.state)
+        self.settled = self.step
 
     # -- the end ---------------------------------------------------------------------------------------------
     def _finish(self) -> None:
@@ -182,6 +230,10 @@ class ElasticLoop:
         "Weights, optimizer and data cursor. Nothing of the world is in it."
         return pack_state(self.model, self.optimizer, step=self.step, seed=self.batches.seed,
                           data=self.batches.cursor(self.step))
+
+    def load(self, state: State) -> int:
+        "The inverse of `state`; returns the step."
+        return unpack_state(state, self.model, self.optimizer)['step']
 
 # %% ../nbs/07_loop.ipynb #299889c9
 def rehearse(

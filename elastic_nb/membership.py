@@ -66,7 +66,7 @@ def peers() -> Iterator[None]:
     try: yield
     except RuntimeError as e: raise PeerLost(str(e).split('\n')[0]) from None
 
-# %% ../nbs/05_membership.ipynb #63ea83c4
+# %% ../nbs/05_membership.ipynb #16e8efff
 class Member:
     "One worker's view of the world: which generation it is in, and which is the newest it knows of."
     def __init__(self,
@@ -74,12 +74,14 @@ class Member:
         store: dist.Store, # The store of the run
         patience: float = 5., # Seconds to wait for a newer generation after an error, then propose a retry
         limit: float = 120., # Seconds until a roll call ends with TimeoutError
+        snapshots: tuple[int, ...] = (), # Descriptors of the supervisor's memory for them, as in 03b_memory
     ):
         self.name, self.store, self.patience, self.limit = name, store, patience, limit
+        self.snapshots = snapshots
         self.current: Generation | None = None
         self.heard: Generation | None = None
         self.tried = 0 # Number of the newest generation it has tried to enter; none is tried twice
-        self.stop = threading.Event()
+        self.stop, self.leave = threading.Event(), threading.Event() # It is over; it soon will be
 
     def hear(self, gen: Generation) -> None:
         "Take note of `gen` (called from any thread)."
@@ -183,7 +185,7 @@ def agree(group: dist.ProcessGroup, *values: int) -> list[int]:
     with peers(): group.allreduce([t], opts).wait()
     return t.tolist()
 
-# %% ../nbs/05_membership.ipynb #6dabf282
+# %% ../nbs/05_membership.ipynb #1b6bb217
 @dataclass
 class Coordinator:
     "Decides who is in the world. Runs where exits are seen first: in the supervisor, or beside a `Cluster`."
@@ -195,6 +197,7 @@ class Coordinator:
     gone: set[str] = field(default_factory=set) # Workers that are lost for good
     floor: int = 0 # Committed steps
     first: set[str] = field(default_factory=set) # Workers to wait for before the first generation
+    kept: bool = False # Whether checkpoints are kept; then a world that is lost as a whole is begun anew
 
     def handle(self, event: dict[str, Any]) -> None:
         "Take note of what a worker says; see the messages of the protocol."
@@ -204,6 +207,7 @@ class Coordinator:
             self.first.discard(name)
             self._fill()
         elif kind == 'commit': self.floor = max(self.floor, event['step'] + 1)
+        elif kind == 'go_back': self.floor = 0
         elif kind == 'final': self.final[name] = event['gen']
 
     def lose(self, names: Iterable[str]) -> None:
@@ -215,7 +219,7 @@ class Coordinator:
         gen = self.generation
         if gen is None: return self._fill()
         if not names & set(gen.roster): return
-        if self.floor and not self._alive(gen):
+        if self.floor and not self.kept and not self._alive(gen):
             raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, "
                             "and there is no checkpoint")
         self._propose(f"lost {', '.join(sorted(names))}")

@@ -30,10 +30,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .checkpoint import load_state, pack_state, save_state, unpack_state
+from .checkpoint import pack_state, unpack_state
 from .cluster import gloo_group
 from .data import Batches, read_bytes, stdlib_files
 from .model import GPTConfig, seeded_gpt
+from .nvme import load_state, save_state
 from .reduce import GradBuffer, TreeReducer, share
 
 # %% ../nbs/13a_peers.ipynb #33b8a59a

@@ -34,7 +34,10 @@ def style() -> Iterator[None]:
     with matplotlib.rc_context({
         **colors, **labels, 'text.color': INK, 'axes.facecolor': 'none', 'figure.facecolor': PAPER,
         'font.size': 9., 'axes.spines.top': False, 'axes.spines.right': False, 'legend.frameon': False,
-        'hatch.linewidth': .6, 'svg.fonttype': 'none', 'svg.hashsalt': 'elastic-nb'}): yield
+        'hatch.linewidth': .6, 'svg.fonttype': 'none', 'svg.hashsalt': 'elastic-nb'}):
+        yield
+        interactive = matplotlib.is_interactive()
+    matplotlib.interactive(interactive)   # the first figure of a notebook sets it, for all to come
 
 def generation_color(gen: int) -> str:
     "The color of generation `gen`, counted from 1."

@@ -82,7 +82,9 @@ def run_ours(job: Job, spares: int = 0, notices: bool = True, silence: float = 1
     model = dict(width=job.width, layers=job.layers, heads=job.heads)
     training = {k: getattr(job, k) for k in ('steps', 'micro_batches', 'micro_batch', 'seed')}
     elastic = dict(workers=job.workers, spares=spares, notices=notices, silence=silence)
-    config = make_config(model=model, data=dict(length=job.length), training=training, elastic=elastic)
+    alone = dict(checkpoint_interval=0, memory_snapshot_interval=0)   # peers heal each other
+    config = make_config(model=model, data=dict(length=job.length), training=training, elastic=elastic,
+                         checkpoint=alone)
     with Hands('elastic_nb.demo:warm_up') as hands, Ledger(Path(job.folder) / 'run.db') as ledger:
         events = train(hands, config, ledger, [Fault(job.kill_worker, job.kill_step, 'forward')])
     return recovery(as_log(events))

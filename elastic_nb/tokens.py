@@ -5,14 +5,12 @@
 # %% auto #0
 __all__ = ['DamagedIndex', 'TokenIndexFile', 'IndexSummary', 'IndexBuilder', 'build_index']
 
-# %% ../nbs/02b_tokens.ipynb #e3557e40
+# %% ../nbs/02b_tokens.ipynb #61a2521f
 import errno
 import fcntl
 import json
 import os
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +20,8 @@ import numpy as np
 import xxhash
 from tqdm import tqdm
 
-from .encode import Encoder, load_encoder, pieces
-from .sources import UNIT, Files, Rows, Unit
+from .encode import load_encoder
+from .sources import UNIT, Files, Rows, Unit, in_order
 
 # %% ../nbs/02b_tokens.ipynb #1beaa92f
 class DamagedIndex(ValueError):
@@ -113,31 +111,7 @@ class TokenIndexFile:
         what = ', '.join(changed[:3])
         raise ValueError(f"the index {self.path} was made from other files; changed: {what}")
 
-# %% ../nbs/02b_tokens.ipynb #07b62fda
-def _encode(unit: Unit, encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
-    "Tokens of a unit, and where in it documents end."
-    parts, ends, count = [np.empty(0, encoder.dtype)], [], 0
-    for text, ends_here in unit.read():
-        new = [encoder.encode(p) for p in pieces(text)] + [np.array([encoder.eot] * ends_here)]
-        parts += [n.astype(encoder.dtype) for n in new]
-        count += sum(map(len, new))
-        if ends_here: ends.append(count)
-    return np.concatenate(parts), np.array(ends, '<u8')
-
-def _in_order(units: Iterable[Unit], encoder: Encoder, workers: int
-              ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
-    "Encode on `workers` threads, at most two units ahead for each; results in the order of `units`."
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque = deque()
-        try:
-            for unit in units:
-                waiting.append((unit, pool.submit(_encode, unit, encoder)))
-                if len(waiting) > 2 * workers: yield (w := waiting.popleft())[0], *w[1].result()
-            while waiting: yield (w := waiting.popleft())[0], *w[1].result()
-        finally:
-            for _, future in waiting: future.cancel()
-
-# %% ../nbs/02b_tokens.ipynb #e29a9dbb
+# %% ../nbs/02b_tokens.ipynb #1e225d90
 def _dump(line: Any) -> str: return json.dumps(line, sort_keys=True) + '\n'
 
 def _refuse(out: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -150,17 +124,25 @@ def _refuse(out: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         what = f"source ({', '.join(changed[:3])} changed)" if changed else 'list of files or field'
     raise ValueError(f"{out} is the index of another {what}; delete it or give another name for the new one")
 
+def _written(out: Path) -> list[dict[str, Any]]:
+    "What manifest or journal say: the head, then blocks. ValueError if other files have these names."
+    manifest, journal = _beside(out, 'json'), _beside(out, 'journal')
+    here = [f for f in (manifest, journal, out, _beside(out, 'docs')) if f.exists()]
+    if not here: return []
+    try:
+        if here[0] == manifest:
+            head = json.loads(manifest.read_bytes())
+            lines = [head, *head.pop('blocks')]
+        else: lines = [*map(json.loads, journal.read_bytes().split(b'\n')[:-1])]   # the last may be torn
+        if lines[0]['format'] != 1: raise ValueError("another format")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
+        raise ValueError(f"{here[0]} is there and is not of an index; move it or give another name") from e
+    return lines
+
 def _finished_blocks(out: Path, head: Mapping[str, Any]) -> list[dict[str, Any]]:
     "Blocks that are there and whole, from the manifest or the journal; none if there is neither."
-    manifest, journal = _beside(out, 'json'), _beside(out, 'journal')
-    if manifest.exists():
-        try: then = json.loads(manifest.read_text())
-        except ValueError: return []
-        blocks = then.pop('blocks')
-    else:
-        lines = journal.read_bytes().split(b'\n')[:-1] if journal.exists() else []   # the last may be torn
-        if not lines: return []
-        then, *blocks = map(json.loads, lines)
+    if not (lines := _written(out)): return []
+    then, *blocks = lines
     if blocks: _refuse(out, then, head)   # nothing is lost of a build that did not get to its first block
     if not (out.exists() and _beside(out, 'docs').exists()): return []
     bad = _check_blocks(out, head, blocks)
@@ -189,7 +171,7 @@ def _publish(path: Path, text: str) -> None:
         os.fsync(f.file)
     os.replace(draft, path)
 
-# %% ../nbs/02b_tokens.ipynb #d3355dc1
+# %% ../nbs/02b_tokens.ipynb #f971d475
 @dataclass(frozen=True)
 class IndexSummary:
     "What a build did."
@@ -199,6 +181,10 @@ class IndexSummary:
     blocks: int # In the whole index
     kept: int # Blocks that were there already
     engine: str # Library that encodes
+
+    def __str__(self) -> str:
+        return (f'{self.path}: tokens {self.tokens:,}, documents {self.documents:,}, blocks {self.blocks:,} '
+                f'(there already: {self.kept:,}), encoded by {self.engine}')
 
 def _totals(blocks: Sequence[Mapping[str, Any]]) -> list[int]:
     "Tokens and documents."
@@ -219,13 +205,13 @@ def _alone(out: Path) -> Iterator[None]:
         with open(_beside(out, 'lock'), 'w') as lock:
             try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError: raise ValueError(f"another build is writing {out}") from None
-            yield
-            _beside(out, 'lock').unlink(missing_ok=True)
+            try: yield
+            finally: _beside(out, 'lock').unlink(missing_ok=True)
     except OSError as e:
         if e.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT): raise
         raise OSError(f"no room left for {out}; free some and build again to go on where it stopped") from e
 
-# %% ../nbs/02b_tokens.ipynb #ca71191a
+# %% ../nbs/02b_tokens.ipynb #2daa025f
 class IndexBuilder:
     "Builds indexes with one tokenizer. A build that was interrupted goes on when it is called again."
     def __init__(self,
@@ -263,6 +249,15 @@ class IndexBuilder:
         _beside(out, 'journal').unlink(missing_ok=True)
         return IndexSummary(str(out), *_totals(blocks), len(blocks), kept, self.encoder.engine)
 
+    def _missing(self, source: Files | Rows, blocks: Sequence[Mapping[str, Any]]
+                 ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
+        "What is still to be written. ValueError if the last block, made once more, is not what it was."
+        made = in_order(source.units(max(0, len(blocks) - 1)), self.encoder, self.workers)
+        if not blocks: return made
+        _, ids, _ = next(made, (None, np.empty(0), None))
+        if xxhash.xxh3_64_hexdigest(ids.tobytes()) == blocks[-1]['xxh3']: return made
+        raise ValueError(f"the source has changed ({blocks[-1]['from']}); delete the index and build it anew")
+
     def _append(self, source: Files | Rows, out: Path, head: dict[str, Any],
                 blocks: list[dict[str, Any]]) -> None:
         "Make the blocks that are missing: first the block, then its line in the journal."
@@ -275,7 +270,7 @@ class IndexBuilder:
         with (_Appender(out, at * size) as tokens, _Appender(_beside(out, 'docs'), end * 8) as docs,
               _Appender(_beside(out, 'journal'), len(lines)) as journal,
               tqdm(total=total, desc='index', unit='B', unit_scale=True, disable=None) as bar):
-            for unit, ids, ends in _in_order(source.units(len(blocks)), self.encoder, self.workers):
+            for unit, ids, ends in self._missing(source, blocks):
                 ends += np.uint64(at)
                 tokens.write(ids.tobytes())
                 docs.write(ends.tobytes())

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PHASES_OF_ENTERING', 'worlds', 'describe', 'result_table', 'inline_svg', 'generation_rows', 'report_html']
 
-# %% ../nbs/10_views.ipynb #7ba0c250
+# %% ../nbs/10_views.ipynb #a8ab6233
 import html
 import io
 import json
@@ -20,6 +20,7 @@ from rich.text import Text
 
 from .ledger import Event
 from .pictures import FAULT, INK, MUTED, PAPER, RULE, brackets, loss_curves, style, timeline
+from .waterfall import draw_waterfall, saves_of
 
 # %% ../nbs/10_views.ipynb #f094da57
 def _ms(seconds: float | None) -> str: return '-' if seconds is None else f'{1000 * seconds:.0f} ms'
@@ -188,7 +189,15 @@ def _close_up(events: Sequence[Event]) -> tuple[float, float] | None:
     long = gap[1] - gap[0]
     return max(0., gap[0] - t0 - .6 * long), gap[1] - t0 + 1.4 * long
 
-# %% ../nbs/10_views.ipynb #d403faa9
+# %% ../nbs/10_views.ipynb #bbb1df76
+def _checkpoints(saves: Sequence[Mapping[str, Any]]) -> str:
+    def draw(fig: Figure) -> None: draw_waterfall(saves, axes=[fig.add_subplot()])
+    tiers = sorted({s['tier'] for s in saves})
+    text = 'One bar per save, with its step, until it was durable. Hatched: training stood still.'
+    alt = f"{len(saves)} saves to {', '.join(tiers)}."
+    return _figure('checkpoints', draw, text, alt, .9 + .6 * len(tiers))
+
+# %% ../nbs/10_views.ipynb #f9521081
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>elastic-nb: report of a run</title>
@@ -217,6 +226,8 @@ def report_html(
     parts += ['<h2>The losses of both runs</h2>', _figure(
         'loss', curves, 'Both losses over each other, and below them their difference.',
         f"Final losses {result['final_loss']} and {result['final_loss_undisturbed']}.", 3.2)]
+    if saves := saves_of(ours, min(e.t for e in ours)):
+        parts += ['<h2>Checkpoints</h2>', _checkpoints(saves)]
     if result['recoveries']: parts += ['<h2>Recoveries</h2>', _table([*map(describe, result['recoveries'])])]
     parts += ['<h2>Generations</h2>', _table(generation_rows(ours))]
     if config:

@@ -3,8 +3,9 @@
     python tools/render_readme.py            write README.md
     python tools/render_readme.py --check    exit code 1, with the difference, if README.md is out of date
 
-Two kinds of lines in the notebook are filled in, so that nobody types what can be looked up:
+Three kinds of lines in the notebook are filled in, so that nobody types what can be looked up:
 `<!-- lessons -->` becomes the table of all notebooks, from the title and the "> " line of each;
+`<!-- walkthroughs -->` the same for those in the folder of that name;
 `<!-- bench: NAME -->` becomes the table of benchmarks/NAME.json, as
 `elastic-nb bench NAME --json benchmarks/NAME.json` writes it.
 """
@@ -19,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from lint_notebooks import BADGE, ROOT, badge_url, notebooks, settings
+from lint_notebooks import BADGE, ROOT, badge_url, is_walkthrough, notebooks, settings
 from nbconvert import MarkdownExporter
 
 BENCH = re.compile(r'^<!-- bench: (\w+) -->$', re.M)
-LESSONS = re.compile(r'^<!-- lessons -->$', re.M)
+LESSONS = re.compile(r'^<!-- (lessons|walkthroughs) -->$', re.M)
 RELATIVE = re.compile(r'(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)')  # the target of a markdown link or image
 
 
@@ -56,11 +57,11 @@ def bench(name: str, root: Path = ROOT) -> str:
     return '\n\n'.join(parts)
 
 
-def lessons(root: Path, cfg: dict[str, str]) -> str:
-    "The table of notebooks: name, title and promise, and the badge that opens it in Colab"
+def lessons(root: Path, cfg: dict[str, str], kind: str = 'lessons') -> str:
+    "The table of lessons or walkthroughs: name, title and promise, and the badge that opens it in Colab"
     rows = []
     for path in notebooks(root, cfg):
-        if path.name == cfg['readme_nb']: continue
+        if path.name == cfg['readme_nb'] or is_walkthrough(path) != (kind == 'walkthroughs'): continue
         page = path.relative_to(root).as_posix()
         lines = nbformat.read(path, as_version=4).cells[0].source.splitlines()
         title = next((line[2:] for line in lines if line.startswith('# ')), '')
@@ -92,7 +93,7 @@ def render(root: Path = ROOT) -> str:
             if mime.startswith('image/'): raise SystemExit('index: GitHub shows no inline pictures')
     text, _ = MarkdownExporter().from_notebook_node(nb)
     text = BENCH.sub(lambda m: bench(m[1], root), text)
-    text = LESSONS.sub(lambda _: lessons(root, cfg), text)
+    text = LESSONS.sub(lambda m: lessons(root, cfg, m[1]), text)
     text = '\n'.join(line.rstrip() for line in text.splitlines())
     source = f"{cfg['nbs_path']}/{cfg['readme_nb']}"
     note = f'<!-- Rendered from {source} by tools/render_readme.py: edit the notebook. -->'

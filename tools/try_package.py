@@ -1,0 +1,43 @@
+"""Does the installed package work where there is nothing else? Imports every module, then runs a small demo.
+
+    python tools/try_package.py         with the Python of the environment to try, from outside the repository
+"""
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import elastic_nb
+from elastic_nb.objects import StoreRefused, open_store
+
+EXTRA = {'objects_gcs'}  # modules that need an extra
+
+
+def imports() -> None:
+    "Every module can be imported with nothing but the declared requirements, or says which extra it needs"
+    names = [m.name for m in pkgutil.iter_modules(elastic_nb.__path__)]
+    for name in sorted({*names} - EXTRA): importlib.import_module(f'elastic_nb.{name}')
+    try: open_store('gs://bucket/run')
+    except StoreRefused as e: assert "pip install 'elastic-nb[gcs]'" in str(e), e
+    else: raise AssertionError('the libraries of the extra gcs are here, so nothing is shown')
+    print(f'{len(names)} modules, {len(EXTRA)} of an extra')
+
+
+def demo() -> None:
+    "The command of the README, small: killed and undisturbed, the same bits"
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / 'demo.json'
+        subprocess.run([Path(sys.executable).parent / 'elastic-nb', 'demo', '--workers', '2', '--steps', '8',
+                        '--out', Path(folder) / 'run', '--json', result], check=True, timeout=300, cwd=folder)
+        told = json.loads(result.read_text())
+    assert told['identical'] and told['sha256'] == told['sha256_undisturbed'], told
+    print(f"sha256 {told['sha256']}, twice")
+
+
+if __name__ == '__main__':
+    assert Path(elastic_nb.__file__).is_relative_to(sys.prefix), elastic_nb.__file__
+    imports()
+    demo()
