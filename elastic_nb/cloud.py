@@ -14,7 +14,7 @@ from .format import MANIFEST, Damaged, Found, Manifest, ReadAt, decode, encode
 from .nvme import NVMeBackend, found_of
 from .objects import ObjectStore, StoreRefused
 
-# %% ../nbs/03c_cloud.ipynb #ae55fed1
+# %% ../nbs/03c_cloud.ipynb #1d5b159f
 class S3Backend:
     "Checkpoints in an object store (S3, or Google Cloud Storage); uploads copy from a local folder."
     def __init__(self, store: ObjectStore, keep_last_n: int = 3):
@@ -35,7 +35,10 @@ class S3Backend:
         for file, entry in manifest.files.items():
             if sizes.get(f'{name}/{file}') != entry.size:
                 raise Damaged(f"{file} has {sizes.get(f'{name}/{file}')} bytes, not {entry.size}")
-        yield manifest, lambda file, offset, out: self.store.read_into(f'{name}/{file}', offset, out)
+        def read_at(file: str, offset: int, out: memoryview) -> None:
+            try: self.store.read_into(f'{name}/{file}', offset, out)
+            except KeyError: raise Damaged(f"{file} has vanished while it was read") from None
+        yield manifest, read_at
 
     def upload(self, local: NVMeBackend, name: str, stop: threading.Event | None = None) -> bool:
         "Copy the checkpoint `name` of `local`; False if `stop` was set before. Raises StoreError, Damaged."
