@@ -189,7 +189,6 @@ class Snapshot:
     file: str = 'state.safetensors'
 
     def __post_init__(self) -> None: self.sums: list[str | None] = [None] * -(-len(self.image) // CHUNK)
-
     def chunk(self, i: int) -> memoryview: return self.image[i * CHUNK:(i + 1) * CHUNK]
 
     def sum(self, i: int) -> str:

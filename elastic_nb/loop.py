@@ -256,7 +256,6 @@ def rehearse(
         data = {k: v for k, v in vars(gen).items() if k not in ('number', 'floor')}
         note('generation', None, **data | dict(gen=gen.number))
         for m in members.values() if notices else (): m.hear(gen)
-
     def start(slot: int, incarnation: int) -> None:
         name = f'{slot}.{incarnation}'
         members[name] = Member(name, store)

@@ -39,7 +39,8 @@ class _Open:
         report: Report = lambda kind, **data: None, # Hears of saves and failures, from any thread
     ):
         c = self.config = config or CheckpointConfig()
-        self.rank, self.world_size, self.fingerprint, self.board = rank, world_size, fingerprint, Board(report)
+        self.rank, self.world_size, self.fingerprint = rank, world_size, fingerprint
+        self.board = Board(report)
         self.memory = memory or self._own_memory()
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
         self.far = {name: S3Backend(open_store(url), c.keep_last_n) for name, url in c.far.items()}

@@ -23,11 +23,11 @@ from torch import Tensor
 from .checkpoint import Layout, lay_out
 from .format import Damaged, Found, Manifest, ReadAt, Snapshot, decode, encode
 
-# %% ../nbs/03b_memory.ipynb #1e62d081
+# %% ../nbs/03b_memory.ipynb #9c72af87
 PAGE = 4096 # Bytes
 
 def memfds(n: int) -> list[int]:
-    "Descriptors of `n` empty pieces of memory (Linux). Whoever holds one keeps its pages; none can shrink. Raises OSError."
+    "Descriptors of `n` empty pieces of memory, which cannot shrink and last as long as one. Raises OSError."
     if not hasattr(os, 'memfd_create'): raise OSError("this system has no memfd_create; Linux has")
     fds = [os.memfd_create('elastic-nb', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) for _ in range(n)]
     for fd in fds: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)

@@ -181,7 +181,7 @@ class Lease:
     def __init__(self, folder: Path):
         make_folder(folder)
         at = os.stat(folder)
-        self.key = os.getpid(), at.st_dev, at.st_ino   # the lock keeps processes apart, and this the runs in one
+        self.key = os.getpid(), at.st_dev, at.st_ino   # the lock keeps processes apart, this the runs in one
         with _LEASING:   # ask first: closing a second descriptor would drop the lock of the first
             if self.key in _LEASES: raise InUse(_in_use('another run in this process', folder))
             fd = os.open(folder / '.lease', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
