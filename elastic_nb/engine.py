@@ -43,11 +43,13 @@ def device_of(c: TrainerConfig, local_rank: int = 0) -> str:
         raise BadConfig("distributed.device is cuda, and this machine has no GPU")
     return f'cuda:{local_rank % gpus}' if gpus else 'cpu'
 
-# %% ../nbs/08e_engine.ipynb #f079e3bf
+# %% ../nbs/08e_engine.ipynb #a9066f16
 def moved(batch: Any, device: str) -> Any:
     "`batch` with its tensors on `device`."
     if isinstance(batch, dict): return {k: moved(v, device) for k, v in batch.items()}
-    if isinstance(batch, (tuple, list)): return type(batch)(moved(v, device) for v in batch)
+    if isinstance(batch, (tuple, list)):
+        make = getattr(type(batch), '_make', type(batch))   # a named tuple has a way of its own
+        return make([moved(v, device) for v in batch])
     return batch.to(device, non_blocking=True) if isinstance(batch, Tensor) else batch
 
 # %% ../nbs/08e_engine.ipynb #dc25bc3d
