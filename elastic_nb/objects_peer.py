@@ -54,13 +54,13 @@ def _send(line: HTTPConnection, body: Iterable[memoryview], total: Any) -> None:
         line.send(page)
     line.send(total.digest())
 
-# %% ../nbs/03c_objects_peer.ipynb #3a9affd7
+# %% ../nbs/03c_objects_peer.ipynb #9318d6fb
 class _Requests:
     def __init__(self,
         name: str, # 'host:port'
         prefix: str, # '' or 'some/folder/'
         token: str = '', # The server's secret
-        limit_s: float = 60., # Seconds that one request may take, tries and waits together
+        limit_s: float = 60., # Seconds for tries and waits together; an upload that moves may take longer
     ):
         self.name, self.prefix, self.limit_s = name, prefix, limit_s
         self._secret = {'Authorization': f'Bearer {token}'} if token else {}
@@ -70,7 +70,7 @@ class _Requests:
     def _ask(self, method: str, key: str, target: str, place: Callable[[int], memoryview],
              body: Iterable[memoryview] | None = None, **headers: str) -> memoryview:
         "One request; its verified answer, in the memory that `place(its size)` returns."
-        what, end = f"{method.lower()} peer://{self.name}/{self.prefix}{key}", time.monotonic() + self.limit_s
+        what = f"{method.lower()} peer://{self.name}/{self.prefix}{key}"
         try:
             with closing(HTTPConnection(self.name, timeout=min(20., self.limit_s))) as line:
                 line.putrequest(method, target, skip_accept_encoding=True)
@@ -78,7 +78,7 @@ class _Requests:
                 line.endheaders()
                 with suppress(ConnectionError):   # it may have answered without reading on
                     if body is not None: _send(line, body, new_sum(method, target))
-                seen = line.getresponse()
+                seen, end = line.getresponse(), time.monotonic() + self.limit_s
                 if seen.status not in (200, 201): raise _failure(seen, key)
                 if (seen.length or 0) < SUM: raise StoreRefused("who answers there is no peer memory")
                 out, total = place(seen.length - SUM), memoryview(bytearray(SUM))
