@@ -88,14 +88,14 @@ def _known(name: str, names: Iterable[str], where: str) -> str:
     hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"
     raise AttributeError(f"{where} has no setting {name}{hint}")
 
-# %% ../nbs/08b_settings.ipynb #0de10a90
+# %% ../nbs/08b_settings.ipynb #257d36e9
 class Settings:
     "One section that can be changed. Names are checked at once, values when training begins."
     def __init__(self, name: str): self.__dict__.update(_name=name, **SECTIONS[name]().model_dump())
     def __setattr__(self, name: str, value: Any) -> None:
         self.__dict__[_known(name, self.values(), self._name)] = value
     def __getattr__(self, name: str) -> Any:
-        if name.startswith('__'): raise AttributeError(name)   # Python's own question, as when it makes a copy
+        if name.startswith('__'): raise AttributeError(name)   # Python's own question, as for a copy
         return self.__dict__[_known(name, self.values(), self._name)]
     def values(self) -> dict[str, Any]: return {k: v for k, v in self.__dict__.items() if k != '_name'}
     def __repr__(self) -> str: return f"{self._name}: {self.values()}"
