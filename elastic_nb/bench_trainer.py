@@ -139,16 +139,16 @@ def room(out: str | Path, config: GPTConfig) -> Path:
         raise ValueError(f"{free / 1e9:.1f} GB of memory are free, {need / 1e9:.1f} GB are needed")
     return folder
 
-# %% ../nbs/13c_bench_trainer.ipynb #f57f3e48
+# %% ../nbs/13c_bench_trainer.ipynb #7a1e2a90
 NOTES = [
-    "Processes with one thread per operation; both loops have the same model and samples, and the same losses.",
+    "Processes with one thread per operation; both loops have the same model, samples and losses.",
     "Throughput, world 1 and 2: each step of the trainer is followed by one of the plain loop, on a twin; "
     "the ratio is the median over neighbours. All that the trainer does between steps counts as its own; no "
     "checkpoints. In world 2 plain is DistributedDataParallel with no_sync, both under torchrun; the "
     "slowest rank counts.",
     "after_loss_over_ideal, after_join_over_ideal: two workers, one is killed, the other goes on alone, a "
-    "replacement joins; median step of that phase against an undisturbed elastic run of the same world in the "
-    "same turn. The first three steps of a world do not count; the first one has lines of its own.",
+    "replacement joins; median step of that phase against an undisturbed elastic run of the same world in "
+    "the same turn. The first three steps of a world do not count; the first one has lines of its own.",
     "Resume: model, AdamW, schedule, data cursor, random state; fresh process, file fsynced and dropped from "
     "the page cache. From model and optimizer built until every page of both can be changed; whole process: "
     "from its start. Only ours verifies checksums.",
