@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['app', 'bench_app', 'main_options', 'plain_errors', 'demo', 'index', 'checkpoints', 'peer_memory', 'recovery', 'exact',
-           'data', 'checkpoint', 'main']
+           'data', 'checkpoint', 'trainer', 'main']
 
 # %% ../nbs/12_cli.ipynb #ee54a480
 import json
@@ -244,6 +244,23 @@ def checkpoint(
     """
     from elastic_nb.bench_checkpoint import bench_checkpoint
     _bench(lambda: bench_checkpoint(trials=trials, out=out), json_file)
+
+# %% ../nbs/12_cli.ipynb #2cddc725
+@bench_app.command()
+def trainer(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    trials: Annotated[int, typer.Option(min=1, help='Kills, and resumes per contestant.')] = 5,
+    out: Annotated[str, typer.Option(metavar='DIR', help='A folder on the disk to resume from; '
+                                     'what is written there is removed.')] = '.',
+) -> None:
+    """What the trainer costs beside a plain loop and plain DDP, after a loss, after a join, and to resume.
+
+    Some eight minutes; needs 6 GB of memory and 5 GB of disk.
+
+    Example: elastic-nb bench trainer --json trainer.json
+    """
+    from elastic_nb.bench_trainer import bench_trainer
+    _bench(lambda: bench_trainer(trials=trials, out=out), json_file)
 
 # %% ../nbs/12_cli.ipynb #84a7907f
 def _bench(measure: Callable[[], Any], json_file: str) -> None:
