@@ -218,7 +218,7 @@ def load_torch(model: nn.Module, opt: torch.optim.Optimizer, path: Path, mmap: b
 
 def load_torch_mmap(*args: Any) -> None: load_torch(*args, mmap=True)
 
-# %% ../nbs/03h_bench_savers.ipynb #d6a97fd1
+# %% ../nbs/03h_bench_savers.ipynb #b671fce2
 def load_safetensors(model: nn.Module, opt: torch.optim.Optimizer, path: Path) -> None:
     from safetensors import safe_open
     from safetensors.torch import load_file
@@ -231,6 +231,7 @@ def load_safe_open(model: nn.Module, opt: torch.optim.Optimizer, path: Path) -> 
         tensors, meta = {k: f.get_tensor(k) for k in f.keys()}, json.loads(f.metadata()['state'])
         unpack_state(State(tensors, meta), model, opt)
 
+# %% ../nbs/03h_bench_savers.ipynb #447fa16a
 def load_dcp(model: nn.Module, opt: torch.optim.Optimizer, path: Path) -> None:
     import torch.distributed.checkpoint as dcp
     def moments(p: nn.Parameter) -> dict[str, torch.Tensor]:

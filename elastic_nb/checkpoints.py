@@ -26,13 +26,14 @@ from .nvme import NVMeBackend, opened, publish
 from .objects import StoreError, open_store
 from .pieces import load_full, skeleton_of
 
-# %% ../nbs/10a_checkpoints.ipynb #05894fd0
+# %% ../nbs/10a_checkpoints.ipynb #e1892138
 class Alone:
     "One checkpoint folder, behind the two methods that all tiers have."
     def __init__(self, base: Path, name: str): self.base, self.name = base, name
     def found(self) -> list[Found]: return [Found(0, 0, self.name)]
     def open(self, name: str) -> Any: return opened(self.base / name)
 
+# %% ../nbs/10a_checkpoints.ipynb #c0d58f33
 def places(run: str | Path) -> dict[str, Any]:
     "The tiers at `run` that hold checkpoints, by name. Raises ValueError if there are none, StoreError."
     if '://' in str(run): tiers = {str(run): S3Backend(open_store(str(run)))}
@@ -80,13 +81,14 @@ def listing(tier: Any, every_byte: bool = False) -> Iterator[Listed]:
                 yield Listed(found.name, manifest)
         except Damaged as e: yield Listed(found.name, manifest, str(e))
 
-# %% ../nbs/10a_checkpoints.ipynb #6c1eaa2c
+# %% ../nbs/10a_checkpoints.ipynb #256fe36d
 def age(seconds: float) -> str:
     "About how long that is."
     for unit, n in dict(d=86400, h=3600, min=60).items():
         if seconds >= 2 * n: return f'{seconds / n:.0f} {unit}'
     return f'{max(0, seconds):.0f} s'
 
+# %% ../nbs/10a_checkpoints.ipynb #438abdb0
 def in_words(l: Listed, verified: bool, now: float) -> str:
     "What is to be said of a checkpoint, `now` in seconds since 1970; several lines."
     good = 'every byte is good' if verified else 'not verified'
@@ -103,7 +105,7 @@ def _facts(l: Listed, now: float) -> list[str]:
     what = f'{len(m.tensors)} tensors, {l.parameters:,} parameters in the model'
     return [', '.join(facts), what + (f"; tied: {', '.join(tied)}" if tied else '')]
 
-# %% ../nbs/10a_checkpoints.ipynb #72c77f41
+# %% ../nbs/10a_checkpoints.ipynb #2c46e21a
 @dataclass(frozen=True)
 class Degraded:
     "A tier that does not work."
@@ -118,6 +120,7 @@ class Degraded:
         return (f"{self.run}: {self.tier} does not work since {step}{self.seconds:.0f} s after the start "
                 f"of the run: {self.why}")
 
+# %% ../nbs/10a_checkpoints.ipynb #a90f78b2
 def ledgers(run: str | Path) -> list[tuple[Path, str]]:
     "The runs in the ledger in the folder `run` or around it: its path, and their names."
     around = [] if '://' in str(run) else [Path(run), Path(run).resolve().parent]
@@ -125,6 +128,7 @@ def ledgers(run: str | Path) -> list[tuple[Path, str]]:
     if path is None: return []
     with Ledger(path, create=False) as ledger: return [(path, name) for name in ledger.runs()]
 
+# %% ../nbs/10a_checkpoints.ipynb #9d498937
 def degraded(run: str | Path) -> list[Degraded]:
     "The tiers that do not work, by the ledger in the folder `run` or around it. Raises ValueError."
     return [d for path, name in ledgers(run) for d in _degraded(path, name)]
@@ -139,7 +143,7 @@ def _degraded(path: Path, run: str) -> Iterator[Degraded]:
             bad.setdefault(new.tier, new)
     yield from bad.values()
 
-# %% ../nbs/10a_checkpoints.ipynb #4372dc84
+# %% ../nbs/10a_checkpoints.ipynb #2561e46c
 def pick(run: str | Path, step: int | None = None) -> tuple[Any, str]:
     "The tier and the name of the newest checkpoint in `run`, or of that of `step`. Raises ValueError."
     tiers = places(run)
@@ -150,6 +154,7 @@ def pick(run: str | Path, step: int | None = None) -> tuple[Any, str]:
     if not names: raise ValueError(f"there is no checkpoint of step {step} in {run}")
     return tier, names[0]
 
+# %% ../nbs/10a_checkpoints.ipynb #f74ac94e
 def load_tree(tier: Any, name: str) -> Any:
     "The whole state, verified. Raises Damaged, StoreError; ValueError for a sharded one in a store."
     with tier.open(name) as (manifest, read_at):
@@ -158,6 +163,7 @@ def load_tree(tier: Any, name: str) -> Any:
             raise ValueError(f"{name} is sharded; copy it to a disk and export that")
         return load_full(tier.base / name)
 
+# %% ../nbs/10a_checkpoints.ipynb #55d0b51a
 def weights(tree: Mapping[str, Any]) -> dict[str, Tensor]:
     "The model in a state, by its own names. Raises ValueError if there is none."
     flat = {k.removeprefix('model.'): v for k, v in tree.items() if k.startswith('model.')}
@@ -166,7 +172,7 @@ def weights(tree: Mapping[str, Any]) -> dict[str, Tensor]:
     if not found: raise ValueError(f"there is no model in this state, only {', '.join(tree)}")
     return found
 
-# %% ../nbs/10a_checkpoints.ipynb #6cc0d533
+# %% ../nbs/10a_checkpoints.ipynb #b78495e3
 def export(run: str | Path, out: str | Path, step: int | None = None, kind: str = 'plain') -> Path:
     "Write the model of a checkpoint to the new folder `out`: its file. Raises Damaged, ValueError, OSError."
     if kind not in ('plain', 'hub'): raise ValueError(f"no format {kind!r}; there are plain and hub")
@@ -180,6 +186,7 @@ def export(run: str | Path, out: str | Path, step: int | None = None, kind: str 
             with open(f, 'rb') as written: os.fsync(written.fileno())
     return out / 'model.safetensors'
 
+# %% ../nbs/10a_checkpoints.ipynb #47efb3ff
 def _plain(model: Mapping[str, Tensor], folder: Path) -> None:
     first: dict[int, str] = {}
     for k, t in model.items(): first.setdefault(id(t), k)
@@ -187,7 +194,7 @@ def _plain(model: Mapping[str, Tensor], folder: Path) -> None:
     kept = {k: model[k].contiguous() for k in first.values()}
     save_file(kept, folder / 'model.safetensors', dict(format='pt') | left_out)
 
-# %% ../nbs/10a_checkpoints.ipynb #d95b9474
+# %% ../nbs/10a_checkpoints.ipynb #c2b574ed
 def gpt_config(model: Mapping[str, Tensor], run: str | Path) -> tuple[GPTConfig, str]:
     "Sizes of the GPT with these weights, from `run`, and its activation function. Raises ValueError."
     layers = sum(k.endswith('.norm1.weight') for k in model)
@@ -201,6 +208,7 @@ def gpt_config(model: Mapping[str, Tensor], run: str | Path) -> tuple[GPTConfig,
     raise ValueError(f"how many heads has a model of width {width} with {layers} layers? There is no run.db "
                      "that says it, and it is none of the published GPT-2s")
 
+# %% ../nbs/10a_checkpoints.ipynb #7776c221
 def _model_configs(run: str | Path) -> Iterator[dict[str, Any]]:
     for path, name in ledgers(run):
         with Ledger(path, name, create=False) as ledger: config = ledger.config() or {}

@@ -29,12 +29,13 @@ from .task import Samples, Task, ask, checkpoint_activations, names_of, shifts, 
 from .tiers import into
 from .world import total
 
-# %% ../nbs/08e_engine.ipynb #2fd7f39b
+# %% ../nbs/08e_engine.ipynb #977c5705
 def schedule_of(t: TrainSection, steps: int) -> Callable[[int], float]:
     "What the peak rate is multiplied by at a step, from 0."
     if t.schedule == 'cosine': return lambda step: warmup_cosine(step, peak=1., warmup=t.warmup, steps=steps)
     return lambda step: min(1., (step + 1) / max(1, t.warmup))
 
+# %% ../nbs/08e_engine.ipynb #0b2b84bd
 def device_of(c: TrainerConfig, local_rank: int = 0) -> str:
     "Where to compute. Raises BadConfig if a GPU is asked for that is not there."
     gpus = torch.cuda.device_count() if c.distributed.device != 'cpu' else 0
@@ -42,13 +43,16 @@ def device_of(c: TrainerConfig, local_rank: int = 0) -> str:
         raise BadConfig("distributed.device is cuda, and this machine has no GPU")
     return f'cuda:{local_rank % gpus}' if gpus else 'cpu'
 
+# %% ../nbs/08e_engine.ipynb #a9066f16
 def moved(batch: Any, device: str) -> Any:
     "`batch` with its tensors on `device`."
     if isinstance(batch, dict): return {k: moved(v, device) for k, v in batch.items()}
-    if isinstance(batch, (tuple, list)): return type(batch)(moved(v, device) for v in batch)
+    if isinstance(batch, (tuple, list)):
+        make = getattr(type(batch), '_make', type(batch))   # a named tuple has a way of its own
+        return make([moved(v, device) for v in batch])
     return batch.to(device, non_blocking=True) if isinstance(batch, Tensor) else batch
 
-# %% ../nbs/08e_engine.ipynb #3ecfba1b
+# %% ../nbs/08e_engine.ipynb #dc25bc3d
 def mistakes(model: nn.Module, c: TrainerConfig) -> list[str]:
     "What does not go together, one sentence each."
     wrong, exact = [], c.distributed.strategy == 'exact'
@@ -64,6 +68,7 @@ def mistakes(model: nn.Module, c: TrainerConfig) -> list[str]:
         wrong.append("training.compile needs a C++ compiler (g++ or clang++), and there is none")
     return wrong
 
+# %% ../nbs/08e_engine.ipynb #cf9514cb
 def _typed(new: Any, own: Any) -> Any:
     "`new`, which a checkpoint has made of plain dicts, with the kinds of dicts that `own` has (a Counter)."
     if isinstance(own, list) and len(own) == len(new): return [_typed(n, o) for n, o in zip(new, own)]

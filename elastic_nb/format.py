@@ -42,7 +42,7 @@ def flatten(tree: Any) -> tuple[dict[str, Tensor], Any]:
         return {tag: known[key]}
     return tensors, _walk(tree, (), keep)
 
-# %% ../nbs/03a_format.ipynb #7d2685a6
+# %% ../nbs/03a_format.ipynb #b27e230a
 Keep = Callable[[str, Tensor, tuple[str, ...]], dict[str, str]]
 
 def _walk(x: Any, path: tuple[str, ...], keep: Keep) -> Any:
@@ -60,9 +60,11 @@ def _walk(x: Any, path: tuple[str, ...], keep: Keep) -> Any:
     raise TypeError(f"{'.'.join(path) or 'the state'} is a {type(x).__name__}; a checkpoint holds plain "
                     "tensors, arrays, numbers, texts, lists, tuples, dicts; of objects, their state_dict()")
 
+# %% ../nbs/03a_format.ipynb #31683f14
 def _number(x: bool | int | float) -> Any:
     return x if isinstance(x, int) or math.isfinite(x) else {'$float': repr(x)}
 
+# %% ../nbs/03a_format.ipynb #6d2c825d
 def _walk_dict(x: Mapping[Any, Any], path: tuple[str, ...], keep: Keep) -> Any:
     if all(isinstance(k, str) and not k.startswith('$') for k in x):
         return {k: _walk(v, (*path, k), keep) for k, v in x.items()}
@@ -271,7 +273,7 @@ def read(manifest: Manifest, read_at: ReadAt, target: Target = no_target, thread
         wanted[k] = value if wanted[k] is None else wanted[k].detach().copy_(value)
     return unflatten(manifest.state, wanted)
 
-# %% ../nbs/03a_format.ipynb #2c572cf3
+# %% ../nbs/03a_format.ipynb #c104d85b
 Use = Callable[[str, int, int, mmap.mmap], None] # file, first byte, the one after the last; the bytes
 
 def verify(manifest: Manifest, read_at: ReadAt, use: Use = lambda *_: None, threads: int = 4) -> None:
@@ -287,6 +289,7 @@ def verify(manifest: Manifest, read_at: ReadAt, use: Use = lambda *_: None, thre
         use(name, low, high, own.pages)
     each(one, ((n, i) for n, f in manifest.files.items() for i in range(len(f.sums))), threads)
 
+# %% ../nbs/03a_format.ipynb #83762b67
 def _scatter(manifest: Manifest, bytes_of: dict[str, Tensor]) -> Use:
     "Copies bytes of a file to the tensors they belong to."
     places = {f: sorted((t.start, t.end, k) for k, t in manifest.tensors.items() if t.file == f)

@@ -90,7 +90,7 @@ class Repo:
             if recursive or len(steps) == 1: found[path] = blob.entry
         return list(found.values())
 
-# %% ../nbs/11a_hub.ipynb #322b3eec
+# %% ../nbs/11a_hub.ipynb #6f36def6
 @dataclass(frozen=True)
 class Reply:
     "An answer: status, body and headers."
@@ -103,6 +103,7 @@ def _json(value: Any) -> Reply:
 def _missing(what: str, **headers: str) -> Reply:
     return Reply(404, headers={'X-Error-Code': f'{what}NotFound'} | headers)
 
+# %% ../nbs/11a_hub.ipynb #6e553544
 def content(blob: Blob, asked: str | None, headers: Mapping[str, str]) -> Reply:
     "The bytes of a file, or the part of them that a `Range` header asks for."
     headers = {'ETag': blob.etag, 'Accept-Ranges': 'bytes'} | dict(headers)
@@ -113,12 +114,13 @@ def content(blob: Blob, asked: str | None, headers: Mapping[str, str]) -> Reply:
     body = blob.data[first:int(part[2] or size) + 1]
     return Reply(206, body, headers | {'Content-Range': f'bytes {first}-{first + len(body) - 1}/{size}'})
 
-# %% ../nbs/11a_hub.ipynb #4150c07f
+# %% ../nbs/11a_hub.ipynb #38db086a
 _API = re.compile(r'/api/(?P<kind>models|datasets)/(?P<name>[^/]+(?:/[^/]+)??)'
                   r'(?:/(?P<what>revision|tree|paths-info)/(?P<rev>[^/]+)(?:/(?P<path>.*))?)?')
 _FILE = re.compile(r'/(?:(?P<kind>datasets)/)?(?P<name>[^/]+(?:/[^/]+)??)'
                    r'/resolve/(?P<rev>[^/]+)/(?P<path>.+)')
 
+# %% ../nbs/11a_hub.ipynb #5305ed09
 def about(repo: Repo, what: str | None, path: str, query: str, body: bytes) -> Reply:
     "The answer of the API on a repository, on a folder in it, or on some paths."
     if what == 'tree':
@@ -130,6 +132,7 @@ def about(repo: Repo, what: str | None, path: str, query: str, body: bytes) -> R
         return _json([e for e in repo.tree(recursive=True) if e['path'] in wanted])
     return _json(repo.info())
 
+# %% ../nbs/11a_hub.ipynb #2bbec9da
 def file_reply(repo: Repo, path: str, asked: str | None, storage: str) -> Reply:
     "The answer for one file; a large one lies at another address, `storage`."
     commit = {'X-Repo-Commit': repo.commit}
@@ -139,7 +142,7 @@ def file_reply(repo: Repo, path: str, asked: str | None, storage: str) -> Reply:
     linked = {'X-Linked-Etag': blob.etag, 'X-Linked-Size': str(len(blob.data))}
     return Reply(302, headers=commit | linked | {'Location': f'{storage}/{blob.sha256}'})
 
-# %% ../nbs/11a_hub.ipynb #e0c25aae
+# %% ../nbs/11a_hub.ipynb #7eb3c842
 @dataclass(frozen=True)
 class Asked:
     "One request and how it was answered."
@@ -149,6 +152,7 @@ class Asked:
     size: int # Bytes of the body that were sent
     range: str | None # The Range header
 
+# %% ../nbs/11a_hub.ipynb #eb2d2f30
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
     def log_message(self, *args: Any) -> None: pass
@@ -167,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(sent)
     do_HEAD = do_POST = do_GET
 
-# %% ../nbs/11a_hub.ipynb #9436efd0
+# %% ../nbs/11a_hub.ipynb #9dddc0b6
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -258,7 +262,7 @@ def write_gpt2(folder: Path, seed: int = 0) -> None:
     (folder / 'vocab.json').write_text(json.dumps(vocab))   # now with the end token, as in the real one
     (folder / 'tokenizer_config.json').write_text(json.dumps(dict(model_max_length=TINY.context)))
 
-# %% ../nbs/11a_hub.ipynb #c29eb922
+# %% ../nbs/11a_hub.ipynb #8de404cb
 _CARD = """---
 dataset_info:
   config_name: {config}
@@ -282,6 +286,7 @@ def write_wikitext(folder: Path, config: str = 'wikitext-2-raw-v1') -> None:
         files += f'  - split: {split}\n    path: {config}/{split}-*\n'
     (folder / 'README.md').write_text(_CARD.format(config=config, files=files))
 
+# %% ../nbs/11a_hub.ipynb #d01a9510
 def write_hub(folder: str | Path) -> None:
     "All that the lessons load, for `Hub(folder)`. Imports transformers."
     models = Path(folder, 'models')

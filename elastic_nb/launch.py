@@ -43,7 +43,7 @@ class Outside:
         self.due = [(f, when) for f, when in self.due if when > now]
         return hit
 
-# %% ../nbs/08_launch.ipynb #f88a389e
+# %% ../nbs/08_launch.ipynb #cdd965a7
 @dataclass
 class Supervisor:
     "Runs an elastic job of local processes. `run()` returns when all have finished. Raises RunFailed."
@@ -146,11 +146,11 @@ class Supervisor:
         if self.errors > 2:
             raise RunFailed(f"{self.errors} workers failed with no step in between; "
                             f"the last one said: {error}")
-        nobody = not self.hands.workers and not self.respawn
         if self.restarts < self.max_restarts:
-            self.respawn.append((f'{slot}.{incarnation + 1}', time.monotonic() + (0. if nobody else 1.)))
-        elif nobody:
+            self.respawn.append((f'{slot}.{incarnation + 1}', time.monotonic() + 1.))
+        if not self.hands.workers and not self.respawn:
             raise RunFailed(f"all workers are gone, and {self.max_restarts} replacements have been used up")
+        if not self.hands.workers: self.respawn = [(new, 0.) for new, _ in self.respawn]   # nobody to disturb
         self.restarts += 1
 
     def _silent(self, name: str) -> None:

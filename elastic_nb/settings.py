@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from .config import BadConfig, CheckpointConfig, ElasticConfig, Section
 
-# %% ../nbs/08b_settings.ipynb #335ce80f
+# %% ../nbs/08b_settings.ipynb #8da08c43
 class TrainSection(Section):
     "What is computed. All of it but the last group decides the result."
     batch_size: int = Field(32, ge=1) # Samples per optimizer step, over all workers
@@ -38,7 +38,7 @@ class TrainSection(Section):
 
     @field_validator('precision', mode='before')
     @classmethod
-    def _switch(cls, x: Any) -> Any: return {True: 'bf16', False: 'fp32', 'no': 'fp32'}.get(x, x)
+    def _switch(cls, x: Any) -> Any: return {'True': 'bf16', 'False': 'fp32', 'no': 'fp32'}.get(str(x), x)
 
     @property
     def cut(self) -> int:
@@ -88,13 +88,15 @@ def _known(name: str, names: Iterable[str], where: str) -> str:
     hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"
     raise AttributeError(f"{where} has no setting {name}{hint}")
 
-# %% ../nbs/08b_settings.ipynb #7fe70990
+# %% ../nbs/08b_settings.ipynb #257d36e9
 class Settings:
     "One section that can be changed. Names are checked at once, values when training begins."
     def __init__(self, name: str): self.__dict__.update(_name=name, **SECTIONS[name]().model_dump())
     def __setattr__(self, name: str, value: Any) -> None:
         self.__dict__[_known(name, self.values(), self._name)] = value
-    def __getattr__(self, name: str) -> Any: return self.__dict__[_known(name, self.values(), self._name)]
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'): raise AttributeError(name)   # Python's own question, as for a copy
+        return self.__dict__[_known(name, self.values(), self._name)]
     def values(self) -> dict[str, Any]: return {k: v for k, v in self.__dict__.items() if k != '_name'}
     def __repr__(self) -> str: return f"{self._name}: {self.values()}"
 

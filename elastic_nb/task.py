@@ -33,12 +33,13 @@ def loss_of(out: Any) -> Tensor:
     raise TypeError(f"the model must return its loss, a tuple that begins with it, or an object with .loss; "
                     f"this is {what}. Has it been given labels? Else pass loss_fn(model, batch)")
 
-# %% ../nbs/08c_task.ipynb #adff663f
+# %% ../nbs/08c_task.ipynb #b826678e
 def ask(model: nn.Module, batch: Any) -> Any:
     "`model` on `batch`: a dict, a tuple, or a tensor."
     if isinstance(batch, Mapping): return model(**batch)
     return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
 
+# %% ../nbs/08c_task.ipynb #4563b547
 def names_of(model: nn.Module) -> set[str] | None:
     "Names that `model.forward` takes; None if it takes any."
     names = {n for n, p in inspect.signature(model.forward).parameters.items() if p.kind in (1, 3)}
@@ -83,7 +84,7 @@ class Task(nn.Module):
     def _loss(self, batch: Any) -> Tensor:
         with self.autocast(): return loss_of(self.loss_fn(self.model, batch)).to(self.count.dtype)
 
-# %% ../nbs/08c_task.ipynb #b70f510a
+# %% ../nbs/08c_task.ipynb #b54b0dbb
 def reader(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Callable[[list[int]], Any]:
     "A function from sample numbers to a batch. `collate`: as collate_fn of a DataLoader. Raises TypeError."
     if not (hasattr(dataset, '__len__') and hasattr(dataset, '__getitem__')):
@@ -94,6 +95,7 @@ def reader(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> C
     many = getattr(dataset, '__getitems__', lambda ids: [dataset[i] for i in ids])
     return lambda ids: (collate or default_collate)(many(ids))
 
+# %% ../nbs/08c_task.ipynb #7fb675cd
 def _columns(dataset: Any, ids: list[int]) -> dict[str, Tensor]:
     batch = dataset[ids]
     if ragged := [k for k, v in batch.items() if isinstance(v, list) and v and isinstance(v[0], Tensor)]:

@@ -7,7 +7,8 @@ Three kinds of lines in the notebook are filled in, so that nobody types what ca
 `<!-- lessons -->` becomes the table of all notebooks, from the title and the "> " line of each;
 `<!-- walkthroughs -->` the same for those in the folder of that name;
 `<!-- bench: NAME -->` becomes the table of benchmarks/NAME.json, as
-`elastic-nb bench NAME --json benchmarks/NAME.json` writes it.
+`elastic-nb bench NAME --json benchmarks/NAME.json` writes it;
+`<!-- bench: NAME, WHAT -->` one with a column for each metric that ends in `, WHAT`, of medians and extremes.
 """
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ import nbformat
 from lint_notebooks import BADGE, ROOT, badge_url, is_walkthrough, notebooks, settings
 from nbconvert import MarkdownExporter
 
-BENCH = re.compile(r'^<!-- bench: (\w+) -->$', re.M)
+BENCH = re.compile(r'^<!-- bench: (\w+)(?:, (.+))? -->$', re.M)
 LESSONS = re.compile(r'^<!-- (lessons|walkthroughs) -->$', re.M)
 RELATIVE = re.compile(r'(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)')  # the target of a markdown link or image
 
@@ -41,14 +42,23 @@ def table(head: list[str], rows: list[list[Any]]) -> str:
     return '\n'.join('| ' + ' | '.join(map(str, r)) + ' |' for r in [head, rule, *rows])
 
 
-def bench(name: str, root: Path = ROOT) -> str:
+def wide(rows: list[dict[str, Any]], what: str) -> str:
+    "A line for each contestant, a column for each metric of `what`"
+    cells = {(r['who'], f"{r['metric'].removesuffix(', ' + what)}, {r['unit']}"):
+             f"{number(r['median'])} ({number(r['min'])} to {number(r['max'])})"
+             for r in rows if r['metric'].endswith(', ' + what)}
+    who, metrics = (list(dict.fromkeys(names)) for names in zip(*cells))
+    return table(['who', *metrics], [[w, *(cells.get((w, m), '') for m in metrics)] for w in who])
+
+
+def bench(name: str, root: Path = ROOT, what: str | None = None) -> str:
     "The measured table `name`, with date, commit and machine; or that it has not been measured"
     file = f'benchmarks/{name}.json'
     if not (root / file).exists(): return f'Not measured yet: `elastic-nb bench {name} --json {file}`'
     b = json.loads((root / file).read_text(encoding='utf-8'))
     rows = [[r['who'], r['metric'], f"{number(r['median'])} {r['unit']}".strip(),
              number(r['min']), number(r['max']), r['n']] for r in b['rows']]
-    parts = [table(['who', 'what', 'median', 'min', 'max', 'n'], rows)]
+    parts = [wide(b['rows'], what) if what else table(['who', 'what', 'median', 'min', 'max', 'n'], rows)]
     if b.get('ratios'): parts.append(', '.join(f'`{k}` {number(v)}' for k, v in b['ratios'].items()))
     machine = b['machine']
     if isinstance(machine, dict): machine = ', '.join(f'{k} {v}' for k, v in machine.items())
@@ -92,7 +102,7 @@ def render(root: Path = ROOT) -> str:
         for mime in (m for out in cell.get('outputs', []) for m in out.get('data', {})):
             if mime.startswith('image/'): raise SystemExit('index: GitHub shows no inline pictures')
     text, _ = MarkdownExporter().from_notebook_node(nb)
-    text = BENCH.sub(lambda m: bench(m[1], root), text)
+    text = BENCH.sub(lambda m: bench(m[1], root, m[2]), text)
     text = LESSONS.sub(lambda m: lessons(root, cfg, m[1]), text)
     text = '\n'.join(line.rstrip() for line in text.splitlines())
     source = f"{cfg['nbs_path']}/{cfg['readme_nb']}"
