@@ -192,7 +192,6 @@ class Snapshot:
 
     def __post_init__(self) -> None: self.sums: list[str | None] = [None] * -(-len(self.image) // CHUNK)
     def chunk(self, i: int) -> memoryview: return self.image[i * CHUNK:(i + 1) * CHUNK]
-
     def sum(self, i: int) -> str:
         "Checksum of chunk `i`."
         if self.sums[i] is None: self.sums[i] = checksum(self.chunk(i))
@@ -215,12 +214,11 @@ def each(work: Callable[[Any], Any], items: Iterable[Any], threads: int = 4) -> 
                 with lock: item = next(source, source)
                 if item is source: return
                 work(item)
-        except BaseException as e: errors.append(e)
+        except BaseException as e: errors[:] = errors or [e]
     helpers = [threading.Thread(target=run, daemon=True) for _ in range(threads - 1)]
     for t in helpers: t.start()
     run()
     for t in helpers: t.join()
-    del errors[1:]
     if errors: raise errors.pop()   # kept here, it would keep all that its traceback refers to
 
 # %% ../nbs/03a_format.ipynb #768d7ef2
@@ -261,9 +259,8 @@ def read(manifest: Manifest, read_at: ReadAt, target: Target = no_target, thread
     direct = {k: v for k, v in wanted.items()
               if v is not None and v.is_contiguous() and v.device.type == 'cpu'}
     rest = [k for k in wanted if k not in direct]
-    sizes = [t.end - t.start for t in (manifest.tensors[k] for k in rest)]
-    try: memory = fresh(sizes)
-    except OSError: raise Damaged(f"{sum(sizes) / 1e9:,.0f} GB of tensors; no memory for that") from None
+    try: memory = fresh([t.end - t.start for t in (manifest.tensors[k] for k in rest)])
+    except OSError: raise Damaged("there is no memory for tensors as large as these") from None
     bytes_of = {k: v.detach().reshape(-1).view(torch.uint8) for k, v in direct.items()}
     bytes_of |= dict(zip(rest, memory))
     verify(manifest, read_at, _scatter(manifest, bytes_of), threads)
