@@ -82,10 +82,11 @@ def kinds(request: Request) -> list[str]:
     "What can go wrong with `request`: only what has two bytes can be torn."
     return [k for k in FAULTS if not ('torn' in k and request.sent < 2 or k == 'half' and request.got < 2)]
 
-# %% ../nbs/03g_crash_store.ipynb #20615ba5
+# %% ../nbs/03g_crash_store.ipynb #fa4beb34
 class Failing(Proxy):
     "A proxy that numbers the requests since `arm`, counted from 1, of which one goes wrong."
-    def __init__(self, target: str, named: Callable[[Call], str] = operation):
+    def __init__(self, target: str,
+                 named: Callable[[Call], str] = operation): # '' for what is not to be counted
         super().__init__(target, self._pass_on)
         self.named = named
         self.arm()
@@ -97,10 +98,12 @@ class Failing(Proxy):
 
     def _pass_on(self, call: Call, ask: Callable[[], Answer | None]) -> Answer | None:
         name, sent = self.named(call), len(call.body)
+        if not name: return ask()
         self.requests.append(Request(name, sent))
         count, first = len(self.requests), self.number
         if count == first: self.hit = name
-        if first and first <= count < first + LASTS.get(self.kind, 1): return FAULTS[self.kind](self, call, ask)
+        if first and first <= count < first + LASTS.get(self.kind, 1):
+            return FAULTS[self.kind](self, call, ask)
         answer = ask()
         self.requests[count - 1] = Request(name, sent, len(answer.body) if answer else 0)
         return answer
@@ -134,7 +137,7 @@ def uploads(folder: Path) -> Iterator[int]:
     Job(**json.loads((folder / 'job.json').read_text())).run()
     yield 1
 
-# %% ../nbs/03g_crash_store.ipynb #955ae19e
+# %% ../nbs/03g_crash_store.ipynb #8bac1cf6
 @dataclass(frozen=True)
 class Outcome:
     "What was there after a fault."
@@ -146,13 +149,14 @@ class Outcome:
     loaded: int # The step that was found
 
 def attack(proxy: Failing, requests: list[Request], kill: Callable[[], None],
-           upload: Callable[[str, str], str], load: Callable[[str, str], int]) -> Iterator[Outcome]:
+           upload: Callable[[str, str], str], load: Callable[[str, str], int],
+           faults: Callable[[Request], list[str]] = kinds) -> Iterator[Outcome]:
     """Each of `requests` goes wrong in each way.
 
     `upload(place, kind)` uploads to a new store `place` and says how that ended; `load(place, kind)` says
     which step is there afterwards. Raises RuntimeError if another request is hit than was recorded."""
     for number, request in enumerate(requests, 1):
-        for kind in kinds(request):
+        for kind in faults(request):
             place, begin = f"{kind.replace(' ', '-')}-{number}", time.monotonic()
             proxy.arm(number, kind, kill)
             end = upload(place, kind)
