@@ -27,15 +27,14 @@ from urllib3.exceptions import HTTPError
 from .objects import (
     Stored, StoreError, StoreRefused, StoreUnavailable, Sums, agree_whole, check_key, insist)
 
-# %% ../nbs/03c_objects_s3.ipynb #c7861200
+# %% ../nbs/03c_objects_s3.ipynb #07b85807
 class _Gone(StoreError): "The server knows no such upload (any more)."
 class _Taken(StoreRefused): "A condition of the request does not hold."
 class _Lacking(StoreRefused): "The server does not have this feature."
 
 _OURS = dict(NoSuchUpload=_Gone, InvalidPart=_Gone, PreconditionFailed=_Taken, NotImplemented=_Lacking)
-_AGAIN = {'SlowDown', 'RequestTimeout', 'Throttling', 'BadDigest', 'XAmzContentSHA256Mismatch',
-          'IncompleteBody', 'XAmzContentChecksumMismatch', 'OperationAborted', 'ConditionalRequestConflict',
-          '404', '412'} # But for HEAD, these two are answers that were cut: the code was to follow
+_AGAIN = {'SlowDown', 'RequestTimeout', 'IncompleteBody', 'OperationAborted', 'ConditionalRequestConflict',
+          'Throttling', 'BadDigest', 'XAmzContentSHA256Mismatch', 'XAmzContentChecksumMismatch', '404', '412'}
 _HINTS = dict(NoSuchBucket='create the bucket, or correct the URL', InvalidRange='the object is too short',
               AccessDenied='ask for the right to do this', RequestTimeTooSkewed='set the clock')
 
