@@ -108,7 +108,7 @@ class Failing(Proxy):
         self.requests[count - 1] = Request(name, sent, len(answer.body) if answer else 0)
         return answer
 
-# %% ../nbs/03g_crash_store.ipynb #237e3e1c
+# %% ../nbs/03g_crash_store.ipynb #d77f9163
 @cache
 def session() -> boto3.Session:
     "One for all: what a session knows of S3 takes ten times longer to read than a small upload takes."
@@ -121,7 +121,7 @@ class Job:
     endpoint: str
     folder: str # Of the local checkpoints
     name: str
-    part_size: int = 6000 # Bytes
+    part_size: int = 9000 # Bytes
     limit_s: float = 30. # Seconds that one request may take
 
     def run(self) -> bool:
