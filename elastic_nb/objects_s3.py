@@ -27,21 +27,21 @@ from urllib3.exceptions import HTTPError
 from .objects import (
     Stored, StoreError, StoreRefused, StoreUnavailable, Sums, agree_whole, check_key, insist)
 
-# %% ../nbs/03c_objects_s3.ipynb #0588a397
+# %% ../nbs/03c_objects_s3.ipynb #07b85807
 class _Gone(StoreError): "The server knows no such upload (any more)."
 class _Taken(StoreRefused): "A condition of the request does not hold."
 class _Lacking(StoreRefused): "The server does not have this feature."
 
 _OURS = dict(NoSuchUpload=_Gone, InvalidPart=_Gone, PreconditionFailed=_Taken, NotImplemented=_Lacking)
-_AGAIN = {'SlowDown', 'RequestTimeout', 'Throttling', 'BadDigest', 'XAmzContentSHA256Mismatch',
-          'IncompleteBody', 'XAmzContentChecksumMismatch', 'OperationAborted', 'ConditionalRequestConflict'}
+_AGAIN = {'SlowDown', 'RequestTimeout', 'IncompleteBody', 'OperationAborted', 'ConditionalRequestConflict',
+          'Throttling', 'BadDigest', 'XAmzContentSHA256Mismatch', 'XAmzContentChecksumMismatch', '404', '412'}
 _HINTS = dict(NoSuchBucket='create the bucket, or correct the URL', InvalidRange='the object is too short',
               AccessDenied='ask for the right to do this', RequestTimeTooSkewed='set the clock')
 
-# %% ../nbs/03c_objects_s3.ipynb #f7148cac
+# %% ../nbs/03c_objects_s3.ipynb #f27a166b
 def _classify(e: ClientError, what: str, key: str) -> Exception:
     code, status = str(e.response['Error'].get('Code')), e.response['ResponseMetadata']['HTTPStatusCode']
-    if code in ('NoSuchKey', '404'): return KeyError(key)
+    if code == 'NoSuchKey' or code == '404' and e.operation_name == 'HeadObject': return KeyError(key)
     default = StoreUnavailable if status >= 500 or status == 429 or code in _AGAIN else StoreRefused
     hint = _HINTS.get(code, 'check key, secret and token' if status in (401, 403) else '')
     text = f"{what}: {code}: {e.response['Error'].get('Message', '')}"
