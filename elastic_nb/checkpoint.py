@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-# %% ../nbs/03_checkpoint.ipynb #8d19d266
+# %% ../nbs/03_checkpoint.ipynb #52607bc2
 @dataclass
 class State:
     "All that a run is: named tensors, and JSON values (optimizer settings, step, data cursor)."
@@ -29,8 +29,8 @@ class State:
 
     @classmethod
     def of(cls, tree: dict[str, Any]) -> 'State':
-        "The inverse of `tree`."
-        return cls({k: v for k, v in tree.items() if k not in ('meta', 'step')}, tree['meta'])
+        "The inverse of `tree`. The `metrics` that a checkpoint may have beside the state are left out."
+        return cls({k: v for k, v in tree.items() if k not in ('meta', 'step', 'metrics')}, tree['meta'])
 
 # %% ../nbs/03_checkpoint.ipynb #52c5853b
 def pack_state(model: nn.Module, optimizer: torch.optim.Optimizer, **cursor: Any) -> State:

@@ -41,7 +41,10 @@ class S3Backend:
         for file, entry in manifest.files.items():
             if sizes.get(f'{name}/{file}') != entry.size:
                 raise Damaged(f"{file} has {sizes.get(f'{name}/{file}')} bytes, not {entry.size}")
-        yield manifest, lambda file, offset, out: self.store.read_into(f'{name}/{file}', offset, out)
+        def read_at(file: str, offset: int, out: memoryview) -> None:
+            try: self.store.read_into(f'{name}/{file}', offset, out)
+            except KeyError: raise Damaged(f"{file} has vanished while it was read") from None
+        yield manifest, read_at
 
     def upload(self, local: NVMeBackend, name: str, stop: threading.Event | None = None) -> bool:
         "Copy the checkpoint `name` of `local`; False if `stop` was set before. Raises StoreError, Damaged."

@@ -59,7 +59,7 @@ class DistributedConfig(Section):
     strategy: Literal['exact', 'ddp'] = 'exact' # exact: same bits for any world; ddp: stock, fast, other bits
     device: Literal['auto', 'cpu', 'cuda'] = 'auto' # auto: GPUs if there are any
 
-# %% ../nbs/01a_config.ipynb #0e8a1170
+# %% ../nbs/01a_config.ipynb #4e5bf0d8
 class CheckpointConfig(Section):
     "When to save, where, how many to keep, and what to do when that fails."
     # Steps between saves to disk; 0: none; auto: from the cost of a save and the MTBF
@@ -72,6 +72,7 @@ class CheckpointConfig(Section):
     s3_bucket: str | None = None # Also upload what is on disk to this bucket
     s3_prefix: str = '' # under this prefix
     cloud_url: str | None = None # The same as one URL: s3://bucket/prefix or gs://bucket/prefix
+    peer_url: str | None = None # Copy to the memory of another node: peer://host:port/prefix
     async_save: bool = True # Write behind training; otherwise `save_checkpoint` returns when it is durable
     if_busy: Literal['skip', 'wait'] = 'skip' # When the save before is still being written
     async_save_policy: Literal['warn', 'fail', 'retry'] = 'warn' # After a failed save: go on, or raise
@@ -88,6 +89,11 @@ class CheckpointConfig(Section):
     def url(self) -> str | None:
         "Of the object store, None without one."
         return self.cloud_url or (f's3://{self.s3_bucket}/{self.s3_prefix}' if self.s3_bucket else None)
+
+    @property
+    def far(self) -> dict[str, str]:
+        "The tiers beyond this machine, the nearest first: name -> URL."
+        return {name: url for name, url in dict(peer=self.peer_url, s3=self.url).items() if url}
 
 # %% ../nbs/01a_config.ipynb #fa1454db
 class RunConfig(Section):

@@ -51,7 +51,7 @@ def _parts(entry: str) -> tuple[str, str]:
         raise ValueError(f"an entry is 'module:function', not {entry!r}")
     return tuple(entry.split(':'))
 
-# %% ../nbs/09b_elastic.ipynb #466cdc88
+# %% ../nbs/09b_elastic.ipynb #d5697728
 def _sum(group: dist.ProcessGroup, table: Tensor) -> None: group.allreduce([table]).wait()
 
 class TrainerLoop(ElasticLoop):
@@ -66,6 +66,7 @@ class TrainerLoop(ElasticLoop):
     def contribute(self, i: int, ids: list[int]) -> None: self.engine.contribute(self.sync, i, ids)
     def update(self, loss: float) -> float: return self.engine.update(loss)
     def state(self) -> State: return self.engine.state()
+    def tree(self) -> dict[str, Any]: return self.engine.tree()
     def load(self, state: State) -> int: return self.engine.load(state)
 
     def settle(self) -> None:

@@ -120,7 +120,7 @@ class Stored(Section):
     start: Natural
     end: Natural
 
-# %% ../nbs/03a_format.ipynb #5c371935
+# %% ../nbs/03a_format.ipynb #0ae7450a
 class Manifest(Section):
     "All that a checkpoint holds but the numbers in its tensors. Raises Damaged for one that cannot be."
     version: Literal[1] = 1
@@ -130,6 +130,7 @@ class Manifest(Section):
     fingerprint: str = '' # Of the config
     created: float = 0. # Seconds since 1970
     metrics: dict[str, float] = {}
+    pace: dict[str, Any] = {} # What steps, saves and failures have cost; no part of the state
     chunk: Annotated[int, Field(ge=4096, le=1 << 28)] = CHUNK
     files: dict[FileName, DataFile]
     tensors: dict[str, Stored]
@@ -190,9 +191,7 @@ class Snapshot:
     file: str = 'state.safetensors'
 
     def __post_init__(self) -> None: self.sums: list[str | None] = [None] * -(-len(self.image) // CHUNK)
-
     def chunk(self, i: int) -> memoryview: return self.image[i * CHUNK:(i + 1) * CHUNK]
-
     def sum(self, i: int) -> str:
         "Checksum of chunk `i`."
         if self.sums[i] is None: self.sums[i] = checksum(self.chunk(i))
@@ -205,7 +204,7 @@ class Snapshot:
         files = {self.file: dict(size=len(self.image), sums=self.sums)}
         return Manifest(files=files, tensors=stored, **self.about)
 
-# %% ../nbs/03a_format.ipynb #e048e812
+# %% ../nbs/03a_format.ipynb #622335d7
 def each(work: Callable[[Any], Any], items: Iterable[Any], threads: int = 4) -> None:
     "Call `work(item)` for all `items`, here and on more threads. Raises the first error, at the end."
     source, lock, errors = iter(items), threading.Lock(), []
@@ -215,12 +214,12 @@ def each(work: Callable[[Any], Any], items: Iterable[Any], threads: int = 4) -> 
                 with lock: item = next(source, source)
                 if item is source: return
                 work(item)
-        except BaseException as e: errors.append(e)
+        except BaseException as e: errors[:] = errors or [e]
     helpers = [threading.Thread(target=run, daemon=True) for _ in range(threads - 1)]
     for t in helpers: t.start()
     run()
     for t in helpers: t.join()
-    if errors: raise errors[0]
+    if errors: raise errors.pop()   # kept here, it would keep all that its traceback refers to
 
 # %% ../nbs/03a_format.ipynb #768d7ef2
 def fresh(sizes: list[int]) -> list[Tensor]:
@@ -253,14 +252,15 @@ Target = Callable[[str, torch.dtype, tuple[int, ...]], Tensor | None] # name, ty
 
 def no_target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None: "Fresh memory for everything."
 
-# %% ../nbs/03a_format.ipynb #17ff0fc6
+# %% ../nbs/03a_format.ipynb #6e833ee1
 def read(manifest: Manifest, read_at: ReadAt, target: Target = no_target, threads: int = 4) -> Any:
     "The state of a checkpoint, verified. Raises Damaged; then what `target` named holds anything."
     wanted = {k: target(k, DTYPES[t.dtype], tuple(t.shape)) for k, t in manifest.tensors.items()}
     direct = {k: v for k, v in wanted.items()
               if v is not None and v.is_contiguous() and v.device.type == 'cpu'}
     rest = [k for k in wanted if k not in direct]
-    memory = fresh([t.end - t.start for t in (manifest.tensors[k] for k in rest)])
+    try: memory = fresh([t.end - t.start for t in (manifest.tensors[k] for k in rest)])
+    except OSError: raise Damaged("there is no memory for tensors as large as these") from None
     bytes_of = {k: v.detach().reshape(-1).view(torch.uint8) for k, v in direct.items()}
     bytes_of |= dict(zip(rest, memory))
     verify(manifest, read_at, _scatter(manifest, bytes_of), threads)

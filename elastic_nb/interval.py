@@ -77,7 +77,7 @@ def draw_goodput(
         ax.legend(labelcolor=MUTED, fontsize=8, loc='lower center')
     return ax
 
-# %% ../nbs/03e_interval.ipynb #33ebc3cb
+# %% ../nbs/03e_interval.ipynb #42cc79e8
 WINDOW = 32   # medians are over so many steps, and saves
 def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
 
@@ -134,7 +134,8 @@ class Interval:
         if self.fixed: return f"every {self.fixed} steps: fixed"
         if not (self.steps and self.saves): return "every step: no save has been measured yet"
         a, b, m, t = map(_short, (median(self.saves), median(self.steps), self.mtbf, self.seconds))
-        seen = f"{self.whose} {_short(self.belief)} s, then {self.failures} failures in {t} s"
+        deaths = f"{self.failures} failure{'s' * (self.failures != 1)}"
+        seen = f"{self.whose} {_short(self.belief)} s, then {deaths} in {t} s"
         return f"every {self.every} steps: a save costs {a} s of {b} s steps, MTBF {m} s ({seen})"
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['seeded', 'ElasticLoop', 'rehearse']
 
-# %% ../nbs/07_loop.ipynb #3142c7b0
+# %% ../nbs/07_loop.ipynb #95065242
 import hashlib
 import threading
 import time
@@ -41,7 +41,7 @@ def seeded(seed: int, step: int, micro: int) -> Iterator[None]:
         torch.manual_seed(int.from_bytes(key, 'little'))
         yield
 
-# %% ../nbs/07_loop.ipynb #b0c8ac15
+# %% ../nbs/07_loop.ipynb #60e7677c
 class ElasticLoop:
     "Trains `model` for `steps` steps with whoever is there. One object per worker."
     def __init__(self,
@@ -69,13 +69,12 @@ class ElasticLoop:
         self.step = 0 # Steps done: the parameters are those after this many
         self.floor = 0 # Steps done by the world, as far as this worker knows
         self.last: dict[str, Any] | None = None # The last step done, until it is known to be committed
+        self.loss = float('nan') # Of the last step that was done here
         self.settled = 0 # The last step after which `settle` was called, or that was loaded
 
     @property
     def gen(self) -> Generation: return self.member.current
-
     def at(self, phase: str) -> None: self._point(max(self.step, self.floor), phase)
-
     def emit(self, kind: str, **data: Any) -> None:
         gen = self.gen.number if self.gen else None
         about = dict(t=time.monotonic(), kind=kind, worker=self.member.name, gen=gen, step=self.step)
@@ -107,6 +106,7 @@ class ElasticLoop:
         gen = next_generation(self.member)
         if gen is None: return False
         self.floor = gen.floor
+        if self.checkpoints and self.gen and {*self.gen.roster} - {*gen.roster}: self.checkpoints.failed()
         if self.checkpoints and not self.step and not gen.floor: self._restore()
         self.at('join' if newcomer else 'recover')
         clock = [time.monotonic()]
@@ -123,8 +123,7 @@ class ElasticLoop:
         self._copy(gen, source, behind)
         ms['copy'] = lap()
         high, low = self._wait(gen, agree, self.group, self.step, -self.step)
-        if high != -low:
-            raise RuntimeError(f"members of generation {gen.number} are at steps {-low} to {high}")
+        if high != -low: raise RuntimeError(f"generation {gen.number}: members are at steps {-low} to {high}")
         ms['agree'] = lap()
         self.member.current = gen
         if self.checkpoints:
@@ -138,15 +137,15 @@ class ElasticLoop:
     def _go_back(self, gen: Generation) -> None:
         "Nobody here has what was committed: the next generation begins at the newest checkpoint."
         self.emit('go_back', floor=gen.floor)
-        again = replace(gen, number=gen.number + 1, lost=(), joined=(), floor=0,
-                        reason='back to a checkpoint')
-        propose(self.member.store, gen, again)
+        again = dict(number=gen.number + 1, lost=(), joined=(), floor=0, reason='back to a checkpoint')
+        propose(self.member.store, gen, replace(gen, **again))
         raise Newer(f"everybody who had the state of step {gen.floor - 1} is gone")
 
     def _restore(self) -> None:
         "Take up the newest good checkpoint, if there is any. Raises CheckpointError if all are damaged."
         state = self.checkpoints.load_checkpoint(target=into(self.model, 'model.'))
         if state is not None: self.step = self.settled = self.load(State.of(state))
+        if self.member.tried > 1: self.checkpoints.failed()   # a world has ended before this one
         self.emit('restored', tier=self.checkpoints.source,
                   skipped=[vars(s) for s in self.checkpoints.skipped])
 
@@ -155,11 +154,12 @@ class ElasticLoop:
         if self.member.name in behind:
             rank = gen.roster.index(source)
             state = from_buffer(self._wait(gen, recv_state, self.group, rank, half_way))
-            self.last = state.meta.pop('last')   # from here on it is ours, as a whole
+            self.last, pace = state.meta.pop('last')   # from here on it is ours, as a whole
+            if self.checkpoints: self.checkpoints.pace = pace
             self.step = self.settled = self.load(state)
         elif self.member.name == source and behind:
             state = self.state()
-            state.meta['last'] = self.last
+            state.meta['last'] = self.last, self.checkpoints.pace if self.checkpoints else {}
             ranks, data = [gen.roster.index(n) for n in behind], to_buffer(state)
             self._wait(gen, send_state, self.group, ranks, data, half_way)
 
@@ -172,27 +172,25 @@ class ElasticLoop:
     def _one_step(self) -> bool:
         "One step; True if all leave for a newer generation now."
         todo, ids = self.sync.start(self.step), {i: self.batches.ids(self.step, i) for i in self.sync.span}
-        for i in todo: self._micro_batch(i, ids[i], i == todo[-1])
+        for i in todo:
+            self.member.urgent()
+            if i == todo[-1]: self.at('forward')
+            self.contribute(i, ids[i])
         self.emit('contribute', micro=list(ids), samples=sum(ids.values(), []))
         self.at('reduce')
         self._wait(None, self.sync.reduction(), lambda: self.at('gather'))
         loss = self.sync.finish()
         self.at('commit')   # the whole gradient is here: whatever happens now, we step
-        loss = self.update(loss)
-        self.last = dict(gen=self.gen.number, step=self.step, loss=loss)
+        self.loss = self.update(loss)
+        self.last = dict(gen=self.gen.number, step=self.step, loss=self.loss)
         self.step += 1
         self.at('agree')
         newest, = self._wait(None, agree, self.group, self.member.look().number)
         self._committed()
         self.settle()
         if self.member.leave.is_set() and self.checkpoints and not self.checkpoints.rank:
-            self.emit('saved', ok=self.checkpoints.save_now(self.state()))
+            self.emit('saved', ok=self.checkpoints.save_now(self.tree()))
         return newest > self.gen.number
-
-    def _micro_batch(self, i: int, ids: list[int], last: bool) -> None:
-        self.member.urgent()
-        if last: self.at('forward')
-        self.contribute(i, ids)
 
     def _committed(self) -> None:
         "All have done the last step: say so, once."
@@ -217,8 +215,8 @@ class ElasticLoop:
 
     def settle(self) -> None:
         "What follows a step. Called after each, and by all whenever a generation is entered."
-        if self.checkpoints and self.settled != self.step:
-            self.checkpoints.after_step(self.step, self.state)
+        keeper, end = self.checkpoints, self.step == self.steps
+        if keeper and self.settled != self.step: keeper.after_step(self.step, self.tree, last=end)
         self.settled = self.step
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -231,11 +229,15 @@ class ElasticLoop:
         return pack_state(self.model, self.optimizer, step=self.step, seed=self.batches.seed,
                           data=self.batches.cursor(self.step))
 
+    def tree(self) -> dict[str, Any]:
+        "What a checkpoint holds: the state, and the loss by which the best are kept."
+        return self.state().tree() | dict(metrics=dict(loss=self.loss))
+
     def load(self, state: State) -> int:
         "The inverse of `state`; returns the step."
         return unpack_state(state, self.model, self.optimizer)['step']
 
-# %% ../nbs/07_loop.ipynb #299889c9
+# %% ../nbs/07_loop.ipynb #cdeb4bff
 def rehearse(
     build: Callable[[Member], ElasticLoop], # Makes the loop of one worker
     workers: int, # Members of the world
@@ -250,12 +252,10 @@ def rehearse(
 
     def note(kind: str, name: str | None, **data: Any) -> None:
         events.append(dict(dict(t=time.monotonic(), kind=kind, worker=name, gen=None, step=None), **data))
-
     def tell(gen: Generation) -> None:
         data = {k: v for k, v in vars(gen).items() if k not in ('number', 'floor')}
         note('generation', None, **data | dict(gen=gen.number))
         for m in members.values() if notices else (): m.hear(gen)
-
     def start(slot: int, incarnation: int) -> None:
         name = f'{slot}.{incarnation}'
         members[name] = Member(name, store)

@@ -23,11 +23,12 @@ from torch import Tensor
 from .checkpoint import Layout, lay_out
 from .format import Damaged, Found, Manifest, ReadAt, Snapshot, decode, encode
 
-# %% ../nbs/03b_memory.ipynb #60e3f8c3
+# %% ../nbs/03b_memory.ipynb #9c72af87
 PAGE = 4096 # Bytes
 
 def memfds(n: int) -> list[int]:
-    "Descriptors of `n` empty pieces of memory (Linux). Whoever holds one keeps its pages; none can shrink."
+    "Descriptors of `n` empty pieces of memory, which cannot shrink and last as long as one. Raises OSError."
+    if not hasattr(os, 'memfd_create'): raise OSError("this system has no memfd_create; Linux has")
     fds = [os.memfd_create('elastic-nb', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) for _ in range(n)]
     for fd in fds: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     return fds
@@ -107,7 +108,7 @@ class Pages:
             torch._foreach_copy_(self.views, [self.head, *(tensors[k] for k in self.layout.places)])
         return self.image
 
-# %% ../nbs/03b_memory.ipynb #24d02fca
+# %% ../nbs/03b_memory.ipynb #a81385af
 class Slot:
     "Room for one snapshot behind `fd`: control page, image, manifest."
     def __init__(self, fd: int):
@@ -142,15 +143,20 @@ class Slot:
 
     def saved(self) -> int:
         "The count of what can be found here; 0 if there is nothing."
-        control = unseal(os.pread(self.fd, PAGE, 0))
-        return control.count if control else 0
+        try: return self.sealed()[0].count
+        except Damaged: return 0
 
-    def verified(self) -> tuple[int, Manifest]:
-        "The count and the manifest. Raises Damaged."
+    def sealed(self) -> tuple[Control, bytes]:
+        "The control page, and the encoded manifest that it vouches for. Raises Damaged."
         control = unseal(os.pread(self.fd, PAGE, 0))
         if control is None: raise Damaged("there is no complete snapshot here")
         data = os.pread(self.fd, control.length, _after(control.size))
         if xxhash.xxh3_64_intdigest(data) != control.sum: raise Damaged("the manifest: wrong checksum")
+        return control, data
+
+    def verified(self) -> tuple[int, Manifest]:
+        "The count and the manifest. Raises Damaged."
+        control, data = self.sealed()
         manifest = decode(data)
         if [f.size for f in manifest.files.values()] != [control.size]: raise Damaged("the image: wrong size")
         return control.count, manifest

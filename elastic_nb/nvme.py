@@ -6,13 +6,15 @@
 __all__ = ['PAGE', 'sync_folder', 'make_folder', 'publish', 'remove', 'write_image', 'write_file', 'save_snapshot', 'opened',
            'save_state', 'load_state', 'InUse', 'Lease', 'found_of', 'NVMeBackend']
 
-# %% ../nbs/03b_nvme.ipynb #de030f36
+# %% ../nbs/03b_nvme.ipynb #88e3aeb4
 import errno
 import fcntl
 import os
 import re
 import secrets
 import stat
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -168,24 +170,37 @@ def load_state(path: str | Path) -> State:
     "Read and verify the folder `path`. Raises Damaged, a ValueError that names the file and what is wrong."
     with opened(path) as (manifest, read_at): return State.of(read(manifest, read_at))
 
-# %% ../nbs/03b_nvme.ipynb #bcbbb456
+# %% ../nbs/03b_nvme.ipynb #efb89912
 class InUse(ValueError): "Another run writes to this folder."
 
+_LEASES: weakref.WeakValueDictionary[tuple[int, int, int], 'Lease'] = weakref.WeakValueDictionary()
+_LEASING = threading.Lock()
+
 class Lease:
-    "The right to write to `folder`, for this process, until it ends or `close()`. Raises InUse."
+    "The right to write to `folder`: until `close()`, or nobody has this any more. Raises InUse."
     def __init__(self, folder: Path):
         make_folder(folder)
-        self.fd = os.open(folder / '.lease', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try: fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            self.close()
-            if e.errno not in (errno.EACCES, errno.EAGAIN): raise   # no lock, but nobody else has it either
-            raise InUse(f"another running process writes checkpoints to {folder}; "
-                        "give each run a folder of its own") from None
+        at = os.stat(folder)
+        self.key = os.getpid(), at.st_dev, at.st_ino   # the lock keeps processes apart, this the runs in one
+        with _LEASING:   # ask first: closing a second descriptor would drop the lock of the first
+            if self.key in _LEASES: raise InUse(_in_use('another run in this process', folder))
+            fd = os.open(folder / '.lease', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.free = weakref.finalize(self, os.close, fd)
+            self.free.atexit = False   # the last save at exit may still need it
+            try: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as e:
+                self.free()
+                if e.errno not in (errno.EACCES, errno.EAGAIN): raise   # no lock; nobody else has it either
+                raise InUse(_in_use('another running process', folder)) from None
+            _LEASES[self.key] = self
 
     def close(self) -> None:
-        fd, self.fd = self.fd, -1
-        if fd >= 0: os.close(fd)
+        with _LEASING:
+            if self.free.alive: del _LEASES[self.key]
+            self.free()
+
+def _in_use(who: str, folder: Path) -> str:
+    return f"{who} writes checkpoints to {folder}; give each run a folder of its own"
 
 # %% ../nbs/03b_nvme.ipynb #7af00748
 _NAME = re.compile(r'step-(\d{12})-(\d{4})')

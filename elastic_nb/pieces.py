@@ -199,12 +199,13 @@ class ShardReader(StorageReader):
         box = out.view(DTYPES[t.dtype]).as_strided(item.lengths, strides)
         return Range(t.file, start, end, out), target, box
 
-# %% ../nbs/03h_pieces.ipynb #be4e9dc2
+# %% ../nbs/03h_pieces.ipynb #836f69f0
 def load_full(path: str | Path) -> Any:
     "A sharded checkpoint as a tree of whole tensors: model, optimizer, values. Raises Damaged."
     with opened(path) as (manifest, read_at):
         saved = metadata_of(manifest).state_dict_metadata
-        whole = {k: torch.empty(t.size, dtype=t.properties.dtype) for k, t in saved.items()}
+        try: whole = {k: torch.empty(t.size, dtype=t.properties.dtype) for k, t in saved.items()}
+        except RuntimeError: raise Damaged(f"{path}: no memory for tensors that large") from None
         views = {ref['$tensor']: whole[k][tuple(slice(a, a + n) for a, n in zip(c.offsets, c.sizes))]
                  for k, v in manifest.state['pieces'].items()
                  for c, (_, ref) in zip(saved[k].chunks, v['parts'])}

@@ -6,7 +6,7 @@
 __all__ = ['die_with_parent', 'send', 'Lines', 'zygote', 'Control', 'work', 'RunFailed', 'Worker', 'Hands', 'nothing', 'sleeper',
            'Saver']
 
-# %% ../nbs/07a_processes.ipynb #3aa3e1d9
+# %% ../nbs/07a_processes.ipynb #5d2c5503
 import ctypes
 import gc
 import importlib
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -184,7 +185,7 @@ class Worker:
         "Send a signal; no matter if the process has ended in the meantime."
         with suppress(ProcessLookupError): os.kill(self.pid, sig)
 
-# %% ../nbs/07a_processes.ipynb #6ab1d237
+# %% ../nbs/07a_processes.ipynb #7c1f56c8
 class Hands:
     "The processes of a run: the store, the zygote, the workers. After `close` nothing is left."
     def __init__(self,
@@ -195,7 +196,10 @@ class Hands:
         self.store, self.address = _store()
         self.workers: dict[str, Worker] = {}
         self.exits: list[dict[str, Any]] = []
-        self.snapshots = memfds(snapshots)
+        try: self.snapshots = memfds(snapshots)
+        except OSError as e:   # then there is the disk
+            self.snapshots = []
+            warnings.warn(f"no snapshot in memory will outlive the workers: {e}")
         self.line, theirs = socket.socketpair()
         self.line.settimeout(120)
         self.lines = Lines(self.line)

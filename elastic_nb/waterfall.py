@@ -17,8 +17,8 @@ from matplotlib.patches import Patch
 
 from .pictures import CROSS, FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, style
 
-# %% ../nbs/03f_waterfall.ipynb #6e58e959
-TIERS = 'live peers', 'memory', 'nvme', 's3'
+# %% ../nbs/03f_waterfall.ipynb #217b93ce
+TIERS = 'live peers', 'memory', 'nvme', 'peer', 's3'
 
 def tier_rows(saves: Sequence[Mapping[str, Any]], loads: Sequence[Mapping[str, Any]]) -> list[str]:
     "The tiers that occur, in the order in which a restore asks them."
