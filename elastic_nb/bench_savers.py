@@ -25,10 +25,11 @@ from torch import nn
 
 from .checkpoint import State, pack_state, unpack_state
 from .config import CheckpointConfig
-from .format import CHUNK, each
+from .format import CHUNK
 from .manager import CheckpointManager
 from .model import GPT, GPTConfig
 from .nvme import PAGE, sync_folder
+from .pages import each
 from .tiers import create_checkpoint_state, into, load_checkpoint_to_model
 
 # %% ../nbs/03h_bench_savers.ipynb #8a0fab13

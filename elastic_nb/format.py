@@ -4,18 +4,20 @@
 
 # %% auto #0
 __all__ = ['Keep', 'CHUNK', 'MANIFEST', 'Natural', 'FileName', 'ReadAt', 'Target', 'Use', 'flatten', 'Damaged', 'unflatten',
-           'checksum', 'DataFile', 'Stored', 'Manifest', 'encode', 'decode', 'Snapshot', 'each', 'fresh', 'snapshot',
-           'Found', 'no_target', 'read', 'verify']
+           'checksum', 'DataFile', 'Stored', 'Manifest', 'encode', 'decode', 'Snapshot', 'snapshot', 'Found',
+           'no_target', 'read', 'verify']
 
-# %% ../nbs/03a_format.ipynb #1547bfb0
+# %% ../nbs/03a_format.ipynb #ae025cf7
 import json
 import math
 import mmap
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -26,6 +28,7 @@ from torch import Tensor
 
 from .checkpoint import DTYPES, Place, fill, lay_out
 from .config import Section
+from .pages import ahead, each, fresh
 
 # %% ../nbs/03a_format.ipynb #773cf6e3
 def flatten(tree: Any) -> tuple[dict[str, Tensor], Any]:
@@ -204,31 +207,6 @@ class Snapshot:
         files = {self.file: dict(size=len(self.image), sums=self.sums)}
         return Manifest(files=files, tensors=stored, **self.about)
 
-# %% ../nbs/03a_format.ipynb #622335d7
-def each(work: Callable[[Any], Any], items: Iterable[Any], threads: int = 4) -> None:
-    "Call `work(item)` for all `items`, here and on more threads. Raises the first error, at the end."
-    source, lock, errors = iter(items), threading.Lock(), []
-    def run() -> None:
-        try:
-            while not errors:
-                with lock: item = next(source, source)
-                if item is source: return
-                work(item)
-        except BaseException as e: errors[:] = errors or [e]
-    helpers = [threading.Thread(target=run, daemon=True) for _ in range(threads - 1)]
-    for t in helpers: t.start()
-    run()
-    for t in helpers: t.join()
-    if errors: raise errors.pop()   # kept here, it would keep all that its traceback refers to
-
-# %% ../nbs/03a_format.ipynb #768d7ef2
-def fresh(sizes: list[int]) -> list[Tensor]:
-    "One uint8 tensor per size, 64 bytes aligned, in one piece of new memory that begins on a page."
-    starts = [*accumulate((-(-n // 64) * 64 for n in sizes), initial=0)]
-    pages = mmap.mmap(-1, max(1, starts[-1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    whole = torch.frombuffer(pages, dtype=torch.uint8)
-    return [whole[at:at + n] for at, n in zip(starts, sizes)]
-
 # %% ../nbs/03a_format.ipynb #f9b8c87f
 def snapshot(tree: Any, **about: Any) -> Snapshot:
     "A snapshot of `tree` in new memory; `about`: step and other fields of the manifest. Raises TypeError."
@@ -252,7 +230,7 @@ Target = Callable[[str, torch.dtype, tuple[int, ...]], Tensor | None] # name, ty
 
 def no_target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None: "Fresh memory for everything."
 
-# %% ../nbs/03a_format.ipynb #6e833ee1
+# %% ../nbs/03a_format.ipynb #87b024c2
 def read(manifest: Manifest, read_at: ReadAt, target: Target = no_target, threads: int = 4) -> Any:
     "The state of a checkpoint, verified. Raises Damaged; then what `target` named holds anything."
     wanted = {k: target(k, DTYPES[t.dtype], tuple(t.shape)) for k, t in manifest.tensors.items()}
@@ -263,7 +241,8 @@ def read(manifest: Manifest, read_at: ReadAt, target: Target = no_target, thread
     except OSError: raise Damaged("there is no memory for tensors as large as these") from None
     bytes_of = {k: v.detach().reshape(-1).view(torch.uint8) for k, v in direct.items()}
     bytes_of |= dict(zip(rest, memory))
-    verify(manifest, read_at, _scatter(manifest, bytes_of), threads)
+    with ahead(memory[0]) if rest else nullcontext(lambda n: None) as done:
+        verify(manifest, read_at, _scatter(manifest, bytes_of, done), threads)
     for k in rest:
         t = manifest.tensors[k]
         value = bytes_of[k].view(DTYPES[t.dtype]).view(t.shape)
@@ -286,14 +265,16 @@ def verify(manifest: Manifest, read_at: ReadAt, use: Use = lambda *_: None, thre
         use(name, low, high, own.pages)
     each(one, ((n, i) for n, f in manifest.files.items() for i in range(len(f.sums))), threads)
 
-# %% ../nbs/03a_format.ipynb #83762b67
-def _scatter(manifest: Manifest, bytes_of: dict[str, Tensor]) -> Use:
-    "Copies bytes of a file to the tensors they belong to."
-    places = {f: sorted((t.start, t.end, k) for k, t in manifest.tensors.items() if t.file == f)
+# %% ../nbs/03a_format.ipynb #513dca13
+def _scatter(manifest: Manifest, bytes_of: dict[str, Tensor], done: Callable[[int], None]) -> Use:
+    "Copies bytes of a file to the tensors they belong to, and tells `done` how many they were."
+    places = {f: sorted((t.end, t.start, k) for k, t in manifest.tensors.items() if t.file == f)
               for f in manifest.files}
     def use(file: str, low: int, high: int, pages: mmap.mmap) -> None:
-        chunk = torch.frombuffer(pages, dtype=torch.uint8)
-        for start, end, name in places[file]:
+        chunk, at = torch.frombuffer(pages, dtype=torch.uint8), bisect(places[file], (low, high, ''))
+        for end, start, name in islice(places[file], at, None):   # those before it end before the chunk
+            if start >= high: break
             a, b = max(start, low), min(end, high)
             if a < b: bytes_of[name][a - start:b - start] = chunk[a - low:b - low]
+        done(high - low)
     return use

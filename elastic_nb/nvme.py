@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from .checkpoint import State
-from .format import (CHUNK, MANIFEST, Damaged, Found, Manifest, ReadAt, Snapshot, decode, each,
-                               encode, read, snapshot)
+from .format import (CHUNK, MANIFEST, Damaged, Found, Manifest, ReadAt, Snapshot, decode, encode,
+                               read, snapshot)
+from .pages import each
 
 # %% ../nbs/03b_nvme.ipynb #24fb6d97
 def sync_folder(path: Path) -> None:

@@ -27,9 +27,10 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from .checkpoint import DTYPES, fill, lay_out
-from .format import (MANIFEST, Damaged, Manifest, ReadAt, Snapshot, Stored, checksum, each, encode,
-                               fresh, read, unflatten)
+from .format import (MANIFEST, Damaged, Manifest, ReadAt, Snapshot, Stored, checksum, encode,
+                               read, unflatten)
 from .nvme import opened, publish, write_file, write_image
+from .pages import each, fresh
 
 # %% ../nbs/03h_pieces.ipynb #4bad55d7
 def piece_name(name: str, size: torch.Size, chunk: ChunkStorageMetadata) -> str:

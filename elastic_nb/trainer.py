@@ -48,6 +48,8 @@ def unsharded(c: TrainerConfig, optimizer: Any) -> list[str]:
     if c.training.precision == 'fp16': wrong.append("strategy fsdp goes with fp32 or bf16, not with fp16")
     if c.checkpoint.checkpoint_interval == 'auto':
         wrong.append("strategy fsdp: checkpoint_interval is a number")
+    if c.checkpoint.far:
+        wrong.append(f"strategy fsdp keeps its parts on disk only, not in {' and '.join(c.checkpoint.far)}")
     if isinstance(optimizer, torch.optim.Optimizer):
         wrong.append("strategy fsdp replaces parameters; give the optimizer as a function of them")
     return wrong
