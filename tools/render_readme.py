@@ -101,6 +101,7 @@ def render(root: Path = ROOT) -> str:
         if 'attachments' in cell: raise SystemExit('index: no attached pictures, link to a file')
         for mime in (m for out in cell.get('outputs', []) for m in out.get('data', {})):
             if mime.startswith('image/'): raise SystemExit('index: GitHub shows no inline pictures')
+    nb.metadata['language_info'] = dict(name='python')   # so that code is coloured
     text, _ = MarkdownExporter().from_notebook_node(nb)
     text = BENCH.sub(lambda m: bench(m[1], root, m[2]), text)
     text = LESSONS.sub(lambda m: lessons(root, cfg, m[1]), text)
