@@ -17,7 +17,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from .cloud import S3Backend
+from .cloud import PATIENCE, S3Backend
 from .format import MANIFEST, Damaged, Found, Manifest, read, verify
 from .gpt2 import SIZES, publish_gpt2, published_names
 from .ledger import Ledger
@@ -36,7 +36,7 @@ class Alone:
 # %% ../nbs/10a_checkpoints.ipynb #c0d58f33
 def places(run: str | Path) -> dict[str, Any]:
     "The tiers at `run` that hold checkpoints, by name. Raises ValueError if there are none, StoreError."
-    if '://' in str(run): tiers = {str(run): S3Backend(open_store(str(run)))}
+    if '://' in str(run): tiers = {str(run): S3Backend(open_store(str(run), limit_s=PATIENCE))}
     else:
         base = Path(run)
         if not base.is_dir(): raise ValueError(f"there is no folder {run}")

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from tqdm import tqdm
 
 from .checkpoint import State
 from .cluster import Fault
@@ -157,8 +158,14 @@ def run_elastic(
     with Ledger(out / 'run.db') as known: name = f'run-{len(known.runs()) + 1}'
     first = f"import sys; sys.path.insert(0, {str(folder)!r}); import {module}"
     values = dict(entry=entry, settings=config.values())
-    with Hands('elastic_nb.elastic:warm_up', 2, first) as hands, Ledger(out / 'run.db', name) as ledger:
-        events = supervise(hands, 'elastic_nb.elastic:worker', values, c.elastic, ledger, faults, tell,
+    with (Hands('elastic_nb.elastic:warm_up', 2, first) as hands, Ledger(out / 'run.db', name) as ledger,
+          tqdm(total=c.training.steps or None, unit='step', desc=module, disable=None) as bar):
+        def hear(event: dict[str, Any]) -> None:
+            if event['kind'] == 'commit':
+                bar.set_postfix(loss=f"{event['loss']:.4f}", refresh=False)
+                bar.update(event['step'] + 1 - bar.n)
+            tell(event)
+        events = supervise(hands, 'elastic_nb.elastic:worker', values, c.elastic, ledger, faults, hear,
                            kept=c.checkpoint.wanted)
     return ElasticRun(events, config)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .cloud import S3Backend
+from .cloud import PATIENCE, S3Backend
 from .config import CheckpointConfig
 from .format import Snapshot, Target, flatten, no_target, snapshot
 from .interval import Interval
@@ -43,7 +43,8 @@ class _Open:
         self.board = Board(report)
         self.memory = memory or self._own_memory()
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
-        self.far = {name: S3Backend(open_store(url), c.keep_last_n) for name, url in c.far.items()}
+        self.far = {name: S3Backend(open_store(url, limit_s=PATIENCE), c.keep_last_n)
+                    for name, url in c.far.items()}
         self.uploaders = {k: Uploader(k, tier, self.nvme, self.board) for k, tier in self.far.items()}
         self.writer = Writer(c, self.memory, self.nvme, self.uploaders, self.board)
         self.interval = Interval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None

@@ -116,7 +116,8 @@ def _load(backend: Any, name: str, fingerprint: str, target: Target) -> tuple[An
         ours = not fingerprint or manifest.fingerprint in ('', fingerprint)
         state = as_state(read(manifest, read_at, target)) if ours else None
     # Only now: what raises Damaged while it is open is forgotten by the memory tier.
-    if not ours: raise Damaged("it is of a run with another config")
+    if not ours: raise Damaged("it is of a run with another config (settings or model); "
+                                 "each run needs a folder of its own")
     return state, manifest
 
 class Loaded(NamedTuple):
