@@ -76,7 +76,8 @@ def lessons(root: Path, cfg: dict[str, str], kind: str = 'lessons') -> str:
         lines = nbformat.read(path, as_version=4).cells[0].source.splitlines()
         title = next((line[2:] for line in lines if line.startswith('# ')), '')
         promise = next((line[2:] for line in lines if line.startswith('> ')), '')
-        about = f'**{title}.** {promise}'.replace('|', '\\|')  # a bare bar would end the cell
+        title += '' if title[-1:] in '?!' else '.'
+        about = f'**{title}** {promise}'.replace('|', '\\|')  # a bare bar would end the cell
         rows.append([f'[{path.stem}]({page})', about, f'[![Open in Colab]({BADGE})]({badge_url(cfg, page)})'])
     return table(['notebook', 'what it is about', ''], rows)
 
