@@ -61,7 +61,7 @@ class Work:
 
 WORKS = {'real': Work(GPTConfig(256, 128, 192, 6, 6, 0.)), 'tiny': Work(GPTConfig(256, 32, 32, 2, 2, 0.))}
 
-# %% ../nbs/13c_bench_pairs.ipynb #634ba434
+# %% ../nbs/13c_bench_pairs.ipynb #55f9c79a
 class Plain:
     "A plain loop on a twin of the model of `like`, a trainer that is prepared."
     def __init__(self, like: ElasticTrainer):
@@ -70,16 +70,17 @@ class Plain:
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.model = DistributedDataParallel(model) if dist.is_initialized() else model
         data = like.train_dataset
-        self.read, self.tokens = data.get, like.c.training.batch_size * data.seq_length
+        self.read, self.device = data.get, like.device
+        self.tokens = like.c.training.batch_size * data.seq_length
 
     def step(self, batches: Sequence[list[int]]) -> float:
         "One step on these micro-batches; this rank's part of the mean loss."
-        total = torch.zeros(())
+        total = torch.zeros((), device=self.device)
         self.optimizer.zero_grad()
         for i, ids in enumerate(batches):
             quiet = self.world > 1 and i < len(batches) - 1
             with self.model.no_sync() if quiet else nullcontext():
-                x, y = self.read(ids)
+                x, y = (t.to(self.device) for t in self.read(ids))
                 loss = self.model(x, y) * (self.world / self.tokens)   # DDP divides by the world
                 loss.backward()
             total += loss.detach()
