@@ -6,7 +6,7 @@
 __all__ = ['die_with_parent', 'send', 'Lines', 'zygote', 'Control', 'work', 'RunFailed', 'Worker', 'Hands', 'nothing', 'sleeper',
            'Saver']
 
-# %% ../nbs/07a_processes.ipynb #5d2c5503
+# %% ../nbs/07a_processes.ipynb #2fe61fe4
 import ctypes
 import gc
 import importlib
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -133,14 +134,13 @@ class Control:
                     member.stop.set()
         os._exit(3)
 
-# %% ../nbs/07a_processes.ipynb #832e7282
+# %% ../nbs/07a_processes.ipynb #b44d3c9b
 def work(spec: dict[str, Any], sock: socket.socket) -> None:
     "The life of one worker process."
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)   # Ctrl-C is the supervisor's business
     control = Control(sock)
-    host, port = spec['store']
-    def client() -> dist.TCPStore: return dist.TCPStore(host, port, is_master=False)
+    def client() -> dist.TCPStore: return dist.TCPStore(*spec['store'], is_master=False)
     member = Member(spec['name'], client(), snapshots=tuple(spec['snapshots']))
     threading.Thread(target=control.listen, args=(member,), daemon=True).start()
     Heartbeat(client(), spec['name'], spec['beat']).start()
@@ -152,9 +152,11 @@ def work(spec: dict[str, Any], sock: socket.socket) -> None:
         loop.run()
         if control.save_to: save_state(loop.state(), control.save_to)
     except Exception as e:
-        message = f'{type(e).__name__}: {e}'.split('\n')[0][:300]
+        ours = (os.path.dirname(__file__), os.path.dirname(torch.__path__[0]), '<')
+        own = [f for f in traceback.extract_tb(e.__traceback__) if not f.filename.startswith(ours)]
+        at = f' ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})' if own else ''
         control.emit(dict(t=time.monotonic(), kind='error', worker=member.name, gen=None, step=None,
-                          message=message))
+                          message=f'{type(e).__name__}: {e}'.split('\n')[0][:300] + at))
         os._exit(1)
 
 # %% ../nbs/07a_processes.ipynb #93d4e4fb
@@ -253,16 +255,14 @@ class Hands:
     def __enter__(self) -> 'Hands': return self
     def __exit__(self, *args: Any) -> None: self.close()
 
-# %% ../nbs/07a_processes.ipynb #cce78238
+# %% ../nbs/07a_processes.ipynb #635ab500
 def _store() -> tuple[dist.TCPStore, tuple[str, int]]:
     "A store that listens on the loopback interface only, and its address."
     listener = socket.socket()
     listener.bind(('127.0.0.1', 0))
     listener.listen(128)
-    host, port = listener.getsockname()
-    store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False,
-                          master_listen_fd=listener.detach())
-    return store, (host, port)
+    address, fd = listener.getsockname(), listener.detach()
+    return dist.TCPStore(*address, is_master=True, wait_for_workers=False, master_listen_fd=fd), address
 
 # %% ../nbs/07a_processes.ipynb #a8a54aac
 def nothing(*args: Any) -> None: "An entry or a warm-up that does nothing."
