@@ -106,7 +106,7 @@ def candidates(tiers: Mapping[str, Any], skipped: list[Skipped]) -> list[tuple[s
         except (OSError, Damaged) as e: skipped.append(Skipped(tier, '', str(e)))
     return [(tier, f) for *_, tier, f in sorted(every)]
 
-# %% ../nbs/03d_tiers.ipynb #3121c8ea
+# %% ../nbs/03d_tiers.ipynb #a0d83e60
 def load_from(backend: Any, name: str, fingerprint: str = '', target: Target = no_target) -> Any:
     "The checkpoint `name` of one tier, verified. Raises Damaged, StoreError."
     return _load(backend, name, fingerprint, target)[0]
@@ -140,6 +140,6 @@ def newest_good(tiers: Mapping[str, Any], fingerprint: str = '', target: Target 
         try: state, manifest = _load(tiers[tier], found.name, fingerprint, target)
         except (Damaged, StoreError) as e: skipped.append(Skipped(tier, found.name, str(e), took()))
         else: return Loaded(state, tier, found.name, skipped, manifest, took())
-    if not skipped: return Loaded(None, '', '', skipped)
+    if all(s.tier == 'peer' and not s.name for s in skipped): return Loaded(None, '', '', skipped)
     tried = '\n'.join(f'{s.tier} {s.name}: {s.why}' for s in skipped)
     raise CheckpointError(f"no good checkpoint is left, of {len(skipped)}; the newest first: {tried}")
