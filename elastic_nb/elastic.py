@@ -82,7 +82,7 @@ class TrainerLoop(ElasticLoop):
         self.steps = engine.steps   # an early stop
         engine.keep(self.checkpoints)
 
-# %% ../nbs/09b_elastic.ipynb #1307b379
+# %% ../nbs/09b_elastic.ipynb #d6a370e1
 def worker(member: Member, config: dict[str, Any]) -> TrainerLoop:
     "The elastic loop of one worker process; `config`: entry and settings."
     torch.set_num_threads(1)   # the bits of a sum depend on how many threads made it
@@ -93,7 +93,8 @@ def worker(member: Member, config: dict[str, Any]) -> TrainerLoop:
     sync = (Exact if c.distributed.strategy == 'exact' else StockDDP)(engine.task, c.training.cut)
     limit, fds = c.checkpoint.max_memory_mb, member.snapshots
     memory = MemorySnapshotBackend(max_memory_mb=limit, fds=fds) if fds else None
-    manager = CheckpointManager(c.checkpoint, fingerprint=engine.fingerprint, memory=memory)
+    manager = CheckpointManager(c.checkpoint, fingerprint=engine.fingerprint, memory=memory,
+                                overlap=True)
     return TrainerLoop(member, engine, sync, gpus=connect_nccl if nccl else None,
                        checkpoints=manager if c.checkpoint.wanted else None)
 

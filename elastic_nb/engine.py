@@ -75,7 +75,7 @@ def _typed(new: Any, own: Any) -> Any:
     if not isinstance(own, dict): return new
     return type(own)({k: _typed(v, own.get(k)) for k, v in new.items()})
 
-# %% ../nbs/08e_engine.ipynb #7bef815a
+# %% ../nbs/08e_engine.ipynb #aa724d71
 class Engine:
     "Everything of a run but who computes it: model, data, optimizer, and what one step does."
     def __init__(self,
@@ -95,7 +95,7 @@ class Engine:
         self.train_dataset, self.val_dataset = train_dataset, val_dataset
         self.loss_fn, self.collate_fn, self._count = loss_fn, collate_fn, count
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
-        self.step, self.kept, self.val, self.metrics = 0, 0, {}, {}
+        self.step, self.kept, self.val, self.metrics, self.manager = 0, 0, {}, {}, None
         self.ready, self.main = False, True   # main: the one whose callbacks are called
 
     def prepare(self, device: str | None = None) -> 'Engine':
@@ -166,6 +166,7 @@ class Engine:
         if targets < 1: raise ValueError(f"step {self.step}: not one target in the whole batch")
         if self.scaler.is_enabled(): self.scaler.unscale_(self.optimizer)
         self.metrics = dict(loss=summed / targets, lr=self.optimizer.param_groups[0]['lr'])
+        if self.manager: self.manager.before_update()
         self._divide([p.grad for p in self.model.parameters() if p.grad is not None], targets)
         scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
@@ -216,7 +217,7 @@ class Engine:
     def keep(self, manager: CheckpointManager | None, now: bool = False) -> None:
         "Save if it is due: by the config, at the end, after the best validation, or `now`."
         if manager is None or self.kept == self.step and not now: return
-        self.kept = self.step
+        self.kept, self.manager = self.step, manager
         must = now or self.step == self.steps or best_step(self.val) == self.step
         if not must or self.c.checkpoint.checkpoint_interval == 0: manager.after_step(self.step, self.tree)
         else:
@@ -250,13 +251,17 @@ class Engine:
 
     def load(self, state: State) -> int:
         "The inverse of `state`; returns the step."
+        if self.manager: self.manager.before_update()
         unpack_state(state, self.model, self.optimizer)
         tensors = {k[7:]: v for k, v in state.tensors.items() if k.startswith('values.')}
         return self.take(unflatten(state.meta['values'], tensors))
 
     def tree(self) -> dict[str, Any]:
-        "The state as a checkpoint holds it, with what it is judged by."
-        return self.state().tree() | dict(metrics=self.judged())
+        "The state as a checkpoint holds it, with what it is judged by; it stays until `update`."
+        state = self.state()
+        for k, b in self.model.named_buffers(remove_duplicate=False):   # a forward pass may change them
+            if (name := f'model.{k}') in state.tensors: state.tensors[name] = b.detach().clone()
+        return state.tree() | dict(metrics=self.judged())
 
     def judged(self) -> dict[str, float]:
         "Metrics of the last step, with its validation loss if it has one."

@@ -184,7 +184,7 @@ def _first(e: ValidationError) -> str:
     if found['loc'] == ('version',): return f"version {found['input']!r}; this program reads version 1"
     return f"{'.'.join(map(str, found['loc']))} {found['msg']}"[:200]
 
-# %% ../nbs/03a_format.ipynb #57d8bda3
+# %% ../nbs/03a_format.ipynb #6d60018a
 @dataclass
 class Snapshot:
     "The image of a tensor file, and what is known of it."
@@ -192,8 +192,15 @@ class Snapshot:
     tensors: dict[str, Place]
     about: dict[str, Any] # The other fields of the manifest: step, state, ...
     file: str = 'state.safetensors'
+    land: Callable[[], None] | None = None # Completes the image, if something is still on its way
 
     def __post_init__(self) -> None: self.sums: list[str | None] = [None] * -(-len(self.image) // CHUNK)
+
+    def arrive(self) -> None:
+        "Wait for what is on its way; to be called before anybody looks at the image."
+        land, self.land = self.land, None
+        if land: land()
+
     def chunk(self, i: int) -> memoryview: return self.image[i * CHUNK:(i + 1) * CHUNK]
     def sum(self, i: int) -> str:
         "Checksum of chunk `i`."

@@ -52,7 +52,7 @@ class Sharded(StockDDP):
             self.model.count.grad /= self.scale
         return run
 
-# %% ../nbs/09c_fsdp.ipynb #ef1730c9
+# %% ../nbs/09c_fsdp.ipynb #784b67c6
 class ShardedManager:
     "Folders of parts in `config.nvme_path`. `run()`: the sharded model and optimizer. Calls are collective."
     def __init__(self, config: CheckpointConfig, fingerprint: str, run: Callable[[], tuple[Any, Any]],
@@ -102,4 +102,5 @@ class ShardedManager:
         return None
 
     def wait_for_pending_saves(self) -> None: "Nothing is pending: saves are complete when they return."
+    def before_update(self) -> None: "The same."
     def close(self) -> None: "Nothing is open."

@@ -27,7 +27,7 @@ from .tiers import CheckpointError, CheckpointTier, describe, load_from, newest_
 from .uploads import Board, Report, Uploader
 from .writer import Job, Writer
 
-# %% ../nbs/03d_manager.ipynb #888d3bc8
+# %% ../nbs/03d_manager.ipynb #679fab35
 class _Open:
     "The tiers of a run and those who work for it, until `close`."
     def __init__(self,
@@ -37,10 +37,11 @@ class _Open:
         fingerprint: str = '', # Of the run's config; checkpoints of another one are refused
         memory: MemorySnapshotBackend | None = None, # The supervisor's, so that it outlives this process
         report: Report = lambda kind, **data: None, # Hears of saves and failures, from any thread
+        overlap: bool = False, # The caller calls `before_update` before a saved tensor of a GPU may change
     ):
         c = self.config = config or CheckpointConfig()
         self.rank, self.world_size, self.fingerprint = rank, world_size, fingerprint
-        self.board = Board(report)
+        self.board, self.overlap = Board(report), overlap
         self.memory = memory or self._own_memory()
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
         self.far = {name: S3Backend(open_store(url, limit_s=PATIENCE), c.keep_last_n)
@@ -124,7 +125,7 @@ class _Known(_Open):
         try: self.nvme.claim(self.fingerprint)
         except OSError as e: self.board.bad('nvme', e)
 
-# %% ../nbs/03d_manager.ipynb #7565a6cd
+# %% ../nbs/03d_manager.ipynb #65f659dd
 class _Taker(_Known):
     "Copies states, and hands the copies to the writer."
     def _copy(self, state: Any, durable: bool) -> tuple[Snapshot, bool] | None:
@@ -135,11 +136,16 @@ class _Taker(_Known):
             if self.memory:
                 tensors, skeleton = flatten(tree)
                 snap = self.memory.take(tensors, dict(about, state=skeleton))
+                if not self.overlap: self.before_update()
                 return snap and (snap, True)
         except (OSError, ValueError, MemoryError) as e: self.board.bad('memory', e)
         if self.writer.busy or not durable: return None
         try: return snapshot(tree, **about), False
         except (OSError, MemoryError) as e: self.board.bad('memory', e)
+
+    def before_update(self) -> None:
+        "Return when the state that was saved last may change; see `overlap`."
+        if self.memory: self.memory.settle()
 
     def _hand_over(self, snap: Snapshot, shared: bool, durable: bool, blocking: float) -> None:
         told = {}

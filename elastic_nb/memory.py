@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['PAGE', 'memfds', 'Control', 'seal', 'unseal', 'Lock', 'Pages', 'Slot', 'MemorySnapshotBackend']
 
-# %% ../nbs/03b_memory.ipynb #057fbdce
+# %% ../nbs/03b_memory.ipynb #14454ac7
 import fcntl
 import mmap
 import os
 import struct
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from .checkpoint import Layout, lay_out
 from .format import Damaged, Found, Manifest, ReadAt, Snapshot, decode, encode
+from .staging import Staging
 
 # %% ../nbs/03b_memory.ipynb #9c72af87
 PAGE = 4096 # Bytes
@@ -83,7 +84,7 @@ class Lock:
         except (BlockingIOError, PermissionError): return False   # POSIX lets a system choose which
         return True
 
-# %% ../nbs/03b_memory.ipynb #fdeae503
+# %% ../nbs/03b_memory.ipynb #0c9f5b1e
 class Pages:
     "The pages behind `fd` in this process, with a view of the place of every tensor."
     def __init__(self, fd: int):
@@ -102,13 +103,17 @@ class Pages:
         self.views = [image[:len(self.head)], *(p.view(image) for p in layout.places.values())]
         self.layout = layout
 
-    def fill(self, tensors: dict[str, Tensor]) -> memoryview:
-        "Copy `tensors`, of any device, to their places; the image."
-        with torch.no_grad():
-            torch._foreach_copy_(self.views, [self.head, *(tensors[k] for k in self.layout.places)])
-        return self.image
+    def fill(self, tensors: dict[str, Tensor], staging: Staging) -> Callable[[], None] | None:
+        "Copy `tensors` to their places. Of those that are far away this is begun; returns what completes it."
+        sources = [self.head, *(tensors[k] for k in self.layout.places)]
+        def those(far: bool) -> list[list[Tensor]]:
+            which = [i for i, t in enumerate(sources) if staging.far(t) is far]
+            return [[sources[i] for i in which], [self.views[i] for i in which]]
+        (near, places), far = those(False), those(True)
+        with torch.no_grad(): torch._foreach_copy_(places, near)
+        return staging.take(*far) if far[0] else None
 
-# %% ../nbs/03b_memory.ipynb #a81385af
+# %% ../nbs/03b_memory.ipynb #8f9ed5f7
 class Slot:
     "Room for one snapshot behind `fd`: control page, image, manifest."
     def __init__(self, fd: int):
@@ -116,11 +121,13 @@ class Slot:
         self.fd, self.lock, self.pages = fd, Lock(fd), Pages(fd)
         self.count, self.snapshot = 0, None   # of the snapshot that is being written here, or from here
 
-    def copy(self, layout: Layout, tensors: dict[str, Tensor], about: dict[str, Any]) -> Snapshot:
+    def copy(self, layout: Layout, tensors: dict[str, Tensor], about: dict[str, Any],
+             staging: Staging) -> Snapshot:
         "The blocking part of a save. Whatever was here does not count from now on."
         if self.pages.layout is not layout: self.pages.prepare(layout)
         self.forget()
-        self.snapshot = Snapshot(self.pages.fill(tensors), layout.places, about)
+        land = self.pages.fill(tensors, staging)
+        self.snapshot = Snapshot(self.pages.image, layout.places, about, land=land)
         return self.snapshot
 
     def publish(self, manifest: bytes) -> None:
@@ -172,7 +179,7 @@ def _after(size: int) -> int:
     "Where the manifest begins: at the first page after an image of `size` bytes."
     return PAGE + -(-size // PAGE) * PAGE
 
-# %% ../nbs/03b_memory.ipynb #7a1cb9c9
+# %% ../nbs/03b_memory.ipynb #d9dc2f8f
 class MemorySnapshotBackend:
     "The newest states of a run in shared memory. Without `fds` it makes its own, which die with the process."
     def __init__(self,
@@ -185,22 +192,32 @@ class MemorySnapshotBackend:
         for fd in own: weakref.finalize(self, os.close, fd)
         self.slots = [Slot(fd) for fd in [*fds, *own][:max_snapshots]]
         self.max_memory_mb, self.count, self.form, self.layout = max_memory_mb, 0, None, None
+        self.staging = Staging()
 
     def take(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> Snapshot | None:
-        "Copy `tensors` to a free slot, and hold it; None if none is free. Raises ValueError (too large)."
+        """Copy `tensors` to a free slot, and hold it; None if none is free, or the staging is not.
+
+        Those of a GPU must not change until `settle` has returned. Raises ValueError (too large), OSError
+        and MemoryError."""
         layout = self._lay_out(tensors)
+        if self.staging.busy and any(map(self.staging.far, tensors.values())): return None
         slot = self._free()
         if slot is None: return None
         slot.count = self.count = 1 + max(self.count, *(s.saved() for s in self.slots))
-        try: return slot.copy(layout, tensors, about)
+        try: return slot.copy(layout, tensors, about, self.staging)
         except BaseException:
             slot.lock.let_go()
             raise
 
+    def settle(self) -> None:
+        "Return when no tensor that was taken is being copied any more: from now on all may change."
+        self.staging.wait()
+
     def publish(self, snapshot: Snapshot) -> None:
-        "Complete its checksums and write its manifest: from now on it counts, and others may read it."
+        "Complete its image and its checksums, and write its manifest: now it counts, and others may read it."
         slot = self._slot_of(snapshot)
         if slot is None: raise ValueError("this snapshot was released; its memory may hold another one")
+        snapshot.arrive()
         slot.publish(encode(snapshot.manifest()))
         slot.lock.share()
 

@@ -54,7 +54,7 @@ def unsharded(c: TrainerConfig, optimizer: Any) -> list[str]:
         wrong.append("strategy fsdp replaces parameters; give the optimizer as a function of them")
     return wrong
 
-# %% ../nbs/09_trainer.ipynb #5ce505ff
+# %% ../nbs/09_trainer.ipynb #ad919ecd
 class ElasticTrainer(Engine):
     "Trains in this process: alone, or as one rank of a world that a launcher has made."
     def train(self, resume: bool = True, progress: bool = True) -> TrainResult:
@@ -94,7 +94,8 @@ class ElasticTrainer(Engine):
         if self.sharded:
             from elastic_nb.fsdp import ShardedManager
             manager = ShardedManager(c, self.fingerprint, lambda: (self.model, self.optimizer), report)
-        else: manager = CheckpointManager(c, w.rank, w.world_size, self.fingerprint, report=report)
+        else: manager = CheckpointManager(c, w.rank, w.world_size, self.fingerprint, report=report,
+                                       overlap=True)
         if not resume and manager.nvme.found():
             raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
                             "or set nvme_path to another folder")

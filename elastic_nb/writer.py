@@ -53,7 +53,7 @@ class Disk:
         if policy != 'warn': self.board.errors.append(CheckpointError(f"{self.config.nvme_path}: {why}"))
         return None
 
-# %% ../nbs/03c_writer.ipynb #870f8bf4
+# %% ../nbs/03c_writer.ipynb #9cc5344d
 class Writer(Disk):
     "The thread behind training: memory, disk, and word to the uploaders."
     def __init__(self, config: CheckpointConfig, memory: MemorySnapshotBackend | None, nvme: NVMeBackend,
@@ -90,6 +90,7 @@ class Writer(Disk):
 
     def write(self, job: Job) -> None:
         try:
+            job.snapshot.arrive()
             published = job.shared and self._publish(job.snapshot)
             name = self.to_disk(job.snapshot) if job.durable else None
         finally:
