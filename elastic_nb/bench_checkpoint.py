@@ -6,7 +6,7 @@
 __all__ = ['TINY', 'KINDS', 'TASKS', 'Found', 'UNITS', 'NOTES', 'resident_mb', 'reset_peak', 'fresh_mb', 'measure_save',
            'measure_load', 'measure_steps', 'in_child', 'roomy', 'turn', 'rows_of', 'ratios_of', 'bench_checkpoint']
 
-# %% ../nbs/03i_bench_checkpoint.ipynb #33854769
+# %% ../nbs/03i_bench_checkpoint.ipynb #1c92c5a4
 import json
 import os
 import resource
@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from tqdm import tqdm
 
 import elastic_nb
 from .bench import BenchResult, row
-from .bench_savers import LOADERS, SAVERS, SIZES, Ours, build, drop, ready
+from .bench_savers import LOADERS, SAVERS, SIZES, Ours, Raw4, build, drop, ready
 from .model import GPT, GPTConfig, count_parameters
 
 # %% ../nbs/03i_bench_checkpoint.ipynb #096c8264
@@ -86,13 +87,13 @@ def measure_load(who: str, config: GPTConfig, path: Path) -> dict[str, Any]:
     total = ready(model, opt)
     return dict(load=time.perf_counter() - start, memory=resident_mb('VmHWM') - held, total=total)
 
-# %% ../nbs/03i_bench_checkpoint.ipynb #3078ccc8
-KINDS = ('without a save', 'without a save, again', 'a save in flight')
+# %% ../nbs/03i_bench_checkpoint.ipynb #bf41f3d4
+KINDS = ('without a save', 'without a save, again', 'a save in flight', 'a raw write in flight')
 
 def measure_steps(config: GPTConfig, folder: Path, trials: int) -> dict[str, list[float]]:
     "Seconds per step of each of `KINDS`, and `overlap`."
     model, opt = build(config)
-    saver, saves = Ours(model, opt, folder), []
+    saver, saves, raw = Ours(model, opt, folder), [], Raw4(model, opt, folder)
     x = torch.randint(config.vocab, (1, min(64, config.context)))
     saver.manager.report = lambda kind, **data: saves.append(data)
     def step() -> float:
@@ -103,10 +104,14 @@ def measure_steps(config: GPTConfig, folder: Path, trials: int) -> dict[str, lis
         return time.perf_counter() - start
     found: dict[str, list[float]] = {k: [] for k in (*KINDS, 'overlap')}
     for nth in range(-3, trials):   # the first ones touch memory
-        for kind in KINDS[nth % 3:] + KINDS[:nth % 3]:
+        for kind in KINDS[nth % 4:] + KINDS[:nth % 4]:
             if kind == KINDS[2]: saver.save(nth + 4)
+            write = threading.Thread(target=raw.save, args=(nth,))
+            if kind == KINDS[3]: write.start()
             took = step()
             saver.finish()
+            if write.ident: write.join()
+            raw.forget(nth)
             if nth >= 0: found[kind].append(took)
             if kind == KINDS[2] and nth >= 0:
                 found['overlap'].append(min(1., (saves[-1]['durable'] - saves[-1]['blocking']) / took))
@@ -181,7 +186,7 @@ def rows_of(found: Found, size: str) -> list[dict[str, Any]]:
                 rows.append(row(who, f'{metric}, {size}', values, unit))
     return rows
 
-# %% ../nbs/03i_bench_checkpoint.ipynb #4f2ad0cc
+# %% ../nbs/03i_bench_checkpoint.ipynb #e9e22a76
 def ratios_of(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
     "Times by times, as far as both are there; the limit and the best peer are the fastest of several."
     def best(metric: str, *names: str) -> float | None:
@@ -197,6 +202,7 @@ def ratios_of(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
         cold_load_over_raw=(best('cold load', 'ours'), best('cold load', 'raw')),
         best_peer_cold_load_over_ours=(best('cold load'), best('cold load', 'ours')),
         saves_over_no_saves=(best('step', KINDS[2]), best('step', KINDS[0])),
+        raw_writes_over_no_saves=(best('step', KINDS[3]), best('step', KINDS[0])),
         null_over_null=(best('step', KINDS[1]), best('step', KINDS[0])))
     return {k: a / b for k, (a, b) in pairs.items() if a is not None and b is not None}
 
@@ -209,10 +215,10 @@ NOTES = ["Each measurement in a fresh process, one thread per operation; contest
          "DCP's writer process is not counted.",
          "cold_load_over_raw 1.82 is 0.55 of the speed of a raw read."]
 
-# %% ../nbs/03i_bench_checkpoint.ipynb #47883623
+# %% ../nbs/03i_bench_checkpoint.ipynb #565d1332
 def bench_checkpoint(
     trials: int = 5, # Measurements of each contestant
-    steps: int = 15, # Steps of each kind, with and without a save in flight
+    steps: int = 25, # Steps of each kind, with and without a save in flight
     sizes: Mapping[str, GPTConfig] = SIZES, # The first one's ratios have no suffix
     who: Sequence[str] = tuple(SAVERS), # Contestants
     out: str | Path = '.', # Files go to a temporary folder in it, which must be on a disk

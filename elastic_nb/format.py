@@ -184,7 +184,7 @@ def _first(e: ValidationError) -> str:
     if found['loc'] == ('version',): return f"version {found['input']!r}; this program reads version 1"
     return f"{'.'.join(map(str, found['loc']))} {found['msg']}"[:200]
 
-# %% ../nbs/03a_format.ipynb #6d60018a
+# %% ../nbs/03a_format.ipynb #c527edd1
 @dataclass
 class Snapshot:
     "The image of a tensor file, and what is known of it."
@@ -194,7 +194,9 @@ class Snapshot:
     file: str = 'state.safetensors'
     land: Callable[[], None] | None = None # Completes the image, if something is still on its way
 
-    def __post_init__(self) -> None: self.sums: list[str | None] = [None] * -(-len(self.image) // CHUNK)
+    def __post_init__(self) -> None:
+        self.sums: list[str | None] = [None] * -(-len(self.image) // CHUNK)
+        self.text, self.mutex = b'', threading.Lock()
 
     def arrive(self) -> None:
         "Wait for what is on its way; to be called before anybody looks at the image."
@@ -209,10 +211,16 @@ class Snapshot:
 
     def manifest(self) -> Manifest:
         "The manifest; computes the checksums that nobody has asked for yet."
-        each(self.sum, range(len(self.sums)))
+        if missing := [i for i, s in enumerate(self.sums) if s is None]: each(self.sum, missing)
         stored = {k: dict(p._asdict(), file=self.file) for k, p in self.tensors.items()}
         files = {self.file: dict(size=len(self.image), sums=self.sums)}
         return Manifest(files=files, tensors=stored, **self.about)
+
+    def encoded(self) -> bytes:
+        "The manifest as bytes, made by whoever asks first; the others wait for it."
+        with self.mutex:
+            self.text = self.text or encode(self.manifest())
+            return self.text
 
 # %% ../nbs/03a_format.ipynb #f9b8c87f
 def snapshot(tree: Any, **about: Any) -> Snapshot:

@@ -27,7 +27,7 @@ from .tiers import CheckpointError, CheckpointTier, describe, load_from, newest_
 from .uploads import Board, Report, Uploader
 from .writer import Job, Writer
 
-# %% ../nbs/03d_manager.ipynb #679fab35
+# %% ../nbs/03d_manager.ipynb #f13028cb
 class _Open:
     "The tiers of a run and those who work for it, until `close`."
     def __init__(self,
@@ -63,10 +63,7 @@ class _Open:
 
     def wait_for_pending_saves(self, timeout: float = 600.) -> None:
         "Wait until all saves are on disk. Raises CheckpointError as `save_checkpoint` does, or TimeoutError."
-        end = time.monotonic() + timeout
-        while self.writer.busy:
-            if time.monotonic() > end: raise TimeoutError(f"a save is not done after {timeout:g} s")
-            time.sleep(.002)
+        if not self.writer.wait(timeout): raise TimeoutError(f"a save is not done after {timeout:g} s")
         self.board.complain()
 
     def close(self, timeout: float = 600.) -> None:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAGE', 'memfds', 'Control', 'seal', 'unseal', 'Lock', 'Pages', 'Slot', 'MemorySnapshotBackend']
 
-# %% ../nbs/03b_memory.ipynb #14454ac7
+# %% ../nbs/03b_memory.ipynb #332734a2
 import fcntl
 import mmap
 import os
@@ -21,7 +21,7 @@ import xxhash
 from torch import Tensor
 
 from .checkpoint import Layout, lay_out
-from .format import Damaged, Found, Manifest, ReadAt, Snapshot, decode, encode
+from .format import Damaged, Found, Manifest, ReadAt, Snapshot, decode
 from .staging import Staging
 
 # %% ../nbs/03b_memory.ipynb #9c72af87
@@ -179,7 +179,7 @@ def _after(size: int) -> int:
     "Where the manifest begins: at the first page after an image of `size` bytes."
     return PAGE + -(-size // PAGE) * PAGE
 
-# %% ../nbs/03b_memory.ipynb #d9dc2f8f
+# %% ../nbs/03b_memory.ipynb #da955bdd
 class MemorySnapshotBackend:
     "The newest states of a run in shared memory. Without `fds` it makes its own, which die with the process."
     def __init__(self,
@@ -218,7 +218,7 @@ class MemorySnapshotBackend:
         slot = self._slot_of(snapshot)
         if slot is None: raise ValueError("this snapshot was released; its memory may hold another one")
         snapshot.arrive()
-        slot.publish(encode(snapshot.manifest()))
+        slot.publish(snapshot.encoded())
         slot.lock.share()
 
     def release(self, snapshot: Snapshot) -> None:

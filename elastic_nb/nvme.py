@@ -85,16 +85,16 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
         if not done: raise OSError(errno.EIO, "the disk takes nothing")
         data, offset = data[done:], offset + done
 
-# %% ../nbs/03b_nvme.ipynb #9dbb50f6
+# %% ../nbs/03b_nvme.ipynb #3d9e32b1
 def write_image(path: Path, snap: Snapshot, threads: int = 4) -> None:
     "Write the image of `snap` to the new file `path`, its checksums computed on the way; then it is durable."
     aligned = len(snap.image) and np.frombuffer(snap.image, np.uint8).ctypes.data % PAGE == 0
     def one(i: int) -> None:
         data, at = snap.chunk(i), i * CHUNK
-        snap.sum(i)
         whole = len(data) // PAGE * PAGE if direct >= 0 else 0
         _write(direct, data[:whole], at)
         _write(fd, data[whole:], at + whole)
+        snap.sum(i)   # somebody else may have asked for it meanwhile
     with ExitStack() as stack:
         fd = _closing(stack, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         direct = _closing(stack, _direct(path, os.O_WRONLY) if aligned else -1)
@@ -111,12 +111,12 @@ def write_file(path: Path, data: bytes) -> None:
         os.fsync(fd)
     finally: os.close(fd)
 
-# %% ../nbs/03b_nvme.ipynb #67c0b98c
+# %% ../nbs/03b_nvme.ipynb #895ec482
 def save_snapshot(snap: Snapshot, path: Path) -> None:
     "Write `snap` as the checkpoint folder `path`: complete and durable, or not at all. Raises OSError."
     with publish(Path(path)) as part:
         write_image(part / snap.file, snap)
-        write_file(part / MANIFEST, encode(snap.manifest()))
+        write_file(part / MANIFEST, snap.encoded())
 
 # %% ../nbs/03b_nvme.ipynb #6b56b450
 @contextmanager

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Job', 'Disk', 'Writer']
 
-# %% ../nbs/03c_writer.ipynb #d6695698
+# %% ../nbs/03c_writer.ipynb #c8a9e06a
 import queue
 import threading
 import time
@@ -16,6 +16,7 @@ from .config import CheckpointConfig
 from .format import Snapshot
 from .memory import MemorySnapshotBackend
 from .nvme import InUse, NVMeBackend
+from .pages import each
 from .tiers import CheckpointError
 from .uploads import Board, Uploader
 
@@ -53,7 +54,7 @@ class Disk:
         if policy != 'warn': self.board.errors.append(CheckpointError(f"{self.config.nvme_path}: {why}"))
         return None
 
-# %% ../nbs/03c_writer.ipynb #9cc5344d
+# %% ../nbs/03c_writer.ipynb #cadc2eac
 class Writer(Disk):
     "The thread behind training: memory, disk, and word to the uploaders."
     def __init__(self, config: CheckpointConfig, memory: MemorySnapshotBackend | None, nvme: NVMeBackend,
@@ -65,6 +66,11 @@ class Writer(Disk):
 
     @property
     def busy(self) -> bool: return self.jobs.unfinished_tasks > 0
+
+    def wait(self, timeout: float) -> bool:
+        "Wait until there is nothing to do; False if there is, after `timeout` seconds."
+        done = self.jobs.all_tasks_done
+        with done: return done.wait_for(lambda: not self.busy, timeout)
 
     def put(self, job: Job) -> None:
         if not self.config.async_save: return self.write(job)
@@ -89,10 +95,16 @@ class Writer(Disk):
         self.jobs.task_done()
 
     def write(self, job: Job) -> None:
+        name, published = None, False
+        def disk() -> None:
+            nonlocal name
+            if job.durable: name = self.to_disk(job.snapshot)
+        def memory() -> None:
+            nonlocal published
+            if job.shared: published = self._publish(job.snapshot)
         try:
             job.snapshot.arrive()
-            published = job.shared and self._publish(job.snapshot)
-            name = self.to_disk(job.snapshot) if job.durable else None
+            each(lambda part: part(), [disk, memory], threads=2)
         finally:
             if job.shared: self.memory.release(job.snapshot)
         if not (name or published): return
