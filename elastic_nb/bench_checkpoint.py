@@ -186,14 +186,16 @@ def rows_of(found: Found, size: str) -> list[dict[str, Any]]:
                 rows.append(row(who, f'{metric}, {size}', values, unit))
     return rows
 
-# %% ../nbs/03i_bench_checkpoint.ipynb #e9e22a76
+# %% ../nbs/03i_bench_checkpoint.ipynb #8f9aac87
 def ratios_of(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
     "Times by times, as far as both are there; the limit and the best peer are the fastest of several."
+    def times(metric: str) -> dict[str, float]:
+        return {r['who']: r['median'] for r in rows if r['metric'] == f'{metric}, {size}'}
     def best(metric: str, *names: str) -> float | None:
-        times = {r['who']: r['median'] for r in rows if r['metric'] == f'{metric}, {size}'}
         limits = ('raw', 'ours', 'memcpy')
-        found = [v for k, v in times.items() if (k.startswith(names) if names else not k.startswith(limits))]
-        return min(found, default=None)
+        return min((v for k, v in times(metric).items()
+                    if (k.startswith(names) if names else not k.startswith(limits))), default=None)
+    steps = times('step')
     pairs = dict(
         blocking_over_memcpy=(best('blocking', 'ours'), best('blocking', 'memcpy')),
         blocking_over_dcp_cached=(best('blocking', 'ours'), best('blocking', 'DCP async, cached')),
@@ -201,9 +203,9 @@ def ratios_of(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
         best_peer_durable_over_ours=(best('durable'), best('durable', 'ours')),
         cold_load_over_raw=(best('cold load', 'ours'), best('cold load', 'raw')),
         best_peer_cold_load_over_ours=(best('cold load'), best('cold load', 'ours')),
-        saves_over_no_saves=(best('step', KINDS[2]), best('step', KINDS[0])),
-        raw_writes_over_no_saves=(best('step', KINDS[3]), best('step', KINDS[0])),
-        null_over_null=(best('step', KINDS[1]), best('step', KINDS[0])))
+        saves_over_no_saves=(steps.get(KINDS[2]), steps.get(KINDS[0])),
+        raw_writes_over_no_saves=(steps.get(KINDS[3]), steps.get(KINDS[0])),
+        null_over_null=(steps.get(KINDS[1]), steps.get(KINDS[0])))
     return {k: a / b for k, (a, b) in pairs.items() if a is not None and b is not None}
 
 # %% ../nbs/03i_bench_checkpoint.ipynb #87f77119
