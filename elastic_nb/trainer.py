@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['DistributedTrainer', 'isolated', 'unsharded', 'ElasticTrainer']
 
-# %% ../nbs/09_trainer.ipynb #142b0645
+# %% ../nbs/09_trainer.ipynb #05339a7c
+import os
 import queue
 import threading
 import time
@@ -54,7 +55,7 @@ def unsharded(c: TrainerConfig, optimizer: Any) -> list[str]:
         wrong.append("strategy fsdp replaces parameters; give the optimizer as a function of them")
     return wrong
 
-# %% ../nbs/09_trainer.ipynb #ad919ecd
+# %% ../nbs/09_trainer.ipynb #6efe05a4
 class ElasticTrainer(Engine):
     "Trains in this process: alone, or as one rank of a world that a launcher has made."
     def train(self, resume: bool = True, progress: bool = True) -> TrainResult:
@@ -104,6 +105,8 @@ class ElasticTrainer(Engine):
     def _begin(self, manager: CheckpointManager) -> int | None:
         "All ranks load the same step, before any of them writes."
         step = self.restore(manager)
+        restarts = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0))
+        if step is not None and restarts and not self.sharded: manager.failed()   # torchrun began anew
         steps = torch.zeros(self.world.world_size)
         steps[self.world.rank] = self.step
         if len(set(total(steps).tolist())) > 1:
