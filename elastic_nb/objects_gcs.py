@@ -5,13 +5,12 @@
 # %% auto #0
 __all__ = ['gcs_errors', 'crc', 'Part', 'plan', 'remove', 'GCSStore', 'connect']
 
-# %% ../nbs/03c_objects_gcs.ipynb #e8a0f040
+# %% ../nbs/03c_objects_gcs.ipynb #dba7faa1
 import base64
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -28,6 +27,7 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from urllib3.exceptions import HTTPError
 
 from .objects import Stored, StoreError, StoreRefused, StoreUnavailable, check_key, insist
+from .pages import each
 
 # %% ../nbs/03c_objects_gcs.ipynb #b1faf4a6
 @contextmanager
@@ -168,34 +168,32 @@ def plan(fd: int, room: str, part_size: int) -> tuple[list[Part], str]:
         offset += len(data)
     return parts, crc(whole)
 
-# %% ../nbs/03c_objects_gcs.ipynb #b596fa75
+# %% ../nbs/03c_objects_gcs.ipynb #e59d52e5
 class _Upload:
     "One file on its way into a store, in parts."
     def __init__(self, store: _Small, key: str, fd: int, stop: threading.Event):
         self.store, self.key, self.fd, self.stop = store, key, fd, stop
         self.room = f'{store.prefix}.parts/{key}/'
         self.parts, self.whole = plan(fd, self.room, store.part_size)
-        self.failed: list[Exception] = []
+        self.sent: list[Part] = []
 
-    def part(self, part: Part) -> bool:
-        "Send one part; False if the upload has failed or was stopped."
-        if self.failed or self.stop.is_set(): return False
-        try:
-            data, blob = os.pread(self.fd, part.size, part.offset), self.store.bucket.blob(part.name)
-            if crc(google_crc32c.value(data)) != part.crc:
-                raise StoreError(f"put {self.key}: the file has changed while it was read")
-            insist(lambda _: self.store._upload(blob, data), self.store.limit_s, self.stop)
-        except Exception as e: self.failed.append(e)   # raised by `run`
-        return not self.failed
+    def part(self, part: Part) -> None:
+        "Send one part, unless the upload was stopped."
+        if self.stop.is_set(): return
+        data, blob = os.pread(self.fd, part.size, part.offset), self.store.bucket.blob(part.name)
+        if crc(google_crc32c.value(data)) != part.crc:
+            raise StoreError(f"put {self.key}: the file has changed while it was read")
+        insist(lambda _: self.store._upload(blob, data), self.store.limit_s, self.stop)
+        self.sent.append(part)
 
     def run(self) -> None:
         "Missing parts, then join and verify."
         found = self.store._found(f'.parts/{self.key}/')
         there = {(b.name, b.crc32c, int(b.size)) for b in found}
         missing = [p for p in self.parts if (p.name, p.crc, p.size) not in there]
-        with ThreadPoolExecutor(self.store.threads, 'part') as pool: sent = list(pool.map(self.part, missing))
-        if self.failed: raise self.failed[0]
-        if not all(sent): raise StoreUnavailable(f"put {self.key}: stopped; the next call goes on from here")
+        each(self.part, missing, self.store.threads)
+        if len(self.sent) < len(missing):
+            raise StoreUnavailable(f"put {self.key}: stopped; the next call goes on from here")
         self.join()
 
     def join(self) -> None:

@@ -5,13 +5,12 @@
 # %% auto #0
 __all__ = ['s3_errors', 'pour', 'S3Store', 'connect']
 
-# %% ../nbs/03c_objects_s3.ipynb #19f8dd3e
+# %% ../nbs/03c_objects_s3.ipynb #8aaee70e
 import io
 import os
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -26,6 +25,7 @@ from urllib3.exceptions import HTTPError
 
 from .objects import (
     Stored, StoreError, StoreRefused, StoreUnavailable, Sums, agree_whole, check_key, insist)
+from .pages import each
 
 # %% ../nbs/03c_objects_s3.ipynb #07b85807
 class _Gone(StoreError): "The server knows no such upload (any more)."
@@ -176,18 +176,17 @@ class _Small(_Requests):
         try: self._ask('delete_object', key, **self._name(key))
         except KeyError: pass
 
-# %% ../nbs/03c_objects_s3.ipynb #ca2584dc
+# %% ../nbs/03c_objects_s3.ipynb #ce508364
 class _Upload:
     "One file on its way into a store, in parts."
     def __init__(self, store: _Small, key: str, fd: int, stop: threading.Event):
         self.store, self.key, self.fd, self.stop = store, key, fd, stop
         self.size = os.fstat(fd).st_size
         self.part_size = max(store.part_size, -(-self.size // 10_000))   # S3 allows 10,000 parts
-        self.failed: list[Exception] = []
 
     def begin(self, fresh: bool) -> None:
         "Find the newest upload of this key and its parts, or begin one."
-        name, self.there, self.failed = self.store._name(self.key), {}, []
+        name, self.there, self.sent = self.store._name(self.key), {}, {}
         try: old = [] if fresh else [u for u in self.store._uploads(self.key) if u['Key'] == name['Key']]
         except StoreRefused: old = []   # not every writer may list uploads
         found = max(old, key=lambda u: u['Initiated']) if old else self.store._ask(
@@ -199,13 +198,9 @@ class _Upload:
                                       UploadId=self.id['UploadId'])
             self.there = {p['PartNumber']: p for p in parts}
 
-    def part(self, number: int) -> Sums | None:
-        "Part `number`, sent if it is not there already; None if the upload has failed or was stopped."
-        if self.failed or self.stop.is_set(): return None
-        try: return self._part(number)
-        except Exception as e: self.failed.append(e)   # raised by `run`
-
-    def _part(self, number: int) -> Sums:
+    def part(self, number: int) -> None:
+        "Send part `number` if it is not there already, unless the upload was stopped."
+        if self.stop.is_set(): return
         offset = (number - 1) * self.part_size
         data = os.pread(self.fd, self.part_size, offset)
         if len(data) != min(self.part_size, self.size - offset):
@@ -218,16 +213,16 @@ class _Upload:
             extra = dict(UploadId=self.id['UploadId'], PartNumber=number)
             old = insist(lambda _: self.store._send('upload_part', self.key, data, sums, **extra),
                          self.store.limit_s, self.stop)
-        return replace(sums, etag=old['ETag'])
+        self.sent[number] = replace(sums, etag=old['ETag'])
 
     def run(self, fresh: bool) -> None:
         "All parts, then complete and verify. Raises _Gone if the server has forgotten the upload."
         self.begin(fresh)
-        with ThreadPoolExecutor(self.store.threads, 'part') as pool:
-            parts = list(pool.map(self.part, range(1, -(-self.size // self.part_size) + 1)))
-        if self.failed: raise self.failed[0]
-        if None in parts: raise StoreUnavailable(f"put {self.key}: stopped; the next call goes on from here")
-        self.finish(parts)
+        numbers = range(1, -(-self.size // self.part_size) + 1)
+        each(self.part, numbers, self.store.threads)
+        if len(self.sent) < len(numbers):
+            raise StoreUnavailable(f"put {self.key}: stopped; the next call goes on from here")
+        self.finish([self.sent[n] for n in numbers])
 
 # %% ../nbs/03c_objects_s3.ipynb #eea17052
 class _Finish(_Upload):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Report', 'Board', 'Uploader']
 
-# %% ../nbs/03c_uploads.ipynb #ec216c65
+# %% ../nbs/03c_uploads.ipynb #999e18be
 import threading
 import time
 import warnings
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from .cloud import S3Backend
 from .format import Damaged
 from .nvme import NVMeBackend, found_of
+from .pages import begun
 
 # %% ../nbs/03c_uploads.ipynb #555561aa
 Report = Callable[..., None] # report(kind, **data)
@@ -39,7 +40,7 @@ class Board:
         "Raise what went wrong since the last time, in the thread of the caller."
         if self.errors: raise self.errors.pop()   # popped, not kept in a name: see below
 
-# %% ../nbs/03c_uploads.ipynb #59a9a450
+# %% ../nbs/03c_uploads.ipynb #edf90fe4
 class Uploader:
     "Keeps the newest folder of `local` in the far tier `name` too, in a thread of its own."
     def __init__(self, name: str, far: S3Backend, local: NVMeBackend, board: Board):
@@ -53,9 +54,7 @@ class Uploader:
         with self.wake:
             self.newest = name
             self.wake.notify_all()
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._work, name=f'upload to {self.name}', daemon=True)
-            self.thread.start()
+        if self.thread is None: self.thread = begun(self._work, f'upload to {self.name}')
 
     def wait(self, timeout: float) -> bool:
         "Wait until the newest is there; False if it is not after `timeout` seconds."

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Job', 'Disk', 'Writer']
 
-# %% ../nbs/03c_writer.ipynb #c8a9e06a
+# %% ../nbs/03c_writer.ipynb #3b8f8524
 import queue
 import threading
 import time
@@ -16,7 +16,7 @@ from .config import CheckpointConfig
 from .format import Snapshot
 from .memory import MemorySnapshotBackend
 from .nvme import InUse, NVMeBackend
-from .pages import each
+from .pages import begun, each
 from .tiers import CheckpointError
 from .uploads import Board, Uploader
 
@@ -54,7 +54,7 @@ class Disk:
         if policy != 'warn': self.board.errors.append(CheckpointError(f"{self.config.nvme_path}: {why}"))
         return None
 
-# %% ../nbs/03c_writer.ipynb #cadc2eac
+# %% ../nbs/03c_writer.ipynb #583a89ee
 class Writer(Disk):
     "The thread behind training: memory, disk, and word to the uploaders."
     def __init__(self, config: CheckpointConfig, memory: MemorySnapshotBackend | None, nvme: NVMeBackend,
@@ -73,10 +73,8 @@ class Writer(Disk):
         with done: return done.wait_for(lambda: not self.busy, timeout)
 
     def put(self, job: Job) -> None:
-        if not self.config.async_save: return self.write(job)
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._work, name='writer', daemon=True)
-            self.thread.start()
+        if self.config.async_save and self.thread is None: self.thread = begun(self._work, 'writer')
+        if self.thread is None: return self.write(job)
         self.jobs.put(job)
 
     def close(self, timeout: float) -> None:
