@@ -207,10 +207,10 @@ def run_demo(
     report_html(out / 'report.html', events, result, config.model_dump())
     return result
 
-# %% ../nbs/08a_demo.ipynb #b21a4b64
+# %% ../nbs/08a_demo.ipynb #2de80c16
 def proved(workers: int, result: dict[str, Any]) -> str:
     "What a demo with this result has proved, and what it has not."
-    if not result['identical']: return "The results differ: nothing is proved."
+    if not result['identical']: return "Not proved: the results differ."
     if not result['recoveries']:
         return ("Nobody died. Proved: the run can be repeated, bit for bit. "
                 "Not proved: that it survives a loss; for that, kill a worker of two or more.")
