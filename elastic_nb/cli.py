@@ -123,8 +123,7 @@ def _demo(config: RunConfig, faults: list[Fault], out: str, json_file: str) -> b
     plan = ', '.join(f'{f.kind} {f}' for f in faults) or 'no faults'
     def narrate(title: str, steps: int) -> Narrator:   # called when all is checked
         many = '1 worker' if workers == 1 else f'{workers} workers'
-        if title == 'disturbed':
-            console.print(f"{many}, {steps} steps, {plan}; then the same run undisturbed")
+        if title == 'disturbed': console.print(f"{many}, {steps} steps, {plan}; then the same undisturbed")
         return Narrator(title, steps)
     _check_json(json_file, out)
     result = run_demo(config, faults, out, narrate)

@@ -257,7 +257,6 @@ class Hands:
     def __enter__(self) -> 'Hands': return self
     def __exit__(self, *args: Any) -> None: self.close()
 
-# %% ../nbs/07a_processes.ipynb #635ab500
 def _store() -> tuple[dist.TCPStore, tuple[str, int]]:
     "A store that listens on the loopback interface only, and its address."
     listener = socket.socket()
