@@ -6,7 +6,7 @@
 __all__ = ['Alone', 'places', 'Listed', 'listing', 'age', 'in_words', 'Degraded', 'ledgers', 'degraded', 'pick', 'load_tree',
            'weights', 'export', 'gpt_config']
 
-# %% ../nbs/10a_checkpoints.ipynb #891d38c4
+# %% ../nbs/10a_checkpoints.ipynb #041ddef9
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .cloud import PATIENCE, S3Backend
-from .format import MANIFEST, Damaged, Found, Manifest, read, verify
+from .format import MANIFEST, Damaged, Found, Manifest, Unreadable, read, verify
 from .gpt2 import SIZES, publish_gpt2, published_names
 from .ledger import Ledger
 from .model import GPTConfig
@@ -33,13 +33,16 @@ class Alone:
     def found(self) -> list[Found]: return [Found(0, 0, self.name)]
     def open(self, name: str) -> Any: return opened(self.base / name)
 
-# %% ../nbs/10a_checkpoints.ipynb #c0d58f33
+# %% ../nbs/10a_checkpoints.ipynb #3a8e269a
+_FOLDERS = "give the folder of a run, of its checkpoints or of one checkpoint, or a URL"
+
 def places(run: str | Path) -> dict[str, Any]:
     "The tiers at `run` that hold checkpoints, by name. Raises ValueError if there are none, StoreError."
     if '://' in str(run): tiers = {str(run): S3Backend(open_store(str(run), limit_s=PATIENCE))}
     else:
         base = Path(run)
-        if not base.is_dir(): raise ValueError(f"there is no folder {run}")
+        if base.is_file(): raise ValueError(f"{run} is a file; {_FOLDERS}")
+        if not base.is_dir(): raise ValueError(f"there is no folder {run}; {_FOLDERS}")
         below = [p for p in sorted(base.iterdir()) if p.is_dir() and not p.name.startswith(('.', 'step-'))]
         tiers = {p.name: NVMeBackend(p) for p in (base.resolve(), *below)}
         single = [p for p in (base.resolve(), *below) if (p / MANIFEST).exists()]
@@ -48,13 +51,14 @@ def places(run: str | Path) -> dict[str, Any]:
     if not found: raise ValueError(f"there are no checkpoints in {run}")
     return found
 
-# %% ../nbs/10a_checkpoints.ipynb #91144f40
+# %% ../nbs/10a_checkpoints.ipynb #d31e2804
 @dataclass(frozen=True)
 class Listed:
     "A checkpoint, and what is wrong with it."
     name: str
     manifest: Manifest | None # None if there is none that can be read
     wrong: str = ''
+    unread: bool = False # What is wrong is that it cannot be read; nothing is known of its bytes
 
     @property
     def sharded(self) -> bool: return 'pieces' in self.manifest.state
@@ -70,7 +74,7 @@ class Listed:
         ours = [t for k, t in self.manifest.tensors.items() if k.startswith(('model.', 'model_state_dict.'))]
         return sum(math.prod(t.shape) for t in ours)
 
-# %% ../nbs/10a_checkpoints.ipynb #c4035624
+# %% ../nbs/10a_checkpoints.ipynb #d0b6df2f
 def listing(tier: Any, every_byte: bool = False) -> Iterator[Listed]:
     "What `tier` has, the newest first; `every_byte`: verify it. Raises StoreError."
     for found in tier.found():
@@ -79,7 +83,7 @@ def listing(tier: Any, every_byte: bool = False) -> Iterator[Listed]:
             with tier.open(found.name) as (manifest, read_at):
                 if every_byte: verify(manifest, read_at)
                 yield Listed(found.name, manifest)
-        except Damaged as e: yield Listed(found.name, manifest, str(e))
+        except Damaged as e: yield Listed(found.name, manifest, str(e), isinstance(e, Unreadable))
 
 # %% ../nbs/10a_checkpoints.ipynb #256fe36d
 def age(seconds: float) -> str:
@@ -88,11 +92,12 @@ def age(seconds: float) -> str:
         if seconds >= 2 * n: return f'{seconds / n:.0f} {unit}'
     return f'{max(0, seconds):.0f} s'
 
-# %% ../nbs/10a_checkpoints.ipynb #438abdb0
+# %% ../nbs/10a_checkpoints.ipynb #57524c0e
 def in_words(l: Listed, verified: bool, now: float) -> str:
     "What is to be said of a checkpoint, `now` in seconds since 1970; several lines."
     good = 'every byte is good' if verified else 'not verified'
-    return '\n    '.join([f"{l.name}: {f'DAMAGED: {l.wrong}' if l.wrong else good}", *_facts(l, now)])
+    bad = f"{'cannot be read' if l.unread else 'DAMAGED'}: {l.wrong}"
+    return '\n    '.join([f"{l.name}: {bad if l.wrong else good}", *_facts(l, now)])
 
 def _facts(l: Listed, now: float) -> list[str]:
     if (m := l.manifest) is None: return []

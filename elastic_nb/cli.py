@@ -6,8 +6,9 @@
 __all__ = ['app', 'bench_app', 'main_options', 'plain_errors', 'demo', 'index', 'checkpoints', 'peer_memory', 'recovery', 'exact',
            'data', 'checkpoint', 'trainer', 'main']
 
-# %% ../nbs/12_cli.ipynb #ee54a480
+# %% ../nbs/12_cli.ipynb #85467773
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,16 +22,15 @@ from rich.table import Table
 
 import elastic_nb
 from .cluster import Fault, parse_fault
-from .config import BadConfig, RunConfig, make_config
+from .config import BadConfig, RunConfig, make_config, without_errno
 
-# %% ../nbs/12_cli.ipynb #5aa5e3c0
+# %% ../nbs/12_cli.ipynb #1164329e
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Elastic, fault-tolerant training that you can watch: "
                        "kill a worker, and nothing changes.")
 bench_app = typer.Typer(no_args_is_help=True, help="Measure on this machine, beside others in the same run.")
 app.add_typer(bench_app, name='bench')
 
-# %% ../nbs/12_cli.ipynb #b8dae65a
 def _version(wanted: bool) -> None:
     if wanted:
         print(elastic_nb.__version__)
@@ -42,7 +42,7 @@ def main_options(
                                           help='Print the version.')] = False,
 ) -> None: ...
 
-# %% ../nbs/12_cli.ipynb #6cd4e28c
+# %% ../nbs/12_cli.ipynb #78887095
 @contextmanager
 def plain_errors() -> Iterator[None]:
     "Turn expected failures into one message and an exit code: 2 bad input, 1 a failed run, 130 Ctrl-C."
@@ -52,10 +52,25 @@ def plain_errors() -> Iterator[None]:
     except RunFailed as e: code, text = 1, f"the run failed: {e}"
     except KeyboardInterrupt: code, text = 130, "interrupted; nothing is left running"
     else: return
-    typer.echo(f"elastic-nb: {text}", err=True)
+    typer.echo(f"elastic-nb: {without_errno(text)}", err=True)
     raise typer.Exit(code)
 
-# %% ../nbs/12_cli.ipynb #0d3a2646
+# %% ../nbs/12_cli.ipynb #e828af6c
+def _check_json(json_file: str, out: str = '.') -> None:
+    "Raises BadConfig if no file can be made at `json_file`, given that there will be a folder `out`."
+    at = Path(json_file).absolute()
+    room = at.parent == Path(out).absolute() or os.access(at.parent, os.W_OK)
+    if json_file and (at.is_dir() or not room): raise BadConfig(f"--json: {json_file} cannot be written")
+
+# %% ../nbs/12_cli.ipynb #38b8170e
+def _config(**sections: dict[str, Any]) -> RunConfig:
+    "As `make_config`; a mistake is told by the name of its option."
+    try: return make_config(**sections)
+    except BadConfig as e: text = str(e).replace('training.micro_batches =', 'the micro-batches of a step,')
+    names = {f'{section}.{name}': f'--{name}' for section, values in sections.items() for name in values}
+    for name, option in names.items(): text = text.replace(name, option)
+    raise BadConfig(text)
+
 def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fault]:
     "The planned faults; without any wish, the last worker is killed after a third of the steps."
     wrong, faults = [], []
@@ -65,14 +80,17 @@ def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fa
     if wrong: raise BadConfig('\n'.join(wrong))
     return faults if kill or hang or workers < 2 else [Fault(workers - 1, steps // 3)]
 
-# %% ../nbs/12_cli.ipynb #fa1694e5
+# %% ../nbs/12_cli.ipynb #22270fc5
 @app.command()
 def demo(
-    workers: Annotated[int, typer.Option(help='Worker processes.')] = 3,
+    workers: Annotated[int, typer.Option(help='Worker processes. With 1 nobody is killed unless you say so, '
+                                              'and nobody can survive a loss: little is proved.')] = 3,
     steps: Annotated[int, typer.Option(help='Optimizer steps.')] = 60,
     kill: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]',
-                                            help='SIGKILL a worker; may be given several times.')] = [],
-    hang: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]', help='SIGSTOP a worker.')] = [],
+                                            help='SIGKILL a worker; may be given several times. Default: the '
+                                            'last worker, after a third of the steps (2@20).')] = [],
+    hang: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]', help='SIGSTOP a worker, until '
+                                            'it is missed and killed.')] = [],
     spares: Annotated[int, typer.Option(help='Workers that wait, ready to take over.')] = 0,
     seed: Annotated[int, typer.Option(help='Seed of weights, shuffle and dropout.')] = 0,
     text: Annotated[list[str], typer.Option(metavar='FILE', help="Text to train on. "
@@ -91,53 +109,55 @@ def demo(
     Without a phase the kill comes from outside.
     """
     with plain_errors():
-        config = make_config(training=dict(steps=steps, seed=seed),
-                             elastic=dict(workers=workers, spares=spares),
-                             checkpoint=dict(checkpoint_interval=20, memory_snapshot_interval=5),
-                             data=dict(text=text), distributed=dict(strategy=strategy))
+        config = _config(training=dict(steps=steps, seed=seed), elastic=dict(workers=workers, spares=spares),
+                         checkpoint=dict(checkpoint_interval=20, memory_snapshot_interval=5, keep_last_n=1),
+                         data=dict(text=text), distributed=dict(strategy=strategy))
         faults, out = _plan(kill, hang, workers, steps), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}'
         identical = _demo(config, faults, out, json_file)
     raise typer.Exit(0 if identical else 1)
 
-# %% ../nbs/12_cli.ipynb #e4531ec0
 def _demo(config: RunConfig, faults: list[Fault], out: str, json_file: str) -> bool:
-    from elastic_nb.demo import Narrator, run_demo
+    from elastic_nb.demo import Narrator, kept, proved, run_demo
     from elastic_nb.views import result_table
-    console = Console()
+    console, workers = Console(), config.elastic.workers
     plan = ', '.join(f'{f.kind} {f}' for f in faults) or 'no faults'
-    console.print(f"{config.elastic.workers} workers, {config.training.steps} steps, {plan}; "
-                  "then the same run undisturbed")
-    result = run_demo(config, faults, out, Narrator)
-    console.print(result_table(result))
-    console.print(f"report: {Path(out) / 'report.html'}", soft_wrap=True)
+    def narrate(title: str, steps: int) -> Narrator:   # called when all is checked
+        many = '1 worker' if workers == 1 else f'{workers} workers'
+        if title == 'disturbed': console.print(f"{many}, {steps} steps, {plan}; then the same undisturbed")
+        return Narrator(title, steps)
+    _check_json(json_file, out)
+    result = run_demo(config, faults, out, narrate)
+    console.print(result_table(result), proved(workers, result), sep='\n')
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
     for fault in result['not_fired']:
         console.print(f"The fault {fault} never came about: its worker did not get to that line.")
     if not result['identical'] and config.distributed.strategy == 'ddp':
         console.print("Stock DDP sums in an order that depends on the world, so other bits are expected; "
                       "--strategy exact has none.")
+    console.print(f"report: {Path(out) / 'report.html'}", kept(Path(out)), sep='\n', soft_wrap=True)
     return result['identical']
 
-# %% ../nbs/12_cli.ipynb #a2c3bd26
+# %% ../nbs/12_cli.ipynb #90416373
 @app.command()
 def index(
     files: Annotated[list[str], typer.Argument(metavar='FILES...', help='.txt or .jsonl files, or globs.')],
     out: Annotated[str, typer.Option('-o', '--out', metavar='OUT', help='Token file to be made.')],
     tokenizer: Annotated[str, typer.Option(help='byte, gpt2, or the path of a tokenizer.json.')] = 'byte',
     field: Annotated[str, typer.Option(help='Field of .jsonl lines that holds the text.')] = 'text',
-    workers: Annotated[int, typer.Option(help='Threads that tokenize. Default: one per core.')] = 0,
+    workers: Annotated[int, typer.Option(min=0, help='Threads that tokenize; 0: one per core.')] = 0,
 ) -> None:
     "Build a token index; a killed build is continued. Example: elastic-nb index 'texts/*.txt' -o corpus.bin"
     from elastic_nb.tokens import build_index
     with plain_errors(): typer.echo(str(build_index(files, out, tokenizer, field, workers or None)))
 
-# %% ../nbs/12_cli.ipynb #dd02e899
+# %% ../nbs/12_cli.ipynb #80b100a7
 @app.command()
 def checkpoints(
     run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, a folder of checkpoints or one "
                                        'checkpoint, or a URL: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, '
                                        'peer://HOST:PORT/PREFIX.')],
-    verify: Annotated[bool, typer.Option('--verify', help='Read every byte; exit code 1 if one is bad.')
+    verify: Annotated[bool, typer.Option('--verify', help='Read every byte; exit code 1 if one is '
+                                            'bad or cannot be read.')
                       ] = False,
     export: Annotated[str, typer.Option(metavar='DIR', help='Write the model to this new folder.')] = '',
     step: Annotated[int | None, typer.Option(help='Export that of this step. Default: the newest.')] = None,
@@ -156,16 +176,15 @@ def checkpoints(
         elif step is not None: raise ValueError("--step says what to export; give --export DIR, too")
         else: _list(room, run, verify)
 
-# %% ../nbs/12_cli.ipynb #d20a0c60
 def _list(room: Any, run: str, verify: bool) -> None:
-    "Print what is there; exit code 1 if `verify` has found damage."
+    "Print what is there; exit code 1 if `verify` has found damage or could not read."
     bad = 0
     for place, tier in room.places(run).items():
         typer.echo(f'{place}:')
         for listed in room.listing(tier, verify):
             typer.echo(f'  {room.in_words(listed, verify, time.time())}')
             bad += bool(listed.wrong)
-    for d in room.degraded(run): typer.echo(f'degraded: {d}')
+    for d in room.degraded(run): typer.echo(without_errno(f'degraded: {d}'))
     if verify and bad: raise typer.Exit(1)
 
 # %% ../nbs/12_cli.ipynb #6f865dfd
@@ -186,11 +205,11 @@ def peer_memory(
     from elastic_nb.peer_memory import serve
     with plain_errors(): serve(port, host, limit_mb)
 
-# %% ../nbs/12_cli.ipynb #926cb5ff
+# %% ../nbs/12_cli.ipynb #a2bdd29b
 @bench_app.command()
 def recovery(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(help='Kills per contestant.')] = 5,
+    trials: Annotated[int, typer.Option(min=1, help='Kills per contestant.')] = 5,
 ) -> None:
     """How long a kill interrupts training: ours, torchrun and torchft in turn.
 
@@ -199,11 +218,11 @@ def recovery(
     from elastic_nb.rto import bench_recovery
     _bench(lambda: bench_recovery(trials=trials), json_file)
 
-# %% ../nbs/12_cli.ipynb #d2a99ab9
+# %% ../nbs/12_cli.ipynb #56ed3eeb
 @bench_app.command()
 def exact(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(help='Steps per contestant and world.')] = 5,
+    trials: Annotated[int, typer.Option(min=1, help='Steps per contestant and world.')] = 5,
 ) -> None:
     """What the exact sum costs beside accumulate + all_reduce.
 
@@ -212,11 +231,11 @@ def exact(
     from elastic_nb.bench import bench_exact
     _bench(lambda: bench_exact(trials=trials), json_file)
 
-# %% ../nbs/12_cli.ipynb #da814af1
+# %% ../nbs/12_cli.ipynb #c572f86b
 @bench_app.command()
 def data(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(help='Measurements per contestant.')] = 3,
+    trials: Annotated[int, typer.Option(min=1, help='Measurements per contestant.')] = 3,
     tokenizer: Annotated[str, typer.Option(help="A tokenizer.json for the index. Default: GPT-2's.")] = '',
 ) -> None:
     """Resume, speed, and what a resize loses, beside others.
@@ -228,11 +247,11 @@ def data(
     from elastic_nb.bench_data import bench_data
     _bench(lambda: bench_data(trials=trials, tokenizer=tokenizer or None), json_file)
 
-# %% ../nbs/12_cli.ipynb #455eb263
+# %% ../nbs/12_cli.ipynb #5edf3da7
 @bench_app.command()
 def checkpoint(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(help='Measurements per contestant.')] = 5,
+    trials: Annotated[int, typer.Option(min=1, help='Measurements per contestant.')] = 5,
     out: Annotated[str, typer.Option(metavar='DIR', help='A folder on the disk to be measured; '
                                      'what is written there is removed.')] = '.',
 ) -> None:
@@ -245,7 +264,7 @@ def checkpoint(
     from elastic_nb.bench_checkpoint import bench_checkpoint
     _bench(lambda: bench_checkpoint(trials=trials, out=out), json_file)
 
-# %% ../nbs/12_cli.ipynb #2cddc725
+# %% ../nbs/12_cli.ipynb #e827e0b0
 @bench_app.command()
 def trainer(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
@@ -262,10 +281,10 @@ def trainer(
     from elastic_nb.bench_trainer import bench_trainer
     _bench(lambda: bench_trainer(trials=trials, out=out), json_file)
 
-# %% ../nbs/12_cli.ipynb #84a7907f
 def _bench(measure: Callable[[], Any], json_file: str) -> None:
     "Run `measure`, show its `BenchResult`, and save it."
     with plain_errors():
+        _check_json(json_file)
         result, table = measure(), Table('who', 'what', 'median', 'min', 'max', 'n', 'unit')
         for r in result.rows:
             numbers = (f'{r[k]:.3g}' for k in ('median', 'min', 'max'))

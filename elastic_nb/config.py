@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['Section', 'ModelConfig', 'DataConfig', 'TrainingConfig', 'ElasticConfig', 'DistributedConfig', 'CheckpointConfig',
-           'RunConfig', 'BadConfig', 'make_config']
+           'RunConfig', 'BadConfig', 'make_config', 'without_errno']
 
-# %% ../nbs/01a_config.ipynb #bc0bf511
+# %% ../nbs/01a_config.ipynb #5ae8e52a
 import hashlib
 import json
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -134,3 +135,8 @@ def make_config(**sections: dict[str, Any]) -> RunConfig:
     else: found = _across(config)
     if found: raise BadConfig('\n'.join(found))
     return config
+
+# %% ../nbs/01a_config.ipynb #56b8af0f
+def without_errno(text: str) -> str:
+    "`text` without the likes of `[Errno 13]`."
+    return re.sub(r'\[Errno -?\d+\] ', '', text)

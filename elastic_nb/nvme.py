@@ -6,7 +6,7 @@
 __all__ = ['PAGE', 'sync_folder', 'make_folder', 'publish', 'remove', 'write_image', 'write_file', 'save_snapshot', 'opened',
            'save_state', 'load_state', 'InUse', 'Lease', 'found_of', 'NVMeBackend']
 
-# %% ../nbs/03b_nvme.ipynb #88e3aeb4
+# %% ../nbs/03b_nvme.ipynb #1c193f35
 import errno
 import fcntl
 import os
@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from .checkpoint import State
-from .format import (CHUNK, MANIFEST, Damaged, Found, Manifest, ReadAt, Snapshot, decode, encode,
-                               read, snapshot)
+from .format import (CHUNK, MANIFEST, Damaged, Found, Manifest, ReadAt, Snapshot, Unreadable,
+                               decode, encode, read, snapshot)
 from .pages import each
 
 # %% ../nbs/03b_nvme.ipynb #24fb6d97
@@ -118,7 +118,7 @@ def save_snapshot(snap: Snapshot, path: Path) -> None:
         write_image(part / snap.file, snap)
         write_file(part / MANIFEST, snap.encoded())
 
-# %% ../nbs/03b_nvme.ipynb #6b56b450
+# %% ../nbs/03b_nvme.ipynb #a53e3609
 @contextmanager
 def opened(path: Path | str) -> Iterator[tuple[Manifest, ReadAt]]:
     "The manifest of the checkpoint folder `path`, and a function that reads its files. Raises Damaged."
@@ -137,11 +137,12 @@ def opened(path: Path | str) -> Iterator[tuple[Manifest, ReadAt]]:
                     files[name] = plain, _closing(stack, _direct(name, os.O_RDONLY | os.O_NOFOLLOW, folder))
             except OSError as e:
                 where = f'{e.filename}: ' if e.filename and str(e.filename) != str(path) else ''
-                raise Damaged(f"{where}{e.strerror or e}") from None
+                absent = e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)   # known: it is not there
+                raise (Damaged if absent else Unreadable)(f"{where}{e.strerror or e}") from None
             yield manifest, lambda file, offset, out: _read(file, *files[file], offset, out)
-    except Damaged as e: raise Damaged(f"{path}: {e}") from None
+    except Damaged as e: raise type(e)(f"{path}: {e}") from None
 
-# %% ../nbs/03b_nvme.ipynb #2be09980
+# %% ../nbs/03b_nvme.ipynb #6810b4d9
 def _whole(fd: int, limit: int = 1 << 28) -> bytes:
     size = os.fstat(fd).st_size
     if not stat.S_ISREG(os.fstat(fd).st_mode) or size > limit: raise Damaged(f"{MANIFEST} is no manifest")
@@ -158,7 +159,7 @@ def _read(name: str, plain: int, direct: int, offset: int, out: memoryview) -> N
     whole = direct >= 0 and len(out) % PAGE == 0 and offset % PAGE == 0
     while out:
         try: done = os.preadv(direct if whole else plain, [out], offset)
-        except OSError as e: raise Damaged(f"{name} cannot be read at {offset}: {e.strerror}") from None
+        except OSError as e: raise Unreadable(f"{name} at {offset}: {e.strerror}") from None
         if not done: raise Damaged(f"{name} has become shorter")
         out, offset = out[done:], offset + done
 

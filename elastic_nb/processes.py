@@ -6,7 +6,7 @@
 __all__ = ['die_with_parent', 'send', 'Lines', 'zygote', 'Control', 'work', 'RunFailed', 'Worker', 'Hands', 'nothing', 'sleeper',
            'Saver']
 
-# %% ../nbs/07a_processes.ipynb #2fe61fe4
+# %% ../nbs/07a_processes.ipynb #17c6f85c
 import ctypes
 import gc
 import importlib
@@ -30,17 +30,17 @@ import torch
 import torch.distributed as dist
 
 from .cluster import Fault, Faults, Killed
+from .config import BadConfig
 from .format import checksum, read
 from .membership import Heartbeat, Member, decode
 from .memory import MemorySnapshotBackend, memfds
 from .nvme import save_state
 
-# %% ../nbs/07a_processes.ipynb #731640d4
+# %% ../nbs/07a_processes.ipynb #f9596d8d
 def die_with_parent() -> None:
     "Ask the kernel (Linux only) to kill this process when its parent dies; elsewhere its closed socket does."
     if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
-# %% ../nbs/07a_processes.ipynb #1ee8acf9
 def send(sock: socket.socket, message: dict[str, Any], fds: Iterable[int] = ()) -> None:
     "One line of JSON, together with open files for the process at the other end."
     data = json.dumps(message).encode() + b'\n'
@@ -61,8 +61,8 @@ class Lines:
         *lines, self.rest = (self.rest + data).split(b'\n')
         return [json.loads(l) for l in lines if l]
 
-# %% ../nbs/07a_processes.ipynb #39cba33d
-def zygote(fd: int, warm_up: str) -> None:
+# %% ../nbs/07a_processes.ipynb #4e7909e3
+def zygote(fd: int, warm_up: str, *args: str) -> None:
     "The process to copy from. Runs `warm_up` (`module:function`), then forks to order until its line closes."
     die_with_parent()
     sock, children = socket.socket(fileno=fd), set()
@@ -70,7 +70,10 @@ def zygote(fd: int, warm_up: str) -> None:
     for end in (wake_r, wake_w): os.set_blocking(end, False)
     signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    _entry(warm_up)()
+    try: _entry(warm_up)(*args)
+    except ValueError as e:   # bad input; the supervisor tells the user
+        send(sock, dict(kind='refused', why=str(e)))
+        os._exit(2)
     gc.collect()
     gc.freeze()   # pages that no collection touches stay shared with the children
     send(sock, dict(kind='up'))
@@ -85,7 +88,6 @@ def zygote(fd: int, warm_up: str) -> None:
         with suppress(ProcessLookupError): os.kill(pid, signal.SIGKILL)
     os._exit(0)
 
-# %% ../nbs/07a_processes.ipynb #081149b2
 def _entry(name: str) -> Callable[..., Any]:
     module, _, function = name.partition(':')
     return getattr(importlib.import_module(module), function)
@@ -98,7 +100,6 @@ def _reap(wake: int, sock: socket.socket, children: set[int]) -> None:
         children.discard(pid)
         send(sock, dict(kind='exit', pid=pid, code=os.waitstatus_to_exitcode(status), t=time.monotonic()))
 
-# %% ../nbs/07a_processes.ipynb #8061151b
 def _fork(sock: socket.socket, children: set[int]) -> bool:
     "Read one order and carry it out; False when the supervisor is gone."
     data, fds, *_ = socket.recv_fds(sock, 1 << 20, 1)
@@ -115,7 +116,7 @@ def _fork(sock: socket.socket, children: set[int]) -> bool:
     work(json.loads(data), socket.socket(fileno=fds[0]))
     os._exit(0)
 
-# %% ../nbs/07a_processes.ipynb #438a172d
+# %% ../nbs/07a_processes.ipynb #ae96fed6
 class Control:
     "The worker's end of the line to its supervisor."
     def __init__(self, sock: socket.socket): self.sock, self.lock, self.save_to = sock, threading.Lock(), None
@@ -134,7 +135,6 @@ class Control:
                     member.stop.set()
         os._exit(3)
 
-# %% ../nbs/07a_processes.ipynb #b44d3c9b
 def work(spec: dict[str, Any], sock: socket.socket) -> None:
     "The life of one worker process."
     die_with_parent()
@@ -167,10 +167,9 @@ def _point(plan: Faults, loop: Any, slot: int, step: int, phase: str) -> None:
         loop.emit('fault', step=step, phase=phase, fault=fault.kind, planned=str(fault))
         os.kill(os.getpid(), signal.SIGSTOP if fault.kind == 'hang' else signal.SIGKILL)
 
-# %% ../nbs/07a_processes.ipynb #7bec209f
+# %% ../nbs/07a_processes.ipynb #134d0c32
 class RunFailed(RuntimeError): "The run cannot go on; the message says why."
 
-# %% ../nbs/07a_processes.ipynb #4c1eb1f0
 @dataclass
 class Worker:
     "What the supervisor knows of one worker process."
@@ -187,13 +186,12 @@ class Worker:
         "Send a signal; no matter if the process has ended in the meantime."
         with suppress(ProcessLookupError): os.kill(self.pid, sig)
 
-# %% ../nbs/07a_processes.ipynb #7c1f56c8
 class Hands:
     "The processes of a run: the store, the zygote, the workers. After `close` nothing is left."
     def __init__(self,
         warm_up: str, # `module:function` that the zygote runs first, to import what workers need
         snapshots: int = 0, # Slots of memory that survive all workers (Linux); they find them in their Member
-        first: str = '', # Python that the zygote runs before all else, to find and import modules of a user
+        args: tuple[str, ...] = (), # For `warm_up`; a ValueError of it is raised here, as BadConfig
     ):
         self.store, self.address = _store()
         self.workers: dict[str, Worker] = {}
@@ -205,18 +203,22 @@ class Hands:
         self.line, theirs = socket.socketpair()
         self.line.settimeout(120)
         self.lines = Lines(self.line)
-        code = f'{first}\nfrom elastic_nb.processes import zygote; zygote({theirs.fileno()}, {warm_up!r})'
+        code = f'from elastic_nb.processes import zygote; zygote{(theirs.fileno(), warm_up, *args)!r}'
         env = os.environ | dict(OMP_NUM_THREADS='1', TORCH_CPP_LOG_LEVEL='FATAL',
                                 TOKENIZERS_PARALLELISM='false', CUBLAS_WORKSPACE_CONFIG=':4096:8')
         self.process = subprocess.Popen([sys.executable, '-c', code], env=env, stdin=subprocess.DEVNULL,
                                         pass_fds=[theirs.fileno(), *self.snapshots], start_new_session=True)
         theirs.close()
-        self._expect('up')
+        try: self._expect('up')
+        except BaseException:
+            self.close()
+            raise
 
     def _expect(self, kind: str) -> dict[str, Any]:
         while True:
             found = None
             for m in self.lines.read():
+                if m['kind'] == 'refused': raise BadConfig(m['why'])
                 if m['kind'] == kind: found = m
                 else: self.exits.append(m)
             if found: return found
@@ -255,7 +257,6 @@ class Hands:
     def __enter__(self) -> 'Hands': return self
     def __exit__(self, *args: Any) -> None: self.close()
 
-# %% ../nbs/07a_processes.ipynb #635ab500
 def _store() -> tuple[dist.TCPStore, tuple[str, int]]:
     "A store that listens on the loopback interface only, and its address."
     listener = socket.socket()
