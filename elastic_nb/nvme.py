@@ -23,7 +23,7 @@ import numpy as np
 
 from .checkpoint import State
 from .format import (CHUNK, MANIFEST, Damaged, Found, Manifest, ReadAt, Snapshot, Unreadable,
-                               decode, encode, read, snapshot)
+                               decode, read, snapshot)
 from .pages import each
 
 # %% ../nbs/03b_nvme.ipynb #24fb6d97
