@@ -122,7 +122,7 @@ def _why_not(e: BaseException, module: str, folder: str) -> str:
     return f"{module} cannot be imported: {type(e).__name__}: {e}{at}"
 
 # %% ../nbs/09b_elastic.ipynb #187f76da
-@dataclass
+@dataclass(repr=False)
 class ElasticRun:
     "What a supervised run has done, from its ledger. Shows itself in a notebook."
     events: list[Event]
@@ -151,6 +151,10 @@ class ElasticRun:
         for e in undisturbed.events:
             if e.kind == 'contribute': ids.setdefault(e.step, []).extend(e.data['samples'])
         return verdict(self.events, undisturbed.events, lambda step: ids.get(step, []), len(ids), 0)
+
+    def __repr__(self) -> str:
+        steps, deaths = len(self.losses), len(self.recoveries)
+        return f"ElasticRun({steps} steps, {deaths} recoveries, sha256 {self.sha256})"
 
     def _repr_html_(self) -> str:
         told = [*self.losses.values()]

@@ -126,7 +126,7 @@ class Supervisor:
             if kind == 'interrupted': self.last_why = m['why']
             if kind == 'saved' and m['ok']:
                 raise RunFailed(f"SIGTERM came; the state after {m['step']} steps is on disk, "
-                                "and the same command goes on from there")
+                                "and a run with these checkpoints goes on from there")
             if kind == 'error': w.error, self.errors = m['message'], self.errors + 1
 
     def _exited(self, pid: int, code: int, t: float, kind: str) -> None:
