@@ -27,7 +27,7 @@ from .sync import Exact, StockDDP
 from .world import (Alone, cleanup_distributed, get_world_info, group_of_all,
                               setup_distributed_environment, total)
 
-# %% ../nbs/09_trainer.ipynb #332a0d5a
+# %% ../nbs/09_trainer.ipynb #aebcbe47
 @contextmanager
 def isolated(c: TrainerConfig, device: str) -> Iterator[None]:
     "Restores torch's random state; exact runs get one thread per operation, or deterministic kernels."
@@ -35,7 +35,9 @@ def isolated(c: TrainerConfig, device: str) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
     single = single_thread() if exact and not gpu else nullcontext()
     with torch.random.fork_rng(devices=[device] if gpu else []), single:
-        if exact and gpu: torch.use_deterministic_algorithms(True)
+        if exact and gpu:
+            os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')   # cuBLAS asks for it, or refuses
+            torch.use_deterministic_algorithms(True)
         try: yield
         finally: torch.use_deterministic_algorithms(before)
 
