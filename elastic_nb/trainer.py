@@ -98,7 +98,7 @@ class ElasticTrainer(Engine):
             from elastic_nb.fsdp import ShardedManager
             manager = ShardedManager(c, self.fingerprint, lambda: (self.model, self.optimizer), report)
         else: manager = CheckpointManager(c, w.rank, w.world_size, self.fingerprint, report=report,
-                                       overlap=True)
+                                          overlap=True)
         if not resume and manager.nvme.found():
             raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
                             "or set nvme_path to another folder")
