@@ -6,7 +6,7 @@
 __all__ = ['row', 'machine', 'version', 'BenchResult', 'over', 'Fleet', 'time_sums', 'step_seconds', 'sum_rows', 'distinct',
            'bench_exact']
 
-# %% ../nbs/13_bench.ipynb #16758f16
+# %% ../nbs/13_bench.ipynb #5c896fbb
 import html
 import json
 import os
@@ -29,7 +29,8 @@ import torch
 from tqdm.auto import tqdm
 
 import elastic_nb
-from .peers import Job, RunLog, hold_lease, loopback_store
+from .peers import Job, RunLog, hold_lease
+from .zygote import loopback_store
 
 # %% ../nbs/13_bench.ipynb #403bc2ac
 def row(who: str, metric: str, values: Iterable[float], unit: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 __all__ = ['TINY', 'KINDS', 'TASKS', 'Found', 'UNITS', 'NOTES', 'resident_mb', 'reset_peak', 'fresh_mb', 'measure_save',
            'measure_load', 'measure_steps', 'in_child', 'roomy', 'turn', 'rows_of', 'ratios_of', 'bench_checkpoint']
 
-# %% ../nbs/03i_bench_checkpoint.ipynb #1c92c5a4
+# %% ../nbs/03i_bench_checkpoint.ipynb #23209a8f
 import json
 import os
 import resource
@@ -29,6 +29,7 @@ from tqdm import tqdm
 import elastic_nb
 from .bench import BenchResult, row
 from .bench_savers import LOADERS, SAVERS, SIZES, Ours, Raw4, build, drop, ready
+from .image import HANDS
 from .model import GPT, GPTConfig, count_parameters
 
 # %% ../nbs/03i_bench_checkpoint.ipynb #096c8264
@@ -208,8 +209,9 @@ def ratios_of(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
         null_over_null=(steps.get(KINDS[1]), steps.get(KINDS[0])))
     return {k: a / b for k, (a, b) in pairs.items() if a is not None and b is not None}
 
-# %% ../nbs/03i_bench_checkpoint.ipynb #87f77119
-NOTES = ["Each measurement in a fresh process, one thread per operation; contestants take turns.",
+# %% ../nbs/03i_bench_checkpoint.ipynb #7f7daf93
+NOTES = [f"Each measurement in a fresh process, where PyTorch has one thread. Contestants take turns. Ours copies with "
+         f"{HANDS} thread{'s' * (HANDS > 1)}, checksums included; the others have none.",
          "Durable: fsync of files and folders, the snapshot included; removing old ones is not.",
          "Cold load: files fsynced and dropped from the page cache (POSIX_FADV_DONTNEED); PyTorch imported, "
          "model and optimizer built; then until every page of both can be changed. Only ours verifies.",

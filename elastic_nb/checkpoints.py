@@ -18,7 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .cloud import PATIENCE, S3Backend
-from .format import MANIFEST, Damaged, Found, Manifest, Unreadable, read, verify
+from .format import MANIFEST, Damaged, Found, Manifest, Unreadable
+from .image import read, verify
 from .gpt2 import SIZES, publish_gpt2, published_names
 from .ledger import Ledger
 from .model import GPTConfig

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from .format import MANIFEST, Damaged, Found, Manifest, ReadAt, decode, encode
+from .format import MANIFEST, Damaged, Found, Manifest, decode, encode
+from .image import ReadAt
 from .nvme import NVMeBackend, found_of
 from .objects import ObjectStore, StoreRefused
 

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from .format import Snapshot, snapshot
+from .image import Snapshot, snapshot
 from .nvme import NVMeBackend
 
 # %% ../nbs/03g_crash.ipynb #707c93da

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Listener', 'Outside', 'Supervisor', 'sigterm', 'supervise']
 
-# %% ../nbs/08_launch.ipynb #6e9e75dc
+# %% ../nbs/08_launch.ipynb #419a0520
 import signal
 import statistics
 import threading
@@ -20,7 +20,8 @@ from .cluster import Fault
 from .config import ElasticConfig
 from .ledger import Event, Ledger
 from .membership import Coordinator, Generation, Pulse, StateLost
-from .processes import Hands, RunFailed, Worker, send
+from .processes import Hands, RunFailed, Worker
+from .zygote import send
 
 # %% ../nbs/08_launch.ipynb #8b117253
 class Outside:

@@ -18,7 +18,8 @@ from typing import Any
 
 from .cloud import PATIENCE, S3Backend
 from .config import CheckpointConfig
-from .format import Snapshot, Target, flatten, no_target, snapshot
+from .format import flatten
+from .image import Snapshot, Target, no_target, snapshot
 from .interval import Interval
 from .memory import MemorySnapshotBackend
 from .nvme import NVMeBackend

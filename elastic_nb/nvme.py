@@ -6,7 +6,7 @@
 __all__ = ['PAGE', 'sync_folder', 'make_folder', 'publish', 'remove', 'write_image', 'write_file', 'save_snapshot', 'opened',
            'save_state', 'load_state', 'InUse', 'Lease', 'found_of', 'NVMeBackend']
 
-# %% ../nbs/03b_nvme.ipynb #1c193f35
+# %% ../nbs/03b_nvme.ipynb #25118560
 import errno
 import fcntl
 import os
@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from .checkpoint import State
-from .format import (CHUNK, MANIFEST, Damaged, Found, Manifest, ReadAt, Snapshot, Unreadable,
-                               decode, read, snapshot)
+from .format import CHUNK, MANIFEST, Damaged, Found, Manifest, Unreadable, decode
+from .image import STATE, ReadAt, Snapshot, read, snapshot
 from .pages import each
 
 # %% ../nbs/03b_nvme.ipynb #24fb6d97
@@ -85,9 +85,9 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
         if not done: raise OSError(errno.EIO, "the disk takes nothing")
         data, offset = data[done:], offset + done
 
-# %% ../nbs/03b_nvme.ipynb #3d9e32b1
+# %% ../nbs/03b_nvme.ipynb #3f4ecfc8
 def write_image(path: Path, snap: Snapshot, threads: int = 4) -> None:
-    "Write the image of `snap` to the new file `path`, its checksums computed on the way; then it is durable."
+    "Write the image of `snap` to the new file `path`, and add what checksums are missing; durable at return."
     aligned = len(snap.image) and np.frombuffer(snap.image, np.uint8).ctypes.data % PAGE == 0
     def one(i: int) -> None:
         data, at = snap.chunk(i), i * CHUNK
@@ -111,11 +111,11 @@ def write_file(path: Path, data: bytes) -> None:
         os.fsync(fd)
     finally: os.close(fd)
 
-# %% ../nbs/03b_nvme.ipynb #895ec482
+# %% ../nbs/03b_nvme.ipynb #6b02916e
 def save_snapshot(snap: Snapshot, path: Path) -> None:
     "Write `snap` as the checkpoint folder `path`: complete and durable, or not at all. Raises OSError."
     with publish(Path(path)) as part:
-        write_image(part / snap.file, snap)
+        write_image(part / STATE, snap)
         write_file(part / MANIFEST, snap.encoded())
 
 # %% ../nbs/03b_nvme.ipynb #a53e3609

@@ -6,7 +6,7 @@
 __all__ = ['piece_name', 'pieces_of', 'metadata_of', 'skeleton_of', 'ShardWriter', 'Range', 'extent', 'read_ranges',
            'ShardReader', 'load_full']
 
-# %% ../nbs/03h_pieces.ipynb #3e56aac1
+# %% ../nbs/03h_pieces.ipynb #4a32d07f
 import json
 import math
 import mmap
@@ -26,9 +26,9 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from .checkpoint import DTYPES, fill, lay_out
-from .format import (MANIFEST, Damaged, Manifest, ReadAt, Snapshot, Stored, checksum, encode,
-                               read, unflatten)
+from .checkpoint import DTYPES
+from .format import MANIFEST, Damaged, Manifest, Stored, checksum, encode, unflatten
+from .image import ReadAt, image_of, read
 from .nvme import opened, publish, write_file, write_image
 from .pages import each, fresh
 
@@ -105,15 +105,12 @@ def _done(value: Any) -> Future[Any]:
     future.set_result(value)
     return future
 
-# %% ../nbs/03h_pieces.ipynb #7496d59d
+# %% ../nbs/03h_pieces.ipynb #5fae01ab
 def _write(path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
     "Write one rank's file; what the manifest will say of it."
-    layout = lay_out(tensors, align=4096)   # the pieces begin on a page
-    image, = fresh([layout.size])
-    fill(image, layout, tensors)
-    snap = Snapshot(memoryview(image.numpy()), layout.places, {}, path.name)
-    write_image(path, snap)
-    return dict(size=layout.size, sums=snap.sums, tensors={k: p._asdict() for k, p in layout.places.items()})
+    write_image(path, snap := image_of(tensors, {}))
+    places = {k: p._asdict() for k, p in snap.copier.layout.places.items()}
+    return dict(size=len(snap.image), sums=snap.sums, tensors=places)
 
 def _merge(part: Path, reports: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
     "All files and all pieces. Raises OSError or ValueError if what was reported is not there."

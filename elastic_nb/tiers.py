@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 from .checkpoint import State
-from .format import Damaged, Found, Manifest, Target, no_target, read
+from .format import Damaged, Found, Manifest
+from .image import Target, no_target, read
 from .objects import StoreError
 
 # %% ../nbs/03d_tiers.ipynb #496b692c

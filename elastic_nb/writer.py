@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .config import CheckpointConfig
-from .format import Snapshot
+from .image import Snapshot
 from .memory import MemorySnapshotBackend
 from .nvme import InUse, NVMeBackend
 from .pages import begun, each
