@@ -209,9 +209,9 @@ def ratios_of(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
         null_over_null=(steps.get(KINDS[1]), steps.get(KINDS[0])))
     return {k: a / b for k, (a, b) in pairs.items() if a is not None and b is not None}
 
-# %% ../nbs/03i_bench_checkpoint.ipynb #7f7daf93
-NOTES = [f"Each measurement in a fresh process, where PyTorch has one thread. Contestants take turns. Ours copies with "
-         f"{HANDS} thread{'s' * (HANDS > 1)}, checksums included; the others have none.",
+# %% ../nbs/03i_bench_checkpoint.ipynb #bf1d27a2
+NOTES = ["Each measurement in a fresh process, where PyTorch has one thread. Contestants take turns. "
+         f"Ours copies with {HANDS} thread{'s' * (HANDS > 1)}, checksums included; the others have none.",
          "Durable: fsync of files and folders, the snapshot included; removing old ones is not.",
          "Cold load: files fsynced and dropped from the page cache (POSIX_FADV_DONTNEED); PyTorch imported, "
          "model and optimizer built; then until every page of both can be changed. Only ours verifies.",
