@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['shard', 'Sharded', 'ShardedManager']
 
-# %% ../nbs/09c_fsdp.ipynb #51f567a4
+# %% ../nbs/09c_fsdp.ipynb #aba18d5c
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -19,10 +20,13 @@ from torch.distributed.fsdp import fully_shard
 
 from .config import CheckpointConfig
 from .format import Damaged
-from .nvme import NVMeBackend, remove
-from .sharded import load_sharded, save_sharded
+from .lease import InUse
+from .nvme import NVMeBackend
+from .sharded import (NotSaved, PendingSave, RankLost, begin_sharded, load_sharded,
+                               together)
 from .sync import StockDDP
 from .tiers import CheckpointError, Skipped
+from .uploads import Board
 from .world import barrier, broadcast_object
 
 # %% ../nbs/09c_fsdp.ipynb #4fe9a80a
@@ -52,40 +56,67 @@ class Sharded(StockDDP):
             self.model.count.grad /= self.scale
         return run
 
-# %% ../nbs/09c_fsdp.ipynb #784b67c6
+# %% ../nbs/09c_fsdp.ipynb #d3596a6d
 class ShardedManager:
-    "Folders of parts in `config.nvme_path`. `run()`: the sharded model and optimizer. Calls are collective."
+    """Folders of parts in `config.nvme_path`, written behind training, one at a time. `run()`: the sharded
+    model and optimizer. Calls are collective, but for `close`."""
     def __init__(self, config: CheckpointConfig, fingerprint: str, run: Callable[[], tuple[Any, Any]],
                  report: Callable[..., None] = lambda kind, **data: None):
         c = self.config = config
-        self.fingerprint, self.run, self.report = fingerprint, run, report
+        self.fingerprint, self.run, self.board = fingerprint, run, Board(report)
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
         self.preempted, self.skipped = threading.Event(), []
+        self.pending: tuple[PendingSave, str, dict[str, Any]] | None = None
 
     def after_step(self, step: int, tree: Callable[[], dict[str, Any]]) -> None:
+        "Publish what all ranks have written meanwhile, and save if it is time."
+        self._settle(wait=False)
         every = self.config.checkpoint_interval
         if every and step and step % every == 0: self.save_checkpoint(tree())
 
     def save_checkpoint(self, tree: dict[str, Any]) -> None:
-        "Save `tree` (step, values, metrics) with model and optimizer. Raises NotSaved in all ranks."
-        step, main = tree['step'], dist.get_rank() == 0
-        if main: self.nvme.base.mkdir(parents=True, exist_ok=True)
-        number = broadcast_object(sum(f.step == step for f in self.nvme.found()) if main else None)
-        name = f'step-{step:012d}-{number:04d}'
-        save_sharded(self.nvme.base / name, *self.run(), tree['values'], step=step,
-                     fingerprint=self.fingerprint, metrics=tree['metrics'])
-        if main: self._prune()
-        barrier()
-        self.report('checkpoint', tier='nvme', saved=step)
+        """Copy `tree` (step, values, metrics) with model and optimizer, and begin to write it. Raises InUse,
+        RankLost and, if the policy is to fail, NotSaved; in all ranks."""
+        self._settle()
+        start = time.monotonic()
+        def begin() -> bool:
+            name = self._claim(tree['step'])
+            save = begin_sharded(self.nvme.base / name, *self.run(), tree['values'], step=tree['step'],
+                                 fingerprint=self.fingerprint, metrics=tree['metrics'])
+            about = dict(saved=tree['step'], blocking=time.monotonic() - start, start=start)
+            self.pending = save, name, about
+            return True
+        if self._told(begin) and not self.config.async_save: self._settle()
 
-    def _prune(self) -> None:
-        found, scores = self.nvme.found(), {}
-        for f in found:
-            with self.nvme.open(f.name) as (manifest, _):
-                if self.nvme.metric in manifest.metrics: scores[f] = manifest.metrics[self.nvme.metric]
-        best = sorted(scores, key=scores.get)[:self.nvme.keep_best]
-        for f in found[self.nvme.keep_last_n:]:
-            if f not in best: remove(self.nvme.base / f.name)
+    def _claim(self, step: int) -> str:
+        "The name of the new folder, from rank 0, which takes the place for this run."
+        def claim() -> tuple[int, str]:
+            if dist.get_rank(): return 0, ''
+            try: self.nvme.claim(self.fingerprint)
+            except InUse as e: return 0, str(e)
+            return 1 + max((f.number for f in self.nvme.found() if f.step == step), default=-1), ''
+        number, refused = broadcast_object(together(claim, NotSaved, None))
+        if refused: raise InUse(refused)
+        return f'step-{step:012d}-{number:04d}'
+
+    def _settle(self, wait: bool = True) -> None:
+        if self.pending is None: return
+        (save, name, about), self.pending = self.pending, None
+        done = self._told(lambda: save.settle(wait))
+        if done is False: self.pending = save, name, about   # some rank still writes
+        if not done: return
+        self.board.good('nvme')
+        if dist.get_rank() == 0: self.nvme.prune(name)
+        barrier()
+        self.board.report('checkpoint', tier='nvme', durable=time.monotonic() - about.pop('start'), **about)
+
+    def _told(self, work: Callable[[], bool]) -> bool | None:
+        "`work()`; None if it could not be saved, which the board then knows, and training goes on if it may."
+        try: return work()
+        except NotSaved as e:
+            if isinstance(e, RankLost) or self.config.async_save_policy == 'fail': raise
+            self.board.bad('nvme', e)
+            return None
 
     def load_checkpoint(self) -> Any:
         "Load the newest good one; its values, None if there is nothing. Raises CheckpointError."
@@ -101,6 +132,10 @@ class ShardedManager:
         if names: raise CheckpointError('; '.join(f'{s.name}: {s.why}' for s in self.skipped))
         return None
 
-    def wait_for_pending_saves(self) -> None: "Nothing is pending: saves are complete when they return."
-    def before_update(self) -> None: "The same."
-    def close(self) -> None: "Nothing is open."
+    def wait_for_pending_saves(self) -> None: self._settle()
+    def before_update(self) -> None: "What is saved is a copy already."
+    def close(self) -> None:
+        "Stop. A save that is pending was not waited for, because training broke off, and is given up."
+        pending, self.pending = self.pending, None
+        if pending: pending[0].abandon()
+        self.nvme.close()

@@ -4,17 +4,15 @@
 
 # %% auto #0
 __all__ = ['PAGE', 'sync_folder', 'make_folder', 'publish', 'remove', 'write_image', 'write_file', 'save_snapshot', 'opened',
-           'save_state', 'load_state', 'InUse', 'Lease', 'found_of', 'NVMeBackend']
+           'save_state', 'load_state', 'found_of', 'NVMeBackend']
 
-# %% ../nbs/03b_nvme.ipynb #25118560
+# %% ../nbs/03b_nvme.ipynb #cf37eebf
 import errno
 import fcntl
 import os
 import re
 import secrets
 import stat
-import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -24,6 +22,7 @@ import numpy as np
 from .checkpoint import State
 from .format import CHUNK, MANIFEST, Damaged, Found, Manifest, Unreadable, decode
 from .image import STATE, ReadAt, Snapshot, read, snapshot
+from .lease import InUse, Lease
 from .pages import each
 
 # %% ../nbs/03b_nvme.ipynb #24fb6d97
@@ -172,38 +171,6 @@ def load_state(path: str | Path) -> State:
     "Read and verify the folder `path`. Raises Damaged, a ValueError that names the file and what is wrong."
     with opened(path) as (manifest, read_at): return State.of(read(manifest, read_at))
 
-# %% ../nbs/03b_nvme.ipynb #efb89912
-class InUse(ValueError): "Another run writes to this folder."
-
-_LEASES: weakref.WeakValueDictionary[tuple[int, int, int], 'Lease'] = weakref.WeakValueDictionary()
-_LEASING = threading.Lock()
-
-class Lease:
-    "The right to write to `folder`: until `close()`, or nobody has this any more. Raises InUse."
-    def __init__(self, folder: Path):
-        make_folder(folder)
-        at = os.stat(folder)
-        self.key = os.getpid(), at.st_dev, at.st_ino   # the lock keeps processes apart, this the runs in one
-        with _LEASING:   # ask first: closing a second descriptor would drop the lock of the first
-            if self.key in _LEASES: raise InUse(_in_use('another run in this process', folder))
-            fd = os.open(folder / '.lease', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self.free = weakref.finalize(self, os.close, fd)
-            self.free.atexit = False   # the last save at exit may still need it
-            try: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as e:
-                self.free()
-                if e.errno not in (errno.EACCES, errno.EAGAIN): raise   # no lock; nobody else has it either
-                raise InUse(_in_use('another running process', folder)) from None
-            _LEASES[self.key] = self
-
-    def close(self) -> None:
-        with _LEASING:
-            if self.free.alive: del _LEASES[self.key]
-            self.free()
-
-def _in_use(who: str, folder: Path) -> str:
-    return f"{who} writes checkpoints to {folder}; give each run a folder of its own"
-
 # %% ../nbs/03b_nvme.ipynb #7af00748
 _NAME = re.compile(r'step-(\d{12})-(\d{4})')
 
@@ -212,7 +179,7 @@ def found_of(name: str) -> Found | None:
     m = _NAME.fullmatch(name)
     return Found(int(m[1]), int(m[2]), name) if m else None
 
-# %% ../nbs/03b_nvme.ipynb #8d05e699
+# %% ../nbs/03b_nvme.ipynb #d960a559
 class NVMeBackend:
     "Checkpoints as folders in `base_path`, on a local disk or whatever is mounted there."
     def __init__(self,
@@ -250,17 +217,22 @@ class NVMeBackend:
         number = 1 + max((f.number for f in self.found() if f.step == step), default=-1)
         name = f'step-{step:012d}-{number:04d}'
         save_snapshot(snap, self.base / name)
-        for f in _superfluous(self, found_of(name)): _discard(self.base, f.name)
+        self.prune(name)
         return name
+
+    def prune(self, saved: str) -> None:
+        "Remove what is not to be kept, now that `saved` is there."
+        for f in _superfluous(self, found_of(saved)): _discard(self.base, f.name)
 
     def close(self) -> None:
         "Give the lease back."
         lease, self.lease = self.lease, None
         if lease: lease.close()
 
-# %% ../nbs/03b_nvme.ipynb #1ec91b14
+# %% ../nbs/03b_nvme.ipynb #12f82fea
 def _move_in(tier: NVMeBackend, fingerprint: str) -> Lease:
     "The lease of the folder, once what a killed writer has left is removed. Raises InUse, OSError."
+    make_folder(tier.base)
     lease = Lease(tier.base)
     try:
         _same_config(tier, fingerprint)

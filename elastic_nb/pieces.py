@@ -71,9 +71,10 @@ def _tensor(name: str, manifest: Manifest, shape: list[int], parts: list[Any]) -
     dtype, = {DTYPES[t.dtype] for t in stored}
     return TensorStorageMetadata(TensorProperties(dtype), torch.Size(shape), chunks)
 
-# %% ../nbs/03h_pieces.ipynb #2a56d126
+# %% ../nbs/03h_pieces.ipynb #86c2fc61
 class ShardWriter(StorageWriter):
-    "One file per rank and one manifest; rank 0 holds `folder` open until all of it is published."
+    """One file per rank and one manifest. DCP plans, and has each rank copy its pieces. Then each must
+    `write`, and when all have, rank 0 must `publish`; it holds `folder` open until then."""
     def __init__(self, path: Path, skeleton: Any, about: dict[str, Any]):
         self.path, self.skeleton, self.about, self.folder = path, skeleton, about, ExitStack()
 
@@ -90,14 +91,26 @@ class ShardWriter(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         tensors = {piece_name(i.index.fqn, i.tensor_data.size, i.tensor_data.chunk): planner.resolve_data(i)
                    for i in plan.items}
-        report = _write(plan.storage_data, tensors)
-        return _done([WriteResult(MetadataIndex(plan.storage_data.name), report['size'], report)])
+        self.file, self.image = plan.storage_data, image_of(tensors, {})
+        places = {k: p._asdict() for k, p in self.image.copier.layout.places.items()}
+        report = dict(size=len(self.image.image), sums=self.image.sums, tensors=places)
+        return _done([WriteResult(MetadataIndex(self.file.name), report['size'], report)])
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        files, tensors = _merge(self.part, {r.index.fqn: r.storage_data for rank in results for r in rank})
+        files, tensors = _merge({r.index.fqn: r.storage_data for rank in results for r in rank})
         state = dict(pieces=pieces_of(metadata), tree=json.dumps(self.skeleton))
-        manifest = Manifest(files=files, tensors=tensors, state=state, **self.about)
-        write_file(self.part / MANIFEST, encode(manifest))
+        self.manifest = Manifest(files=files, tensors=tensors, state=state, **self.about)
+
+    def write(self) -> None:
+        "Write this rank's file, from any thread; durable at return. Raises OSError."
+        write_image(self.file, self.image)
+        del self.image   # its memory may go
+
+    def publish(self) -> None:
+        "Look for all files, add the manifest, and make it count. Raises OSError or ValueError."
+        for name, file in self.manifest.files.items():
+            if (self.part / name).stat().st_size != file.size: raise ValueError(f"{name} has a wrong size")
+        write_file(self.part / MANIFEST, encode(self.manifest))
         self.folder.close()   # fsync and rename
 
 def _done(value: Any) -> Future[Any]:
@@ -105,17 +118,9 @@ def _done(value: Any) -> Future[Any]:
     future.set_result(value)
     return future
 
-# %% ../nbs/03h_pieces.ipynb #5fae01ab
-def _write(path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    "Write one rank's file; what the manifest will say of it."
-    write_image(path, snap := image_of(tensors, {}))
-    places = {k: p._asdict() for k, p in snap.copier.layout.places.items()}
-    return dict(size=len(snap.image), sums=snap.sums, tensors=places)
-
-def _merge(part: Path, reports: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    "All files and all pieces. Raises OSError or ValueError if what was reported is not there."
-    for name, r in reports.items():
-        if (part / name).stat().st_size != r['size']: raise ValueError(f"{name} is not of the size reported")
+# %% ../nbs/03h_pieces.ipynb #27a6c737
+def _merge(reports: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    "All files and all pieces. Raises ValueError if two ranks have the same piece."
     tensors = {k: dict(p, file=name) for name, r in reports.items() for k, p in r['tensors'].items()}
     if len(tensors) < sum(len(r['tensors']) for r in reports.values()):
         raise ValueError("two pieces have the same name")

@@ -57,7 +57,7 @@ def unsharded(c: TrainerConfig, optimizer: Any) -> list[str]:
         wrong.append("strategy fsdp replaces parameters; give the optimizer as a function of them")
     return wrong
 
-# %% ../nbs/09_trainer.ipynb #6efe05a4
+# %% ../nbs/09_trainer.ipynb #c6db81f5
 class ElasticTrainer(Engine):
     "Trains in this process: alone, or as one rank of a world that a launcher has made."
     def train(self, resume: bool = True, progress: bool = True) -> TrainResult:
@@ -132,7 +132,9 @@ class ElasticTrainer(Engine):
                 self.tell('on_step_end', **about)
                 self._after(manager)
                 result.preempted = self._preempted(manager)
-            if result.preempted: self.keep(manager, now=True)
+            if result.preempted:
+                self.keep(manager, now=True)
+                if self.sharded and manager: manager.wait_for_pending_saves()
         finally:
             sync.detach()
             call(bar, 'on_train_end', self, result=result)

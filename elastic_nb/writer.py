@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Job', 'Disk', 'Writer']
 
-# %% ../nbs/03c_writer.ipynb #3b8f8524
+# %% ../nbs/03c_writer.ipynb #abf726a8
 import queue
 import threading
 import time
@@ -15,7 +15,8 @@ from typing import Any
 from .config import CheckpointConfig
 from .image import Snapshot
 from .memory import MemorySnapshotBackend
-from .nvme import InUse, NVMeBackend
+from .lease import InUse
+from .nvme import NVMeBackend
 from .pages import begun, each
 from .tiers import CheckpointError
 from .uploads import Board, Uploader
