@@ -56,7 +56,7 @@ class Sharded(StockDDP):
             self.model.count.grad /= self.scale
         return run
 
-# %% ../nbs/09c_fsdp.ipynb #d3596a6d
+# %% ../nbs/09c_fsdp.ipynb #175c496b
 class ShardedManager:
     """Folders of parts in `config.nvme_path`, written behind training, one at a time. `run()`: the sharded
     model and optimizer. Calls are collective, but for `close`."""
@@ -90,14 +90,14 @@ class ShardedManager:
 
     def _claim(self, step: int) -> str:
         "The name of the new folder, from rank 0, which takes the place for this run."
-        def claim() -> tuple[int, str]:
-            if dist.get_rank(): return 0, ''
+        def claim() -> tuple[str, str]:
+            if dist.get_rank(): return '', ''
             try: self.nvme.claim(self.fingerprint)
-            except InUse as e: return 0, str(e)
-            return 1 + max((f.number for f in self.nvme.found() if f.step == step), default=-1), ''
-        number, refused = broadcast_object(together(claim, NotSaved, None))
+            except InUse as e: return '', str(e)
+            return self.nvme.new_name(step), ''
+        name, refused = broadcast_object(together(claim, NotSaved, None))
         if refused: raise InUse(refused)
-        return f'step-{step:012d}-{number:04d}'
+        return name
 
     def _settle(self, wait: bool = True) -> None:
         if self.pending is None: return

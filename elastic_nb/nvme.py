@@ -179,7 +179,7 @@ def found_of(name: str) -> Found | None:
     m = _NAME.fullmatch(name)
     return Found(int(m[1]), int(m[2]), name) if m else None
 
-# %% ../nbs/03b_nvme.ipynb #d960a559
+# %% ../nbs/03b_nvme.ipynb #85e64ebc
 class NVMeBackend:
     "Checkpoints as folders in `base_path`, on a local disk or whatever is mounted there."
     def __init__(self,
@@ -213,12 +213,15 @@ class NVMeBackend:
         if room.f_bavail * room.f_frsize < len(snap.image) + (1 << 20):
             raise OSError(errno.ENOSPC, f"{len(snap.image) / 1e6:.0f} MB do not fit, "
                           f"{room.f_bavail * room.f_frsize / 1e6:.0f} MB are free", str(self.base))
-        step = snap.about['step']
-        number = 1 + max((f.number for f in self.found() if f.step == step), default=-1)
-        name = f'step-{step:012d}-{number:04d}'
+        name = self.new_name(snap.about['step'])
         save_snapshot(snap, self.base / name)
         self.prune(name)
         return name
+
+    def new_name(self, step: int) -> str:
+        "What the next checkpoint of `step` is to be called."
+        number = 1 + max((f.number for f in self.found() if f.step == step), default=-1)
+        return f'step-{step:012d}-{number:04d}'
 
     def prune(self, saved: str) -> None:
         "Remove what is not to be kept, now that `saved` is there."

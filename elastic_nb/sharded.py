@@ -199,7 +199,7 @@ def _targets(saved: Metadata, skeleton: Any, model: nn.Module,
         raise Damaged(f"not a state of this model: {', '.join(sorted(odd)[:3])}")
     return mine
 
-# %% ../nbs/03h_sharded.ipynb #6173da65
+# %% ../nbs/03h_sharded.ipynb #a0dd6d93
 class ShardedRun:
     "A rank of a small FSDP run, in a worker process; `config`: world, name and orders of the run."
     def __init__(self, member: Member, config: dict[str, Any]):
@@ -228,13 +228,12 @@ class ShardedRun:
         dist.all_reduce(loss)
         return loss.item()
 
-    def save(self, path: str) -> None:
-        self.begin(path)
-        self.finish()
+    def _values(self) -> dict[str, Any]:
+        return dict(step=self.step, rng=torch.get_rng_state(), seen=(1, math.inf))
 
+    def save(self, path: str) -> None: save_sharded(path, *self.run_state, self._values(), step=self.step)
     def begin(self, path: str) -> None:
-        values = dict(step=self.step, rng=torch.get_rng_state(), seen=(1, math.inf))
-        self.pending = begin_sharded(path, *self.run_state, values, step=self.step)
+        self.pending = begin_sharded(path, *self.run_state, self._values(), step=self.step)
 
     def finish(self, wait: bool = True) -> bool: return self.pending.settle(wait)
 
