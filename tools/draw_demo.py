@@ -2,8 +2,8 @@
 import sys
 from pathlib import Path
 
-from elastic_nb.ledger import Ledger
-from elastic_nb.pictures import loss_curves, timeline
+from elastic_nb.elastic.ledger import Ledger
+from elastic_nb.report.pictures import loss_curves, timeline
 
 
 def draw(ledger: Path, folder: Path) -> None:

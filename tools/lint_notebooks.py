@@ -26,7 +26,7 @@ BADGE = 'https://colab.research.google.com/assets/colab-badge.svg'
 PAGES = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'pyproject.toml']  # hold links, as notebooks do
 DIRECTIVES = {'default_exp', 'export', 'exporti', 'exports', 'hide', 'slow', 'gpu', 'net'}
 PICKLES = {'pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'shelve'}
-MEASURES_LOAD = {'nbs/03h_bench_savers.ipynb'}  # may torch.load, weights only, what it has just written itself
+MEASURES_LOAD = {'nbs/10_bench/07_savers.ipynb'}  # may torch.load, weights only, what it has just written itself
 MAX_OUTPUT, MAX_LINE, MAX_MODULE = 64 * 1024, 110, 300  # bytes per cell, characters, lines
 
 # What differs on the next machine or at the next run has no place in a stored output.

@@ -11,15 +11,15 @@ import tempfile
 from pathlib import Path
 
 import elastic_nb
-from elastic_nb.objects import StoreRefused, open_store
+from elastic_nb.checkpoint.remote.store import StoreRefused, open_store
 
-EXTRA = {'objects_gcs'}  # modules that need an extra
+EXTRA = {'elastic_nb.checkpoint.remote.gcs'}  # modules that need an extra
 
 
 def imports() -> None:
     "Every module can be imported with nothing but the declared requirements, or says which extra it needs"
-    names = [m.name for m in pkgutil.iter_modules(elastic_nb.__path__)]
-    for name in sorted({*names} - EXTRA): importlib.import_module(f'elastic_nb.{name}')
+    names = [m.name for m in pkgutil.walk_packages(elastic_nb.__path__, 'elastic_nb.')]
+    for name in sorted({*names} - EXTRA): importlib.import_module(name)
     try: open_store('gs://bucket/run')
     except StoreRefused as e: assert "pip install 'elastic-nb[gcs]'" in str(e), e
     else: raise AssertionError('the libraries of the extra gcs are here, so nothing is shown')
