@@ -30,7 +30,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..checkpoint.disk import load_state, save_state
-from ..data.samples import Batches
+from ..data.dataset import ResumableDataset
+from ..data.samples import Samples
 from ..data.windows import read_bytes, stdlib_files
 from ..elastic.groups import gloo_group
 from ..elastic.zygote import loopback_store
@@ -64,9 +65,9 @@ class Job:
         return GPTConfig(context=self.length, width=self.width, layers=self.layers, heads=self.heads)
 
     @cached_property
-    def batches(self) -> Batches:
-        text = read_bytes(stdlib_files())
-        return Batches(text, self.length, self.micro_batches, self.micro_batch, self.seed)
+    def samples(self) -> Samples:
+        text = ResumableDataset(index_file=read_bytes(stdlib_files()), seq_length=self.length)
+        return Samples(text, self.micro_batches * self.micro_batch, self.micro_batches, self.seed)
 
 # %% ../../nbs/10_bench/03_contestants.ipynb #ef6c978b
 class RunLog:
@@ -116,12 +117,13 @@ class Student:
         torch.set_num_threads(1)
         watch_lease(job.folder)
         self.job, self.worker, self.log = job, worker, RunLog(job.folder, worker)
-        self.model, self.batches = seeded_gpt(job.config, job.seed), job.batches
+        self.model, self.samples = seeded_gpt(job.config, job.seed), job.samples
 
     def loss(self, model: Callable[..., Tensor], step: int, i: int) -> Tensor:
         "What micro-batch `i` adds to the mean loss of `step`, in nats."
         torch.manual_seed(step * self.job.micro_batches + i)
-        return model(*self.batches.get(self.batches.ids(step, i))) / self.batches.tokens_per_step
+        batch = self.samples.get(self.samples.ids(step, i))
+        return model(*batch) / (self.samples.size * self.job.length)
 
     def fault_point(self, step: int) -> None:
         "SIGKILL, if this is the worker and the step, and nobody has died yet."

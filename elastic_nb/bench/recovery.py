@@ -13,18 +13,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from .core import BenchResult, Fleet, over, row
-from ..elastic.faults import Fault
-from ..config import make_config
-from ..demo import train
-from ..elastic.ledger import Event, Ledger
 from .contestants import Job, RunLog
-from ..elastic.workers import Hands
+from .core import BenchResult, Fleet, over, row
+from ..demo import ENTRY, demo_config
+from ..elastic.faults import Fault
+from ..elastic.ledger import Event
+from ..train.run import run_elastic
 
 # %% ../../nbs/10_bench/04_recovery.ipynb #5760d748
 @dataclass(frozen=True)
@@ -79,15 +77,13 @@ def as_log(events: Iterable[Event]) -> list[dict[str, Any]]:
 # %% ../../nbs/10_bench/04_recovery.ipynb #7352866e
 def run_ours(job: Job, spares: int = 0, notices: bool = True, silence: float = 1.5) -> Recovery:
     "One kill under elastic-nb."
-    model = dict(width=job.width, layers=job.layers, heads=job.heads)
-    training = {k: getattr(job, k) for k in ('steps', 'micro_batches', 'micro_batch', 'seed')}
-    elastic = dict(workers=job.workers, spares=spares, notices=notices, silence=silence)
+    same = {k: getattr(job, k) for k in ('width', 'layers', 'heads', 'length', 'steps', 'micro_batches', 'seed')}
+    how = dict(spares=spares, notices=notices, silence=silence)
     alone = dict(checkpoint_interval=0, memory_snapshot_interval=0)   # peers heal each other
-    config = make_config(model=model, data=dict(length=job.length), training=training, elastic=elastic,
-                         checkpoint=alone)
-    with Hands('elastic_nb.elastic.zygote:warm_up') as hands, Ledger(Path(job.folder) / 'run.db') as ledger:
-        events = train(hands, config, ledger, [Fault(job.kill_worker, job.kill_step, 'forward')])
-    return recovery(as_log(events))
+    config = demo_config(batch_size=job.micro_batches * job.micro_batch, **same, **how, **alone)
+    run = run_elastic(ENTRY, config, job.workers, [Fault(job.kill_worker, job.kill_step, 'forward')], job.folder,
+                      tell=lambda event: None)
+    return recovery(as_log(run.events))
 
 # %% ../../nbs/10_bench/04_recovery.ipynb #157504f3
 def contestants(silence: float = 0.3) -> dict[str, Callable[[Job], Recovery]]:

@@ -24,7 +24,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from ..data.samples import Batches
+from ..data.dataset import ResumableDataset
+from ..data.samples import Samples
 from ..data.tokenizer import load_encoder, pieces, train_bpe
 from .gpt import Block, GPT, GPTConfig
 
@@ -267,6 +268,7 @@ def fine_tune_batches(
     micro_batch: int, # Samples per micro-batch
     seed: int = 0, # Key of the shuffle
     split: str = 'train', # Of WikiText-2
-) -> Batches:
+) -> Samples:
     "The global batches of WikiText-2 (about 2.4 million tokens of GPT-2's). OSError if it cannot be had."
-    return Batches(wikitext(split, tokenizer), length, micro_batches, micro_batch, seed)
+    windows = ResumableDataset(index_file=wikitext(split, tokenizer), seq_length=length)
+    return Samples(windows, micro_batches * micro_batch, micro_batches, seed)
