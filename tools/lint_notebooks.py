@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from lint_house import check_imports, check_layout, check_size, check_where, exported, parse
 
 logging.getLogger('traitlets').disabled = True  # nbformat also logs what we report
 ROOT = Path(__file__).resolve().parent.parent
 BADGE = 'https://colab.research.google.com/assets/colab-badge.svg'
-PAGES = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'pyproject.toml']  # hold links, as notebooks do
+PAGES = ['README.md', 'benchmarks/README.md', 'tools/benchmarks.md', 'CHANGELOG.md', 'CONTRIBUTING.md',
+         'pyproject.toml']  # hold links, as notebooks do
 DIRECTIVES = {'default_exp', 'export', 'exporti', 'exports', 'hide', 'slow', 'gpu', 'net'}
 PICKLES = {'pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'shelve'}
 MEASURES_LOAD = {'nbs/10_bench/07_savers.ipynb'}  # may torch.load, weights only, what it has just written itself
-MAX_OUTPUT, MAX_LINE, MAX_MODULE = 64 * 1024, 110, 300  # bytes per cell, characters, lines
+MAX_OUTPUT, MAX_LINE = 64 * 1024, 110  # bytes per cell, characters
 
 # What differs on the next machine or at the next run has no place in a stored output.
 LEAKS = {
@@ -151,11 +153,6 @@ def fix(root: Path) -> list[str]:
 
 
 # ---- one notebook --------------------------------------------------------------------------------
-def parse(src: str) -> ast.Module:
-    "The syntax tree of a cell; shell lines and magics count as `pass`"
-    return ast.parse(re.sub(r'^([ \t]*)[%!].*$', r'\1pass', src, flags=re.M))
-
-
 def is_import(node: ast.stmt) -> bool:
     "An import, or a try or if around imports"
     if isinstance(node, (ast.Try, ast.If)): return all(map(is_import, node.body))
@@ -203,6 +200,7 @@ def check_code(src: str, may_load: bool = False) -> Iterator[str]:
     fine = {id(n.func) for n in ast.walk(tree) if may_load and loads_weights(n)}
     if any(unpickles(n) for n in ast.walk(tree) if id(n) not in fine):
         yield 'torch.load and pickles are banned: files run code'
+    if exported(src): yield from check_size(src)
 
 
 def check_walkthrough(src: str) -> Iterator[str]:
@@ -277,13 +275,23 @@ def check_notebook(path: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]
 # ---- everything ----------------------------------------------------------------------------------
 def check_modules(root: Path, cfg: dict[str, str]) -> Iterator[str]:
     "Complaints about the exported package"
-    for path in sorted((root / cfg['lib_path']).rglob('*.py')):
-        n = len(path.read_text(encoding='utf-8').splitlines())
-        if n >= MAX_MODULE and path.name != '_modidx.py':
-            yield f'{path.relative_to(root)}: {n} lines, stay under {MAX_MODULE}: split the notebook'
+    yield from check_imports(root, cfg['lib_path'])
     init = (root / cfg['lib_path'] / '__init__.py').read_text(encoding='utf-8')
     if f'__version__ = "{cfg["version"]}"' not in init.splitlines():
         yield f"{cfg['lib_path']}/__init__.py: __version__ differs from settings.ini ({cfg['version']})"
+
+
+def check_house(root: Path, cfg: dict[str, str]) -> Iterator[str]:
+    "Complaints about names, doors, and the map in CONTRIBUTING.md"
+    nbs, pages = root / cfg['nbs_path'], {}
+    for path in notebooks(root, cfg):
+        try: cells = json.loads(path.read_text(encoding='utf-8'))['cells']
+        except ValueError: continue   # which check_notebook complains of
+        pages[path.relative_to(nbs)] = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
+    yield from check_layout(pages, sorted({page.parts[0] for page in pages if page.parts[0][:2].isdigit()
+                                           and len(page.parts) > 1}))
+    file = root / 'CONTRIBUTING.md'
+    if file.exists(): yield from check_where(file.read_text(encoding='utf-8'), cfg['nbs_path'], pages)
 
 
 def lint(root: Path) -> list[str]:
@@ -292,7 +300,7 @@ def lint(root: Path) -> list[str]:
     switches = (root / cfg['nbs_path']).rglob('.notest')
     found = [f'{p.relative_to(root)}: nothing may be left untested' for p in switches]
     for path in notebooks(root, cfg): found += check_notebook(path, root, cfg)
-    return [*found, *check_links(root, cfg), *check_modules(root, cfg)]
+    return [*found, *check_links(root, cfg), *check_modules(root, cfg), *check_house(root, cfg)]
 
 
 def main() -> int:

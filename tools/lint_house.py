@@ -1,0 +1,200 @@
+"""The rules of the house, for lint_notebooks.py: who may import whom, where a room lies, how long a cell is.
+
+The wings stand in one table: a module imports from its own wing and from wings below it. Imports inside functions
+count, and so do names in strings, such as 'elastic_nb.testing.ranks:sleeper'.
+"""
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MAX_CELL, MAX_FUNCTION = 60, 50  # lines of an exported cell, and of a function in it: about a screen
+# From the top to the ground. Wings of one line do not import each other.
+WINGS = ['face cli', 'bench', 'demo', 'train report chaos testing', 'elastic', 'models', 'checkpoint data scaling',
+         'exact', 'config basics']
+FLOOR = {wing: len(WINGS) - n for n, wings in enumerate(WINGS) for wing in wings.split()}
+PRODUCT = {'exact', 'data', 'checkpoint', 'scaling', 'models', 'elastic', 'train', 'report'}
+NOT_IN_PRODUCT = {'testing', 'bench', 'chaos', 'demo'}
+DOTTED = re.compile(r'[a-z_]+(?:\.\w+)+(?=:\w+$|$)')  # a string that names a module, with or without a function
+WHERE = '## Where is what'
+
+
+def parse(src: str) -> ast.Module:
+    "The syntax tree of a cell; shell lines and magics count as `pass`"
+    return ast.parse(re.sub(r'^([ \t]*)[%!].*$', r'\1pass', src, flags=re.M))
+
+
+# ---- who imports whom ----------------------------------------------------------------------------
+def modules(root: Path, lib: str) -> dict[str, ast.Module]:
+    "Dotted name -> syntax tree, of all modules of the package"
+    found = {}
+    for path in sorted((root / lib).rglob('*.py')):
+        name = '.'.join(path.relative_to(root).with_suffix('').parts)
+        if path.name != '_modidx.py': found[name] = ast.parse(path.read_text(encoding='utf-8'))
+    return {name.removesuffix('.__init__'): tree for name, tree in found.items()}
+
+
+def known(name: str, names: set[str]) -> str | None:
+    "The module that `name` is in: itself, or the longest beginning of it that is a module"
+    while name and name not in names: name = name.rpartition('.')[0]
+    return name or None
+
+
+def imported(node: ast.AST, package: str, lib: str, names: set[str]) -> Iterator[str]:
+    "Modules of ours that one import, or one string, names; `package`: what relative names are relative to"
+    if isinstance(node, ast.Import): wanted = [a.name for a in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        up = package.split('.')[:len(package.split('.')) - node.level + 1] if node.level else []
+        base = '.'.join([*up, *([node.module] if node.module else [])])
+        wanted = [f'{base}.{a.name}' for a in node.names]
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        found = DOTTED.match(node.value)
+        wanted = [found[0]] if found and found[0].startswith(lib + '.') else []
+    else: return
+    for name in wanted:
+        module = known(name, names) if name.split('.')[0] == lib else None
+        if module and module != lib: yield module
+
+
+def lazily(tree: ast.Module, package: str) -> Iterator[str]:
+    "Modules in the table of a lazy package: the keys of a dictionary that begin with a dot"
+    for node in ast.walk(tree):
+        for key in node.keys if isinstance(node, ast.Dict) else ():
+            if not (isinstance(key, ast.Constant) and str(key.value).startswith('.')): continue
+            dots = len(key.value) - len(key.value.lstrip('.'))
+            up = package.split('.')[:len(package.split('.')) - dots + 1]
+            yield '.'.join([*up, key.value.lstrip('.')])
+
+
+def at_import(tree: ast.Module) -> Iterator[ast.AST]:
+    "The nodes that run when a module is imported: all but the bodies of functions"
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo += [n for n in ast.iter_child_nodes(node)
+                 if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))]
+
+
+def imports(root: Path, lib: str) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    "Module -> modules of ours that it names at all, and those that it imports when it is imported itself"
+    trees = modules(root, lib)
+    every, first = {}, {}
+    for name, tree in trees.items():
+        is_package = (root / Path(*name.split('.')) / '__init__.py').exists()
+        package = name if is_package else name.rpartition('.')[0]
+        def targets(nodes: Any) -> set[str]:
+            return {m for n in nodes for m in imported(n, package, lib, {*trees})} - {name}
+        every[name] = targets(ast.walk(tree)) | ({*lazily(tree, package)} if is_package else set())
+        first[name] = targets(n for n in at_import(tree) if not isinstance(n, ast.Constant))
+    return every, first
+
+
+def wing(module: str) -> str:
+    "The wing of a module: `elastic_nb.checkpoint.remote.s3` is in checkpoint, `elastic_nb` itself is the face"
+    return (module.split('.') + ['face'])[1]
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    "Each circle of modules, once, beginning with the smallest name"
+    found: set[tuple[str, ...]] = set()
+    done: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> None:
+        if name in path:
+            ring = path[path.index(name):]
+            k = ring.index(min(ring))
+            found.add((*ring[k:], *ring[:k]))
+        elif name not in done:
+            for other in sorted(graph.get(name, ())): visit(other, [*path, name])
+            done.add(name)
+
+    for name in sorted(graph): visit(name, [])
+    return [[*ring] for ring in sorted(found)]
+
+
+def check_imports(root: Path, lib: str) -> Iterator[str]:
+    "Complaints about arrows that run upwards, about products that need test rigs, and about circles"
+    every, first = imports(root, lib)
+    for name, targets in every.items():
+        if (own := wing(name)) not in FLOOR:
+            yield f'{name}: {own} stands in no line of WINGS (tools/lint_house.py)'
+            continue
+        for target in sorted(targets):
+            other = wing(target)
+            if own in PRODUCT and other in NOT_IN_PRODUCT:
+                yield f'{name}: imports {target}, but {own} is for users and {other} is not'
+            elif other != own and FLOOR.get(other, 0) >= FLOOR[own]:
+                yield f'{name}: imports {target}, and {other} does not lie below {own}'
+    for ring in circles(first): yield f"{ring[0]}: imports itself: {' -> '.join([*ring, ring[0]])}"
+
+
+# ---- where a room lies ---------------------------------------------------------------------------
+def module_of(page: Path) -> str:
+    "What a notebook at `page` (below nbs/) exports to: 03_checkpoint/05_disk is checkpoint.disk"
+    parts = [re.sub(r'^\d\d_', '', part) for part in page.with_suffix('').parts]
+    if parts[-1] == 'overview': parts[-1] = '__init__'
+    return '.'.join(parts[1:] if parts[0] == 'face' else parts)
+
+
+def check_layout(pages: dict[Path, list[str]], folders: list[str]) -> Iterator[str]:
+    "Complaints about names and doors; `pages`: path below nbs/ -> sources of its code cells"
+    for folder in folders:
+        if Path(folder) / '00_overview.ipynb' not in pages: yield f'{folder}: has no 00_overview.ipynb, its door'
+    for page, cells in pages.items():
+        found = [m[1] for src in cells if (m := re.search(r'^\s*#\s*\|\s*default_exp\s+(\S+)', src, re.M))]
+        if found and found != [module_of(page)]:
+            yield f"{page}: exports to {', '.join(found)}, its name says {module_of(page)}"
+
+
+# ---- how long ------------------------------------------------------------------------------------
+def exported(src: str) -> bool:
+    "Does a cell go into the module?"
+    return bool(re.search(r'^\s*#\s*\|\s*exports?i?\b', src, re.M))
+
+
+def check_size(src: str) -> Iterator[str]:
+    "Complaints about an exported cell that is longer than a screen, and about functions in it"
+    n = len(src.splitlines())
+    if n > MAX_CELL: yield f'{n} lines are exported at once, at most {MAX_CELL}: let the class grow with `patch`'
+    for node in ast.walk(parse(src)):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)): continue
+        n = node.end_lineno - min(x.lineno for x in [node, *node.decorator_list]) + 1
+        if n > MAX_FUNCTION: yield f'{node.name} has {n} lines, at most {MAX_FUNCTION}'
+
+
+# ---- "Where is what" -----------------------------------------------------------------------------
+def defined(src: str) -> Iterator[str]:
+    "The names a cell defines: functions, classes, `Class.method` (also patched in) and plain variables"
+    for node in parse(src).body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name
+            first = next(iter(node.args.args), None)
+            if first is not None and isinstance(first.annotation, ast.Name):
+                yield f'{first.annotation.id}.{node.name}'
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+            for n in node.body:
+                if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)): yield f'{node.name}.{n.name}'
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+
+
+def check_where(text: str, nbs: str, pages: dict[Path, list[str]]) -> Iterator[str]:
+    "Complaints about the table under WHERE: each row links a notebook, and the names in its last column are there"
+    if WHERE not in text: return
+    section = text.split(WHERE, 1)[1].split('\n## ', 1)[0]
+    rows = [line for line in section.splitlines() if '](' in line]
+    if not rows: yield f'{WHERE}: there is no row with a link'
+    for row in rows:
+        page = re.search(rf'\]\({nbs}/([^)]+\.ipynb)\)', row)
+        names = re.findall(r'`([\w.]+)`', row.rstrip(' |').rpartition('|')[2])
+        cells = pages.get(Path(page[1])) if page else None
+        if cells is None or not names: yield f'{WHERE}: no such notebook, or no name in the last column: {row}'
+        else:
+            there = {name for src in cells if exported(src) for name in defined(src)}
+            yield from (f'{WHERE}: {page[1]} has no {name}' for name in names if name not in there)
