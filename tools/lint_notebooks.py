@@ -49,6 +49,8 @@ LINK = re.compile(r'(?P<site>(?P<raw>raw\.githubusercontent\.com)|github\.com|'
                   r'(?P<branch>[\w.-]*\w)(?P<path>/[\w./-]*\w)?)?'
                   r'(?![\w-]|\.\w)')
 
+RELATIVE = re.compile(r'\]\((?!https?:|#|mailto:)([^)\s]+)\)')  # the target of a link inside the repository
+
 
 # ---- what settings.ini says ----------------------------------------------------------------------
 def settings(root: Path = ROOT) -> dict[str, str]:
@@ -88,6 +90,12 @@ def toml_value(text: str, key: str) -> str | None:
 
 
 # ---- links ---------------------------------------------------------------------------------------
+def lost(page: Path, text: str) -> Iterator[str]:
+    "Relative links of `page` that lead nowhere; of a notebook, its markdown counts"
+    for target in RELATIVE.findall(re.sub(r'`[^`\n]*`', '', text)):
+        if not (page.parent / target.split('#')[0]).exists(): yield target
+
+
 def relink(text: str, root: Path, cfg: dict[str, str], old: str) -> tuple[str, list[str]]:
     "`text` with its links to this project (until now `old`, a user/repo) as settings.ini says; dead links"
     dead = []
@@ -125,6 +133,8 @@ def check_links(root: Path, cfg: dict[str, str]) -> Iterator[str]:
         name = page.relative_to(root).as_posix()
         if new != text: yield f'{name}: links differ from settings.ini (user, repo, branch): use --fix'
         for link in dead: yield f'{name}: a dead link, there is no such file: {link}'
+        if page.suffix == '.md' and page.parent.name != 'tools':   # what lies there is a template of another page
+            yield from (f'{name}: a dead link, there is no such file: {link}' for link in lost(page, text))
     toml = (root / 'pyproject.toml').read_text(encoding='utf-8')
     for key, want in pyproject(cfg).items():
         if (got := toml_value(toml, key)) != want:
@@ -266,6 +276,9 @@ def check_notebook(path: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]
         if cell.cell_type == 'raw': yield f'{page}: cell {n}: no raw cells: front matter can switch tests off'
         if cell.cell_type == 'markdown' and re.match(r'\s*#\|', cell.source):
             yield f'{page}: cell {n}: nbdev 2 and nbdev 3 disagree about #| in markdown'
+        if cell.cell_type == 'markdown':
+            yield from (f'{page}: cell {n}: a dead link, there is no such file: {link}'
+                        for link in lost(path, cell.source))
         if cell.cell_type != 'code': continue
         problems = [*check_code(cell.source, page in MEASURES_LOAD), *check_outputs(cell.outputs)]
         if is_walkthrough(path): problems += check_walkthrough(cell.source)
