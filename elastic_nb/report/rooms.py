@@ -85,6 +85,19 @@ def _places(graph: Graph, floor: dict[str, int], width: int = 6) -> dict[str, tu
             y += .55 if row < rows - 1 else 1.
     return place
 
+# %% ../../nbs/08_report/06_rooms.ipynb #3f80fe90
+def _bend(place: Mapping[str, tuple[float, float]], room: str, other: str) -> float:
+    "The smallest `rad` with which an arrow between two rooms runs clear of all others."
+    (x0, y0), (x1, y1) = place[room], place[other]
+    def clear(rad: float) -> bool:
+        for t in (.1, .2, .3, .4, .5, .6, .7, .8, .9):
+            x = x0 + t * (x1 - x0) + 2 * t * (1 - t) * rad * (y1 - y0)
+            y = y0 + t * (y1 - y0) - 2 * t * (1 - t) * rad * (x1 - x0)
+            if any(abs(x - a) < .07 * len(name) + .05 and abs(y - b) < .3
+                   for name, (a, b) in place.items() if name not in (room, other)): return False
+        return True
+    return next((rad for rad in (0., .2, -.2, .35, -.35, .5, -.5) if clear(rad)), 0.)
+
 # %% ../../nbs/08_report/06_rooms.ipynb #fb1b03e0
 def rooms(wing: str = '', package: Path = Path(elastic_nb.__file__).parent) -> Axes:
     "Draw the rooms of a wing, or all wings: an arrow leads from a room to what it imports."
@@ -94,13 +107,14 @@ def rooms(wing: str = '', package: Path = Path(elastic_nb.__file__).parent) -> A
     with style():
         wide, high = max(xs) - min(xs) + 1, max(ys) + 1
         _, ax = plt.subplots(figsize=(1.35 * wide, .75 * high))
-        for n, (room, (x, y)) in enumerate(sorted(place.items())):
+        for room, (x, y) in sorted(place.items()):
             ax.text(x, y, room, ha='center', va='center', color=INK, zorder=2,
                     bbox=dict(boxstyle='round,pad=.4', facecolor=PAPER, edgecolor=GENERATIONS[0]))
         for room, others in sorted(direct(graph).items()):
             for other in sorted(others):
                 ax.annotate('', place[other], place[room], zorder=1, arrowprops=dict(
-                    arrowstyle='->', color=MUTED, shrinkA=10, shrinkB=12, linewidth=.8))
+                    arrowstyle='->', color=MUTED, shrinkA=10, shrinkB=12, linewidth=.8,
+                    connectionstyle=f'arc3,rad={_bend(place, room, other)}'))
         ax.set(xlim=(min(xs) - .6, max(xs) + .6), ylim=(-.5, max(ys) + .5))
         ax.set_axis_off()
     return ax
