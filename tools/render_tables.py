@@ -91,7 +91,13 @@ def history(name: str, root: Path) -> list[dict[str, Any]]:
     file, last = root / HISTORY, load(name, root)
     known = json.loads(file.read_text(encoding='utf-8')).get(name, []) if file.exists() else []
     if last is None: return known
-    return [run for run in known if run != short(last)] + [short(last)]
+    return [run for run in known if not same(run, last)] + [short(last)]
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    "Are these one run? The history may keep more or fewer medians of it than it did before"
+    if (a['date'], a['commit'], {*a['ratios']}) != (b['date'], b['commit'], {*b['ratios']}): return False
+    return all(round(a['ratios'][k], 5) == round(b['ratios'][k], 5) for k in a['ratios'])
 
 
 def collect(root: Path) -> dict[str, int]:
@@ -106,7 +112,7 @@ def collect(root: Path) -> dict[str, int]:
         old = [short(json.loads(git('show', f'{c}:{page}'))) for c in commits]
         runs: Rows = []
         for run in [*reversed(old), *history(file.stem, root)]:   # git lists the newest first
-            if run not in runs: runs.append(run)
+            if not any(same(run, other) for other in runs): runs.append(run)
         found[file.stem] = sorted(runs, key=lambda run: run['date'])
     (root / HISTORY).write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
     return {name: len(runs) for name, runs in found.items()}
