@@ -129,6 +129,7 @@ def check_dist(dist: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]:
     for name in sorted({n for n in files if not n.startswith(info)} ^ package):
         yield f"{wheel.name}: {name} is {'not in the repository' if name in files else 'missing'}"
     yield from check_metadata(wheel.name, files[info + 'METADATA'], cfg, title)
+    if f'{lib}/py.typed' not in files: yield f'{wheel.name}: py.typed is missing, so type checkers see no annotations'
     if info + 'licenses/LICENSE' not in files: yield f'{wheel.name}: the LICENSE is missing'
     commands = files[info + 'entry_points.txt'].decode().replace(' ', '')
     if cfg['console_scripts'] not in commands: yield f'{wheel.name}: no command'

@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from lint_house import check_imports, check_layout, check_size, check_where, exported, parse
 
 logging.getLogger('traitlets').disabled = True  # nbformat also logs what we report
 ROOT = Path(__file__).resolve().parent.parent
 BADGE = 'https://colab.research.google.com/assets/colab-badge.svg'
-PAGES = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'pyproject.toml']  # hold links, as notebooks do
+PAGES = ['README.md', 'benchmarks/README.md', 'tools/benchmarks.md', 'CHANGELOG.md', 'CONTRIBUTING.md',
+         'pyproject.toml']  # hold links, as notebooks do
 DIRECTIVES = {'default_exp', 'export', 'exporti', 'exports', 'hide', 'slow', 'gpu', 'net'}
 PICKLES = {'pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'shelve'}
 MEASURES_LOAD = {'nbs/10_bench/07_savers.ipynb'}  # may torch.load, weights only, what it has just written itself
-MAX_OUTPUT, MAX_LINE, MAX_MODULE = 64 * 1024, 110, 300  # bytes per cell, characters, lines
+MAX_OUTPUT, MAX_LINE = 64 * 1024, 110  # bytes per cell, characters
 
 # What differs on the next machine or at the next run has no place in a stored output.
 LEAKS = {
@@ -46,6 +48,8 @@ LINK = re.compile(r'(?P<site>(?P<raw>raw\.githubusercontent\.com)|github\.com|'
                   r'(?:(?P<sep>(?(raw)/|(?:/(?:blob|tree|raw|edit)/|@)))'
                   r'(?P<branch>[\w.-]*\w)(?P<path>/[\w./-]*\w)?)?'
                   r'(?![\w-]|\.\w)')
+
+RELATIVE = re.compile(r'\]\((?!https?:|#|mailto:)([^)\s]+)\)')  # the target of a link inside the repository
 
 
 # ---- what settings.ini says ----------------------------------------------------------------------
@@ -86,6 +90,12 @@ def toml_value(text: str, key: str) -> str | None:
 
 
 # ---- links ---------------------------------------------------------------------------------------
+def lost(page: Path, text: str) -> Iterator[str]:
+    "Relative links of `page` that lead nowhere; of a notebook, its markdown counts"
+    for target in RELATIVE.findall(re.sub(r'`[^`\n]*`', '', text)):
+        if not (page.parent / target.split('#')[0]).exists(): yield target
+
+
 def relink(text: str, root: Path, cfg: dict[str, str], old: str) -> tuple[str, list[str]]:
     "`text` with its links to this project (until now `old`, a user/repo) as settings.ini says; dead links"
     dead = []
@@ -123,6 +133,8 @@ def check_links(root: Path, cfg: dict[str, str]) -> Iterator[str]:
         name = page.relative_to(root).as_posix()
         if new != text: yield f'{name}: links differ from settings.ini (user, repo, branch): use --fix'
         for link in dead: yield f'{name}: a dead link, there is no such file: {link}'
+        if page.suffix == '.md' and page.parent.name != 'tools':   # what lies there is a template of another page
+            yield from (f'{name}: a dead link, there is no such file: {link}' for link in lost(page, text))
     toml = (root / 'pyproject.toml').read_text(encoding='utf-8')
     for key, want in pyproject(cfg).items():
         if (got := toml_value(toml, key)) != want:
@@ -151,11 +163,6 @@ def fix(root: Path) -> list[str]:
 
 
 # ---- one notebook --------------------------------------------------------------------------------
-def parse(src: str) -> ast.Module:
-    "The syntax tree of a cell; shell lines and magics count as `pass`"
-    return ast.parse(re.sub(r'^([ \t]*)[%!].*$', r'\1pass', src, flags=re.M))
-
-
 def is_import(node: ast.stmt) -> bool:
     "An import, or a try or if around imports"
     if isinstance(node, (ast.Try, ast.If)): return all(map(is_import, node.body))
@@ -203,6 +210,7 @@ def check_code(src: str, may_load: bool = False) -> Iterator[str]:
     fine = {id(n.func) for n in ast.walk(tree) if may_load and loads_weights(n)}
     if any(unpickles(n) for n in ast.walk(tree) if id(n) not in fine):
         yield 'torch.load and pickles are banned: files run code'
+    if exported(src): yield from check_size(src)
 
 
 def check_walkthrough(src: str) -> Iterator[str]:
@@ -268,6 +276,9 @@ def check_notebook(path: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]
         if cell.cell_type == 'raw': yield f'{page}: cell {n}: no raw cells: front matter can switch tests off'
         if cell.cell_type == 'markdown' and re.match(r'\s*#\|', cell.source):
             yield f'{page}: cell {n}: nbdev 2 and nbdev 3 disagree about #| in markdown'
+        if cell.cell_type == 'markdown':
+            yield from (f'{page}: cell {n}: a dead link, there is no such file: {link}'
+                        for link in lost(path, cell.source))
         if cell.cell_type != 'code': continue
         problems = [*check_code(cell.source, page in MEASURES_LOAD), *check_outputs(cell.outputs)]
         if is_walkthrough(path): problems += check_walkthrough(cell.source)
@@ -277,13 +288,23 @@ def check_notebook(path: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]
 # ---- everything ----------------------------------------------------------------------------------
 def check_modules(root: Path, cfg: dict[str, str]) -> Iterator[str]:
     "Complaints about the exported package"
-    for path in sorted((root / cfg['lib_path']).rglob('*.py')):
-        n = len(path.read_text(encoding='utf-8').splitlines())
-        if n >= MAX_MODULE and path.name != '_modidx.py':
-            yield f'{path.relative_to(root)}: {n} lines, stay under {MAX_MODULE}: split the notebook'
+    yield from check_imports(root, cfg['lib_path'])
     init = (root / cfg['lib_path'] / '__init__.py').read_text(encoding='utf-8')
     if f'__version__ = "{cfg["version"]}"' not in init.splitlines():
         yield f"{cfg['lib_path']}/__init__.py: __version__ differs from settings.ini ({cfg['version']})"
+
+
+def check_house(root: Path, cfg: dict[str, str]) -> Iterator[str]:
+    "Complaints about names, doors, and the map in CONTRIBUTING.md"
+    nbs, pages = root / cfg['nbs_path'], {}
+    for path in notebooks(root, cfg):
+        try: cells = json.loads(path.read_text(encoding='utf-8'))['cells']
+        except ValueError: continue   # which check_notebook complains of
+        pages[path.relative_to(nbs)] = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
+    yield from check_layout(pages, sorted({page.parts[0] for page in pages if page.parts[0][:2].isdigit()
+                                           and len(page.parts) > 1}))
+    file = root / 'CONTRIBUTING.md'
+    if file.exists(): yield from check_where(file.read_text(encoding='utf-8'), cfg['nbs_path'], pages)
 
 
 def lint(root: Path) -> list[str]:
@@ -292,7 +313,7 @@ def lint(root: Path) -> list[str]:
     switches = (root / cfg['nbs_path']).rglob('.notest')
     found = [f'{p.relative_to(root)}: nothing may be left untested' for p in switches]
     for path in notebooks(root, cfg): found += check_notebook(path, root, cfg)
-    return [*found, *check_links(root, cfg), *check_modules(root, cfg)]
+    return [*found, *check_links(root, cfg), *check_modules(root, cfg), *check_house(root, cfg)]
 
 
 def main() -> int:

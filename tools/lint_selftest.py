@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
-from lint_notebooks import BADGE, MAX_MODULE, MAX_OUTPUT, ROOT, badge_url, check_code, fix, lint, settings
+from lint_house import MAX_CELL, MAX_FUNCTION, WHERE
+from lint_notebooks import BADGE, MAX_OUTPUT, ROOT, badge_url, check_code, fix, lint, settings
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
 
 CFG = settings()
@@ -77,6 +78,8 @@ NOTEBOOK: list[tuple[Break, str]] = [
     (words(f'git+{URL}.git@other'), 'links differ'),
     (words(f"https://raw.githubusercontent.com/someone/{CFG['repo']}/main/README.md"), 'links differ'),
     (words(f"{URL}/blob/{CFG['branch']}/nbs/nowhere.ipynb"), 'dead link'),
+    (words('[there](01_there.ipynb#top)'), 'dead link'),
+    (words('[here](00_good.ipynb#top), `f[0](x)`'), ''),
     (lambda nb: nb.metadata.update(widgets={}), 'metadata.widgets'),
     (lambda nb: nb.metadata.update(nbdev={'default_exp': 'good'}), 'metadata.nbdev'),
     (lambda nb: nb.cells.append(new_raw_cell('---\nskip_exec: true\n---')), 'no raw cells'),
@@ -96,6 +99,11 @@ NOTEBOOK: list[tuple[Break, str]] = [
     (code('def f(:'), 'does not parse'),
     (code('import os\nos.getpid()'), 'imports and other code'),
     (code('try: import os\nexcept ImportError: pass\nx = 1'), 'imports and other code'),
+    (code('#| export\n' + 'x = 1\n' * MAX_CELL), 'lines are exported at once'),
+    (code('#| export\ndef f() -> None:\n' + '    pass\n' * MAX_FUNCTION), 'f has'),
+    (code('def f() -> None:\n' + '    pass\n' * MAX_CELL), ''),   # a lesson may be longer
+    (code('#| export\n' + 'x = 1\n' * (MAX_CELL - 1)), ''),
+    (lambda nb: nb.cells[1].update(source='#| default_exp goods'), 'its name says good'),
     (code("state = torch." + "load('f')"), 'banned'),
     (code("state = torch." + "load('f', weights_only=True)"), 'banned'),
     (code('import pick' + 'le'), 'banned'),
@@ -117,8 +125,36 @@ def walkthrough(src: str) -> Callable[[Path], None]:
     return add
 
 
-def long_module(root: Path) -> None:
-    (root / settings(root)['lib_path'] / 'long.py').write_text('x = 1\n' * MAX_MODULE)
+def module(**files: str) -> Callable[[Path], None]:
+    "Add modules: `checkpoint__disk` is checkpoint/disk.py"
+    def add(root: Path) -> None:
+        for name, text in files.items():
+            path = root / settings(root)['lib_path'] / (name.replace('__', '/', 1) + '.py')
+            path.parent.mkdir(exist_ok=True)
+            (path.parent / '__init__.py').touch()
+            path.write_text(text)
+    return add
+
+
+BELOW = {'exact__share': '', 'elastic__loop': '', 'testing__ranks': '', 'report__html': '', 'data__index': ''}
+
+
+def lesson(folder: str, name: str, exp: str) -> Callable[[Path], None]:
+    "Add a lesson in a folder of its own"
+    def add(root: Path) -> None:
+        nb = nbformat.read(root / 'nbs/00_good.ipynb', as_version=4)
+        page = root / 'nbs' / folder / f'{name}.ipynb'
+        page.parent.mkdir()
+        nb.cells = [nb.cells[0], new_code_cell(f'#| default_exp {exp}')]
+        nb.cells[0].source = nb.cells[0].source.replace('00_good', f'{folder}/{name}')
+        nbformat.write(nb, page)
+    return add
+
+
+def where(row: str) -> Callable[[Path], None]:
+    "Add CONTRIBUTING.md with one question"
+    page = f'# How\n\n{WHERE}\n\n| question | notebook | name |\n| --- | --- | --- |\n{row}\n\n## Next\n'
+    return lambda root: (root / 'CONTRIBUTING.md').write_text(page)
 
 
 def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
@@ -132,9 +168,38 @@ def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 # The same for the other files.
 FILES: list[tuple[Callable[[Path], object], str]] = [
-    (long_module, 'split the notebook'),
+    (module(**BELOW), ''),
+    (module(**BELOW, elastic__a='from ..exact.share import f\nfrom ..exact import share\nimport elastic_nb.data'), ''),
+    (module(**BELOW, report__a='from ..elastic import loop'), ''),
+    (module(**BELOW, exact__a='from ..elastic.loop import f'), 'does not lie below exact'),
+    (module(**BELOW, exact__a='import elastic_nb.elastic.loop'), 'does not lie below exact'),
+    (module(**BELOW, exact__a='from elastic_nb.elastic import loop'), 'does not lie below exact'),
+    (module(**BELOW, exact__a='def f():\n    from ..elastic.loop import g'), 'does not lie below exact'),
+    (module(**BELOW, exact__a="RUN = ['elastic_nb.elastic.loop:run']"), 'does not lie below exact'),
+    (module(**BELOW, checkpoint__a='from ..data.index import f'), 'does not lie below checkpoint'),
+    (module(**BELOW, train__a='from ..report import html'), 'does not lie below train'),
+    (module(**BELOW, train__a='def f():\n    from ..testing import ranks'), 'but train is for users'),
+    (module(**BELOW, elastic__a="f('elastic_nb.testing.ranks:sleeper')"), 'but elastic is for users'),
+    (module(**BELOW, attic__a='x = 1'), 'stands in no line'),
+    (module(**BELOW, exact__a='from . import b', exact__b='from .a import f'), 'imports itself'),
+    (module(**BELOW, exact__a='from . import b', exact__b='def f():\n    from .a import f'), ''),
+    (module(**BELOW, exact____init__="f('elastic_nb.exact', {'.share': 'portion'})"), ''),
+    (module(**BELOW, exact____init__="f('elastic_nb.exact', {'.share': 'portion share'})"), 'is also the name'),
+    (module(**BELOW, exact____init__="f('elastic_nb.exact', {'..elastic.loop': 'run'})"), 'does not lie below exact'),
+    (module(exact__share='# AUTOGENERATED! DO NOT EDIT! File to edit: ../../nbs/00_good.ipynb.'), ''),
+    (module(exact__share='# AUTOGENERATED! DO NOT EDIT! File to edit: ../../nbs/00_gone.ipynb.'), 'remove the module'),
+    (lesson('03_checkpoint', '00_overview', 'checkpoint.__init__'), ''),
+    (lesson('03_checkpoint', '00_overview', 'checkpoint.door'), 'its name says checkpoint.__init__'),
+    (lesson('03_checkpoint', '01_disk', 'checkpoint.disk'), 'has no 00_overview'),
+    (lesson('00_face', '00_overview', '__init__'), ''),
+    (where('| which? | [good](nbs/00_good.ipynb) | `f` |'), ''),
+    (where('| which? | [good](nbs/00_good.ipynb) | `f`, `g` |'), 'has no g'),
+    (where('| which? | [good](nbs/01_good.ipynb) | `f` |'), 'no such notebook'),
+    (where('| which? | [good](nbs/00_good.ipynb) | f |'), 'no name in the last column'),
+    (where('nothing'), 'no row'),
     (edit('elastic_nb/__init__.py', '"0', '"9'), '__version__'),
     (edit('README.md', '/blob/', '/blob/other-'), 'README.md: links differ'),
+    (edit('README.md', '.\n', ', [more](more.md).\n'), 'README.md: a dead link'),
     (edit('pyproject.toml', '>=3.1', '>=3.2'), 'requires-python'),
     (edit('pyproject.toml', 'slow gpu', 'slow'), 'tst_flags'),
     (edit('settings.ini', 'user = ', 'user = the-'), 'links differ'),

@@ -12,4 +12,5 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.data', {
     '.index': 'TokenIndexFile IndexBuilder build_index',
     '.dataset': 'DatasetState ResumableDataset create_dataloader',
-    '.samples': 'Batches read_bytes stdlib_files windows gather fingerprint'})
+    '.samples': 'Samples reader',
+    '.windows': 'read_bytes stdlib_files gather fingerprint'})

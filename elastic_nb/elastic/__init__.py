@@ -12,7 +12,7 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.elastic', {
     '.faults': 'Fault Faults fail_at parse_fault',
     '.membership': 'Member Generation',
-    '.ledger': 'Ledger',
+    '.ledger': 'Ledger Event recoveries',
     '.loop': 'ElasticLoop',
     '.sync': 'Exact StockDDP',
     '.workers': 'RunFailed',

@@ -10,4 +10,5 @@ from ..basics import lazy
 
 # %% ../../nbs/05_models/00_overview.ipynb #fd36968e
 __getattr__, __dir__ = lazy('elastic_nb.models', {
-    '.gpt': 'GPT GPTConfig seeded_gpt count_parameters'})
+    '.gpt': 'GPT GPTConfig seeded_gpt count_parameters',
+    '.gpt2': 'GPT2 load_gpt2 open_gpt2 save_gpt2 wikitext perplexity sample'})

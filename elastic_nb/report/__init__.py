@@ -10,6 +10,7 @@ from ..basics import lazy
 
 # %% ../../nbs/08_report/00_overview.ipynb #b86bce85
 __getattr__, __dir__ = lazy('elastic_nb.report', {
-    '.pictures': 'style',
+    '.pictures': 'style timeline loss_curves',
+    '.waterfall': 'draw_waterfall draw_goodput saves_of',
     '.html': 'report_html',
     '.narrate': 'Narrator'})

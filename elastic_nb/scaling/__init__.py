@@ -13,4 +13,5 @@ __getattr__, __dir__ = lazy('elastic_nb.scaling', {
     '.accumulate': 'RoundingMode GradAccumulationConfig GradientAccumulationManager',
     '.rates': 'ScalingRule ScalingConfig warmup_cosine lr_at',
     '.optimizer': 'LRScalingManager ElasticScalingManager',
+    '.noise': 'GradientNoise NoiseMeter which_policy',
     '.plan': 'ScalingPlan'})

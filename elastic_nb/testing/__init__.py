@@ -10,4 +10,6 @@ from ..basics import lazy
 
 # %% ../../nbs/09_testing/00_overview.ipynb #3811f922
 __getattr__, __dir__ = lazy('elastic_nb.testing', {
-    '.threads': 'run_ranks rehearse Cluster'})
+    '.threads': 'run_ranks rehearse Cluster',
+    '.servers': 'rclone_s3 moto_s3 gcs_emulator Proxy',
+    '.hub': 'Hub write_hub'})

@@ -14,4 +14,5 @@ __getattr__, __dir__ = lazy('elastic_nb.train', {
     '.engine': 'Engine',
     '.callbacks': 'Callback TrainResult',
     '.run': 'run_elastic build ElasticRun',
-    '.world': 'WorldInfo get_world_info setup_distributed_environment cleanup_distributed is_main_process barrier broadcast_object'})
+    '.world': 'WorldInfo get_world_info setup_distributed_environment cleanup_distributed '
+              'is_main_process barrier broadcast_object'})
