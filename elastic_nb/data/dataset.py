@@ -195,7 +195,7 @@ def create_dataloader(
 
 # %% ../../nbs/02_data/04_dataset.ipynb #7e614831
 def ownership(given: Iterable[tuple[int, int]], samples: int) -> tuple[np.ndarray, np.ndarray]:
-    "From (sample, rank) pairs: who was given each sample last (-1: nobody), and how often it was given."
+    "From (sample, rank) pairs: who was given each sample last (-1: no rank), and how often it was given."
     owner, times = np.full(samples, -1), np.zeros(samples, int)
     for sample, rank in given: owner[sample], times[sample] = rank, times[sample] + 1
     return owner, times

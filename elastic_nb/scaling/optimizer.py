@@ -70,7 +70,7 @@ def check(self: ScaledRates) -> None:
     rates = [float(g['lr']) for g in self.optimizer.param_groups]
     self.base += [read_group(g) for g in self.optimizer.param_groups[len(self.base):]]
     if rates[:len(self.written)] == self.written: return
-    raise RuntimeError(f"somebody else set the learning rates to {rates}; they were {self.written}. Give "
+    raise RuntimeError(f"other code set the learning rates to {rates}; they were {self.written}. Give "
                        "the scheduler to LRScalingManager, or change them in `with manager.unscaled():`")
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #1092053c
