@@ -20,7 +20,7 @@ def patch(f: Callable[..., Any] | None = None, *, as_prop: bool = False) -> Any:
     if f is None: return lambda f: patch(f, as_prop=as_prop)
     first = next(iter(inspect.signature(f).parameters), '')
     cls = f.__annotations__.get(first)
-    if not isinstance(cls, type): raise TypeError(f"{f.__name__}: annotate the first parameter with the class")
+    if not isinstance(cls, type): raise TypeError(f"{f.__name__}: annotate the first parameter with a class")
     f.__qualname__ = f'{cls.__qualname__}.{f.__name__}'
     setattr(cls, f.__name__, property(f) if as_prop else f)
     return f.__globals__.get(f.__name__, getattr(builtins, f.__name__, None))   # what the name meant before

@@ -9,6 +9,6 @@ __all__ = ['share']
 def share(rank: int, world: int, count: int) -> range:
     """Which of `count` numbered things are `rank`'s: consecutive, and even to within one.
 
-    A `world` larger than `count` leaves some ranks with none. Raises ValueError for a rank outside the world."""
+    In a `world` larger than `count` some ranks have none. Raises ValueError for a rank outside the world."""
     if not 0 <= rank < world: raise ValueError(f"rank {rank} is not in a world of {world}")
     return range(rank * count // world, (rank + 1) * count // world)

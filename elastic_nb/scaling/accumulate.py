@@ -136,7 +136,8 @@ def reset(self: GradientAccumulationManager) -> None:
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #04976806
 @patch
-def on_topology_change(self: GradientAccumulationManager, new_world_size: int, rank: int | None = None) -> int:
+def on_topology_change(self: GradientAccumulationManager, new_world_size: int, rank: int | None = None
+                       ) -> int:
     "There are `new_world_size` workers now, this is `rank` (None: as before). Returns its steps."
     before = self.current_world_size, self._rank
     self.current_world_size, self._rank = new_world_size, self._rank if rank is None else rank
