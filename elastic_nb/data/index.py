@@ -182,20 +182,6 @@ def _publish(path: Path, text: str) -> None:
     os.replace(draft, path)
 
 # %% ../../nbs/02_data/03_index.ipynb #f971d475
-@dataclass(frozen=True)
-class IndexSummary:
-    "What a build did."
-    path: str # The token file
-    tokens: int # In the whole index, end tokens included
-    documents: int # In the whole index
-    blocks: int # In the whole index
-    kept: int # Blocks that were there already
-    engine: str # Library that encodes
-
-    def __str__(self) -> str:
-        return (f'{self.path}: tokens {self.tokens:,}, documents {self.documents:,}, blocks {self.blocks:,} '
-                f'(there already: {self.kept:,}), encoded by {self.engine}')
-
 def _totals(blocks: Sequence[Mapping[str, Any]]) -> list[int]:
     "Tokens and documents."
     return [sum(b[k] for b in blocks) for k in ('tokens', 'docs')]
@@ -207,6 +193,7 @@ def _whole(out: Path, head: Mapping[str, Any], blocks: Sequence[Mapping[str, Any
     there = tuple(p.stat().st_size if p.exists() else 0 for p in (out, _beside(out, 'docs')))
     return sizes == there and len(json.loads(_beside(out, 'json').read_text())['blocks']) == len(blocks)
 
+# %% ../../nbs/02_data/03_index.ipynb #75a7a395
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     "One builder at a time (the lock of a dead one is free); a full disk gets a message that helps."
@@ -220,6 +207,21 @@ def _alone(out: Path) -> Iterator[None]:
     except OSError as e:
         if e.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT): raise
         raise OSError(f"no room left for {out}; free some and build again to go on where it stopped") from e
+
+# %% ../../nbs/02_data/03_index.ipynb #0ecea949
+@dataclass(frozen=True)
+class IndexSummary:
+    "What a build did."
+    path: str # The token file
+    tokens: int # In the whole index, end tokens included
+    documents: int # In the whole index
+    blocks: int # In the whole index
+    kept: int # Blocks that were there already
+    engine: str # Library that encodes
+
+    def __str__(self) -> str:
+        return (f'{self.path}: tokens {self.tokens:,}, documents {self.documents:,}, blocks {self.blocks:,} '
+                f'(there already: {self.kept:,}), encoded by {self.engine}')
 
 # %% ../../nbs/02_data/03_index.ipynb #2daa025f
 class IndexBuilder:

@@ -99,20 +99,14 @@ class RateMemory:
         self.current_world_size, self.current_batch_size = world, size
         if world * size != self.last.batch: self.last = Resize(world * size, self.steps, self.factor)
 
-    def recall(self, state: dict[str, Any]) -> None:
-        "Take over `state`. One that has no walk in it counts as settled."
-        self.steps, self.current_world_size = state.get('steps', 0), state['current_world_size']
-        self.current_batch_size = state.get('current_batch_size', self.config.base_batch_size)
-        batch = self.current_world_size * self.current_batch_size
-        settled = self.config.scaled_lr(batch) / self.config.base_lr
-        self.last = Resize(batch, state.get('since', 0), state.get('start', settled))
-
-    def get_scaled_lr(self, world_size: int | None = None, *, base_lr: float | None = None,
-                      old_effective_batch: int = 1, new_effective_batch: int = 1) -> float:
-        "The rate for `world_size` workers, or `base_lr` taken from old to new batch. Changes nothing."
-        world = world_size or self.current_world_size
-        if base_lr is None: return self.config.scaled_lr(world * self.current_batch_size)
-        return base_lr * self.config.scaling_rule.factor(new_effective_batch / old_effective_batch)
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #812b4b98
+@patch
+def get_scaled_lr(self: RateMemory, world_size: int | None = None, *, base_lr: float | None = None,
+                  old_effective_batch: int = 1, new_effective_batch: int = 1) -> float:
+    "The rate for `world_size` workers, or `base_lr` taken from old to new batch. Changes nothing."
+    world = world_size or self.current_world_size
+    if base_lr is None: return self.config.scaled_lr(world * self.current_batch_size)
+    return base_lr * self.config.scaling_rule.factor(new_effective_batch / old_effective_batch)
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #90a303fe
 class LRScalingManager(RateMemory):
@@ -166,6 +160,16 @@ def step(self: LRScalingManager, *metrics: Any) -> float:
 
 @patch
 def step_warmup(self: LRScalingManager) -> float: return self.step()
+
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #acc00b5c
+@patch
+def recall(self: RateMemory, state: dict[str, Any]) -> None:
+    "Take over `state`. One that has no walk in it counts as settled."
+    self.steps, self.current_world_size = state.get('steps', 0), state['current_world_size']
+    self.current_batch_size = state.get('current_batch_size', self.config.base_batch_size)
+    batch = self.current_world_size * self.current_batch_size
+    settled = self.config.scaled_lr(batch) / self.config.base_lr
+    self.last = Resize(batch, state.get('since', 0), state.get('start', settled))
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #1a487067
 @patch
