@@ -24,7 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ..data.dataset import ResumableDataset, create_dataloader
 from ..data.windows import gather, windows
-from ..exact.share import portion
+from ..exact.share import share
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #2863796c
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Materialised(Contestant):
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         d, self.batches = self.data, state or 0
         samples = windows(d.map(), d.length)
-        order, mine = np.random.default_rng(d.seed).permutation(len(samples)), portion(rank, world, d.batch)
+        order, mine = np.random.default_rng(d.seed).permutation(len(samples)), share(rank, world, d.batch)
         while self.batches * d.batch < len(samples):
-            ids = order[self.batches * d.batch:][:d.batch][mine]
+            ids = order[self.batches * d.batch:][:d.batch][mine.start:mine.stop]
             self.batches += 1
             yield gather(samples, ids)[0]
 
@@ -152,9 +152,9 @@ class Grain(Contestant):
         import grain
         samples, d, self.batches = windows(self.data.map(), self.data.length), self.data, state or 0
         source = grain.MapDataset.source(range(len(samples))).shuffle(seed=d.seed).map(lambda i: samples[i])
-        batched, mine = source.batch(d.batch), portion(rank, world, d.batch)
+        batched, mine = source.batch(d.batch), share(rank, world, d.batch)
         while self.batches < len(batched):
-            b = batched[self.batches][mine]
+            b = batched[self.batches][mine.start:mine.stop]
             self.batches += 1
             yield torch.from_numpy(b.astype(np.int64))[:, :-1]
 

@@ -17,9 +17,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from .windows import fingerprint, gather, windows
+from ..basics import patch
+from .windows import fingerprint
+from .windows import gather, windows
 from ..exact.order import Order
-from ..exact.share import portion
+from ..exact.share import share
 
 # %% ../../nbs/02_data/04_dataset.ipynb #9d794c06
 @dataclass
@@ -37,6 +39,16 @@ def _differences(mine: str, theirs: str) -> str:
     length = f": {theirs.split('.')[-1]} then, {mine.split('.')[-1]} now" if found[-1:] == [names[2]] else ''
     return ' and '.join(found or ['the fingerprint']) + length
 
+# %% ../../nbs/02_data/04_dataset.ipynb #d585541e
+def _open_index(index: Any, data_files: list[str | Path], tokenizer: Any) -> tuple[Any, str]:
+    "The index (or the tokens), and `tokens.tokenizer` of its fingerprint. ValueError if they do not fit."
+    if isinstance(index, (str, Path)):
+        from elastic_nb.data.index import TokenIndexFile   # not needed by those who bring tokens
+        index = TokenIndexFile(index)
+    if not hasattr(index, 'check'): return index, f'{fingerprint(torch.as_tensor(index))[:16]}.raw'
+    index.check(data_files, tokenizer)
+    return index, f'{index.fingerprint}.{index.tokenizer_hash}'
+
 # %% ../../nbs/02_data/04_dataset.ipynb #1f8c86da
 class ResumableDataset(Dataset):
     """Shuffled samples and a cursor. `dataset[i]` is the i-th sample of this epoch's order: (input, target).
@@ -51,40 +63,12 @@ class ResumableDataset(Dataset):
         start_token_index: int = 0, # Token of the order to start at, a multiple of `seq_length`
         seed: int = 0, # Key of the shuffle
     ):
-        if isinstance(index_file, (str, Path)):
-            from elastic_nb.data.index import TokenIndexFile
-            index_file = TokenIndexFile(index_file)
-        self.index, self.tokens, name = index_file, getattr(index_file, 'tokens', index_file), 'raw'
-        if hasattr(index_file, 'check'):
-            index_file.check(list(data_files), tokenizer)
-            content, name = index_file.fingerprint, index_file.tokenizer_hash
-        else: content = fingerprint(torch.as_tensor(index_file))[:16]
-        self.seq_length, self._windows = seq_length, windows(self.tokens, seq_length)
-        self.state = DatasetState(0, start_token_index // seq_length, seed, f'{content}.{name}.{seq_length}')
+        self.index, identity = _open_index(index_file, list(data_files), tokenizer)
+        self.tokens, self.seq_length = getattr(self.index, 'tokens', self.index), seq_length
+        self._windows = windows(self.tokens, seq_length)
+        self.state = DatasetState(0, start_token_index // seq_length, seed, f'{identity}.{seq_length}')
 
     def __len__(self) -> int: return len(self._windows)
-
-    @property
-    def order(self) -> Order: return Order(len(self), self.state.seed)
-
-    @property
-    def consumed(self) -> int:
-        "Samples since the beginning of the run."
-        return self.state.epoch * len(self) + self.state.cursor
-
-    def advance(self, samples: int) -> None:
-        "So many more have been given out."
-        self.state.cursor += samples
-        if self.state.cursor >= len(self):
-            self.state.epoch, self.state.cursor = divmod(self.consumed, len(self))
-
-    def set_epoch(self, epoch: int) -> None:
-        "Go to the beginning of `epoch`; in the middle of it already, stay there."
-        if epoch != self.state.epoch: self.state.epoch, self.state.cursor = epoch, 0
-
-    def get(self, ids: Iterable[int]) -> tuple[Tensor, Tensor]:
-        "Inputs and targets, each (len(ids), seq_length), int64."
-        return gather(self._windows, ids)
 
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
         if not 0 <= i < len(self): raise IndexError(f"sample {i} of {len(self)}")
@@ -97,25 +81,47 @@ class ResumableDataset(Dataset):
             self.advance(1)
             yield item
 
-    def state_dict(self) -> dict[str, Any]: return asdict(self.state)
+# %% ../../nbs/02_data/04_dataset.ipynb #4f18bc53
+@patch(as_prop=True)
+def order(self: ResumableDataset) -> Order: return Order(len(self), self.state.seed)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        "Go on where `state` was taken. Raises ValueError if it belongs to other data."
-        new = DatasetState(**state)
-        if new.fingerprint != self.state.fingerprint:
-            raise ValueError(f"this state belongs to other data; what differs: "
-                             f"{_differences(self.state.fingerprint, new.fingerprint)}")
-        self.state = new
+@patch
+def get(self: ResumableDataset, ids: Iterable[int]) -> tuple[Tensor, Tensor]:
+    "Inputs and targets, each (len(ids), seq_length), int64."
+    return gather(self._windows, ids)
+
+# %% ../../nbs/02_data/04_dataset.ipynb #bf3af5f7
+@patch(as_prop=True)
+def consumed(self: ResumableDataset) -> int:
+    "Samples since the beginning of the run."
+    return self.state.epoch * len(self) + self.state.cursor
+
+@patch
+def advance(self: ResumableDataset, samples: int) -> None:
+    "So many more have been given out."
+    self.state.cursor += samples
+    if self.state.cursor >= len(self):
+        self.state.epoch, self.state.cursor = divmod(self.consumed, len(self))
+
+@patch
+def set_epoch(self: ResumableDataset, epoch: int) -> None:
+    "Go to the beginning of `epoch`; in the middle of it already, stay there."
+    if epoch != self.state.epoch: self.state.epoch, self.state.cursor = epoch, 0
+
+# %% ../../nbs/02_data/04_dataset.ipynb #dd019a0e
+@patch
+def state_dict(self: ResumableDataset) -> dict[str, Any]: return asdict(self.state)
+
+@patch
+def load_state_dict(self: ResumableDataset, state: Mapping[str, Any]) -> None:
+    "Go on where `state` was taken. Raises ValueError if it belongs to other data."
+    new = DatasetState(**state)
+    if new.fingerprint != self.state.fingerprint:
+        raise ValueError(f"this state belongs to other data; what differs: "
+                         f"{_differences(self.state.fingerprint, new.fingerprint)}")
+    self.state = new
 
 # %% ../../nbs/02_data/04_dataset.ipynb #bf9ab53b
-class _Samples(Dataset):
-    "What worker processes see: ids in, a stacked batch out."
-    def __init__(self, samples: np.ndarray): self.samples = samples
-    def __len__(self) -> int: return len(self.samples)
-    def __getitems__(self, ids: np.ndarray) -> tuple[Tensor, Tensor]: return gather(self.samples, ids)
-
-def _as_is(batch: Any) -> Any: return batch
-
 class ElasticLoader:
     "One `for` is the rest of an epoch. Yields this rank's part of each global batch: inputs, targets."
     def __init__(self, dataset: ResumableDataset, batch_size: int, rank: int | None = None,
@@ -124,31 +130,9 @@ class ElasticLoader:
         self.dataset, self.batch_size, self.options = dataset, batch_size, options
         self.resize(rank, world)
 
-    def resize(self, rank: int | None = None, world: int | None = None) -> None:
-        "From the next batch on there are `world` ranks. None: as torch.distributed has it, else one."
-        known = dist.is_available() and dist.is_initialized()
-        self.world = world if world is not None else dist.get_world_size() if known else 1
-        self.rank = rank if rank is not None else dist.get_rank() if known else 0
-        portion(self.rank, self.world, 0)   # refuses a rank outside the world
-        self.inner = None
-
     def __len__(self) -> int:
         "Global batches that begin in what is left of this epoch."
         return -(-(len(self.dataset) - self.dataset.state.cursor) // self.batch_size)
-
-    def _ids(self, start: int, batches: int) -> Iterator[np.ndarray]:
-        order, size = self.dataset.order, self.batch_size
-        mine, some = portion(self.rank, self.world, size), max(1, 1024 // size)   # some batches at a time
-        for b in range(0, batches, some):
-            k = min(some, batches - b)
-            yield from order(start + b * size, k * size).reshape(k, size)[:, mine]
-
-    def _open(self, left: int) -> Iterator[tuple[Tensor, Tensor]]:
-        "The next `left` batches; with worker processes or pinned memory, by torch's DataLoader."
-        ids = self._ids(self.dataset.consumed, left)   # a generator: nothing is listed
-        if not any(self.options.values()): return map(self.dataset.get, ids)
-        samples = _Samples(self.dataset._windows)
-        return iter(DataLoader(samples, batch_sampler=ids, collate_fn=_as_is, **self.options))
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         left, self.inner = len(self), None
@@ -160,6 +144,43 @@ class ElasticLoader:
                 left -= 1
                 yield batch
         finally: self.inner = None   # ends worker processes, also when the loop is left early
+
+# %% ../../nbs/02_data/04_dataset.ipynb #be55856e
+@patch
+def resize(self: ElasticLoader, rank: int | None = None, world: int | None = None) -> None:
+    "From the next batch on there are `world` ranks. None: as torch.distributed has it, else one."
+    known = dist.is_available() and dist.is_initialized()
+    self.world = world if world is not None else dist.get_world_size() if known else 1
+    self.rank = rank if rank is not None else dist.get_rank() if known else 0
+    share(self.rank, self.world, 0)   # refuses a rank outside the world
+    self.inner = None
+
+# %% ../../nbs/02_data/04_dataset.ipynb #3c82cb02
+@patch
+def _ids(self: ElasticLoader, start: int, batches: int) -> Iterator[np.ndarray]:
+    "This rank's ids of each of the next `batches` global batches, from position `start` on."
+    order, size = self.dataset.order, self.batch_size
+    mine, some = share(self.rank, self.world, size), max(1, 1024 // size)   # some batches at a time
+    for b in range(0, batches, some):
+        k = min(some, batches - b)
+        yield from order(start + b * size, k * size).reshape(k, size)[:, mine.start:mine.stop]
+
+# %% ../../nbs/02_data/04_dataset.ipynb #e757bd03
+class _Samples(Dataset):
+    "What worker processes see: ids in, a stacked batch out."
+    def __init__(self, samples: np.ndarray): self.samples = samples
+    def __len__(self) -> int: return len(self.samples)
+    def __getitems__(self, ids: np.ndarray) -> tuple[Tensor, Tensor]: return gather(self.samples, ids)
+
+def _as_is(batch: Any) -> Any: return batch
+
+@patch
+def _open(self: ElasticLoader, left: int) -> Iterator[tuple[Tensor, Tensor]]:
+    "The next `left` batches; with worker processes or pinned memory, by torch's DataLoader."
+    ids = self._ids(self.dataset.consumed, left)   # a generator: nothing is listed
+    if not any(self.options.values()): return map(self.dataset.get, ids)
+    samples = _Samples(self.dataset._windows)
+    return iter(DataLoader(samples, batch_sampler=ids, collate_fn=_as_is, **self.options))
 
 # %% ../../nbs/02_data/04_dataset.ipynb #b1b54ce4
 def create_dataloader(
@@ -175,7 +196,7 @@ def create_dataloader(
 
 # %% ../../nbs/02_data/04_dataset.ipynb #7e614831
 def ownership(given: Iterable[tuple[int, int]], samples: int) -> tuple[np.ndarray, np.ndarray]:
-    "From (sample, rank) pairs: who was given each sample last (-1: nobody), and how often it was given."
+    "From (sample, rank) pairs: who was given each sample last (-1: no rank), and how often it was given."
     owner, times = np.full(samples, -1), np.zeros(samples, int)
     for sample, rank in given: owner[sample], times[sample] = rank, times[sample] + 1
     return owner, times

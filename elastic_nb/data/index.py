@@ -20,8 +20,9 @@ import numpy as np
 import xxhash
 from tqdm import tqdm
 
-from .tokenizer import load_encoder
+from ..basics import patch
 from .text import UNIT, Files, Rows, Unit, in_order
+from .tokenizer import load_encoder
 
 # %% ../../nbs/02_data/03_index.ipynb #1beaa92f
 class DamagedIndex(ValueError):
@@ -45,6 +46,15 @@ def _check_blocks(path: str | Path, head: Mapping[str, Any], blocks: Sequence[Ma
                     or xxhash.xxh3_64_hexdigest(docs.read(8 * b['docs'])) != b['docs_xxh3']): bad.append(i)
     return bad
 
+# %% ../../nbs/02_data/03_index.ipynb #53b7ef5a
+def _map(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
+    "`count` numbers in a file, memory-mapped. DamagedIndex if the file has another size."
+    there = path.stat().st_size if path.exists() else 0
+    if there != count * dtype.itemsize:
+        raise DamagedIndex(f"{path} has {there:,} bytes, its manifest says {count * dtype.itemsize:,}; "
+                           "build the index again to repair it")
+    return np.memmap(path, dtype, 'r') if count else np.empty(0, dtype)
+
 # %% ../../nbs/02_data/03_index.ipynb #d86bb438
 class TokenIndexFile:
     """A finished index, memory-mapped. Raises ValueError if it is missing, unfinished, or too short.
@@ -62,54 +72,54 @@ class TokenIndexFile:
         self.eot, self.tokenizer_hash = m['tokenizer']['eot'], m['tokenizer']['hash']
         self.total_tokens, self.num_docs = (sum(b[k] for b in m['blocks']) for k in ('tokens', 'docs'))
         self.num_files = len(m['source'].get('files', [])) or 1
-        self.tokens = self._map(self.path, self.dtype, self.total_tokens)
-        self.doc_ends = self._map(_beside(path, 'docs'), np.dtype('<u8'), self.num_docs)
-
-    def _map(self, path: Path, dtype: np.dtype, count: int) -> np.ndarray:
-        there = path.stat().st_size if path.exists() else 0
-        if there != count * dtype.itemsize:
-            raise DamagedIndex(f"{path} has {there:,} bytes, its manifest says {count * dtype.itemsize:,}; "
-                               "build the index again to repair it")
-        return np.memmap(path, dtype, 'r') if count else np.empty(0, dtype)
-
-    @property
-    def fingerprint(self) -> str:
-        "16 hex digits that change with any token: from the checksums, without reading the file."
-        m = self.manifest
-        told = [m['dtype']] + [b[k] for b in m['blocks'] for k in ('xxh3', 'docs_xxh3')]
-        return xxhash.xxh3_64_hexdigest(' '.join(told).encode())
+        self.tokens = _map(self.path, self.dtype, self.total_tokens)
+        self.doc_ends = _map(_beside(path, 'docs'), np.dtype('<u8'), self.num_docs)
 
     def __len__(self) -> int: return self.total_tokens
-    def __reduce__(self): return TokenIndexFile, (self.path,)   # a worker process maps the file itself
+    def __reduce__(self) -> tuple: return TokenIndexFile, (self.path,)   # a worker process maps it itself
 
-    def find_position(self, token: int) -> tuple[int, int]:
-        "Document and place in it of the token at position `token`. Raises IndexError."
-        if not 0 <= token < self.total_tokens: raise IndexError(f"token {token} of {self.total_tokens}")
-        doc = int(np.searchsorted(self.doc_ends, token, 'right'))
-        return doc, token - (int(self.doc_ends[doc - 1]) if doc else 0)
+# %% ../../nbs/02_data/03_index.ipynb #efe38499
+@patch
+def find_position(self: TokenIndexFile, token: int) -> tuple[int, int]:
+    "Document and place in it of the token at position `token`. Raises IndexError."
+    if not 0 <= token < self.total_tokens: raise IndexError(f"token {token} of {self.total_tokens}")
+    doc = int(np.searchsorted(self.doc_ends, token, 'right'))
+    return doc, token - (int(self.doc_ends[doc - 1]) if doc else 0)
 
-    def document(self, i: int) -> np.ndarray:
-        "Tokens of document `i`, its end token included."
-        return self.tokens[int(self.doc_ends[i - 1]) if i else 0:int(self.doc_ends[i])]
+@patch
+def document(self: TokenIndexFile, i: int) -> np.ndarray:
+    "Tokens of document `i`, its end token included."
+    return self.tokens[int(self.doc_ends[i - 1]) if i else 0:int(self.doc_ends[i])]
 
-    def verify(self) -> None:
-        "Read everything and compare with the checksums. Raises DamagedIndex that names the first bad block."
-        blocks = self.manifest['blocks']
-        if bad := _check_blocks(self.path, self.manifest, blocks):
-            raise DamagedIndex(f"{self.path}: block {bad[0]} (from {blocks[bad[0]]['from']}) is damaged, "
-                               f"{len(bad)} of {len(blocks)} in all; build the index again to repair it")
+# %% ../../nbs/02_data/03_index.ipynb #4b6c1c9f
+@patch
+def verify(self: TokenIndexFile) -> None:
+    "Read everything and compare with the checksums. Raises DamagedIndex that names the first bad block."
+    blocks = self.manifest['blocks']
+    if bad := _check_blocks(self.path, self.manifest, blocks):
+        raise DamagedIndex(f"{self.path}: block {bad[0]} (from {blocks[bad[0]]['from']}) is damaged, "
+                           f"{len(bad)} of {len(blocks)} in all; build the index again to repair it")
 
-    def check(self, data_files: Sequence[str | Path] = (), tokenizer: Any = None) -> None:
-        "Is this the index of these files (read in full) by this tokenizer? Raises ValueError if not."
-        if tokenizer is not None and (found := load_encoder(tokenizer)).hash != self.tokenizer_hash:
-            raise ValueError(f"the index {self.path} was made with the tokenizer "
-                             f"{self.manifest['tokenizer']['name']}, not with {found.name}")
-        if not data_files: return
-        then, now = (s.get('files', []) for s in (self.manifest['source'], Files(data_files).identity()))
-        if then == now: return
-        changed = [b['name'] for a, b in zip(then, now) if a != b] or ['their number']
-        what = ', '.join(changed[:3])
-        raise ValueError(f"the index {self.path} was made from other files; changed: {what}")
+@patch(as_prop=True)
+def fingerprint(self: TokenIndexFile) -> str:
+    "16 hex digits that change with any token: from the checksums, without reading the file."
+    m = self.manifest
+    told = [m['dtype']] + [b[k] for b in m['blocks'] for k in ('xxh3', 'docs_xxh3')]
+    return xxhash.xxh3_64_hexdigest(' '.join(told).encode())
+
+# %% ../../nbs/02_data/03_index.ipynb #9c791721
+@patch
+def check(self: TokenIndexFile, data_files: Sequence[str | Path] = (), tokenizer: Any = None) -> None:
+    "Is this the index of these files (read in full) by this tokenizer? Raises ValueError if not."
+    if tokenizer is not None and (found := load_encoder(tokenizer)).hash != self.tokenizer_hash:
+        raise ValueError(f"the index {self.path} was made with the tokenizer "
+                         f"{self.manifest['tokenizer']['name']}, not with {found.name}")
+    if not data_files: return
+    then, now = (s.get('files', []) for s in (self.manifest['source'], Files(data_files).identity()))
+    if then == now: return
+    changed = [b['name'] for a, b in zip(then, now) if a != b] or ['their number']
+    what = ', '.join(changed[:3])
+    raise ValueError(f"the index {self.path} was made from other files; changed: {what}")
 
 # %% ../../nbs/02_data/03_index.ipynb #1e225d90
 def _dump(line: Any) -> str: return json.dumps(line, sort_keys=True) + '\n'
@@ -172,20 +182,6 @@ def _publish(path: Path, text: str) -> None:
     os.replace(draft, path)
 
 # %% ../../nbs/02_data/03_index.ipynb #f971d475
-@dataclass(frozen=True)
-class IndexSummary:
-    "What a build did."
-    path: str # The token file
-    tokens: int # In the whole index, end tokens included
-    documents: int # In the whole index
-    blocks: int # In the whole index
-    kept: int # Blocks that were there already
-    engine: str # Library that encodes
-
-    def __str__(self) -> str:
-        return (f'{self.path}: tokens {self.tokens:,}, documents {self.documents:,}, blocks {self.blocks:,} '
-                f'(there already: {self.kept:,}), encoded by {self.engine}')
-
 def _totals(blocks: Sequence[Mapping[str, Any]]) -> list[int]:
     "Tokens and documents."
     return [sum(b[k] for b in blocks) for k in ('tokens', 'docs')]
@@ -197,6 +193,7 @@ def _whole(out: Path, head: Mapping[str, Any], blocks: Sequence[Mapping[str, Any
     there = tuple(p.stat().st_size if p.exists() else 0 for p in (out, _beside(out, 'docs')))
     return sizes == there and len(json.loads(_beside(out, 'json').read_text())['blocks']) == len(blocks)
 
+# %% ../../nbs/02_data/03_index.ipynb #75a7a395
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     "One builder at a time (the lock of a dead one is free); a full disk gets a message that helps."
@@ -210,6 +207,21 @@ def _alone(out: Path) -> Iterator[None]:
     except OSError as e:
         if e.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT): raise
         raise OSError(f"no room left for {out}; free some and build again to go on where it stopped") from e
+
+# %% ../../nbs/02_data/03_index.ipynb #0ecea949
+@dataclass(frozen=True)
+class IndexSummary:
+    "What a build did."
+    path: str # The token file
+    tokens: int # In the whole index, end tokens included
+    documents: int # In the whole index
+    blocks: int # In the whole index
+    kept: int # Blocks that were there already
+    engine: str # Library that encodes
+
+    def __str__(self) -> str:
+        return (f'{self.path}: tokens {self.tokens:,}, documents {self.documents:,}, blocks {self.blocks:,} '
+                f'(there already: {self.kept:,}), encoded by {self.engine}')
 
 # %% ../../nbs/02_data/03_index.ipynb #2daa025f
 class IndexBuilder:
@@ -230,55 +242,63 @@ class IndexBuilder:
         about = dict(name=e.name, hash=e.hash, vocab_size=e.vocab_size, eot=e.eot)
         return dict(format=1, dtype=e.dtype.str, tokenizer=about, source=source.identity())
 
-    def build(self, source: Any, out: str | Path) -> IndexSummary:
-        """Index `source` (files and globs, a `datasets` dataset, `Rows`) at `out`, or go on doing so.
+# %% ../../nbs/02_data/03_index.ipynb #5e5df95a
+@patch
+def _missing(self: IndexBuilder, source: Files | Rows, blocks: Sequence[Mapping[str, Any]]
+             ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
+    "What is still to be written. ValueError if the last block, made once more, is not what it was."
+    made = in_order(source.units(max(0, len(blocks) - 1)), self.encoder, self.workers)
+    if not blocks: return made
+    _, ids, _ = next(made, (None, np.empty(0), None))
+    if xxhash.xxh3_64_hexdigest(ids.tobytes()) == blocks[-1]['xxh3']: return made
+    raise ValueError(f"the source has changed ({blocks[-1]['from']}); delete the index and build it anew")
 
-        Raises ValueError for bad input, OSError for a full disk; what is done is kept for the next call."""
-        if isinstance(source, (str, Path)): source = [source]
-        if isinstance(source, (list, tuple)): source = Files(source, self.field, self.unit)
-        elif not isinstance(source, (Files, Rows)): source = Rows(source, self.field)
-        with _alone(out := Path(out)): return self._build(source, out, self.head(source))
+# %% ../../nbs/02_data/03_index.ipynb #d267f105
+@patch
+def _append(self: IndexBuilder, source: Files | Rows, out: Path, head: dict[str, Any],
+            blocks: list[dict[str, Any]]) -> None:
+    "Make the blocks that are missing: first the block, then its line in the journal."
+    at, end = _totals(blocks)
+    size = self.encoder.dtype.itemsize
+    lines = ''.join(map(_dump, [head, *blocks])).encode()
+    _publish(_beside(out, 'journal'), lines.decode())
+    _beside(out, 'json').unlink(missing_ok=True)   # from here on the journal counts
+    total = sum(f['bytes'] for f in head['source'].get('files', [])) or None
+    with (_Appender(out, at * size) as tokens, _Appender(_beside(out, 'docs'), end * 8) as docs,
+          _Appender(_beside(out, 'journal'), len(lines)) as journal,
+          tqdm(total=total, desc='index', unit='B', unit_scale=True, disable=None) as bar):
+        for unit, ids, ends in self._missing(source, blocks):
+            ends += np.uint64(at)
+            tokens.write(ids.tobytes())
+            docs.write(ends.tobytes())
+            blocks.append(_block(ids, ends, unit.label))
+            journal.write(_dump(blocks[-1]).encode())
+            at += len(ids)
+            bar.update(unit.size)
+        for f in (tokens, docs): os.fsync(f.file)
 
-    def _build(self, source: Files | Rows, out: Path, head: dict[str, Any]) -> IndexSummary:
-        blocks, manifest = _finished_blocks(out, head), _beside(out, 'json')
-        kept = len(blocks)
-        if not (manifest.exists() and _whole(out, head, blocks)):
-            self._append(source, out, head, blocks)
-            if not _totals(blocks)[0]: raise ValueError("there is no text in the source; nothing to index")
-            _publish(manifest, json.dumps(head | dict(blocks=blocks), sort_keys=True, indent=1) + '\n')
-        _beside(out, 'journal').unlink(missing_ok=True)
-        return IndexSummary(str(out), *_totals(blocks), len(blocks), kept, self.encoder.engine)
+# %% ../../nbs/02_data/03_index.ipynb #6aabff82
+@patch
+def build(self: IndexBuilder, source: Any, out: str | Path) -> IndexSummary:
+    """Index `source` (files and globs, a `datasets` dataset, `Rows`) at `out`, or go on doing so.
 
-    def _missing(self, source: Files | Rows, blocks: Sequence[Mapping[str, Any]]
-                 ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
-        "What is still to be written. ValueError if the last block, made once more, is not what it was."
-        made = in_order(source.units(max(0, len(blocks) - 1)), self.encoder, self.workers)
-        if not blocks: return made
-        _, ids, _ = next(made, (None, np.empty(0), None))
-        if xxhash.xxh3_64_hexdigest(ids.tobytes()) == blocks[-1]['xxh3']: return made
-        raise ValueError(f"the source has changed ({blocks[-1]['from']}); delete the index and build it anew")
+    Raises ValueError for bad input, OSError for a full disk; what is done is kept for the next call."""
+    if isinstance(source, (str, Path)): source = [source]
+    if isinstance(source, (list, tuple)): source = Files(source, self.field, self.unit)
+    elif not isinstance(source, (Files, Rows)): source = Rows(source, self.field)
+    with _alone(out := Path(out)): return self._build(source, out, self.head(source))
 
-    def _append(self, source: Files | Rows, out: Path, head: dict[str, Any],
-                blocks: list[dict[str, Any]]) -> None:
-        "Make the blocks that are missing: first the block, then its line in the journal."
-        at, end = _totals(blocks)
-        size = self.encoder.dtype.itemsize
-        lines = ''.join(map(_dump, [head, *blocks])).encode()
-        _publish(_beside(out, 'journal'), lines.decode())
-        _beside(out, 'json').unlink(missing_ok=True)   # from here on the journal counts
-        total = sum(f['bytes'] for f in head['source'].get('files', [])) or None
-        with (_Appender(out, at * size) as tokens, _Appender(_beside(out, 'docs'), end * 8) as docs,
-              _Appender(_beside(out, 'journal'), len(lines)) as journal,
-              tqdm(total=total, desc='index', unit='B', unit_scale=True, disable=None) as bar):
-            for unit, ids, ends in self._missing(source, blocks):
-                ends += np.uint64(at)
-                tokens.write(ids.tobytes())
-                docs.write(ends.tobytes())
-                blocks.append(_block(ids, ends, unit.label))
-                journal.write(_dump(blocks[-1]).encode())
-                at += len(ids)
-                bar.update(unit.size)
-            for f in (tokens, docs): os.fsync(f.file)
+@patch
+def _build(self: IndexBuilder, source: Files | Rows, out: Path, head: dict[str, Any]) -> IndexSummary:
+    "The same under the lock."
+    blocks, manifest = _finished_blocks(out, head), _beside(out, 'json')
+    kept = len(blocks)
+    if not (manifest.exists() and _whole(out, head, blocks)):
+        self._append(source, out, head, blocks)
+        if not _totals(blocks)[0]: raise ValueError("there is no text in the source; nothing to index")
+        _publish(manifest, json.dumps(head | dict(blocks=blocks), sort_keys=True, indent=1) + '\n')
+    _beside(out, 'journal').unlink(missing_ok=True)
+    return IndexSummary(str(out), *_totals(blocks), len(blocks), kept, self.encoder.engine)
 
 # %% ../../nbs/02_data/03_index.ipynb #68addb31
 def build_index(files: list[str], out: str, tokenizer: str = 'byte', field: str = 'text',

@@ -11,7 +11,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from ..basics import patch
 from .tokenizer import Encoder, cut, pieces
 
 # %% ../../nbs/02_data/01_text.ipynb #2d9eafea
@@ -53,6 +54,7 @@ class Unit:
     size: int # Bytes, for the progress bar; 0 if not known
     read: Callable[[], Iterator[tuple[bytes, bool]]]
 
+# %% ../../nbs/02_data/01_text.ipynb #d292e3b4
 class Files:
     "Text files as a source. Raises ValueError for one that is missing or cannot be read."
     def __init__(self, files: Iterable[str | Path], field: str = 'text', unit: int = UNIT):
@@ -68,45 +70,57 @@ class Files:
         every = (self._rows(f) if f.endswith(('.jsonl', '.ndjson')) else self._text(f) for f in self.files)
         yield from islice(chain.from_iterable(every), skip, None)
 
-    def _text(self, path: str) -> Iterator[Unit]:
-        size, start = Path(path).stat().st_size, 0
-        while start < size:
-            end = min(size, start + self.unit)
-            if end < size:
-                with open(path, 'rb') as f:   # look for a safe place in the last bytes of the unit
-                    look = min(end - start, 1 << 16)
-                    f.seek(end - look)
-                    end = end - look + cut(f.read(look))
-            read = lambda a=start, b=end: self._span(path, a, b, b == size)
-            yield Unit(f'{Path(path).name}, bytes {start:,} to {end:,}', end - start, read)
-            start = end
+# %% ../../nbs/02_data/01_text.ipynb #8ab33009
+@patch
+def _text(self: Files, path: str) -> Iterator[Unit]:
+    "The units of a file that is one document."
+    size, start = Path(path).stat().st_size, 0
+    while start < size:
+        end = min(size, start + self.unit)
+        if end < size:
+            with open(path, 'rb') as f:
+                look = min(end - start, 1 << 16)
+                f.seek(end - look)
+                end = end - look + cut(f.read(look))
+        read = lambda a=start, b=end: self._span(path, a, b, b == size)
+        yield Unit(f'{Path(path).name}, bytes {start:,} to {end:,}', end - start, read)
+        start = end
 
-    def _span(self, path: str, start: int, end: int, last: bool) -> Iterator[tuple[bytes, bool]]:
-        with open(path, 'rb') as f:
-            f.seek(start)
-            yield f.read(end - start), last
+@patch
+def _span(self: Files, path: str, start: int, end: int, last: bool) -> Iterator[tuple[bytes, bool]]:
+    "The bytes of one unit; with the last one the document ends."
+    with open(path, 'rb') as f:
+        f.seek(start)
+        yield f.read(end - start), last
 
-    def _rows(self, path: str) -> Iterator[Unit]:
-        start = number = 0
-        with open(path, 'rb') as f:
-            while lines := f.readlines(self.unit):   # whole lines, about so many bytes
-                read = lambda a=start, n=number, k=len(lines): self._documents(path, a, n, k)
-                label = f'{Path(path).name}, lines {number + 1:,} to {number + len(lines):,}'
-                yield Unit(label, f.tell() - start, read)
-                start, number = f.tell(), number + len(lines)
+# %% ../../nbs/02_data/01_text.ipynb #402d9acb
+@patch
+def _rows(self: Files, path: str) -> Iterator[Unit]:
+    "The units of a file with a document per line."
+    start = number = 0
+    with open(path, 'rb') as f:
+        while lines := f.readlines(self.unit):   # whole lines, about so many bytes
+            read = lambda a=start, n=number, k=len(lines): self._documents(path, a, n, k)
+            label = f'{Path(path).name}, lines {number + 1:,} to {number + len(lines):,}'
+            yield Unit(label, f.tell() - start, read)
+            start, number = f.tell(), number + len(lines)
 
-    def _documents(self, path: str, start: int, number: int, count: int) -> Iterator[tuple[bytes, bool]]:
-        with open(path, 'rb') as f:
-            f.seek(start)
-            for n in range(number + 1, number + count + 1):
-                if line := f.readline().strip(): yield self._field(line, path, n), True
+@patch
+def _documents(self: Files, path: str, start: int, number: int, count: int) -> Iterator[tuple[bytes, bool]]:
+    "`count` lines from byte `start` on, after line `number`; empty ones are no documents."
+    with open(path, 'rb') as f:
+        f.seek(start)
+        for n in range(number + 1, number + count + 1):
+            if line := f.readline().strip(): yield self._field(line, path, n), True
 
-    def _field(self, line: bytes, path: str, n: int) -> bytes:
-        try: row = json.loads(line.decode(errors='replace'))
-        except ValueError as e: raise ValueError(f"{path}, line {n}: not JSON ({e})") from e
-        if not isinstance(row, dict) or not isinstance(row.get(self.field), str):
-            raise ValueError(f"{path}, line {n}: no text in a field {self.field!r}")
-        return row[self.field].encode(errors='replace')
+@patch
+def _field(self: Files, line: bytes, path: str, n: int) -> bytes:
+    "The text in a line. ValueError, with the number of the line, if there is none."
+    try: row = json.loads(line.decode(errors='replace'))
+    except ValueError as e: raise ValueError(f"{path}, line {n}: not JSON ({e})") from e
+    if not isinstance(row, dict) or not isinstance(row.get(self.field), str):
+        raise ValueError(f"{path}, line {n}: no text in a field {self.field!r}")
+    return row[self.field].encode(errors='replace')
 
 # %% ../../nbs/02_data/01_text.ipynb #be514153
 def encode_unit(unit: Unit, encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
@@ -123,12 +137,15 @@ def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
              ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
     "`encode_unit` on `workers` threads, at most two units ahead for each; results in the order of `units`."
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque = deque()
+        waiting: deque[tuple[Unit, Future]] = deque()
+        def oldest() -> tuple[Unit, np.ndarray, np.ndarray]:
+            unit, future = waiting.popleft()
+            return unit, *future.result()
         try:
             for unit in units:
                 waiting.append((unit, pool.submit(encode_unit, unit, encoder)))
-                if len(waiting) > 2 * workers: yield (w := waiting.popleft())[0], *w[1].result()
-            while waiting: yield (w := waiting.popleft())[0], *w[1].result()
+                if len(waiting) > 2 * workers: yield oldest()
+            while waiting: yield oldest()
         finally:
             for _, future in waiting: future.cancel()
 

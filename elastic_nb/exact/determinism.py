@@ -18,7 +18,7 @@ _RNG = threading.Lock()   # ranks that are threads share torch's generator: seed
 
 @contextmanager
 def seeded(seed: int, step: int, micro: int) -> Iterator[None]:
-    "Within the block, torch draws the random numbers of micro-batch `micro` of `step`, whoever runs it."
+    "Within the block torch draws the random numbers of micro-batch `micro` of `step`, on whichever rank."
     with _RNG:
         key = hashlib.blake2b(f'{seed}/{step}/{micro}'.encode(), digest_size=8).digest()
         torch.manual_seed(int.from_bytes(key, 'little'))
@@ -27,7 +27,7 @@ def seeded(seed: int, step: int, micro: int) -> Iterator[None]:
 # %% ../../nbs/01_exact/03_determinism.ipynb #57284e10
 @contextmanager
 def single_thread() -> Iterator[None]:
-    "Compute with one thread per operation inside the block; a sum's bits depend on how many threads made it."
+    "One thread per operation within the block: the bits of a sum depend on how many threads made it."
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try: yield

@@ -45,10 +45,13 @@ def pack_state(model: nn.Module, optimizer: torch.optim.Optimizer, **cursor: Any
 # %% ../../nbs/01_exact/05_state.ipynb #0920f5b3
 def unpack_state(state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     "Load `state` in place; returns its JSON values. Raises on any missing or unknown name."
-    model.load_state_dict({k[6:]: v for k, v in state.tensors.items() if k.startswith('model.')})
+    def part(of: str) -> dict[str, Any]:
+        return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
+    model.load_state_dict(part('model.'))
     slots: dict[int, dict[str, Any]] = {}
-    values = {k[10:]: v for k, v in state.tensors.items() if k.startswith('optimizer.')} | state.meta['slots']
-    for name, v in values.items(): slots.setdefault(int(name.split('.')[0]), {})[name.split('.', 1)[1]] = v
+    for name, v in (part('optimizer.') | state.meta['slots']).items():
+        number, key = name.split('.', 1)
+        slots.setdefault(int(number), {})[key] = v
     optimizer.load_state_dict(dict(state=slots, param_groups=state.meta['groups']))
     return state.meta
 

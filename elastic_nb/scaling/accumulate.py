@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..basics import patch
 from ..exact.share import share
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #54f3eb97
@@ -119,36 +120,47 @@ class GradientAccumulationManager:
     @property
     def effective_batch_size(self) -> int: return effective_batch(self.current_world_size, self.config)
 
-    @property
-    def loss_scale_factor(self) -> float:
-        "Divide the mean loss of a micro-batch by this if gradients are averaged over ranks, as DDP does."
-        return self.effective_batch_size / (self.config.local_batch_size * self.current_world_size)
+# %% ../../nbs/04_scaling/01_accumulate.ipynb #8b7df248
+@patch
+def should_step(self: GradientAccumulationManager) -> bool:
+    "Call after each backward: was it the last of this step?"
+    self.current_accumulation_count += 1
+    done = self.current_accumulation_count >= self.accumulation_steps
+    if done: self.reset()
+    return done
 
-    def on_topology_change(self, new_world_size: int, rank: int | None = None) -> int:
-        "There are `new_world_size` workers now, this is `rank` (None: as before). Returns its steps."
-        before = self.current_world_size, self._rank
-        self.current_world_size, self._rank = new_world_size, self._rank if rank is None else rank
-        try: steps = self.accumulation_steps
-        except ValueError:
-            self.current_world_size, self._rank = before
-            raise
-        self.reset()
-        return steps
+@patch
+def reset(self: GradientAccumulationManager) -> None:
+    "Forget the micro-batches of an unfinished step; their gradients are to be dropped as well."
+    self.current_accumulation_count = 0
 
-    def should_step(self) -> bool:
-        "Call after each backward: was it the last of this step?"
-        self.current_accumulation_count += 1
-        done = self.current_accumulation_count >= self.accumulation_steps
-        if done: self.reset()
-        return done
+# %% ../../nbs/04_scaling/01_accumulate.ipynb #04976806
+@patch
+def on_topology_change(self: GradientAccumulationManager, new_world_size: int, rank: int | None = None
+                       ) -> int:
+    "There are `new_world_size` workers now, this is `rank` (None: as before). Returns its steps."
+    before = self.current_world_size, self._rank
+    self.current_world_size, self._rank = new_world_size, self._rank if rank is None else rank
+    try: steps = self.accumulation_steps
+    except ValueError:
+        self.current_world_size, self._rank = before
+        raise
+    self.reset()
+    return steps
 
-    def reset(self) -> None:
-        "Forget the micro-batches of an unfinished step; their gradients are to be dropped as well."
-        self.current_accumulation_count = 0
+# %% ../../nbs/04_scaling/01_accumulate.ipynb #645a14cc
+@patch
+def state_dict(self: GradientAccumulationManager) -> dict[str, Any]:
+    return dict(current_world_size=self.current_world_size)
 
-    def state_dict(self) -> dict[str, Any]: return dict(current_world_size=self.current_world_size)
+@patch
+def load_state_dict(self: GradientAccumulationManager, state: dict[str, Any]) -> None:
+    "The world of a checkpoint. A step that was under way begins again."
+    self.current_world_size = state['current_world_size']
+    self.reset()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        "The world of a checkpoint. A step that was under way is begun again."
-        self.current_world_size = state['current_world_size']
-        self.reset()
+# %% ../../nbs/04_scaling/01_accumulate.ipynb #1d8b4ba0
+@patch(as_prop=True)
+def loss_scale_factor(self: GradientAccumulationManager) -> float:
+    "Divide the mean loss of a micro-batch by this if gradients are averaged over ranks, as DDP does."
+    return self.effective_batch_size / (self.config.local_batch_size * self.current_world_size)

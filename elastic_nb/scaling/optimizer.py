@@ -4,9 +4,7 @@
 
 # %% auto #0
 __all__ = ['read_group', 'write_group', 'ScaledRates', 'RateMemory', 'LRScalingManager', 'create_lr_scheduler_with_warmup',
-           'ElasticScalingManager', 'check_policy', 'GradAccumulationConfig', 'GradientAccumulationManager',
-           'RoundingMode', 'effective_batch', 'follow_world', 'share', 'shares', 'token_mean_', 'Resize',
-           'ScalingConfig', 'ScalingRule', 'adam_rule', 'lr_at', 'lr_factor', 'warmup_cosine']
+           'check_policy', 'ElasticScalingManager']
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #f10542f2
 from collections.abc import Iterator
@@ -17,14 +15,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from ..basics import patch
 from .accumulate import GradAccumulationConfig, GradientAccumulationManager, follow_world
 from .rates import Resize, ScalingConfig, ScalingRule, adam_rule, lr_factor, warmup_cosine
-
-# %% ../../nbs/04_scaling/03_optimizer.ipynb #78c4cb9b
-# All that belongs to scaling can be imported from here.
-_all_ = ['GradAccumulationConfig', 'GradientAccumulationManager', 'RoundingMode', 'effective_batch',
-         'follow_world', 'share', 'shares', 'token_mean_', 'Resize', 'ScalingConfig', 'ScalingRule',
-         'adam_rule', 'lr_at', 'lr_factor', 'warmup_cosine']
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #ba6905ea
 def read_group(group: dict[str, Any]) -> dict[str, Any]:
@@ -56,16 +49,9 @@ class ScaledRates:
         return out
 
     def write(self, factor: float, k: float) -> None:
+        "From now on rates are times `factor`; `k` is the batch in units of the base, for the Adam rule."
         for g, v in zip(self.optimizer.param_groups, self.values(factor, k)): write_group(g, v)
         self.now, self.written = (factor, k), [float(g['lr']) for g in self.optimizer.param_groups]
-
-    def check(self) -> None:
-        "RuntimeError when somebody else has set a rate: both would be wrong. New groups are fine."
-        rates = [float(g['lr']) for g in self.optimizer.param_groups]
-        self.base += [read_group(g) for g in self.optimizer.param_groups[len(self.base):]]
-        if rates[:len(self.written)] == self.written: return
-        raise RuntimeError(f"somebody else set the learning rates to {rates}; they were {self.written}. Give "
-                           "the scheduler to LRScalingManager, or change them in `with manager.unscaled():`")
 
     @contextmanager
     def unscaled(self) -> Iterator[None]:
@@ -76,6 +62,16 @@ class ScaledRates:
         finally:
             self.base = [read_group(g) for g in self.optimizer.param_groups]
             self.write(*self.now)
+
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #622bcd17
+@patch
+def check(self: ScaledRates) -> None:
+    "RuntimeError when other code has set a rate: both would be wrong. New groups are fine."
+    rates = [float(g['lr']) for g in self.optimizer.param_groups]
+    self.base += [read_group(g) for g in self.optimizer.param_groups[len(self.base):]]
+    if rates[:len(self.written)] == self.written: return
+    raise RuntimeError(f"other code set the learning rates to {rates}; they were {self.written}. Give "
+                       "the scheduler to LRScalingManager, or change them in `with manager.unscaled():`")
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #1092053c
 class RateMemory:
@@ -103,20 +99,14 @@ class RateMemory:
         self.current_world_size, self.current_batch_size = world, size
         if world * size != self.last.batch: self.last = Resize(world * size, self.steps, self.factor)
 
-    def recall(self, state: dict[str, Any]) -> None:
-        "Take over `state`. That of an old harness has no walk in it: there the rate counts as settled."
-        self.steps, self.current_world_size = state.get('steps', 0), state['current_world_size']
-        self.current_batch_size = state.get('current_batch_size', self.config.base_batch_size)
-        batch = self.current_world_size * self.current_batch_size
-        settled = self.config.scaled_lr(batch) / self.config.base_lr
-        self.last = Resize(batch, state.get('since', 0), state.get('start', settled))
-
-    def get_scaled_lr(self, world_size: int | None = None, *, base_lr: float | None = None,
-                      old_effective_batch: int = 1, new_effective_batch: int = 1) -> float:
-        "The rate for `world_size` workers, or `base_lr` taken from old to new batch. Changes nothing."
-        world = world_size or self.current_world_size
-        if base_lr is None: return self.config.scaled_lr(world * self.current_batch_size)
-        return base_lr * self.config.scaling_rule.factor(new_effective_batch / old_effective_batch)
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #812b4b98
+@patch
+def get_scaled_lr(self: RateMemory, world_size: int | None = None, *, base_lr: float | None = None,
+                  old_effective_batch: int = 1, new_effective_batch: int = 1) -> float:
+    "The rate for `world_size` workers, or `base_lr` taken from old to new batch. Changes nothing."
+    world = world_size or self.current_world_size
+    if base_lr is None: return self.config.scaled_lr(world * self.current_batch_size)
+    return base_lr * self.config.scaling_rule.factor(new_effective_batch / old_effective_batch)
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #90a303fe
 class LRScalingManager(RateMemory):
@@ -139,47 +129,66 @@ class LRScalingManager(RateMemory):
         "The rate of the first group, as it is in the optimizer."
         return float(self.optimizer.param_groups[0]['lr'])
 
-    def _k(self, batch: int) -> float: return batch / self.config.base_effective_batch_size
-
     def unscaled(self) -> Any:
-        "`with manager.unscaled(): ...` for whatever else wants to read or set rates."
+        "`with manager.unscaled(): ...` for other code that reads or sets rates."
         return self.rates.unscaled()
 
-    def step(self, *metrics: Any) -> float:
-        "After an optimizer step: step the scheduler (with `metrics`) and the warm-up. Returns the rate."
-        with self.unscaled():
-            if self.scheduler is not None: self.scheduler.step(*metrics)
-        self.steps += 1
-        self.rates.write(self.factor, self._k(self.last.batch))
-        return self.current_lr
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #c4585348
+@patch
+def _k(self: LRScalingManager, batch: int) -> float: return batch / self.config.base_effective_batch_size
 
-    def step_warmup(self) -> float: return self.step()
+@patch
+def on_topology_change(self: LRScalingManager, new_world_size: int, batch_size: int | None = None) -> float:
+    "The batch is `new_world_size * batch_size` now (None: as before). Returns the rate to walk to."
+    size = self.current_batch_size if batch_size is None else batch_size
+    if new_world_size < 1 or size < 1: raise ValueError(f"{new_world_size} times {size} samples?")
+    self.rates.check()
+    self.rates.values(1., self._k(new_world_size * size)) # refuses before anything is changed
+    self.resize(new_world_size, size)
+    self.rates.write(self.factor, self._k(self.last.batch))
+    return self.config.scaled_lr(self.last.batch)
 
-    def on_topology_change(self, new_world_size: int, batch_size: int | None = None) -> float:
-        "The batch is `new_world_size * batch_size` now (None: as before). Returns the rate to walk to."
-        size = self.current_batch_size if batch_size is None else batch_size
-        if new_world_size < 1 or size < 1: raise ValueError(f"{new_world_size} times {size} samples?")
-        self.rates.check()
-        self.rates.values(1., self._k(new_world_size * size)) # refuses before anything is changed
-        self.resize(new_world_size, size)
-        self.rates.write(self.factor, self._k(self.last.batch))
-        return self.config.scaled_lr(self.last.batch)
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #d12b285d
+@patch
+def step(self: LRScalingManager, *metrics: Any) -> float:
+    "After an optimizer step: step the scheduler (with `metrics`) and the warm-up. Returns the rate."
+    with self.unscaled():
+        if self.scheduler is not None: self.scheduler.step(*metrics)
+    self.steps += 1
+    self.rates.write(self.factor, self._k(self.last.batch))
+    return self.current_lr
 
-    def state_dict(self) -> dict[str, Any]:
-        "All there is to remember, as JSON values."
-        groups = [{k: list(v) if k == 'betas' else v for k, v in b.items()} for b in self.rates.base]
-        return dict(steps=self.steps, since=self.last.since, start=self.last.start, groups=groups,
-                    current_lr=self.current_lr, current_world_size=self.current_world_size,
-                    current_batch_size=self.current_batch_size)
+@patch
+def step_warmup(self: LRScalingManager) -> float: return self.step()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        "Go on where `state` was made, also in mid-warm-up. Optimizer and scheduler load their own states."
-        groups = state.get('groups', self.rates.base)
-        if len(groups) != len(self.optimizer.param_groups):
-            raise ValueError(f"the checkpoint has {len(groups)} parameter groups, the optimizer other")
-        self.recall(state)
-        self.rates.base = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in groups]
-        self.rates.write(self.factor, self._k(self.last.batch))
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #acc00b5c
+@patch
+def recall(self: RateMemory, state: dict[str, Any]) -> None:
+    "Take over `state`. One that has no walk in it counts as settled."
+    self.steps, self.current_world_size = state.get('steps', 0), state['current_world_size']
+    self.current_batch_size = state.get('current_batch_size', self.config.base_batch_size)
+    batch = self.current_world_size * self.current_batch_size
+    settled = self.config.scaled_lr(batch) / self.config.base_lr
+    self.last = Resize(batch, state.get('since', 0), state.get('start', settled))
+
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #1a487067
+@patch
+def state_dict(self: LRScalingManager) -> dict[str, Any]:
+    "All there is to remember, as JSON values."
+    groups = [{k: list(v) if k == 'betas' else v for k, v in b.items()} for b in self.rates.base]
+    return dict(steps=self.steps, since=self.last.since, start=self.last.start, groups=groups,
+                current_lr=self.current_lr, current_world_size=self.current_world_size,
+                current_batch_size=self.current_batch_size)
+
+@patch
+def load_state_dict(self: LRScalingManager, state: dict[str, Any]) -> None:
+    "Go on where `state` was made, also in mid-warm-up. Optimizer and scheduler load their own states."
+    groups = state.get('groups', self.rates.base)
+    if len(groups) != len(self.optimizer.param_groups):
+        raise ValueError(f"the checkpoint has {len(groups)} parameter groups, the optimizer other")
+    self.recall(state)
+    self.rates.base = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in groups]
+    self.rates.write(self.factor, self._k(self.last.batch))
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #3f61c3f6
 def create_lr_scheduler_with_warmup(
@@ -193,6 +202,14 @@ def create_lr_scheduler_with_warmup(
     shape = dict(peak=1., warmup=warmup_steps, steps=total_steps, floor=floor)
     return LambdaLR(optimizer, lambda step: warmup_cosine(step, **shape))
 
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #1df5185b
+def check_policy(strategy: str, lr: ScalingConfig, batch: GradAccumulationConfig | None) -> None:
+    "Raises ValueError for an unknown strategy, or a rate and a batch that were chosen for different worlds."
+    if strategy not in ('constant_batch', 'variable_batch'):
+        raise ValueError(f"strategy is 'constant_batch' or 'variable_batch', not {strategy!r}")
+    if strategy == 'variable_batch' and batch and batch.base_world_size != lr.base_world_size:
+        raise ValueError("with variable_batch rate and batch must be chosen for the same base_world_size")
+
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #82e8d983
 class ElasticScalingManager:
     "Batch and learning rate under one policy. A refused change (ValueError) leaves everything as it was."
@@ -202,26 +219,12 @@ class ElasticScalingManager:
         optimizer: Optimizer,
         strategy: str = 'constant_batch', # Or 'variable_batch'
         scheduler: Any = None, # Any torch scheduler
-        rank: int | None = None, # This rank; None: whatever torch.distributed says
+        rank: int | None = None, # This rank; None: what torch.distributed says
     ):
         check_policy(strategy, lr_config, accum_config)
         self.strategy, self.accum_config = strategy, accum_config
         self.lr_manager = LRScalingManager(lr_config, optimizer, scheduler)
         self.accum_manager = accum_config and GradientAccumulationManager(accum_config, rank)
-
-    def on_topology_change(self, new_world_size: int, rank: int | None = None) -> dict[str, Any]:
-        "Returns the new `lr` (the rate walks there), `accumulation_steps` and `effective_batch_size`."
-        acc, follow, lr = self.accum_manager, self.strategy == 'variable_batch', self.current_lr
-        before = acc and (acc.config, acc.current_world_size, acc._rank)
-        try:
-            if acc and follow: acc.config = follow_world(self.accum_config, new_world_size)
-            if acc: acc.on_topology_change(new_world_size, rank)
-            if follow: lr = self.lr_manager.on_topology_change(new_world_size)
-        except ValueError:
-            if acc: acc.config, acc.current_world_size, acc._rank = before
-            raise
-        batch = acc.effective_batch_size if acc else None
-        return dict(lr=lr, accumulation_steps=self.accumulation_steps, effective_batch_size=batch)
 
     @property
     def accumulation_steps(self) -> int:
@@ -234,25 +237,37 @@ class ElasticScalingManager:
 
     def step_lr(self, *metrics: Any) -> float: return self.lr_manager.step(*metrics)
 
-    def state_dict(self) -> dict[str, Any]:
-        accum = self.accum_manager and self.accum_manager.state_dict()
-        return dict(strategy=self.strategy, lr_state=self.lr_manager.state_dict(), accum_state=accum)
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #416a5e53
+@patch
+def on_topology_change(self: ElasticScalingManager, new_world_size: int, rank: int | None = None
+                       ) -> dict[str, Any]:
+    "Returns the new `lr` (the rate walks there), `accumulation_steps` and `effective_batch_size`."
+    acc, follow, lr = self.accum_manager, self.strategy == 'variable_batch', self.current_lr
+    before = acc and (acc.config, acc.current_world_size, acc._rank)
+    try:
+        if acc and follow: acc.config = follow_world(self.accum_config, new_world_size)
+        if acc: acc.on_topology_change(new_world_size, rank)
+        if follow: lr = self.lr_manager.on_topology_change(new_world_size)
+    except ValueError:
+        if acc: acc.config, acc.current_world_size, acc._rank = before
+        raise
+    batch = acc.effective_batch_size if acc else None
+    return dict(lr=lr, accumulation_steps=self.accumulation_steps, effective_batch_size=batch)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        "Raises ValueError for the state of another strategy: its rate belongs to another batch."
-        if state['strategy'] != self.strategy:
-            raise ValueError(f"the checkpoint's strategy is {state['strategy']!r}, not {self.strategy!r}")
-        self.lr_manager.load_state_dict(state['lr_state'])
-        if not self.accum_manager: return
-        if self.strategy == 'variable_batch':
-            world = state['accum_state']['current_world_size']
-            self.accum_manager.config = follow_world(self.accum_config, world)
-        self.accum_manager.load_state_dict(state['accum_state'])
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #2da4ea17
+@patch
+def state_dict(self: ElasticScalingManager) -> dict[str, Any]:
+    accum = self.accum_manager and self.accum_manager.state_dict()
+    return dict(strategy=self.strategy, lr_state=self.lr_manager.state_dict(), accum_state=accum)
 
-# %% ../../nbs/04_scaling/03_optimizer.ipynb #eb210e8d
-def check_policy(strategy: str, lr: ScalingConfig, batch: GradAccumulationConfig | None) -> None:
-    "Raises ValueError for an unknown strategy, or a rate and a batch that were chosen for different worlds."
-    if strategy not in ('constant_batch', 'variable_batch'):
-        raise ValueError(f"strategy is 'constant_batch' or 'variable_batch', not {strategy!r}")
-    if strategy == 'variable_batch' and batch and batch.base_world_size != lr.base_world_size:
-        raise ValueError("with variable_batch rate and batch must be chosen for the same base_world_size")
+@patch
+def load_state_dict(self: ElasticScalingManager, state: dict[str, Any]) -> None:
+    "Raises ValueError for the state of another strategy: its rate belongs to another batch."
+    if state['strategy'] != self.strategy:
+        raise ValueError(f"the checkpoint's strategy is {state['strategy']!r}, not {self.strategy!r}")
+    self.lr_manager.load_state_dict(state['lr_state'])
+    if not self.accum_manager: return
+    if self.strategy == 'variable_batch':
+        world = state['accum_state']['current_world_size']
+        self.accum_manager.config = follow_world(self.accum_config, world)
+    self.accum_manager.load_state_dict(state['accum_state'])

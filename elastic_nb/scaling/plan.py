@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..basics import patch
 from .accumulate import GradAccumulationConfig, effective_batch, follow_world, shares
 from .optimizer import check_policy
 from .rates import ScalingConfig, ScalingRule, adam_rule, lr_at
@@ -39,6 +40,20 @@ def few(numbers: tuple[int, ...]) -> str:
     return f'{len(numbers)} ranks: {min(numbers)} to {max(numbers)}'
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #4d01f037
+def _aligned(rows: list[tuple[str, ...]]) -> str:
+    "A table as text: columns two spaces apart."
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return '\n'.join('  '.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows)
+
+def _table(title: str, rows: list[tuple[str, ...]]) -> str:
+    "A table as HTML, with a title above its head."
+    def row(cells: tuple[str, ...], tag: str) -> str:
+        return '<tr>' + ''.join(f'<{tag}>{html.escape(c)}</{tag}>' for c in cells) + '</tr>'
+    head, *body = rows
+    top = f'<tr><th colspan={len(head)}>{html.escape(title)}</th></tr>'
+    return f"<table>{top}{row(head, 'th')}{''.join(row(r, 'td') for r in body)}</table>"
+
+# %% ../../nbs/04_scaling/05_plan.ipynb #44272512
 @dataclass(frozen=True, repr=False)
 class ScalingPlan:
     "Rate, batch and shares for a schedule of worlds. Raises ValueError if it could not be carried out."
@@ -53,66 +68,62 @@ class ScalingPlan:
         check_policy(self.strategy, self.lr_config, self.accum_config)
         for s in self.segments: self._check(s)
 
-    def _check(self, s: Segment) -> None:
-        if not self.follows or self.lr_config.scaling_rule is not ScalingRule.ADAM: return
-        try: adam_rule(s.world / self.lr_config.base_world_size, self.lr_config.base_lr, self.betas, eps=0.)
-        except ValueError as e: raise ValueError(f"step {s.start}, {s.world} workers: {e}") from None
-
     @property
     def follows(self) -> bool: return self.strategy == 'variable_batch'
 
-    def world(self, step: int) -> int:
-        "Workers at `step`."
-        past = [at for at in self.worlds if at <= step]
-        return self.worlds[max(past)] if past else self.accum_config.base_world_size
+    def __repr__(self) -> str: return _aligned(self.rows())
 
-    def lr(self, step: int) -> float:
-        "Learning rate at `step`, before any scheduler."
-        return lr_at(step, self.worlds, self.lr_config) if self.follows else self.lr_config.base_lr
+    def _repr_html_(self) -> str: return _table(self.strategy, self.rows())
 
-    def accum(self, step: int) -> GradAccumulationConfig:
-        "The batch sizes at `step`."
-        return follow_world(self.accum_config, self.world(step)) if self.follows else self.accum_config
+# %% ../../nbs/04_scaling/05_plan.ipynb #768abb4b
+@patch
+def world(self: ScalingPlan, step: int) -> int:
+    "Workers at `step`."
+    past = [at for at in self.worlds if at <= step]
+    return self.worlds[max(past)] if past else self.accum_config.base_world_size
 
-    def segment(self, start: int, stop: int) -> Segment:
-        world, c = self.world(start), self.accum(start)
-        rates, counts = (self.lr(start), self.lr(stop - 1)), tuple(len(part) for part in shares(world, c))
-        return Segment(start, stop, world, rates, counts, effective_batch(world, c))
+@patch
+def lr(self: ScalingPlan, step: int) -> float:
+    "Learning rate at `step`, before any scheduler."
+    return lr_at(step, self.worlds, self.lr_config) if self.follows else self.lr_config.base_lr
 
-    @property
-    def segments(self) -> list[Segment]:
-        cuts = sorted({0, self.steps, *(at for at in self.worlds if 0 < at < self.steps)})
-        return [self.segment(a, b) for a, b in zip(cuts, cuts[1:])]
+@patch
+def accum(self: ScalingPlan, step: int) -> GradAccumulationConfig:
+    "The batch sizes at `step`."
+    return follow_world(self.accum_config, self.world(step)) if self.follows else self.accum_config
 
-    def rows(self) -> list[tuple[str, ...]]:
-        "The plan as a table, with a head."
-        head = ('steps', 'workers', 'learning rate', 'micro-batches per rank', 'batch', 'busy')
-        def line(s: Segment) -> tuple[str, ...]:
-            walk = f'{s.lr[0]:.3g}' + (f' to {s.lr[1]:.3g}' if s.lr[0] != s.lr[1] else '')
-            steps, counts = f'{s.start}-{s.stop - 1}', few(s.micro_batches)
-            return steps, str(s.world), walk, counts, str(s.batch), f'{s.busy:.0%}'
-        return [head, *map(line, self.segments)]
+# %% ../../nbs/04_scaling/05_plan.ipynb #f5a15dae
+@patch
+def segment(self: ScalingPlan, start: int, stop: int) -> Segment:
+    "The steps from `start` up to `stop`, in which the world must not change."
+    world, c = self.world(start), self.accum(start)
+    rates, counts = (self.lr(start), self.lr(stop - 1)), tuple(len(part) for part in shares(world, c))
+    return Segment(start, stop, world, rates, counts, effective_batch(world, c))
 
-    def __repr__(self) -> str:
-        rows = self.rows()
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        return '\n'.join('  '.join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows)
+@patch(as_prop=True)
+def segments(self: ScalingPlan) -> list[Segment]:
+    "The whole run, cut wherever the world changes."
+    cuts = sorted({0, self.steps, *(at for at in self.worlds if 0 < at < self.steps)})
+    return [self.segment(a, b) for a, b in zip(cuts, cuts[1:])]
 
-    def _repr_html_(self) -> str:
-        def row(cells: tuple[str, ...], tag: str) -> str:
-            return '<tr>' + ''.join(f'<{tag}>{html.escape(c)}</{tag}>' for c in cells) + '</tr>'
-        head, *body = self.rows()
-        title = f'<tr><th colspan=6>{self.strategy}</th></tr>'
-        return f"<table>{title}{row(head, 'th')}{''.join(row(r, 'td') for r in body)}</table>"
+# %% ../../nbs/04_scaling/05_plan.ipynb #d031d463
+@patch
+def _check(self: ScalingPlan, s: Segment) -> None:
+    "Raises ValueError, with the step, for a world that the Adam rule does not reach."
+    if not self.follows or self.lr_config.scaling_rule is not ScalingRule.ADAM: return
+    try: adam_rule(s.world / self.lr_config.base_world_size, self.lr_config.base_lr, self.betas, eps=0.)
+    except ValueError as e: raise ValueError(f"step {s.start}, {s.world} workers: {e}") from None
 
-    def draw(self, step: int | None = None) -> None:
-        "Draw rate, batch and shares over the steps; `step` is marked."
-        draw_plan(self, step)
-
-    def slider(self) -> Any:
-        "A widget that moves through the steps of `draw` (needs ipywidgets and a live notebook)."
-        from ipywidgets import IntSlider, interactive
-        return interactive(self.draw, step=IntSlider(0, 0, self.steps - 1, continuous_update=False))
+# %% ../../nbs/04_scaling/05_plan.ipynb #d6b27e2a
+@patch
+def rows(self: ScalingPlan) -> list[tuple[str, ...]]:
+    "The plan as a table, with a head."
+    head = ('steps', 'workers', 'learning rate', 'micro-batches per rank', 'batch', 'busy')
+    def line(s: Segment) -> tuple[str, ...]:
+        walk = f'{s.lr[0]:.3g}' + (f' to {s.lr[1]:.3g}' if s.lr[0] != s.lr[1] else '')
+        steps, counts = f'{s.start}-{s.stop - 1}', few(s.micro_batches)
+        return steps, str(s.world), walk, counts, str(s.batch), f'{s.busy:.0%}'
+    return [head, *map(line, self.segments)]
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #db6cb35f
 COLORS = ('#4477aa', '#66ccee', '#228833', '#ccbb44', '#ee6677', '#aa3377', '#bbbbbb') # for ranks, in turn
@@ -142,3 +153,15 @@ def draw_plan(plan: ScalingPlan, step: int | None = None) -> None:
         for ax in axes: ax.axvline(step, color='black', linewidth=1)
         now = plan.segment(step, step + 1)
         fig.suptitle(f'step {step}: rate {now.lr[0]:.3g}, micro-batches {few(now.micro_batches)}')
+
+# %% ../../nbs/04_scaling/05_plan.ipynb #f81c052c
+@patch
+def draw(self: ScalingPlan, step: int | None = None) -> None:
+    "Draw rate, batch and shares over the steps; `step` is marked."
+    draw_plan(self, step)
+
+@patch
+def slider(self: ScalingPlan) -> Any:
+    "A widget that moves through the steps of `draw` (needs ipywidgets and a live notebook)."
+    from ipywidgets import IntSlider, interactive
+    return interactive(self.draw, step=IntSlider(0, 0, self.steps - 1, continuous_update=False))
