@@ -44,33 +44,36 @@ def sleeper(member: Member, config: dict[str, Any]) -> Any:
 
 # %% ../../nbs/09_testing/02_ranks.ipynb #615fa61b
 class Scripted:
-    "An entry that trains nothing and plays `config[name]` (else `config['else']`): a list of [verb, *arguments]."
+    "An entry that plays `config[name]`, else `config['else']`: a list of [verb, *arguments]; trains nothing."
     def __init__(self, member: Member, config: dict[str, Any]):
         self.member, self.step, self.script = member, 0, config.get(member.name, config.get('else', []))
 
     def run(self) -> None:
         for verb, *args in self.script: getattr(self, verb)(*args)
 
-    def say(self, kind: str, data: dict[str, Any] | None = None) -> None:
+    def emit(self, kind: str, **data: Any) -> None:
         gen = self.member.current.number if self.member.current else None
         about = dict(t=time.monotonic(), kind=kind, worker=self.member.name, gen=gen, step=self.step)
-        self._emit(about | (data or {}))
+        self._emit(about | data)
+
+    def say(self, kind: str, data: dict[str, Any] | None = None) -> None: self.emit(kind, **(data or {}))
+    def point(self, phase: str) -> None: self._point(self.step, phase)
 
     def enter(self) -> None:
         "Wait for the next generation and say that it works; none comes when the run is over."
         self.member.current = next_generation(self.member)
-        if self.member.current: self.say('entered')
+        if self.member.current: self.emit('entered')
 
     def commit(self, steps: int, seconds: float = 0.) -> None:
         for _ in range(steps):
             time.sleep(seconds)
-            self.say('commit', dict(loss=0.))
+            self.emit('commit', loss=0.)
             self.step += 1
 
     def finish(self) -> None:
         "Say `final` in this generation, and in each that follows, until the order to stop."
         while self.member.current:
-            self.say('final', dict(digest='ab12'))
+            self.emit('final', digest='ab12')
             self.enter()
 
     def wait(self, order: str, seconds: float = 60.) -> None:
