@@ -11,8 +11,7 @@ from .basics import lazy
 
 # %% ../nbs/00_face/00_overview.ipynb #587658b0
 __getattr__, __dir__ = lazy('elastic_nb', {
-    '.config': 'BadConfig',
-    '.train.settings': 'Config',
+    '.config': 'BadConfig Config',
     '.elastic.faults': 'fail_at',
     '.elastic.workers': 'RunFailed',
     '.train.trainer': 'ElasticTrainer',

@@ -16,7 +16,8 @@ from .checkpoint.disk import load_state
 from .checkpoint.manager import CheckpointManager
 from .checkpoint.memory import MemorySnapshotBackend
 from .config import BadConfig, RunConfig
-from .data.samples import Batches, read_bytes, stdlib_files
+from .data.samples import Batches
+from .data.windows import read_bytes, stdlib_files
 from .elastic.faults import Fault, check_faults
 from .elastic.ledger import Event, Ledger, verdict
 from .elastic.loop import ElasticLoop

@@ -30,7 +30,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..checkpoint.disk import load_state, save_state
-from ..data.samples import Batches, read_bytes, stdlib_files
+from ..data.samples import Batches
+from ..data.windows import read_bytes, stdlib_files
 from ..elastic.groups import gloo_group
 from ..elastic.zygote import loopback_store
 from ..exact.reduce import GradBuffer, TreeReducer

@@ -27,9 +27,9 @@ from tqdm import tqdm
 import elastic_nb
 from .core import BenchResult, over, row
 from .loaders import CONTESTANTS, Contestant, Tokens, installed, numbered, rank_env
-from ..data.samples import stdlib_files
-from ..data.tokenizer import load_encoder, train_bpe
 from ..data.index import IndexBuilder
+from ..data.tokenizer import load_encoder, train_bpe
+from ..data.windows import stdlib_files
 
 # %% ../../nbs/10_bench/06_data.ipynb #b6711b4b
 def anonymous_mb() -> float:

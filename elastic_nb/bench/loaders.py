@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from ..data.dataset import ResumableDataset, create_dataloader
-from ..data.samples import gather, windows
+from ..data.windows import gather, windows
 from ..exact.share import portion
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #2863796c

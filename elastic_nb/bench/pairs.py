@@ -22,13 +22,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ..exact.share import share
 from .core import Fleet, row
-from ..data.samples import read_bytes, stdlib_files
-from ..data.dataset import ResumableDataset
 from ..checkpoint.manager import CheckpointManager
+from ..data.dataset import ResumableDataset
+from ..data.windows import read_bytes, stdlib_files
+from ..exact.share import share
 from ..models.gpt import GPT, GPTConfig, count_parameters, seeded_gpt
-from ..train.settings import Config
+from ..config import Config
 from ..train.trainer import ElasticTrainer
 from ..train.world import barrier
 

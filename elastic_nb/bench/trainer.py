@@ -28,7 +28,7 @@ from .savers import SIZES, drop
 from ..elastic.faults import Fault
 from ..train.run import run_elastic
 from ..models.gpt import GPT, GPTConfig, count_parameters
-from ..train.settings import Config
+from ..config import Config
 from ..train.trainer import ElasticTrainer
 
 # %% ../../nbs/10_bench/10_trainer.ipynb #6860ebb2

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from .samples import fingerprint, gather, windows
+from .windows import fingerprint, gather, windows
 from ..exact.order import Order
 from ..exact.share import portion
 

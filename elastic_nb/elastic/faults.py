@@ -79,14 +79,15 @@ class Faults:
 # %% ../../nbs/06_elastic/01_faults.ipynb #3c1538c6
 def check_faults(config: RunConfig, faults: Iterable[Fault]) -> list[str]:
     "What is wrong with a plan: one sentence per mistake."
-    slots, wrong, dying = config.elastic.workers + config.elastic.spares, [], set()
+    slots, steps = config.elastic.workers + config.elastic.spares, config.training.steps
+    wrong, dying = [], set()
     for f in sorted(faults, key=lambda f: f.step):
+        replaced = f.worker in dying or f.worker >= config.elastic.workers   # it joins at some later step
         if f.worker >= slots:
             wrong.append(f"{f}: there is no worker {f.worker}; the workers are 0 to {slots - 1}")
-        elif f.step >= config.training.steps:
-            wrong.append(f"{f}: step {f.step} is beyond the end; "
-                         f"the steps are 0 to {config.training.steps - 1}")
-        elif f.phase == 'join' and f.step and f.worker not in dying and f.worker < config.elastic.workers:
+        elif steps and f.step >= steps:
+            wrong.append(f"{f}: step {f.step} is beyond the end; the steps are 0 to {steps - 1}")
+        elif f.phase == 'join' and f.step and not replaced:
             wrong.append(f"{f}: worker {f.worker} does not join at step {f.step} "
                          "unless something else kills it before")
         dying.add(f.worker)

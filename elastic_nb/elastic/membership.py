@@ -73,15 +73,22 @@ class Member:
         name: str, # Unique name of this worker
         store: dist.Store, # The store of the run
         patience: float = 5., # Seconds to wait for a newer generation after an error, then propose a retry
-        limit: float = 120., # Seconds until a roll call ends with TimeoutError
-        snapshots: tuple[int, ...] = (), # Descriptors of the supervisor's memory for them, as in 03b_memory
+        limit: float = 120., # Seconds until a roll call or a collective that cannot finish ends with an error
+        snapshots: tuple[int, ...] = (), # Descriptors of the supervisor's memory for snapshots
+        emit: Callable[[dict[str, Any]], None] = lambda event: None, # Receives every event of this worker
+        point: Callable[[int, str], None] = lambda step, phase: None, # Fault point: may kill at (step, phase)
     ):
         self.name, self.store, self.patience, self.limit = name, store, patience, limit
-        self.snapshots = snapshots
+        self.snapshots, self.emit, self.point = snapshots, emit, point
         self.current: Generation | None = None
         self.heard: Generation | None = None
         self.tried = 0 # Number of the newest generation it has tried to enter; none is tried twice
         self.stop, self.leave = threading.Event(), threading.Event() # It is over; it soon will be
+
+    def say(self, kind: str, **data: Any) -> None:
+        "Emit the event `kind`, with the time and this worker's name and generation."
+        gen = self.current.number if self.current else None
+        self.emit(dict(t=time.monotonic(), kind=kind, worker=self.name, gen=gen, step=None) | data)
 
     def hear(self, gen: Generation) -> None:
         "Take note of `gen` (called from any thread)."
@@ -133,18 +140,18 @@ def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
     return {name: int(member.store.get(k)) for name, k in zip(gen.roster, keys)}
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #75cc3b8e
-def connect(member: Member, gen: Generation, timeout: float = 120.) -> dist.ProcessGroupGloo:
+def connect(member: Member, gen: Generation) -> dist.ProcessGroupGloo:
     "The gloo group of generation `gen`. Raises Newer, or PeerLost."
     store, rank = dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name)
-    with peers(): return gloo_group(store, rank, len(gen.roster), timeout, lambda: member.give_up(gen))
+    with peers(): return gloo_group(store, rank, len(gen.roster), member.limit, lambda: member.give_up(gen))
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #9b8cb83a
-def connect_nccl(member: Member, gen: Generation, timeout: float = 120.) -> Any:
+def connect_nccl(member: Member, gen: Generation) -> Any:
     "The NCCL group of generation `gen`, for GPU tensors. Raises Newer, or PeerLost."
     options = dist.ProcessGroupNCCL.Options()
-    options._timeout = timedelta(seconds=timeout)
+    options._timeout = timedelta(seconds=member.limit)
     def give_up() -> None: member.give_up(gen)
-    store = PollingStore(dist.PrefixStore(f'{gen.number}/nccl', member.store), give_up, timeout)
+    store = PollingStore(dist.PrefixStore(f'{gen.number}/nccl', member.store), give_up, member.limit)
     rank, world = gen.roster.index(member.name), len(gen.roster)
     with peers(): return abandonable(lambda: dist.ProcessGroupNCCL(store, rank, world, options), give_up)
 

@@ -144,30 +144,31 @@ def work(spec: dict[str, Any], sock: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)   # Ctrl-C is the supervisor's business
     control = Control(sock)
     def client() -> dist.TCPStore: return dist.TCPStore(*spec['store'], is_master=False)
-    member = Member(spec['name'], client(), snapshots=tuple(spec['snapshots']))
+    member = Member(spec['name'], client(), snapshots=tuple(spec['snapshots']), emit=control.emit)
+    plan = Faults(*(Fault(**f) for f in spec['faults']))
+    member.point = lambda step, phase: _point(plan, member, spec['slot'], step, phase)
     threading.Thread(target=control.listen, args=(member,), daemon=True).start()
     Heartbeat(client(), spec['name'], spec['beat']).start()
-    plan = Faults(*(Fault(**f) for f in spec['faults']))
     try:
         loop = _entry(spec['entry'])(member, spec['config'])
-        loop._emit = control.emit
-        loop._point = lambda step, phase: _point(plan, loop, spec['slot'], step, phase)
         loop.run()
         if control.save_to: save_state(loop.state(), control.save_to)
     except Exception as e:
-        ours = (os.path.dirname(__file__), os.path.dirname(torch.__path__[0]), '<')
-        own = [f for f in traceback.extract_tb(e.__traceback__) if not f.filename.startswith(ours)]
-        at = f' ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})' if own else ''
-        control.emit(dict(t=time.monotonic(), kind='error', worker=member.name, gen=None, step=None,
-                          message=f'{type(e).__name__}: {e}'.split('\n')[0][:300] + at))
+        member.say('error', message=f'{type(e).__name__}: {e}'.split('\n')[0][:300] + _own_line(e))
         os._exit(1)
 
+def _own_line(error: BaseException) -> str:
+    "Where the user's own code raised it, for people."
+    ours = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(torch.__path__[0]), '<')
+    own = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
+    return f' ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})' if own else ''
+
 # %% ../../nbs/06_elastic/07_zygote.ipynb #ed137953
-def _point(plan: Faults, loop: Any, slot: int, step: int, phase: str) -> None:
+def _point(plan: Faults, member: Member, slot: int, step: int, phase: str) -> None:
     try: plan.point(slot, step, phase)
     except Killed as e:
         fault = e.args[0]
-        loop.emit('fault', step=step, phase=phase, fault=fault.kind, planned=str(fault))
+        member.say('fault', step=step, phase=phase, fault=fault.kind, planned=str(fault))
         os.kill(os.getpid(), signal.SIGSTOP if fault.kind == 'hang' else signal.SIGKILL)
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #147d9c41

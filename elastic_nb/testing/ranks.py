@@ -97,7 +97,8 @@ class Scripted:
 class Saver:
     "An entry that goes on from the newest snapshot and saves `config['steps']` more; trains nothing."
     def __init__(self, member: Member, config: dict[str, Any]):
-        self.memory, self.steps = MemorySnapshotBackend(fds=member.snapshots), config['steps']
+        self.member, self.steps = member, config['steps']
+        self.memory = MemorySnapshotBackend(fds=member.snapshots)
         self.w, self.step = torch.zeros(1 << 20), 0
 
     def run(self) -> None:
@@ -115,14 +116,15 @@ class Saver:
         time.sleep(600)
 
     def _tell(self, kind: str) -> None:
-        self._emit(dict(kind=kind, step=self.step, sum=checksum(self.w.numpy())))
+        self.member.say(kind, step=self.step, sum=checksum(self.w.numpy()))
 
 # %% ../../nbs/09_testing/02_ranks.ipynb #a0dd6d93
 class ShardedRun:
     "A rank of a small FSDP run, in a worker process; `config`: world, name and orders of the run."
     def __init__(self, member: Member, config: dict[str, Any]):
         self.rank, self.world, self.orders = int(member.name.split('.')[0]), config['world'], config['orders']
-        self.store, self.step = dist.PrefixStore(config['name'], member.store), 0
+        self.member, self.step = member, 0
+        self.store = dist.PrefixStore(config['name'], member.store)
 
     def run(self) -> None:
         os.environ.setdefault('GLOO_SOCKET_IFNAME', 'lo' if sys.platform == 'linux' else 'lo0')
@@ -135,7 +137,7 @@ class ShardedRun:
         mesh = init_device_mesh('cpu', (self.world,))
         for block in model.blocks: fully_shard(block, mesh=mesh)
         self.run_state = fully_shard(model, mesh=mesh), torch.optim.AdamW(model.parameters(), lr=.01)
-        for verb, *args in self.orders: self._emit(dict(kind='told', told=getattr(self, verb)(*args)))
+        for verb, *args in self.orders: self.member.say('told', told=getattr(self, verb)(*args))
         dist.destroy_process_group()
 
     def train(self, steps: int) -> list[float]: return [self._train() for _ in range(steps)]

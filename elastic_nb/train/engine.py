@@ -25,18 +25,18 @@ from ..exact.share import share
 from ..exact.state import State, pack_state, unpack_state
 from ..scaling.rates import warmup_cosine
 from .callbacks import best_step, call, worn_out
-from .settings import Config, TrainSection, TrainerConfig
+from ..config import Config, TrainingConfig, RunConfig
 from .task import Samples, Task, ask, checkpoint_activations, names_of, shifts, targets_in
 from .world import total
 
 # %% ../../nbs/07_train/05_engine.ipynb #977c5705
-def schedule_of(t: TrainSection, steps: int) -> Callable[[int], float]:
+def schedule_of(t: TrainingConfig, steps: int) -> Callable[[int], float]:
     "What the peak rate is multiplied by at a step, from 0."
     if t.schedule == 'cosine': return lambda step: warmup_cosine(step, peak=1., warmup=t.warmup, steps=steps)
     return lambda step: min(1., (step + 1) / max(1, t.warmup))
 
 # %% ../../nbs/07_train/05_engine.ipynb #0b2b84bd
-def device_of(c: TrainerConfig, local_rank: int = 0) -> str:
+def device_of(c: RunConfig, local_rank: int = 0) -> str:
     "Where to compute. Raises BadConfig if a GPU is asked for that is not there."
     gpus = torch.cuda.device_count() if c.distributed.device != 'cpu' else 0
     if c.distributed.device == 'cuda' and not gpus:
@@ -64,7 +64,7 @@ def moved(batch: Any, device: str) -> Any:
     return batch.to(device, non_blocking=True) if isinstance(batch, Tensor) else batch
 
 # %% ../../nbs/07_train/05_engine.ipynb #dc25bc3d
-def mistakes(model: nn.Module, c: TrainerConfig) -> list[str]:
+def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
     "What does not go together, one sentence each."
     wrong, exact = [], c.distributed.strategy == 'exact'
     norms = {type(m).__name__ for m in model.modules() if getattr(m, 'track_running_stats', False)}
@@ -108,6 +108,7 @@ class Engine:
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
         self.step, self.kept, self.val, self.metrics, self.manager = 0, 0, {}, {}, None
         self.ready, self.main = False, True   # main: the one whose callbacks are called
+        self.told = 0   # the last step of which callbacks have heard
 
     def prepare(self, device: str | None = None) -> 'Engine':
         "Check everything, and make what is missing. Raises BadConfig, TypeError (the dataset), ValueError."
@@ -120,10 +121,11 @@ class Engine:
         self._prepare_data(c.training)
         self._prepare_task(c.training)
         self._prepare_update(c.training)
+        self.task.train()   # dropout is on, but for validation
         self.ready = True
         return self
 
-    def _prepare_data(self, t: TrainSection) -> None:
+    def _prepare_data(self, t: TrainingConfig) -> None:
         causal, names = shifts(self.model), None if self.loss_fn else names_of(self.model)
         def samples(dataset: Any, size: int, cut: int) -> Samples:
             return Samples(dataset, size, cut, t.seed, self.collate_fn, names, causal)
@@ -134,7 +136,7 @@ class Engine:
         self.count = self._count or partial(targets_in, shifted=causal)
         self.steps = t.steps or ceil(t.epochs * self.samples.samples / t.batch_size)
 
-    def _prepare_task(self, t: TrainSection) -> None:
+    def _prepare_task(self, t: TrainingConfig) -> None:
         kind = torch.device(self.device).type
         half = dict(bf16=torch.bfloat16, fp16=torch.float16).get(t.precision)
         model = torch.compile(self.model) if t.compile else self.model
@@ -142,7 +144,7 @@ class Engine:
                          partial(torch.autocast, kind, half, enabled=half is not None))
         self.scaler = torch.amp.GradScaler(kind, enabled=t.precision == 'fp16')
 
-    def _prepare_update(self, t: TrainSection) -> None:
+    def _prepare_update(self, t: TrainingConfig) -> None:
         params = [p for p in self.model.parameters() if p.requires_grad]
         if self.optimizer is None: self.optimizer = torch.optim.AdamW(params, lr=t.lr)
         elif not isinstance(self.optimizer, torch.optim.Optimizer): self.optimizer = self.optimizer(params)
@@ -235,6 +237,11 @@ class Engine:
             manager.wait_for_pending_saves()
             manager.save_checkpoint(self.tree())
             if self.step == self.steps: manager.wait_for_pending_saves()   # the last one is waited for
+
+    def step_ended(self) -> None:
+        "Tell the callbacks of the last step, once."
+        if self.metrics and self.told < self.step: self.tell('on_step_end', step=self.step - 1, **self.metrics)
+        self.told = self.step
 
     def tell(self, moment: str, **data: Any) -> None:
         if self.main: call(self.callbacks, moment, self, **data)

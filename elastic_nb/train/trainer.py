@@ -23,13 +23,13 @@ from ..elastic.sync import Exact, StockDDP
 from ..exact.determinism import single_thread
 from .callbacks import Progress, TrainResult, call, worn_out
 from .engine import Engine, device_of
-from .settings import TrainSection, TrainerConfig
+from ..config import TrainingConfig, RunConfig
 from .world import (Alone, cleanup_distributed, get_world_info, group_of_all,
                                     setup_distributed_environment, total)
 
 # %% ../../nbs/07_train/06_trainer.ipynb #aebcbe47
 @contextmanager
-def isolated(c: TrainerConfig, device: str) -> Iterator[None]:
+def isolated(c: RunConfig, device: str) -> Iterator[None]:
     "Restores torch's random state; exact runs get one thread per operation, or deterministic kernels."
     exact, gpu = c.distributed.strategy == 'exact', device.startswith('cuda')
     before = torch.are_deterministic_algorithms_enabled()
@@ -42,7 +42,7 @@ def isolated(c: TrainerConfig, device: str) -> Iterator[None]:
         finally: torch.use_deterministic_algorithms(before)
 
 # %% ../../nbs/07_train/06_trainer.ipynb #15270835
-def unsharded(c: TrainerConfig, optimizer: Any) -> list[str]:
+def unsharded(c: RunConfig, optimizer: Any) -> list[str]:
     "Why a run with strategy fsdp cannot begin, one sentence each."
     world, cut, wrong = get_world_info(), c.training.cut, []
     if world.backend is None: wrong.append("strategy fsdp needs a world of ranks: start this with torchrun")
@@ -158,7 +158,7 @@ class ElasticTrainer(Engine):
         if self.sharded: from elastic_nb.train.fsdp import Sharded as kind   # here, for it takes a second to import
         return kind(self.task, self.c.training.cut)
 
-    def _prepare_update(self, t: TrainSection) -> None:
+    def _prepare_update(self, t: TrainingConfig) -> None:
         if self.sharded:
             if wrong := unsharded(self.c, self.optimizer): raise BadConfig('\n'.join(wrong))
             from elastic_nb.train.fsdp import shard
