@@ -51,29 +51,26 @@ class Scripted:
     def run(self) -> None:
         for verb, *args in self.script: getattr(self, verb)(*args)
 
-    def emit(self, kind: str, **data: Any) -> None:
-        gen = self.member.current.number if self.member.current else None
-        about = dict(t=time.monotonic(), kind=kind, worker=self.member.name, gen=gen, step=self.step)
-        self._emit(about | data)
+    def say(self, kind: str, data: dict[str, Any] | None = None) -> None:
+        self.member.say(kind, **dict(step=self.step) | (data or {}))
 
-    def say(self, kind: str, data: dict[str, Any] | None = None) -> None: self.emit(kind, **(data or {}))
-    def point(self, phase: str) -> None: self._point(self.step, phase)
+    def point(self, phase: str) -> None: self.member.point(self.step, phase)
 
     def enter(self) -> None:
         "Wait for the next generation and say that it works; none comes when the run is over."
         self.member.current = next_generation(self.member)
-        if self.member.current: self.emit('entered')
+        if self.member.current: self.say('entered')
 
     def commit(self, steps: int, seconds: float = 0.) -> None:
         for _ in range(steps):
             time.sleep(seconds)
-            self.emit('commit', loss=0.)
+            self.say('commit', dict(loss=0.))
             self.step += 1
 
     def finish(self) -> None:
         "Say `final` in this generation, and in each that follows, until the order to stop."
         while self.member.current:
-            self.emit('final', digest='ab12')
+            self.say('final', dict(digest='ab12'))
             self.enter()
 
     def wait(self, order: str, seconds: float = 60.) -> None:
