@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KEY', 'Generation', 'decode', 'read_generation', 'propose', 'Newer', 'Removed', 'StateLost', 'PeerLost', 'peers',
-           'Member', 'next_generation', 'roll_call', 'connect', 'connect_nccl', 'source_of', 'send_state', 'recv_state',
-           'agree', 'Coordinator', 'Heartbeat', 'Pulse']
+           'Member', 'next_generation', 'roll_call', 'connect_gloo', 'connect_nccl', 'source_of', 'send_state',
+           'recv_state', 'agree', 'Coordinator', 'Heartbeat', 'Pulse']
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #613a55bf
 import json
@@ -141,7 +141,7 @@ def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
     return {name: int(member.store.get(k)) for name, k in zip(gen.roster, keys)}
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #75cc3b8e
-def connect(member: Member, gen: Generation) -> dist.ProcessGroupGloo:
+def connect_gloo(member: Member, gen: Generation) -> dist.ProcessGroupGloo:
     "The gloo group of generation `gen`. Raises Newer, or PeerLost."
     store, rank = dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name)
     with peers(): return gloo_group(store, rank, len(gen.roster), member.limit, lambda: member.give_up(gen))
