@@ -75,7 +75,7 @@ class Supervisor:
                                        first=first, kept=self.kept)
         self.pulse = Pulse(self.hands.store, self.silence)
         self.outside = Outside(self.faults)
-        self.inside = [f for f in self.faults if f.phase is not None] # Carried out by the workers; not fired yet
+        self.inside = [f for f in self.faults if f.phase is not None] # For the workers; not fired yet
         self.events: list[dict[str, Any]] = [] # Not recorded yet
         self.waiting: dict[str, float] = {} # Replacements by name, and when to start each
         self.unseen: set[str] = set() # Dead; without notices only their silence may tell
@@ -238,7 +238,7 @@ def strike(self: Supervisor, fault: Fault) -> None:
     self.note('fault', w.name, step=self.coordinator.floor, phase=None, fault=fault.kind, planned=str(fault))
     w.kill(signal.SIGSTOP if fault.kind == 'hang' else signal.SIGKILL)
 
-# %% ../../nbs/06_elastic/09_supervisor.ipynb #010e5d6b
+# %% ../../nbs/06_elastic/09_supervisor.ipynb #47a6d04d
 @patch
 def overdue(self: Supervisor, now: float) -> bool:
     "SIGTERM came, and the grace period after it is over."
@@ -247,7 +247,7 @@ def overdue(self: Supervisor, now: float) -> bool:
 
 @patch
 def hurry(self: Supervisor, now: float) -> None:
-    "SIGTERM has come: ask rank 0 to save, whoever that is by now. Raises RunFailed."
+    "SIGTERM has come: ask all workers to save and leave; rank 0 does it. Raises RunFailed."
     if self.overdue(now) or not self.kept:
         raise RunFailed("SIGTERM came, and nothing could be saved before the end")
     if now < self.reminded + .5: return
@@ -260,7 +260,7 @@ def on_saved(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     raise RunFailed(f"SIGTERM came; the state after {event['step']} steps is on disk, "
                     "and a run with these checkpoints goes on from there")
 
-# %% ../../nbs/06_elastic/09_supervisor.ipynb #3a1d4ba1
+# %% ../../nbs/06_elastic/09_supervisor.ipynb #0c739695
 @patch
 def dismiss(self: Supervisor, name: str, save_to: str | None = None) -> None:
     "Let `name` finish what it does, save the state to `save_to`, and leave; wait until it is gone."
@@ -283,7 +283,7 @@ def save(self: Supervisor, roster: Iterable[str]) -> None:
 
 @patch
 def stop(self: Supervisor) -> None:
-    "All have finished: save the state, then let everybody leave. Raises RunFailed."
+    "All have finished: save the state, then let all workers leave. Raises RunFailed."
     roster = self.coordinator.generation.roster
     if self.save_to: self.save(roster)
     elif self.kept: self.dismiss(roster[0])   # rank 0 may still be writing a checkpoint
