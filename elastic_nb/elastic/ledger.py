@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'SCHEMA_VERSION', 'APPLICATION_ID', 'SCHEMA', 'Event', 'Ledger', 'losses', 'world_sizes', 'samples',
-           'Outage', 'outages', 'recoveries', 'digest', 'verdict', 'summary']
+           'Outage', 'outages', 'recoveries', 'final_digest', 'verdict', 'summary']
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #9d26d801
 import json
@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from ..basics import patch
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #36d26d37
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def _make_tables(db: sqlite3.Connection) -> None:
     "Turn an empty database into a ledger. Of several who try at the same time, one does it."
     db.execute('PRAGMA journal_mode=WAL')
     with _transaction(db):
-        if db.execute('PRAGMA application_id').fetchone()[0]: return   # somebody was quicker
+        if db.execute('PRAGMA application_id').fetchone()[0]: return   # another process was quicker
         for statement in SCHEMA.split(';'): db.execute(statement)
         db.execute(f'PRAGMA application_id={APPLICATION_ID}')
         db.execute(f'PRAGMA user_version={SCHEMA_VERSION}')
@@ -88,7 +90,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise
     db.execute('COMMIT')
 
-# %% ../../nbs/06_elastic/04_ledger.ipynb #a56ff8af
+# %% ../../nbs/06_elastic/04_ledger.ipynb #e2d374f0
 class Ledger:
     "The events of `run` in the file `path`. What `append` has written survives the death of the writer."
     def __init__(self,
@@ -99,51 +101,60 @@ class Ledger:
         self.path, self.run = Path(path), run
         self._db, self._lock = _connect(self.path, create), threading.Lock()
 
-    def start(self, config: dict[str, Any]) -> None:
-        "Note the run, the time of day and its config. Raises ValueError if the file has a run of this name."
-        row = self.run, datetime.now(timezone.utc).isoformat(timespec='seconds'), json.dumps(config)
-        with self._lock:
-            try: self._db.execute('INSERT INTO runs VALUES (?, ?, ?)', row)
-            except sqlite3.IntegrityError:
-                raise ValueError(f"{self.path} already has a run {self.run!r}") from None
-
-    def append(self, kind: str, *, worker: str | None = None, gen: int | None = None, step: int | None = None,
-               t: float | None = None, **data: Any) -> None:
-        "Add one event. When this returns, the event is in the file."
-        self.add([dict(data, t=t, kind=kind, worker=worker, gen=gen, step=step)])
-
-    def add(self, events: Iterable[dict[str, Any]]) -> None:
-        "Add a batch of flat dicts (see `Event.of`), all or none."
-        events = map(Event.of, events)
-        rows = [(self.run, *(getattr(e, c) for c in COLUMNS), json.dumps(e.data)) for e in events]
-        with self._lock, _transaction(self._db):
-            self._db.executemany('INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)', rows)
-
-    def events(self, kind: str | None = None) -> list[Event]:
-        "The events of this run, in the order of their times; those of one `kind` only, if it is given."
-        with self._lock:
-            rows = self._db.execute('SELECT t, kind, worker, gen, step, data FROM events WHERE run=?1 AND '
-                                    '(?2 IS NULL OR kind=?2) ORDER BY t, id', (self.run, kind)).fetchall()
-        return [Event(*row[:5], json.loads(row[5])) for row in rows]
-
-    def runs(self) -> list[str]:
-        "Names of the runs in this file, in the order in which they began."
-        with self._lock:
-            rows = self._db.execute('SELECT 0, rowid, run FROM runs UNION ALL '
-                                    'SELECT 1, min(id), run FROM events GROUP BY run').fetchall()
-        return list(dict.fromkeys(run for *_, run in sorted(rows)))
-
-    def config(self) -> dict[str, Any] | None:
-        "The config that `start` was given; None if it was not called."
-        with self._lock: row = self._db.execute('SELECT config FROM runs WHERE run=?', (self.run,)).fetchone()
-        return json.loads(row[0]) if row else None
-
     def close(self) -> None:
         "Close the file. The last one to do so folds the write-ahead log into it: one file remains."
         with self._lock: self._db.close()
 
     def __enter__(self) -> 'Ledger': return self
     def __exit__(self, *args: Any) -> None: self.close()
+
+# %% ../../nbs/06_elastic/04_ledger.ipynb #b5d0bfa1
+@patch
+def add(self: Ledger, events: Iterable[dict[str, Any]]) -> None:
+    "Add a batch of flat dicts (see `Event.of`), all or none."
+    events = map(Event.of, events)
+    rows = [(self.run, *(getattr(e, c) for c in COLUMNS), json.dumps(e.data)) for e in events]
+    with self._lock, _transaction(self._db):
+        self._db.executemany('INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)', rows)
+
+@patch
+def append(self: Ledger, kind: str, *, worker: str | None = None, gen: int | None = None,
+           step: int | None = None, t: float | None = None, **data: Any) -> None:
+    "Add one event. When this returns, the event is in the file."
+    self.add([dict(data, t=t, kind=kind, worker=worker, gen=gen, step=step)])
+
+# %% ../../nbs/06_elastic/04_ledger.ipynb #d2649173
+@patch
+def events(self: Ledger, kind: str | None = None) -> list[Event]:
+    "The events of this run, in the order of their times; those of one `kind` only, if it is given."
+    with self._lock:
+        rows = self._db.execute('SELECT t, kind, worker, gen, step, data FROM events WHERE run=?1 AND '
+                                '(?2 IS NULL OR kind=?2) ORDER BY t, id', (self.run, kind)).fetchall()
+    return [Event(*row[:5], json.loads(row[5])) for row in rows]
+
+# %% ../../nbs/06_elastic/04_ledger.ipynb #06020f96
+@patch
+def start(self: Ledger, config: dict[str, Any]) -> None:
+    "Note the run, the time of day and its config. Raises ValueError if the file has a run of this name."
+    row = self.run, datetime.now(timezone.utc).isoformat(timespec='seconds'), json.dumps(config)
+    with self._lock:
+        try: self._db.execute('INSERT INTO runs VALUES (?, ?, ?)', row)
+        except sqlite3.IntegrityError:
+            raise ValueError(f"{self.path} already has a run {self.run!r}") from None
+
+@patch
+def config(self: Ledger) -> dict[str, Any] | None:
+    "The config that `start` was given; None if it was not called."
+    with self._lock: row = self._db.execute('SELECT config FROM runs WHERE run=?', (self.run,)).fetchone()
+    return json.loads(row[0]) if row else None
+
+@patch
+def runs(self: Ledger) -> list[str]:
+    "Names of the runs in this file, in the order in which they began."
+    with self._lock:
+        rows = self._db.execute('SELECT 0, rowid, run FROM runs UNION ALL '
+                                'SELECT 1, min(id), run FROM events GROUP BY run').fetchall()
+    return list(dict.fromkeys(run for *_, run in sorted(rows)))
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #86c0991e
 def _commits(events: Sequence[Event]) -> dict[int, list[Event]]:
@@ -210,7 +221,7 @@ def _marks(events: Sequence[Event]) -> list[Event]:
 class Outage:
     "One death, and the commits around it."
     death: Event # The supervisor's row
-    fault: Event | None # The row of the injected fault; None if nobody planned this
+    fault: Event | None # The row of the injected fault; None if it was not planned
     seen: Event # When it was noticed: the fence of a hung worker, else the death
     before: Event | None # First report of the last step committed before the fault
     after: Event | None # First commit of a generation without the dead worker
@@ -246,7 +257,7 @@ def _redone(outage: Outage, all_outages: Sequence[Outage], marks: Sequence[Event
     return len({m.step for m in marks if outage.start < m.t <= end and m.gen > done.get(m.step, math.inf)})
 
 def recoveries(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """One dict per death, times in seconds. What nobody can know is None: `detect_s` and `phase` if the fault
+    """One dict per death, times in seconds. What cannot be known is None: `detect_s` and `phase` if the fault
     was not planned, `rto_s` and a world size if no step was committed before or after it."""
     found, marks, size, rows = outages(events), _marks(events), _sizer(events), []
     for o in found:
@@ -260,7 +271,7 @@ def recoveries(events: Sequence[Event]) -> list[dict[str, Any]]:
     return rows
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #7d9c8d11
-def digest(events: Sequence[Event]) -> str | None:
+def final_digest(events: Sequence[Event]) -> str | None:
     "The sha256 with which the run ended; None if no worker got there. Raises ValueError if they disagree."
     told = {e.data['digest'] for e in events if e.kind == 'final'}
     if len(told) > 1: raise ValueError(f"workers ended with different states: {', '.join(sorted(told))}")
@@ -276,7 +287,7 @@ def verdict(
 ) -> dict[str, Any]:
     "What the two runs prove, ready for JSON. Everything in it comes from the events."
     ours, theirs = losses(disturbed), losses(undisturbed)
-    sha, sha_undisturbed = digest(disturbed), digest(undisturbed)
+    sha, sha_undisturbed = final_digest(disturbed), final_digest(undisturbed)
     repeated, missing = samples(disturbed, expected, steps)
     return dict(
         identical=sha is not None and sha == sha_undisturbed and len(ours) == len(theirs) == steps,
@@ -292,5 +303,5 @@ def summary(events: Sequence[Event]) -> dict[str, Any]:
     gaps = [r['rto_s'] for r in found if r['rto_s'] is not None]
     return dict(
         steps=len(told), first_loss=told[0] if told else None, final_loss=told[-1] if told else None,
-        worlds=dict(Counter(world_sizes(events))), deaths=len(found), sha256=digest(events),
+        worlds=dict(Counter(world_sizes(events))), deaths=len(found), sha256=final_digest(events),
         redone_steps=sum(r['redone_steps'] for r in found), longest_outage_s=max(gaps, default=None))

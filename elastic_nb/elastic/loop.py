@@ -18,8 +18,9 @@ from torch import Tensor
 from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
 from .groups import abandonable
-from .membership import (Generation, Member, Newer, PeerLost, agree, connect, next_generation,
-                                           peers, propose, recv_state, roll_call, send_state, source_of)
+from .membership import (Generation, Member, Newer, PeerLost, agree, connect_gloo,
+                                           next_generation, peers, propose, recv_state, roll_call,
+                                           send_state, source_of)
 from .sync import Sync
 from ..exact.state import State, digest, from_buffer, to_buffer
 
@@ -50,7 +51,7 @@ class ElasticLoop:
         engine: Trainable, # What is trained
         sync: Sync, # How replicas agree
         checkpoints: CheckpointManager | None = None, # Keeps states for when all workers are lost
-        connect: Callable[[Member, Generation], dist.ProcessGroup] = connect, # Builds a generation's group
+        connect: Callable[[Member, Generation], dist.ProcessGroup] = connect_gloo, # A generation's group
         lane: Callable[[Member, Generation], dist.ProcessGroup] | None = None, # Another group for gradients
     ):
         self.member, self.engine, self.sync, self.checkpoints = member, engine, sync, checkpoints

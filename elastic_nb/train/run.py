@@ -26,7 +26,7 @@ from ..checkpoint.memory import MemorySnapshotBackend
 from ..checkpoint.remote.store import StoreError, open_store
 from ..config import BadConfig, Config, RunConfig
 from ..elastic.faults import Fault, check_faults
-from ..elastic.ledger import Event, Ledger, digest, recoveries, verdict
+from ..elastic.ledger import Event, Ledger, final_digest, recoveries, verdict
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, connect_nccl
 from ..elastic.supervisor import Listener, supervise
@@ -104,7 +104,7 @@ class ElasticRun:
         return dict(sorted(told.items()))
 
     @property
-    def sha256(self) -> str | None: return digest(self.events)
+    def sha256(self) -> str | None: return final_digest(self.events)
 
     @property
     def validation(self) -> dict[int, float]:
