@@ -27,7 +27,7 @@ from .remote.store import open_store
 from .remote.tier import PATIENCE, S3Backend
 from .newest import CheckpointError, CheckpointTier, describe, load_from, newest_good
 from .uploader import Board, Report, Uploader
-from .writer import Job, Writer
+from .writer import SaveJob, Writer
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
 class CheckpointManager:
@@ -144,7 +144,7 @@ def _hand_over(self: CheckpointManager, snap: Snapshot, shared: bool, durable: b
         if durable: self.interval.saved(blocking)
         snap.about['pace'] = self.pace
         told = dict(interval=self.interval.explain())
-    self.writer.put(Job(snap, shared, durable, time.monotonic() - blocking, blocking, told))
+    self.writer.put(SaveJob(snap, shared, durable, time.monotonic() - blocking, blocking, told))
     if not self.config.async_save: self.board.complain()
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #d121f4c8
