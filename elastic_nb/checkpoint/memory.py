@@ -177,7 +177,7 @@ def verified(self: Slot) -> tuple[int, Manifest]:
 
 @patch
 def read_at(self: Slot, file: str, offset: int, out: memoryview) -> None:
-    "For `image.read`; reads with no mapping, so that nothing can happen but a short read."
+    "For `snapshot.read`; reads with no mapping, so that nothing can happen but a short read."
     if os.preadv(self.fd, [out], PAGE + offset) != len(out): raise Damaged(f"{file} is too short")
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #6428baf4
@@ -287,7 +287,7 @@ def found(self: MemorySnapshotBackend) -> list[Found]:
 @patch
 @contextmanager
 def open(self: MemorySnapshotBackend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-    "Manifest and bytes for `image.read`, locked meanwhile. Raises Damaged, and forgets what is."
+    "Manifest and bytes for `snapshot.read`, locked meanwhile. Raises Damaged, and forgets what is."
     slot = self.slots[int(name.split('.')[0])]
     if not slot.lock.hold(alone=False): raise Damaged(f"snapshot {name} is being overwritten")
     try:
