@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..checkpoint.inspect import Form, export, plain
+from ..checkpoint.inspect import Form, export, write_plain
 from ..elastic.ledger import Ledger
 from ..models.gpt import GPTConfig
 from ..models.gpt2 import SIZES, publish_gpt2, published_names
@@ -84,6 +84,6 @@ def export_as(run: str | Path, out: str | Path, step: int | None = None, kind: s
     def hub(model: Mapping[str, Tensor], folder: Path) -> None:
         config, activation = gpt_config(model, run)
         publish_gpt2(model, config, folder, activation_function=activation)
-    forms: dict[str, Form] = dict(plain=plain, hub=hub)
+    forms: dict[str, Form] = dict(plain=write_plain, hub=hub)
     if kind not in forms: raise ValueError(f"no format {kind!r}; there are {' and '.join(forms)}")
     return export(run, out, step, forms[kind])

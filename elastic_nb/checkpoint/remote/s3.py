@@ -25,15 +25,16 @@ from urllib3.exceptions import HTTPError
 
 from ...basics import patch
 from ..buffers import each
-from .store import (StoredObject, StoreError, StoreRefused, StoreUnavailable, Sums,
-                                                agree_whole, check_key, insist)
+from .store import (StoredObject, StoreError, StoreRefused, StoreUnavailable,
+                                                Sums, agree_whole, check_key, insist)
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #07b85807
 class _Gone(StoreError): "The server knows no such upload (any more)."
 class _ConditionFails(StoreRefused): "A condition of the request does not hold."
 class _Lacking(StoreRefused): "The server does not have this feature."
 
-_OURS = dict(NoSuchUpload=_Gone, InvalidPart=_Gone, PreconditionFailed=_ConditionFails, NotImplemented=_Lacking)
+_OURS = dict(NoSuchUpload=_Gone, InvalidPart=_Gone, PreconditionFailed=_ConditionFails,
+             NotImplemented=_Lacking)
 _AGAIN = {'SlowDown', 'RequestTimeout', 'IncompleteBody', 'OperationAborted', 'ConditionalRequestConflict',
           'Throttling', 'BadDigest', 'XAmzContentSHA256Mismatch', 'XAmzContentChecksumMismatch', '404', '412'}
 _HINTS = dict(NoSuchBucket='create the bucket, or correct the URL', InvalidRange='the object is too short',
