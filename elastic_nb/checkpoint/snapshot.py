@@ -61,7 +61,8 @@ class Copier:
     "Copies tensors to their places in `image` (uint8, on the CPU), and takes checksums on the way."
     def __init__(self, layout: Layout, image: Tensor):
         self.layout, self.address, self.image = layout, image.data_ptr(), memoryview(image.numpy())
-        self.head, self.pieces = torch.frombuffer(bytearray(layout.head), dtype=torch.uint8), pieces_by_block(layout)
+        self.head = torch.frombuffer(bytearray(layout.head), dtype=torch.uint8)
+        self.pieces = pieces_by_block(layout)
         self.views = {None: image[:len(self.head)]} | {k: p.view(image) for k, p in layout.places.items()}
         self.forms = {k: (v.dtype, v.shape) for k, v in self.views.items()}
         self.table = json.dumps({k: dict(p._asdict(), file=STATE) for k, p in layout.places.items()})
