@@ -177,12 +177,13 @@ def checkpoints(
     Example: elastic-nb checkpoints runs/mine/checkpoints --export for-my-colleague --step 500
     """
     from elastic_nb.checkpoint import inspect as room
+    from elastic_nb.report import runs
     with plain_errors():
-        if export: typer.echo(str(room.export(run, export, step, form)))
+        if export: typer.echo(str(runs.export_as(run, export, step, form)))
         elif step is not None: raise ValueError("--step says what to export; give --export DIR, too")
-        else: _list(room, run, verify)
+        else: _list(room, runs, run, verify)
 
-def _list(room: Any, run: str, verify: bool) -> None:
+def _list(room: Any, runs: Any, run: str, verify: bool) -> None:
     "Print what is there; exit code 1 if `verify` has found damage or could not read."
     bad = 0
     for place, tier in room.places(run).items():
@@ -190,7 +191,7 @@ def _list(room: Any, run: str, verify: bool) -> None:
         for listed in room.listing(tier, verify):
             typer.echo(f'  {room.in_words(listed, verify, time.time())}')
             bad += bool(listed.wrong)
-    for d in room.degraded(run): typer.echo(without_errno(f'degraded: {d}'))
+    for d in runs.degraded(run): typer.echo(without_errno(f'degraded: {d}'))
     if verify and bad: raise typer.Exit(1)
 
 # %% ../nbs/00_face/04_cli.ipynb #6f865dfd

@@ -11,11 +11,15 @@ from ..basics import lazy
 # %% ../../nbs/03_checkpoint/00_overview.ipynb #81c585ca
 __getattr__, __dir__ = lazy('elastic_nb.checkpoint', {
     '.manager': 'CheckpointManager preemptible',
-    '.newest': 'CheckpointTier CheckpointState CheckpointError create_checkpoint_state load_checkpoint_to_model',
+    '.newest': 'CheckpointTier CheckpointState CheckpointError create_checkpoint_state '
+               'load_checkpoint_to_model',
     '.memory': 'MemorySnapshotBackend',
     '.disk': 'NVMeBackend save_state load_state',
     '.remote.tier': 'S3Backend',
+    '.remote.store': 'open_store StoreError',
     '.interval': 'Interval',
+    '.sharded': 'begin_sharded save_sharded load_sharded',
+    '.inspect': 'places listing export',
     '.lease': 'InUse',
-    '.format': 'Damaged',
+    '.format': 'Damaged Unreadable',
     '..config': 'CheckpointConfig'})

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..basics import patch
 from ..exact.state import State
 from .format import CHUNK, MANIFEST, Damaged, Found, Manifest, Unreadable, decode
 from .snapshot import STATE, ReadAt, Snapshot, read, snapshot
@@ -93,7 +94,7 @@ def write_image(path: Path, snap: Snapshot, threads: int = 4) -> None:
         whole = len(data) // PAGE * PAGE if direct >= 0 else 0
         _write(direct, data[:whole], at)
         _write(fd, data[whole:], at + whole)
-        snap.sum(i)   # somebody else may have asked for it meanwhile
+        snap.sum(i)   # another thread may have asked for it meanwhile
     with ExitStack() as stack:
         fd = _closing(stack, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         direct = _closing(stack, _direct(path, os.O_WRONLY) if aligned else -1)
@@ -129,7 +130,7 @@ def opened(path: Path | str) -> Iterator[tuple[Manifest, ReadAt]]:
             try:
                 folder, files = opens(path, os.O_DIRECTORY, None), {}
                 fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                manifest = decode(_whole(opens(MANIFEST, os.O_NONBLOCK, folder)))
+                manifest = decode(_read_manifest(opens(MANIFEST, os.O_NONBLOCK, folder)))
                 for name, entry in manifest.files.items():
                     plain = opens(name, os.O_NONBLOCK, folder)
                     _check_size(name, plain, entry.size)
@@ -142,7 +143,7 @@ def opened(path: Path | str) -> Iterator[tuple[Manifest, ReadAt]]:
     except Damaged as e: raise type(e)(f"{path}: {e}") from None
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #6810b4d9
-def _whole(fd: int, limit: int = 1 << 28) -> bytes:
+def _read_manifest(fd: int, limit: int = 1 << 28) -> bytes:
     size = os.fstat(fd).st_size
     if not stat.S_ISREG(os.fstat(fd).st_mode) or size > limit: raise Damaged(f"{MANIFEST} is no manifest")
     data = bytearray(size)
@@ -185,54 +186,34 @@ class NVMeBackend:
     def __init__(self,
         base_path: str | Path, # Folder of one run
         keep_last_n: int = 3, # The newest ones are kept
-        keep_best: int = 0, # So many with the lowest `metric` are kept too
+        keep_best: int = 0, # This many with the lowest `metric` are kept too
         metric: str = 'loss', # As in CheckpointState.metrics
     ):
         if keep_last_n < 1: raise ValueError(f"keep_last_n = {keep_last_n}; at least 1 must be kept")
         self.base, self.keep_last_n, self.keep_best = Path(base_path), keep_last_n, keep_best
-        self.metric, self.lease = metric, None
+        self.metric = metric
+        self.lease: Lease | None = None   # while this process writes here
 
-    def found(self) -> list[Found]:
-        "What is there by name, the newest first."
-        names = os.listdir(self.base) if self.base.is_dir() else []
-        return sorted(filter(None, map(found_of, names)), reverse=True)
+# %% ../../nbs/03_checkpoint/05_disk.ipynb #5a23d7f8
+@patch
+def found(self: NVMeBackend) -> list[Found]:
+    "What is there by name, the newest first."
+    names = os.listdir(self.base) if self.base.is_dir() else []
+    return sorted(filter(None, map(found_of, names)), reverse=True)
 
-    def open(self, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-        "As `opened`. Raises ValueError for what is no name of a checkpoint."
-        if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
-        return opened(self.base / name)
+@patch
+def open(self: NVMeBackend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
+    "As `opened`. Raises ValueError for what is no name of a checkpoint."
+    if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
+    return opened(self.base / name)
 
-    def claim(self, fingerprint: str = '') -> None:
-        "Take the folder for this process and a config. Raises OSError, InUse."
-        if self.lease is None: self.lease = _move_in(self, fingerprint)
+@patch
+def new_name(self: NVMeBackend, step: int) -> str:
+    "What the next checkpoint of `step` is to be called."
+    number = 1 + max((f.number for f in self.found() if f.step == step), default=-1)
+    return f'step-{step:012d}-{number:04d}'
 
-    def save(self, snap: Snapshot) -> str:
-        "Write `snap`, then remove what is not to be kept; the name. Raises OSError, InUse."
-        self.claim(snap.about.get('fingerprint', ''))
-        room = os.statvfs(self.base)
-        if room.f_bavail * room.f_frsize < len(snap.image) + (1 << 20):
-            raise OSError(errno.ENOSPC, f"{len(snap.image) / 1e6:.0f} MB do not fit, "
-                          f"{room.f_bavail * room.f_frsize / 1e6:.0f} MB are free", str(self.base))
-        name = self.new_name(snap.about['step'])
-        save_snapshot(snap, self.base / name)
-        self.prune(name)
-        return name
-
-    def new_name(self, step: int) -> str:
-        "What the next checkpoint of `step` is to be called."
-        number = 1 + max((f.number for f in self.found() if f.step == step), default=-1)
-        return f'step-{step:012d}-{number:04d}'
-
-    def prune(self, saved: str) -> None:
-        "Remove what is not to be kept, now that `saved` is there."
-        for f in _superfluous(self, found_of(saved)): _discard(self.base, f.name)
-
-    def close(self) -> None:
-        "Give the lease back."
-        lease, self.lease = self.lease, None
-        if lease: lease.close()
-
-# %% ../../nbs/03_checkpoint/05_disk.ipynb #12f82fea
+# %% ../../nbs/03_checkpoint/05_disk.ipynb #3f0623f5
 def _move_in(tier: NVMeBackend, fingerprint: str) -> Lease:
     "The lease of the folder, once what a killed writer has left is removed. Raises InUse, OSError."
     make_folder(tier.base)
@@ -253,6 +234,19 @@ def _same_config(tier: NVMeBackend, fingerprint: str) -> None:
             raise InUse(f"{tier.base} holds checkpoints of a run with another config; "
                         "choose another folder, or remove them")
 
+# %% ../../nbs/03_checkpoint/05_disk.ipynb #98fde5d1
+@patch
+def claim(self: NVMeBackend, fingerprint: str = '') -> None:
+    "Take the folder for this process and a config. Raises OSError, InUse."
+    if self.lease is None: self.lease = _move_in(self, fingerprint)
+
+@patch
+def close(self: NVMeBackend) -> None:
+    "Give the lease back."
+    lease, self.lease = self.lease, None
+    if lease: lease.close()
+
+# %% ../../nbs/03_checkpoint/05_disk.ipynb #bfcb976e
 def _superfluous(tier: NVMeBackend, saved: Found) -> list[Found]:
     "What need not be kept. What is newer than `saved` is damaged or of another future and does not count."
     old, scores = [f for f in tier.found() if f <= saved][tier.keep_last_n:], {}
@@ -263,7 +257,7 @@ def _superfluous(tier: NVMeBackend, saved: Found) -> list[Found]:
     return [f for f in old if f not in best]
 
 def _discard(base: Path, name: str) -> None:
-    "Remove a checkpoint, unless somebody reads it: then the next save will try again."
+    "Remove a checkpoint, unless a reader has it open: then the next save will try again."
     with suppress(OSError):
         fd = os.open(base / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -271,3 +265,23 @@ def _discard(base: Path, name: str) -> None:
             os.rename(base / name, base / f'.trash-{name}')   # in one go: it is never half a checkpoint
             remove(base / f'.trash-{name}')
         finally: os.close(fd)
+
+# %% ../../nbs/03_checkpoint/05_disk.ipynb #13b3eacb
+@patch
+def prune(self: NVMeBackend, saved: str) -> None:
+    "Remove what is not to be kept, now that `saved` is there."
+    for f in _superfluous(self, found_of(saved)): _discard(self.base, f.name)
+
+# %% ../../nbs/03_checkpoint/05_disk.ipynb #8a29966d
+@patch
+def save(self: NVMeBackend, snap: Snapshot) -> str:
+    "Write `snap`, then remove what is not to be kept; the name. Raises OSError, InUse."
+    self.claim(snap.about.get('fingerprint', ''))
+    room = os.statvfs(self.base)
+    if room.f_bavail * room.f_frsize < len(snap.image) + (1 << 20):
+        raise OSError(errno.ENOSPC, f"{len(snap.image) / 1e6:.0f} MB do not fit, "
+                      f"{room.f_bavail * room.f_frsize / 1e6:.0f} MB are free", str(self.base))
+    name = self.new_name(snap.about['step'])
+    save_snapshot(snap, self.base / name)
+    self.prune(name)
+    return name

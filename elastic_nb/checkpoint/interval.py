@@ -11,6 +11,8 @@ from collections import deque
 from statistics import median
 from typing import Any
 
+from ..basics import patch
+
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #72bb8b7c
 def goodput(interval: float, cost: float, mtbf: float, restart: float) -> float:
     "Expected fraction of the time that trains (Daly 2006). All in seconds. ValueError for impossible ones."
@@ -54,7 +56,6 @@ def optimal(cost: float, mtbf: float) -> float:
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #42cc79e8
 WINDOW = 32   # medians are over so many steps, and saves
-def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
 
 class Interval:
     "Steps between saves: fixed, or chosen from what steps, saves and failures turn out to cost."
@@ -69,57 +70,72 @@ class Interval:
         self.fixed, self.most = None if spec == 'auto' else spec, most
         self.belief, self.whose = (mtbf, 'configured') if mtbf else (3600., 'assumed')
         self.steps, self.saves = (deque[float](maxlen=WINDOW) for _ in range(2))
-        self.seconds, self.failures, self.at_stake = 0., 0, True
+        self.seconds, self.failures = 0., 0   # of running; interruptions in them
+        self.at_stake = True   # something was trained since the last failure
         self.asked = self.last = 0   # the step asked about most recently; the step of the newest save
 
-    def step(self, seconds: float) -> None:
-        "A step took so long, without any save."
-        self.steps.append(seconds)
-        self.seconds, self.at_stake = self.seconds + seconds, True
+# %% ../../nbs/03_checkpoint/11_interval.ipynb #e2f0a8dd
+@patch
+def step(self: Interval, seconds: float) -> None:
+    "A step took so long, without any save."
+    self.steps.append(seconds)
+    self.seconds, self.at_stake = self.seconds + seconds, True
 
-    def saved(self, blocking: float) -> None:
-        "The step last asked about was saved; training stood still for `blocking` seconds."
-        self.saves.append(blocking)
-        self.seconds, self.last = self.seconds + blocking, self.asked
+@patch
+def saved(self: Interval, blocking: float) -> None:
+    "The step last asked about was saved; training stood still for `blocking` seconds."
+    self.saves.append(blocking)
+    self.seconds, self.last = self.seconds + blocking, self.asked
 
-    def failed(self, now: float) -> None:
-        "Something died, `now` seconds after the run began, on a clock that went on through restarts."
-        self.seconds = max(self.seconds, now)   # work that was lost was also time without a failure
-        self.failures, self.at_stake = self.failures + self.at_stake, False
+# %% ../../nbs/03_checkpoint/11_interval.ipynb #fbdc0f33
+@patch
+def failed(self: Interval, now: float) -> None:
+    "Something died, `now` seconds after the run began, on a clock that went on through restarts."
+    self.seconds = max(self.seconds, now)   # work that was lost was also time without a failure
+    self.failures, self.at_stake = self.failures + self.at_stake, False
 
-    @property
-    def mtbf(self) -> float:
-        "Seconds between interruptions: 1 over the mean rate, after a Gamma prior worth one failure."
-        return (self.belief + self.seconds) / (1 + self.failures)
+@patch(as_prop=True)
+def mtbf(self: Interval) -> float:
+    "Seconds between interruptions: 1 over the mean rate, after a Gamma prior worth one failure."
+    return (self.belief + self.seconds) / (1 + self.failures)
 
-    @property
-    def every(self) -> int:
-        "Steps between saves, by the present estimates. 1 until a step and a save have been measured."
-        if self.fixed or not (self.steps and self.saves): return self.fixed or 1
-        best = optimal(median(self.saves), self.mtbf)
-        return min(self.most, max(1, round(best / max(median(self.steps), 1e-9))))
+# %% ../../nbs/03_checkpoint/11_interval.ipynb #66909b50
+@patch(as_prop=True)
+def every(self: Interval) -> int:
+    "Steps between saves, by the present estimates. 1 until a step and a save have been measured."
+    if self.fixed or not (self.steps and self.saves): return self.fixed or 1
+    best = optimal(median(self.saves), self.mtbf)
+    return min(self.most, max(1, round(best / max(median(self.steps), 1e-9))))
 
-    def due(self, step: int) -> bool:
-        "Should the state after `step` steps be saved? To ask twice does no harm."
-        self.asked, self.last = step, min(self.last, step)   # a run may have gone back to an older step
-        return step % self.fixed == 0 if self.fixed else step - self.last >= self.every
+@patch
+def due(self: Interval, step: int) -> bool:
+    "Should the state after `step` steps be saved? To ask twice does no harm."
+    self.asked, self.last = step, min(self.last, step)   # a run may have gone back to an older step
+    return step % self.fixed == 0 if self.fixed else step - self.last >= self.every
 
-    def explain(self) -> str:
-        "One line for people: what was chosen, and from what."
-        if self.fixed: return f"every {self.fixed} steps: fixed"
-        if not (self.steps and self.saves): return "every step: no save has been measured yet"
-        a, b, m, t = map(_short, (median(self.saves), median(self.steps), self.mtbf, self.seconds))
-        deaths = f"{self.failures} failure{'s' * (self.failures != 1)}"
-        seen = f"{self.whose} {_short(self.belief)} s, then {deaths} in {t} s"
-        return f"every {self.every} steps: a save costs {a} s of {b} s steps, MTBF {m} s ({seen})"
+# %% ../../nbs/03_checkpoint/11_interval.ipynb #c758910a
+def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
 
-    def state_dict(self) -> dict[str, Any]:
-        "What was measured, as JSON values; not the configuration. To be saved with the step asked about."
-        names = 'seconds', 'failures', 'at_stake', 'asked'
-        return dict(steps=[*self.steps], saves=[*self.saves]) | {k: getattr(self, k) for k in names}
+@patch
+def explain(self: Interval) -> str:
+    "One line for people: what was chosen, and from what."
+    if self.fixed: return f"every {self.fixed} steps: fixed"
+    if not (self.steps and self.saves): return "every step: no save has been measured yet"
+    a, b, m, t = map(_short, (median(self.saves), median(self.steps), self.mtbf, self.seconds))
+    deaths = f"{self.failures} failure{'s' * (self.failures != 1)}"
+    seen = f"{self.whose} {_short(self.belief)} s, then {deaths} in {t} s"
+    return f"every {self.every} steps: a save costs {a} s of {b} s steps, MTBF {m} s ({seen})"
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        "Go on from a `state_dict`; its step counts as saved."
-        self.steps, self.saves = (deque(state[k], WINDOW) for k in ('steps', 'saves'))
-        self.seconds, self.failures, self.at_stake = (state[k] for k in ('seconds', 'failures', 'at_stake'))
-        self.asked = self.last = state['asked']
+# %% ../../nbs/03_checkpoint/11_interval.ipynb #33a60e41
+@patch
+def state_dict(self: Interval) -> dict[str, Any]:
+    "What was measured, as JSON values; not the configuration. To be saved with the step asked about."
+    names = 'seconds', 'failures', 'at_stake', 'asked'
+    return dict(steps=[*self.steps], saves=[*self.saves]) | {k: getattr(self, k) for k in names}
+
+@patch
+def load_state_dict(self: Interval, state: dict[str, Any]) -> None:
+    "Go on from a `state_dict`; its step counts as saved."
+    self.steps, self.saves = (deque(state[k], WINDOW) for k in ('steps', 'saves'))
+    self.seconds, self.failures, self.at_stake = (state[k] for k in ('seconds', 'failures', 'at_stake'))
+    self.asked = self.last = state['asked']

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .remote.tier import PATIENCE, S3Backend
+from ..basics import patch
 from ..config import CheckpointConfig
 from .format import flatten
 from .snapshot import Snapshot, Target, no_target, snapshot
@@ -24,13 +24,14 @@ from .interval import Interval
 from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
 from .remote.store import open_store
+from .remote.tier import PATIENCE, S3Backend
 from .newest import CheckpointError, CheckpointTier, describe, load_from, newest_good
 from .uploader import Board, Report, Uploader
-from .writer import Job, Writer
+from .writer import SaveJob, Writer
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
-class _Open:
-    "The tiers of a run and those who work for it, until `close`."
+class CheckpointManager:
+    "Saves behind training, loads the newest good state. Only rank 0 writes; all ranks may load."
     def __init__(self,
         config: CheckpointConfig | None = None,
         rank: int = 0, # Of this process
@@ -62,43 +63,11 @@ class _Open:
         try: return MemorySnapshotBackend(max_memory_mb=self.config.max_memory_mb)
         except OSError as e: self.board.bad('memory', e)
 
-    def wait_for_pending_saves(self, timeout: float = 600.) -> None:
-        "Wait until all saves are on disk. Raises CheckpointError as `save_checkpoint` does, or TimeoutError."
-        if not self.writer.wait(timeout): raise TimeoutError(f"a save is not done after {timeout:g} s")
-        self.board.complain()
-
-    def close(self, timeout: float = 600.) -> None:
-        "Finish what is being written, and stop; again does nothing. Raises as `wait_for_pending_saves` does."
-        try: self.wait_for_pending_saves(timeout)
-        finally:
-            atexit.unregister(self.close)
-            self.closed = True
-            self.writer.close(timeout)
-            end = time.monotonic() + min(timeout, self.config.grace)
-            for u in self.uploaders.values(): u.hurry()   # all at once
-            for u in self.uploaders.values(): u.close(end - time.monotonic())
-            self.nvme.close()
-        self.board.complain()   # an uploader may have had the last word
-
-# %% ../../nbs/03_checkpoint/12_manager.ipynb #f7c9ff71
-class _Known(_Open):
-    "What is known of the tiers, of time, and of the own place in the world."
     @property
     def report(self) -> Report: return self.board.report
 
     @report.setter
     def report(self, report: Report) -> None: self.board.report = report
-
-    @property
-    def degraded(self) -> dict[str, str]:
-        "The tiers that do not work at the moment, and why."
-        return self.board.degraded
-
-    @property
-    def tiers(self) -> dict[str, Any]:
-        "The tiers there are, the fastest first."
-        near = dict(memory=self.memory, nvme=self.nvme)
-        return {k: tier for k, tier in near.items() if tier} | self.far
 
     @property
     def pace(self) -> dict[str, Any]:
@@ -111,127 +80,173 @@ class _Known(_Open):
         self.interval.load_state_dict(pace)
         self._began = time.monotonic() - self.interval.seconds
 
-    def failed(self) -> None:
-        "Something has died. Several deaths with no step in between count as one."
-        if self.interval: self.interval.failed(time.monotonic() - self._began)
+# %% ../../nbs/03_checkpoint/12_manager.ipynb #dece3f71
+@patch
+def wait_for_pending_saves(self: CheckpointManager, timeout: float = 600.) -> None:
+    "Wait until all saves are on disk. Raises CheckpointError as `save_checkpoint` does, or TimeoutError."
+    if not self.writer.wait(timeout): raise TimeoutError(f"a save is not done after {timeout:g} s")
+    self.board.complain()
 
-    def enter(self, rank: int, world_size: int, generation: int) -> None:
-        "Take a place in a new world. Raises InUse if it is for us to write, and another run writes there."
-        leads = rank == 0 and (self.rank or not self.generation)
-        self.rank, self.world_size, self.generation = rank, world_size, generation
-        if not leads or not self.config.checkpoint_interval: return
-        try: self.nvme.claim(self.fingerprint)
-        except OSError as e: self.board.bad('nvme', e)
+@patch
+def close(self: CheckpointManager, timeout: float = 600.) -> None:
+    "Finish what is being written, and stop; again does nothing. Raises as `wait_for_pending_saves` does."
+    try: self.wait_for_pending_saves(timeout)
+    finally:
+        atexit.unregister(self.close)
+        self.closed = True
+        self.writer.close(timeout)
+        end = time.monotonic() + min(timeout, self.config.grace)
+        for u in self.uploaders.values(): u.hurry()   # all at once
+        for u in self.uploaders.values(): u.close(end - time.monotonic())
+        self.nvme.close()
+    self.board.complain()   # an uploader may have had the last word
+
+# %% ../../nbs/03_checkpoint/12_manager.ipynb #87678aa5
+@patch(as_prop=True)
+def degraded(self: CheckpointManager) -> dict[str, str]:
+    "The tiers that do not work at the moment, and why."
+    return self.board.degraded
+
+@patch(as_prop=True)
+def tiers(self: CheckpointManager) -> dict[str, Any]:
+    "The tiers there are, the fastest first."
+    near = dict(memory=self.memory, nvme=self.nvme)
+    return {k: tier for k, tier in near.items() if tier} | self.far
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #65f659dd
-class _Taker(_Known):
-    "Copies states, and hands the copies to the writer."
-    def _copy(self, state: Any, durable: bool) -> tuple[Snapshot, bool] | None:
-        "A copy of `state`, and whether it lies in the memory tier; None if there is no room for it now."
-        tree, about = describe(state)
-        about |= dict(world=self.world_size, generation=self.generation, fingerprint=self.fingerprint)
-        try:
-            if self.memory:
-                tensors, skeleton = flatten(tree)
-                snap = self.memory.take(tensors, dict(about, state=skeleton))
-                if not self.overlap: self.before_update()
-                return snap and (snap, True)
-        except (OSError, ValueError, MemoryError) as e: self.board.bad('memory', e)
-        if self.writer.busy or not durable: return None
-        try: return snapshot(tree, **about), False
-        except (OSError, MemoryError) as e: self.board.bad('memory', e)
+@patch
+def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot, bool] | None:
+    "A copy of `state`, and whether it lies in the memory tier; None if there is no room for it now."
+    tree, about = describe(state)
+    about |= dict(world=self.world_size, generation=self.generation, fingerprint=self.fingerprint)
+    try:
+        if self.memory:
+            tensors, skeleton = flatten(tree)
+            snap = self.memory.take(tensors, dict(about, state=skeleton))
+            if not self.overlap: self.before_update()
+            return snap and (snap, True)
+    except (OSError, ValueError, MemoryError) as e: self.board.bad('memory', e)
+    if self.writer.busy or not durable: return None
+    try: return snapshot(tree, **about), False
+    except (OSError, MemoryError) as e: self.board.bad('memory', e)
 
-    def before_update(self) -> None:
-        "Return when the state that was saved last may change; see `overlap`."
-        if self.memory: self.memory.settle()
+@patch
+def before_update(self: CheckpointManager) -> None:
+    "Return when the state that was saved last may change; see `overlap`."
+    if self.memory: self.memory.settle()
 
-    def _hand_over(self, snap: Snapshot, shared: bool, durable: bool, blocking: float) -> None:
-        told = {}
-        if self.interval:
-            if durable: self.interval.saved(blocking)
-            snap.about['pace'] = self.pace
-            told = dict(interval=self.interval.explain())
-        self.writer.put(Job(snap, shared, durable, time.monotonic() - blocking, blocking, told))
-        if not self.config.async_save: self.board.complain()
+# %% ../../nbs/03_checkpoint/12_manager.ipynb #558d5c7f
+@patch
+def _hand_over(self: CheckpointManager, snap: Snapshot, shared: bool, durable: bool, blocking: float) -> None:
+    "Give the copy to the writer, with what the run has learned of its costs."
+    told = {}
+    if self.interval:
+        if durable: self.interval.saved(blocking)
+        snap.about['pace'] = self.pace
+        told = dict(interval=self.interval.explain())
+    self.writer.put(SaveJob(snap, shared, durable, time.monotonic() - blocking, blocking, told))
+    if not self.config.async_save: self.board.complain()
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #d121f4c8
-class _Saver(_Taker):
-    "Saves when it is asked to."
-    def should_checkpoint(self, step: int, tier: CheckpointTier = CheckpointTier.NVME) -> bool:
-        "Whether a save to `tier` is due after `step` steps."
-        every = self.config.checkpoint_interval
-        if tier is CheckpointTier.MEMORY: every = self.config.memory_snapshot_interval
-        if every == 'auto': return self.interval.due(step)
-        return every > 0 and step > 0 and step % every == 0
-
-    def save_checkpoint(self, state: Any, tier: CheckpointTier = CheckpointTier.NVME,
-                        if_busy: str = 'wait') -> bool:
-        """Save `state` (a CheckpointState, a State, or a tree with a `step`) to `tier`; True if it was taken.
-
-        `if_busy`: wait or skip while the save before is still being written. Raises CheckpointError for what
-        went wrong before, under the policies fail and retry, and InUse."""
-        self.board.complain()
-        if self.closed: raise CheckpointError("this manager is closed, and saves nothing any more")
-        if self.rank: return False   # `rank` may change with the world
-        if tier.value not in {'memory', 'nvme', *self.far}: raise CheckpointError(_MISSING[tier.value])
-        start, durable = time.perf_counter(), tier is not CheckpointTier.MEMORY
-        copy = self._copy(state, durable)
-        if copy is None and if_busy == 'wait':
-            self.wait_for_pending_saves()
-            copy = self._copy(state, durable)
-        if copy is None:
-            why = self.degraded.get('memory', 'the save before is still being written')
-            self.report('checkpoint_skipped', tier=tier.value, why=why)
-            return False
-        self._hand_over(*copy, durable, time.perf_counter() - start)
-        return True
-
 _MISSING = dict(s3="there is no object store in the config: set s3_bucket or cloud_url",
                 peer="there is no other node in the config: set peer_url")
 
+@patch
+def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = CheckpointTier.NVME,
+                    if_busy: str = 'wait') -> bool:
+    """Save `state` (a CheckpointState, a State, or a tree with a `step`) to `tier`; True if it was taken.
+
+    `if_busy`: wait or skip while the save before is still being written. Raises CheckpointError for what
+    went wrong before, under the policies fail and retry, and InUse."""
+    self.board.complain()
+    if self.closed: raise CheckpointError("this manager is closed, and saves nothing any more")
+    if self.rank: return False   # `rank` may change with the world
+    if tier.value not in {'memory', 'nvme', *self.far}: raise CheckpointError(_MISSING[tier.value])
+    start, durable = time.perf_counter(), tier is not CheckpointTier.MEMORY
+    copy = self._copy(state, durable)
+    if copy is None and if_busy == 'wait':
+        self.wait_for_pending_saves()
+        copy = self._copy(state, durable)
+    if copy is None:
+        why = self.degraded.get('memory', 'the save before is still being written')
+        self.report('checkpoint_skipped', tier=tier.value, why=why)
+        return False
+    self._hand_over(*copy, durable, time.perf_counter() - start)
+    return True
+
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aa5931f
-class CheckpointManager(_Saver):
-    "Saves behind training, loads the newest good state. Only rank 0 writes; all ranks may load."
-    def after_step(self, step: int, state: Callable[[], Any], last: bool = False) -> bool:
-        "Call it after each step: asks for `state()` and saves it if due; True if taken. The `last` waits."
-        if self.interval: self.interval.step(time.monotonic() - self._last)   # rank 0 may die, and we follow
-        due = [] if self.rank else [t for t in (CheckpointTier.NVME, CheckpointTier.MEMORY)
-                                    if self.should_checkpoint(step, t)]
-        if_busy = 'wait' if last else self.config.if_busy
-        taken = bool(due) and self.save_checkpoint(state(), due[0], if_busy)
-        self._last = time.monotonic()
-        return taken
+@patch
+def should_checkpoint(self: CheckpointManager, step: int, tier: CheckpointTier = CheckpointTier.NVME) -> bool:
+    "Whether a save to `tier` is due after `step` steps."
+    every = self.config.checkpoint_interval
+    if tier is CheckpointTier.MEMORY: every = self.config.memory_snapshot_interval
+    if every == 'auto': return self.interval.due(step)
+    return every > 0 and step > 0 and step % every == 0
 
-    def save_now(self, state: Any) -> bool:
-        "Save `state` to disk and wait for it, for the end is near; True if it is there."
-        if not self.config.checkpoint_interval: return False
-        taken = self.save_checkpoint(state)
-        self.wait_for_pending_saves()
-        return taken and 'nvme' not in self.degraded
+@patch
+def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], last: bool = False) -> bool:
+    "Call it after each step: asks for `state()` and saves it if due; True if taken. The `last` waits."
+    if self.interval: self.interval.step(time.monotonic() - self._last)   # rank 0 may die, and we follow
+    due = [] if self.rank else [t for t in (CheckpointTier.NVME, CheckpointTier.MEMORY)
+                                if self.should_checkpoint(step, t)]
+    if_busy = 'wait' if last else self.config.if_busy
+    taken = bool(due) and self.save_checkpoint(state(), due[0], if_busy)
+    self._last = time.monotonic()
+    return taken
 
-    def load_checkpoint(self, path: str | None = None, tier: CheckpointTier | None = None,
-                        target: Target = no_target) -> Any:
-        """The newest good state, or the one in the folder `path`; None if there is none at all.
+# %% ../../nbs/03_checkpoint/12_manager.ipynb #42b968c6
+@patch
+def failed(self: CheckpointManager) -> None:
+    "Something has died. Several deaths with no step in between count as one."
+    if self.interval: self.interval.failed(time.monotonic() - self._began)
 
-        Damaged ones are passed over and noted in `skipped`. Raises CheckpointError if no good one is left."""
-        self.wait_for_pending_saves()
-        if path is not None:
-            folder = Path(path).absolute()
-            return load_from(NVMeBackend(folder.parent), folder.name, self.fingerprint, target)
-        tiers = {k: v for k, v in self.tiers.items() if tier is None or k == tier.value}
-        found = newest_good(tiers, self.fingerprint, target)
-        self.source, self.skipped, self.took = found.tier, found.skipped, found.seconds
-        if found.manifest: self.pace = found.manifest.pace
-        for s in self.skipped: self.report('skipped', **vars(s))
-        return found.state
+# %% ../../nbs/03_checkpoint/12_manager.ipynb #2843abba
+@patch
+def enter(self: CheckpointManager, rank: int, world_size: int, generation: int) -> None:
+    "Take a place in a new world. Raises InUse if it is for us to write, and another run writes there."
+    leads = rank == 0 and (self.rank or not self.generation)
+    self.rank, self.world_size, self.generation = rank, world_size, generation
+    if not leads or not self.config.checkpoint_interval: return
+    try: self.nvme.claim(self.fingerprint)
+    except OSError as e: self.board.bad('nvme', e)
 
-    def wait_for_uploads(self, timeout: float = 600.) -> bool:
-        "Wait until all far tiers have the newest checkpoint; False if one has not after `timeout` seconds."
-        end = time.monotonic() + timeout
-        return all([u.wait(max(0., end - time.monotonic())) for u in self.uploaders.values()])
+# %% ../../nbs/03_checkpoint/12_manager.ipynb #8aba87a8
+@patch
+def load_checkpoint(self: CheckpointManager, path: str | None = None, tier: CheckpointTier | None = None,
+                    target: Target = no_target) -> Any:
+    """The newest good state, or the one in the folder `path`; None if there is none at all.
 
-    def clear_memory_snapshots(self) -> None:
-        if self.memory: self.memory.clear()
+    Damaged ones are passed over and noted in `skipped`. Raises CheckpointError if no good one is left."""
+    self.wait_for_pending_saves()
+    if path is not None:
+        folder = Path(path).absolute()
+        return load_from(NVMeBackend(folder.parent), folder.name, self.fingerprint, target)
+    tiers = {k: v for k, v in self.tiers.items() if tier is None or k == tier.value}
+    found = newest_good(tiers, self.fingerprint, target)
+    self.source, self.skipped, self.took = found.tier, found.skipped, found.seconds
+    if found.manifest: self.pace = found.manifest.pace
+    for s in self.skipped: self.report('skipped', **vars(s))
+    return found.state
+
+# %% ../../nbs/03_checkpoint/12_manager.ipynb #cd4d81c9
+@patch
+def save_now(self: CheckpointManager, state: Any) -> bool:
+    "Save `state` to disk and wait for it, for the end is near; True if it is there."
+    if not self.config.checkpoint_interval: return False
+    taken = self.save_checkpoint(state)
+    self.wait_for_pending_saves()
+    return taken and 'nvme' not in self.degraded
+
+# %% ../../nbs/03_checkpoint/12_manager.ipynb #19cc241f
+@patch
+def wait_for_uploads(self: CheckpointManager, timeout: float = 600.) -> bool:
+    "Wait until all far tiers have the newest checkpoint; False if one has not after `timeout` seconds."
+    end = time.monotonic() + timeout
+    return all([u.wait(max(0., end - time.monotonic())) for u in self.uploaders.values()])
+
+@patch
+def clear_memory_snapshots(self: CheckpointManager) -> None:
+    if self.memory: self.memory.clear()
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #670fe54b
 @contextmanager

@@ -12,6 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable
 
+from ..basics import patch
 from .remote.tier import S3Backend
 from .format import Damaged
 from .disk import NVMeBackend, found_of
@@ -46,62 +47,77 @@ class Uploader:
     def __init__(self, name: str, far: S3Backend, local: NVMeBackend, board: Board):
         self.name, self.far, self.local, self.board = name, far, local, board
         self.newest = ''   # what is to go up
-        self.wake, self.last_call, self.over = threading.Condition(), False, threading.Event()
+        self.wake, self.last_call = threading.Condition(), False
+        self.over = threading.Event()   # the time is up: what is on its way stops
         self.thread: threading.Thread | None = None
 
-    def offer(self, name: str) -> None:
-        "There is a newer folder; one that still waits is passed over."
-        with self.wake:
-            self.newest = name
-            self.wake.notify_all()
-        if self.thread is None: self.thread = begun(self._work, f'upload to {self.name}')
-
-    def wait(self, timeout: float) -> bool:
-        "Wait until the newest is there; False if it is not after `timeout` seconds."
-        with self.wake: return self.wake.wait_for(lambda: not self.newest, timeout)
-
-    def hurry(self) -> None:
-        "The end is near: pause no more, and stop after one more attempt."
-        with self.wake:
-            self.last_call = True
-            self.wake.notify_all()
-
-    def close(self, timeout: float) -> None:
-        "Stop after `timeout` seconds at most. What is not there then is told to the board."
-        self.hurry()
-        if self.thread: self.thread.join(max(0., timeout))
-        self.over.set()
-        if self.newest and self.name not in self.board.degraded:
-            self.board.bad(self.name, TimeoutError(f"the run ended before {self.newest} was there"))
-
-    def _work(self) -> None:
-        pause = 0.
-        while True:
-            with self.wake:
-                self.wake.wait_for(lambda: self.last_call, pause)
-                self.wake.wait_for(lambda: self.newest or self.last_call)
-                last = self.last_call
-            if not self.newest: return
-            done = self._attempt(self.newest)
-            if last and not done: return
-            pause = 0. if done else min(2 * max(pause, 1.), 60.)
-
-    def _attempt(self, name: str) -> bool:
-        try: return self._upload(name)
-        except BaseException as e: self.board.errors.append(e)   # raised where somebody sees it
+# %% ../../nbs/03_checkpoint/09_uploader.ipynb #6931245c
+@patch
+def _upload(self: Uploader, name: str) -> bool:
+    "One attempt: True if `name` is in the far tier now."
+    start = time.monotonic()
+    try:
+        if not self.far.upload(self.local, name, self.over): return False
+    except (OSError, Damaged) as e:   # of the store, or of the disk it copies from
+        if not self.over.is_set(): self.board.bad(self.name, e)
         return False
+    self.board.good(self.name)
+    with self.wake:
+        if self.newest == name: self.newest = ''
+        self.wake.notify_all()
+    self.board.report('checkpoint', tier=self.name, saved=found_of(name).step, blocking=0., bytes=0,
+                      durable=time.monotonic() - start)
+    return True
 
-    def _upload(self, name: str) -> bool:
-        start = time.monotonic()
-        try:
-            if not self.far.upload(self.local, name, self.over): return False
-        except (OSError, Damaged) as e:   # of the store, or of the disk it copies from
-            if not self.over.is_set(): self.board.bad(self.name, e)
-            return False
-        self.board.good(self.name)
+@patch
+def _attempt(self: Uploader, name: str) -> bool:
+    "As `_upload`; an error that is no weather goes to the board."
+    try: return self._upload(name)
+    except BaseException as e: self.board.errors.append(e)   # raised in the thread that trains
+    return False
+
+# %% ../../nbs/03_checkpoint/09_uploader.ipynb #06bc2575
+@patch
+def _work(self: Uploader) -> None:
+    "What the thread does: attempts with growing pauses, until the last call."
+    pause = 0.
+    while True:
         with self.wake:
-            if self.newest == name: self.newest = ''
-            self.wake.notify_all()
-        self.board.report('checkpoint', tier=self.name, saved=found_of(name).step, blocking=0., bytes=0,
-                          durable=time.monotonic() - start)
-        return True
+            self.wake.wait_for(lambda: self.last_call, pause)
+            self.wake.wait_for(lambda: self.newest or self.last_call)
+            last = self.last_call
+        if not self.newest: return
+        done = self._attempt(self.newest)
+        if last and not done: return
+        pause = 0. if done else min(2 * max(pause, 1.), 60.)
+
+# %% ../../nbs/03_checkpoint/09_uploader.ipynb #c1db8664
+@patch
+def offer(self: Uploader, name: str) -> None:
+    "There is a newer folder; one that still waits is passed over."
+    with self.wake:
+        self.newest = name
+        self.wake.notify_all()
+    if self.thread is None: self.thread = begun(self._work, f'upload to {self.name}')
+
+@patch
+def wait(self: Uploader, timeout: float) -> bool:
+    "Wait until the newest is there; False if it is not after `timeout` seconds."
+    with self.wake: return self.wake.wait_for(lambda: not self.newest, timeout)
+
+# %% ../../nbs/03_checkpoint/09_uploader.ipynb #da0eaab5
+@patch
+def hurry(self: Uploader) -> None:
+    "The end is near: pause no more, and stop after one more attempt."
+    with self.wake:
+        self.last_call = True
+        self.wake.notify_all()
+
+@patch
+def close(self: Uploader, timeout: float) -> None:
+    "Stop after `timeout` seconds at most. What is not there then is noted on the board."
+    self.hurry()
+    if self.thread: self.thread.join(max(0., timeout))
+    self.over.set()
+    if self.newest and self.name not in self.board.degraded:
+        self.board.bad(self.name, TimeoutError(f"the run ended before {self.newest} was there"))

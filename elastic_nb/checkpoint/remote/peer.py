@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from .store import (Stored, StoreError, StoreRefused, StoreUnavailable, check_key,
-                                                insist)
-from .peer_server import PAGE, SUM, new_sum, pages, peer_token
+from ...basics import patch
+from .peer_server import BODY_PAGE, SUM, new_sum, pages, peer_token
+from .store import (StoredObject, StoreError, StoreRefused, StoreUnavailable,
+                                                check_key, insist)
 
 # %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #39ec6e88
 class _Taken(StoreRefused): "There is one of that name."
@@ -37,7 +38,7 @@ def _fill(seen: HTTPResponse, out: memoryview, end: float) -> memoryview:
     "`out`, filled with what comes until time.monotonic() is `end`. Raises StoreUnavailable."
     at = 0
     while at < len(out):
-        piece = seen.read1(min(PAGE, len(out) - at))
+        piece = seen.read1(min(BODY_PAGE, len(out) - at))
         if not piece: raise StoreUnavailable(f"the connection was cut after {at} of {len(out)} bytes")
         out[at:at + len(piece)] = piece
         at += len(piece)
@@ -46,7 +47,7 @@ def _fill(seen: HTTPResponse, out: memoryview, end: float) -> memoryview:
     return out
 
 def _send(line: HTTPConnection, body: Iterable[memoryview], total: Any) -> None:
-    "The pages of `body` and their checksum, unless there is an answer before: then nobody wants them."
+    "The pages of `body` and their checksum, unless there is an answer before: then the server wants no more."
     answered = select.poll()
     answered.register(line.sock, select.POLLIN)
     for page in body:
@@ -56,7 +57,8 @@ def _send(line: HTTPConnection, body: Iterable[memoryview], total: Any) -> None:
     line.send(total.digest())
 
 # %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #9318d6fb
-class _Requests:
+class PeerStore:
+    "Blobs under a prefix in the memory of another node; see `ObjectStore`."
     def __init__(self,
         name: str, # 'host:port'
         prefix: str, # '' or 'some/folder/'
@@ -66,37 +68,37 @@ class _Requests:
         self.name, self.prefix, self.limit_s = name, prefix, limit_s
         self._secret = {'Authorization': f'Bearer {token}'} if token else {}
 
-    def _target(self, key: str) -> str: return '/' + quote(check_key(self.prefix + key))
+# %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #b1b69e51
+@patch
+def _target(self: PeerStore, key: str) -> str:
+    "The path in a request for `key`. Raises StoreRefused."
+    return '/' + quote(check_key(self.prefix + key))
 
-    def _ask(self, method: str, key: str, target: str, place: Callable[[int], memoryview],
-             body: Iterable[memoryview] | None = None, **headers: str) -> memoryview:
-        "One request; its verified answer, in the memory that `place(its size)` returns."
-        what = f"{method.lower()} peer://{self.name}/{self.prefix}{key}"
-        try:
-            with closing(HTTPConnection(self.name, timeout=min(20., self.limit_s))) as line:
-                line.putrequest(method, target, skip_accept_encoding=True)
-                for k, v in (self._secret | headers).items(): line.putheader(k.replace('_', '-'), v)
-                line.endheaders()
-                with suppress(ConnectionError):   # it may have answered without reading on
-                    if body is not None: _send(line, body, new_sum(method, target))
-                seen, end = line.getresponse(), time.monotonic() + self.limit_s
-                if seen.status not in (200, 201): raise _failure(seen, key)
-                if (seen.length or 0) < SUM: raise StoreRefused("who answers there is no peer memory")
-                out, total = place(seen.length - SUM), memoryview(bytearray(SUM))
-                want = new_sum(seen.status, method, target, headers.get('Range', ''))
-                want.update(_fill(seen, out, end))
-                if _fill(seen, total, end) == want.digest(): return out
-                raise StoreUnavailable("damaged on the way: the checksum is wrong")
-        except StoreError as e: raise type(e)(f"{what}: {e}") from e
-        except (OSError, HTTPException) as e:
-            raise StoreUnavailable(f"{what}: {type(e).__name__}: {e}") from e
+@patch
+def _ask(self: PeerStore, method: str, key: str, target: str, place: Callable[[int], memoryview],
+         body: Iterable[memoryview] | None = None, **headers: str) -> memoryview:
+    "One request; its verified answer, in the memory that `place(its size)` returns."
+    what = f"{method.lower()} peer://{self.name}/{self.prefix}{key}"
+    try:
+        with closing(HTTPConnection(self.name, timeout=min(20., self.limit_s))) as line:
+            line.putrequest(method, target, skip_accept_encoding=True)
+            for k, v in (self._secret | headers).items(): line.putheader(k.replace('_', '-'), v)
+            line.endheaders()
+            with suppress(ConnectionError):   # it may have answered without reading on
+                if body is not None: _send(line, body, new_sum(method, target))
+            seen, end = line.getresponse(), time.monotonic() + self.limit_s
+            if seen.status not in (200, 201): raise _failure(seen, key)
+            if (seen.length or 0) < SUM: raise StoreRefused("who answers there is no peer memory")
+            out, total = place(seen.length - SUM), memoryview(bytearray(SUM))
+            want = new_sum(seen.status, method, target, headers.get('Range', ''))
+            want.update(_fill(seen, out, end))
+            if _fill(seen, total, end) == want.digest(): return out
+            raise StoreUnavailable("damaged on the way: the checksum is wrong")
+    except StoreError as e: raise type(e)(f"{what}: {e}") from e
+    except (OSError, HTTPException) as e:
+        raise StoreUnavailable(f"{what}: {type(e).__name__}: {e}") from e
 
-    def _put(self, key: str, size: int, body: Callable[[], Iterable[memoryview]],
-             stop: threading.Event | None = None) -> None:
-        target, length = self._target(key), str(size + SUM)
-        insist(lambda _: self._ask('PUT', key, target, _exactly(0), body(), Content_Length=length),
-               self.limit_s, stop)
-
+# %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #f266353b
 def _exactly(size: int, out: memoryview = memoryview(b'')) -> Callable[[int], memoryview]:
     "Where an answer of `size` bytes goes, and no other. Raises StoreRefused."
     def place(n: int) -> memoryview:
@@ -107,9 +109,9 @@ def _exactly(size: int, out: memoryview = memoryview(b'')) -> Callable[[int], me
 # %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #f19aecc8
 def _file_pages(path: Path, size: int, file: Any, stop: threading.Event | None) -> Iterator[memoryview]:
     "The first `size` bytes of `file`, each page in the same memory. Raises StoreError, StoreUnavailable."
-    room = memoryview(bytearray(min(size, PAGE)))
+    room = memoryview(bytearray(min(size, BODY_PAGE)))
     file.seek(0)
-    for at in range(0, size, PAGE):
+    for at in range(0, size, BODY_PAGE):
         if stop and stop.is_set(): raise StoreUnavailable("stopped; the next call begins again")
         page = room[:size - at]
         try: n = file.readinto(page)
@@ -117,53 +119,72 @@ def _file_pages(path: Path, size: int, file: Any, stop: threading.Event | None) 
         if n < len(page): raise StoreError(f"{path} has changed while it was read")
         yield page
 
-class PeerStore(_Requests):
-    "Blobs under a prefix in the memory of another node; see `ObjectStore`."
-    def put_file(self, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
-        "Store the file at `path`, verified. An upload that was cut short begins again. `stop`: end early."
-        with open(path, 'rb') as file:
-            size = os.fstat(file.fileno()).st_size
-            self._put(key, size, lambda: _file_pages(Path(path), size, file, stop), stop)
+# %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #64b94e65
+@patch
+def _put(self: PeerStore, key: str, size: int, body: Callable[[], Iterable[memoryview]],
+         stop: threading.Event | None = None) -> None:
+    "Store `size` bytes of pages; `body` makes them anew for each try."
+    target, length = self._target(key), str(size + SUM)
+    insist(lambda _: self._ask('PUT', key, target, _exactly(0), body(), Content_Length=length),
+           self.limit_s, stop)
 
-    def put_bytes(self, key: str, data: bytes, absent: bool = False) -> bool:
-        "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
-        target, headers = self._target(key), dict(Content_Length=str(len(data) + SUM))
-        if absent: headers['If_None_Match'] = '*'
-        def attempt(number: int) -> bool:
-            try: self._ask('PUT', key, target, _exactly(0), pages(data), **headers)
-            except _Taken: return number > 0 and self.get(key, len(data)) == data   # an answer was lost
-            return True
-        return insist(attempt, self.limit_s)
+@patch
+def put_file(self: PeerStore, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
+    "Store the file at `path`, verified. An upload that was cut short begins again. `stop`: end early."
+    with open(path, 'rb') as file:
+        size = os.fstat(file.fileno()).st_size
+        self._put(key, size, lambda: _file_pages(Path(path), size, file, stop), stop)
 
-    def get(self, key: str, limit: int = 1 << 24) -> bytes:
-        "A small object. Raises KeyError if absent, StoreError if larger than `limit` bytes."
-        return bytes(self._read(key, self._target(key), limit))
+# %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #25ef735c
+@patch
+def put_bytes(self: PeerStore, key: str, data: bytes, absent: bool = False) -> bool:
+    "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
+    target, headers = self._target(key), dict(Content_Length=str(len(data) + SUM))
+    if absent: headers['If_None_Match'] = '*'
+    def attempt(number: int) -> bool:
+        try: self._ask('PUT', key, target, _exactly(0), pages(data), **headers)
+        except _Taken: return number > 0 and self.get(key, len(data)) == data   # an answer was lost
+        return True
+    return insist(attempt, self.limit_s)
 
-    def _read(self, key: str, target: str, limit: int) -> memoryview:
-        def place(size: int) -> memoryview:
-            if size > limit: raise StoreError(f"{size} bytes, at most {limit} allowed")
-            return memoryview(bytearray(size))
-        return insist(lambda _: self._ask('GET', key, target, place), self.limit_s)
+# %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #3a6e210f
+@patch
+def _read(self: PeerStore, key: str, target: str, limit: int) -> memoryview:
+    "A whole answer of at most `limit` bytes."
+    def place(size: int) -> memoryview:
+        if size > limit: raise StoreError(f"{size} bytes, at most {limit} allowed")
+        return memoryview(bytearray(size))
+    return insist(lambda _: self._ask('GET', key, target, place), self.limit_s)
 
-    def read_into(self, key: str, offset: int, out: memoryview) -> None:
-        "Fill `out` from byte `offset` on. Raises KeyError if absent, StoreError if the object is too short."
-        target, span = self._target(key), f'bytes={offset}-{offset + out.nbytes - 1}'
-        if not out.nbytes: return
-        place = _exactly(out.nbytes, out.cast('B'))
-        insist(lambda _: self._ask('GET', key, target, place, Range=span), self.limit_s)
+@patch
+def get(self: PeerStore, key: str, limit: int = 1 << 24) -> bytes:
+    "A small object. Raises KeyError if absent, StoreError if larger than `limit` bytes."
+    return bytes(self._read(key, self._target(key), limit))
 
-    def list(self, prefix: str) -> list[Stored]:
-        "All objects whose keys begin with `prefix`, by key."
-        found = json.loads(bytes(self._read(prefix, f"/?prefix={quote(self.prefix + prefix, '')}", 1 << 28)))
-        return [Stored(key[len(self.prefix):], size) for key, size in found]
+@patch
+def read_into(self: PeerStore, key: str, offset: int, out: memoryview) -> None:
+    "Fill `out` from byte `offset` on. Raises KeyError if absent, StoreError if the object is too short."
+    target, span = self._target(key), f'bytes={offset}-{offset + out.nbytes - 1}'
+    if not out.nbytes: return
+    place = _exactly(out.nbytes, out.cast('B'))
+    insist(lambda _: self._ask('GET', key, target, place, Range=span), self.limit_s)
 
-    def delete(self, key: str) -> None:
-        "Remove an object; an absent one is fine."
-        insist(lambda _: self._ask('DELETE', key, self._target(key), _exactly(0)), self.limit_s)
+# %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #da4f82af
+@patch
+def list(self: PeerStore, prefix: str) -> list[StoredObject]:
+    "All objects whose keys begin with `prefix`, by key."
+    found = json.loads(bytes(self._read(prefix, f"/?prefix={quote(self.prefix + prefix, '')}", 1 << 28)))
+    return [StoredObject(key[len(self.prefix):], size) for key, size in found]
 
-    def abort_stale(self, prefix: str, older_than_s: float) -> int:
-        "Always 0: an upload that was cut short leaves nothing."
-        return 0
+@patch
+def delete(self: PeerStore, key: str) -> None:
+    "Remove an object; an absent one is fine."
+    insist(lambda _: self._ask('DELETE', key, self._target(key), _exactly(0)), self.limit_s)
+
+@patch
+def abort_stale(self: PeerStore, prefix: str, older_than_s: float) -> int:
+    "Always 0: an upload that was cut short leaves nothing."
+    return 0
 
 # %% ../../../nbs/03_checkpoint/remote/04_peer.ipynb #ee193502
 def connect(name: str, prefix: str, endpoint: str | None = None, limit_s: float = 60.) -> PeerStore:

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from ...basics import patch
 from ..format import MANIFEST, Damaged, Found, Manifest, decode, encode
 from ..snapshot import ReadAt
 from ..disk import NVMeBackend, found_of
 from .store import ObjectStore, StoreRefused
 
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #a8b7c0ab
-STALE = 24 * 3600. # Seconds after which an unfinished upload belongs to nobody
+STALE = 24 * 3600. # Seconds after which an unfinished upload has no owner any more
 
 def _named(keys: Iterable[str]) -> list[Found]:
     "The checkpoints to which these keys belong, the newest first."
@@ -30,52 +31,61 @@ class S3Backend:
     def __init__(self, store: ObjectStore, keep_last_n: int = 3):
         self.store, self.keep_last_n = store, keep_last_n
 
-    def found(self) -> list[Found]:
-        "Complete checkpoints, the newest first. Raises StoreError."
-        return _named(s.key for s in self.store.list('') if s.key.endswith('/' + MANIFEST))
+# %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #7ba78102
+@patch
+def found(self: S3Backend) -> list[Found]:
+    "Complete checkpoints, the newest first. Raises StoreError."
+    return _named(s.key for s in self.store.list('') if s.key.endswith('/' + MANIFEST))
 
-    @contextmanager
-    def open(self, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-        "The manifest and a reader of the files, as `nvme.opened`. Raises Damaged, StoreError."
-        if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
-        try: manifest = decode(self.store.get(f'{name}/{MANIFEST}', 1 << 28))
-        except KeyError: raise Damaged(f"{name} has no {MANIFEST}") from None
-        sizes = {s.key: s.size for s in self.store.list(f'{name}/')}
-        for file, entry in manifest.files.items():
-            if sizes.get(f'{name}/{file}') != entry.size:
-                raise Damaged(f"{file} has {sizes.get(f'{name}/{file}')} bytes, not {entry.size}")
-        def read_at(file: str, offset: int, out: memoryview) -> None:
-            try: self.store.read_into(f'{name}/{file}', offset, out)
-            except KeyError: raise Damaged(f"{file} has vanished while it was read") from None
-        yield manifest, read_at
+# %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #d2c8c628
+@patch
+@contextmanager
+def open(self: S3Backend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
+    "The manifest and a reader of the files, as `disk.opened`. Raises Damaged, StoreError."
+    if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
+    try: manifest = decode(self.store.get(f'{name}/{MANIFEST}', 1 << 28))
+    except KeyError: raise Damaged(f"{name} has no {MANIFEST}") from None
+    sizes = {s.key: s.size for s in self.store.list(f'{name}/')}
+    for file, entry in manifest.files.items():
+        if sizes.get(f'{name}/{file}') != entry.size:
+            raise Damaged(f"{file} has {sizes.get(f'{name}/{file}')} bytes, not {entry.size}")
+    def read_at(file: str, offset: int, out: memoryview) -> None:
+        try: self.store.read_into(f'{name}/{file}', offset, out)
+        except KeyError: raise Damaged(f"{file} has vanished while it was read") from None
+    yield manifest, read_at
 
-    def upload(self, local: NVMeBackend, name: str, stop: threading.Event | None = None) -> bool:
-        "Copy the checkpoint `name` of `local`; False if `stop` was set before. Raises StoreError, Damaged."
-        with local.open(name) as (manifest, _):   # while it is open, nobody removes it
-            text, key = encode(manifest), f'{name}/{MANIFEST}'
-            try: there = self.store.get(key, 1 << 28)
-            except KeyError: there = None
-            if there is None:
-                for file in manifest.files:
-                    self.store.put_file(f'{name}/{file}', local.base / name / file, stop)
-                if stop and stop.is_set(): return False
-                won = self.store.put_bytes(key, text, absent=True)
-                there = text if won else self.store.get(key, 1 << 28)
-            if there != text: raise StoreRefused(f"{key} is there, of another run; use a prefix of your own")
-        self._tidy(found_of(name))
-        return True
+# %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #9c7a29ac
+@patch
+def remove(self: S3Backend, name: str) -> None:
+    "Remove a checkpoint: it stops counting at once. Raises StoreError."
+    self.store.delete(f'{name}/{MANIFEST}')
+    for s in self.store.list(f'{name}/'): self.store.delete(s.key)
 
-    def _tidy(self, saved: Found) -> None:
-        "Remove what is older than all that is kept, also what an upload that died has left."
-        keys = [s.key for s in self.store.list('')]
-        # What is newer than this one is damaged or of another future, and does not count.
-        whole = [f for f in _named(k for k in keys if k.endswith('/' + MANIFEST)) if f <= saved]
-        kept = whole[:self.keep_last_n]
-        for f in _named(keys):
-            if kept and f < kept[-1]: self.remove(f.name)
-        with suppress(StoreRefused): self.store.abort_stale('', STALE)   # not every writer may list uploads
+@patch
+def _tidy(self: S3Backend, saved: Found) -> None:
+    "Remove what is older than all that is kept, also what an upload that died has left."
+    keys = [s.key for s in self.store.list('')]
+    # What is newer than this one is damaged or of another future, and does not count.
+    whole = [f for f in _named(k for k in keys if k.endswith('/' + MANIFEST)) if f <= saved]
+    kept = whole[:self.keep_last_n]
+    for f in _named(keys):
+        if kept and f < kept[-1]: self.remove(f.name)
+    with suppress(StoreRefused): self.store.abort_stale('', STALE)   # not every writer may list uploads
 
-    def remove(self, name: str) -> None:
-        "Remove a checkpoint: it stops counting at once. Raises StoreError."
-        self.store.delete(f'{name}/{MANIFEST}')
-        for s in self.store.list(f'{name}/'): self.store.delete(s.key)
+# %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #b1f698e3
+@patch
+def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event | None = None) -> bool:
+    "Copy the checkpoint `name` of `local`; False if `stop` was set before. Raises StoreError, Damaged."
+    with local.open(name) as (manifest, _):   # while it is open, no one removes it
+        text, key = encode(manifest), f'{name}/{MANIFEST}'
+        try: there = self.store.get(key, 1 << 28)
+        except KeyError: there = None
+        if there is None:
+            for file in manifest.files:
+                self.store.put_file(f'{name}/{file}', local.base / name / file, stop)
+            if stop and stop.is_set(): return False
+            won = self.store.put_bytes(key, text, absent=True)
+            there = text if won else self.store.get(key, 1 << 28)
+        if there != text: raise StoreRefused(f"{key} is there, of another run; use a prefix of your own")
+    self._tidy(found_of(name))
+    return True
