@@ -212,14 +212,15 @@ def ratios_of(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
     return {k: a / b for k, (a, b) in pairs.items() if a is not None and b is not None}
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #bf1d27a2
-CHECKPOINT_NOTES = ["Each measurement in a fresh process, where PyTorch has one thread. Contestants take turns. "
-         f"Ours copies with {HANDS} thread{'s' * (HANDS > 1)}, checksums included; the others have none.",
-         "Durable: fsync of files and folders, the snapshot included; removing old ones is not.",
-         "Cold load: files fsynced and dropped from the page cache (POSIX_FADV_DONTNEED); PyTorch imported, "
-         "model and optimizer built; then until every page of both can be changed. Only ours verifies.",
-         "Memory: peak resident set over that of the built model; new memory: page faults. "
-         "DCP's writer process is not counted.",
-         "cold_load_over_raw 1.82 is 0.55 of the speed of a raw read."]
+CHECKPOINT_NOTES = [
+    "Each measurement in a fresh process, where PyTorch has one thread. Contestants take turns. "
+    f"Ours copies with {HANDS} thread{'s' * (HANDS > 1)}, checksums included; the others have none.",
+    "Durable: fsync of files and folders, the snapshot included; removing old ones is not.",
+    "Cold load: files fsynced and dropped from the page cache (POSIX_FADV_DONTNEED); PyTorch imported, "
+    "model and optimizer built; then until every page of both can be changed. Only ours verifies.",
+    "Memory: peak resident set over that of the built model; new memory: page faults. "
+    "DCP's writer process is not counted.",
+    "cold_load_over_raw 1.82 is 0.55 of the speed of a raw read."]
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #565d1332
 def bench_checkpoint(

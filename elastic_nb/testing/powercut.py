@@ -120,9 +120,10 @@ def _unlink(self: ModelDisk, c: Call) -> None:
 def _rename(self: ModelDisk, c: Call) -> None:
     (old_folder, old), (new_folder, new) = self.names(c.path), self.names(c.to)
     moved = self.at(c.path)
-    if old_folder is new_folder: return old_folder.change({old: None, new: moved})   # as a whole or not at all
-    new_folder.change({new: moved})
-    old_folder.change({old: None})
+    if old_folder is new_folder: old_folder.change({old: None, new: moved})   # as a whole or not at all
+    else:
+        new_folder.change({new: moved})
+        old_folder.change({old: None})
 
 ModelDisk._rmdir = ModelDisk._remove = ModelDisk._unlink
 ModelDisk._replace = ModelDisk._rename

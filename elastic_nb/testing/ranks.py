@@ -32,7 +32,7 @@ from ..checkpoint.sharded import (NotSaved, begin_sharded, flatten_sharded, load
 from ..checkpoint.shards import ShardWriter
 from ..checkpoint.snapshot import read
 from ..elastic.membership import Member
-from ..exact.state import State, digest
+from ..exact.state import State, digest as state_digest
 from ..models.gpt import GPTConfig, seeded_gpt
 
 # %% ../../nbs/09_testing/02_ranks.ipynb #518ee1bd
@@ -123,7 +123,7 @@ def _train(self: ShardedRun) -> float:
 def digest(self: ShardedRun) -> str:
     tensors, _ = flatten_sharded(state_of(*self.run_state))
     full = {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in tensors.items()}
-    return digest(State(full, {}))
+    return state_digest(State(full, {}))
 
 # %% ../../nbs/09_testing/02_ranks.ipynb #3085a1b3
 @patch
