@@ -42,7 +42,9 @@ def half_way(who: str, data: Tokens) -> Any:
     "The state after half of the epoch."
     half, c = data.samples // data.batch // 2, CONTESTANTS[who](data)
     stream = c.start()
-    if who == 'ours': next(stream); c.dataset.advance((half - 1) * data.batch)
+    if who == 'ours':
+        next(stream)
+        c.dataset.advance((half - 1) * data.batch)
     elif type(c).state is Contestant.state: return half
     else:
         for _ in itertools.islice(stream, half): ...
@@ -87,7 +89,9 @@ def in_children(jobs: Sequence[dict[str, Any]], envs: Sequence[dict[str, str]] =
                 raise RuntimeError(Path(f'{folder}/{i}.out').read_text(errors='replace').strip()[-300:])
         except subprocess.TimeoutExpired: raise RuntimeError(f'not done within {timeout:.0f} s') from None
         finally:
-            for p in procs: p.kill(); p.wait()
+            for p in procs:
+                p.kill()
+                p.wait()
         return [json.loads(Path(f'{folder}/{i}.json').read_text()) for i in range(len(procs))]
 
 # %% ../../nbs/10_bench/06_data.ipynb #c2112513
