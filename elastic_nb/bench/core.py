@@ -28,7 +28,7 @@ import torch
 from tqdm.auto import tqdm
 
 import elastic_nb
-from .contestants import Job, RunLog, hold_lease
+from .contestants import BenchJob, RunLog, hold_lease
 from ..elastic.zygote import loopback_store
 
 # %% ../../nbs/10_bench/01_core.ipynb #403bc2ac
@@ -141,11 +141,12 @@ class Fleet:
         self.lease.close()
 
 # %% ../../nbs/10_bench/01_core.ipynb #d74121ba
-def time_sums(job: Job, limit: float, tick: Callable[[int], None]) -> list[dict[str, Any]]:
+def time_sums(job: BenchJob, limit: float, tick: Callable[[int], None]) -> list[dict[str, Any]]:
     "Run `sum_worker` in `job.workers` processes; all they logged. `tick` gets the number of timed steps."
     with tempfile.TemporaryDirectory() as folder, Fleet(folder) as fleet:
         store, log, here = loopback_store(), RunLog(folder), replace(job, folder=folder)
-        for r in range(job.workers): fleet.start(f'rank{r}', 'elastic_nb.bench.contestants', 'sum', here, r, store.port)
+        for r in range(job.workers):
+            fleet.start(f'rank{r}', 'elastic_nb.bench.contestants', 'sum', here, r, store.port)
         def done() -> bool:
             tick(len(log.read('time')) // job.workers)
             return fleet.ended(fleet.procs)
@@ -183,7 +184,7 @@ def distinct(events: Sequence[Mapping[str, Any]], worlds: Sequence[int]) -> list
 def bench_exact(
     worlds: Sequence[int] = (2, 4), # World sizes
     trials: int = 5, # Timed steps of either kind, per world
-    job: Job = Job(width=384, heads=6, length=128, micro_batch=8), # 11M parameters, 8 x 8 x 128 tokens
+    job: BenchJob = BenchJob(width=384, heads=6, length=128, micro_batch=8), # 11M parameters, 8,192 tokens
     limit: float = 1800., # Seconds per world, then TimeoutError
 ) -> BenchResult:
     "A step with the grouping-independent sum against a step with accumulate + all_reduce, on real processes."

@@ -11,65 +11,89 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..basics import patch
 from ..config import without_errno
 
 # %% ../../nbs/08_report/04_narrate.ipynb #e63a6b07
 class Narrator:
     "Prints what happens, below a progress bar; quiet about ordinary steps. Call it with every event."
-    def __init__(self, title: str, steps: int, say: Callable[[str], None] = tqdm.write):
+    def __init__(self,
+        title: str, # Stands before the progress bar
+        steps: int, # Steps of the whole run
+        say: Callable[[str], None] = tqdm.write, # Receives each sentence
+    ):
         self.bar = tqdm(total=steps, desc=title, unit='step', disable=None)
-        self.say, self.done, self.last, self.since = say, 0, None, None
+        self.say = say
+        self.done = 0 # Steps committed so far
+        self.last: float | None = None # When the last of them was committed, in seconds of the ledger's clock
+        self.since: float | None = None # Since when nothing has moved; None while all goes well
 
     def __call__(self, e: dict[str, Any]) -> None:
-        line = getattr(self, '_' + e['kind'], lambda e: None)(e)
-        if line: self.say(f"  {without_errno(line)}")
+        "Say what there is to say about one flat event."
+        about = getattr(self, '_' + e['kind'], None)
+        if line := about and about(e): self.say(f"  {without_errno(line)}")
 
-    def _run_start(self, e: dict[str, Any]) -> None: self.start = e['t']
-    def _run_end(self, e: dict[str, Any]) -> str | None:
-        self.bar.close()
-        return None if e['ok'] else f"the run failed: {e['error']}"
+# %% ../../nbs/08_report/04_narrate.ipynb #a69e694d
+@patch
+def _run_end(self: Narrator, e: dict[str, Any]) -> str | None:
+    self.bar.close()
+    return None if e['ok'] else f"the run failed: {e['error']}"
 
-    def _fault(self, e: dict[str, Any]) -> str:
-        self.since = self.since or self.last
-        signal = dict(kill='SIGKILL', hang='SIGSTOP')[e['fault']]
-        where = f" in phase {e['phase']}" if e['phase'] else ''
-        return f"step {e['step']}: {signal} hits worker {e['worker']}{where}"
+@patch
+def _commit(self: Narrator, e: dict[str, Any]) -> str | None:
+    if e['step'] < self.done: return None   # another worker has reported it, or it is done again
+    stood_since, self.since = self.since, None
+    self.last, self.done = e['t'], e['step'] + 1
+    self.bar.set_postfix(loss=f"{e['loss']:.3f}", refresh=False)
+    self.bar.update(self.done - self.bar.n)
+    if stood_since is None: return None
+    return f"step {e['step']} is committed, {e['t'] - stood_since:.3f} s after the last step before the fault"
 
-    def _fence(self, e: dict[str, Any]) -> str:
-        return f"worker {e['worker']} is fenced with SIGKILL: {e['reason']}"
+# %% ../../nbs/08_report/04_narrate.ipynb #caf2add2
+@patch
+def _fault(self: Narrator, e: dict[str, Any]) -> str:
+    if self.since is None: self.since = self.last
+    signal = dict(kill='SIGKILL', hang='SIGSTOP')[e['fault']]
+    where = f" in phase {e['phase']}" if e['phase'] else ''
+    return f"step {e['step']}: {signal} hits worker {e['worker']}{where}"
 
-    def _death(self, e: dict[str, Any]) -> str:
-        return f"worker {e['worker']} is dead ({e['cause']}); the others are told"
+@patch
+def _fence(self: Narrator, e: dict[str, Any]) -> str:
+    return f"worker {e['worker']} is fenced with SIGKILL: {e['reason']}"
 
-    def _error(self, e: dict[str, Any]) -> str: return f"worker {e['worker']} reports {e['message']}"
+@patch
+def _error(self: Narrator, e: dict[str, Any]) -> str: return f"worker {e['worker']} reports {e['message']}"
 
-    def _generation(self, e: dict[str, Any]) -> str:
-        return f"generation {e['gen']} ({e['reason']}): {len(e['roster'])} workers, {', '.join(e['roster'])}"
+@patch
+def _death(self: Narrator, e: dict[str, Any]) -> str:
+    return f"worker {e['worker']} is dead ({e['cause']}); the others are told"
 
-    def _entered(self, e: dict[str, Any]) -> str | None:
-        if e['gen'] == 1: return None
-        phases = ', '.join(f'{k} {v:.0f} ms' for k, v in e['ms'].items() if v >= .5)
-        copied = f", with the state of {e['copied_from']}" if e['copied_from'] else ''
-        return f"worker {e['worker']} is in generation {e['gen']} at step {e['step']}{copied} ({phases})"
+# %% ../../nbs/08_report/04_narrate.ipynb #64f612f8
+@patch
+def _generation(self: Narrator, e: dict[str, Any]) -> str:
+    return f"generation {e['gen']} ({e['reason']}): {len(e['roster'])} workers, {', '.join(e['roster'])}"
 
-    def _go_back(self, e: dict[str, Any]) -> str:
-        return f"nobody is left with the state after {e['floor']} steps: back to the newest checkpoint"
+@patch
+def _entered(self: Narrator, e: dict[str, Any]) -> str | None:
+    if e['gen'] == 1: return None
+    phases = ', '.join(f'{k} {v:.0f} ms' for k, v in e['ms'].items() if v >= .5)
+    copied = f", with the state of {e['copied_from']}" if e['copied_from'] else ''
+    return f"worker {e['worker']} is in generation {e['gen']} at step {e['step']}{copied} ({phases})"
 
-    def _restored(self, e: dict[str, Any]) -> str | None:
-        bad = ''.join(f"; passed over {s['name']} in {s['tier']}: {s['why']}" for s in e['skipped'])
-        if not e['tier']: return "there is no checkpoint yet; all begins anew" if self.done else None
-        return f"worker {e['worker']} has the checkpoint of step {e['step']} from {e['tier']}{bad}"
+# %% ../../nbs/08_report/04_narrate.ipynb #189fabfb
+@patch
+def _go_back(self: Narrator, e: dict[str, Any]) -> str:
+    return f"nobody is left with the state after {e['floor']} steps: back to the newest checkpoint"
 
-    def _degraded(self, e: dict[str, Any]) -> str:
-        return f"checkpoints: {e['tier']} does not work: {e['why']}"
+@patch
+def _restored(self: Narrator, e: dict[str, Any]) -> str | None:
+    if not e['tier']: return "there is no checkpoint yet; all begins anew" if self.done else None
+    bad = ''.join(f"; passed over {s['name']} in {s['tier']}: {s['why']}" for s in e['skipped'])
+    return f"worker {e['worker']} has the checkpoint of step {e['step']} from {e['tier']}{bad}"
 
-    def _healed(self, e: dict[str, Any]) -> str: return f"checkpoints: {e['tier']} works again"
+@patch
+def _degraded(self: Narrator, e: dict[str, Any]) -> str:
+    return f"checkpoints: {e['tier']} does not work: {e['why']}"
 
-    def _commit(self, e: dict[str, Any]) -> str | None:
-        if e['step'] < self.done: return None
-        gap, since, self.last, self.done = e['t'] - (self.since or e['t']), self.since, e['t'], e['step'] + 1
-        self.bar.set_postfix(loss=f"{e['loss']:.3f}", refresh=False)
-        self.bar.update(self.done - self.bar.n)
-        self.since = None
-        if not since: return None
-        return f"step {e['step']} is committed, {gap:.3f} s after the last step before the fault"
+@patch
+def _healed(self: Narrator, e: dict[str, Any]) -> str: return f"checkpoints: {e['tier']} works again"

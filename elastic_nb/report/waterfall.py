@@ -99,24 +99,30 @@ def saves_of(events: Iterable[Any], t0: float) -> list[dict[str, Any]]:
             for e in events if e.kind == 'checkpoint']
 
 # %% ../../nbs/08_report/02_waterfall.ipynb #654de27b
+def _draw_choices(ax: Axes, cost: float, mtbf: float, restart: float) -> None:
+    for name, choose, marker in ('Young', young, 'v'), ('Daly', daly, 's'), ('best', optimal, '*'):
+        interval = choose(cost, mtbf)
+        color, size = (FAULT, 12) if choose is optimal else (MUTED, 7)
+        ax.plot(interval, goodput(interval, cost, mtbf, restart), marker, markersize=size, color=color,
+                markeredgecolor=PAPER, zorder=4, label=f'{name}: {interval:.3g} s')
+
 def draw_goodput(
-    cost: float, mtbf: float, restart: float, # Seconds, as for `goodput`
+    cost: float, # Seconds for which a save stops training
+    mtbf: float, # Mean seconds between failures
+    restart: float, # Seconds from a failure to the next step
     points: Sequence[tuple[float, float, float]] = (), # Interval in seconds, goodput, its standard error
     label: str = 'measured', # What the points are
-    ax: Any = None, # matplotlib's Axes to draw on; a new figure if None
-) -> Any:
+    ax: Axes | None = None, # Where to draw; a new figure if None
+) -> Axes:
     "Expected goodput against the interval, with Young's, Daly's and the best one, and measured points."
-    import matplotlib.pyplot as plt
-    ends = [f * optimal(cost, mtbf) for f in (1 / 12, 12)] + [p[0] for p in points]
+    best = optimal(cost, mtbf)
+    ends = [best / 12, 12 * best] + [p[0] for p in points]
     xs = [min(ends) * (max(ends) / min(ends)) ** (i / 200) for i in range(201)]
     with style():
         if ax is None: ax = plt.subplots(figsize=(6, 2.8))[1]
         ax.plot(xs, [goodput(x, cost, mtbf, restart) for x in xs], color=INK, linewidth=1.2, label='expected')
         if points: ax.errorbar(*zip(*points), fmt='o', markersize=4, color=GENERATIONS[0], label=label)
-        for name, f, marker in ('Young', young, 'v'), ('Daly', daly, 's'), ('best', optimal, '*'):
-            tau, color, size = f(cost, mtbf), *((FAULT, 12) if f is optimal else (MUTED, 7))
-            ax.plot(tau, goodput(tau, cost, mtbf, restart), marker, markersize=size, zorder=4,
-                    color=color, markeredgecolor=PAPER, label=f'{name}: {tau:.3g} s')
+        _draw_choices(ax, cost, mtbf, restart)
         ax.set(xscale='log', ylim=(0, None), xlabel='seconds of training between saves', ylabel='goodput')
         ax.legend(labelcolor=MUTED, fontsize=8, loc='lower center')
     return ax

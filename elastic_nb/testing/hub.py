@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import save_file
 
+from ..basics import patch
 from ..data.tokenizer import train_bpe
 from ..models.gpt2 import TINY, manual
 
@@ -202,42 +203,54 @@ class Hub:
     def __enter__(self) -> 'Hub': return self.start()
     def __exit__(self, *error: Any) -> None: self.stop()
 
-    def note(self, asked: Asked) -> None:
-        with self._lock: self._asked.append(asked)
+# %% ../../nbs/09_testing/07_hub.ipynb #da0972a5
+@patch
+def note(self: Hub, asked: Asked) -> None:
+    "Write a request into the diary."
+    with self._lock: self._asked.append(asked)
 
-    def asked(self) -> list[Asked]:
-        "All requests since the last `forget`. Raises the first error of the server, if there was one."
-        if self.errors: raise self.errors[0]
-        with self._lock: return list(self._asked)
+@patch
+def asked(self: Hub) -> list[Asked]:
+    "All requests since the last `forget`. Raises the first error of the server, if there was one."
+    if self.errors: raise self.errors[0]
+    with self._lock: return list(self._asked)
 
-    def forget(self) -> None:
-        with self._lock: self._asked.clear()
+@patch
+def forget(self: Hub) -> None:
+    "Begin a new diary."
+    with self._lock: self._asked.clear()
 
-    def env(self, home: str | Path, **more: str) -> dict[str, str]:
-        "The environment for a process that uses this Hub, with its cache in `home`."
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(('HF_', 'HUGGING', 'TRANSFORMERS_'))}
-        near = dict.fromkeys(('NO_PROXY', 'no_proxy'), '127.0.0.1,localhost')
-        return kept | near | dict(HF_ENDPOINT=f'http://127.0.0.1:{self.port}', HF_HOME=str(home)) | more
+# %% ../../nbs/09_testing/07_hub.ipynb #fee8bf90
+@patch
+def env(self: Hub, home: str | Path, **more: str) -> dict[str, str]:
+    "The environment for a process that uses this Hub, with its cache in `home`."
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(('HF_', 'HUGGING', 'TRANSFORMERS_'))}
+    near = dict.fromkeys(('NO_PROXY', 'no_proxy'), '127.0.0.1,localhost')
+    return kept | near | dict(HF_ENDPOINT=f'http://127.0.0.1:{self.port}', HF_HOME=str(home)) | more
 
-    def answer(self, url: str, body: bytes, asked: str | None) -> Reply:
-        "The reply to a request for `url` (path and query)."
-        parts = urlsplit(url)
-        path = unquote(parts.path)
-        if path.startswith('/storage/'): return self._stored(path.split('/')[-1], asked)
-        m = _API.fullmatch(path) or _FILE.fullmatch(path)
-        if not m: return Reply(404)
-        kind, name, rev = m['kind'] or 'models', m['name'], m['rev']
-        if name in self.aliases:
-            return Reply(307, headers={'Location': url.replace(f'/{name}', f'/{self.aliases[name]}', 1)})
-        if not (repo := self.repos.get((kind, name))): return _missing('Repo')
-        if rev not in (None, 'main', repo.commit): return _missing('Revision')
-        if 'what' in m.groupdict(): return about(repo, m['what'], m['path'] or '', parts.query, body)
-        return file_reply(repo, m['path'], asked, f'http://localhost:{self.port}/storage')
+# %% ../../nbs/09_testing/07_hub.ipynb #acf63b9e
+@patch
+def answer(self: Hub, url: str, body: bytes, asked: str | None) -> Reply:
+    "The reply to a request for `url` (path and query); `asked` is its `Range` header."
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if path.startswith('/storage/'): return self._stored(path.split('/')[-1], asked)
+    m = _API.fullmatch(path) or _FILE.fullmatch(path)
+    if not m: return Reply(404)
+    kind, name, rev = m['kind'] or 'models', m['name'], m['rev']
+    if name in self.aliases:
+        return Reply(307, headers={'Location': url.replace(f'/{name}', f'/{self.aliases[name]}', 1)})
+    if not (repo := self.repos.get((kind, name))): return _missing('Repo')
+    if rev not in (None, 'main', repo.commit): return _missing('Revision')
+    if 'what' in m.groupdict(): return about(repo, m['what'], m['path'] or '', parts.query, body)
+    return file_reply(repo, m['path'], asked, f'http://localhost:{self.port}/storage')
 
-    def _stored(self, sha256: str, asked: str | None) -> Reply:
-        found = (b for r in self.repos.values() for b in r.files.values() if b.sha256 == sha256)
-        blob = next(found, None)
-        return content(blob, asked, {}) if blob else Reply(404)
+@patch
+def _stored(self: Hub, sha256: str, asked: str | None) -> Reply:
+    for repo in self.repos.values():
+        for blob in repo.files.values():
+            if blob.sha256 == sha256: return content(blob, asked, {})
+    return Reply(404)
 
 # %% ../../nbs/09_testing/07_hub.ipynb #854aabbc
 def write_gpt2(folder: Path, seed: int = 0) -> None:
