@@ -1,7 +1,7 @@
-"""Run on a GPU what is written for one: every `#| gpu` cell, and the rows of `elastic_nb.bench.gpu_run`.
+"""Run on a GPU what is written for one: every gpu cell, and the rows of `elastic_nb.bench.gpu_run`.
 
     python tools/run_gpu.py                      all of it, under nine minutes; writes benchmarks/gpu.json
-    python tools/run_gpu.py --rehearse           the same machinery without a GPU; writes nothing into the repo
+    python tools/run_gpu.py --rehearse           the same machinery without a GPU; nothing is kept
     python tools/run_gpu.py --rehearse NB...     only the cells of these notebooks
     python tools/run_gpu.py --show NB            print the program that is made of a notebook
     python tools/run_gpu.py --needs              what is imported, and what of it is missing here
@@ -11,21 +11,22 @@ packages go into PYTHONPATH. Exit code 0: all passed; 1: something failed; 2: it
 
 How a program is made of a notebook
 -----------------------------------
-A GPU is lent for minutes, and a lesson can take one. So a lesson is not run: it is *sliced*. All code cells are
-split into top-level statements, and of these stay only those that a `#| gpu` cell needs, in their old order:
+A GPU is lent for minutes, and a lesson can take one. So a lesson is not run: it is *sliced*. All code cells
+are split into top-level statements, and of these stay only those that a gpu cell needs, in their old order:
 
 1. Begin with the names that the gpu cell looks up, and walk backwards from there.
-2. A statement that binds a needed name stays. What it looks up itself is needed from there on, and names that it
-   binds for sure (assignment, `def`, `class`, `import`) are not needed any more: what they were before is of no
-   interest. A statement that only may bind or that changes the value (`x += 1`, `x.a = 1`, `x[i] = 1`,
-   `if c: x = 1`, `x.append(1)`, a patched method) stays too, but `x` is still needed.
-3. The body of a function looks names up when it is called. So what it needs is needed at its `def` and, as it may
-   be rebound, at the end; the walk is repeated until nothing new is needed.
+2. A statement that binds a needed name stays. What it looks up itself is needed from there on, and names
+   that it binds for sure (assignment, `def`, `class`, `import`) are not needed any more: what they were
+   before is of no interest. A statement that only may bind or that changes the value (`x += 1`, `x.a = 1`,
+   `x[i] = 1`, `if c: x = 1`, `x.append(1)`, a patched method) stays too, but `x` is still needed.
+3. The body of a function looks names up when it is called. So what it needs is needed at its `def` and, as
+   it may be rebound, at the end; the walk is repeated until nothing new is needed.
 4. Of an import only the names that are needed stay; so what only pictures need is not even imported.
 
-Lines that begin with `%` or `!` are dropped; of a cell that begins with `%%writefile F` a statement is made that
-writes F; cells of other `%%` magics, and those flagged `slow` or `net`, are left out. What this cannot see is a change
-through another function (`fill(x)`, on a line of its own). The rehearsal notices names that are not there.
+Lines that begin with `%` or `!` are dropped; of a cell that begins with `%%writefile F` a statement is made
+that writes F; cells of other magics, and those flagged `slow` or `net`, are left out. What this cannot see
+is a change through another function (`fill(x)`, on a line of its own). The rehearsal notices names that are
+not there.
 """
 from __future__ import annotations
 
@@ -38,6 +39,7 @@ import importlib.util
 import io
 import itertools
 import json
+import linecache
 import os
 import re
 import signal
@@ -61,7 +63,7 @@ NOTEBOOK_S = 120  # one notebook
 STANDS_IN = 'fastcore',  # packages that need not be there: see `stand_in`
 
 
-# ---- a notebook as a list of statements -------------------------------------------------------------------------
+# ---- a notebook as a list of statements --------------------------------------------------------------------
 
 @dataclass
 class Cell:
@@ -88,7 +90,8 @@ def cells_of(path: Path) -> list[Cell]:
     for n, c in enumerate(json.loads(path.read_text())['cells']):
         if c['cell_type'] != 'code': continue
         source = ''.join(c['source'])
-        head = itertools.takewhile(lambda line: line.startswith('#') or not line.strip(), source.split('\n'))
+        lines = source.split('\n')
+        head = itertools.takewhile(lambda line: line.startswith('#') or not line.strip(), lines)
         flags = {line.partition('|')[2].strip() for line in head if line.replace(' ', '').startswith('#|')}
         found.append(Cell(n, c.get('id', str(n)), flags, python_of(source)))
     return found
@@ -101,6 +104,7 @@ class Statement:
     node: ast.stmt
     binds: set[str] = field(default_factory=set)  # for sure
     touches: set[str] = field(default_factory=set)  # may bind, or changes the value
+    calls: set[str] = field(default_factory=set)  # a method of it is called on a line of its own
     now: set[str] = field(default_factory=set)  # looked up when the statement runs
     late: set[str] = field(default_factory=set)  # looked up when a function that it defines is called
 
@@ -111,7 +115,7 @@ def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def _roots(node: ast.AST) -> set[str]:
-    "Names in the expression that is changed by `<expression>.a = 1`, `<expression>[0] = 1`, `<expression>.f()`."
+    "Names in the expression of which `.a` or `[0]` is assigned, or `.f()` called."
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
@@ -138,19 +142,22 @@ def _analysed(cell: Cell, node: ast.stmt) -> Statement:
         s.binds = _imported(node)
         return s
     top, *inner = _tables(symtable.symtable(ast.unparse(node), '<cell>', 'exec'))
-    bound = {x.get_name() for x in top.get_symbols() if x.is_assigned() or x.is_imported() or x.is_namespace()}
+    bound = {x.get_name() for x in top.get_symbols()
+             if x.is_assigned() or x.is_imported() or x.is_namespace()}
     s.now = {x.get_name() for x in top.get_symbols() if x.is_referenced()}
     for table in inner:
         known = {x.get_name() for x in table.get_symbols() if x.is_global() and x.is_referenced()}
         (s.now if table.get_type() == 'class' else s.late).update(known)
         bound |= {x.get_name() for x in table.get_symbols() if x.is_declared_global() and x.is_assigned()}
-    sure = isinstance(node, (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.With))
+    sure = isinstance(node, (ast.Assign, ast.AnnAssign, ast.With, ast.ClassDef, ast.FunctionDef,
+                             ast.AsyncFunctionDef))
     (s.binds if sure else s.touches).update(bound)
     for n in _run_now(node):
         if isinstance(n, (ast.Attribute, ast.Subscript)) and isinstance(n.ctx, (ast.Store, ast.Del)):
             s.touches |= _roots(n.value)
-        if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call) and isinstance(n.value.func, ast.Attribute):
-            s.touches |= _roots(n.value.func.value)
+        call = n.value if isinstance(n, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            s.calls |= _roots(call.func.value)
     if isinstance(node, ast.FunctionDef) and node.decorator_list and node.args.args:   # @patch
         first = node.args.args[0].annotation
         if isinstance(first, ast.Name): s.touches.add(first.id)
@@ -166,22 +173,23 @@ def _run_now(node: ast.AST) -> Iterator[ast.AST]:
 
 def statements(cells: Iterable[Cell]) -> list[Statement]:
     "All top-level statements of `cells`. Raises SyntaxError."
-    return [_analysed(cell, node) for cell in cells for node in ast.parse(cell.source, f'cell {cell.number}').body]
+    return [_analysed(cell, node) for cell in cells
+            for node in ast.parse(cell.source, f'cell {cell.number}').body]
 
 
-# ---- the slice --------------------------------------------------------------------------------------------------
+# ---- the slice ---------------------------------------------------------------------------------------------
 
 def needed_by(cell: Cell, before: list[Statement]) -> list[Statement]:
     "What of `before` the statements of `cell` need, in order."
-    own, late = statements([cell]), set()
-    fixed = {n for s in before if isinstance(s.node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))
-             for n in s.binds}
+    own, late, first = statements([cell]), set(), set()
+    later = set().union(*(s.binds for s in own))   # a function of the cell finds these in the cell
+    for s in own[::-1]: first = first - s.binds | s.now | s.late - later
+    kinds = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef   # torch.f() changes no value of ours
+    fixed = {n for s in before if isinstance(s.node, kinds) for n in s.binds}
     while True:
-        needed = set().union(late, *(s.now | s.late for s in own))
-        kept, found = [], set()
+        needed, kept, found = first | late, [], set()
         for s in reversed(before):
-            mere_call = isinstance(s.node, ast.Expr)   # `torch.manual_seed(0)` changes no value of ours
-            if not (s.binds & needed or (s.touches - fixed if mere_call else s.touches) & needed): continue
+            if not (s.binds | s.touches | s.calls - fixed) & needed: continue
             kept.append(s)
             needed = needed - s.binds | s.now | s.late
             found |= s.late
@@ -196,7 +204,9 @@ def _text(s: Statement, wanted: set[str]) -> str:
         first = min([s.node.lineno, *(d.lineno for d in getattr(s.node, 'decorator_list', []))])
         if ';' in lines[first - 1] or ';' in lines[s.node.end_lineno - 1]: return ast.unparse(s.node)
         return '\n'.join(lines[first - 1:s.node.end_lineno])
-    names = [a for a in s.node.names if a.name == '*' or (a.asname or a.name).partition('.')[0] in wanted]
+    def asked_for(a: ast.alias) -> bool:
+        return a.name == '*' or (a.asname or a.name).partition('.')[0] in wanted
+    names = [a for a in s.node.names if asked_for(a)]
     again = type(s.node)(**{k: v for k, v in ast.iter_fields(s.node)} | dict(names=names))
     return ast.unparse(again)
 
@@ -228,24 +238,26 @@ def program(path: Path) -> list[Part]:
     out = []
     for c in cells:
         if c in gpu: out.append(Part(c, True, c.source))
-        elif c.number in parts: out.append(Part(c, False, '\n'.join(_text(s, wanted) for s in parts[c.number])))
+        elif c.number in parts:
+            out.append(Part(c, False, '\n'.join(_text(s, wanted) for s in parts[c.number])))
     return out
 
 
-# ---- what must be installed -------------------------------------------------------------------------------------
+# ---- what must be installed --------------------------------------------------------------------------------
 
 def _imports(tree: ast.AST, package: str) -> Iterator[tuple[str, bool]]:
     "Modules that a file imports, and whether at once (True) or in a function, or after a `try` (False)."
     def walk(node: ast.AST, now: bool) -> Iterator[tuple[str, bool]]:
         if isinstance(node, ast.Import): yield from ((a.name, now) for a in node.names)
         if isinstance(node, ast.ImportFrom):
-            base = '.'.join(package.split('.')[:len(package.split('.')) - node.level + 1]) if node.level else ''
+            above = package.split('.')
+            base = '.'.join(above[:len(above) - node.level + 1]) if node.level else ''
             name = '.'.join(filter(None, (base, node.module)))
             yield name, now
             yield from ((f'{name}.{a.name}', now) for a in node.names if name.startswith('elastic_nb'))
         if isinstance(node, ast.Constant) and isinstance(node.value, str):   # a worker's entry; a script
             for found in re.finditer(r'\belastic_nb(?:\.\w+)+', node.value): yield found[0], now
-        inner = now and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Try))
+        inner = now and not isinstance(node, (ast.FunctionDef, ast.Lambda, ast.Try))
         for child in ast.iter_child_nodes(node): yield from walk(child, inner)
     yield from walk(tree, True)
 
@@ -280,7 +292,7 @@ def missing(packages: Mapping[str, bool], late: bool = False) -> list[str]:
     return sorted(n for n in wanted if importlib.util.find_spec(n) is None)
 
 
-# ---- what is used of fastcore, where there is none --------------------------------------------------------------
+# ---- what is used of fastcore, where there is none ---------------------------------------------------------
 
 def stand_in() -> dict[str, Any]:
     "The functions of `fastcore.test` that lessons use."
@@ -292,7 +304,7 @@ def stand_in() -> dict[str, Any]:
         if hasattr(a, '__array__') or hasattr(b, '__array__'):
             import numpy
             return numpy.array_equal(a, b)
-        if isinstance(a, dict) or isinstance(b, dict) or isinstance(a, str) or isinstance(b, str): return a == b
+        if isinstance(a, (dict, str)) or isinstance(b, (dict, str)): return a == b
         if hasattr(a, '__iter__') and hasattr(b, '__iter__'):
             a, b = list(a), list(b)
             return len(a) == len(b) and all(map(equals, a, b))
@@ -300,7 +312,8 @@ def stand_in() -> dict[str, Any]:
     def near(a: Any, b: Any, eps: float) -> bool:
         if hasattr(a, '__iter__'): return all(near(x, y, eps) for x, y in zip(a, b, strict=True))
         return abs(a - b) < eps
-    def test(a: Any, b: Any, cmp: Any, cname: str | None = None) -> None: assert cmp(a, b), f'{cname}:\n{a}\n{b}'
+    def test(a: Any, b: Any, cmp: Any, cname: str | None = None) -> None:
+        assert cmp(a, b), f'{cname}:\n{a}\n{b}'
     def test_eq(a: Any, b: Any) -> None: test(a, b, equals, '==')
     def test_ne(a: Any, b: Any) -> None: test(a, b, lambda x, y: not equals(x, y), '!=')
     def test_is(a: Any, b: Any) -> None: test(a, b, lambda x, y: x is y, 'is')
@@ -326,13 +339,14 @@ def lend_fastcore() -> None:
     sys.modules |= {'fastcore': package, 'fastcore.test': test}
 
 
-# ---- running a program ------------------------------------------------------------------------------------------
+# ---- running a program -------------------------------------------------------------------------------------
 
 def unknown(text: str, space: Mapping[str, Any]) -> list[str]:
     "Names in `text`, and attributes of modules, that are not there."
     own = statements([Cell(0, '', set(), text)])
     made = set().union(*(s.binds | s.touches for s in own))
-    wrong = {n for s in own for n in s.now | s.late if not (n in space or n in made or hasattr(builtins, n))}
+    asked = set().union(*(s.now | s.late for s in own))
+    wrong = {n for n in asked if not (n in space or n in made or hasattr(builtins, n))}
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load): continue
         chain, at = [], node
@@ -355,11 +369,10 @@ def _why(e: BaseException, file: str) -> str:
 
 def run_notebook(path: Path, rehearse: bool, report: Path) -> bool:
     "Run the program of a notebook in this process; `report` gets a line of JSON for each gpu cell."
-    import linecache
     lend_fastcore()
     lesson = types.ModuleType('lesson')
     sys.modules['lesson'] = lesson
-    good, broken = True, ''
+    good, broken, promised = True, '', {}
     for part in program(path):
         file, start = f'{path.name} cell {part.cell.number}', time.perf_counter()
         linecache.cache[file] = len(part.text), None, part.text.splitlines(True), file
@@ -367,7 +380,10 @@ def run_notebook(path: Path, rehearse: bool, report: Path) -> bool:
         try:
             code = compile(part.text, file, 'exec')
             if part.gpu and rehearse:
-                if names := unknown(part.text, vars(lesson)): raise NameError(f"not defined: {', '.join(names)}")
+                names = unknown(part.text, promised | vars(lesson))
+                if names: raise NameError(f"not defined: {', '.join(names)}")
+                made = statements([part.cell])   # what later gpu cells find here
+                promised |= dict.fromkeys(set().union(*(s.binds | s.touches for s in made)))
             else:
                 exec(code, vars(lesson))
                 if part.gpu: _settled()
@@ -379,10 +395,15 @@ def run_notebook(path: Path, rehearse: bool, report: Path) -> bool:
         if error and broken: error = broken
         good = good and not error
         verdict = 'failed' if error else 'rehearsed' if rehearse else 'passed'
-        line = dict(notebook=str(path.resolve().relative_to(ROOT)), cell=part.cell.id, number=part.cell.number,
-                    verdict=verdict, seconds=round(time.perf_counter() - start, 3), error=error)
+        line = verdict_on(path, part.cell, verdict, error, round(time.perf_counter() - start, 3))
         with report.open('a') as f: f.write(json.dumps(line) + '\n')
     return good
+
+
+def verdict_on(path: Path, cell: Cell, verdict: str, error: str,
+               seconds: float | None = None) -> dict[str, Any]:
+    about = dict(notebook=str(path.resolve().relative_to(ROOT)), cell=cell.id, number=cell.number)
+    return about | dict(verdict=verdict, seconds=seconds, error=error)
 
 
 def _settled() -> None:
@@ -395,9 +416,9 @@ def _settled() -> None:
 def environment(rehearse: bool) -> dict[str, str]:
     "For all processes: this repository's package first, no network, nothing written beside the sources."
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get('PYTHONPATH', ''))))
-    env = os.environ | dict(PYTHONPATH=path, MPLBACKEND='Agg', HF_HUB_OFFLINE='1', TRANSFORMERS_OFFLINE='1',
-                            HF_DATASETS_OFFLINE='1', PYTHONDONTWRITEBYTECODE='1', PYTHONUNBUFFERED='1',
-                            TOKENIZERS_PARALLELISM='false')
+    env = os.environ | dict(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE='1', PYTHONUNBUFFERED='1',
+                            MPLBACKEND='Agg', HF_HUB_OFFLINE='1', TRANSFORMERS_OFFLINE='1')
+    if sys.platform == 'linux': env.setdefault('GLOO_SOCKET_IFNAME', 'lo')   # its name need not resolve
     if rehearse: env['CUDA_VISIBLE_DEVICES'] = ''
     return env
 
@@ -420,27 +441,25 @@ def child(args: list[str], limit: float, rehearse: bool, log: Path, cwd: Path = 
 
 def try_cells(path: Path, limit: float, rehearse: bool, folder: Path) -> list[dict[str, Any]]:
     "The verdicts on the gpu cells of a notebook."
-    about = str(path.resolve().relative_to(ROOT))
-    parts = program(path)
-    cells = [p.cell for p in parts if p.gpu]
+    parts, told = program(path), []
     if lacks := missing(closure(p.text for p in parts)): why = f"missing here: {', '.join(lacks)}"
     else:
         report, log = folder / f'{path.stem}.jsonl', folder / f'{path.stem}.log'
         report.touch()
-        why = child(['--one', str(path.resolve()), '--report', str(report), *['--rehearse'] * rehearse], limit,
-                    rehearse, log, path.parent)
+        args = ['--one', str(path.resolve()), '--report', str(report), *['--rehearse'] * rehearse]
+        why = child(args, limit, rehearse, log, path.parent) or 'the process ended before it'
         told = [json.loads(line) for line in report.read_text().splitlines()]
-        if why and log.exists() and (len(told) < len(cells) or any(t['error'] for t in told)):
-            tail = log.read_text(errors='replace').strip().split('\n')[-25:]
-            print('\n'.join(f'    | {line}' for line in tail), file=sys.stderr)
-        done = {t['cell'] for t in told}
-        return told + [dict(notebook=about, cell=c.id, number=c.number, verdict='failed', seconds=None, error=why
-                            or 'the process ended before it') for c in cells if c.id not in done]
-    return [dict(notebook=about, cell=c.id, number=c.number, verdict='failed', seconds=None, error=why)
-            for c in cells]
+        if any(t['error'] for t in told) or len(told) < sum(p.gpu for p in parts): show_end(log)
+    done = {t['cell'] for t in told}
+    return told + [verdict_on(path, p.cell, 'failed', why) for p in parts if p.gpu and p.cell.id not in done]
 
 
-# ---- all of it --------------------------------------------------------------------------------------------------
+def show_end(log: Path) -> None:
+    lines = log.read_text(errors='replace').strip().split('\n') if log.exists() else []
+    print('\n'.join(f'    | {line}' for line in lines[-25:]), file=sys.stderr)
+
+
+# ---- all of it ---------------------------------------------------------------------------------------------
 
 def with_gpu_cells() -> list[Path]:
     "The notebooks that have gpu cells, in reading order."
@@ -468,46 +487,49 @@ def needs(paths: Iterable[Path]) -> None:
         print(f'{about}:', ', '.join(n + ' (missing)' * bool(missing({n: True})) for n in names) or 'nothing')
 
 
+def try_bench(seconds: float, rehearse: bool, commit: str | None, folder: Path) -> dict[str, Any]:
+    "The result of the benchmark; what is not complete is in its notes."
+    report, log = folder / 'gpu.json', folder / 'bench.log'
+    if lacks := missing(closure([BENCH])): why = f"missing here: {', '.join(lacks)}"
+    else:
+        args = ['--measure', str(report), '--seconds', f'{seconds:.0f}', *['--rehearse'] * rehearse]
+        why = child([*args, *(['--commit', commit] if commit else [])], seconds + 10, rehearse, log)
+        if why: show_end(log)
+    result = json.loads(report.read_text()) if report.exists() else {}
+    result.setdefault('notes', []).extend([f'The benchmark failed: {why}'] if why else [])
+    for r in result.get('rows', ()):
+        spread = f"({r['min']:.4g} to {r['max']:.4g}, n = {r['n']})"
+        print(f"{r['median']:12,.4g} {r['unit']:9} {r['who']}: {r['metric']} {spread}")
+    for k, v in result.get('ratios', {}).items(): print(f'{v:12.4f} x         {k}')
+    for note in failures(result): print(note)
+    return result
+
+
+def failures(result: Mapping[str, Any]) -> list[str]: return [n for n in result['notes'] if ' failed: ' in n]
+
+
 def perform(paths: list[Path], rehearse: bool, bench: bool, commit: str | None, out: Path) -> int:
-    begin = time.monotonic()
-    def left() -> float: return LIMIT_S - (time.monotonic() - begin)
-    verdicts: list[dict[str, Any]] = []
+    "Run the cells of these notebooks, and the benchmark; write the result; the exit code."
+    begin, verdicts, result = time.monotonic(), [], dict(notes=[])
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
         for path in paths:
-            limit = NOTEBOOK_S if rehearse else min(NOTEBOOK_S, CELLS_S - (time.monotonic() - begin))
-            for v in try_cells(path, limit, rehearse, folder):
+            left = CELLS_S - (time.monotonic() - begin)
+            limit = NOTEBOOK_S * 5 if rehearse else min(NOTEBOOK_S, left)   # a rehearsal may take its time
+            for v in try_cells(path, limit, rehearse, Path(name)):
                 verdicts.append(v)
-                took = f"{v['seconds']:7.2f} s" if v['seconds'] is not None else '         '
-                print(f"{v['verdict']:9} {took}  {v['notebook']} cell {v['number']}  {v['error']}", flush=True)
-        result, report, why = {}, folder / 'gpu.json', ''
-        if bench:
-            seconds = 60. if rehearse else left() - 15
-            log = folder / 'bench.log'
-            if lacks := missing(closure([BENCH])): why = f"missing here: {', '.join(lacks)}"
-            else:
-                args = ['--measure', str(report), '--seconds', f'{seconds:.0f}', *['--rehearse'] * rehearse]
-                why = child([*args, *(['--commit', commit] if commit else [])], seconds + 60 * rehearse + 10,
-                            rehearse, log)
-                if why: print('\n'.join(f'    | {l}' for l in log.read_text().split('\n')[-25:]), file=sys.stderr)
-            if report.exists(): result = json.loads(report.read_text())
-            notes = result.setdefault('notes', [])
-            if why: notes.append(f'The benchmark is not complete: {why}.')
-            for r in result.get('rows', ()):
-                print(f"{r['median']:14,.4g} {r['unit']:10} {r['who']}: {r['metric']} "
-                      f"({r['min']:.4g} to {r['max']:.4g}, n = {r['n']})")
-            for k, v in result.get('ratios', {}).items(): print(f'{v:14.4f} x          {k}')
-            for note in notes:
-                if 'not complete' in note or 'failed' in note: print(note)
-        result['cells'] = verdicts
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=1) + '\n')
-        failed = [v for v in verdicts if v['verdict'] == 'failed']
-        bad = [n for n in result.get('notes', ()) if 'not complete' in n or 'failed' in n]
-        said = 'rehearsed' if rehearse else 'passed'
-        print(f'{len(verdicts) - len(failed)} {said}, {len(failed)} failed, {len(result.get("rows", ()))} rows, '
-              f'{time.monotonic() - begin:.0f} s; written to {"a temporary file" if rehearse else out}')
-        return 1 if failed or bad else 0
+                took = '' if v['seconds'] is None else f"{v['seconds']:.2f} s"
+                where = f"{v['notebook']} cell {v['number']}"
+                print(f"{v['verdict']:9} {took:>9}  {where}  {v['error']}".rstrip(), flush=True)
+        left = 300. if rehearse else LIMIT_S - (time.monotonic() - begin) - 15
+        if bench: result = try_bench(left, rehearse, commit, Path(name))
+    result['cells'] = verdicts
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + '\n')
+    failed = [v for v in verdicts if v['verdict'] == 'failed']
+    print(f"{len(verdicts) - len(failed)} {'rehearsed' if rehearse else 'passed'}, {len(failed)} failed, "
+          f"{len(result.get('rows', ()))} rows, {time.monotonic() - begin:.0f} s; written to "
+          f"{'a temporary file' if rehearse else out}")
+    return 1 if failed or failures(result) else 0
 
 
 def refuse(sentence: str) -> int:
@@ -518,12 +540,12 @@ def refuse(sentence: str) -> int:
 def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument('notebooks', nargs='*', type=Path, help='only these (and no benchmark)')
-    ask.add_argument('--rehearse', action='store_true', help='on the CPU: up to each gpu cell, its names, tiny rows')
+    ask.add_argument('--rehearse', action='store_true', help='on the CPU: up to each gpu cell; tiny rows')
     ask.add_argument('--show', type=Path, help='print the program made of this notebook')
     ask.add_argument('--needs', action='store_true', help='print which packages are needed')
     ask.add_argument('--out', type=Path, help=f'where to write; else {OUT.relative_to(ROOT)}')
     ask.add_argument('--commit', help='what is measured, where git cannot say')
-    for inner in ('--one', '--report', '--measure'): ask.add_argument(inner, type=Path, help=argparse.SUPPRESS)
+    for own in ('--one', '--report', '--measure'): ask.add_argument(own, type=Path, help=argparse.SUPPRESS)
     ask.add_argument('--seconds', type=float, help=argparse.SUPPRESS)
     a = ask.parse_args()
     if a.one: return 0 if run_notebook(a.one, a.rehearse, a.report) else 1
@@ -531,19 +553,21 @@ def main() -> int:
     if a.show:
         for p in program(a.show): print(f"# ---- cell {p.cell.number}{', gpu' * p.gpu}\n{p.text}\n")
         return 0
-    if wrong := [str(p) for p in a.notebooks if not p.exists()]: return refuse(f"there is no {', '.join(wrong)}")
+    wrong = [str(p) for p in a.notebooks if not p.exists()]
+    if wrong: return refuse(f"There is no {', '.join(wrong)}.")
     paths = [p.resolve() for p in a.notebooks] or with_gpu_cells()
     if a.needs: return needs(paths) or 0
     if importlib.util.find_spec('torch') is None: return refuse("torch is not installed: nothing can be run.")
     if not a.rehearse:
         import torch
         if not torch.cuda.is_available():
-            return refuse("No GPU that torch can use was found, so nothing was run; `--rehearse` tries what can be "
-                          "tried without one.")
+            return refuse("No GPU that torch can use was found, so nothing was run; `--rehearse` tries what "
+                          "can be tried without one.")
     lacks = missing(closure([p.text for path in paths for p in program(path)] + [BENCH]))
-    if lacks: print(f"Missing packages, without which some of this cannot run: {', '.join(lacks)}; "
-                    "put a folder that has them into PYTHONPATH.", file=sys.stderr)
-    if lacks and missing(closure([BENCH])) and not a.rehearse: return 2
+    if lacks:
+        print(f"Missing packages, without which some of this cannot run: {', '.join(lacks)}; "
+              "put a folder that has them into PYTHONPATH.", file=sys.stderr)
+        if not a.rehearse and missing(closure([BENCH])): return 2
     with tempfile.TemporaryDirectory() as name:
         out = a.out or (Path(name) / 'gpu.json' if a.rehearse else OUT)
         return perform(paths, a.rehearse, not a.notebooks, a.commit, out)
