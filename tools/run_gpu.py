@@ -36,7 +36,6 @@ import builtins
 import contextlib
 import importlib
 import importlib.util
-import io
 import itertools
 import json
 import linecache
@@ -221,7 +220,7 @@ class Part:
 
 def program(path: Path) -> list[Part]:
     "The program for a notebook: in the order of its cells, the gpu cells and what they need."
-    before, parts, wanted_by = [], {}, {}
+    before, parts = [], {}
     cells = cells_of(path)
     gpu = [c for c in cells if 'gpu' in c.flags]
     last = max((c.number for c in gpu), default=-1)

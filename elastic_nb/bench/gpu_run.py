@@ -123,8 +123,8 @@ NOTES = [
     "micro-batches, autocast, AdamW; the loop makes each step on a twin, with the same kind of kernels.",
     "Snapshot: weights and moments. Ours stops training while it asks for the copy, and for what is left of "
     "it when the gradient of a whole batch is ready.",
-    "Recovery: two processes share the GPU, gradients over gloo; from the last commit before a SIGKILL to the "
-    "first one after it. Small model with dropout."]
+    "Recovery: two processes share the GPU, gradients over gloo; from the last commit before a SIGKILL to "
+    "the first one after it. Small model with dropout."]
 
 def sections(s: Sizes) -> dict[str, Callable[[], Found]]:
     "What is measured, what matters most first; compiling takes longest, and comes last."
