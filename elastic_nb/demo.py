@@ -28,6 +28,7 @@ from .exact.state import digest
 from .models.gpt import GPTConfig, count_parameters, seeded_gpt
 from .scaling.rates import warmup_cosine
 from .train.engine import place_of
+from .train.strategies import deterministic_kernels
 
 # %% ../nbs/00_face/03_demo.ipynb #ae9c61ad
 def batches_of(config: RunConfig) -> Batches:
@@ -48,6 +49,7 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     torch.set_num_threads(1)   # the bits of a sum depend on how many threads made it
     c = RunConfig.model_validate(config)
     t, (device, nccl) = c.training, place_of(c, int(member.name.split('.')[0]))
+    if device != 'cpu': deterministic_kernels()
     model = seeded_gpt(gpt_of(c), t.seed).to(device)
     sync = (Exact if c.distributed.strategy == 'exact' else StockDDP)(model, t.micro_batches)
     def lr(step: int) -> float: return warmup_cosine(step, peak=t.lr, warmup=t.warmup, steps=t.steps)

@@ -167,7 +167,7 @@ class ElasticLoop:
         self._wait(None, self.sync.reduction(), lambda: self.at('gather'))
         loss = self.sync.finish()
         self.at('commit')   # the whole gradient is here: whatever happens now, we step
-        self.loss = self.update(loss)
+        self.loss = float(self.update(loss))   # after the commit: it may wait for the device
         self.last = dict(gen=self.gen.number, step=self.step, loss=self.loss)
         self.step += 1
         self.at('agree')

@@ -38,7 +38,7 @@ from ..checkpoint.memory import MemorySnapshotBackend
 from ..checkpoint.remote.store import StoreError, open_store
 from ..elastic.workers import Hands
 from .settings import Config, TrainerConfig
-from ..elastic.sync import Exact, StockDDP
+from .strategies import deterministic_kernels
 
 # %% ../../nbs/07_train/08_run.ipynb #c3e3585e
 def build(entry: str, config: Config | None = None) -> Engine:
@@ -95,8 +95,9 @@ def worker(member: Member, config: dict[str, Any]) -> TrainerLoop:
     engine = build(config['entry'], Config(**config['settings']))
     c = engine.config.checked()
     device, nccl = place_of(c, int(member.name.split('.')[0]))
+    if device != 'cpu': deterministic_kernels()
     engine.prepare(device)
-    sync = (Exact if c.distributed.strategy == 'exact' else StockDDP)(engine.task, c.training.cut)
+    sync = engine.strategy.sync(engine.task)
     limit, fds = c.checkpoint.max_memory_mb, member.snapshots
     memory = MemorySnapshotBackend(max_memory_mb=limit, fds=fds) if fds else None
     manager = CheckpointManager(c.checkpoint, fingerprint=engine.fingerprint, memory=memory,
