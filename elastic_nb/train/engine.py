@@ -38,8 +38,8 @@ def schedule_of(t: TrainSection, steps: int) -> Callable[[int], float]:
 
 # %% ../../nbs/07_train/05_engine.ipynb #0b2b84bd
 def place_of(config: TrainerConfig | RunConfig, slot: int = 0) -> tuple[str, bool]:
-    """The device of process `slot` of this machine, and whether all workers of `config` have a GPU of their own,
-    which NCCL asks for. Raises BadConfig if the config asks for a GPU and there is none."""
+    """The device of process `slot` of this machine, and whether each worker of `config` has a GPU of its own,
+    as NCCL asks. Raises BadConfig if the config asks for a GPU and there is none."""
     gpus = torch.cuda.device_count() if config.distributed.device != 'cpu' else 0
     if gpus: return f'cuda:{slot % gpus}', gpus >= config.elastic.workers + config.elastic.spares
     if config.distributed.device == 'cuda':
@@ -170,7 +170,7 @@ def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
 
 # %% ../../nbs/07_train/05_engine.ipynb #c3bda844
 class StepReport:
-    "The numbers of one step, which may still be on their way. Reading waits for them, and for nothing after them."
+    "The numbers of one step, which may still be on their way. Reading waits for them, and no longer."
     def __init__(self,
         step: int, # From 0
         lr: float, # The rate it was made with
@@ -266,8 +266,8 @@ def tell(self: Engine, moment: str, **data: Any) -> None:
 # %% ../../nbs/07_train/05_engine.ipynb #32b01c64
 @patch
 def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], None] = lambda: None) -> Tensor:
-    """This rank's part of the validation, (2, batches), float64: loss and targets of each batch, zero for those
-    of other ranks. `tick` is called before each batch."""
+    """This rank's part of the validation, (2, batches), float64: loss and targets of each batch, zero for
+    those of other ranks. `tick` is called before each batch."""
     size = self.held.size
     batches = ceil(self.held.samples / size)
     table = torch.zeros(2, batches, dtype=torch.float64)

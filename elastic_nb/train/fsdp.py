@@ -65,20 +65,25 @@ class FSDPStrategy(Strategy):
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
         world, c, wrong = get_world_info(), self.c, []
-        if world.backend is None: wrong.append("strategy fsdp needs a world of ranks: start this with torchrun")
+        if world.backend is None:
+            wrong.append("strategy fsdp needs a world of ranks: start this with torchrun")
         elif c.training.cut % world.world_size:
-            wrong.append(f"strategy fsdp: {world.world_size} ranks must divide {c.training.cut} micro-batches")
-        if c.training.precision == 'fp16': wrong.append("strategy fsdp goes with fp32 or bf16, not with fp16")
+            ranks, cut = world.world_size, c.training.cut
+            wrong.append(f"strategy fsdp: {ranks} ranks must divide {cut} micro-batches")
+        if c.training.precision == 'fp16':
+            wrong.append("strategy fsdp goes with fp32 or bf16, not with fp16")
         if c.checkpoint.checkpoint_interval == 'auto':
             wrong.append("strategy fsdp: checkpoint_interval is a number")
         if c.checkpoint.far:
-            wrong.append(f"strategy fsdp keeps its parts on disk only, not in {' and '.join(c.checkpoint.far)}")
+            far = ' and '.join(c.checkpoint.far)
+            wrong.append(f"strategy fsdp keeps its parts on disk only, not in {far}")
         if isinstance(optimizer, torch.optim.Optimizer):
             wrong.append("strategy fsdp replaces parameters; give the optimizer as a function of them")
         return wrong
 
     def prepare(self, model: nn.Module, device: str) -> None: shard(model, device)
-    def sync(self, task: nn.Module, world: int | None = None) -> Any: return Sharded(task, self.c.training.cut)
+    def sync(self, task: nn.Module, world: int | None = None) -> Any:
+        return Sharded(task, self.c.training.cut)
 
 # %% ../../nbs/07_train/07_fsdp.ipynb #bfbbf276
 @patch
@@ -195,7 +200,8 @@ def close(self: ShardedManager) -> None:
 @patch
 def manager(self: FSDPStrategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> ShardedManager:
     "What writes folders of parts; `options`: report."
-    return ShardedManager(self.c.checkpoint, engine.fingerprint, lambda: (engine.model, engine.optimizer), **options)
+    def run() -> tuple[Any, Any]: return engine.model, engine.optimizer
+    return ShardedManager(self.c.checkpoint, engine.fingerprint, run, **options)
 
 @patch
 def tree(self: FSDPStrategy, engine: Any) -> dict[str, Any]:

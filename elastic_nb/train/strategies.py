@@ -26,7 +26,7 @@ from .world import Alone
 
 # %% ../../nbs/07_train/04_strategies.ipynb #a630e93c
 class Strategy:
-    "How the ranks of a run share the work; here, and unless a subclass says otherwise, each has the whole model."
+    "How the ranks share the work. Here, unless a subclass says otherwise, each has the whole model."
     name = ''
     same_bits = False # Whether the result is the same, bit for bit, for any number of ranks
     def __init__(self, config: TrainerConfig): self.c = config
@@ -91,7 +91,7 @@ def _deterministic() -> Iterator[None]:
 # %% ../../nbs/07_train/04_strategies.ipynb #31e27c4f
 @patch
 def tree(self: Strategy, engine: Any) -> dict[str, Any]:
-    "The state of `engine` as a checkpoint holds it, with its metrics; it stays until the optimizer's next step."
+    "The state of `engine` as a checkpoint holds it, with its metrics; it stays until the next `update`."
     state = engine.state()
     for k, b in engine.model.named_buffers(remove_duplicate=False):   # a forward pass may change them
         if (name := f'model.{k}') in state.tensors: state.tensors[name] = b.detach().clone()
@@ -116,8 +116,8 @@ def settle(self: Strategy, engine: Any, rank: int, world: int) -> None:
     engine.settle(rank, world)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #14a0dcb4
-STRATEGIES = dict(exact='elastic_nb.train.strategies:ExactStrategy', ddp='elastic_nb.train.strategies:DDPStrategy',
-                  fsdp='elastic_nb.train.fsdp:FSDPStrategy')
+STRATEGIES = dict(exact='elastic_nb.train.strategies:ExactStrategy',
+                  ddp='elastic_nb.train.strategies:DDPStrategy', fsdp='elastic_nb.train.fsdp:FSDPStrategy')
 
 def strategy_of(config: TrainerConfig) -> Strategy:
     "The strategy that `config.distributed.strategy` names."

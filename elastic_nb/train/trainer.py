@@ -30,7 +30,8 @@ from .world import cleanup_distributed, group_of_all, setup_distributed_environm
 @contextmanager
 def isolated(strategy: Strategy, device: str) -> Iterator[None]:
     "Restores torch's random state afterwards; inside, `strategy` has the threads and kernels it needs."
-    with torch.random.fork_rng(devices=[device] if device.startswith('cuda') else []), strategy.steady(device): yield
+    gpus = [device] if device.startswith('cuda') else []
+    with torch.random.fork_rng(devices=gpus), strategy.steady(device): yield
 
 # %% ../../nbs/07_train/06_trainer.ipynb #c6db81f5
 class ElasticTrainer(Engine):
