@@ -27,7 +27,7 @@ from ..checkpoint.gpu import CopyEngine, Staging, pinned
 from ..elastic.faults import Fault
 from ..exact.state import digest
 from ..train.run import ElasticRun, build, run_elastic
-from ..train.settings import Config
+from ..config import Config
 from ..train.trainer import ElasticTrainer
 
 # %% ../../nbs/10_bench/12_gpu_run.ipynb #54c5c60f

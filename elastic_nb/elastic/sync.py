@@ -21,7 +21,8 @@ from ..exact.share import share
 # %% ../../nbs/06_elastic/05_sync.ipynb #d2e962f0
 class Sync(Protocol):
     """How replicas agree on a gradient: `attach` per generation; per step `start`, `micro_batch` for each
-    number it returns, `reduction` (work for any thread), `finish` (the summed loss); `detach` at the end."""
+    number it returns, `reduction` (work for any thread), `finish` (the summed loss, of no dimension, unread);
+    `detach` at the end."""
     module: nn.Module # What to call for the forward pass
     scale: float # Factor on the loss of a micro-batch
     @property
@@ -30,7 +31,7 @@ class Sync(Protocol):
     def start(self, step: int) -> list[int]: ...
     def micro_batch(self, i: int) -> Any: ...
     def reduction(self) -> Callable[[Callable[[], None]], None]: ...
-    def finish(self) -> float: ...
+    def finish(self) -> Tensor: ...
     def detach(self) -> None: ...
 
 # %% ../../nbs/06_elastic/05_sync.ipynb #a94cb9dc
@@ -76,6 +77,6 @@ class StockDDP:
             group.allreduce([loss]).wait()
         return run
 
-    def finish(self) -> float: return self.loss.item()
+    def finish(self) -> Tensor: return self.loss[0]
 
     def detach(self) -> None: self.module, self.group = self.model, None

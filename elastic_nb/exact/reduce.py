@@ -119,6 +119,7 @@ def exchange(
     works = [group.recv([t], r, 0) for r, t in recvs] + [group.send([t], r, 0) for r, t in sends]
     if nccl: works = [group._end_coalescing()]
     for w in works: w.wait()
+    if nccl: torch.cuda.current_stream((sends or recvs)[0][1].device).synchronize()   # here it can be left
 
 def _staged(group: dist.ProcessGroup, sends: Sequence[tuple[int, Tensor]],
             recvs: Sequence[tuple[int, Tensor]]) -> None:
@@ -142,7 +143,9 @@ class TreeReducer(LocalTree):
         "Let go of the group. Finished nodes are kept for another try at the same step."
         self.group = None
         if not self.busy: return
-        stale, self.nodes, self.free, self.result, self.busy = self.nodes, {}, [], None, False
+        stale, self.nodes = self.nodes, {}
+        self.free, self.result = [], None   # neighbours may still be reading these, too
+        self.busy = False
         for k, buf in stale.items():
             self.nodes[k] = GradBuffer(self.params)
             self.nodes[k].flat.copy_(buf.flat)
@@ -164,16 +167,19 @@ class TreeReducer(LocalTree):
         nodes = {k: b.flat for k, b in self.nodes.items()}
         return partial(_reduce, self.group, nodes, self.result.flat, self.n)
 
-    def finish(self) -> float:
-        "After the reduction has run: leave the global gradient in every `.grad`; returns the summed loss."
-        self.busy, out = False, self.nodes[0, self.n] if self.world == 1 else self.result
+    def finish(self) -> Tensor:
+        """After the reduction has run: leave the global gradient in every `.grad`; returns the summed loss, a
+        tensor of no dimension, without waiting for the device."""
+        self.busy = False
+        out = self.nodes[0, self.n] if self.world == 1 else self.result
         out.use()
-        return out.flat[-1].item()
+        return out.flat[-1].clone()
 
     def reduce(self) -> float:
-        "The reduction from beginning to end, in this thread. Raises RuntimeError if a peer is gone."
+        """The reduction from beginning to end, in this thread; waits for the summed loss and returns it.
+        Raises RuntimeError if a peer is gone."""
         self.reduction()(lambda: None)
-        return self.finish()
+        return self.finish().item()
 
 # %% ../../nbs/01_exact/04_reduce.ipynb #93dd19bb
 def _reduce(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out: Tensor, n: int,

@@ -30,10 +30,10 @@ from ..elastic.ledger import Event, Ledger, final_digest, recoveries, verdict
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, connect_nccl
 from ..elastic.supervisor import Listener, supervise
-from ..elastic.sync import Exact, StockDDP
 from ..elastic.workers import Hands
 from ..elastic.zygote import warm_up as warm_up_torch
 from .engine import Engine, place_of
+from .strategies import deterministic_kernels
 
 # %% ../../nbs/07_train/08_run.ipynb #c3e3585e
 def build(entry: str, config: Config | None = None) -> Engine:
@@ -58,10 +58,11 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     "The elastic loop of one worker process; `config`: entry and settings."
     torch.set_num_threads(1)   # the bits of a sum depend on how many threads made it
     engine = build(config['entry'], Config(**config['settings']))
-    c = engine.config.checked()
-    device, nccl = place_of(c, int(member.name.split('.')[0]))
+    device, nccl = place_of(engine.config.checked(), int(member.name.split('.')[0]))
+    if device != 'cpu': torch.cuda.set_device(device)
     engine.prepare(device)
-    sync = (Exact if c.distributed.strategy == 'exact' else StockDDP)(engine.task, c.training.cut)
+    if device != 'cpu' and engine.strategy.same_bits: deterministic_kernels()
+    sync = engine.strategy.sync(engine.task)
     return ElasticLoop(member, engine, sync, _manager(engine, member), lane=connect_nccl if nccl else None)
 
 def _manager(engine: Engine, member: Member) -> CheckpointManager | None:
@@ -69,7 +70,7 @@ def _manager(engine: Engine, member: Member) -> CheckpointManager | None:
     c, fds = engine.c.checkpoint, member.snapshots
     if not c.wanted: return None
     memory = MemorySnapshotBackend(max_memory_mb=c.max_memory_mb, fds=fds) if fds else None
-    return CheckpointManager(c, fingerprint=engine.fingerprint, memory=memory, overlap=True)
+    return engine.strategy.manager(engine, memory=memory)
 
 # %% ../../nbs/07_train/08_run.ipynb #ace1f931
 def warm_up(entry: str, folder: str) -> None:
