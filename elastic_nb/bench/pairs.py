@@ -99,6 +99,7 @@ class Paired(ElasticTrainer):
     def _after(self, manager: CheckpointManager | None) -> None:
         super()._after(manager)
         if self.step:
+            ours_loss = self.metrics['loss']   # reading it waits for the device
             ours, at = time.perf_counter() - self.since, self.step - 1
             mine = share(self.world.rank, self.world.world_size, self.c.training.cut)
             batches = [[k % self.samples.samples for k in self.samples.ids(at, i)] for i in mine]
@@ -106,7 +107,7 @@ class Paired(ElasticTrainer):
             start = time.perf_counter()
             loss = self.plain.step(batches)
             self.pairs.append((ours, time.perf_counter() - start))
-            self.losses.append((self.metrics['loss'], loss))
+            self.losses.append((ours_loss, loss))
         barrier()
         self.since = time.perf_counter()
 

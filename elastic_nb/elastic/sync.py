@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -75,6 +76,7 @@ class StockDDP:
         def run(half_way: Callable[[], None]) -> None:
             half_way()
             group.allreduce([loss]).wait()
+            if loss.is_cuda: torch.cuda.current_stream(loss.device).synchronize()   # here it can be left
         return run
 
     def finish(self) -> Tensor: return self.loss[0]
