@@ -59,25 +59,27 @@ def imported(node: ast.AST, package: str, lib: str, names: set[str]) -> Iterator
         if module and module != lib: yield module
 
 
-def lazily(tree: ast.Module, package: str) -> Iterator[str]:
-    "Modules in the table of a lazy package: the keys of a dictionary that begin with a dot"
+def lazy_table(tree: ast.Module) -> dict[str, str]:
+    "The table of a lazy package, the second argument of its call of `lazy`: module -> names; {} without one"
     for node in ast.walk(tree):
-        for key in node.keys if isinstance(node, ast.Dict) else ():
-            if not (isinstance(key, ast.Constant) and str(key.value).startswith('.')): continue
-            dots = len(key.value) - len(key.value.lstrip('.'))
-            up = package.split('.')[:len(package.split('.')) - dots + 1]
-            yield '.'.join([*up, key.value.lstrip('.')])
+        if isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'lazy':
+            return ast.literal_eval(node.args[1])
+    return {}
+
+
+def lazily(tree: ast.Module, package: str) -> Iterator[str]:
+    "Modules in the table of a lazy package"
+    for key in lazy_table(tree):
+        up = package.split('.')[:len(package.split('.')) - len(key) + len(key.lstrip('.')) + 1]
+        yield '.'.join([*up, key.lstrip('.')])
 
 
 def named_twice(root: Path, lib: str) -> Iterator[str]:
     "Complaints about a lazy name that is a room, too: which of them an import gives depends on what came before"
     trees = modules(root, lib)
     for package, tree in trees.items():
-        for node in ast.walk(tree):
-            for key, value in zip(node.keys, node.values) if isinstance(node, ast.Dict) else ():
-                if not (isinstance(key, ast.Constant) and str(key.value).startswith('.')): continue
-                for name in ast.literal_eval(value).split():
-                    if f'{package}.{name}' in trees: yield f'{package}: lazy {name} is also the name of a room'
+        for name in ' '.join(lazy_table(tree).values()).split():
+            if f'{package}.{name}' in trees: yield f'{package}: lazy {name} is also the name of a room'
 
 
 def orphans(root: Path, lib: str) -> Iterator[str]:
