@@ -1,11 +1,16 @@
 """Packaging: everything comes from settings.ini (pyproject.toml says which fields are taken from here)."""
 import re
+import sys
 from configparser import ConfigParser
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / 'tools'))
+import write_stubs  # noqa: E402
+
 STATUS = {'1': 'Planning', '2': 'Pre-Alpha', '3': 'Alpha', '4': 'Beta', '5': 'Production/Stable'}
 ini = ConfigParser(delimiters=['='])
 ini.read(HERE / 'settings.ini', encoding='utf-8')
@@ -30,7 +35,16 @@ readme = re.sub(r'(!?)(\[[^]]*\]\()(?!https?:|#|mailto:)',
                 lambda m: m[0] + site % ('raw' if m[1] else 'blob'), (HERE / 'README.md').read_text(encoding='utf-8'))
 extras = {k.removesuffix('_requirements'): v.split() for k, v in cfg.items() if k.endswith('_requirements')}
 
+
+class WithStubs(build_py):
+    "Type checkers see methods that `patch` adds, too."
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode: write_stubs.write(Path(self.build_lib, cfg['lib_path']))
+
+
 setup(
+    cmdclass=dict(build_py=WithStubs),
     name=cfg['lib_name'],
     version=cfg['version'],
     description=cfg['description'],

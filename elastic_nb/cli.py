@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['app', 'bench_app', 'main_options', 'plain_errors', 'named_as_options', 'demo', 'index', 'checkpoints', 'peer_memory',
-           'recovery', 'exact', 'data', 'checkpoint', 'trainer', 'main']
+           'recovery', 'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'main']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import json
@@ -288,6 +288,19 @@ def trainer(
     from elastic_nb.bench.trainer import bench_trainer
     _bench(lambda: bench_trainer(trials=trials, out=out), json_file)
 
+# %% ../nbs/00_face/04_cli.ipynb #5cbe28e2
+@bench_app.command()
+def gpu(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+) -> None:
+    """The trainer, snapshots and recoveries on this machine's GPU, beside plain loops and copies. Needs one.
+
+    Example: elastic-nb bench gpu --json gpu.json
+    """
+    from elastic_nb.bench.gpu_run import bench_gpu
+    _bench(bench_gpu, json_file)
+
+# %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
 def _bench(measure: Callable[[], Any], json_file: str) -> None:
     "Run `measure`, show its `BenchResult`, and save it."
     with plain_errors():

@@ -47,7 +47,7 @@ def run_demo(
     out: str | Path, # Folder to be made, for run.db, report.html and checkpoints of the first run
     narrate: Callable[[str, int], Listener] = lambda title, steps: lambda event: None, # Makes a narrator
 ) -> dict[str, Any]:
-    "Run `config` with `faults`, and undisturbed; compare. Raises BadConfig, ValueError (the text), RunFailed."
+    "`config` with `faults`, and undisturbed; compared. Raises BadConfig, RunFailed, ValueError (the text)."
     faults, out = list(faults), Path(out)
     check_run(config.checked(), faults)
     if out.exists(): raise BadConfig(f"{out} exists; the folder of a demo must be a new one")
@@ -60,7 +60,8 @@ def run_demo(
     undisturbed = run('undisturbed', [], checkpoint_interval=0, memory_snapshot_interval=0)
     def expected(step: int) -> list[int]:
         return [k for i in range(alone.samples.micro_batches) for k in alone.samples.ids(step, i)]
-    result = verdict(disturbed.events, undisturbed.events, expected, alone.steps, count_parameters(alone.model))
+    parameters = count_parameters(alone.model)
+    result = verdict(disturbed.events, undisturbed.events, expected, alone.steps, parameters)
     result['not_fired'] = not_fired(disturbed, faults)
     check_saved(disturbed, alone.fingerprint)
     from elastic_nb.report.html import report_html   # here: workers import this module, and need no pictures

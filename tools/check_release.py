@@ -22,6 +22,7 @@ import yaml
 from lint_notebooks import ROOT, settings
 from packaging.errors import ExceptionGroup  # Python 3.10 has none
 from packaging.metadata import Metadata
+from write_stubs import reordered
 
 PINNED = re.compile(r'[\w.-]+/[\w./-]+@v\d+\.\d+\.\d+')
 Workflows = dict[str, dict[str, Any]]
@@ -126,6 +127,7 @@ def check_dist(dist: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]:
     for name in sorted(names - tracked - made): yield f'{sdist.name}: {name} is not in the repository'
     files, info = wheel_files(wheel), f'{base}.dist-info/'
     package = {n for n in tracked if n.startswith(lib + '/')}
+    package |= {n[:-3] + '.pyi' for n in package if n.endswith('.py') and reordered((root / n).read_text('utf-8'))}
     for name in sorted({n for n in files if not n.startswith(info)} ^ package):
         yield f"{wheel.name}: {name} is {'not in the repository' if name in files else 'missing'}"
     yield from check_metadata(wheel.name, files[info + 'METADATA'], cfg, title)

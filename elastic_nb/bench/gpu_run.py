@@ -145,9 +145,9 @@ def bench_gpu(
     commit: str | None = None, # What is measured, where git cannot say
     parts: dict[str, Callable[[], Found]] | None = None, # Sections by name; None: all
 ) -> GpuResult:
-    "The trainer on a GPU. What has failed is in the notes. Raises RuntimeError without a GPU."
+    "The trainer on a GPU. What has failed is in the notes. Raises ValueError without a GPU."
     if sizes.device.startswith('cuda') and not torch.cuda.is_available():
-        raise RuntimeError("this machine has no GPU that torch can use")
+        raise ValueError("this machine has no GPU that torch can use")
     end, found = time.monotonic() + seconds, dict(machine=place(sizes.device))
     if commit: found['commit'] = commit
     result = GpuResult('gpu', [], {}, [*NOTES], **found)

@@ -109,6 +109,7 @@ class Stateful(Contestant):
         if state: self.loader.load_state_dict(state)
         for x, _ in self.loader: yield x
 
+# %% ../../nbs/10_bench/05_loaders.ipynb #9f40dcbb
 def hf_table(data: Tokens) -> Any:
     "The same samples as a `datasets` table, memory-mapped from an Arrow file."
     import datasets
@@ -145,6 +146,7 @@ class HFStreaming(Contestant):
         if state: self.stream.load_state_dict(state)
         for b in DataLoader(self.stream, batch_size=self.data.batch // world): yield b['ids'][:, :-1].long()
 
+# %% ../../nbs/10_bench/05_loaders.ipynb #f8d3371a
 class Grain(Contestant):
     "Google's grain: random access to a shuffled, batched MapDataset; the step is its state."
     needs = 'grain'

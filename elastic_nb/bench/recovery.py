@@ -77,12 +77,13 @@ def as_log(events: Iterable[Event]) -> list[dict[str, Any]]:
 # %% ../../nbs/10_bench/04_recovery.ipynb #7352866e
 def run_ours(job: BenchJob, spares: int = 0, notices: bool = True, silence: float = 1.5) -> Recovery:
     "One kill under elastic-nb."
-    same = {k: getattr(job, k) for k in ('width', 'layers', 'heads', 'length', 'steps', 'micro_batches', 'seed')}
+    names = 'width', 'layers', 'heads', 'length', 'steps', 'micro_batches', 'seed'
+    same = {name: getattr(job, name) for name in names}
     how = dict(spares=spares, notices=notices, silence=silence)
     alone = dict(checkpoint_interval=0, memory_snapshot_interval=0)   # peers heal each other
     config = demo_config(batch_size=job.micro_batches * job.micro_batch, **same, **how, **alone)
-    run = run_elastic(ENTRY, config, job.workers, [Fault(job.kill_worker, job.kill_step, 'forward')], job.folder,
-                      tell=lambda event: None)
+    fault = Fault(job.kill_worker, job.kill_step, 'forward')
+    run = run_elastic(ENTRY, config, job.workers, [fault], job.folder, tell=lambda event: None)
     return recovery_of(as_log(run.events))
 
 # %% ../../nbs/10_bench/04_recovery.ipynb #157504f3

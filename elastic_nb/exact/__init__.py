@@ -10,7 +10,6 @@ from ..basics import lazy
 
 # %% ../../nbs/01_exact/00_overview.ipynb #709bf5ed
 __getattr__, __dir__ = lazy('elastic_nb.exact', {
-    '.share': 'portion',
     '.order': 'Order permute',
     '.determinism': 'seeded single_thread',
     '.reduce': 'TreeReducer',

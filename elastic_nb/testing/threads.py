@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..basics import patch
 from ..elastic.faults import Fault, Faults, Killed
 from ..elastic.groups import gloo_group
 from ..elastic.membership import Coordinator, Generation, Member
@@ -80,53 +81,63 @@ class Rehearsal:
         "An event of the supervisor's own."
         self.events.append(dict(t=time.monotonic(), kind=kind, worker=name, gen=None, step=None) | data)
 
-    def tell(self, gen: Generation) -> None:
-        "Notices of a new generation."
-        data = {k: v for k, v in vars(gen).items() if k not in ('number', 'floor')}
-        self.note('generation', **data | dict(gen=gen.number))
-        for m in self.members.values() if self.notices else (): m.hear(gen)
+# %% ../../nbs/09_testing/01_threads.ipynb #1c987aac
+@patch
+def tell(self: Rehearsal, gen: Generation) -> None:
+    "Notices of a new generation."
+    data = {k: v for k, v in vars(gen).items() if k not in ('number', 'floor')}
+    self.note('generation', **data | dict(gen=gen.number))
+    for m in self.members.values() if self.notices else (): m.hear(gen)
 
-    def start(self, slot: int, incarnation: int) -> None:
-        "A worker, as a thread of its own."
-        name = f'{slot}.{incarnation}'
-        member = self.members[name] = Member(name, self.store, limit=5., emit=self.cluster.inbox.put)
-        member.point = lambda step, phase: self.point(member, slot, step, phase)
-        self.note('spawn', name)
-        self.cluster.spawn(name, self.work, member)
+# %% ../../nbs/09_testing/01_threads.ipynb #e36581d0
+@patch
+def start(self: Rehearsal, slot: int, incarnation: int) -> None:
+    "A worker, as a thread of its own."
+    name = f'{slot}.{incarnation}'
+    member = self.members[name] = Member(name, self.store, limit=5., emit=self.cluster.inbox.put)
+    member.point = lambda step, phase: self.point(member, slot, step, phase)
+    self.note('spawn', name)
+    self.cluster.spawn(name, self.work, member)
 
-    def point(self, member: Member, slot: int, step: int, phase: str) -> None:
-        "The fault point of a worker: its death is an exception."
-        try: self.plan.point(slot, step, phase)
-        except Killed as e:
-            member.say('fault', step=step, phase=phase, fault=e.args[0].kind)
-            raise
+@patch
+def point(self: Rehearsal, member: Member, slot: int, step: int, phase: str) -> None:
+    "The fault point of a worker: its death is an exception."
+    try: self.plan.point(slot, step, phase)
+    except Killed as e:
+        member.say('fault', step=step, phase=phase, fault=e.args[0].kind)
+        raise
 
-    def work(self, member: Member) -> None:
-        "What the thread of a worker does."
-        with _RNG: loop = self.build(member)
-        loop.run()
+@patch
+def work(self: Rehearsal, member: Member) -> None:
+    "What the thread of a worker does."
+    with _RNG: loop = self.build(member)
+    loop.run()
 
-    def died(self, exit: Exit) -> None:
-        "Tell the others, and start a replacement. Raises the error of a worker that was not killed."
-        del self.members[exit.name]
-        if not isinstance(exit.error, Killed): raise exit.error or RuntimeError(f"{exit.name} left early")
-        self.note('death', exit.name, cause='killed')
-        slot, incarnation = map(int, exit.name.split('.'))
-        self.coordinator.lose([exit.name])
-        if self.replace: self.start(slot, incarnation + 1)
+# %% ../../nbs/09_testing/01_threads.ipynb #10edc581
+@patch
+def died(self: Rehearsal, exit: Exit) -> None:
+    "Tell the others, and start a replacement. Raises the error of a worker that was not killed."
+    del self.members[exit.name]
+    if not isinstance(exit.error, Killed): raise exit.error or RuntimeError(f"{exit.name} left early")
+    self.note('death', exit.name, cause='killed')
+    slot, incarnation = map(int, exit.name.split('.'))
+    self.coordinator.lose([exit.name])
+    if self.replace: self.start(slot, incarnation + 1)
 
-    def turn(self, timeout: float) -> None:
-        "The next exit or event."
-        message = self.cluster.next(timeout)
-        if isinstance(message, Exit): return self.died(message)
-        self.events.append(message)
-        self.coordinator.handle(message)
+@patch
+def turn(self: Rehearsal, timeout: float) -> None:
+    "The next exit or event."
+    message = self.cluster.next(timeout)
+    if isinstance(message, Exit): return self.died(message)
+    self.events.append(message)
+    self.coordinator.handle(message)
 
-    def stop(self, timeout: float) -> None:
-        "Let all workers leave, and wait until they have."
-        for m in self.members.values(): m.stop.set()
-        while self.members:
-            if isinstance(left := self.cluster.next(timeout), Exit): self.members.pop(left.name, None)
+@patch
+def stop(self: Rehearsal, timeout: float) -> None:
+    "Let all workers leave, and wait until they have."
+    for m in self.members.values(): m.stop.set()
+    while self.members:
+        if isinstance(left := self.cluster.next(timeout), Exit): self.members.pop(left.name, None)
 
 # %% ../../nbs/09_testing/01_threads.ipynb #34829b3f
 def rehearse(

@@ -38,7 +38,7 @@ from .strategies import deterministic_kernels
 # %% ../../nbs/07_train/08_run.ipynb #c3e3585e
 def build(entry: str, config: Config | None = None) -> Engine:
     """What the function `module:function` makes of `config`, with torch seeded, so that all processes build
-    the same weights. Raises ValueError for a name of another form, TypeError for another thing."""
+    the same weights. Raises BadConfig for a name of another form, TypeError for another thing."""
     module, name = _parts(entry)
     config = config or Config()
     with torch.random.fork_rng():
@@ -50,7 +50,7 @@ def build(entry: str, config: Config | None = None) -> Engine:
 
 def _parts(entry: str) -> tuple[str, str]:
     if not re.fullmatch(r'[\w.]+:\w+', entry):
-        raise ValueError(f"an entry is 'module:function', not {entry!r}")
+        raise BadConfig(f"an entry is 'module:function', not {entry!r}")
     return tuple(entry.split(':'))
 
 # %% ../../nbs/07_train/08_run.ipynb #d6a370e1
@@ -172,7 +172,8 @@ def _advance(bar: tqdm, event: dict[str, Any]) -> None:
 def _ledger(out: Path, name: str | None) -> Ledger:
     "The run `name`, or the next one, in the ledger in `out`."
     out.mkdir(parents=True, exist_ok=True)
-    with Ledger(out / 'run.db') as known: return Ledger(out / 'run.db', name or f'run-{len(known.runs()) + 1}')
+    with Ledger(out / 'run.db') as known: next_name = f'run-{len(known.runs()) + 1}'
+    return Ledger(out / 'run.db', name or next_name)
 
 def check_run(c: RunConfig, faults: list[Fault]) -> None:
     "Raises BadConfig for what an elastic run cannot do, and for a plan of faults that cannot come about."
@@ -182,7 +183,8 @@ def check_run(c: RunConfig, faults: list[Fault]) -> None:
         try: open_store(url)
         except StoreError as e: wrong.append(f"checkpoint.{setting}: {e}")
     if c.elastic.workers > c.training.cut:
-        wrong.append(f"elastic.workers: {c.elastic.workers} workers are more than {c.training.cut} micro-batches")
+        wrong.append(f"elastic.workers: {c.elastic.workers} workers are more than "
+                     f"{c.training.cut} micro-batches")
     if c.distributed.strategy == 'fsdp':
         wrong.append("strategy fsdp cannot lose a rank and go on: use torchrun")
     if wrong: raise BadConfig('\n'.join(wrong))
