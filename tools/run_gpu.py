@@ -471,10 +471,10 @@ BENCH = "from elastic_nb.bench.gpu_run import bench_gpu"
 
 def measure(report: Path, rehearse: bool, seconds: float, commit: str | None) -> None:
     "The rows of the benchmark, in this process; what is measured is written after each section."
-    from elastic_nb.bench.gpu import REAL, TINY
+    from elastic_nb.bench.gpu import REAL, QUICK
     from elastic_nb.bench.gpu_run import bench_gpu
     more = dict(commit=commit) if commit else {}
-    bench_gpu(TINY if rehearse else REAL, seconds=seconds, tell=lambda result: result.save(report), **more)
+    bench_gpu(QUICK if rehearse else REAL, seconds=seconds, tell=lambda result: result.save(report), **more)
 
 
 def needs(paths: Iterable[Path]) -> None:

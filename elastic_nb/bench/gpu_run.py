@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .core import BenchResult, machine, over, row
-from .gpu import (MODELS, REAL, Found, Sizes, asking, determinism, numbers, random_gpt2,
+from .gpu import (MODELS, REAL, Measures, Sizes, asking, determinism, numbers, random_gpt2,
                                   steps, timed, twin_of)
 from .pairs import WARM
 from ..checkpoint.gpu import CopyEngine, Staging, pinned
@@ -45,7 +45,7 @@ def staging_for(device: str) -> Staging:
     return Staging(AtOnce, lambda n: torch.empty(n, dtype=torch.uint8))
 
 # %% ../../nbs/10_bench/12_gpu_run.ipynb #dd552c5a
-def snapshots(s: Sizes) -> Found:
+def snapshots(s: Sizes) -> Measures:
     "How long a copy of weights and moments to the host blocks training: ours, and one that is waited for."
     twin, ids = twin_of(s)
     twin.step(ids)   # now there are moments
@@ -82,7 +82,7 @@ def real(config: Config) -> ElasticTrainer:
     return ElasticTrainer(random_gpt2(MODELS['real']), config, numbers(MODELS['real'], 64))
 
 # %% ../../nbs/10_bench/12_gpu_run.ipynb #4617d14e
-def deaths(s: Sizes) -> Found:
+def deaths(s: Sizes) -> Measures:
     "Seconds to recover, and how many different states the runs end in."
     entry, kill = f'elastic_nb.bench.gpu_run:{s.entry}', Fault(1, s.steps // 2, 'reduce')
     settings = dict(device=s.device, precision=s.precision, steps=s.steps, batch_size=8, micro_batches=8,
@@ -126,7 +126,7 @@ NOTES = [
     "Recovery: two processes share the GPU, gradients over gloo; from the last commit before a SIGKILL to "
     "the first one after it. Small model with dropout."]
 
-def sections(s: Sizes) -> dict[str, Callable[[], Found]]:
+def sections(s: Sizes) -> dict[str, Callable[[], Measures]]:
     "What is measured, what matters most first; compiling takes longest, and comes last."
     found = {'death and recovery': partial(deaths, s)}
     others = dict(snapshot=partial(snapshots, s), kernels=partial(determinism, s),
@@ -139,11 +139,11 @@ def sections(s: Sizes) -> dict[str, Callable[[], Found]]:
 
 # %% ../../nbs/10_bench/12_gpu_run.ipynb #211aedee
 def bench_gpu(
-    sizes: Sizes = REAL, # What is measured: `REAL` or `TINY`
+    sizes: Sizes = REAL, # What is measured: `REAL` or `QUICK`
     seconds: float = 500., # No section begins after so many
     tell: Callable[[GpuResult], None] = lambda result: None, # Gets the result after each section
     commit: str | None = None, # What is measured, where git cannot say
-    parts: dict[str, Callable[[], Found]] | None = None, # Sections by name; None: all
+    parts: dict[str, Callable[[], Measures]] | None = None, # Sections by name; None: all
 ) -> GpuResult:
     "The trainer on a GPU. What has failed is in the notes. Raises ValueError without a GPU."
     if sizes.device.startswith('cuda') and not torch.cuda.is_available():

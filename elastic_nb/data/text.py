@@ -21,7 +21,7 @@ import numpy as np
 import xxhash
 
 from ..basics import patch
-from .tokenizer import Encoder, cut, pieces
+from .tokenizer import Encoder, cut, text_pieces
 
 # %% ../../nbs/02_data/01_text.ipynb #2d9eafea
 UNIT = 1 << 20 # Bytes of a unit, about
@@ -127,7 +127,7 @@ def encode_unit(unit: Unit, encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
     "Tokens of a unit, and where in it documents end (after the end token), uint64."
     parts, ends, count = [np.empty(0, encoder.dtype)], [], 0
     for text, ends_here in unit.read():
-        new = [encoder.encode(p) for p in pieces(text)] + [np.array([encoder.eot] * ends_here)]
+        new = [encoder.encode(p) for p in text_pieces(text)] + [np.array([encoder.eot] * ends_here)]
         parts += [n.astype(encoder.dtype) for n in new]
         count += sum(map(len, new))
         if ends_here: ends.append(count)

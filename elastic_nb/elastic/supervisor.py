@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..basics import patch
@@ -65,7 +64,6 @@ class Supervisor:
     silence: float = 1.5 # Seconds without heartbeat until a worker is fenced
     max_restarts: int = 16 # Replacements in the whole run
     stall: float = 60. # Seconds without progress until RunFailed
-    save_to: str | None = None # Folder for the final checkpoint
     kept: bool = False # Whether workers keep checkpoints, from which a world that is lost can begin anew
     grace: float = 30. # Seconds after SIGTERM to save and to leave
 
@@ -262,10 +260,10 @@ def on_saved(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0c739695
 @patch
-def dismiss(self: Supervisor, name: str, save_to: str | None = None) -> None:
-    "Let `name` finish what it does, save the state to `save_to`, and leave; wait until it is gone."
+def dismiss(self: Supervisor, name: str) -> None:
+    "Let `name` finish what it does, and leave; wait until it is gone."
     if name not in self.hands.workers: return
-    self.hands.workers[name].tell(kind='stop', save_to=save_to)
+    self.hands.workers[name].tell(kind='stop')
     while name in self.hands.workers:
         for w in self.hands.poll(.01): self.hear(w)
         while self.hands.exits: self.bury(self.hands.exits.pop(0)['pid'])
@@ -274,20 +272,10 @@ def dismiss(self: Supervisor, name: str, save_to: str | None = None) -> None:
         for n in late: self.hands.workers[n].kill(signal.SIGKILL)
 
 @patch
-def save(self: Supervisor, roster: Iterable[str]) -> None:
-    "Ask one worker after the other to save the final state, until one has done it. Raises RunFailed."
-    for name in roster:
-        self.dismiss(name, self.save_to)
-        if Path(self.save_to).exists(): return
-    raise RunFailed(f"the final state could not be saved to {self.save_to}")
-
-@patch
 def stop(self: Supervisor) -> None:
-    "All have finished: save the state, then let all workers leave. Raises RunFailed."
-    roster = self.coordinator.generation.roster
-    if self.save_to: self.save(roster)
-    elif self.kept: self.dismiss(roster[0])   # rank 0 may still be writing a checkpoint
-    for w in self.hands.workers.values(): w.tell(kind='stop', save_to=None)
+    "All have finished: wait for the last checkpoint, then let all workers leave."
+    if self.kept: self.dismiss(self.coordinator.generation.roster[0])   # rank 0 may still be writing
+    for w in self.hands.workers.values(): w.tell(kind='stop')
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #968a4620
 @patch
@@ -343,7 +331,6 @@ def supervise(
     ledger: Ledger, # Where the events go
     faults: Iterable[Fault] = (), # What is to go wrong
     tell: Listener = lambda event: None, # Hears every event
-    save_to: str | None = None, # Folder for the final checkpoint
     kept: bool = False, # Whether workers keep checkpoints
 ) -> list[Event]:
     "Run a job to its end; returns the events. Raises RunFailed."
@@ -353,6 +340,6 @@ def supervise(
     ledger.start(config)
     e = elastic
     boss = Supervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), e.notices, e.silence,
-                      e.max_restarts, e.stall, save_to, kept, e.grace)
+                      e.max_restarts, e.stall, kept, e.grace)
     with sigterm(boss.asked): boss.run()
     return ledger.events()

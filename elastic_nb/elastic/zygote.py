@@ -25,9 +25,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..checkpoint.disk import save_state
 from .faults import Fault, Faults, Killed
-from .membership import Heartbeat, Member, decode
+from .membership import Heartbeat, Member, decode_generation
 from ..models.gpt import GPTConfig, seeded_gpt
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #06ce9a6b
@@ -129,7 +128,7 @@ def no_gpu() -> Iterator[None]:
 # %% ../../nbs/06_elastic/07_zygote.ipynb #222fd068
 class Control:
     "The worker's end of the line to its supervisor."
-    def __init__(self, sock: socket.socket): self.sock, self.lock, self.save_to = sock, threading.Lock(), None
+    def __init__(self, sock: socket.socket): self.sock, self.lock = sock, threading.Lock()
 
     def emit(self, event: dict[str, Any]) -> None:
         with self.lock: send(self.sock, event)
@@ -138,11 +137,9 @@ class Control:
         lines = Lines(self.sock)
         while not lines.closed:
             for m in lines.read():
-                if m['kind'] == 'generation': member.hear(decode(m['text']))
+                if m['kind'] == 'generation': member.hear(decode_generation(m['text']))
                 elif m['kind'] == 'leave': member.leave.set()
-                elif m['kind'] == 'stop':
-                    self.save_to = m['save_to']
-                    member.stop.set()
+                elif m['kind'] == 'stop': member.stop.set()
         os._exit(3)
 
 def work(spec: dict[str, Any], sock: socket.socket) -> None:
@@ -157,9 +154,7 @@ def work(spec: dict[str, Any], sock: socket.socket) -> None:
     threading.Thread(target=control.listen, args=(member,), daemon=True).start()
     Heartbeat(client(), spec['name'], spec['beat']).start()
     try:
-        loop = _entry(spec['entry'])(member, spec['config'])
-        loop.run()
-        if control.save_to: save_state(loop.state(), control.save_to)
+        _entry(spec['entry'])(member, spec['config']).run()
     except Exception as e:
         member.say('error', message=f'{type(e).__name__}: {e}'.split('\n')[0][:300] + _own_line(e))
         os._exit(1)

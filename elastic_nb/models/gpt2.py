@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from ..data.dataset import ResumableDataset
 from ..data.samples import Samples
-from ..data.tokenizer import load_encoder, pieces, train_bpe
+from ..data.tokenizer import load_encoder, text_pieces, train_bpe
 from .gpt import Block, GPT, GPTConfig
 
 # %% ../../nbs/05_models/02_gpt2.ipynb #d0cb88d9
@@ -185,7 +185,7 @@ def load_gpt2(name: str = 'gpt2', revision: str = 'main') -> tuple[GPT2, Tokeniz
 def encode_rows(rows: list[str], tokenizer: Tokenizer) -> np.ndarray:
     "The ids of all rows as one text: uint16, or uint32 if the vocabulary is larger."
     encoder = load_encoder(Tokenizer.from_str(tokenizer.to_str()))   # which changes settings of its own copy
-    parts = [encoder.encode(p) for p in pieces(''.join(rows).encode())]
+    parts = [encoder.encode(p) for p in text_pieces(''.join(rows).encode())]
     return np.concatenate(parts).astype(encoder.dtype)
 
 def wikitext(split: str, tokenizer: Tokenizer, config: str = 'wikitext-2-raw-v1') -> np.ndarray:

@@ -21,7 +21,7 @@ from ..basics import patch
 from ..elastic.faults import Fault, Faults, Killed
 from ..elastic.groups import gloo_group
 from ..elastic.membership import Coordinator, Generation, Member
-from ..exact.determinism import _RNG, single_thread
+from ..exact.determinism import RNG_LOCK, single_thread
 
 # %% ../../nbs/09_testing/01_threads.ipynb #87cabb25
 @dataclass
@@ -110,7 +110,7 @@ def point(self: Rehearsal, member: Member, slot: int, step: int, phase: str) -> 
 @patch
 def work(self: Rehearsal, member: Member) -> None:
     "What the thread of a worker does."
-    with _RNG: loop = self.build(member)
+    with RNG_LOCK: loop = self.build(member)
     loop.run()
 
 # %% ../../nbs/09_testing/01_threads.ipynb #10edc581
