@@ -377,7 +377,7 @@ def run_notebook(path: Path, rehearse: bool, report: Path) -> bool:
         linecache.cache[file] = len(part.text), None, part.text.splitlines(True), file
         error = ''
         try:
-            code = compile(part.text, file, 'exec')
+            code = compile(part.text, file, 'exec', dont_inherit=True)  # of this file's __future__
             if part.gpu and rehearse:
                 names = unknown(part.text, promised | vars(lesson))
                 if names: raise NameError(f"not defined: {', '.join(names)}")
