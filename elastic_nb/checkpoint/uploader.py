@@ -118,6 +118,7 @@ def close(self: Uploader, timeout: float) -> None:
     "Stop after `timeout` seconds at most. What is not there then is noted on the board."
     self.hurry()
     if self.thread: self.thread.join(max(0., timeout))
+    elif self.newest: self._attempt(self.newest)   # Python 3.12 starts no thread any more when it ends
     self.over.set()
     if self.newest and self.name not in self.board.degraded:
         self.board.bad(self.name, TimeoutError(f"the run ended before {self.newest} was there"))

@@ -74,12 +74,14 @@ class Member:
         name: str, # Unique name of this worker
         store: dist.Store, # The store of the run
         patience: float = 5., # Seconds to wait for a newer generation after an error, then propose a retry
-        limit: float = 120., # Seconds until a roll call or a collective that cannot finish ends with an error
+        limit: float = 120., # Seconds until a roll call ends with TimeoutError
+        timeout: float = 120., # Seconds until a collective that cannot finish raises
         snapshots: tuple[int, ...] = (), # Descriptors of the supervisor's memory for snapshots
         emit: Callable[[dict[str, Any]], None] = lambda event: None, # Receives every event of this worker
         point: Callable[[int, str], None] = lambda step, phase: None, # Fault point: may kill at (step, phase)
     ):
-        self.name, self.store, self.patience, self.limit = name, store, patience, limit
+        self.name, self.store = name, store
+        self.patience, self.limit, self.timeout = patience, limit, timeout
         self.snapshots, self.emit, self.point = snapshots, emit, point
         self.current: Generation | None = None
         self.heard: Generation | None = None
@@ -144,15 +146,15 @@ def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
 def connect_gloo(member: Member, gen: Generation) -> dist.ProcessGroupGloo:
     "The gloo group of generation `gen`. Raises Newer, or PeerLost."
     store, rank = dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name)
-    with peers(): return gloo_group(store, rank, len(gen.roster), member.limit, lambda: member.give_up(gen))
+    with peers(): return gloo_group(store, rank, len(gen.roster), member.timeout, lambda: member.give_up(gen))
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #9b8cb83a
 def connect_nccl(member: Member, gen: Generation) -> Any:
     "The NCCL group of generation `gen`, for GPU tensors. Raises Newer, or PeerLost."
     options = dist.ProcessGroupNCCL.Options()
-    options._timeout = timedelta(seconds=member.limit)
+    options._timeout = timedelta(seconds=member.timeout)
     def give_up() -> None: member.give_up(gen)
-    store = PollingStore(dist.PrefixStore(f'{gen.number}/nccl', member.store), give_up, member.limit)
+    store = PollingStore(dist.PrefixStore(f'{gen.number}/nccl', member.store), give_up, member.timeout)
     rank, world = gen.roster.index(member.name), len(gen.roster)
     with peers(): return abandonable(lambda: dist.ProcessGroupNCCL(store, rank, world, options), give_up)
 

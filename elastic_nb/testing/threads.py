@@ -94,7 +94,7 @@ def tell(self: Rehearsal, gen: Generation) -> None:
 def start(self: Rehearsal, slot: int, incarnation: int) -> None:
     "A worker, as a thread of its own."
     name = f'{slot}.{incarnation}'
-    member = self.members[name] = Member(name, self.store, limit=5., emit=self.cluster.inbox.put)
+    member = self.members[name] = Member(name, self.store, timeout=5., emit=self.cluster.inbox.put)
     member.point = lambda step, phase: self.point(member, slot, step, phase)
     self.note('spawn', name)
     self.cluster.spawn(name, self.work, member)
