@@ -180,4 +180,6 @@ def loopback_store() -> dist.TCPStore:
     s.bind(('127.0.0.1', 0))
     s.listen(128)
     port, fd = s.getsockname()[1], s.detach()
-    return dist.TCPStore('127.0.0.1', port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
+    how = dict(is_master=True, wait_for_workers=False, master_listen_fd=fd)
+    try: return dist.TCPStore('127.0.0.1', port, **how)
+    except NotImplementedError: return dist.TCPStore('127.0.0.1', port, use_libuv=False, **how)   # older torch
