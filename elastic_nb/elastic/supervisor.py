@@ -145,6 +145,10 @@ def on_entered(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 def on_restored(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     self.progress = event['t']
 
+# %% ../../nbs/06_elastic/09_supervisor.ipynb #d3802529
+@patch
+def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None: self.flush()
+
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #998cc248
 @patch
 def on_fault(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
