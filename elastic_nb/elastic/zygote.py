@@ -182,4 +182,5 @@ def loopback_store() -> dist.TCPStore:
     port, fd = s.getsockname()[1], s.detach()
     how = dict(is_master=True, wait_for_workers=False, master_listen_fd=fd)
     try: return dist.TCPStore('127.0.0.1', port, **how)
-    except NotImplementedError: return dist.TCPStore('127.0.0.1', port, use_libuv=False, **how)   # older torch
+    except NotImplementedError: pass   # older builds of torch
+    return dist.TCPStore('127.0.0.1', port, use_libuv=False, **how)
