@@ -74,7 +74,7 @@ def gpt_config(model: Mapping[str, Tensor], run: str | Path) -> tuple[GPTConfig,
 def _model_configs(run: str | Path) -> Iterator[dict[str, Any]]:
     for path, name in ledgers(run):
         with Ledger(path, name, create=False) as ledger: config = ledger.config() or {}
-        if 'model' in config: yield config['model']
+        if model := config.get('settings', {}).get('model'): yield model
 
 # %% ../../nbs/08_report/05_runs.ipynb #e18a8b1b
 def export_as(run: str | Path, out: str | Path, step: int | None = None, kind: str = 'plain') -> Path:
