@@ -78,7 +78,9 @@ def write(self: Writer, job: SaveJob) -> None:
     name, published = None, False
     def disk() -> None:
         nonlocal name
-        if job.durable: name = self.to_disk(job.snapshot)
+        if not job.durable: return
+        self.board.report('saving', saved=job.snapshot.about['step'])   # a ledger may come first
+        name = self.to_disk(job.snapshot)
     def memory() -> None:
         nonlocal published
         if job.shared: published = self._publish(job.snapshot)

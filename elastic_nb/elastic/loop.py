@@ -60,12 +60,15 @@ class ElasticLoop:
         self.lane: dist.ProcessGroup | None = None # The group for gradients, if it is another one
         self.floor = 0 # Steps done by the world, as far as this worker knows
         self.last: dict[str, Any] | None = None # The last step done, until it is known to be committed
-        if checkpoints: checkpoints.report = self.say
+        if checkpoints: checkpoints.report = self.report
 
     @property
     def gen(self) -> Generation | None: return self.member.current
     def at(self, phase: str) -> None: self.member.point(max(self.engine.step, self.floor), phase)
     def say(self, kind: str, **data: Any) -> None: self.member.say(kind, **dict(step=self.engine.step) | data)
+    def report(self, kind: str, **data: Any) -> None:
+        if kind == 'saving': self.member.record()   # first the ledger, then the disk
+        else: self.say(kind, **data)
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #e70bd99e
 @patch

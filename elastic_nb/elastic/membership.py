@@ -79,10 +79,11 @@ class Member:
         snapshots: tuple[int, ...] = (), # Descriptors of the supervisor's memory for snapshots
         emit: Callable[[dict[str, Any]], None] = lambda event: None, # Receives every event of this worker
         point: Callable[[int, str], None] = lambda step, phase: None, # Fault point: may kill at (step, phase)
+        record: Callable[[], None] = lambda: None, # Returns when all that was said is in the ledger
     ):
         self.name, self.store = name, store
         self.patience, self.limit, self.timeout = patience, limit, timeout
-        self.snapshots, self.emit, self.point = snapshots, emit, point
+        self.snapshots, self.emit, self.point, self.record = snapshots, emit, point, record
         self.current: Generation | None = None
         self.heard: Generation | None = None
         self.tried = 0 # Number of the newest generation it has tried to enter; none is tried twice

@@ -147,7 +147,9 @@ def on_restored(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #d3802529
 @patch
-def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None: self.flush()
+def on_record(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
+    self.flush()
+    w.tell(kind='recorded')
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #998cc248
 @patch

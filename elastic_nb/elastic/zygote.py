@@ -128,7 +128,9 @@ def no_gpu() -> Iterator[None]:
 # %% ../../nbs/06_elastic/07_zygote.ipynb #222fd068
 class Control:
     "The worker's end of the line to its supervisor."
-    def __init__(self, sock: socket.socket): self.sock, self.lock = sock, threading.Lock()
+    def __init__(self, sock: socket.socket):
+        self.sock, self.lock = sock, threading.Lock()
+        self.recorded = threading.Event()
 
     def emit(self, event: dict[str, Any]) -> None:
         with self.lock: send(self.sock, event)
@@ -138,9 +140,16 @@ class Control:
         while not lines.closed:
             for m in lines.read():
                 if m['kind'] == 'generation': member.hear(decode_generation(m['text']))
+                elif m['kind'] == 'recorded': self.recorded.set()
                 elif m['kind'] == 'leave': member.leave.set()
                 elif m['kind'] == 'stop': member.stop.set()
         os._exit(3)
+
+    def record(self, member: Member) -> None:
+        "Return when all that `member` has said is in the ledger; after a second in any case."
+        self.recorded.clear()
+        member.say('record')
+        self.recorded.wait(1.)
 
 def work(spec: dict[str, Any], sock: socket.socket) -> None:
     "The life of one worker process."
@@ -149,6 +158,7 @@ def work(spec: dict[str, Any], sock: socket.socket) -> None:
     control = Control(sock)
     def client() -> dist.TCPStore: return dist.TCPStore(*spec['store'], is_master=False)
     member = Member(spec['name'], client(), snapshots=tuple(spec['snapshots']), emit=control.emit)
+    member.record = lambda: control.record(member)
     plan = Faults(*(Fault(**f) for f in spec['faults']))
     member.point = lambda step, phase: _point(plan, member, spec['slot'], step, phase)
     threading.Thread(target=control.listen, args=(member,), daemon=True).start()
