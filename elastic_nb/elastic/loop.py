@@ -30,6 +30,7 @@ class Trainable(Protocol):
     samples: Any # `samples.ids(step, i)`: the samples of micro-batch `i` of `step`
     step: int # Steps done: the parameters are those after this many
     steps: int # Steps of the whole run; an early stop lowers it
+    about: dict[str, Any] # What a supervisor should know: settings, micro_batches, steps, in JSON values
     def contribute(self, sync: Sync, i: int, ids: list[int]) -> None: "Forward and backward of a micro-batch."
     def update(self, summed: float) -> float: "The optimizer's step, from the whole gradient; the mean loss."
     val: dict[int, float] # Validations so far: step -> loss
@@ -74,7 +75,7 @@ class ElasticLoop:
 @patch
 def run(self: ElasticLoop) -> None:
     "Train until the end of the run. Raises Removed, StateLost, and whatever the engine raises."
-    self.say('ready')
+    self.say('ready', **self.engine.about)
     while not self.member.stop.is_set():
         try:
             if not self.enter(): break

@@ -350,6 +350,11 @@ def fingerprint(self: Engine) -> str:
     shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
     return self.c.fingerprint(shapes, self.samples.samples)
 
+@patch(as_prop=True)
+def about(self: Engine) -> dict[str, Any]:
+    "What a supervisor should know of a prepared engine, in JSON values."
+    return dict(settings=self.config.values(), micro_batches=self.c.training.cut, steps=self.steps)
+
 # %% ../../nbs/07_train/05_engine.ipynb #04e9c819
 @patch
 def judged(self: Engine) -> dict[str, float]:
