@@ -18,7 +18,7 @@ from torch.utils.data import default_collate
 
 from ..basics import patch
 from .dataset import ResumableDataset
-from ..exact.determinism import random_kept, seeded
+from ..exact.determinism import borrowed
 from ..exact.order import Order
 from ..exact.share import share
 
@@ -99,12 +99,11 @@ def content(self: Samples, place: int = 0) -> str:
     """16 hex digits that tell these data from others by a few samples, read with the random numbers of `place`.
     Raises Stateful if a sample is another one when it is read again."""
     ids, found = [0, self.samples // 2, self.samples - 1], {}
-    with random_kept():
-        for i in ids + ids[::-1]:
-            h = xxhash.xxh3_64()
-            with seeded(self.seed, -1, place + i): absorb(h, self.get([i]))
-            if found.setdefault(i, h.hexdigest()) != h.hexdigest():
-                raise Stateful(f"sample {i} of the dataset is not the same when it is read again: the result would "
-                               "depend on who has read what before. Let it depend on its number, and on the "
-                               "generators of torch, numpy or random, which are set for each place in the run")
+    for i in ids + ids[::-1]:
+        h = xxhash.xxh3_64()
+        with borrowed(self.seed, -1, place + i): absorb(h, self.get([i]))
+        if found.setdefault(i, h.hexdigest()) != h.hexdigest():
+            raise Stateful(f"sample {i} of the dataset is not the same when it is read again: the result would depend "
+                           "on who has read what before. Let it depend on its number, and on the generators of "
+                           "torch, numpy or random, which are set for each place in the run")
     return xxhash.xxh3_64(''.join(found.values()).encode()).hexdigest()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DTYPES', 'NAMES', 'WHOLE', 'State', 'pack_state', 'unpack_state', 'digest', 'Place', 'Layout', 'lay_out', 'fill',
-           'to_buffer', 'from_buffer', 'bit_sums', 'differing']
+           'to_buffer', 'from_buffer', 'bit_sums', 'differing', 'Diverged', 'same_bits']
 
 # %% ../../nbs/01_exact/05_state.ipynb #62d809ca
 import hashlib
@@ -161,3 +161,16 @@ def differing(mine: dict[str, int], most: Callable[[list[int]], list[int]]) -> l
     if high == -low: return []
     ends = most([*mine.values(), *(~v for v in mine.values())])
     return [k for k, high, low in zip(mine, ends, ends[len(mine):]) if high != ~low]
+
+class Diverged(RuntimeError):
+    "Members that must have the same state do not."
+    final = True # Nobody knows which one is right
+
+def same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]], step: int) -> None:
+    "Compare with all other ranks; see `differing`. Raises Diverged, with the name of the first tensor."
+    names = differing(mine, most)
+    if not names: return
+    more = f" and {len(names) - 1} more" if names[1:] else ''
+    raise Diverged(f"the workers no longer have the same weights after {step} steps: {names[0]}{more} differ. The model, its "
+                   "data or a kernel computes something else on another worker; the newest checkpoint is from before "
+                   "the difference was found")

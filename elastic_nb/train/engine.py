@@ -409,7 +409,8 @@ def compared(self: Engine) -> dict[str, int]:
     every = [n for n in (c.checkpoint_interval, c.memory_snapshot_interval) if n not in (0, 'auto')]
     if c.checkpoint_interval == 'auto' and not every: every = [50]
     due = at == self.steps or any(at % n == 0 for n in every)
-    return bit_sums(self.model.state_dict()) if due and at else {}
+    if not (due and at and self.strategy.replicas): return {}
+    return bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
 
 @patch(as_prop=True)
 def about(self: Engine) -> dict[str, Any]:
@@ -419,7 +420,12 @@ def about(self: Engine) -> dict[str, Any]:
 # %% ../../nbs/07_train/05_engine.ipynb #04e9c819
 @patch
 def judged(self: Engine) -> dict[str, float]:
-    "Metrics of the last step, with its validation loss if it has one."
+    """Metrics of the last step, with its validation loss if it has one. Raises NonFinite for a state that is not
+    worth to be saved."""
+    self.judge(self.latest)
+    if self.strategy.replicas and self.c.training.on_nonfinite == 'raise':
+        if not nn.utils.get_total_norm(self.model.parameters(), float('inf')).isfinite():
+            raise NonFinite(f"after step {self.step - 1} the weights are not finite, though the loss was")
     return self.metrics | (dict(val_loss=self.val[self.step]) if self.step in self.val else {})
 
 @patch

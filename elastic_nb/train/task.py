@@ -77,17 +77,18 @@ class Task(nn.Module):
         if self.writes.width: self.written = nn.Parameter(self.count.new_zeros(self.writes.width))
 
     def forward(self, batch: Any, targets: int) -> Tensor:
-        if self.training: self.writes.begin()
+        learning = torch.is_grad_enabled()   # and not a validation
+        if learning: self.writes.begin()
         if targets: loss = self._first(batch) * (1 if self.summed else targets)
         else: loss = sum(p.flatten()[0] * 0 for p in self.model.parameters() if p.requires_grad)
-        if not self.training: return loss
+        if not learning: return loss
         if (written := self.writes.taken(self.count.detach())) is not None:
             loss = loss + (self.written * (written if targets else torch.zeros_like(written))).sum()
         return loss + self.count * targets
 
     def _first(self, batch: Any) -> Tensor:
         "The loss; after the first forward pass, a look at the numbers of Python that it may have changed."
-        if self.looked or not self.training: return self._loss(batch)
+        if self.looked or not torch.is_grad_enabled(): return self._loss(batch)
         self.looked, before = True, numbers(self.model)
         loss = self._loss(batch)
         self.writes.warn_of_numbers(before)
