@@ -189,9 +189,10 @@ class StepReport:
     def __init__(self,
         step: int, # From 0
         lr: float, # The rate it was made with
+        scaled: bool = False, # By a scaler of fp16, which skips steps that overflow
         **numbers: Tensor, # loss, targets; norm if gradients are clipped: tensors of no dimension
     ):
-        self.step, self.lr, self.names = step, lr, [*numbers]
+        self.step, self.lr, self.scaled, self.names = step, lr, scaled, [*numbers]
         self.values, self.arrived = torch.stack([n.double() for n in numbers.values()]), None
         self.known: dict[str, float] | None = None
         if self.values.is_cuda: self._send()
@@ -211,8 +212,8 @@ class StepReport:
 
     @property
     def finite(self) -> bool:
-        "Whether loss and, if it is known, norm are numbers."
-        return all(map(isfinite, self.read().values()))
+        "Whether loss and, if it is known, norm are numbers. A scaled gradient may overflow: that is no fault."
+        return all(isfinite(v) for k, v in self.read().items() if not (k == 'norm' and self.scaled))
 
     @property
     def targets(self) -> int: return round(self.read()['targets'])
@@ -260,7 +261,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     lr = self.optimizer.param_groups[0]['lr']
     if self.manager: self.manager.before_update()
     told = self._divide([p.grad for p in self.model.parameters() if p.grad is not None], targets)
-    self.latest = StepReport(self.step, lr, loss=loss, targets=targets, **told)
+    self.latest = StepReport(self.step, lr, self.scaler.is_enabled(), loss=loss, targets=targets, **told)
     if self.c.training.on_nonfinite != 'skip' or self.latest.finite:
         self.scaler.step(self.optimizer)
         if written is not None: self.task.writes.apply(written)
