@@ -4,18 +4,19 @@
 
 # %% auto #0
 __all__ = ['Form', 'SingleFolder', 'places', 'Listed', 'listing', 'age', 'in_words', 'pick', 'load_tree', 'weights',
-           'write_plain', 'export']
+           'write_plain', 'export', 'architecture_of']
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #041ddef9
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from .disk import NVMeBackend, opened, publish
 from .format import Damaged, Found, MANIFEST, Manifest, Unreadable
@@ -139,23 +140,47 @@ def weights(tree: Mapping[str, Any]) -> dict[str, Tensor]:
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #b78495e3
 def write_plain(model: Mapping[str, Tensor], folder: Path) -> None:
-    "Write the tensors under their own names to `folder`; shared ones once."
-    first: dict[int, str] = {}
-    for k, t in model.items(): first.setdefault(id(t), k)
-    left_out = {k: first[id(t)] for k, t in model.items() if first[id(t)] != k}
-    kept = {k: model[k].contiguous() for k in first.values()}
-    save_file(kept, folder / 'model.safetensors', dict(format='pt') | left_out)
+    "Write the tensors under their own names to `folder`; a shared one under each of its names."
+    apart, seen = {}, set()
+    for k, t in model.items():
+        apart[k] = t.clone() if id(t) in seen else t.contiguous()   # the format has no ties
+        seen.add(id(t))
+    save_file(apart, folder / 'model.safetensors', dict(format='pt'))
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #47efb3ff
 Form = Callable[[Mapping[str, Tensor], Path], None] # Writes a model to a folder, as model.safetensors
 
 def export(run: str | Path, out: str | Path, step: int | None = None, form: Form = write_plain) -> Path:
-    "Write the model of a checkpoint to the new folder `out`: its file. Raises Damaged, ValueError, OSError."
+    """Write the model of a checkpoint to the new folder `out`: its file. Raises Damaged, which names a good one
+    instead, ValueError, OSError."""
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; an export is never overwritten")
-    model = weights(load_tree(*pick(run, step)))
+    tier, name = pick(run, step)
+    try: model = weights(load_tree(tier, name))
+    except Damaged as e: raise type(e)(f"{e}; {_instead(tier, name)}") from None
     with publish(out) as part:
         form(model, part)
         for f in part.iterdir():
             with open(f, 'rb') as written: os.fsync(written.fileno())
     return out / 'model.safetensors'
+
+def _instead(tier: Any, bad: str) -> str:
+    "Which checkpoint to export instead of the one called `bad`: the newest that is good to the last byte."
+    for l in listing(tier, every_byte=True):
+        if l.name != bad and not l.wrong: return f"{l.name} is good: export it with --step {l.manifest.step}"
+    return "and there is no other one here that is good"
+
+# %% ../../nbs/03_checkpoint/15_inspect.ipynb #3c0320c3
+def architecture_of(model: nn.Module) -> dict[str, Any]:
+    """What `model` says of itself, as JSON values: the config of a transformers model with the name of its
+    class, or the fields of a dataclass with the name of the class of the model; {} if it says nothing."""
+    config, kind = getattr(model, 'config', None), type(model)
+    try:
+        if hasattr(config, 'to_dict'):
+            theirs = next((c for c in kind.__mro__ if c.__module__.startswith('transformers.')), kind)
+            known = dict(config.to_dict(), architectures=[theirs.__name__],
+                         _name_or_path=str(getattr(config, '_name_or_path', '') or ''))
+        elif is_dataclass(config): known = dict(asdict(config), model=f'{kind.__module__}.{kind.__qualname__}')
+        else: return {}
+        return json.loads(json.dumps(known, default=str, allow_nan=False))
+    except (TypeError, ValueError): return {}   # it is no config that JSON can hold

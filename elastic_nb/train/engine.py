@@ -6,6 +6,8 @@
 __all__ = ['schedule_of', 'place_of', 'moved', 'mistakes', 'Engine', 'StepReport']
 
 # %% ../../nbs/07_train/05_engine.ipynb #d9d7189e
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -354,6 +356,19 @@ def fingerprint(self: Engine) -> str:
 def about(self: Engine) -> dict[str, Any]:
     "What a supervisor should know of a prepared engine, in JSON values."
     return dict(settings=self.config.values(), micro_batches=self.c.training.cut, steps=self.steps)
+
+# %% ../../nbs/07_train/05_engine.ipynb #06ef3cbf
+@patch(as_prop=True)
+def identity(self: Engine) -> dict[str, Any]:
+    "What decides the result and can be seen from here, in words: JSON values by section."
+    shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
+    digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16]
+    content, samples = getattr(self, 'content', ''), self.samples.samples
+    known = self.c.identity(
+        training=dict(optimizer=type(self.optimizer).__name__),
+        model=dict(tensors=len(shapes), parameters=sum(p.numel() for p in self.model.parameters()), shapes=digest),
+        data=dict(samples=samples) | (dict(content=content) if content else {}))
+    return known | dict(fingerprint=self.c.former(shapes, samples))
 
 # %% ../../nbs/07_train/05_engine.ipynb #04e9c819
 @patch

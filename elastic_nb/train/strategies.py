@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from ..basics import patch
+from ..checkpoint.inspect import architecture_of
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.newest import into
 from ..elastic.sync import Exact, StockDDP
@@ -107,7 +108,8 @@ def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | No
 @patch
 def manager(self: Strategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> Any:
     "What writes checkpoints of `engine`, behind training; `options`: see CheckpointManager."
-    return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **options)
+    about = dict(identity=engine.identity, architecture=architecture_of(engine.model))
+    return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **about, **options)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #9395a5eb
 @patch
