@@ -170,10 +170,10 @@ def checkpoints(
     form: Annotated[str, typer.Option('--format', help='Of the export. plain: the weights under our names. '
                                       'hub: with config and tokenizer, for transformers.')
                     ] = 'plain',
-    config: Annotated[str, typer.Option(metavar='FILE', help='With --format hub: the config.json of the model, if '
-                                        'the checkpoint does not say what it is.')] = '',
-    tokenizer: Annotated[str, typer.Option(metavar='DIR', help='With --format hub: the tokenizer, as a folder, a '
-                                           'tokenizer.json, or a name on the Hub.')] = '',
+    config: Annotated[str, typer.Option(metavar='FILE', help='With --format hub: the config.json of the '
+                                        'model, if the checkpoint does not say what it is.')] = '',
+    tokenizer: Annotated[str, typer.Option(metavar='DIR', help='With --format hub: the tokenizer, as a '
+                                           'folder, a tokenizer.json, or a name on the Hub.')] = '',
 ) -> None:
     """List the checkpoints of a run, verify them, or export a model.
 

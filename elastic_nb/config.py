@@ -27,8 +27,9 @@ class Section(BaseModel):
     def _texts(cls, values: Any) -> Any:
         "A path may be given as a Path, and is kept as a text, which JSON can hold."
         def text(v: Any) -> Any:
-            if isinstance(v, (list, tuple)) and any(isinstance(x, os.PathLike) for x in v): return [*map(text, v)]
-            return os.fspath(v) if isinstance(v, os.PathLike) else v
+            if isinstance(v, os.PathLike): return os.fspath(v)
+            paths = isinstance(v, (list, tuple)) and any(isinstance(x, os.PathLike) for x in v)
+            return [*map(text, v)] if paths else v
         return {k: text(v) for k, v in values.items()} if isinstance(values, dict) else values
 
 # %% ../nbs/00_face/01_config.ipynb #8da08c43
@@ -133,7 +134,7 @@ class CheckpointConfig(Section):
         return {name: url for name, url in dict(peer=self.peer_url, s3=self.url).items() if url}
 
 # %% ../nbs/00_face/01_config.ipynb #9a13793b
-_NO_MATTER = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'} # To a step, and what it computes
+_NO_MATTER = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'} # To what a step computes
 
 class RunConfig(Section):
     "All settings of a run, checked."
@@ -145,9 +146,10 @@ class RunConfig(Section):
     distributed: DistributedConfig = DistributedConfig()
 
     def identity(self, **about: Mapping[str, Any]) -> dict[str, Any]:
-        """What decides the result, in words: JSON values by section. `about` adds to a section what the config
-        cannot know of it, such as model=dict(shapes=...) or data=dict(content=...)."""
-        known = self.model_dump(mode='json', include={'model', 'data'}) | dict(strategy=self.distributed.strategy)
+        """What decides the result, in words: JSON values by section. `about` adds to a section what the
+        config cannot know of it, such as model=dict(shapes=...) or data=dict(content=...)."""
+        known = self.model_dump(mode='json', include={'model', 'data'})
+        known['strategy'] = self.distributed.strategy
         known['training'] = self.training.model_dump(mode='json', exclude=_NO_MATTER)
         for section, more in about.items(): known[section] = known.get(section, {}) | more
         return known

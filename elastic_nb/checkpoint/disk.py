@@ -265,7 +265,7 @@ def close(self: NVMeBackend) -> None:
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #b0815ef3
 @contextmanager
 def place_of_run(base: str | Path) -> Iterator[bool]:
-    "In the block, the folder `base` is for this run and its writers; False if it cannot be made. Raises InUse."
+    "In the block, `base` belongs to this run and its writers; False if it cannot be made. Raises InUse."
     lease = None
     with suppress(OSError):
         make_folder(Path(base))

@@ -151,8 +151,8 @@ def write_plain(model: Mapping[str, Tensor], folder: Path) -> None:
 Form = Callable[[Mapping[str, Tensor], Path], None] # Writes a model to a folder, as model.safetensors
 
 def export(run: str | Path, out: str | Path, step: int | None = None, form: Form = write_plain) -> Path:
-    """Write the model of a checkpoint to the new folder `out`: its file. Raises Damaged, which names a good one
-    instead, ValueError, OSError."""
+    """Write the model of a checkpoint to the new folder `out`: its file. Raises Damaged, which names a good
+    one instead, ValueError, OSError."""
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; an export is never overwritten")
     tier, name = pick(run, step)
@@ -180,7 +180,8 @@ def architecture_of(model: nn.Module) -> dict[str, Any]:
             theirs = next((c for c in kind.__mro__ if c.__module__.startswith('transformers.')), kind)
             known = dict(config.to_dict(), architectures=[theirs.__name__],
                          _name_or_path=str(getattr(config, '_name_or_path', '') or ''))
-        elif is_dataclass(config): known = dict(asdict(config), model=f'{kind.__module__}.{kind.__qualname__}')
+        elif is_dataclass(config):
+            known = dict(asdict(config), model=f'{kind.__module__}.{kind.__qualname__}')
         else: return {}
         return json.loads(json.dumps(known, default=str, allow_nan=False))
     except (TypeError, ValueError): return {}   # it is no config that JSON can hold

@@ -72,7 +72,8 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     for k in [k for k in b if k in a and a[k] != b[k] and k != 'fingerprint']:
         section, _, name = k.rpartition('.')
         digest = all(isinstance(v, str) and re.fullmatch('[0-9a-f]{16,}', v) for v in (a[k], b[k]))
-        out.append(f"{section}: other {name}" if digest else f"{k} is {_brief(a[k])} there and {_brief(b[k])} here")
+        told = f"{k} is {_brief(a[k])} there and {_brief(b[k])} here"
+        out.append(f"{section}: other {name}" if digest else told)
     return out
 
 # %% ../../nbs/03_checkpoint/04_lease.ipynb #b4eca320

@@ -153,7 +153,8 @@ def _say_limits(self: CheckpointManager) -> None:
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #558d5c7f
 @patch
-def _hand_over(self: CheckpointManager, snap: Snapshot, shared: bool, durable: bool, blocking: float) -> Saved:
+def _hand_over(self: CheckpointManager, snap: Snapshot, shared: bool, durable: bool,
+               blocking: float) -> Saved:
     "Give the copy to the writer, with what the run has learned of its costs; what becomes of it."
     told, saved = {}, Saved(snap.about['step'])
     if self.interval:
@@ -230,8 +231,8 @@ def enter(self: CheckpointManager, rank: int, world_size: int, generation: int) 
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aba87a8
 @patch
-def load_checkpoint(self: CheckpointManager, path: str | os.PathLike | None = None, tier: CheckpointTier | None = None,
-                    target: Target = no_target) -> Any:
+def load_checkpoint(self: CheckpointManager, path: str | os.PathLike | None = None,
+                    tier: CheckpointTier | None = None, target: Target = no_target) -> Any:
     """The newest good state, or the one in the folder `path`; None if there is none at all.
 
     Damaged ones are passed over and noted in `skipped`. Raises CheckpointError if no good one is left,

@@ -219,7 +219,8 @@ def _lay_out(self: MemorySnapshotBackend, tensors: dict[str, Tensor]) -> Layout:
         raise ValueError(f"a snapshot of {mb:.1f} MB does not fit, for max_memory_mb is {self.max_memory_mb}")
     self.form, self.layout, self.used = form, layout, self.slots[:n]
     self.limited = '' if n == len(self.slots) else (
-        f"max_memory_mb is {self.max_memory_mb}, and a snapshot has {mb:.1f} MB: {n} of {len(self.slots)} fit. "
+        f"max_memory_mb is {self.max_memory_mb}, and a snapshot has {mb:.1f} MB: {n} of {len(self.slots)} "
+        "fit. "
         + ("While one is written there is none in memory" if n == 1 else "More saves wait for a free one"))
     return layout
 

@@ -56,7 +56,8 @@ class CheckpointState:
         "The inverse of `to_dict`; what is missing has its default. Raises ValueError for a field it has not."
         names = [f.name for f in fields(cls)]
         if odd := [k for k in values if k not in names]:
-            raise ValueError(f"a CheckpointState has no {', '.join(map(str, odd))}; it has {', '.join(names)}")
+            odd = ', '.join(map(str, odd))
+            raise ValueError(f"a CheckpointState has no {odd}; it has {', '.join(names)}")
         if 'step' not in values: raise ValueError("a CheckpointState needs its step")
         return cls(**values)
 
@@ -115,8 +116,8 @@ def create_checkpoint_state(model: nn.Module, optimizer: torch.optim.Optimizer, 
 
 def _refuse_flattened(model: nn.Module) -> None:
     if any(type(m).__name__ == 'FullyShardedDataParallel' for m in model.modules()):
-        raise TypeError("FullyShardedDataParallel has flattened this model: wrap it with fully_shard instead, "
-                        "or train with strategy fsdp")
+        raise TypeError("FullyShardedDataParallel has flattened this model: use fully_shard instead, or "
+                        "train with strategy fsdp")
 
 def load_checkpoint_to_model(state: CheckpointState, model: nn.Module,
                              optimizer: torch.optim.Optimizer | None = None, lr_scheduler: Any = None,
@@ -135,7 +136,7 @@ def _named_as(model: nn.Module, values: Mapping[str, Any]) -> dict[str, Any]:
     "A model's state, named and cut as `model` has it."
     names = bare_names(model)
     for word in ('_orig_mod.', 'module.', '_orig_mod.'):
-        if values and all(k.startswith(word) for k in values) and not any(k in names.values() for k in values):
+        if values and all(k.startswith(word) for k in values) and not set(values) & set(names.values()):
             values = {k.removeprefix(word): v for k, v in values.items()}
     own = model.state_dict(keep_vars=True)
     theirs = {bare: name for name, bare in names.items()}
@@ -196,7 +197,7 @@ def _load(backend: Any, name: str, fingerprint: str, target: Target,
     with backend.open(name) as (manifest, read_at):
         why = other_run(manifest, fingerprint, identity)
         if not why: return as_state(read(manifest, read_at, target)), manifest
-    raise OtherRun(in_place_of(getattr(backend, 'base', name), why))   # only now: the tier need not hear of it
+    raise OtherRun(in_place_of(getattr(backend, 'base', name), why))   # only now: no tier need know
 
 class Loaded(NamedTuple):
     "A state, where it was found, and what was passed over before."

@@ -39,7 +39,8 @@ class Saved:
 
     def wait(self, timeout: float = 600.) -> str:
         "The path, as soon as it is durable. Raises CheckpointError if there will be none, TimeoutError."
-        if not self.settled.wait(timeout): raise TimeoutError(f"step {self.step} is not saved after {timeout:g} s")
+        if not self.settled.wait(timeout):
+            raise TimeoutError(f"step {self.step} is not saved after {timeout:g} s")
         if self.path is None: raise CheckpointError(f"step {self.step} is not on disk")
         return self.path
 

@@ -143,7 +143,7 @@ def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True) -> Encode
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #c267d366
 ENDS = 'eot_token', 'eos_token_id', 'eot_id', 'eos_id' # What the id that ends a document may be called
-SIZES = 'n_vocab', 'vocab_size', 'get_vocab_size', 'get_piece_size', '__len__' # And the size of the vocabulary
+SIZES = 'n_vocab', 'vocab_size', 'get_vocab_size', 'get_piece_size', '__len__' # And how many ids there are
 
 def _asked(obj: Any, names: tuple[str, ...]) -> int | None:
     "The first of these attributes, or of what these methods return, that is a number from 0 on."
@@ -152,7 +152,8 @@ def _asked(obj: Any, names: tuple[str, ...]) -> int | None:
         except Exception: continue   # a property may raise anything, such as KeyError
         try: value = value() if callable(value) else value
         except TypeError: continue
-        if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0: return int(value)
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if whole and value >= 0: return int(value)
     return None
 
 def _encoding_of(obj: Any) -> Callable[[str], Any]:
@@ -163,13 +164,13 @@ def _encoding_of(obj: Any) -> Callable[[str], Any]:
     return partial(obj.encode, **({'add_special_tokens': False} if 'add_special_tokens' in known else {}))
 
 def from_object(obj: Any) -> Encoder:
-    """An encoder of any object with `encode`. Raises ValueError if it has no token that ends a document, or if
-    `encode` does not return whole numbers below the size of the vocabulary."""
+    """An encoder of any object with `encode`. Raises ValueError if it has no token that ends a document, or
+    if `encode` does not return whole numbers below the size of the vocabulary."""
     name, ids, lock = str(getattr(obj, 'name', type(obj).__name__)), _encoding_of(obj), threading.Lock()
     size, eot = _asked(obj, SIZES), _asked(obj, ENDS)
     if eot is None:
-        raise ValueError(f"the tokenizer {name} has no token that ends a document: give it an attribute eot_token, "
-                         "the id of one")
+        raise ValueError(f"the tokenizer {name} has no token that ends a document: give it an attribute "
+                         "eot_token, the id of one")
     def encode(text: bytes) -> np.ndarray:
         words = text.decode(errors='replace')
         with lock: found = ids(words)   # who knows whether it may be called by two threads
@@ -197,8 +198,8 @@ def _from_path(path: Path) -> Tokenizer:
     return Tokenizer.from_file(str(path / 'tokenizer.json' if path.is_dir() else path))
 
 def load_encoder(tokenizer: Any = 'byte', fast: bool = True) -> Encoder:
-    """From `byte`, `gpt2`, a path, a `tokenizers.Tokenizer`, a tokenizer of transformers, a `tiktoken.Encoding`,
-    or any object with `encode` from text to ids and a known end-of-document token.
+    """From `byte`, `gpt2`, a path, a `tokenizers.Tokenizer`, a tokenizer of transformers, a
+    `tiktoken.Encoding`, or any object with `encode` from text to ids and a known end-of-document token.
 
     Raises ValueError with one sentence if there is no such tokenizer or it cannot be read."""
     if isinstance(tokenizer, Encoder): return tokenizer

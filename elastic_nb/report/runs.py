@@ -69,7 +69,8 @@ def gpt_config(model: Mapping[str, Tensor], run: str | Path, known: Mapping[str,
     `run`. Raises ValueError."""
     layers = sum(k.endswith('.norm1.weight') for k in model)
     if not layers or set(model) != set(published_names(layers)):
-        raise ValueError(f"the checkpoint does not say what model this is, and it is no GPT of ours: {_CONFIG}")
+        raise ValueError("the checkpoint does not say what model this is, and it is no GPT of ours: "
+                         f"{_CONFIG}")
     (vocab, width), context = model['tokens.weight'].shape, len(model['places.weight'])
     if (own := str((known or {}).get('model', ''))).startswith('elastic_nb.models.'):
         sizes = GPTConfig(**{k: known[k] for k in GPTConfig.__dataclass_fields__ if k in known})
@@ -82,8 +83,8 @@ def gpt_config(model: Mapping[str, Tensor], run: str | Path, known: Mapping[str,
     for c in SIZES.values():
         if (c.vocab, c.context, c.width, c.layers) == (vocab, context, width, layers): return c, 'gelu_new'
     why = others[0] if others else "there is no run.db that says it"
-    raise ValueError(f"how many heads has a model of width {width} with {layers} layers? The checkpoint does not say "
-                     f"it, {why}, and it is none of the published GPT-2s: {_CONFIG}")
+    raise ValueError(f"how many heads has a model of width {width} with {layers} layers? The checkpoint does "
+                     f"not say it, {why}, and it is none of the published GPT-2s: {_CONFIG}")
 
 # %% ../../nbs/08_report/05_runs.ipynb #7776c221
 def _configs(run: str | Path) -> Iterator[dict[str, Any]]:
@@ -97,18 +98,19 @@ def _model_configs(run: str | Path) -> Iterator[dict[str, Any]]:
         if model := config.get('settings', {}).get('model'): yield model
 
 # %% ../../nbs/08_report/05_runs.ipynb #879dcf08
-TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json', 'added_tokens.json', 'vocab.json',
-                   'merges.txt', 'vocab.txt', 'tokenizer.model', 'spiece.model', 'chat_template.jinja')
+TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json', 'added_tokens.json',
+                   'vocab.json', 'merges.txt', 'vocab.txt', 'tokenizer.model', 'chat_template.jinja')
 
 def write_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write to `folder` the files of a tokenizer: an object of transformers or `tokenizers`, `byte`, a path of
-    a folder or of a `tokenizer.json`, or a name on the Hub. Raises ValueError, OSError."""
+    """Write to `folder` the files of a tokenizer: an object of transformers or `tokenizers`, `byte`, a path
+    of a folder or of a `tokenizer.json`, or a name on the Hub. Raises ValueError, OSError."""
     if hasattr(tokenizer, 'save_pretrained'): tokenizer.save_pretrained(folder)
     elif isinstance(tokenizer, Tokenizer): tokenizer.save(str(folder / 'tokenizer.json'))
     elif tokenizer == 'byte': byte_tokenizer().save(str(folder / 'tokenizer.json'))
     elif Path(tokenizer).is_file(): shutil.copyfile(tokenizer, folder / 'tokenizer.json')
     elif Path(tokenizer).is_dir():
-        if not (files := _tokenizer_files(tokenizer)): raise ValueError(f"there is no tokenizer in {tokenizer}")
+        files = _tokenizer_files(tokenizer)
+        if not files: raise ValueError(f"there is no tokenizer in {tokenizer}")
         for f in files: shutil.copyfile(f, folder / f.name)
     else:
         from transformers import AutoTokenizer
@@ -160,5 +162,5 @@ def _architecture(run: str | Path, step: int | None, config: str | Path | Mappin
     if isinstance(config, Mapping): return dict(config)
     path = Path(config) / 'config.json' if Path(config).is_dir() else Path(config)
     known = json.loads(path.read_text())
-    if not isinstance(known, dict) or 'model_type' not in known: raise ValueError(f"{path} names no model_type")
-    return known
+    if isinstance(known, dict) and 'model_type' in known: return known
+    raise ValueError(f"{path} names no model_type")

@@ -366,7 +366,8 @@ def identity(self: Engine) -> dict[str, Any]:
     content, samples = getattr(self, 'content', ''), self.samples.samples
     known = self.c.identity(
         training=dict(optimizer=type(self.optimizer).__name__),
-        model=dict(tensors=len(shapes), parameters=sum(p.numel() for p in self.model.parameters()), shapes=digest),
+        model=dict(tensors=len(shapes), shapes=digest,
+                   parameters=sum(p.numel() for p in self.model.parameters())),
         data=dict(samples=samples) | (dict(content=content) if content else {}))
     return known | dict(fingerprint=self.c.former(shapes, samples))
 

@@ -98,8 +98,8 @@ class ShardedManager:
     """Folders of parts in `config.nvme_path`, written behind training, one at a time. `run()`: the sharded
     model and optimizer. Calls are collective, but for `close`."""
     def __init__(self, config: CheckpointConfig, fingerprint: str, run: Callable[[], tuple[Any, Any]],
-                 report: Callable[..., None] = lambda kind, **data: None, identity: Mapping[str, Any] | None = None,
-                 architecture: Mapping[str, Any] | None = None):
+                 report: Callable[..., None] = lambda kind, **data: None,
+                 identity: Mapping[str, Any] | None = None, architecture: Mapping[str, Any] | None = None):
         c = self.config = config
         self.fingerprint, self.run, self.board = fingerprint, run, Board(report)
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})

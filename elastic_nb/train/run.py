@@ -66,7 +66,8 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     engine.prepare(device)
     if device != 'cpu' and engine.strategy.same_bits: deterministic_kernels()
     sync = engine.strategy.sync(engine.task)
-    return ElasticLoop(member, engine, sync, _manager(engine, member, config.get('leased', False)), lane=connect_nccl if nccl else None)
+    manager = _manager(engine, member, config.get('leased', False))
+    return ElasticLoop(member, engine, sync, manager, lane=connect_nccl if nccl else None)
 
 def _manager(engine: Engine, member: Member, leased: bool) -> CheckpointManager | None:
     "The checkpoints of a worker; snapshots lie in the supervisor's memory, where there is any."
@@ -138,6 +139,17 @@ class ElasticRun:
         cells = ''.join(f'<tr><th>{k}</th><td>{escape(str(v))}</td></tr>' for k, v in rows.items())
         return f'<table>{cells}</table>'
 
+# %% ../../nbs/07_train/08_run.ipynb #60a51413
+@contextmanager
+def _folder(c: RunConfig) -> Iterator[bool]:
+    "The folder of checkpoints for this run alone, from before its first worker on. Raises RunFailed."
+    with ExitStack() as stack:
+        leased = False
+        try:
+            if c.checkpoint.checkpoint_interval: leased = stack.enter_context(place_of_run(c.checkpoint.nvme_path))
+        except InUse as e: raise RunFailed(str(e)) from None
+        yield leased
+
 # %% ../../nbs/07_train/08_run.ipynb #5b45da0c
 def run_elastic(
     entry: str, # `module:function`; the function takes a Config and returns an ElasticTrainer
@@ -163,13 +175,6 @@ def run_elastic(
         events = supervise(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults,
                            tell or partial(_advance, bar), kept=c.checkpoint.wanted)
     return ElasticRun(events, config)
-
-@contextmanager
-def _folder(c: RunConfig) -> Iterator[bool]:
-    "The folder of checkpoints for this run alone, from before its first worker until its end. Raises RunFailed."
-    with ExitStack() as stack:
-        try: yield bool(c.checkpoint.checkpoint_interval) and stack.enter_context(place_of_run(c.checkpoint.nvme_path))
-        except InUse as e: raise RunFailed(str(e)) from None
 
 def _bar(title: str, c: RunConfig) -> tqdm:
     return tqdm(total=c.training.steps, unit='step', desc=title, disable=None)

@@ -109,7 +109,8 @@ def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | No
 def manager(self: Strategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> Any:
     "What writes checkpoints of `engine`, behind training; `options`: see CheckpointManager."
     about = dict(identity=engine.identity, architecture=architecture_of(engine.model))
-    return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **about, **options)
+    return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **about,
+                             **options)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #9395a5eb
 @patch

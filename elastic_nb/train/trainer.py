@@ -75,7 +75,7 @@ def _enter(self: ElasticTrainer) -> None:
 # %% ../../nbs/07_train/06_trainer.ipynb #b9165f90
 @patch
 def _manager(self: ElasticTrainer, resume: bool) -> Any:
-    "What writes checkpoints, None if none are wanted. Raises BadConfig or InUse if they would be mixed with others."
+    "What writes checkpoints, None if none are wanted. Raises BadConfig, InUse if others' are in the way."
     c = self.c.checkpoint
     if not c.wanted: return None
     def report(kind: str, **data: Any) -> None: self.heard.put((kind, data))   # called in another thread

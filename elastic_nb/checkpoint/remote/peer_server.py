@@ -191,8 +191,12 @@ class _Guest:
 class Lobby:
     "One thread that reads the heads of requests, and lets in those that have the secret."
     room = 256 # Guests at once
-    def __init__(self, admit: Callable[[socket.socket, Any, bytes], bool], token: str = '', patience_s: float = 2.):
-        self.admit, self.token, self.patience_s = admit, token, patience_s # admit(line, client, head): False: full
+    def __init__(self,
+        admit: Callable[[socket.socket, Any, bytes], bool], # admit(line, client, head); False: no slot is free
+        token: str = '', # The secret; '' lets all in who have a whole head
+        patience_s: float = 2., # Seconds until a guest must have shown it
+    ):
+        self.admit, self.token, self.patience_s = admit, token, patience_s
         self.guests: dict[socket.socket, _Guest] = {}   # those that have been here longest come first
         self.new: deque[_Guest] = deque()
         self.ear, self.bell = socket.socketpair()
@@ -288,7 +292,7 @@ def _answer(self: Lobby, g: _Guest, status: str, why: str) -> None:
 class PeerMemory(ThreadingTCPServer):
     "Serves blobs of other nodes from this process's memory. With a `token`, only to those who have it."
     daemon_threads = allow_reuse_address = True
-    request_queue_size, connections = 1024, 64 # Connections that the kernel holds for us; those that are let in
+    request_queue_size, connections = 1024, 64 # Held by the kernel before we look, and let in by us
 
     def __init__(self, address: tuple[str, int], limit: int, token: str = '', stall_s: float = 20.):
         self.blobs, self.token, self.stall_s = Blobs(limit), token, stall_s
