@@ -146,7 +146,8 @@ def _folder(c: RunConfig) -> Iterator[bool]:
     with ExitStack() as stack:
         leased = False
         try:
-            if c.checkpoint.checkpoint_interval: leased = stack.enter_context(place_of_run(c.checkpoint.nvme_path))
+            if c.checkpoint.checkpoint_interval:
+                leased = stack.enter_context(place_of_run(c.checkpoint.nvme_path))
         except InUse as e: raise RunFailed(str(e)) from None
         yield leased
 

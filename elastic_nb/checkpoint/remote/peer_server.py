@@ -192,7 +192,7 @@ class Lobby:
     "One thread that reads the heads of requests, and lets in those that have the secret."
     room = 256 # Guests at once
     def __init__(self,
-        admit: Callable[[socket.socket, Any, bytes], bool], # admit(line, client, head); False: no slot is free
+        admit: Callable[[socket.socket, Any, bytes], bool], # admit(line, client, head); False: no slot
         token: str = '', # The secret; '' lets all in who have a whole head
         patience_s: float = 2., # Seconds until a guest must have shown it
     ):
