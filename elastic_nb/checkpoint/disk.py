@@ -186,7 +186,7 @@ def check_name(name: str, manifest: Manifest) -> None:
     "Raises Damaged if the name of a checkpoint says another step than its manifest."
     said = found_of(name)
     if said and said.step != manifest.step:
-        raise Damaged(f"{name}: the name says step {said.step}, the manifest step {manifest.step}")
+        raise Damaged(f"the name says step {said.step}, the manifest step {manifest.step}")
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #85e64ebc
 class NVMeBackend:
