@@ -4,19 +4,18 @@
 
 # %% auto #0
 __all__ = ['Form', 'SingleFolder', 'places', 'Listed', 'listing', 'age', 'in_words', 'pick', 'load_tree', 'weights',
-           'write_plain', 'export', 'architecture_of']
+           'write_plain', 'export']
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #041ddef9
-import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from .disk import NVMeBackend, opened, publish
 from .format import Damaged, Found, MANIFEST, Manifest, Unreadable
@@ -169,19 +168,3 @@ def _instead(tier: Any, bad: str) -> str:
     for l in listing(tier, every_byte=True):
         if l.name != bad and not l.wrong: return f"{l.name} is good: export it with --step {l.manifest.step}"
     return "and there is no other one here that is good"
-
-# %% ../../nbs/03_checkpoint/15_inspect.ipynb #3c0320c3
-def architecture_of(model: nn.Module) -> dict[str, Any]:
-    """What `model` says of itself, as JSON values: the config of a transformers model with the name of its
-    class, or the fields of a dataclass with the name of the class of the model; {} if it says nothing."""
-    config, kind = getattr(model, 'config', None), type(model)
-    try:
-        if hasattr(config, 'to_dict'):
-            theirs = next((c for c in kind.__mro__ if c.__module__.startswith('transformers.')), kind)
-            known = dict(config.to_dict(), architectures=[theirs.__name__],
-                         _name_or_path=str(getattr(config, '_name_or_path', '') or ''))
-        elif is_dataclass(config):
-            known = dict(asdict(config), model=f'{kind.__module__}.{kind.__qualname__}')
-        else: return {}
-        return json.loads(json.dumps(known, default=str, allow_nan=False))
-    except (TypeError, ValueError): return {}   # it is no config that JSON can hold

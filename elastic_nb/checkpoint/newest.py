@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['VOLATILE', 'CheckpointTier', 'CheckpointState', 'as_state', 'describe', 'bare_names', 'create_checkpoint_state',
-           'load_checkpoint_to_model', 'into', 'CheckpointError', 'Skipped', 'candidates', 'load_from', 'Loaded',
-           'newest_good']
+           'load_checkpoint_to_model', 'into', 'architecture_of', 'CheckpointError', 'Skipped', 'candidates',
+           'load_from', 'Loaded', 'newest_good']
 
 # %% ../../nbs/03_checkpoint/08_newest.ipynb #64c3d755
 import enum
+import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -165,6 +166,22 @@ def into(model: nn.Module, prefix: str = 'model_state_dict.') -> Target:
         t = own.get(name.removeprefix(prefix)) if name.startswith(prefix) else None
         return t if t is not None and (t.dtype, tuple(t.shape)) == (dtype, shape) else None
     return target
+
+# %% ../../nbs/03_checkpoint/08_newest.ipynb #3c0320c3
+def architecture_of(model: nn.Module) -> dict[str, Any]:
+    """What `model` says of itself, as JSON values: the config of a transformers model with the name of its
+    class, or the fields of a dataclass with the name of the class of the model; {} if it says nothing."""
+    config, kind = getattr(model, 'config', None), type(model)
+    try:
+        if hasattr(config, 'to_dict'):
+            theirs = next((c for c in kind.__mro__ if c.__module__.startswith('transformers.')), kind)
+            known = dict(config.to_dict(), architectures=[theirs.__name__],
+                         _name_or_path=str(getattr(config, '_name_or_path', '') or ''))
+        elif is_dataclass(config):
+            known = dict(asdict(config), model=f'{kind.__module__}.{kind.__qualname__}')
+        else: return {}
+        return json.loads(json.dumps(known, default=str, allow_nan=False))
+    except (TypeError, ValueError): return {}   # it is no config that JSON can hold
 
 # %% ../../nbs/03_checkpoint/08_newest.ipynb #b6653264
 class CheckpointError(RuntimeError): "A checkpoint could not be saved, or there is no good one to load."

@@ -22,9 +22,8 @@ from torch.distributed.fsdp import fully_shard
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend
 from ..checkpoint.format import Damaged
-from ..checkpoint.inspect import architecture_of
 from ..checkpoint.lease import InUse, OtherRun, in_place_of, other_run
-from ..checkpoint.newest import CheckpointError, Skipped
+from ..checkpoint.newest import CheckpointError, Skipped, architecture_of
 from ..checkpoint.sharded import (NotSaved, PendingSave, RankLost, begin_sharded, load_sharded,
                                            together)
 from ..checkpoint.uploader import Board

@@ -16,9 +16,8 @@ import torch
 from torch import nn
 
 from ..basics import patch
-from ..checkpoint.inspect import architecture_of
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.newest import into
+from ..checkpoint.newest import architecture_of, into
 from ..elastic.sync import Exact, StockDDP
 from ..exact.determinism import single_thread
 from ..exact.state import State
