@@ -170,8 +170,8 @@ def run_elastic(
     (module, _), faults, c = _parts(entry), list(faults), config.checked()
     check_run(c, faults)
     values = dict(entry=entry, settings=config.values())
-    with (_folder(c) as leased, Hands('elastic_nb.train.run:warm_up', 2, (entry, str(folder))) as hands,
-          _ledger(out, name) as ledger, _bar(module, c) as bar):
+    with (Hands('elastic_nb.train.run:warm_up', 2, (entry, str(folder))) as hands,
+          _folder(c) as leased, _ledger(out, name) as ledger, _bar(module, c) as bar):
         values['leased'] = leased
         events = supervise(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults,
                            tell or partial(_advance, bar), kept=c.checkpoint.wanted)
