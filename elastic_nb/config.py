@@ -10,8 +10,9 @@ __all__ = ['ALIASES', 'SECTIONS', 'Section', 'TrainingConfig', 'DistributedConfi
 import difflib
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -20,6 +21,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 class Section(BaseModel):
     "A part of a config: unknown names are errors, and it cannot be changed afterwards."
     model_config = ConfigDict(extra='forbid', frozen=True)
+
+    @model_validator(mode='before')
+    @classmethod
+    def _texts(cls, values: Any) -> Any:
+        "A path may be given as a Path, and is kept as a text, which JSON can hold."
+        def text(v: Any) -> Any:
+            if isinstance(v, os.PathLike): return os.fspath(v)
+            paths = isinstance(v, (list, tuple)) and any(isinstance(x, os.PathLike) for x in v)
+            return [*map(text, v)] if paths else v
+        return {k: text(v) for k, v in values.items()} if isinstance(values, dict) else values
 
 # %% ../nbs/00_face/01_config.ipynb #8da08c43
 class TrainingConfig(Section):
@@ -125,6 +136,8 @@ class CheckpointConfig(Section):
         return {name: url for name, url in dict(peer=self.peer_url, s3=self.url).items() if url}
 
 # %% ../nbs/00_face/01_config.ipynb #9a13793b
+_NO_MATTER = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'} # To what a step computes
+
 class RunConfig(Section):
     "All settings of a run, checked."
     model: ModelConfig = ModelConfig()
@@ -133,6 +146,23 @@ class RunConfig(Section):
     checkpoint: CheckpointConfig = CheckpointConfig(keep_best=1, best_metric='val_loss')
     elastic: ElasticConfig = ElasticConfig()
     distributed: DistributedConfig = DistributedConfig()
+
+    def identity(self, **about: Mapping[str, Any]) -> dict[str, Any]:
+        """What decides the result, in words: JSON values by section. `about` adds to a section what the
+        config cannot know of it, such as model=dict(shapes=...) or data=dict(content=...)."""
+        known = self.model_dump(mode='json', include={'model', 'data'})
+        known['strategy'] = self.distributed.strategy
+        known['training'] = self.training.model_dump(mode='json', exclude=_NO_MATTER)
+        for section, more in about.items(): known[section] = known.get(section, {}) | more
+        return known
+
+    def former(self, *about: Any) -> str:
+        "The fingerprint of this run as the first version took it, to know checkpoints that have no identity."
+        first = ('batch_size micro_batches lr warmup schedule clip precision loss seed '
+                 'activation_checkpointing').split()
+        parts = self.training.model_dump(include=set(first))
+        parts |= self.model_dump(include={'model', 'data'}) | dict(how=self.distributed.strategy, about=about)
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def fingerprint(self, *about: Any) -> str:
         "sha256 of what decides the result; `about`: JSON values that describe model and data."

@@ -6,6 +6,8 @@
 __all__ = ['schedule_of', 'place_of', 'moved', 'mistakes', 'Engine', 'StepReport', 'NonFinite']
 
 # %% ../../nbs/07_train/05_engine.ipynb #d9d7189e
+import hashlib
+import json
 import os
 import shutil
 import warnings
@@ -421,6 +423,20 @@ def compared(self: Engine) -> dict[str, int]:
     due = at == self.steps or any(at % n == 0 for n in every)
     if not (due and at and self.strategy.replicas): return {}
     return bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
+
+# %% ../../nbs/07_train/05_engine.ipynb #06ef3cbf
+@patch(as_prop=True)
+def identity(self: Engine) -> dict[str, Any]:
+    "What decides the result and can be seen from here, in words: JSON values by section."
+    shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
+    digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16]
+    content, samples = getattr(self, 'content', ''), self.samples.samples
+    known = self.c.identity(
+        training=dict(optimizer=type(self.optimizer).__name__),
+        model=dict(tensors=len(shapes), shapes=digest,
+                   parameters=sum(p.numel() for p in self.model.parameters())),
+        data=dict(samples=samples) | (dict(content=content) if content else {}))
+    return known | dict(fingerprint=self.c.former(shapes, samples))
 
 # %% ../../nbs/07_train/05_engine.ipynb #04e9c819
 @patch

@@ -10,7 +10,8 @@ import difflib
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -21,6 +22,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from ..checkpoint.disk import place_of_run
+from ..checkpoint.lease import InUse
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.memory import MemorySnapshotBackend
 from ..checkpoint.remote.store import StoreError, open_store
@@ -30,7 +33,7 @@ from ..elastic.ledger import Event, Ledger, final_digest, recoveries, verdict
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, connect_nccl
 from ..elastic.supervisor import Listener, supervise
-from ..elastic.workers import Hands
+from ..elastic.workers import Hands, RunFailed
 from ..elastic.zygote import warm_up as warm_up_torch
 from .engine import Engine, place_of
 from .strategies import deterministic_kernels
@@ -63,14 +66,15 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     engine.prepare(device)
     if device != 'cpu' and engine.strategy.same_bits: deterministic_kernels()
     sync = engine.strategy.sync(engine.task)
-    return ElasticLoop(member, engine, sync, _manager(engine, member), lane=connect_nccl if nccl else None)
+    manager = _manager(engine, member, config.get('leased', False))
+    return ElasticLoop(member, engine, sync, manager, lane=connect_nccl if nccl else None)
 
-def _manager(engine: Engine, member: Member) -> CheckpointManager | None:
+def _manager(engine: Engine, member: Member, leased: bool) -> CheckpointManager | None:
     "The checkpoints of a worker; snapshots lie in the supervisor's memory, where there is any."
     c, fds = engine.c.checkpoint, member.snapshots
     if not c.wanted: return None
     memory = MemorySnapshotBackend(max_memory_mb=c.max_memory_mb, fds=fds) if fds else None
-    return engine.strategy.manager(engine, memory=memory)
+    return engine.strategy.manager(engine, memory=memory, place='writer' if leased else 'both')
 
 # %% ../../nbs/07_train/08_run.ipynb #ace1f931
 def warm_up(entry: str, folder: str) -> None:
@@ -135,6 +139,18 @@ class ElasticRun:
         cells = ''.join(f'<tr><th>{k}</th><td>{escape(str(v))}</td></tr>' for k, v in rows.items())
         return f'<table>{cells}</table>'
 
+# %% ../../nbs/07_train/08_run.ipynb #60a51413
+@contextmanager
+def _folder(c: RunConfig) -> Iterator[bool]:
+    "The folder of checkpoints for this run alone, from before its first worker on. Raises RunFailed."
+    with ExitStack() as stack:
+        leased = False
+        try:
+            if c.checkpoint.checkpoint_interval:
+                leased = stack.enter_context(place_of_run(c.checkpoint.nvme_path))
+        except InUse as e: raise RunFailed(str(e)) from None
+        yield leased
+
 # %% ../../nbs/07_train/08_run.ipynb #5b45da0c
 def run_elastic(
     entry: str, # `module:function`; the function takes a Config and returns an ElasticTrainer
@@ -155,7 +171,8 @@ def run_elastic(
     check_run(c, faults)
     values = dict(entry=entry, settings=config.values())
     with (Hands('elastic_nb.train.run:warm_up', 2, (entry, str(folder))) as hands,
-          _ledger(out, name) as ledger, _bar(module, c) as bar):
+          _folder(c) as leased, _ledger(out, name) as ledger, _bar(module, c) as bar):
+        values['leased'] = leased
         events = supervise(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults,
                            tell or partial(_advance, bar), kept=c.checkpoint.wanted)
     return ElasticRun(events, config)

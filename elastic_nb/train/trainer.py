@@ -52,8 +52,8 @@ class ElasticTrainer(Engine):
         self._enter()
         manager = self._manager(resume)
         catch = manager and threading.current_thread() is threading.main_thread()
-        result = TrainResult(resumed_from=self._begin(manager) if resume and manager else None)
         try:
+            result = TrainResult(resumed_from=self._begin(manager) if resume and manager else None)
             with isolated(self.strategy, self.device), preemptible(manager) if catch else nullcontext():
                 self._steps(manager, result, progress)
         finally:
@@ -78,14 +78,19 @@ def _enter(self: ElasticTrainer) -> None:
 # %% ../../nbs/07_train/06_trainer.ipynb #b9165f90
 @patch
 def _manager(self: ElasticTrainer, resume: bool) -> Any:
-    "What writes checkpoints, None if none are wanted. Raises BadConfig if they would be mixed with others."
+    "What writes checkpoints, None if none are wanted. Raises BadConfig, InUse if others' are in the way."
     c = self.c.checkpoint
     if not c.wanted: return None
     def report(kind: str, **data: Any) -> None: self.heard.put((kind, data))   # called in another thread
     manager = self.strategy.manager(self, self.world.rank, self.world.world_size, report=report)
-    if not resume and manager.nvme.found():
-        raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
-                        "or set nvme_path to another folder")
+    try:
+        if not resume and manager.nvme.found():
+            raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
+                            "or set nvme_path to another folder")
+        manager.enter(self.world.rank, self.world.world_size, 0)   # now: who comes first has the folder
+    except BaseException:
+        manager.close()
+        raise
     return manager
 
 @patch
