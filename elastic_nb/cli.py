@@ -137,7 +137,7 @@ def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool
 
 def _narrate(console: Console, workers: int, faults: list[Fault], title: str, steps: int) -> Any:
     "A narrator for the run `title`; the first one says what is going to happen."
-    from elastic_nb.report.narrate import Narrator
+    from elastic_nb.elastic.narrate import Narrator
     many = '1 worker' if workers == 1 else f'{workers} workers'
     plan = ', '.join(f'{f.kind} {f}' for f in faults) or 'no faults'
     if title == 'disturbed': console.print(f"{many}, {steps} steps, {plan}; then the same undisturbed")
