@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ALIASES', 'SECTIONS', 'RIVALS', 'FACTS', 'Section', 'TrainingConfig', 'DistributedConfig', 'ModelConfig',
-           'DataConfig', 'ElasticConfig', 'CheckpointConfig', 'RunConfig', 'BadConfig', 'Settings', 'Config', 'gather',
-           'without_errno']
+           'DataConfig', 'ElasticConfig', 'CheckpointConfig', 'RunConfig', 'BadConfig', 'Settings', 'Config',
+           'all_at_once', 'without_errno']
 
 # %% ../nbs/00_face/01_config.ipynb #152fe72d
 import difflib
@@ -242,7 +242,7 @@ def _told(error: dict[str, Any]) -> str:
     return f"{where}: {said[0].lower()}{said[1:]}{value}"
 
 # %% ../nbs/00_face/01_config.ipynb #627d5e49
-def gather(*checks: Callable[[], Any]) -> list[Any]:
+def all_at_once(*checks: Callable[[], Any]) -> list[Any]:
     "What each of the checks returns. Raises BadConfig with the mistakes of all of them."
     made, wrong = [], []
     for check in checks:

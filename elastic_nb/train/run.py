@@ -33,7 +33,7 @@ from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.memory import MemorySnapshotBackend
 from ..checkpoint.newest import CheckpointError
 from ..checkpoint.remote.store import StoreError, open_store
-from ..config import ALIASES, FACTS, BadConfig, Config, RunConfig, gather
+from ..config import ALIASES, FACTS, BadConfig, Config, RunConfig, all_at_once
 from ..elastic.faults import Fault, check_faults
 from ..elastic.ledger import Event, Ledger, final_digest, recoveries, verdict
 from ..elastic.loop import ElasticLoop
@@ -285,7 +285,7 @@ def run_elastic(
                         "the call below `if __name__ == '__main__':`")
     faults, at = list(faults), Path(out or 'elastic-run').absolute()
     if workers is not None: settings['workers'] = workers
-    (entry, folder), config, _ = gather(lambda: _located(entry, folder), lambda: _settled(config, settings, out, faults),
+    (entry, folder), config, _ = all_at_once(lambda: _located(entry, folder), lambda: _settled(config, settings, out, faults),
                                         lambda: check_out(at, name))
     c = config.checked()
     values = dict(entry=entry, settings=c.model_dump(), given={s: [*v] for s, v in config.given.items()})
