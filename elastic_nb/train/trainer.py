@@ -21,10 +21,12 @@ from torch import Tensor
 from ..basics import patch
 from ..checkpoint.manager import preemptible
 from ..config import BadConfig
+from ..elastic.membership import PeerLost
 from .callbacks import Progress, TrainResult, call, listens, worn_out
 from .engine import Engine, StepReport, place_of
 from .strategies import Strategy
-from .world import cleanup_distributed, group_of_all, setup_distributed_environment, total
+from .world import (cleanup_distributed, group_of_all, peer_is_lost,
+                                    setup_distributed_environment, total)
 
 # %% ../../nbs/07_train/06_trainer.ipynb #aebcbe47
 @contextmanager
@@ -53,6 +55,9 @@ class ElasticTrainer(Engine):
         try:
             with isolated(self.strategy, self.device), preemptible(manager) if catch else nullcontext():
                 self._steps(manager, result, progress)
+        except (PeerLost, RuntimeError) as e:
+            if not peer_is_lost(e): raise
+            raise PeerLost(_go_on(manager)) from e
         finally:
             if manager: manager.close()
         self._hear()
@@ -60,6 +65,12 @@ class ElasticTrainer(Engine):
             result.checkpoints = {f.step: str(manager.nvme.base / f.name) for f in manager.nvme.found()[::-1]}
         self.tell('on_train_end', result=result)
         return result
+
+def _go_on(manager: Any) -> str:
+    "What to do when a rank is lost."
+    found = manager.nvme.found() if manager else []
+    return "a rank is gone; start again: " + (f"it goes on from step {found[0].step}" if found else
+                                              "it begins anew, for there is no checkpoint on the disk yet")
 
 DistributedTrainer = ElasticTrainer
 
