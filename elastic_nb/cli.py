@@ -73,7 +73,8 @@ def named_as_options(*options: str) -> Iterator[None]:
     try: yield
     except BadConfig as e:
         names = '|'.join(options)
-        raise BadConfig(re.sub(rf'\b[a-z]+\.({names})\b|^(out)(?=:)', r'--\1\2', str(e), flags=re.M)) from None
+        known = re.compile(rf'\b[a-z]+\.({names})\b|^(out)(?=:)', re.M)
+        raise BadConfig(known.sub(r'--\1\2', str(e))) from None
 
 def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fault]:
     "The planned faults; without any wish, the last worker is killed after a third of the steps."
@@ -120,6 +121,7 @@ def demo(
         identical = _demo(config, faults, out, json_file)
     raise typer.Exit(0 if identical else 1)
 
+# %% ../nbs/00_face/04_cli.ipynb #f8489581
 def _checked(config: Config, plan: Callable[[], list[Fault]], out: str, json_file: str) -> list[Fault]:
     "The faults of `plan`. Raises BadConfig with all that is wrong."
     from elastic_nb.demo import check_demo
@@ -173,7 +175,7 @@ def index(
 def _check_parent(out: str) -> None:
     "Raises BadConfig if the folder that `out` shall be in is not there: it may be a slip of the pen."
     folder = Path(out).absolute().parent
-    if not folder.is_dir(): raise BadConfig(f"--out: there is no folder {folder}; make it, if that is what you want")
+    if not folder.is_dir(): raise BadConfig(f"--out: there is no folder {folder}; make it, if you want it")
 
 # %% ../nbs/00_face/04_cli.ipynb #80b100a7
 @app.command()

@@ -44,15 +44,16 @@ def demo_config(**settings: Any) -> Config:
 def check_demo(config: Config, faults: Iterable[Fault], out: Path) -> None:
     "Raises BadConfig with all that is wrong with a demo and can be seen before anything starts."
     def run() -> None:
-        c, n = config.checked(), config.elastic.workers
-        if n > c.training.cut: raise BadConfig(f"elastic.workers: {n} workers are more than {c.training.cut} micro-batches")
+        c = config.checked()
+        n, cut = c.elastic.workers, c.training.cut
+        if n > cut: raise BadConfig(f"elastic.workers: {n} workers are more than {cut} micro-batches")
         check_run(c, [*faults])
     def folder() -> None:
         if out.exists(): raise BadConfig(f"out: {out} exists; the folder of a demo must be a new one")
         check_out(out.absolute())
     def text() -> None:
-        missing = [t for t in config.data.text if not Path(t).is_file()]
-        if missing: raise BadConfig(f"data.text: cannot read the text {', '.join(missing)}: there is no such file")
+        missing = ', '.join(t for t in config.data.text if not Path(t).is_file())
+        if missing: raise BadConfig(f"data.text: cannot read the text {missing}: there is no such file")
     all_at_once(run, text, folder)
 
 def run_demo(
@@ -67,7 +68,7 @@ def run_demo(
     check_demo(config, faults, out)
     alone = build(ENTRY, config).prepare('cpu')
     out.mkdir(parents=True)   # all is checked now, and nothing has started
-    from elastic_nb.report.html import report_html, surroundings   # workers import this module, without pictures
+    from elastic_nb.report.html import report_html, surroundings   # here: workers need no pictures
     about = surroundings(command)
     def run(name: str, faults: list[Fault], **settings: Any) -> ElasticRun:
         tell = narrate(name, alone.steps)

@@ -21,7 +21,7 @@ class Narrator:
         title: str, # Stands before the progress bar
         steps: int | None = None, # Steps of the whole run; None: as the workers say
         say: Callable[[str], None] = tqdm.write, # Receives each sentence
-        every: float | None = None, # Seconds between lines on the steps where there is no bar; None: no such lines
+        every: float | None = None, # Seconds between lines on steps where there is no bar; None: none
         hears: Callable[[str], bool] = lambda kind: True, # Which kinds of events to speak of
         place: str = 'its folder', # Where the checkpoints lie, for people
     ):
@@ -32,7 +32,7 @@ class Narrator:
         self.last: float | None = None # When the last of them was committed, in seconds of the ledger's clock
         self.since: float | None = None # Since when nothing has moved; None while all goes well
         self.world = self.lost = 0 # Members of the world; workers that died
-        self.logged: tuple[float, int] | None = None # When the last line on the steps was said, and at which step
+        self.logged: tuple[float, int] | None = None # When the last line on steps was said, and the step
         self.resumed: int | None = None # Step of the checkpoint that the run began with
 
     def __call__(self, e: dict[str, Any]) -> None:

@@ -192,7 +192,8 @@ pre { white-space: pre-wrap; margin: .6rem 0 0; font-size: .8rem }
 def surroundings(command: str) -> dict[str, str]:
     "When, how, where and with what a report was made."
     versions = {'elastic-nb': __version__, 'torch': torch.__version__, 'Python': platform.python_version()}
-    return {'date': f'{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC', 'command': command, 'machine': machine(),
+    now = datetime.now(timezone.utc)
+    return {'date': f'{now:%Y-%m-%d %H:%M} UTC', 'command': command, 'machine': machine(),
             'versions': ', '.join(f'{name} {version}' for name, version in versions.items())}
 
 def _about(about: Mapping[str, str]) -> str:

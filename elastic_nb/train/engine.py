@@ -76,12 +76,12 @@ def wrong_optimizer(optimizer: torch.optim.Optimizer) -> list[str]:
     name, wrong = type(optimizer).__name__, []
     closure = inspect.signature(optimizer.step).parameters.get('closure')
     if closure is not None and closure.default is closure.empty:
-        wrong.append(f"{name} needs a closure that computes the loss again, and here each micro-batch is computed "
-                     "once per step: take AdamW or SGD")
+        wrong.append(f"{name} needs a closure that computes the loss again, and here each micro-batch is "
+                     "computed once per step: take AdamW or SGD")
     if isinstance(optimizer, torch.optim.SparseAdam):
         wrong.append(f"{name} takes sparse gradients only, and gradients are summed whole: take AdamW")
-    if odd := sorted({k for group in optimizer.param_groups for k, v in group.items() if isinstance(v, Tensor)}):
-        wrong.append(f"{', '.join(odd)} of {name} is a tensor, which a checkpoint cannot keep as a setting: give a number")
+    odd = {k for group in optimizer.param_groups for k, v in group.items() if isinstance(v, Tensor)}
+    if odd: wrong.append(f"{', '.join(sorted(odd))} of {name} is a tensor, and a setting must be a number")
     return wrong
 
 # %% ../../nbs/07_train/05_engine.ipynb #cf9514cb

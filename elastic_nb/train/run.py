@@ -75,7 +75,7 @@ def _parts(entry: str) -> tuple[str, str]:
 
 # %% ../../nbs/07_train/08_run.ipynb #d6a370e1
 def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
-    "The elastic loop of one worker process; `config`: entry, settings, and the names of those that were given."
+    "The elastic loop of one worker process; `config`: entry, settings, and which of them were given."
     torch.set_num_threads(1)   # the bits of a sum depend on how many threads made it
     engine = build(config['entry'], _handed(config))
     _in_time(config, engine)
@@ -159,9 +159,9 @@ def importable(function: Callable[..., Any]) -> tuple[str, Path]:
     module = sys.modules.get(getattr(function, '__module__', None) or '')
     file, spec = getattr(module, '__file__', None), getattr(module, '__spec__', None)
     if not file or getattr(module, name, None) is not function:
-        raise BadConfig(f"worker processes must be able to import {name}: write it into a file, at the top level "
-                        "(in a notebook the cell begins with %%writefile my_run.py), and give "
-                        f"'my_run:{name.split('.')[-1].strip('<>')}'")
+        raise BadConfig(f"worker processes must be able to import {name}: write it into a file, at the top "
+                        "level (in a notebook the cell begins with %%writefile my_run.py), and give its name, "
+                        "such as 'my_run:trainer'")
     dotted = spec.name if spec else Path(file).stem   # a script that was started has no spec
     if not all(part.isidentifier() for part in dotted.split('.')):
         raise BadConfig(f"{Path(file).name} cannot be imported: give it a name of letters, digits and _")
@@ -182,7 +182,7 @@ class ElasticRun:
         "The run `name` of the folder `out`, the last one by default. Raises ValueError if there is none."
         path = Path(out).absolute() / 'run.db'
         with Ledger(path, create=False) as known: names = known.runs()
-        if not names or name and name not in names: raise ValueError(f"{path} has no run {name or ''}".rstrip())
+        if name not in [None, *names] or not names: raise ValueError(f"{path} has no run {name or 'yet'}")
         with Ledger(path, name or names[-1], create=False) as ledger:
             events, began = ledger.events(), ledger.config() or {}
         config = _used(events, Config(**began.get('settings', {})))
@@ -230,8 +230,8 @@ def against(self: ElasticRun, undisturbed: ElasticRun) -> dict[str, Any]:
 
 @patch
 def same_as(self: ElasticRun, other: ElasticRun | TrainResult) -> bool:
-    """Whether both have the same loss in each step, and the same state at the end as far as both know it. Raises
-    ValueError if they have not done the same steps, or none."""
+    """Whether both have the same loss in each step, and the same state at the end as far as both know it.
+    Raises ValueError if they have not done the same steps, or none."""
     mine, theirs = _steps_of(self), _steps_of(other)
     if mine.keys() != theirs.keys():
         spans = [f"{min(steps)} to {max(steps)}" for steps in (mine, theirs)]
@@ -243,9 +243,9 @@ def _steps_of(run: ElasticRun | TrainResult) -> dict[int, float]:
     "Step -> loss. Raises ValueError if there is none."
     first = run.resumed_from or 0
     steps = run.losses if isinstance(run, ElasticRun) else dict(enumerate(run.losses, first))
-    if not steps: raise ValueError(f"one of the runs has done nothing: it went on from step {first}, its last; "
-                                   "there is nothing to compare")
-    return steps
+    if steps: return steps
+    raise ValueError(f"one of the runs has done nothing: it went on from step {first}, its last; "
+                     "there is nothing to compare")
 
 # %% ../../nbs/07_train/08_run.ipynb #3510c846
 @patch
@@ -267,13 +267,11 @@ def _repr_html_(self: ElasticRun) -> str:
 
 # %% ../../nbs/07_train/08_run.ipynb #5b45da0c
 def run_elastic(
-    entry: str | Callable[[Config], Engine], # `module:function`, or a function that can be imported; it takes a
-                                             # Config and returns an ElasticTrainer
+    entry: str | Callable[[Config], Engine], # `module:function`, or one that can be imported: Config to trainer
     config: Config | None = None, # Handed to it
     workers: int | None = None, # Members of the world; None: as the config says
     faults: Iterable[Fault] = (), # What is to go wrong, for trying out
-    out: str | Path | None = None, # Folder for run.db and checkpoints; a run that is there is continued; None:
-                                   # elastic-run, and checkpoints where the config says, if it does
+    out: str | Path | None = None, # For run.db and checkpoints; a run there is continued; None: elastic-run
     folder: str | Path | None = None, # Where the module is; None: here, or where the function was written
     tell: Listener | None = None, # Hears every event; None: lines on stderr, below a bar on a terminal
     name: str | None = None, # Of this run in the ledger; None: run-1, run-2, ...
@@ -281,15 +279,17 @@ def run_elastic(
 ) -> ElasticRun:
     "Train with several processes that survive each other. Raises BadConfig, RunFailed."
     if _importing:
-        raise BadConfig(f"{_importing[0]} calls run_elastic when it is imported, which workers do, too; write "
-                        "the call below `if __name__ == '__main__':`")
+        raise BadConfig(f"{_importing[0]} calls run_elastic when it is imported, which workers do, too; "
+                        "write the call below `if __name__ == '__main__':`")
     faults, at = list(faults), Path(out or 'elastic-run').absolute()
     if workers is not None: settings['workers'] = workers
-    (entry, folder), config, _ = all_at_once(lambda: _located(entry, folder), lambda: _settled(config, settings, out, faults),
-                                        lambda: check_out(at, name))
+    checks = (lambda: _located(entry, folder), lambda: _settled(config, settings, out, faults),
+              lambda: check_out(at, name))
+    (entry, folder), config, _ = all_at_once(*checks)
     c = config.checked()
     values = dict(entry=entry, settings=c.model_dump(), given={s: [*v] for s, v in config.given.items()})
-    with (Hands('elastic_nb.train.run:warm_up', 2, (entry, str(folder))) as hands, _ledger(at, name) as ledger,
+    with (Hands('elastic_nb.train.run:warm_up', 2, (entry, str(folder))) as hands,
+          _ledger(at, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear):
         events = supervise(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults, hear,
                            kept=c.checkpoint.wanted)
@@ -309,7 +309,8 @@ def _ledger(out: Path, name: str | None) -> Ledger:
     return Ledger(out / 'run.db', name or next_name)
 
 # %% ../../nbs/07_train/08_run.ipynb #887f8593
-def _settled(config: Config | None, settings: dict[str, Any], out: str | Path | None, faults: list[Fault]) -> Config:
+def _settled(config: Config | None, settings: dict[str, Any], out: str | Path | None,
+             faults: list[Fault]) -> Config:
     "The config of a run: `settings` win over `config`. Raises BadConfig for what an elastic run cannot do."
     config = config or Config()
     own = {ALIASES.get(k, k) for k in settings}
@@ -353,15 +354,16 @@ def _hearing(tell: Listener | None, title: str, place: str) -> Iterator[Listener
     def few(kind: str) -> bool: return kind == 'spares' or kind == 'restored' and narrator.last is None
     def most(kind: str) -> bool: return kind != 'entered'
     say = print if quiet else partial(tqdm.write, file=sys.stderr)
-    narrator = Narrator(title, None, say, None if quiet else 5., few if quiet else most, os.path.relpath(place))
+    every, hears = (None, few) if quiet else (5., most)
+    narrator = Narrator(title, None, say, every, hears, os.path.relpath(place))
     try: yield narrator
     finally: narrator.close()
 
 # %% ../../nbs/07_train/08_run.ipynb #7dbd7b07
 @patch
 def model(self: ElasticRun) -> nn.Module:
-    """The trained model, on the CPU of this process, in eval mode: the newest good checkpoint of the run. Raises
-    CheckpointError if there is none, or if it is not the state with which the run ended."""
+    """The trained model, on the CPU of this process, in eval mode: the newest good checkpoint of the run.
+    Raises CheckpointError if there is none, or if it is not the state with which the run ended."""
     before = sys.path[:]
     sys.path.insert(0, str(self.folder))
     try: engine = build(self.entry, self.config).prepare('cpu')
@@ -371,6 +373,6 @@ def model(self: ElasticRun) -> nn.Module:
     finally: manager.close()
     if step is None: raise CheckpointError(f"there is no checkpoint in {place}; was checkpoint_interval 0?")
     if self.sha256 not in (None, digest(engine.state())):
-        raise CheckpointError(f"the run ended with another state than that of step {step}, which is the newest good "
+        raise CheckpointError(f"the run ended with another state than that of step {step}, the newest good "
                               f"checkpoint in {place}; run it again, and it goes on from there")
     return engine.model.eval()
