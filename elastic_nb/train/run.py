@@ -107,6 +107,7 @@ def _manager(engine: Engine, member: Member) -> CheckpointManager | None:
 def check_entry(entry: str, folder: Path) -> None:
     "Raises BadConfig if there is no `module:function`, as far as the files in `folder` and on sys.path tell."
     module, name = _parts(entry)
+    importlib.invalidate_caches()   # the file may be a second old
     top, *rest = module.split('.')
     spec = PathFinder.find_spec(top, [str(folder)]) or importlib.util.find_spec(top)
     if spec is None: raise BadConfig(f"there is no module {top} in {folder}, and none is installed")
@@ -160,8 +161,8 @@ def importable(function: Callable[..., Any]) -> tuple[str, Path]:
     file, spec = getattr(module, '__file__', None), getattr(module, '__spec__', None)
     if not file or getattr(module, name, None) is not function:
         raise BadConfig(f"worker processes must be able to import {name}: write it into a file, at the top "
-                        "level (in a notebook the cell begins with %%writefile my_run.py), and give its name, "
-                        "such as 'my_run:trainer'")
+                        "level (in a notebook the cell begins with %%writefile my_run.py), and give its "
+                        "name, such as 'my_run:trainer'")
     dotted = spec.name if spec else Path(file).stem   # a script that was started has no spec
     if not all(part.isidentifier() for part in dotted.split('.')):
         raise BadConfig(f"{Path(file).name} cannot be imported: give it a name of letters, digits and _")
@@ -267,7 +268,7 @@ def _repr_html_(self: ElasticRun) -> str:
 
 # %% ../../nbs/07_train/08_run.ipynb #5b45da0c
 def run_elastic(
-    entry: str | Callable[[Config], Engine], # `module:function`, or one that can be imported: Config to trainer
+    entry: str | Callable[[Config], Engine], # `module:function`, or a function: Config to trainer
     config: Config | None = None, # Handed to it
     workers: int | None = None, # Members of the world; None: as the config says
     faults: Iterable[Fault] = (), # What is to go wrong, for trying out

@@ -43,7 +43,7 @@ def ask(model: nn.Module, batch: Any) -> Any:
     except TypeError as e:
         try: inspect.signature(model.forward).bind(*args, **named)
         except TypeError as why:
-            raise NoLoss(f"{type(model).__name__}.forward cannot be called with a batch of these data ({why}): "
+            raise NoLoss(f"{type(model).__name__}.forward takes no batch of these data ({why}): "
                          "pass loss_fn=, a function of (model, batch) that returns the loss") from e
         raise
 

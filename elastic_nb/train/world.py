@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,11 @@ def peer_is_lost(error: BaseException) -> bool:
     "Whether `error` comes from a group that has lost a rank, and not from the model or the data."
     return isinstance(error, (PeerLost, RankLost, dist.DistError)) or 'gloo/' in str(error)
 
-def one_sentence(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    "As `sys.excepthook`: what the loss of a rank has to say; any other error as always."
+def one_sentence(before: Callable[..., None], kind: type[BaseException], error: BaseException,
+                 trace: Any) -> None:
+    "As `sys.excepthook`: what the loss of a rank has to say; any other error goes to the hook `before`."
     if isinstance(error, PeerLost): print(f"rank {get_world_info().rank}: {error}", file=sys.stderr)
-    else: sys.__excepthook__(kind, error, trace)
+    else: before(kind, error, trace)
 
 # %% ../../nbs/07_train/03_world.ipynb #c017a83e
 def setup_distributed_environment(
@@ -86,7 +88,8 @@ def setup_distributed_environment(
     if backend == 'auto': backend = backend_of(gpus, info.local_world_size)
     if gpus: torch.cuda.set_device(info.local_rank % gpus)
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    if sys.excepthook is sys.__excepthook__: sys.excepthook = one_sentence
+    if getattr(sys.excepthook, 'func', None) is not one_sentence:   # torch has just set one of its own
+        sys.excepthook = partial(one_sentence, sys.excepthook)
     return get_world_info()
 
 # %% ../../nbs/07_train/03_world.ipynb #57837ab6
