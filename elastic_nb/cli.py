@@ -77,13 +77,13 @@ def named_as_options(*options: str) -> Iterator[None]:
         raise BadConfig(known.sub(r'--\1\2', str(e))) from None
 
 def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fault]:
-    "The planned faults; without any wish, the last worker is killed after a third of the steps."
+    "The planned faults; without any wish, the last worker is killed after two fifths of the steps."
     wrong, faults = [], []
     for text, kind in [(k, 'kill') for k in kill] + [(h, 'hang') for h in hang]:
         try: faults.append(parse_fault(text, kind))
         except ValueError as e: wrong.append(str(e))
     if wrong: raise BadConfig('\n'.join(wrong))
-    return faults if kill or hang or workers < 2 else [Fault(workers - 1, steps // 3)]
+    return faults if kill or hang or workers < 2 else [Fault(workers - 1, 2 * steps // 5)]
 
 # %% ../nbs/00_face/04_cli.ipynb #22270fc5
 @app.command()
@@ -93,7 +93,7 @@ def demo(
     steps: Annotated[int, typer.Option(help='Optimizer steps.')] = 60,
     kill: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]',
                                             help='SIGKILL a worker; may be given several times. Default: the '
-                                            'last worker, after a third of the steps (2@20).')] = [],
+                                            'last worker, after two fifths of the steps (2@24).')] = [],
     hang: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]', help='SIGSTOP a worker, until '
                                             'it is missed and killed.')] = [],
     spares: Annotated[int, typer.Option(help='Workers that wait, ready to take over.')] = 0,
