@@ -250,8 +250,8 @@ def report_html(
         text = 'The longest outage from close by.'
         parts.append(_figure('close', lanes(window), text, f'Close-up. {alt}', height))
     parts += ['<h2>The losses of both runs</h2>', _figure(
-        'loss', curves, 'Both losses over each other, and below them their difference. A jump that both have is '
-        'that of a batch, and none of a fault.',
+        'loss', curves, 'Both losses over each other, and below them their difference. A jump that both '
+        'have comes from a batch, and from no fault.',
         f"Final losses {result['final_loss']} and {result['final_loss_undisturbed']}.", 3.2)]
     if saves := saves_of(ours, min(e.t for e in ours)):
         parts += ['<h2>Checkpoints</h2>', _checkpoints(saves)]
