@@ -107,7 +107,13 @@ def _death(self: Narrator, e: dict[str, Any]) -> str:
     return f"worker {e['worker']} is dead ({e['cause']}); the others are told"
 
 @patch
-def _spares(self: Narrator, e: dict[str, Any]) -> str: return e['why']
+def _spares(self: Narrator, e: dict[str, Any]) -> str: return e['text']
+
+@patch
+def _false_alarm(self: Narrator, e: dict[str, Any]) -> str: return e['text']
+
+@patch
+def _ledger(self: Narrator, e: dict[str, Any]) -> str: return e['text']
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #64f612f8
 @patch
