@@ -318,8 +318,8 @@ def _settled(config: Config | None, settings: dict[str, Any], out: str | Path | 
     place = Path(out or 'elastic-run') / 'checkpoints'
     if out is None and 'nvme_path' in config.given['checkpoint']: place = Path(config.checkpoint.nvme_path)
     config = config.update(**settings, **({} if 'nvme_path' in own else dict(nvme_path=place)))
-    config.checkpoint.nvme_path = os.path.abspath(config.checkpoint.nvme_path)
     check_run(config.checked(), faults)
+    config.checkpoint.nvme_path = os.path.abspath(config.checkpoint.nvme_path)
     return config
 
 def check_run(c: RunConfig, faults: list[Fault]) -> None:
@@ -327,6 +327,10 @@ def check_run(c: RunConfig, faults: list[Fault]) -> None:
     wrong = check_faults(c, faults)
     for tier, url in c.checkpoint.far.items():
         setting = 'peer_url' if tier == 'peer' else 'cloud_url' if c.checkpoint.cloud_url else 's3_bucket'
+        bucket = url.partition('://')[2].partition('/')[0]
+        if tier != 'peer' and bucket and not re.fullmatch('[A-Za-z0-9._-]+', bucket):
+            wrong.append(f"checkpoint.{setting}: {bucket!r} is no name of a bucket")
+            continue
         try: open_store(url)
         except StoreError as e: wrong.append(f"checkpoint.{setting}: {e}")
     if c.distributed.strategy == 'fsdp':
