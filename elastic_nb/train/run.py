@@ -7,7 +7,6 @@ __all__ = ['build', 'worker', 'check_entry', 'warm_up', 'importable', 'ElasticRu
 
 # %% ../../nbs/07_train/08_run.ipynb #1351634d
 import ast
-import builtins
 import difflib
 import importlib.util
 import os
@@ -38,7 +37,7 @@ from ..elastic.faults import Fault, check_faults
 from ..elastic.ledger import Event, Ledger, final_digest, recoveries, verdict
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, connect_nccl
-from ..elastic.narrate import Narrator
+from ..elastic.narrate import Narrator, in_notebook
 from ..elastic.supervisor import Listener, supervise
 from ..elastic.workers import Hands
 from ..elastic.zygote import warm_up as warm_up_torch
@@ -355,7 +354,7 @@ def _hearing(tell: Listener | None, title: str, place: str) -> Iterator[Listener
     if tell:
         yield tell
         return
-    quiet = hasattr(builtins, '__IPYTHON__') and not sys.stderr.isatty()
+    quiet = in_notebook()
     def few(kind: str) -> bool: return kind == 'spares' or kind == 'restored' and narrator.last is None
     def most(kind: str) -> bool: return kind != 'entered'
     say = print if quiet else partial(tqdm.write, file=sys.stderr)
