@@ -8,13 +8,12 @@ __all__ = ['ENTRY', 'HEARD', 'MORE', 'MB_PER_RECOVERY', 'YOUNG', 'PER_STEP', 'PE
            'Trace', 'growth', 'Killer', 'Soak', 'SoakResult', 'percentile', 'pauses', 'saved_state', 'ledger_rows',
            'old_ones', 'size_rows', 'account', 'bench_soak']
 
-# %% ../../nbs/10_bench/13_soak.ipynb #010b4067
+# %% ../../nbs/10_bench/13_soak.ipynb #0b5bd4f0
 import json
 import os
 import random
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -42,15 +41,15 @@ from ..exact.state import State, digest
 from ..train.run import build, run_elastic
 from ..train.trainer import ElasticTrainer
 
-# %% ../../nbs/10_bench/13_soak.ipynb #fa08b4f9
+# %% ../../nbs/10_bench/13_soak.ipynb #333539e3
 ENTRY = 'elastic_nb.bench.soak:'
 
 class Wide(nn.Module):
     "A classifier of four numbers with 70,000 parameters and dropout."
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(4, 256), nn.Tanh(), nn.Dropout(.1), nn.Linear(256, 256), nn.Tanh(),
-                                  nn.Linear(256, 3))
+        self.body = nn.Sequential(nn.Linear(4, 256), nn.Tanh(), nn.Dropout(.1), nn.Linear(256, 256),
+                                  nn.Tanh(), nn.Linear(256, 3))
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(self.body(x), y)
 
@@ -79,14 +78,14 @@ def soak_config(folder: str | Path, **settings: Any) -> Config:
         checkpoint_interval=100, memory_snapshot_interval=5, keep_last_n=2, keep_best=0, best_metric='loss',
         nvme_path=str(Path(folder) / 'checkpoints')) | settings)
 
-# %% ../../nbs/10_bench/13_soak.ipynb #d9d4f3b7
+# %% ../../nbs/10_bench/13_soak.ipynb #6fdbb31e
 HEARD = 'spawn', 'entered', 'death', 'fence', 'commit', 'go_back'
 
 def supervise_here(folder: str, settings: dict[str, Any]) -> None:
     "What the process with the supervisor does: run until SIGTERM, and print events as lines of JSON."
     def tell(event: dict[str, Any]) -> None:
-        if event['kind'] in HEARD:
-            print(json.dumps({k: event.get(k) for k in ('t', 'kind', 'worker', 'step', 'pid', 'cause')}), flush=True)
+        if event['kind'] not in HEARD: return
+        print(json.dumps({k: event.get(k) for k in ('kind', 'worker', 'step', 'pid')}), flush=True)
     try: run_elastic(ENTRY + 'paced', soak_config(folder, **settings), out=folder, tell=tell)
     except RunFailed as e: print(json.dumps(dict(kind='end', why=str(e))), flush=True)
 
@@ -103,8 +102,8 @@ def start_child(task: str, *args: Any) -> subprocess.Popen[str]:
     root = str(Path(elastic_nb.__file__).parent.parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get('PYTHONPATH', '')]))
     program = f'from elastic_nb.bench.soak import {task}; import json, sys; {task}(*json.loads(sys.argv[1]))'
-    return subprocess.Popen([sys.executable, '-c', program, json.dumps(args)], stdout=subprocess.PIPE, text=True,
-                            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+    pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, '-c', program, json.dumps(args)], **pipes,
                             env=os.environ | dict(PYTHONPATH=path, OMP_NUM_THREADS='1'))
 
 # %% ../../nbs/10_bench/13_soak.ipynb #a07541ce
@@ -240,7 +239,7 @@ def strike(self: Soak, sparing: bool) -> None:
         with suppress(ProcessLookupError): os.kill(pid, sig)
         self.struck.append((name, sig))
 
-# %% ../../nbs/10_bench/13_soak.ipynb #111c9be0
+# %% ../../nbs/10_bench/13_soak.ipynb #71a75a9c
 @patch
 def until(self: Soak, done: Any, limit: float, what: str) -> None:
     "Look twice a second until `done()`. Raises RunFailed if the supervisor ends, or after `limit` seconds."
@@ -270,7 +269,8 @@ def run(self: Soak, seconds: float, bar: Any) -> None:
         return now > seconds
     self.until(over, seconds + 60, "the disturbance")
     healed = self.steps + 20
-    self.until(lambda: self.steps > healed and len(self.alive()) == self.killer.workers, 60., "the last recovery")
+    def whole() -> bool: return self.steps > healed and len(self.alive()) == self.killer.workers
+    self.until(whole, 60., "the last recovery")
     self.child.send_signal(signal.SIGTERM)
     self.child.wait(60)
     self.reader.join(5)
@@ -313,16 +313,17 @@ def saved_state(config: Config) -> State:
     if tree is None: raise ValueError("nothing was saved at the end")
     return State.of(tree)
 
-# %% ../../nbs/10_bench/13_soak.ipynb #12a7e7ee
-PER_STEP = 4000 # Bytes of ledger for one step of three workers: two rows each, with the numbers of their samples
-PER_DEATH = 20_000 # And for one death: generations, group, copy, the words of everybody
+# %% ../../nbs/10_bench/13_soak.ipynb #b20026fb
+PER_STEP = 4000 # Bytes of ledger per step of three workers: two rows each, with numbers of samples
+PER_DEATH = 20_000 # And for one death: generations, groups, copies
 
 def ledger_rows(soak: Soak) -> tuple[list[dict[str, Any]], list[str]]:
     "How the ledger grows, and whether it is more than it should."
     (s0, b0), (s1, b1) = next(x for x in soak.ledger if x[0] > 0), soak.ledger[-1]
-    per_step, allowed = (b1 - b0) / max(1, s1 - s0), PER_STEP * (s1 - s0) + PER_DEATH * soak.deaths + (8 << 20)
-    wrong = [f"ledger: {b1 - b0} bytes in {s1 - s0} steps and {soak.deaths} deaths"] if b1 - b0 > allowed else []
-    return [row('ledger', 'size per step', [per_step], 'bytes')], wrong
+    steps, size = s1 - s0, b1 - b0
+    allowed = PER_STEP * steps + PER_DEATH * soak.deaths + (8 << 20)   # the log beside it comes and goes
+    wrong = [f"ledger: {size} bytes in {steps} steps and {soak.deaths} deaths"] if size > allowed else []
+    return [row('ledger', 'size per step', [size / max(1, steps)], 'bytes')], wrong
 
 def old_ones(soak: Soak) -> list[Trace]:
     "Supervisor, zygote, and the worker that has lived longest, as far as they are grown up."
@@ -344,7 +345,7 @@ def size_rows(soak: Soak) -> tuple[list[dict[str, Any]], list[str]]:
         wrong += growth(t, soak.deaths)
     return rows, wrong
 
-# %% ../../nbs/10_bench/13_soak.ipynb #0a55cb3e
+# %% ../../nbs/10_bench/13_soak.ipynb #513effb5
 def account(soak: Soak, config: Config) -> SoakResult:
     "Everything that the run, its ledger and its last checkpoint tell."
     with Ledger(soak.folder / 'run.db', 'run-1', create=False) as ledger: events = ledger.events()
@@ -370,11 +371,11 @@ def account(soak: Soak, config: Config) -> SoakResult:
     notes = [f"seed {soak.killer.seed}; the supervisor's last words: {soak.why}", *NOTES]
     return SoakResult('soak', rows, ratios, notes, failures=wrong)
 
-NOTES = ["commit to commit: the longest time without a committed step around a death; a stop includes the silence "
-         "that is waited for.", "memory: RssAnon; the smallest of several looks, once five seconds old.",
+NOTES = ["commit to commit: the longest time without a committed step around a death; a stop includes the "
+         "silence that is waited for.", "memory: RssAnon; the smallest of several looks, once five seconds old.",
          "same_bits 1: the state at the end is that of one process that nobody disturbed."]
 
-# %% ../../nbs/10_bench/13_soak.ipynb #7a62cc02
+# %% ../../nbs/10_bench/13_soak.ipynb #f1c32caf
 def bench_soak(
     seconds: float = 300., # How long the run is disturbed
     seed: int = 0, # Of the killer
@@ -383,8 +384,8 @@ def bench_soak(
 ) -> SoakResult:
     "A single run, disturbed all the time. Raises RunFailed if it ends, ValueError where there is no /proc."
     if size_of(os.getpid()) is None: raise ValueError("a soak looks at processes in /proc, as only Linux has it")
-    with tempfile.TemporaryDirectory() as folder, tqdm(total=seconds, unit='s', desc='bench soak',
-                                                       disable=None) as bar:
+    bar = tqdm(total=seconds, unit='s', desc='bench soak', disable=None)
+    with tempfile.TemporaryDirectory() as folder, bar:
         config = soak_config(folder, **settings)
         soak = Soak(folder, Killer(seed, every, config.elastic.workers), **settings)
         try: soak.run(seconds, bar)
