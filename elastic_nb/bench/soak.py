@@ -345,7 +345,7 @@ def size_rows(soak: Soak) -> tuple[list[dict[str, Any]], list[str]]:
         wrong += growth(t, soak.deaths)
     return rows, wrong
 
-# %% ../../nbs/10_bench/13_soak.ipynb #513effb5
+# %% ../../nbs/10_bench/13_soak.ipynb #e532b041
 def account(soak: Soak, config: Config) -> SoakResult:
     "Everything that the run, its ledger and its last checkpoint tell."
     with Ledger(soak.folder / 'run.db', 'run-1', create=False) as ledger: events = ledger.events()
@@ -372,10 +372,11 @@ def account(soak: Soak, config: Config) -> SoakResult:
     return SoakResult('soak', rows, ratios, notes, failures=wrong)
 
 NOTES = ["commit to commit: the longest time without a committed step around a death; a stop includes the "
-         "silence that is waited for.", "memory: RssAnon; the smallest of several looks, once five seconds old.",
+         "silence that is waited for.",
+         "memory: RssAnon; the smallest of several looks, once five seconds old.",
          "same_bits 1: the state at the end is that of one process that nobody disturbed."]
 
-# %% ../../nbs/10_bench/13_soak.ipynb #f1c32caf
+# %% ../../nbs/10_bench/13_soak.ipynb #1d293d5e
 def bench_soak(
     seconds: float = 300., # How long the run is disturbed
     seed: int = 0, # Of the killer
@@ -383,7 +384,7 @@ def bench_soak(
     **settings: Any, # Of the run
 ) -> SoakResult:
     "A single run, disturbed all the time. Raises RunFailed if it ends, ValueError where there is no /proc."
-    if size_of(os.getpid()) is None: raise ValueError("a soak looks at processes in /proc, as only Linux has it")
+    if size_of(os.getpid()) is None: raise ValueError("a soak looks at processes in /proc: only Linux has it")
     bar = tqdm(total=seconds, unit='s', desc='bench soak', disable=None)
     with tempfile.TemporaryDirectory() as folder, bar:
         config = soak_config(folder, **settings)
