@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ZOO', 'STRATEGIES', 'HABITAT', 'TOLERANCE', 'WORLDS', 'GOOD', 'COLORS', 'Animal', 'animal', 'habitat', 'Net',
-           'points', 'words', 'sgd', 'Visit', 'impatient', 'visit', 'apart', 'judge', 'Record', 'Tour', 'tour',
+           'points', 'words', 'sgd', 'Visit', 'hatch', 'impatient', 'visit', 'apart', 'judge', 'Record', 'Tour', 'tour',
            'family', 'Tied', 'tied', 'frozen', 'unused', 'groups', 'Both', 'two_optimizers', 'sparse', 'large_steps',
            'Centered', 'moving_average', 'Experts', 'experts', 'batch_norm', 'weight_norm', 'weight_norm_new',
            'spectral_norm', 'spectral_norm_new', 'max_norm', 'counter_in_python', 'flags', 'Deep', 'dropout',
@@ -13,7 +13,7 @@ __all__ = ['ZOO', 'STRATEGIES', 'HABITAT', 'TOLERANCE', 'WORLDS', 'GOOD', 'COLOR
            'augmented_random', 'remembers', 'slow', 'raising', 'Ragged', 'padded', 'ragged', 'uneven', 'small_batch',
            'last_partial', 'small', 'plateau', 'one_cycle', 'early_stop', 'adamw', 'lbfgs', 'sparse_adam', 'picture']
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #ca28405b
+# %% ../../nbs/09_testing/08_zoo.ipynb #a9f62e25
 import random
 import re
 import time
@@ -41,7 +41,6 @@ from ..elastic.membership import Member
 from ..report.pictures import FAULT, INK, MUTED, style
 from .threads import rehearse
 from ..train.engine import Engine
-from ..train.run import build
 from ..train.trainer import ElasticTrainer
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #84384784
@@ -100,7 +99,7 @@ def sgd(params: Iterable[Any]) -> torch.optim.Optimizer:
     "Momentum, and no division by small gradients, which would make a last bit large."
     return torch.optim.SGD(params, lr=.05, momentum=.9)
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #650b7dcf
+# %% ../../nbs/09_testing/08_zoo.ipynb #27ee2dc0
 @dataclass
 class Visit:
     "How the run of one animal in one world has ended."
@@ -111,6 +110,12 @@ class Visit:
     warned: list[str] = field(default_factory=list) # Warnings of any worker
     copied: bool = False # Whether a worker has joined, and was sent the state
 
+def hatch(name: str, config: Config) -> Engine:
+    "The trainer of an animal, with torch seeded as `build` does it, so that all workers begin alike."
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.checked().training.seed)
+        return ZOO[name].make(config)
+
 def impatient(emit: Callable[[Any], None], limit: float) -> Callable[[Any], None]:
     "`emit`, which raises TimeoutError after `limit` seconds."
     end = time.monotonic() + limit
@@ -119,7 +124,7 @@ def impatient(emit: Callable[[Any], None], limit: float) -> Callable[[Any], None
         if time.monotonic() > end: raise TimeoutError(f"the run did not end in {limit:g} s")
     return say
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #e72298ca
+# %% ../../nbs/09_testing/08_zoo.ipynb #76b634d2
 def visit(
     name: str, # Of the animal
     strategy: str = 'exact', # exact or ddp
@@ -132,7 +137,7 @@ def visit(
     config, engines = habitat(name, strategy, **settings), {}
     def worker(member: Member) -> ElasticLoop:
         member.emit = impatient(member.emit, limit)
-        engines[member.name] = engine = build(f'{__name__}:{name}', config).prepare('cpu')
+        engines[member.name] = engine = hatch(name, config).prepare('cpu')
         return ElasticLoop(member, engine, engine.strategy.sync(engine.task))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
