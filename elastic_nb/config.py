@@ -32,6 +32,7 @@ class TrainingConfig(Section):
     clip: float | None = Field(None, gt=0) # Largest norm of the whole gradient
     precision: Literal['fp32', 'bf16', 'fp16'] = 'fp32' # Of the forward pass; weights stay as they are
     loss: Literal['mean', 'sum'] = 'mean' # What the model returns: the mean over its targets, or their sum
+    on_nonfinite: Literal['raise', 'skip', 'go_on'] = 'raise' # A loss that is NaN or infinite; skip: no step
     seed: int = Field(0, ge=0) # Shuffle and dropout; initial weights where we build the model
 
     steps: int | None = Field(None, ge=1) # Optimizer steps of the whole run; None: as `epochs` says
@@ -40,6 +41,7 @@ class TrainingConfig(Section):
     patience: int | None = Field(None, ge=1) # So many validations without a better one end the run
     activation_checkpointing: list[str] = [] # Module classes whose activations are computed twice, not kept
     compile: bool = False # torch.compile; needs a C++ compiler
+    check_data: bool = True # Read a few samples twice: do they stay the same? Are they those of last time?
 
     @field_validator('precision', mode='before')
     @classmethod
@@ -134,7 +136,7 @@ class RunConfig(Section):
 
     def fingerprint(self, *about: Any) -> str:
         "sha256 of what decides the result; `about`: JSON values that describe model and data."
-        parts = self.training.model_dump(exclude={'steps', 'epochs', 'val_every', 'patience', 'compile'})
+        parts = self.training.model_dump(exclude={'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'})
         parts |= self.model_dump(include={'model', 'data'}) | dict(how=self.distributed.strategy, about=about)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -54,14 +54,15 @@ class Sharded(StockDDP):
         def run(half_way: Callable[[], None]) -> None:
             half_way()
             self.group.allreduce([self.loss]).wait()
-            self.group.allreduce([self.model.count.grad]).wait()   # the one parameter that is not sharded
-            self.model.count.grad /= self.scale
+            for p in self.model.parameters(recurse=False):   # the task's own, which are not sharded
+                self.group.allreduce([p.grad]).wait()
+                p.grad /= self.scale
         return run
 
 # %% ../../nbs/07_train/07_fsdp.ipynb #47bcf9ed
 class FSDPStrategy(Strategy):
     "Fully sharded data parallel: no rank has the whole model. All ranks need equally many micro-batches."
-    name = 'fsdp'
+    name, replicas = 'fsdp', False
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
         world, c, wrong = get_world_info(), self.c, []

@@ -20,18 +20,20 @@ from torch import Tensor
 
 from ..basics import patch
 from ..checkpoint.manager import preemptible
+from ..exact.determinism import random_kept
+from ..exact.state import same_bits
 from ..config import BadConfig
 from .callbacks import Progress, TrainResult, call, listens, worn_out
 from .engine import Engine, StepReport, place_of
 from .strategies import Strategy
-from .world import cleanup_distributed, group_of_all, setup_distributed_environment, total
+from .world import cleanup_distributed, group_of_all, largest, setup_distributed_environment, total
 
 # %% ../../nbs/07_train/06_trainer.ipynb #aebcbe47
 @contextmanager
 def isolated(strategy: Strategy, device: str) -> Iterator[None]:
-    "Restores torch's random state afterwards; inside, `strategy` has the threads and kernels it needs."
+    "Restores all random states afterwards; inside, `strategy` has the threads and kernels it needs."
     gpus = [device] if device.startswith('cuda') else []
-    with torch.random.fork_rng(devices=gpus), strategy.steady(device): yield
+    with random_kept(gpus), strategy.steady(device): yield
 
 # %% ../../nbs/07_train/06_trainer.ipynb #c6db81f5
 class ElasticTrainer(Engine):
@@ -117,7 +119,8 @@ def one_step(self: ElasticTrainer, sync: Any) -> Tensor:
 # %% ../../nbs/07_train/06_trainer.ipynb #fec89c3c
 @patch
 def _after(self: ElasticTrainer, manager: Any) -> None:
-    "What follows a step, and what comes before the first: a validation, a checkpoint, news."
+    "What follows a step, and what comes before the first: a comparison, a validation, a checkpoint, news."
+    if self.world.world_size > 1 and (mine := self.compared()): same_bits(mine, largest, self.step)
     self.strategy.settle(self, self.world.rank, self.world.world_size)
     self.keep(manager)
     self._hear()
@@ -134,6 +137,7 @@ def _preempted(self: ElasticTrainer, manager: Any) -> bool:
 def _read(self: ElasticTrainer, report: StepReport | None, result: TrainResult, bar: list[Progress]) -> None:
     "Note the numbers of a step, if there was one, and tell those who listen to `on_metrics`."
     if report is None: return
+    self.judge(report)
     result.losses.append(report.metrics['loss'])
     result.targets += report.targets
     about = dict(step=report.step, **report.metrics)
