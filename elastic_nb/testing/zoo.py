@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['ZOO', 'STRATEGIES', 'HABITAT', 'TOLERANCE', 'WORLDS', 'GOOD', 'COLORS', 'Animal', 'animal', 'habitat', 'Net',
-           'points', 'words', 'sgd', 'Visit', 'hatch', 'impatient', 'visit', 'apart', 'judge', 'Record', 'Tour', 'tour',
-           'family', 'Tied', 'tied', 'frozen', 'unused', 'groups', 'Both', 'two_optimizers', 'sparse', 'large_steps',
-           'Centered', 'moving_average', 'Experts', 'experts', 'batch_norm', 'weight_norm', 'weight_norm_new',
-           'spectral_norm', 'spectral_norm_new', 'max_norm', 'counter_in_python', 'flags', 'Deep', 'dropout',
-           'stochastic_depth', 'Block', 'recomputed', 'recomputed_dropout', 'bf16', 'fp16', 'half_weights', 'compiled',
-           'misshapen', 'diverging', 'without_compiler', 'Made', 'on', 'augmented', 'augmented_numpy',
-           'augmented_random', 'remembers', 'slow', 'raising', 'Ragged', 'padded', 'ragged', 'uneven', 'small_batch',
-           'last_partial', 'small', 'plateau', 'one_cycle', 'early_stop', 'adamw', 'lbfgs', 'sparse_adam', 'picture']
+           'points', 'words', 'sgd', 'Visit', 'hatch', 'impatient', 'generators', 'in_threads', 'visit', 'apart',
+           'judge', 'Record', 'Tour', 'tour', 'family', 'Tied', 'tied', 'frozen', 'unused', 'groups', 'Both',
+           'two_optimizers', 'sparse', 'large_steps', 'Centered', 'moving_average', 'Experts', 'experts', 'batch_norm',
+           'weight_norm', 'weight_norm_new', 'spectral_norm', 'spectral_norm_new', 'max_norm', 'counter_in_python',
+           'flags', 'Deep', 'dropout', 'stochastic_depth', 'Block', 'recomputed', 'recomputed_dropout', 'bf16', 'fp16',
+           'half_weights', 'compiled', 'misshapen', 'diverging', 'without_compiler', 'Made', 'on', 'augmented',
+           'augmented_numpy', 'augmented_random', 'remembers', 'slow', 'raising', 'Ragged', 'padded', 'ragged',
+           'uneven', 'small_batch', 'last_partial', 'small', 'plateau', 'one_cycle', 'early_stop', 'adamw', 'lbfgs',
+           'sparse_adam', 'picture']
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #a9f62e25
+# %% ../../nbs/09_testing/08_zoo.ipynb #76f55498
 import random
 import re
 import time
@@ -38,6 +39,7 @@ from ..config import Config
 from ..elastic.faults import Fault, fail_at
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
+from ..exact.determinism import RNG_LOCK
 from ..report.pictures import FAULT, INK, MUTED, style
 from .threads import rehearse
 from ..train.engine import Engine
@@ -124,7 +126,31 @@ def impatient(emit: Callable[[Any], None], limit: float) -> Callable[[Any], None
         if time.monotonic() > end: raise TimeoutError(f"the run did not end in {limit:g} s")
     return say
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #76b634d2
+# %% ../../nbs/09_testing/08_zoo.ipynb #5fc3b5ca
+def generators() -> tuple[Any, ...]:
+    "The states of all random generators that `seeded` sets."
+    return torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+def in_threads(sync: Any) -> Any:
+    "`sync`, which does not wait for its peers while it holds the lock of the generators."
+    attach = sync.attach
+    def attached(group: Any) -> None:
+        attach(group)
+        before = getattr(sync.module, '_pre_forward', None)
+        def talk(*args: Any, **kw: Any) -> Any:
+            drawn = generators()
+            RNG_LOCK.release()
+            try: return before(*args, **kw)
+            finally:
+                RNG_LOCK.acquire()
+                torch.set_rng_state(drawn[0])
+                np.random.set_state(drawn[1])
+                random.setstate(drawn[2])
+        if before: sync.module._pre_forward = talk
+    sync.attach = attached
+    return sync
+
+# %% ../../nbs/09_testing/08_zoo.ipynb #5e7e31e3
 def visit(
     name: str, # Of the animal
     strategy: str = 'exact', # exact or ddp
@@ -138,7 +164,7 @@ def visit(
     def worker(member: Member) -> ElasticLoop:
         member.emit = impatient(member.emit, limit)
         engines[member.name] = engine = hatch(name, config).prepare('cpu')
-        return ElasticLoop(member, engine, engine.strategy.sync(engine.task))
+        return ElasticLoop(member, engine, in_threads(engine.strategy.sync(engine.task)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
         try: events = rehearse(worker, world, *faults, timeout=limit)
