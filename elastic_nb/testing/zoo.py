@@ -6,12 +6,13 @@
 __all__ = ['ZOO', 'STRATEGIES', 'HABITAT', 'WORLDS', 'GOOD', 'COLORS', 'Animal', 'animal', 'habitat', 'Net', 'points', 'words',
            'sgd', 'Visit', 'hatch', 'impatient', 'generators', 'in_threads', 'visit', 'apart', 'judge', 'Record',
            'Tour', 'tour', 'family', 'Tied', 'tied', 'frozen', 'unused', 'groups', 'Both', 'two_optimizers', 'sparse',
-           'large_steps', 'Centered', 'moving_average', 'Experts', 'experts', 'batch_norm', 'weight_norm',
-           'weight_norm_new', 'spectral_norm', 'spectral_norm_new', 'max_norm', 'counter_in_python', 'flags', 'Deep',
-           'dropout', 'stochastic_depth', 'Block', 'recomputed', 'recomputed_dropout', 'bf16', 'fp16', 'half_weights',
-           'compiled', 'misshapen', 'diverging', 'without_compiler', 'Made', 'on', 'augmented', 'augmented_numpy',
-           'augmented_random', 'remembers', 'slow', 'raising', 'Ragged', 'padded', 'ragged', 'uneven', 'small_batch',
-           'last_partial', 'small', 'plateau', 'one_cycle', 'early_stop', 'adamw', 'lbfgs', 'sparse_adam', 'picture']
+           'Looked', 'sparse_function', 'large_steps', 'Centered', 'moving_average', 'Experts', 'experts', 'batch_norm',
+           'weight_norm', 'weight_norm_new', 'spectral_norm', 'spectral_norm_new', 'max_norm', 'counter_in_python',
+           'flags', 'Deep', 'dropout', 'stochastic_depth', 'Block', 'recomputed', 'recomputed_dropout', 'bf16', 'fp16',
+           'half_weights', 'compiled', 'misshapen', 'diverging', 'without_compiler', 'Made', 'on', 'augmented',
+           'augmented_numpy', 'augmented_random', 'remembers', 'slow', 'raising', 'Ragged', 'padded', 'ragged',
+           'uneven', 'small_batch', 'last_partial', 'small', 'plateau', 'one_cycle', 'early_stop', 'adamw', 'lbfgs',
+           'sparse_adam', 'picture']
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #76f55498
 import random
@@ -308,7 +309,7 @@ def groups(config: Config) -> Engine:
              dict(params=model.body[2].parameters(), lr=.05, weight_decay=.1)]
     return ElasticTrainer(model, config, points(), optimizer=torch.optim.AdamW(parts, eps=1e-3))
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #5e134172
+# %% ../../nbs/09_testing/08_zoo.ipynb #fc3f34a1
 class Both(torch.optim.Optimizer):
     "Several optimizers as one: their groups one after the other, one state."
     def __init__(self, *parts: torch.optim.Optimizer):
@@ -340,6 +341,19 @@ def sparse(config: Config) -> Engine:
     "An embedding with sparse gradients: indices and rows in place of a matrix."
     model = Tied()
     model.embed, model.out = nn.Embedding(12, 8, sparse=True), nn.Linear(8, 12)
+    return ElasticTrainer(model, config, words(), optimizer=sgd)
+
+class Looked(Tied):
+    "Looks words up with a function."
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        h = F.embedding(x, self.embed.weight, sparse=True)
+        return F.cross_entropy(self.out(h).flatten(0, 1), y.flatten())
+
+@animal('parameters')
+def sparse_function(config: Config) -> Engine:
+    "The same by a function, so that no module tells; a row has an entry for each time it was looked up."
+    model = Looked()
+    model.out = nn.Linear(8, 12)
     return ElasticTrainer(model, config, words(), optimizer=sgd)
 
 @animal('parameters')

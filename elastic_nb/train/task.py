@@ -61,17 +61,19 @@ def shifts(model: nn.Module) -> bool:
 
 # %% ../../nbs/07_train/01_task.ipynb #d738aae2
 def dense_gradients(model: nn.Module) -> None:
-    "Let gradients of `model` be whole, none in rows: the sum over micro-batches is whole, too."
+    "Let each row of a gradient of `model` have one entry: tables get whole gradients, others are added up."
     for m in model.modules():
         if isinstance(m, (nn.Embedding, nn.EmbeddingBag)): m.sparse = False
     for p in model.parameters():
-        if p.requires_grad: _whole(p)
+        if p.requires_grad: _added_up(p)
 
-def _whole(p: nn.Parameter) -> None:
-    "What is sparse for another reason (a function, not a module) is made whole when it comes."
-    def hook(grad: Tensor) -> Tensor | None:
-        if grad.is_sparse: return grad.to_dense()
+def _added_up(p: nn.Parameter) -> None:
+    "What is sparse for another reason (a function, not a module) has one entry per row when it is used."
+    def hook(grad: Tensor | None) -> Tensor | None:
+        if grad is None: return None   # of no use in this micro-batch
+        if grad.is_sparse: return grad.coalesce()
         handle.remove()   # it is not, and nobody asks again
+        return None
     handle = p.register_hook(hook)
 
 # %% ../../nbs/07_train/01_task.ipynb #ab5894d5
