@@ -14,7 +14,7 @@ __all__ = ['ZOO', 'STRATEGIES', 'HABITAT', 'WORLDS', 'GOOD', 'COLORS', 'Animal',
            'uneven', 'small_batch', 'last_partial', 'small', 'plateau', 'one_cycle', 'early_stop', 'adamw', 'lbfgs',
            'sparse_adam', 'picture']
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #76f55498
+# %% ../../nbs/09_testing/08_zoo.ipynb #a1697ff8
 import random
 import re
 import time
@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 from torch.utils.data import Dataset, TensorDataset
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ..config import Config
 from ..elastic.faults import Fault, fail_at
@@ -206,7 +206,7 @@ def judge(found: Visit, alone: Visit, exact: bool, refused: str = '', told: str 
     if off > tolerance: return f"{off:.1g} away from one process"
     return 'close' if off <= 1e-5 else 'equal replicas'
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #d43438d4
+# %% ../../nbs/09_testing/08_zoo.ipynb #cc77e355
 WORLDS: dict[str, tuple[int, tuple[Fault, ...]]] = {
     '1': (1, ()), '2': (2, ()), '3': (3, ()), '5': (5, ()),
     'killed': (3, (fail_at(rank=0, step=2, phase='reduce'),))}
@@ -218,7 +218,7 @@ class Record:
     name: str
     strategy: str
     worlds: dict[str, str] # World -> verdict of `judge`
-    seconds: float
+    seconds: float = field(repr=False)
     said: str = '' # The refusal, or the warning
     copied: bool = False # Whether a replacement was sent the state
 
@@ -233,6 +233,8 @@ class Tour(list[Record]):
     def wrong(self) -> list[str]:
         "One sentence per world in which an animal did what it must not."
         return [w for r in self for w in r.wrong]
+
+    def __repr__(self) -> str: return f"Tour({len(self)} records, {len(self.wrong)} wrong)"
 
     def _repr_html_(self) -> str:
         def short(r: Record) -> str:
@@ -690,7 +692,7 @@ def sparse_adam(config: Config) -> Engine:
     model.out.requires_grad_(False)
     return ElasticTrainer(model, config, words(), optimizer=torch.optim.SparseAdam)
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #ae653065
+# %% ../../nbs/09_testing/08_zoo.ipynb #ac1cce49
 COLORS = {'same bits': '#228833', 'close': '#a9d3a4', 'equal replicas': '#66ccee', 'refused': '#b9bec9',
           'warned': '#ccbb44'}
 
@@ -699,7 +701,7 @@ def picture(found: Tour) -> list[Axes]:
     names = [*dict.fromkeys(r.name for r in found)]
     half = -(-len(names) // 2)
     with style():
-        fig, axes = plt.subplots(1, 2, figsize=(9, .8 + .2 * half), layout='constrained')
+        fig, axes = plt.subplots(1, 2, figsize=(9, .8 + .2 * half), layout='constrained', dpi=72)
         for ax, part in zip(axes, (names[:half], names[half:])): _squares(ax, found, part)
         marks = [plt.Rectangle((0, 0), 1, 1, color=c) for c in (*COLORS.values(), FAULT)]
         words = 'same bits', 'within 1e-5', 'equal replicas', 'refused, as expected', 'warned of', 'wrong'
@@ -712,8 +714,8 @@ def _squares(ax: Axes, found: Tour, names: list[str]) -> None:
         if r.name not in names: continue
         for w, verdict in r.worlds.items():
             x = worlds.index(w) + (len(worlds) + .6) * (r.strategy == 'ddp')
-            ax.add_patch(plt.Rectangle((x - .45, names.index(r.name) - .4), .9, .8,
-                                       color=COLORS.get(verdict, FAULT)))
+            corner = x - .45, names.index(r.name) - .4
+            ax.add_patch(plt.Rectangle(corner, .9, .8, color=COLORS.get(verdict, FAULT), lw=0))
     ticks = [x + shift for shift in (0, len(worlds) + .6) for x in range(len(worlds))]
     ax.set(xlim=(-.6, 2 * len(worlds) + .2), ylim=(len(names) - .5, -.6), yticks=range(len(names)),
            yticklabels=names, xticks=ticks, xticklabels=['1', '2', '3', '5', 'X'] * 2)
