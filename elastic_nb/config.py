@@ -136,7 +136,8 @@ class RunConfig(Section):
 
     def fingerprint(self, *about: Any) -> str:
         "sha256 of what decides the result; `about`: JSON values that describe model and data."
-        parts = self.training.model_dump(exclude={'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'})
+        free = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'}
+        parts = self.training.model_dump(exclude=free)
         parts |= self.model_dump(include={'model', 'data'}) | dict(how=self.distributed.strategy, about=about)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

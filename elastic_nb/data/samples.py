@@ -90,20 +90,22 @@ def absorb(h: xxhash.xxh3_64, x: Any) -> None:
         h.update(f'{x.dtype}{tuple(x.shape)}'.encode())
         t = torch.as_tensor(x).detach().cpu().contiguous()
         h.update(t.reshape(-1).view(torch.uint8).numpy().tobytes())
-    else: h.update((repr(x) if isinstance(x, (str, bytes, int, float, bool, type(None))) else str(type(x))).encode())
+    else:
+        plain = isinstance(x, (str, bytes, int, float, bool, type(None)))
+        h.update((repr(x) if plain else str(type(x))).encode())
 
 class Stateful(ValueError): "A sample is not a function of its number; the message says which one."
 
 @patch
 def content(self: Samples, place: int = 0) -> str:
-    """16 hex digits that tell these data from others by a few samples, read with the random numbers of `place`.
-    Raises Stateful if a sample is another one when it is read again."""
+    """16 hex digits that tell these data from others by a few samples, read with the random numbers of
+    `place`. Raises Stateful if a sample is another one when it is read again."""
     ids, found = [0, self.samples // 2, self.samples - 1], {}
     for i in ids + ids[::-1]:
         h = xxhash.xxh3_64()
         with borrowed(self.seed, -1, place + i): absorb(h, self.get([i]))
         if found.setdefault(i, h.hexdigest()) != h.hexdigest():
-            raise Stateful(f"sample {i} of the dataset is not the same when it is read again: the result would depend "
-                           "on who has read what before. Let it depend on its number, and on the generators of "
-                           "torch, numpy or random, which are set for each place in the run")
+            raise Stateful(f"sample {i} of the dataset is not the same when it is read again: the result "
+                           "would depend on who has read what before. Let it depend on its number, and on "
+                           "torch's, numpy's or random's generator, which are set for each place in the run")
     return xxhash.xxh3_64(''.join(found.values()).encode()).hexdigest()

@@ -90,7 +90,8 @@ class StockDDP:
         whole._register_backend(next(self.model.parameters()).device, kind, group)
         whole._set_default_backend(kind)
         with peers():   # buffers are our business: see exact.written
-            self.module = DistributedDataParallel(Reaching(self.model), process_group=whole, broadcast_buffers=False)
+            self.module = DistributedDataParallel(Reaching(self.model), process_group=whole,
+                                                  broadcast_buffers=False)
 
     @property
     def span(self) -> range: return share(self.group.rank(), self.group.size(), self.n)

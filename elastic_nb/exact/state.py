@@ -146,7 +146,7 @@ def _view(data: Tensor, dtype: str, shape: list[int], data_offsets: list[int]) -
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def bit_sums(tensors: dict[str, Tensor]) -> dict[str, int]:
-    "For each tensor the sum of its bits read as whole numbers, modulo 2**64. Waits for the device once."
+    "For each tensor the sum of its bits, read as whole numbers, modulo 2**64. Waits for the device once."
     def bits(t: Tensor) -> Tensor:
         size = t.element_size() // (2 if t.is_complex() else 1)
         return t.detach().contiguous().view(-1).view(WHOLE[size]).sum(dtype=torch.int64)
@@ -154,9 +154,10 @@ def bit_sums(tensors: dict[str, Tensor]) -> dict[str, int]:
     return dict(zip(tensors, torch.stack(sums).tolist())) if sums else {}
 
 def differing(mine: dict[str, int], most: Callable[[list[int]], list[int]]) -> list[str]:
-    """Names whose sums differ among ranks. `most`: of each number the largest of all ranks'; it is called once if
-    all are equal, twice if not."""
-    whole = int.from_bytes(hashlib.blake2b(json.dumps(mine).encode(), digest_size=7).digest(), 'little')
+    """Names whose sums differ among ranks. `most`: of each number the largest of all ranks'; called once
+    if all are equal, twice if not."""
+    text = json.dumps(mine).encode()
+    whole = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), 'little')
     high, low = most([whole, -whole])
     if high == -low: return []
     ends = most([*mine.values(), *(~v for v in mine.values())])
@@ -171,6 +172,7 @@ def same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]], step
     names = differing(mine, most)
     if not names: return
     more = f" and {len(names) - 1} more" if names[1:] else ''
-    raise Diverged(f"the workers no longer have the same weights after {step} steps: {names[0]}{more} differ. The model, its "
-                   "data or a kernel computes something else on another worker; the newest checkpoint is from before "
-                   "the difference was found")
+    names = f'{names[0]}{more}'
+    raise Diverged(f"the workers no longer have the same weights after {step} steps: {names} differ. The "
+                   "model, its data or a kernel computes something else on another worker; the newest "
+                   "checkpoint is from before the difference was found")

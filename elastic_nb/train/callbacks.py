@@ -46,7 +46,7 @@ class Progress:
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #9b72fb7e
 def best_step(losses: dict[int, float]) -> int | None:
-    "The step with the lowest loss, the first of several; None if there is none. NaN and infinity are no loss."
+    "The step with the lowest loss, the first of several, or None. NaN and infinity are no loss."
     return min((s for s in losses if isfinite(losses[s])), key=lambda s: losses[s], default=None)
 
 def worn_out(losses: dict[int, float], patience: int | None) -> bool:

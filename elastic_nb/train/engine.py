@@ -212,7 +212,7 @@ class StepReport:
 
     @property
     def finite(self) -> bool:
-        "Whether loss and, if it is known, norm are numbers. A scaled gradient may overflow: that is no fault."
+        "Whether loss and, if known, norm are numbers. That a scaled gradient overflows is no fault."
         return all(isfinite(v) for k, v in self.read().items() if not (k == 'norm' and self.scaled))
 
     @property
@@ -282,13 +282,7 @@ def targets(self: Engine) -> int:
     "Over how many targets the last step took its mean; waits for it."
     return self.latest.targets if self.latest else 0
 
-# %% ../../nbs/07_train/05_engine.ipynb #d9982376
-@patch
-def tell(self: Engine, moment: str, **data: Any) -> None:
-    "Call the callbacks' method `moment`, if this is the engine that does. Raises what they raise."
-    if self.main: call(self.callbacks, moment, self, **data)
-
-# %% ../../nbs/07_train/05_engine.ipynb #b05bfd4f
+# %% ../../nbs/07_train/05_engine.ipynb #88cb4119
 class NonFinite(ArithmeticError):
     "The loss is not a number any more, or infinite."
     final = True # A second try would come to the same
@@ -298,9 +292,17 @@ def judge(self: Engine, report: StepReport | None) -> None:
     "Raises NonFinite if the numbers of a step are not finite, and the config does not say to go on."
     if self.c.training.on_nonfinite != 'raise' or report is None or report.finite: return
     about = ', '.join(f'{k} {v}' for k, v in report.metrics.items() if not isfinite(v))
-    raise NonFinite(f"step {report.step}: {about}. The learning rate may be too high, or a sample is broken. The newest "
-                    "checkpoint is from before; on_nonfinite='skip' leaves such steps out, 'go_on' trains on")
+    raise NonFinite(f"step {report.step}: {about}. The learning rate may be too high, or a sample is broken. "
+                    "The newest checkpoint is from before; on_nonfinite='skip' leaves such steps out, and "
+                    "'go_on' trains on")
 
+# %% ../../nbs/07_train/05_engine.ipynb #d9982376
+@patch
+def tell(self: Engine, moment: str, **data: Any) -> None:
+    "Call the callbacks' method `moment`, if this is the engine that does. Raises what they raise."
+    if self.main: call(self.callbacks, moment, self, **data)
+
+# %% ../../nbs/07_train/05_engine.ipynb #b05bfd4f
 @patch
 def step_ended(self: Engine) -> None:
     "Tell the callbacks of the last step, once. Raises NonFinite."
@@ -403,9 +405,16 @@ def fingerprint(self: Engine) -> str:
     shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
     return self.c.fingerprint(shapes, self.samples.samples, self.content)
 
+@patch(as_prop=True)
+def about(self: Engine) -> dict[str, Any]:
+    "What a supervisor should know of a prepared engine, in JSON values."
+    return dict(settings=self.config.values(), micro_batches=self.c.training.cut, steps=self.steps)
+
+# %% ../../nbs/07_train/05_engine.ipynb #a794a4e8
 @patch
 def compared(self: Engine) -> dict[str, int]:
-    "What all members must agree on now: the sum of the bits of each tensor of the model; nothing between saves."
+    """What all members must agree on now, by name: the sums of the bits of the tensors of
+    the model. Empty between saves."""
     c, at = self.c.checkpoint, self.step
     every = [n for n in (c.checkpoint_interval, c.memory_snapshot_interval) if n not in (0, 'auto')]
     if c.checkpoint_interval == 'auto' and not every: every = [50]
@@ -413,16 +422,11 @@ def compared(self: Engine) -> dict[str, int]:
     if not (due and at and self.strategy.replicas): return {}
     return bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
 
-@patch(as_prop=True)
-def about(self: Engine) -> dict[str, Any]:
-    "What a supervisor should know of a prepared engine, in JSON values."
-    return dict(settings=self.config.values(), micro_batches=self.c.training.cut, steps=self.steps)
-
 # %% ../../nbs/07_train/05_engine.ipynb #04e9c819
 @patch
 def judged(self: Engine) -> dict[str, float]:
-    """Metrics of the last step, with its validation loss if it has one. Raises NonFinite for a state that is not
-    worth to be saved."""
+    """Metrics of the last step, with its validation loss if it has one. Raises NonFinite for a state that is
+    not worth being kept."""
     self.judge(self.latest)
     if self.strategy.replicas and self.c.training.on_nonfinite == 'raise':
         if not nn.utils.get_total_norm(self.model.parameters(), float('inf')).isfinite():

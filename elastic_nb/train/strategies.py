@@ -48,7 +48,8 @@ class DDPStrategy(Strategy):
     "PyTorch's DistributedDataParallel: the usual speed; the last bits depend on the number of ranks."
     name = 'ddp'
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
-        if world == 1 and hasattr(task, 'writes'): task.writes.strict = False   # there is no replica to differ from
+        if world == 1 and hasattr(task, 'writes'):
+            task.writes.strict = False   # there is no replica to differ from
         return (Alone if world == 1 else StockDDP)(task, self.c.training.cut)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #0c187097

@@ -78,8 +78,8 @@ def _added_up(p: nn.Parameter) -> None:
 
 # %% ../../nbs/07_train/01_task.ipynb #ab5894d5
 class Task(nn.Module):
-    """`task(batch, targets)`: the loss summed over the targets. The gradient of its parameter `count` is their
-    number, that of `written` (None for a model without buffers) what forward passes have written."""
+    """`task(batch, targets)`: the loss summed over the targets. The gradient of its parameter `count` is
+    their number, that of `written` (None for a model without buffers) what forward passes have written."""
     def __init__(self,
         model: nn.Module,
         loss_fn: Callable[[nn.Module, Any], Any] = ask, # Called as loss_fn(model, batch)

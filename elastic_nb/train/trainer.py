@@ -26,7 +26,8 @@ from ..config import BadConfig
 from .callbacks import Progress, TrainResult, call, listens, worn_out
 from .engine import Engine, StepReport, place_of
 from .strategies import Strategy
-from .world import cleanup_distributed, group_of_all, largest, setup_distributed_environment, total
+from .world import (cleanup_distributed, group_of_all, largest,
+                                    setup_distributed_environment, total)
 
 # %% ../../nbs/07_train/06_trainer.ipynb #aebcbe47
 @contextmanager
