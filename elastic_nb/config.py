@@ -98,7 +98,7 @@ class ElasticConfig(Section):
     workers: int = Field(3, ge=1) # Members of the world
     spares: int = Field(0, ge=0) # Workers that wait, ready to replace a lost one
     notices: bool = True # The supervisor tells workers of a death at once; without, only silence does
-    silence: float = Field(1., gt=0) # Seconds that a worker's process may be stopped until it is fenced
+    silence: float = Field(.5, gt=0) # Seconds that a worker's process may be stopped until it is fenced
     max_restarts: int = Field(16, ge=0) # Replacements started in the whole run
     stall: float = Field(60., gt=0) # Seconds without a new step until the run is given up
     grace: float = Field(30., ge=0) # Seconds after SIGTERM or Ctrl-C to save and to leave

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -62,23 +62,28 @@ def _full(e: sqlite3.Error, path: Path) -> bool:
     mine = os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK)
     return 'unable to open' in str(e) and mine and not path.is_dir()
 
-def _connect(path: Path, create: bool) -> sqlite3.Connection:
-    "A connection to the ledger at `path`, new if need be. Raises ValueError for another thing there, NoRoom."
+def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connection:
+    """A connection to the ledger at `path`, new if need be; `frozen`: the file as it is, which needs no room.
+    Raises ValueError if something else is there, NoRoom."""
     if not (create or path.is_file()): raise ValueError(f"there is no ledger at {path}")
     db = None
     try:
-        db = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
-        if not db.execute('PRAGMA schema_version').fetchone()[0]: _make_tables(db)
+        name = f'{path.absolute().as_uri()}?immutable=1' if frozen else path
+        db = sqlite3.connect(name, 5, isolation_level=None, check_same_thread=False, uri=frozen)
+        if not frozen and not db.execute('PRAGMA schema_version').fetchone()[0]: _make_tables(db)
         found = [db.execute(f'PRAGMA {name}').fetchone()[0] for name in ('application_id', 'user_version')]
         if found[0] != APPLICATION_ID: raise ValueError(f"{path} is a database, but not a ledger")
         if found[1] != SCHEMA_VERSION:
             raise ValueError(f"{path} is a ledger of version {found[1]}; this program knows {SCHEMA_VERSION}")
-        db.execute('PRAGMA synchronous=NORMAL')   # no fsync per row: see "What it cannot do"
+        if not frozen: db.execute('PRAGMA synchronous=NORMAL')   # see "What it cannot do"
         return db
     except (ValueError, sqlite3.Error) as e:
         if db: db.close()
         if isinstance(e, ValueError): raise
-        if create and _full(e, path): raise NoRoom(str(e)) from None
+        full, log = _full(e, path), Path(f'{path}-wal')
+        if full and create: raise NoRoom(str(e)) from None
+        if full and not frozen and not (log.exists() and log.stat().st_size):   # nothing is beside the file
+            return _connect(path, False, frozen=True)
         raise ValueError(f"{path} cannot be opened as a ledger: {e}") from None
 
 
@@ -248,8 +253,10 @@ def events(self: Ledger, kind: str | None = None) -> list[Event]:
 
 @patch
 def _ask(self: Ledger, question: str, *values: Any) -> list[tuple[Any, ...]]:
-    "The rows of the file; none while there is no file."
-    return self._db.execute(question, values).fetchall() if self._db else []
+    "The rows of the file; none while it cannot be read."
+    with suppress(ValueError), nullcontext(self._db) if self._db else closing(_connect(self.path, False)) as db:
+        return db.execute(question, values).fetchall()
+    return []
 
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #06020f96

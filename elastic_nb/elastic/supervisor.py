@@ -71,7 +71,7 @@ class Clock:
 
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #c1df3d2b
-FAR = 20 # Without a kernel to ask, a heart may stand still for so many times `silence`
+FAR = 60 # Without a kernel to ask, a heart may stand still for so many times `silence`
 TWICE = "Ctrl-C came twice: a run with these checkpoints goes on from the newest"
 
 class Asked(threading.Event):
@@ -96,7 +96,7 @@ class Supervisor:
     spares: int = 0 # Workers in the lobby from the start
     faults: tuple[Fault, ...] = () # Planned failures
     notices: bool = True # Tell workers of changes at once; otherwise only heartbeats tell of deaths
-    silence: float = 1. # Seconds for which a process may be stopped until it is fenced
+    silence: float = .5 # Seconds for which a process may be stopped until it is fenced
     max_restarts: int = 16 # Replacements in the whole run
     stall: float = 60. # Seconds without a new step until who is in the way is fenced, or RunFailed
     kept: bool = False # Whether workers keep checkpoints, from which a world that is lost can begin anew
@@ -158,7 +158,7 @@ def spawn(self: Supervisor, name: str) -> None:
     "Fork the worker `name`. Raises RunFailed."
     slot = int(name.split('.')[0])
     faults = [vars(f) for f in self.inside if f.worker == slot]
-    spec = dict(entry=self.entry, config=self.config, slot=slot, faults=faults, beat=self.silence / 15)
+    spec = dict(entry=self.entry, config=self.config, slot=slot, faults=faults, beat=self.silence / 5)
     w = self.hands.fork(name, spec)
     self.note('spawn', name, pid=w.pid)
 
