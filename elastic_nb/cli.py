@@ -189,7 +189,12 @@ def checkpoints(
     export: Annotated[str, typer.Option(metavar='DIR', help='Write the model to this new folder.')] = '',
     step: Annotated[int | None, typer.Option(help='Export that of this step. Default: the newest.')] = None,
     form: Annotated[str, typer.Option('--format', help='Of the export. plain: the weights under our names. '
-                                      'hub: a GPT-2 for transformers.')] = 'plain',
+                                      'hub: with config and tokenizer, for transformers.')
+                    ] = 'plain',
+    config: Annotated[str, typer.Option(metavar='FILE', help='With --format hub: the config.json of the '
+                                        'model, if the checkpoint does not say what it is.')] = '',
+    tokenizer: Annotated[str, typer.Option(metavar='DIR', help='With --format hub: the tokenizer, as a '
+                                           'folder, a tokenizer.json, or a name on the Hub.')] = '',
 ) -> None:
     """List the checkpoints of a run, verify them, or export a model.
 
@@ -200,7 +205,7 @@ def checkpoints(
     from elastic_nb.checkpoint import inspect as room
     from elastic_nb.report import runs
     with plain_errors():
-        if export: typer.echo(str(runs.export_as(run, export, step, form)))
+        if export: typer.echo(str(runs.export_as(run, export, step, form, config or None, tokenizer or None)))
         elif step is not None: raise ValueError("--step says what to export; give --export DIR, too")
         else: _list(room, runs, run, verify)
 

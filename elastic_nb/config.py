@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Annotated, Any, Literal
 
@@ -26,6 +26,16 @@ class Section(BaseModel):
     "A part of a config: unknown names are errors, and it cannot be changed afterwards."
     model_config = ConfigDict(extra='forbid', frozen=True)
 
+    @model_validator(mode='before')
+    @classmethod
+    def _texts(cls, values: Any) -> Any:
+        "A path may be given as a Path, and is kept as a text, which JSON can hold."
+        def text(v: Any) -> Any:
+            if isinstance(v, os.PathLike): return os.fspath(v)
+            paths = isinstance(v, (list, tuple)) and any(isinstance(x, os.PathLike) for x in v)
+            return [*map(text, v)] if paths else v
+        return {k: text(v) for k, v in values.items()} if isinstance(values, dict) else values
+
 # %% ../nbs/00_face/01_config.ipynb #8da08c43
 class TrainingConfig(Section):
     "What is computed. All of it but the last group decides the result."
@@ -37,6 +47,7 @@ class TrainingConfig(Section):
     clip: float | None = Field(None, gt=0) # Largest norm of the whole gradient
     precision: Literal['fp32', 'bf16', 'fp16'] = 'fp32' # Of the forward pass; weights stay as they are
     loss: Literal['mean', 'sum'] = 'mean' # What the model returns: the mean over its targets, or their sum
+    on_nonfinite: Literal['raise', 'skip', 'go_on'] = 'raise' # A loss that is NaN or infinite; skip: no step
     seed: int = Field(0, ge=0, lt=2**63) # Shuffle and dropout; initial weights where we build the model
 
     steps: int | None = Field(None, ge=1) # Optimizer steps of the whole run; None: as `epochs` says
@@ -45,6 +56,7 @@ class TrainingConfig(Section):
     patience: int | None = Field(None, ge=1) # So many validations without a better one end the run
     activation_checkpointing: list[str] = [] # Module classes whose activations are computed twice, not kept
     compile: bool = False # torch.compile; needs a C++ compiler
+    check_data: bool = True # Read a few samples twice: do they stay the same? Are they those of last time?
 
     @field_validator('precision', mode='before')
     @classmethod
@@ -86,10 +98,10 @@ class ElasticConfig(Section):
     workers: int = Field(3, ge=1) # Members of the world
     spares: int = Field(0, ge=0) # Workers that wait, ready to replace a lost one
     notices: bool = True # The supervisor tells workers of a death at once; without, only silence does
-    silence: float = Field(1.5, gt=0) # Seconds without a heartbeat until a worker is fenced
+    silence: float = Field(1., gt=0) # Seconds that a worker's process may be stopped until it is fenced
     max_restarts: int = Field(16, ge=0) # Replacements started in the whole run
-    stall: float = Field(60., gt=0) # Seconds without any progress until the run is given up
-    grace: float = Field(30., ge=0) # Seconds after SIGTERM to save and to leave
+    stall: float = Field(60., gt=0) # Seconds without a new step until the run is given up
+    grace: float = Field(30., ge=0) # Seconds after SIGTERM or Ctrl-C to save and to leave
 
 # %% ../nbs/00_face/01_config.ipynb #4e5bf0d8
 class CheckpointConfig(Section):
@@ -128,6 +140,8 @@ class CheckpointConfig(Section):
         return {name: url for name, url in dict(peer=self.peer_url, s3=self.url).items() if url}
 
 # %% ../nbs/00_face/01_config.ipynb #9a13793b
+_NO_MATTER = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'} # To what a step computes
+
 class RunConfig(Section):
     "All settings of a run, checked."
     model: ModelConfig = ModelConfig()
@@ -137,9 +151,27 @@ class RunConfig(Section):
     elastic: ElasticConfig = ElasticConfig()
     distributed: DistributedConfig = DistributedConfig()
 
+    def identity(self, **about: Mapping[str, Any]) -> dict[str, Any]:
+        """What decides the result, in words: JSON values by section. `about` adds to a section what the
+        config cannot know of it, such as model=dict(shapes=...) or data=dict(content=...)."""
+        known = self.model_dump(mode='json', include={'model', 'data'})
+        known['strategy'] = self.distributed.strategy
+        known['training'] = self.training.model_dump(mode='json', exclude=_NO_MATTER)
+        for section, more in about.items(): known[section] = known.get(section, {}) | more
+        return known
+
+    def former(self, *about: Any) -> str:
+        "The fingerprint of this run as the first version took it, to know checkpoints that have no identity."
+        first = ('batch_size micro_batches lr warmup schedule clip precision loss seed '
+                 'activation_checkpointing').split()
+        parts = self.training.model_dump(include=set(first))
+        parts |= self.model_dump(include={'model', 'data'}) | dict(how=self.distributed.strategy, about=about)
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
     def fingerprint(self, *about: Any) -> str:
         "sha256 of what decides the result; `about`: JSON values that describe model and data."
-        parts = self.training.model_dump(exclude={'steps', 'epochs', 'val_every', 'patience', 'compile'})
+        free = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'}
+        parts = self.training.model_dump(exclude=free)
         parts |= self.model_dump(include={'model', 'data'}) | dict(how=self.distributed.strategy, about=about)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

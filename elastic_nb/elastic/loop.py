@@ -22,7 +22,7 @@ from .membership import (Generation, Member, Newer, PeerLost, agree, connect_glo
                                            next_generation, peers, propose, recv_state, roll_call,
                                            send_state, source_of)
 from .sync import Sync
-from ..exact.state import State, digest, from_buffer, to_buffer
+from ..exact.state import State, digest, from_buffer, same_bits, to_buffer
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #69aa28a9
 class Trainable(Protocol):
@@ -35,6 +35,7 @@ class Trainable(Protocol):
     def update(self, summed: float) -> float: "The optimizer's step, from the whole gradient; the mean loss."
     val: dict[int, float] # Validations so far: step -> loss
     main: bool # Whether it is this one whose callbacks are called
+    def compared(self) -> dict[str, int]: "Bit sums that all members must agree on now; empty if not due."
     def step_ended(self) -> None: "Tell the callbacks of the last step, once."
     def settle(self, rank: int, world: int, add: Callable[[Tensor], None],
                tick: Callable[[], None]) -> None: "Validate, if it is due; `add` sums over all ranks."
@@ -185,7 +186,7 @@ def go_back(self: ElasticLoop, gen: Generation) -> None:
 # %% ../../nbs/06_elastic/06_loop.ipynb #cd4294dd
 @patch
 def one_step(self: ElasticLoop) -> bool:
-    "One optimizer step; True if all leave for a newer generation now."
+    "One optimizer step; True if all leave for a newer generation now. Raises Diverged."
     engine, sync = self.engine, self.sync
     self.contribute(sync.start(engine.step), {i: engine.samples.ids(engine.step, i) for i in sync.span})
     self.at('reduce')
@@ -196,10 +197,17 @@ def one_step(self: ElasticLoop) -> bool:
     self.last = dict(gen=self.gen.number, step=engine.step - 1, loss=float(loss))
     self.at('agree')
     newest, = self.wait(None, agree, self.group, self.member.look().number)
+    self.compare(engine.compared())
     self.committed()
     self.settle()
     self.save_if_asked()
     return newest > self.gen.number
+
+@patch
+def compare(self: ElasticLoop, mine: dict[str, int]) -> None:
+    "Ask all members whether they have the same bits. Raises Diverged."
+    def most(numbers: list[int]) -> list[int]: return self.wait(None, agree, self.group, *numbers)
+    if mine: same_bits(mine, most, self.engine.step)
 
 @patch
 def contribute(self: ElasticLoop, todo: list[int], ids: dict[int, list[int]]) -> None:
@@ -240,5 +248,7 @@ def save_if_asked(self: ElasticLoop) -> None:
 @patch
 def finish(self: ElasticLoop) -> None:
     "Say what the state is, and stay until everybody has finished."
-    self.say('final', digest=digest(self.engine.state()))
+    state = digest(self.engine.state())
+    self.compare({'the state of the optimizer or the data': int(state[:14], 16)})
+    self.say('final', digest=state)
     while not self.member.stop.wait(.002): self.member.give_up(self.gen)

@@ -11,6 +11,7 @@ from ..basics import lazy
 # %% ../../nbs/01_exact/00_overview.ipynb #709bf5ed
 __getattr__, __dir__ = lazy('elastic_nb.exact', {
     '.order': 'Order permute',
-    '.determinism': 'seeded single_thread',
+    '.determinism': 'borrowed random_kept seeded single_thread',
     '.reduce': 'TreeReducer',
-    '.state': 'State pack_state unpack_state digest'})
+    '.state': 'Diverged State pack_state unpack_state digest',
+    '.written': 'Refused Written'})

@@ -9,6 +9,7 @@ __all__ = ['Callback', 'call', 'listens', 'Progress', 'best_step', 'worn_out', '
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
+from math import isfinite
 from typing import Any
 
 from tqdm import tqdm
@@ -45,12 +46,13 @@ class Progress:
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #9b72fb7e
 def best_step(losses: dict[int, float]) -> int | None:
-    "The step with the lowest loss, the first of several; None if there is none."
-    return min(losses, key=lambda s: (losses[s] != losses[s], losses[s]), default=None)   # nan comes last
+    "The step with the lowest loss, the first of several, or None. NaN and infinity are no loss."
+    return min((s for s in losses if isfinite(losses[s])), key=lambda s: losses[s], default=None)
 
 def worn_out(losses: dict[int, float], patience: int | None) -> bool:
     "Whether the last `patience` validations were all no better than the best one before."
-    return bool(patience and losses) and sum(step > best_step(losses) for step in losses) >= patience
+    best = best_step(losses)
+    return bool(patience) and sum(best is None or step > best for step in losses) >= patience
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #d43844a9
 @dataclass

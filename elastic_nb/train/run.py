@@ -14,7 +14,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -28,6 +28,8 @@ from torch import nn
 from tqdm import tqdm
 
 from ..basics import patch
+from ..checkpoint.disk import place_of_run
+from ..checkpoint.lease import InUse
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.memory import MemorySnapshotBackend
 from ..checkpoint.newest import CheckpointError
@@ -39,7 +41,7 @@ from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, connect_nccl
 from ..elastic.narrate import Narrator, in_notebook
 from ..elastic.supervisor import Listener, supervise
-from ..elastic.workers import Hands
+from ..elastic.workers import Hands, RunFailed
 from ..elastic.zygote import warm_up as warm_up_torch
 from ..exact.state import digest
 from .callbacks import TrainResult
@@ -83,7 +85,8 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     engine.prepare(device)
     if device != 'cpu' and engine.strategy.same_bits: deterministic_kernels()
     sync = engine.strategy.sync(engine.task)
-    return ElasticLoop(member, engine, sync, _manager(engine, member), lane=connect_nccl if nccl else None)
+    manager = _manager(engine, member, config.get('leased', False))
+    return ElasticLoop(member, engine, sync, manager, lane=connect_nccl if nccl else None)
 
 def _handed(config: dict[str, Any]) -> Config:
     return Config(**{s: {k: config['settings'][s][k] for k in names} for s, names in config['given'].items()})
@@ -95,12 +98,12 @@ def _in_time(config: dict[str, Any], engine: Engine) -> None:
         raise BadConfig(f"{config['entry']} sets {', '.join(late)}, and is called when the workers have been "
                         "started: give that to run_elastic, or in its config")
 
-def _manager(engine: Engine, member: Member) -> CheckpointManager | None:
+def _manager(engine: Engine, member: Member, leased: bool) -> CheckpointManager | None:
     "The checkpoints of a worker; snapshots lie in the supervisor's memory, where there is any."
     c, fds = engine.c.checkpoint, member.snapshots
     if not c.wanted: return None
     memory = MemorySnapshotBackend(max_memory_mb=c.max_memory_mb, fds=fds) if fds else None
-    return engine.strategy.manager(engine, memory=memory)
+    return engine.strategy.manager(engine, memory=memory, place='writer' if leased else 'both')
 
 # %% ../../nbs/07_train/08_run.ipynb #d082bf4b
 def check_entry(entry: str, folder: Path) -> None:
@@ -265,6 +268,18 @@ def _repr_html_(self: ElasticRun) -> str:
     cells = ''.join(f'<tr><th>{k}</th><td>{escape(str(v))}</td></tr>' for k, v in rows.items())
     return f'<table>{cells}</table>'
 
+# %% ../../nbs/07_train/08_run.ipynb #60a51413
+@contextmanager
+def _folder(c: RunConfig) -> Iterator[bool]:
+    "The folder of checkpoints for this run alone, from before its first worker on. Raises RunFailed."
+    with ExitStack() as stack:
+        leased = False
+        try:
+            if c.checkpoint.checkpoint_interval:
+                leased = stack.enter_context(place_of_run(c.checkpoint.nvme_path))
+        except InUse as e: raise RunFailed(str(e)) from None
+        yield leased
+
 # %% ../../nbs/07_train/08_run.ipynb #5b45da0c
 def run_elastic(
     entry: str | Callable[[Config], Engine], # `module:function`, or a function: Config to trainer
@@ -289,8 +304,9 @@ def run_elastic(
     c = config.checked()
     values = dict(entry=entry, settings=c.model_dump(), given={s: [*v] for s, v in config.given.items()})
     with (Hands('elastic_nb.train.run:warm_up', 2, (entry, str(folder))) as hands,
-          _ledger(at, name) as ledger,
+          _folder(c) as leased, _ledger(at, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear):
+        values['leased'] = leased
         events = supervise(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults, hear,
                            kept=c.checkpoint.wanted)
     return ElasticRun(events, _used(events, config), entry, folder)

@@ -17,7 +17,7 @@ from torch import nn
 
 from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.newest import into
+from ..checkpoint.newest import architecture_of, into
 from ..elastic.sync import Exact, StockDDP
 from ..exact.determinism import single_thread
 from ..exact.state import State
@@ -29,6 +29,7 @@ class Strategy:
     "How the ranks share the work. Here, unless a subclass says otherwise, each has the whole model."
     name = ''
     same_bits = False # Whether the result is the same, bit for bit, for any number of ranks
+    replicas = True # Whether each rank holds the whole model
     def __init__(self, config: RunConfig): self.c = config
 
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
@@ -47,6 +48,8 @@ class DDPStrategy(Strategy):
     "PyTorch's DistributedDataParallel: the usual speed; the last bits depend on the number of ranks."
     name = 'ddp'
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
+        if world == 1 and hasattr(task, 'writes'):
+            task.writes.strict = False   # there is no replica to differ from
         return (Alone if world == 1 else StockDDP)(task, self.c.training.cut)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #0c187097
@@ -54,15 +57,6 @@ class ExactStrategy(Strategy):
     "The grouping-independent sum: the same bits for any number of ranks, on one kind of processor."
     name, same_bits = 'exact', True
     def sync(self, task: nn.Module, world: int | None = None) -> Any: return Exact(task, self.c.training.cut)
-
-# %% ../../nbs/07_train/04_strategies.ipynb #e003aeec
-@patch
-def mistakes(self: ExactStrategy, model: nn.Module, optimizer: Any) -> list[str]:
-    "Running statistics depend on which rank sees which samples."
-    norms = {type(m).__name__ for m in model.modules() if getattr(m, 'track_running_stats', False)}
-    if not norms: return []
-    return [f"strategy exact: the running statistics of {', '.join(sorted(norms))} depend on who "
-            "sees which samples; take LayerNorm or GroupNorm, or strategy ddp"]
 
 # %% ../../nbs/07_train/04_strategies.ipynb #88008778
 def deterministic_kernels() -> None:
@@ -107,7 +101,9 @@ def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | No
 @patch
 def manager(self: Strategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> Any:
     "What writes checkpoints of `engine`, behind training; `options`: see CheckpointManager."
-    return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **options)
+    about = dict(identity=engine.identity, architecture=architecture_of(engine.model))
+    return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **about,
+                             **options)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #9395a5eb
 @patch

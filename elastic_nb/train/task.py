@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..config import BadConfig
+from ..exact.written import Written, numbers
 
 # %% ../../nbs/07_train/01_task.ipynb #0e37c33f
 class NoLoss(TypeError):
@@ -72,7 +73,8 @@ def shifts(model: nn.Module) -> bool:
 
 # %% ../../nbs/07_train/01_task.ipynb #ab5894d5
 class Task(nn.Module):
-    "`task(batch, targets)`: the loss summed over the targets. Its parameter `count` collects their number."
+    """`task(batch, targets)`: the loss summed over the targets. The gradient of its parameter `count` is
+    their number, that of `written` (None for a model without buffers) what forward passes have written."""
     def __init__(self,
         model: nn.Module,
         loss_fn: Callable[[nn.Module, Any], Any] = ask, # Called as loss_fn(model, batch)
@@ -83,11 +85,26 @@ class Task(nn.Module):
         self.model, self.loss_fn, self.summed, self.autocast = model, loss_fn, summed, autocast
         some = next(model.parameters())
         self.count = nn.Parameter(torch.zeros((), dtype=some.dtype, device=some.device))
+        self.writes, self.looked, self.written = Written(model), False, None
+        if self.writes.width: self.written = nn.Parameter(self.count.new_zeros(self.writes.width))
 
     def forward(self, batch: Any, targets: int) -> Tensor:
-        if targets: loss = self._loss(batch) * (1 if self.summed else targets)
+        learning = torch.is_grad_enabled()   # and not a validation
+        if learning: self.writes.begin()
+        if targets: loss = self._first(batch) * (1 if self.summed else targets)
         else: loss = sum(p.flatten()[0] * 0 for p in self.model.parameters() if p.requires_grad)
+        if not learning: return loss
+        if (written := self.writes.taken(self.count.detach())) is not None:
+            loss = loss + (self.written * (written if targets else torch.zeros_like(written))).sum()
         return loss + self.count * targets
+
+    def _first(self, batch: Any) -> Tensor:
+        "The loss; after the first forward pass, a look at the numbers of Python that it may have changed."
+        if self.looked or not torch.is_grad_enabled(): return self._loss(batch)
+        self.looked, before = True, numbers(self.model)
+        loss = self._loss(batch)
+        self.writes.warn_of_numbers(before)
+        return loss
 
     def _loss(self, batch: Any) -> Tensor:
         with self.autocast(): return loss_of(self.loss_fn(self.model, batch)).to(self.count.dtype)

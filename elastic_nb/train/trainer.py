@@ -22,21 +22,23 @@ from tqdm import tqdm
 
 from ..basics import patch
 from ..checkpoint.manager import preemptible
+from ..exact.determinism import random_kept
+from ..exact.state import same_bits
 from ..config import BadConfig
 from ..elastic.membership import PeerLost
 from ..elastic.narrate import in_notebook, what_is_left
 from .callbacks import Progress, TrainResult, call, listens, worn_out
 from .engine import Engine, StepReport, place_of
 from .strategies import Strategy
-from .world import (cleanup_distributed, group_of_all, peer_is_lost,
+from .world import (cleanup_distributed, group_of_all, largest, peer_is_lost,
                                     setup_distributed_environment, total)
 
 # %% ../../nbs/07_train/06_trainer.ipynb #aebcbe47
 @contextmanager
 def isolated(strategy: Strategy, device: str) -> Iterator[None]:
-    "Restores torch's random state afterwards; inside, `strategy` has the threads and kernels it needs."
+    "Restores all random states afterwards; inside, `strategy` has the threads and kernels it needs."
     gpus = [device] if device.startswith('cuda') else []
-    with torch.random.fork_rng(devices=gpus), strategy.steady(device): yield
+    with random_kept(gpus), strategy.steady(device): yield
 
 # %% ../../nbs/07_train/06_trainer.ipynb #c6db81f5
 class ElasticTrainer(Engine):
@@ -54,9 +56,9 @@ class ElasticTrainer(Engine):
         self._enter()
         manager = self._manager(resume)
         catch = manager and threading.current_thread() is threading.main_thread()
-        result = TrainResult(resumed_from=self._begin(manager) if resume and manager else None)
-        if progress and self.main and not in_notebook(): self._say_what_is_left(result)
         try:
+            result = TrainResult(resumed_from=self._begin(manager) if resume and manager else None)
+            if progress and self.main and not in_notebook(): self._say_what_is_left(result)
             with isolated(self.strategy, self.device), preemptible(manager) if catch else nullcontext():
                 self._steps(manager, result, progress)
         except (PeerLost, RuntimeError) as e:
@@ -95,14 +97,19 @@ def _enter(self: ElasticTrainer) -> None:
 # %% ../../nbs/07_train/06_trainer.ipynb #b9165f90
 @patch
 def _manager(self: ElasticTrainer, resume: bool) -> Any:
-    "What writes checkpoints, None if none are wanted. Raises BadConfig if they would be mixed with others."
+    "What writes checkpoints, None if none are wanted. Raises BadConfig, InUse if others' are in the way."
     c = self.c.checkpoint
     if not c.wanted: return None
     def report(kind: str, **data: Any) -> None: self.heard.put((kind, data))   # called in another thread
     manager = self.strategy.manager(self, self.world.rank, self.world.world_size, report=report)
-    if not resume and manager.nvme.found():
-        raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
-                        "or set nvme_path to another folder")
+    try:
+        if not resume and manager.nvme.found():
+            raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
+                            "or set nvme_path to another folder")
+        manager.enter(self.world.rank, self.world.world_size, 0)   # now: who comes first has the folder
+    except BaseException:
+        manager.close()
+        raise
     return manager
 
 @patch
@@ -137,7 +144,8 @@ def one_step(self: ElasticTrainer, sync: Any) -> Tensor:
 # %% ../../nbs/07_train/06_trainer.ipynb #fec89c3c
 @patch
 def _after(self: ElasticTrainer, manager: Any) -> None:
-    "What follows a step, and what comes before the first: a validation, a checkpoint, news."
+    "What follows a step, and what comes before the first: a comparison, a validation, a checkpoint, news."
+    if self.world.world_size > 1 and (mine := self.compared()): same_bits(mine, largest, self.step)
     self.strategy.settle(self, self.world.rank, self.world.world_size)
     self.keep(manager)
     self._hear()
@@ -154,6 +162,7 @@ def _preempted(self: ElasticTrainer, manager: Any) -> bool:
 def _read(self: ElasticTrainer, report: StepReport | None, result: TrainResult, bar: list[Progress]) -> None:
     "Note the numbers of a step, if there was one, and tell those who listen to `on_metrics`."
     if report is None: return
+    self.judge(report)
     result.losses.append(report.metrics['loss'])
     result.targets += report.targets
     about = dict(step=report.step, **report.metrics)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WorldInfo', 'get_world_info', 'launched', 'is_main_process', 'backend_of', 'peer_is_lost', 'one_sentence',
            'setup_distributed_environment', 'gloo_threads', 'cleanup_distributed', 'barrier', 'broadcast_object',
-           'total', 'One', 'group_of_all', 'Alone']
+           'total', 'largest', 'One', 'group_of_all', 'Alone']
 
 # %% ../../nbs/07_train/03_world.ipynb #ffcf1047
 import json
@@ -131,6 +131,13 @@ def total(t: torch.Tensor) -> torch.Tensor:
     if dist.is_initialized():
         with peers(): dist.all_reduce(t)
     return t
+
+def largest(numbers: list[int]) -> list[int]:
+    "Of each of `numbers` the largest of all ranks'. Raises PeerLost if one is gone."
+    t = torch.tensor(numbers)
+    if dist.is_initialized():
+        with peers(): dist.all_reduce(t, dist.ReduceOp.MAX)
+    return t.tolist()
 
 # %% ../../nbs/07_train/03_world.ipynb #efab368d
 class One:
