@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['app', 'bench_app', 'main_options', 'plain_errors', 'named_as_options', 'demo', 'index', 'checkpoints', 'peer_memory',
-           'recovery', 'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'main']
+           'recovery', 'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'soak', 'main']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import json
@@ -326,9 +326,27 @@ def gpu(
     from elastic_nb.bench.gpu_run import bench_gpu
     _bench(bench_gpu, json_file)
 
+# %% ../nbs/00_face/04_cli.ipynb #757756c5
+@bench_app.command()
+def soak(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    seconds: Annotated[float, typer.Option(min=5, help='How long the run is disturbed.')] = 300.,
+    seed: Annotated[int, typer.Option(help='Of the moments, the victims and the signals.')] = 0,
+) -> None:
+    """Kill and stop workers of one run at random: do all deaths heal, and does anything grow?
+
+    Exit code 1 if something has grown, or if the result is not the one of the undisturbed run.
+
+    Example: elastic-nb bench soak --seconds 300 --json soak.json
+    """
+    from elastic_nb.bench.soak import bench_soak
+    result = _bench(lambda: bench_soak(seconds, seed), json_file)
+    for failure in result.failures: typer.echo(f'failed: {failure}', err=True)
+    if result.failures: raise typer.Exit(1)
+
 # %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
-def _bench(measure: Callable[[], Any], json_file: str) -> None:
-    "Run `measure`, show its `BenchResult`, and save it."
+def _bench(measure: Callable[[], Any], json_file: str) -> Any:
+    "Run `measure`, show its `BenchResult`, and save it; returns it."
     with plain_errors():
         _check_json(json_file)
         result, table = measure(), Table('who', 'what', 'median', 'min', 'max', 'n', 'unit')
@@ -339,6 +357,7 @@ def _bench(measure: Callable[[], Any], json_file: str) -> None:
         ratios = (f'{k} = {v:.3g}' for k, v in result.ratios.items())
         console.print(table, *ratios, *result.notes, result.machine, sep='\n')
         if json_file: result.save(json_file)
+        return result
 
 def main() -> None:
     "Entry point of `elastic-nb`."

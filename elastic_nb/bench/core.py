@@ -10,8 +10,6 @@ __all__ = ['row', 'machine', 'version', 'BenchResult', 'over', 'Fleet', 'time_su
 import html
 import json
 import os
-import platform
-import re
 import signal
 import statistics
 import subprocess
