@@ -111,7 +111,7 @@ def check_entry(entry: str, folder: Path) -> None:
     module, name = _parts(entry)
     importlib.invalidate_caches()   # the file may be a second old
     top, *rest = module.split('.')
-    if top == '__main__': raise BadConfig("__main__ is another one in each process: give the name of its file")
+    if top == '__main__': raise BadConfig("__main__ is another one in each process: name its file")
     spec = PathFinder.find_spec(top, [str(folder)]) or importlib.util.find_spec(top)
     if spec is None: raise BadConfig(f"there is no module {top} in {folder}, and none is installed")
     for n in range(len(rest)):
