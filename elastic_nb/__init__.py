@@ -15,6 +15,6 @@ __getattr__, __dir__ = lazy('elastic_nb', {
     '.elastic.faults': 'fail_at',
     '.elastic.workers': 'RunFailed',
     '.train.trainer': 'ElasticTrainer',
-    '.train.run': 'run_elastic build',
+    '.train.run': 'run_elastic build ElasticRun',
     '.checkpoint.manager': 'CheckpointManager',
     '.checkpoint.newest': 'CheckpointError'})

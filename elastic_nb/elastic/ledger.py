@@ -289,6 +289,17 @@ def runs(self: Ledger) -> list[str]:
     return list(dict.fromkeys([*(run for *_, run in sorted(rows)), *mine]))
 
 
+# %% ../../nbs/06_elastic/04_ledger.ipynb #cad75e72
+@patch
+def correct(self: Ledger, config: dict[str, Any]) -> None:
+    "Put the config that is used into the place of the one that `start` was given, if the disk has room."
+    text = json.dumps(config)
+    with self._lock:
+        if self._begun: self._begun = self._begun[0], text
+        elif self._db:
+            with suppress(sqlite3.OperationalError), _transaction(self._db):
+                self._db.execute('UPDATE runs SET config=? WHERE run=?', (text, self.run))
+
 # %% ../../nbs/06_elastic/04_ledger.ipynb #86c0991e
 def _lost(events: Sequence[Event], kind: str) -> str:
     "A clause that says how many rows of this kind a full disk has cost; empty if none."
@@ -432,7 +443,7 @@ def verdict(
     sha, sha_undisturbed = final_digest(disturbed), final_digest(undisturbed)
     repeated, missing = samples(disturbed, expected, steps)
     return dict(
-        identical=sha is not None and sha == sha_undisturbed and len(ours) == len(theirs) == steps,
+        identical=sha is not None and sha == sha_undisturbed and len(ours) == len(theirs) == steps > 0,
         sha256=sha, sha256_undisturbed=sha_undisturbed, steps=len(ours), parameters=parameters,
         world_sizes=world_sizes(disturbed), recoveries=recoveries(disturbed),
         samples_repeated=repeated, samples_missing=missing,

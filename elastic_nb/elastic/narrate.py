@@ -156,7 +156,7 @@ def _begins(self: Narrator, e: dict[str, Any], bad: str) -> str | None:
     return what_is_left(self.done, self.steps, e['tier'], self.place) + bad
 
 def what_is_left(step: int, steps: int | None, tier: str, place: str, setting: str = 'out') -> str:
-    "A run of `steps` begins with the checkpoint of `step` in `tier`; `setting` chose `place` for those on disk."
+    "A run of `steps` begins with the checkpoint of `step` in `tier`; `setting` chose `place` for the disk."
     if steps is None: return f"goes on from step {step} ({tier})"
     if step < steps: return f"goes on from step {step} ({tier}); {steps - step} of {steps} steps are left"
     return (f"nothing left to do: step {step} of {steps} is in {place}; "

@@ -111,6 +111,7 @@ def check_entry(entry: str, folder: Path) -> None:
     module, name = _parts(entry)
     importlib.invalidate_caches()   # the file may be a second old
     top, *rest = module.split('.')
+    if top == '__main__': raise BadConfig("__main__ is another one in each process: name its file")
     spec = PathFinder.find_spec(top, [str(folder)]) or importlib.util.find_spec(top)
     if spec is None: raise BadConfig(f"there is no module {top} in {folder}, and none is installed")
     for n in range(len(rest)):
@@ -307,8 +308,8 @@ def run_elastic(
           _folder(c) as leased, _ledger(at, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear):
         values['leased'] = leased
-        events = supervise(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults, hear,
-                           kept=c.checkpoint.wanted)
+        events = supervise(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults,
+                           _put_right(ledger, values, hear), kept=c.checkpoint.wanted)
     return ElasticRun(events, _used(events, config), entry, folder)
 
 def _located(entry: Any, folder: str | Path | None) -> tuple[str, Path]:
@@ -378,6 +379,14 @@ def _hearing(tell: Listener | None, title: str, place: str) -> Iterator[Listener
     narrator = Narrator(title, None, say, every, hears, os.path.relpath(place))
     try: yield narrator
     finally: narrator.close()
+
+def _put_right(ledger: Ledger, asked: dict[str, Any], hear: Listener) -> Listener:
+    "Hands events to `hear`; the first worker that is ready says which settings the ledger should show."
+    todo = [asked]
+    def listen(e: dict[str, Any]) -> None:
+        if e['kind'] == 'ready' and todo: ledger.correct(todo.pop() | dict(settings=e['settings']))
+        hear(e)
+    return listen
 
 # %% ../../nbs/07_train/08_run.ipynb #7dbd7b07
 @patch
