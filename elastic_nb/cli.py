@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['app', 'bench_app', 'main_options', 'plain_errors', 'named_as_options', 'demo', 'index', 'checkpoints', 'peer_memory',
-           'recovery', 'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'main']
+           'recovery', 'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'soak', 'main']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import json
 import os
 import re
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ from rich.table import Table
 
 import elastic_nb
 from .elastic.faults import Fault, parse_fault
-from .config import BadConfig, Config, without_errno
+from .config import BadConfig, Config, all_at_once, without_errno
 
 # %% ../nbs/00_face/04_cli.ipynb #1164329e
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -71,16 +73,17 @@ def named_as_options(*options: str) -> Iterator[None]:
     try: yield
     except BadConfig as e:
         names = '|'.join(options)
-        raise BadConfig(re.sub(rf'\b[a-z]+\.({names})\b', r'--\1', str(e))) from None
+        known = re.compile(rf'\b[a-z]+\.({names})\b|^(out)(?=:)', re.M)
+        raise BadConfig(known.sub(r'--\1\2', str(e))) from None
 
 def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fault]:
-    "The planned faults; without any wish, the last worker is killed after a third of the steps."
+    "The planned faults; without any wish, the last worker is killed after two fifths of the steps."
     wrong, faults = [], []
     for text, kind in [(k, 'kill') for k in kill] + [(h, 'hang') for h in hang]:
         try: faults.append(parse_fault(text, kind))
         except ValueError as e: wrong.append(str(e))
     if wrong: raise BadConfig('\n'.join(wrong))
-    return faults if kill or hang or workers < 2 else [Fault(workers - 1, steps // 3)]
+    return faults if kill or hang or workers < 2 else [Fault(workers - 1, 2 * steps // 5)]
 
 # %% ../nbs/00_face/04_cli.ipynb #22270fc5
 @app.command()
@@ -90,7 +93,7 @@ def demo(
     steps: Annotated[int, typer.Option(help='Optimizer steps.')] = 60,
     kill: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]',
                                             help='SIGKILL a worker; may be given several times. Default: the '
-                                            'last worker, after a third of the steps (2@20).')] = [],
+                                            'last worker, after two fifths of the steps (2@24).')] = [],
     hang: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]', help='SIGSTOP a worker, until '
                                             'it is missed and killed.')] = [],
     spares: Annotated[int, typer.Option(help='Workers that wait, ready to take over.')] = 0,
@@ -113,19 +116,30 @@ def demo(
     from elastic_nb.demo import demo_config
     wishes = dict(steps=steps, seed=seed, workers=workers, spares=spares, text=text, strategy=strategy)
     with plain_errors(), named_as_options(*wishes):
-        config = demo_config(**wishes)
-        config.checked()
-        faults, out = _plan(kill, hang, workers, steps), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}'
+        config, out = demo_config(**wishes), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}'
+        faults = _checked(config, lambda: _plan(kill, hang, workers, steps), out, json_file)
         identical = _demo(config, faults, out, json_file)
     raise typer.Exit(0 if identical else 1)
 
+# %% ../nbs/00_face/04_cli.ipynb #f8489581
+def _checked(config: Config, plan: Callable[[], list[Fault]], out: str, json_file: str) -> list[Fault]:
+    "The faults of `plan`. Raises BadConfig with all that is wrong."
+    from elastic_nb.demo import check_demo
+    def readable() -> list[Fault]:
+        try: return plan()
+        except BadConfig: return []   # which is told already
+    checks = plan, lambda: check_demo(config, readable(), Path(out)), lambda: _check_json(json_file, out)
+    return all_at_once(*checks)[0]
+
 def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool:
     from elastic_nb.demo import kept, proved, run_demo
-    from elastic_nb.report.html import result_table
+    from elastic_nb.report.html import hash_lines, result_table
     console, workers = Console(), config.elastic.workers
-    _check_json(json_file, out)
-    result = run_demo(config, faults, out, partial(_narrate, console, workers, faults))
-    console.print(result_table(result), proved(workers, result), sep='\n')
+    command = shlex.join(['elastic-nb', *sys.argv[1:]])
+    result = run_demo(config, faults, out, partial(_narrate, console, workers, faults), command)
+    console.print(result_table(result))
+    console.print(*hash_lines(result), sep='\n', soft_wrap=True, highlight=False)   # whole, to be copied
+    console.print(proved(workers, result))
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
     for fault in result['not_fired']:
         console.print(f"The fault {fault} never came about: its worker did not get to that line.")
@@ -137,7 +151,7 @@ def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool
 
 def _narrate(console: Console, workers: int, faults: list[Fault], title: str, steps: int) -> Any:
     "A narrator for the run `title`; the first one says what is going to happen."
-    from elastic_nb.report.narrate import Narrator
+    from elastic_nb.elastic.narrate import Narrator
     many = '1 worker' if workers == 1 else f'{workers} workers'
     plan = ', '.join(f'{f.kind} {f}' for f in faults) or 'no faults'
     if title == 'disturbed': console.print(f"{many}, {steps} steps, {plan}; then the same undisturbed")
@@ -154,7 +168,14 @@ def index(
 ) -> None:
     "Build a token index; a killed build is continued. Example: elastic-nb index 'texts/*.txt' -o corpus.bin"
     from elastic_nb.data.index import build_index
-    with plain_errors(): typer.echo(str(build_index(files, out, tokenizer, field, workers or None)))
+    with plain_errors():
+        _check_parent(out)
+        typer.echo(str(build_index(files, out, tokenizer, field, workers or None)))
+
+def _check_parent(out: str) -> None:
+    "Raises BadConfig if the folder that `out` shall be in is not there: it may be a slip of the pen."
+    folder = Path(out).absolute().parent
+    if not folder.is_dir(): raise BadConfig(f"--out: there is no folder {folder}; make it, if you want it")
 
 # %% ../nbs/00_face/04_cli.ipynb #80b100a7
 @app.command()
@@ -305,9 +326,27 @@ def gpu(
     from elastic_nb.bench.gpu_run import bench_gpu
     _bench(bench_gpu, json_file)
 
+# %% ../nbs/00_face/04_cli.ipynb #757756c5
+@bench_app.command()
+def soak(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    seconds: Annotated[float, typer.Option(min=5, help='How long the run is disturbed.')] = 300.,
+    seed: Annotated[int, typer.Option(help='Of the moments, the victims and the signals.')] = 0,
+) -> None:
+    """Kill and stop workers of one run at random: do all deaths heal, and does anything grow?
+
+    Exit code 1 if something has grown, or if the result is not the one of the undisturbed run.
+
+    Example: elastic-nb bench soak --seconds 300 --json soak.json
+    """
+    from elastic_nb.bench.soak import bench_soak
+    result = _bench(lambda: bench_soak(seconds, seed), json_file)
+    for failure in result.failures: typer.echo(f'failed: {failure}', err=True)
+    if result.failures: raise typer.Exit(1)
+
 # %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
-def _bench(measure: Callable[[], Any], json_file: str) -> None:
-    "Run `measure`, show its `BenchResult`, and save it."
+def _bench(measure: Callable[[], Any], json_file: str) -> Any:
+    "Run `measure`, show its `BenchResult`, and save it; returns it."
     with plain_errors():
         _check_json(json_file)
         result, table = measure(), Table('who', 'what', 'median', 'min', 'max', 'n', 'unit')
@@ -318,6 +357,7 @@ def _bench(measure: Callable[[], Any], json_file: str) -> None:
         ratios = (f'{k} = {v:.3g}' for k, v in result.ratios.items())
         console.print(table, *ratios, *result.notes, result.machine, sep='\n')
         if json_file: result.save(json_file)
+        return result
 
 def main() -> None:
     "Entry point of `elastic-nb`."

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from ..basics import patch
-from ..exact.state import State
-from .format import CHUNK, MANIFEST, Damaged, Found, Manifest, Unreadable, decode
-from .snapshot import STATE, ReadAt, Snapshot, read, snapshot
-from .lease import InUse, Lease, OtherRun, in_place_of, other_run
 from .buffers import each
+from .format import CHUNK, Damaged, Found, MANIFEST, Manifest, Unreadable, decode
+from .lease import Lease, OtherRun, in_place_of, other_run
+from .snapshot import ReadAt, STATE, Snapshot, read, snapshot
+from ..exact.state import State
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #24fb6d97
 def sync_folder(path: Path) -> None:

@@ -6,7 +6,6 @@
 __all__ = ['Saved', 'SaveJob', 'Writer']
 
 # %% ../../nbs/03_checkpoint/10_writer.ipynb #abf726a8
-import os
 import queue
 import threading
 import time
@@ -14,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..basics import patch
-from ..config import CheckpointConfig
-from .snapshot import Snapshot
-from .memory import MemorySnapshotBackend
-from .lease import InUse
-from .disk import NVMeBackend
 from .buffers import begun, each
+from .disk import NVMeBackend
+from .lease import InUse
+from .memory import MemorySnapshotBackend
 from .newest import CheckpointError
+from .snapshot import Snapshot
 from .uploader import Board, Uploader
+from ..config import CheckpointConfig
 
 # %% ../../nbs/03_checkpoint/10_writer.ipynb #59ceea36
 class Saved:

@@ -12,4 +12,5 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.testing', {
     '.threads': 'run_ranks rehearse Cluster',
     '.servers': 'rclone_s3 moto_s3 gcs_emulator Proxy',
-    '.hub': 'Hub write_hub'})
+    '.hub': 'Hub write_hub',
+    '.zoo': 'ZOO animal visit tour'})

@@ -30,7 +30,8 @@ from ..checkpoint.uploader import Board
 from ..config import CheckpointConfig
 from ..elastic.sync import StockDDP
 from .strategies import Strategy
-from .world import barrier, broadcast_object, get_world_info
+from .world import (barrier, broadcast_object, get_world_info, launched,
+                                    setup_distributed_environment)
 
 # %% ../../nbs/07_train/07_fsdp.ipynb #4fe9a80a
 def shard(model: nn.Module, device: str) -> None:
@@ -67,7 +68,7 @@ class FSDPStrategy(Strategy):
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
         world, c, wrong = get_world_info(), self.c, []
-        if world.backend is None:
+        if world.backend is None and not launched():
             wrong.append("strategy fsdp needs a world of ranks: start this with torchrun")
         elif c.training.cut % world.world_size:
             ranks, cut = world.world_size, c.training.cut
@@ -83,7 +84,10 @@ class FSDPStrategy(Strategy):
             wrong.append("strategy fsdp replaces parameters; give the optimizer as a function of them")
         return wrong
 
-    def prepare(self, model: nn.Module, device: str) -> None: shard(model, device)
+    def prepare(self, model: nn.Module, device: str) -> None:
+        setup_distributed_environment(alone=True)   # one rank is a world, too
+        shard(model, device)
+
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
         return Sharded(task, self.c.training.cut)
 
