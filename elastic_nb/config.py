@@ -140,7 +140,8 @@ class CheckpointConfig(Section):
         return {name: url for name, url in dict(peer=self.peer_url, s3=self.url).items() if url}
 
 # %% ../nbs/00_face/01_config.ipynb #9a13793b
-_NO_MATTER = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'} # To what a step computes
+_NO_MATTER = {'steps', 'epochs', 'val_every', 'patience', 'compile', # To what a step computes
+              'check_data', 'on_nonfinite'} # One that fails may be tried again with another answer
 
 class RunConfig(Section):
     "All settings of a run, checked."

@@ -20,6 +20,6 @@ __getattr__, __dir__ = lazy('elastic_nb.checkpoint', {
     '.interval': 'Interval',
     '.sharded': 'begin_sharded save_sharded load_sharded',
     '.inspect': 'places listing export',
-    '.lease': 'InUse',
+    '.lease': 'InUse OtherRun',
     '.format': 'Damaged Unreadable',
     '..config': 'CheckpointConfig'})

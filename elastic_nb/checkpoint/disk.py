@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAGE', 'sync_folder', 'make_folder', 'publish', 'remove', 'write_image', 'write_file', 'save_snapshot', 'opened',
-           'save_state', 'load_state', 'found_of', 'check_name', 'NVMeBackend', 'place_of_run']
+           'save_state', 'load_state', 'found_of', 'check_name', 'NVMeBackend', 'opened_as', 'place_of_run']
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #cf37eebf
 import errno
@@ -214,12 +214,13 @@ def found(self: NVMeBackend) -> list[Found]:
 def open(self: NVMeBackend, name: str) -> Any:
     "As `opened`, and the name must be right. Raises ValueError for what is no name of a checkpoint."
     if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
-    return _opened_as(name, self.base / name)
+    return opened_as(self.base / name)
 
 @contextmanager
-def _opened_as(name: str, path: Path) -> Iterator[tuple[Manifest, ReadAt]]:
+def opened_as(path: Path) -> Iterator[tuple[Manifest, ReadAt]]:
+    "As `opened`. Raises Damaged also if the name of the folder says another step than its manifest."
     with opened(path) as (manifest, read_at):
-        check_name(name, manifest)
+        check_name(path.name, manifest)
         yield manifest, read_at
 
 @patch

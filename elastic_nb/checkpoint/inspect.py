@@ -17,7 +17,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from .disk import NVMeBackend, opened, publish
+from .disk import NVMeBackend, opened_as, publish
 from .format import Damaged, Found, MANIFEST, Manifest, Unreadable
 from .remote.store import open_store
 from .remote.tier import PATIENCE, S3Backend
@@ -29,7 +29,7 @@ class SingleFolder:
     "One checkpoint folder, behind the two methods that all tiers have."
     def __init__(self, base: Path, name: str): self.base, self.name = base, name
     def found(self) -> list[Found]: return [Found(0, 0, self.name)]
-    def open(self, name: str) -> Any: return opened(self.base / name)
+    def open(self, name: str) -> Any: return opened_as(self.base / name)
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #3a8e269a
 _FOLDERS = "give the folder of a run, of its checkpoints or of one checkpoint, or a URL"
