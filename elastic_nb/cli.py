@@ -10,6 +10,8 @@ __all__ = ['app', 'bench_app', 'main_options', 'plain_errors', 'named_as_options
 import json
 import os
 import re
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ from rich.table import Table
 
 import elastic_nb
 from .elastic.faults import Fault, parse_fault
-from .config import BadConfig, Config, without_errno
+from .config import BadConfig, Config, all_at_once, without_errno
 
 # %% ../nbs/00_face/04_cli.ipynb #1164329e
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -71,16 +73,17 @@ def named_as_options(*options: str) -> Iterator[None]:
     try: yield
     except BadConfig as e:
         names = '|'.join(options)
-        raise BadConfig(re.sub(rf'\b[a-z]+\.({names})\b', r'--\1', str(e))) from None
+        known = re.compile(rf'\b[a-z]+\.({names})\b|^(out)(?=:)', re.M)
+        raise BadConfig(known.sub(r'--\1\2', str(e))) from None
 
 def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fault]:
-    "The planned faults; without any wish, the last worker is killed after a third of the steps."
+    "The planned faults; without any wish, the last worker is killed after two fifths of the steps."
     wrong, faults = [], []
     for text, kind in [(k, 'kill') for k in kill] + [(h, 'hang') for h in hang]:
         try: faults.append(parse_fault(text, kind))
         except ValueError as e: wrong.append(str(e))
     if wrong: raise BadConfig('\n'.join(wrong))
-    return faults if kill or hang or workers < 2 else [Fault(workers - 1, steps // 3)]
+    return faults if kill or hang or workers < 2 else [Fault(workers - 1, 2 * steps // 5)]
 
 # %% ../nbs/00_face/04_cli.ipynb #22270fc5
 @app.command()
@@ -90,7 +93,7 @@ def demo(
     steps: Annotated[int, typer.Option(help='Optimizer steps.')] = 60,
     kill: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]',
                                             help='SIGKILL a worker; may be given several times. Default: the '
-                                            'last worker, after a third of the steps (2@20).')] = [],
+                                            'last worker, after two fifths of the steps (2@24).')] = [],
     hang: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]', help='SIGSTOP a worker, until '
                                             'it is missed and killed.')] = [],
     spares: Annotated[int, typer.Option(help='Workers that wait, ready to take over.')] = 0,
@@ -113,19 +116,30 @@ def demo(
     from elastic_nb.demo import demo_config
     wishes = dict(steps=steps, seed=seed, workers=workers, spares=spares, text=text, strategy=strategy)
     with plain_errors(), named_as_options(*wishes):
-        config = demo_config(**wishes)
-        config.checked()
-        faults, out = _plan(kill, hang, workers, steps), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}'
+        config, out = demo_config(**wishes), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}'
+        faults = _checked(config, lambda: _plan(kill, hang, workers, steps), out, json_file)
         identical = _demo(config, faults, out, json_file)
     raise typer.Exit(0 if identical else 1)
 
+# %% ../nbs/00_face/04_cli.ipynb #f8489581
+def _checked(config: Config, plan: Callable[[], list[Fault]], out: str, json_file: str) -> list[Fault]:
+    "The faults of `plan`. Raises BadConfig with all that is wrong."
+    from elastic_nb.demo import check_demo
+    def readable() -> list[Fault]:
+        try: return plan()
+        except BadConfig: return []   # which is told already
+    checks = plan, lambda: check_demo(config, readable(), Path(out)), lambda: _check_json(json_file, out)
+    return all_at_once(*checks)[0]
+
 def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool:
     from elastic_nb.demo import kept, proved, run_demo
-    from elastic_nb.report.html import result_table
+    from elastic_nb.report.html import hash_lines, result_table
     console, workers = Console(), config.elastic.workers
-    _check_json(json_file, out)
-    result = run_demo(config, faults, out, partial(_narrate, console, workers, faults))
-    console.print(result_table(result), proved(workers, result), sep='\n')
+    command = shlex.join(['elastic-nb', *sys.argv[1:]])
+    result = run_demo(config, faults, out, partial(_narrate, console, workers, faults), command)
+    console.print(result_table(result))
+    console.print(*hash_lines(result), sep='\n', soft_wrap=True, highlight=False)   # whole, to be copied
+    console.print(proved(workers, result))
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
     for fault in result['not_fired']:
         console.print(f"The fault {fault} never came about: its worker did not get to that line.")
@@ -137,7 +151,7 @@ def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool
 
 def _narrate(console: Console, workers: int, faults: list[Fault], title: str, steps: int) -> Any:
     "A narrator for the run `title`; the first one says what is going to happen."
-    from elastic_nb.report.narrate import Narrator
+    from elastic_nb.elastic.narrate import Narrator
     many = '1 worker' if workers == 1 else f'{workers} workers'
     plan = ', '.join(f'{f.kind} {f}' for f in faults) or 'no faults'
     if title == 'disturbed': console.print(f"{many}, {steps} steps, {plan}; then the same undisturbed")
@@ -154,7 +168,14 @@ def index(
 ) -> None:
     "Build a token index; a killed build is continued. Example: elastic-nb index 'texts/*.txt' -o corpus.bin"
     from elastic_nb.data.index import build_index
-    with plain_errors(): typer.echo(str(build_index(files, out, tokenizer, field, workers or None)))
+    with plain_errors():
+        _check_parent(out)
+        typer.echo(str(build_index(files, out, tokenizer, field, workers or None)))
+
+def _check_parent(out: str) -> None:
+    "Raises BadConfig if the folder that `out` shall be in is not there: it may be a slip of the pen."
+    folder = Path(out).absolute().parent
+    if not folder.is_dir(): raise BadConfig(f"--out: there is no folder {folder}; make it, if you want it")
 
 # %% ../nbs/00_face/04_cli.ipynb #80b100a7
 @app.command()
@@ -168,7 +189,12 @@ def checkpoints(
     export: Annotated[str, typer.Option(metavar='DIR', help='Write the model to this new folder.')] = '',
     step: Annotated[int | None, typer.Option(help='Export that of this step. Default: the newest.')] = None,
     form: Annotated[str, typer.Option('--format', help='Of the export. plain: the weights under our names. '
-                                      'hub: a GPT-2 for transformers.')] = 'plain',
+                                      'hub: with config and tokenizer, for transformers.')
+                    ] = 'plain',
+    config: Annotated[str, typer.Option(metavar='FILE', help='With --format hub: the config.json of the '
+                                        'model, if the checkpoint does not say what it is.')] = '',
+    tokenizer: Annotated[str, typer.Option(metavar='DIR', help='With --format hub: the tokenizer, as a '
+                                           'folder, a tokenizer.json, or a name on the Hub.')] = '',
 ) -> None:
     """List the checkpoints of a run, verify them, or export a model.
 
@@ -179,7 +205,7 @@ def checkpoints(
     from elastic_nb.checkpoint import inspect as room
     from elastic_nb.report import runs
     with plain_errors():
-        if export: typer.echo(str(runs.export_as(run, export, step, form)))
+        if export: typer.echo(str(runs.export_as(run, export, step, form, config or None, tokenizer or None)))
         elif step is not None: raise ValueError("--step says what to export; give --export DIR, too")
         else: _list(room, runs, run, verify)
 

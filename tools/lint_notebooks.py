@@ -31,6 +31,8 @@ PICKLES = {'pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'shelve'}
 MEASURES_LOAD = {'nbs/10_bench/07_savers.ipynb'}  # may torch.load, weights only, what it has just written itself
 MAX_OUTPUT, MAX_LINE = 64 * 1024, 110  # bytes per cell, characters
 
+LESSONS_NEED = ('fastcore', 'hypothesis')  # and users need not have: a lesson installs what Colab lacks
+
 # What differs on the next machine or at the next run has no place in a stored output.
 LEAKS = {
     'a path of one machine': re.compile(r'(?<![\w.])/(?:home|root|tmp|Users|private|mnt|var/folders)/'),
@@ -220,6 +222,16 @@ def check_walkthrough(src: str) -> Iterator[str]:
         yield f'{found[1]} is for developers, and a walkthrough is for users'
 
 
+def check_installs(sources: list[str], colab: str) -> Iterator[str]:
+    "Complaints about what a lesson imports and does not install; `colab`: what is there, as in constraints-colab.txt"
+    code = '\n'.join(sources)
+    for name in LESSONS_NEED:
+        if not re.search(rf'^\s*(?:from|import)\s+{name}\b', code, re.M): continue
+        there = re.search(rf'^{name}\b', colab, re.M)
+        if not (there or re.search(rf'pip install .*(?:{name}|\[dev\])', code)):
+            yield f"imports {name}, which Colab lacks: write ! [ -e /content ] && pip install -q {name}"
+
+
 def texts(out: dict[str, Any]) -> Iterator[str]:
     "The readable parts of an output (not the pixels)"
     if 'text' in out: yield out['text']
@@ -272,6 +284,10 @@ def check_notebook(path: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]
         return
     for problem in check_head(nb, page, cfg): yield f'{page}: {problem}'
     for key in {'widgets', 'nbdev'} & set(nb.metadata): yield f'{page}: metadata.{key} must go'
+    colab = root / 'constraints-colab.txt'
+    sources = [cell.source for cell in nb.cells if cell.cell_type == 'code']
+    for problem in check_installs(sources, colab.read_text(encoding='utf-8') if colab.exists() else ''):
+        yield f'{page}: {problem}'
     for n, cell in enumerate(nb.cells):
         if cell.cell_type == 'raw': yield f'{page}: cell {n}: no raw cells: front matter can switch tests off'
         if cell.cell_type == 'markdown' and re.match(r'\s*#\|', cell.source):

@@ -10,8 +10,6 @@ __all__ = ['row', 'machine', 'version', 'BenchResult', 'over', 'Fleet', 'time_su
 import html
 import json
 import os
-import platform
-import re
 import signal
 import statistics
 import subprocess
@@ -28,6 +26,7 @@ import torch
 from tqdm.auto import tqdm
 
 import elastic_nb
+from .. import basics
 from .contestants import BenchJob, RunLog, hold_lease
 from ..elastic.zygote import loopback_store
 
@@ -41,12 +40,7 @@ def row(who: str, metric: str, values: Iterable[float], unit: str) -> dict[str, 
 # %% ../../nbs/10_bench/01_core.ipynb #65c6cde4
 def machine() -> str:
     "Cores, processor, system and PyTorch of this machine, in words."
-    cpuinfo = Path('/proc/cpuinfo')
-    found = re.search(r'model name\s*:\s*(.+)', cpuinfo.read_text()) if cpuinfo.exists() else None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    name = ' '.join(found[1].split()) if found else platform.processor() or 'unknown processor'
-    torch_version = torch.__version__.split('+')[0]
-    return f'{cores} cores, {name}, {platform.system()} {platform.machine()}, torch {torch_version}'
+    return f"{basics.machine()}, torch {torch.__version__.split('+')[0]}"
 
 # %% ../../nbs/10_bench/01_core.ipynb #cdcf6b43
 def version() -> str:

@@ -4,27 +4,29 @@
 
 # %% auto #0
 __all__ = ['PAGE', 'sync_folder', 'make_folder', 'publish', 'remove', 'write_image', 'write_file', 'save_snapshot', 'opened',
-           'save_state', 'load_state', 'found_of', 'NVMeBackend']
+           'save_state', 'load_state', 'found_of', 'check_name', 'NVMeBackend', 'place_of_run']
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #cf37eebf
 import errno
 import fcntl
+import math
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..basics import patch
-from ..exact.state import State
-from .format import CHUNK, MANIFEST, Damaged, Found, Manifest, Unreadable, decode
-from .snapshot import STATE, ReadAt, Snapshot, read, snapshot
-from .lease import InUse, Lease
 from .buffers import each
+from .format import CHUNK, Damaged, Found, MANIFEST, Manifest, Unreadable, decode
+from .lease import Lease, OtherRun, in_place_of, other_run
+from .snapshot import ReadAt, STATE, Snapshot, read, snapshot
+from ..exact.state import State
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #24fb6d97
 def sync_folder(path: Path) -> None:
@@ -180,6 +182,12 @@ def found_of(name: str) -> Found | None:
     m = _NAME.fullmatch(name)
     return Found(int(m[1]), int(m[2]), name) if m else None
 
+def check_name(name: str, manifest: Manifest) -> None:
+    "Raises Damaged if the name of a checkpoint says another step than its manifest."
+    said = found_of(name)
+    if said and said.step != manifest.step:
+        raise Damaged(f"the name says step {said.step}, the manifest step {manifest.step}")
+
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #85e64ebc
 class NVMeBackend:
     "Checkpoints as folders in `base_path`, on a local disk or whatever is mounted there."
@@ -188,10 +196,11 @@ class NVMeBackend:
         keep_last_n: int = 3, # The newest ones are kept
         keep_best: int = 0, # This many with the lowest `metric` are kept too
         metric: str = 'loss', # As in CheckpointState.metrics
+        place: str = 'both', # Of the lease; a supervised worker writes in the place of the `writer`
     ):
         if keep_last_n < 1: raise ValueError(f"keep_last_n = {keep_last_n}; at least 1 must be kept")
         self.base, self.keep_last_n, self.keep_best = Path(base_path), keep_last_n, keep_best
-        self.metric = metric
+        self.metric, self.place = metric, place
         self.lease: Lease | None = None   # while this process writes here
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #5a23d7f8
@@ -202,10 +211,16 @@ def found(self: NVMeBackend) -> list[Found]:
     return sorted(filter(None, map(found_of, names)), reverse=True)
 
 @patch
-def open(self: NVMeBackend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-    "As `opened`. Raises ValueError for what is no name of a checkpoint."
+def open(self: NVMeBackend, name: str) -> Any:
+    "As `opened`, and the name must be right. Raises ValueError for what is no name of a checkpoint."
     if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
-    return opened(self.base / name)
+    return _opened_as(name, self.base / name)
+
+@contextmanager
+def _opened_as(name: str, path: Path) -> Iterator[tuple[Manifest, ReadAt]]:
+    with opened(path) as (manifest, read_at):
+        check_name(name, manifest)
+        yield manifest, read_at
 
 @patch
 def new_name(self: NVMeBackend, step: int) -> str:
@@ -214,12 +229,12 @@ def new_name(self: NVMeBackend, step: int) -> str:
     return f'step-{step:012d}-{number:04d}'
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #3f0623f5
-def _move_in(tier: NVMeBackend, fingerprint: str) -> Lease:
+def _move_in(tier: NVMeBackend, fingerprint: str, identity: Mapping[str, Any] | None) -> Lease:
     "The lease of the folder, once what a killed writer has left is removed. Raises InUse, OSError."
     make_folder(tier.base)
-    lease = Lease(tier.base)
+    lease = Lease(tier.base, tier.place)
     try:
-        _same_config(tier, fingerprint)
+        _same_run(tier, fingerprint, identity)
         for name in os.listdir(tier.base):
             if name.startswith(('.step-', '.trash-')): remove(tier.base / name)
     except BaseException:
@@ -227,18 +242,19 @@ def _move_in(tier: NVMeBackend, fingerprint: str) -> Lease:
         raise
     return lease
 
-def _same_config(tier: NVMeBackend, fingerprint: str) -> None:
-    for f in tier.found() if fingerprint else []:
+def _same_run(tier: NVMeBackend, fingerprint: str, identity: Mapping[str, Any] | None) -> None:
+    "Raises OtherRun if the newest checkpoint that can be opened is not one of ours."
+    for f in tier.found() if fingerprint or identity else []:
         with suppress(Damaged), tier.open(f.name) as (manifest, _):
-            if manifest.fingerprint in ('', fingerprint): return
-            raise InUse(f"{tier.base} holds checkpoints of a run with another config; "
-                        "choose another folder, or remove them")
+            why = other_run(manifest, fingerprint, identity)
+            if not why: return
+            raise OtherRun(in_place_of(tier.base, why))
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #98fde5d1
 @patch
-def claim(self: NVMeBackend, fingerprint: str = '') -> None:
-    "Take the folder for this process and a config. Raises OSError, InUse."
-    if self.lease is None: self.lease = _move_in(self, fingerprint)
+def claim(self: NVMeBackend, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> None:
+    "Take the folder for this process and its run. Raises OSError, InUse."
+    if self.lease is None: self.lease = _move_in(self, fingerprint, identity)
 
 @patch
 def close(self: NVMeBackend) -> None:
@@ -246,13 +262,26 @@ def close(self: NVMeBackend) -> None:
     lease, self.lease = self.lease, None
     if lease: lease.close()
 
+# %% ../../nbs/03_checkpoint/05_disk.ipynb #b0815ef3
+@contextmanager
+def place_of_run(base: str | Path) -> Iterator[bool]:
+    "In the block, `base` belongs to this run and its writers; False if it cannot be made. Raises InUse."
+    lease = None
+    with suppress(OSError):
+        make_folder(Path(base))
+        lease = Lease(Path(base), 'run')
+    try: yield lease is not None
+    finally:
+        if lease: lease.close()
+
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #bfcb976e
 def _superfluous(tier: NVMeBackend, saved: Found) -> list[Found]:
     "What need not be kept. What is newer than `saved` is damaged or of another future and does not count."
     old, scores = [f for f in tier.found() if f <= saved][tier.keep_last_n:], {}
     for f in tier.found() if tier.keep_best else []:
         with suppress(Damaged), tier.open(f.name) as (manifest, _):
-            if tier.metric in manifest.metrics: scores[f] = manifest.metrics[tier.metric]
+            score = manifest.metrics.get(tier.metric, math.nan)
+            if math.isfinite(score): scores[f] = score   # a nan is not less than anything, and never the best
     best = sorted(scores, key=scores.get)[:tier.keep_best]
     return [f for f in old if f not in best]
 
@@ -276,7 +305,7 @@ def prune(self: NVMeBackend, saved: str) -> None:
 @patch
 def save(self: NVMeBackend, snap: Snapshot) -> str:
     "Write `snap`, then remove what is not to be kept; the name. Raises OSError, InUse."
-    self.claim(snap.about.get('fingerprint', ''))
+    self.claim(snap.about.get('fingerprint', ''), snap.about.get('identity'))
     room = os.statvfs(self.base)
     if room.f_bavail * room.f_frsize < len(snap.image) + (1 << 20):
         raise OSError(errno.ENOSPC, f"{len(snap.image) / 1e6:.0f} MB do not fit, "

@@ -125,6 +125,8 @@ class Manifest(Section):
     generation: Natural = 0 # Of the world that saved it
     world: Natural = 1 # Workers then
     fingerprint: str = '' # Of the config
+    identity: dict[str, Any] = {} # What decides the result: settings, model and data, in words
+    architecture: dict[str, Any] = {} # What the model says of itself, such as a config of transformers
     created: float = 0. # Seconds since 1970
     metrics: dict[str, float] = {}
     pace: dict[str, Any] = {} # What steps, saves and failures have cost; no part of the state

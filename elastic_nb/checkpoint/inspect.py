@@ -139,23 +139,32 @@ def weights(tree: Mapping[str, Any]) -> dict[str, Tensor]:
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #b78495e3
 def write_plain(model: Mapping[str, Tensor], folder: Path) -> None:
-    "Write the tensors under their own names to `folder`; shared ones once."
-    first: dict[int, str] = {}
-    for k, t in model.items(): first.setdefault(id(t), k)
-    left_out = {k: first[id(t)] for k, t in model.items() if first[id(t)] != k}
-    kept = {k: model[k].contiguous() for k in first.values()}
-    save_file(kept, folder / 'model.safetensors', dict(format='pt') | left_out)
+    "Write the tensors under their own names to `folder`; a shared one under each of its names."
+    apart, seen = {}, set()
+    for k, t in model.items():
+        apart[k] = t.clone() if id(t) in seen else t.contiguous()   # the format has no ties
+        seen.add(id(t))
+    save_file(apart, folder / 'model.safetensors', dict(format='pt'))
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #47efb3ff
 Form = Callable[[Mapping[str, Tensor], Path], None] # Writes a model to a folder, as model.safetensors
 
 def export(run: str | Path, out: str | Path, step: int | None = None, form: Form = write_plain) -> Path:
-    "Write the model of a checkpoint to the new folder `out`: its file. Raises Damaged, ValueError, OSError."
+    """Write the model of a checkpoint to the new folder `out`: its file. Raises Damaged, which names a good
+    one instead, ValueError, OSError."""
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; an export is never overwritten")
-    model = weights(load_tree(*pick(run, step)))
+    tier, name = pick(run, step)
+    try: model = weights(load_tree(tier, name))
+    except Damaged as e: raise type(e)(f"{e}; {_instead(tier, name)}") from None
     with publish(out) as part:
         form(model, part)
         for f in part.iterdir():
             with open(f, 'rb') as written: os.fsync(written.fileno())
     return out / 'model.safetensors'
+
+def _instead(tier: Any, bad: str) -> str:
+    "Which checkpoint to export instead of the one called `bad`: the newest that is good to the last byte."
+    for l in listing(tier, every_byte=True):
+        if l.name != bad and not l.wrong: return f"{l.name} is good: export it with --step {l.manifest.step}"
+    return "and there is no other one here that is good"

@@ -11,7 +11,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from .remote.store import open_store
 from .remote.tier import PATIENCE, S3Backend
 from .newest import CheckpointError, CheckpointTier, describe, load_from, newest_good
 from .uploader import Board, Report, Uploader
-from .writer import SaveJob, Writer
+from .writer import Saved, SaveJob, Writer
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
 class CheckpointManager:
@@ -37,15 +38,19 @@ class CheckpointManager:
         rank: int = 0, # Of this process
         world_size: int = 1, # Noted in each checkpoint
         fingerprint: str = '', # Of the run's config; checkpoints of another one are refused
+        identity: Mapping[str, Any] | None = None, # The same in words, so that a refusal can say what differs
+        architecture: Mapping[str, Any] | None = None, # What the model says of itself; see `architecture_of`
         memory: MemorySnapshotBackend | None = None, # The supervisor's, so that it outlives this process
         report: Report = lambda kind, **data: None, # Hears of saves and failures, from any thread
+        place: str = 'both', # Of the lease: `writer` for a worker whose supervisor holds that of the run
         overlap: bool = False, # The caller calls `before_update` before a saved tensor of a GPU may change
     ):
         c = self.config = config or CheckpointConfig()
         self.rank, self.world_size, self.fingerprint = rank, world_size, fingerprint
+        self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
         self.board, self.overlap = Board(report), overlap
         self.memory = memory or self._own_memory()
-        self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
+        self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric, place)
         self.far = {name: S3Backend(open_store(url, limit_s=PATIENCE), c.keep_last_n)
                     for name, url in c.far.items()}
         self.uploaders = {k: Uploader(k, tier, self.nvme, self.board) for k, tier in self.far.items()}
@@ -53,6 +58,7 @@ class CheckpointManager:
         self.interval = Interval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
         self.generation = 0   # of the world
         self.source, self.skipped = '', []   # the tier of the last load, and what it has passed over
+        self.limited = ''   # why the memory tier has fewer slots than it might, as far as it was reported
         self.took = 0.   # seconds that the last load needed for what it took
         self.preempted = threading.Event()   # SIGTERM has come
         self.closed, self._last = False, time.monotonic()
@@ -118,12 +124,14 @@ def tiers(self: CheckpointManager) -> dict[str, Any]:
 def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot, bool] | None:
     "A copy of `state`, and whether it lies in the memory tier; None if there is no room for it now."
     tree, about = describe(state)
-    about |= dict(world=self.world_size, generation=self.generation, fingerprint=self.fingerprint)
+    about |= dict(world=self.world_size, generation=self.generation, fingerprint=self.fingerprint,
+                  identity=self.identity, architecture=self.architecture)
     try:
         if self.memory:
             tensors, skeleton = flatten(tree)
             snap = self.memory.take(tensors, dict(about, state=skeleton))
             if not self.overlap: self.before_update()
+            self._say_limits()
             return snap and (snap, True)
     except (OSError, ValueError, MemoryError) as e: self.board.bad('memory', e)
     if self.writer.busy or not durable: return None
@@ -135,17 +143,27 @@ def before_update(self: CheckpointManager) -> None:
     "Return when the state that was saved last may change; see `overlap`."
     if self.memory: self.memory.settle()
 
+@patch
+def _say_limits(self: CheckpointManager) -> None:
+    "Report once that not all slots of the memory tier fit."
+    if self.memory.limited and self.memory.limited != self.limited:
+        warnings.warn(f"checkpoints: memory: {self.memory.limited}")
+        self.report('limited', tier='memory', why=self.memory.limited)
+    self.limited = self.memory.limited
+
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #558d5c7f
 @patch
-def _hand_over(self: CheckpointManager, snap: Snapshot, shared: bool, durable: bool, blocking: float) -> None:
-    "Give the copy to the writer, with what the run has learned of its costs."
-    told = {}
+def _hand_over(self: CheckpointManager, snap: Snapshot, shared: bool, durable: bool,
+               blocking: float) -> Saved:
+    "Give the copy to the writer, with what the run has learned of its costs; what becomes of it."
+    told, saved = {}, Saved(snap.about['step'])
     if self.interval:
         if durable: self.interval.saved(blocking)
         snap.about['pace'] = self.pace
         told = dict(interval=self.interval.explain())
-    self.writer.put(SaveJob(snap, shared, durable, time.monotonic() - blocking, blocking, told))
+    self.writer.put(SaveJob(snap, shared, durable, time.monotonic() - blocking, blocking, told, saved))
     if not self.config.async_save: self.board.complain()
+    return saved
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #d121f4c8
 _MISSING = dict(s3="there is no object store in the config: set s3_bucket or cloud_url",
@@ -153,14 +171,15 @@ _MISSING = dict(s3="there is no object store in the config: set s3_bucket or clo
 
 @patch
 def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = CheckpointTier.NVME,
-                    if_busy: str = 'wait') -> bool:
-    """Save `state` (a CheckpointState, a State, or a tree with a `step`) to `tier`; True if it was taken.
+                    if_busy: str = 'wait') -> Saved:
+    """Save `state` (a CheckpointState, a State, or a tree with a `step`) to `tier`. The answer is true if it
+    was taken, and the path of the folder when that is durable.
 
     `if_busy`: wait or skip while the save before is still being written. Raises CheckpointError for what
     went wrong before, under the policies fail and retry, and InUse."""
     self.board.complain()
     if self.closed: raise CheckpointError("this manager is closed, and saves nothing any more")
-    if self.rank: return False   # `rank` may change with the world
+    if self.rank: return Saved(taken=False)   # `rank` may change with the world
     if tier.value not in {'memory', 'nvme', *self.far}: raise CheckpointError(_MISSING[tier.value])
     start, durable = time.perf_counter(), tier is not CheckpointTier.MEMORY
     copy = self._copy(state, durable)
@@ -170,9 +189,8 @@ def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = 
     if copy is None:
         why = self.degraded.get('memory', 'the save before is still being written')
         self.report('checkpoint_skipped', tier=tier.value, why=why)
-        return False
-    self._hand_over(*copy, durable, time.perf_counter() - start)
-    return True
+        return Saved(taken=False)
+    return self._hand_over(*copy, durable, time.perf_counter() - start)
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aa5931f
 @patch
@@ -190,7 +208,7 @@ def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], las
     due = [] if self.rank else [t for t in (CheckpointTier.NVME, CheckpointTier.MEMORY)
                                 if self.should_checkpoint(step, t)]
     if_busy = 'wait' if last else self.config.if_busy
-    taken = bool(due) and self.save_checkpoint(state(), due[0], if_busy)
+    taken = bool(due and self.save_checkpoint(state(), due[0], if_busy))
     self._last = time.monotonic()
     return taken
 
@@ -203,26 +221,29 @@ def failed(self: CheckpointManager) -> None:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #2843abba
 @patch
 def enter(self: CheckpointManager, rank: int, world_size: int, generation: int) -> None:
-    "Take a place in a new world. Raises InUse if it is for us to write, and another run writes there."
+    """Take a place in a new world. If it is for us to write, raises InUse if another run writes there, and
+    OtherRun if one has."""
     leads = rank == 0 and (self.rank or not self.generation)
     self.rank, self.world_size, self.generation = rank, world_size, generation
     if not leads or not self.config.checkpoint_interval: return
-    try: self.nvme.claim(self.fingerprint)
+    try: self.nvme.claim(self.fingerprint, self.identity)
     except OSError as e: self.board.bad('nvme', e)
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aba87a8
 @patch
-def load_checkpoint(self: CheckpointManager, path: str | None = None, tier: CheckpointTier | None = None,
-                    target: Target = no_target) -> Any:
+def load_checkpoint(self: CheckpointManager, path: str | os.PathLike | None = None,
+                    tier: CheckpointTier | None = None, target: Target = no_target) -> Any:
     """The newest good state, or the one in the folder `path`; None if there is none at all.
 
-    Damaged ones are passed over and noted in `skipped`. Raises CheckpointError if no good one is left."""
+    Damaged ones are passed over and noted in `skipped`. Raises CheckpointError if no good one is left,
+    OtherRun if that is because all are of another run."""
     self.wait_for_pending_saves()
     if path is not None:
         folder = Path(path).absolute()
-        return load_from(NVMeBackend(folder.parent), folder.name, self.fingerprint, target)
+        return load_from(NVMeBackend(folder.parent), folder.name, self.fingerprint, target,
+                         self.identity)
     tiers = {k: v for k, v in self.tiers.items() if tier is None or k == tier.value}
-    found = newest_good(tiers, self.fingerprint, target)
+    found = newest_good(tiers, self.fingerprint, target, self.identity)
     self.source, self.skipped, self.took = found.tier, found.skipped, found.seconds
     if found.manifest: self.pace = found.manifest.pace
     for s in self.skipped: self.report('skipped', **vars(s))
@@ -235,7 +256,7 @@ def save_now(self: CheckpointManager, state: Any) -> bool:
     if not self.config.checkpoint_interval: return False
     taken = self.save_checkpoint(state)
     self.wait_for_pending_saves()
-    return taken and 'nvme' not in self.degraded
+    return taken.path is not None
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #19cc241f
 @patch

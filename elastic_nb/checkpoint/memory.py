@@ -193,7 +193,7 @@ class MemorySnapshotBackend:
     "The newest states of a run in shared memory. Without `fds` it makes its own, which die with the process."
     def __init__(self,
         max_snapshots: int = 2, # Slots. With one only, there is nothing good while it is being written
-        max_memory_mb: int | None = None, # Of all images together
+        max_memory_mb: int | None = None, # Of all images together; fewer slots are used where not all fit
         fds: Sequence[int] = (), # The supervisor's, from `memfds`; one backend in a process may use them
     ):
         if max_snapshots < 1: raise ValueError(f"max_snapshots is {max_snapshots}, and must be at least 1")
@@ -203,29 +203,35 @@ class MemorySnapshotBackend:
         self.max_memory_mb, self.staging = max_memory_mb, Staging()
         self.count = 0   # of the newest save
         self.form, self.layout = None, None   # of the tensors that were saved last
+        self.used = self.slots   # as many of them as the limit allows
+        self.limited = ''   # what that means, if it is fewer than there are
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #f9e98c1c
 @patch
 def _lay_out(self: MemorySnapshotBackend, tensors: dict[str, Tensor]) -> Layout:
-    "The layout, worked out when a name, type or shape has changed."
+    "The layout, worked out when a name, type or shape has changed. Raises ValueError if not one image fits."
     form = {k: (t.dtype, t.shape) for k, t in tensors.items()}
     if form == self.form: return self.layout
     layout = lay_out(tensors, align=PAGE)
     mb, n = layout.size / 2**20, len(self.slots)
-    if self.max_memory_mb is not None and mb * n > self.max_memory_mb:
-        raise ValueError(f"{n} snapshots of {mb:.1f} MB each need {mb * n:.1f} MB of memory, "
-                         f"and max_memory_mb is {self.max_memory_mb}")
-    self.form, self.layout = form, layout
+    if self.max_memory_mb is not None: n = min(n, int(self.max_memory_mb // mb))
+    if not n:
+        raise ValueError(f"a snapshot of {mb:.1f} MB does not fit, for max_memory_mb is {self.max_memory_mb}")
+    self.form, self.layout, self.used = form, layout, self.slots[:n]
+    self.limited = '' if n == len(self.slots) else (
+        f"max_memory_mb is {self.max_memory_mb}, and a snapshot has {mb:.1f} MB: {n} of {len(self.slots)} "
+        "fit. "
+        + ("While one is written there is none in memory" if n == 1 else "More saves wait for a free one"))
     return layout
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #78faba89
 @patch
 def _free(self: MemorySnapshotBackend) -> Slot | None:
-    "The slot with the oldest content, held; not the newest that counts."
-    for slot in sorted(self.slots, key=Slot.saved):
+    "The slot with the oldest content, held; not the newest that counts, unless there is one slot only."
+    for slot in sorted(self.used, key=Slot.saved):
         if not slot.lock.hold(alone=True): continue
         newest = max(s.saved() for s in self.slots)
-        if slot.saved() < newest or not newest or len(self.slots) == 1: return slot
+        if slot.saved() < newest or not newest or len(self.used) == 1: return slot
         slot.lock.let_go()
     return None
 
@@ -264,6 +270,10 @@ def publish(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
     snapshot.arrive()
     slot.publish(snapshot.encoded())
     slot.lock.share()
+    for spare in self.slots[len(self.used):]:   # it may be full from a time with more room, or smaller images
+        if spare.saved() and spare.lock.hold(alone=True):
+            spare.clear()
+            spare.lock.let_go()
 
 @patch
 def release(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:

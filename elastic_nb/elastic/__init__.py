@@ -16,4 +16,5 @@ __getattr__, __dir__ = lazy('elastic_nb.elastic', {
     '.loop': 'ElasticLoop',
     '.sync': 'Exact StockDDP',
     '.workers': 'RunFailed',
-    '.supervisor': 'Supervisor supervise'})
+    '.supervisor': 'Supervisor supervise',
+    '.narrate': 'Narrator'})

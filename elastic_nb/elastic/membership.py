@@ -57,7 +57,9 @@ def propose(store: dist.Store, old: Generation | None, new: Generation) -> Gener
 # %% ../../nbs/06_elastic/03_membership.ipynb #b3dd4340
 class Newer(Exception): "A newer generation has made waiting pointless."
 class Removed(Exception): "This worker is not in the world any more."
-class StateLost(Exception): "No worker that is left has the parameters of the last committed step."
+class StateLost(Exception):
+    "No worker that is left has the parameters of the last committed step."
+    final = True # To start the worker anew does not help
 class PeerLost(Exception): "A collective failed, because a peer left or died."
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #81ef5a01
@@ -259,6 +261,7 @@ def handle(self: Coordinator, event: dict[str, Any]) -> None:
 
 @patch
 def on_ready(self: Coordinator, event: dict[str, Any]) -> None:
+    self.world = min(self.world, event.get('micro_batches') or self.world)   # the others are spares
     self.lobby.append(event['worker'])
     self.first.discard(event['worker'])
     self._fill()
@@ -315,8 +318,12 @@ class Heartbeat(threading.Thread):
 # %% ../../nbs/06_elastic/03_membership.ipynb #76e4d526
 class Pulse:
     "Finds workers whose heartbeat has not changed for `timeout` seconds of this clock."
-    def __init__(self, store: dist.Store, timeout: float = 1.5):
-        self.store, self.timeout = store, timeout
+    def __init__(self,
+        store: dist.Store, # The store of the run
+        timeout: float = 1.5, # Seconds of silence
+        grace: float = 30., # Seconds until the first beat, if that is more
+    ):
+        self.store, self.timeout, self.grace = store, timeout, max(grace, timeout)
         self.last: dict[str, tuple[bytes, float]] = {}
         self.asked = time.monotonic()
 
@@ -328,4 +335,5 @@ class Pulse:
         for name in (names := list(names)):
             beat = self.store.get(f'beat/{name}') if self.store.check([f'beat/{name}']) else b''
             if self.last.get(name, (None,))[0] != beat: self.last[name] = (beat, now)
-        return [n for n in names if now - self.last[n][1] > self.timeout]
+        return [n for n in names if now - self.last[n][1] > (self.timeout if self.last[n][0] else self.grace)]
+

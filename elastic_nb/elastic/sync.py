@@ -73,6 +73,9 @@ class Reaching(nn.Module):
         super().__init__()
         self.model = model
         self.params = [p for p in model.parameters() if p.requires_grad]
+        # What buffers are is our business (see exact.written), and not to be overwritten by those of rank 0.
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+            self, [name for name, _ in self.named_buffers()])
 
     def forward(self, *args: Any) -> Tensor: return _Reach.apply(self.model(*args), *self.params)
 
@@ -89,9 +92,7 @@ class StockDDP:
         whole = dist.ProcessGroup(group.rank(), group.size())   # DDP wants to know the backend of a device
         whole._register_backend(next(self.model.parameters()).device, kind, group)
         whole._set_default_backend(kind)
-        with peers():   # buffers are our business: see exact.written
-            self.module = DistributedDataParallel(Reaching(self.model), process_group=whole,
-                                                  broadcast_buffers=False)
+        with peers(): self.module = DistributedDataParallel(Reaching(self.model), process_group=whole)
 
     @property
     def span(self) -> range: return share(self.group.rank(), self.group.size(), self.n)

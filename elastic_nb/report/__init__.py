@@ -12,5 +12,4 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.report', {
     '.pictures': 'style timeline loss_curves',
     '.waterfall': 'draw_waterfall draw_goodput saves_of',
-    '.html': 'report_html',
-    '.narrate': 'Narrator'})
+    '.html': 'report_html'})

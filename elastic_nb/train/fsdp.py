@@ -6,9 +6,10 @@
 __all__ = ['shard', 'Sharded', 'FSDPStrategy', 'ShardedManager']
 
 # %% ../../nbs/07_train/07_fsdp.ipynb #aba18d5c
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,15 +22,16 @@ from torch.distributed.fsdp import fully_shard
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend
 from ..checkpoint.format import Damaged
-from ..checkpoint.lease import InUse
-from ..checkpoint.newest import CheckpointError, Skipped
+from ..checkpoint.lease import InUse, OtherRun, in_place_of, other_run
+from ..checkpoint.newest import CheckpointError, Skipped, architecture_of
 from ..checkpoint.sharded import (NotSaved, PendingSave, RankLost, begin_sharded, load_sharded,
                                            together)
 from ..checkpoint.uploader import Board
 from ..config import CheckpointConfig
 from ..elastic.sync import StockDDP
 from .strategies import Strategy
-from .world import barrier, broadcast_object, get_world_info
+from .world import (barrier, broadcast_object, get_world_info, launched,
+                                    setup_distributed_environment)
 
 # %% ../../nbs/07_train/07_fsdp.ipynb #4fe9a80a
 def shard(model: nn.Module, device: str) -> None:
@@ -66,7 +68,7 @@ class FSDPStrategy(Strategy):
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
         world, c, wrong = get_world_info(), self.c, []
-        if world.backend is None:
+        if world.backend is None and not launched():
             wrong.append("strategy fsdp needs a world of ranks: start this with torchrun")
         elif c.training.cut % world.world_size:
             ranks, cut = world.world_size, c.training.cut
@@ -82,7 +84,10 @@ class FSDPStrategy(Strategy):
             wrong.append("strategy fsdp replaces parameters; give the optimizer as a function of them")
         return wrong
 
-    def prepare(self, model: nn.Module, device: str) -> None: shard(model, device)
+    def prepare(self, model: nn.Module, device: str) -> None:
+        setup_distributed_environment(alone=True)   # one rank is a world, too
+        shard(model, device)
+
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
         return Sharded(task, self.c.training.cut)
 
@@ -97,9 +102,11 @@ class ShardedManager:
     """Folders of parts in `config.nvme_path`, written behind training, one at a time. `run()`: the sharded
     model and optimizer. Calls are collective, but for `close`."""
     def __init__(self, config: CheckpointConfig, fingerprint: str, run: Callable[[], tuple[Any, Any]],
-                 report: Callable[..., None] = lambda kind, **data: None):
+                 report: Callable[..., None] = lambda kind, **data: None,
+                 identity: Mapping[str, Any] | None = None, architecture: Mapping[str, Any] | None = None):
         c = self.config = config
         self.fingerprint, self.run, self.board = fingerprint, run, Board(report)
+        self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
         self.preempted = threading.Event()
         self.skipped: list[Skipped] = [] # Folders that the last load could not use
@@ -137,12 +144,17 @@ def _claim(self: ShardedManager, step: int) -> str:
     "The name of the new folder, from rank 0, which takes the place for this run."
     def claim() -> tuple[str, str]:
         if dist.get_rank(): return '', ''
-        try: self.nvme.claim(self.fingerprint)
+        try: self.nvme.claim(self.fingerprint, self.identity)
         except InUse as e: return '', str(e)
         return self.nvme.new_name(step), ''
     name, refused = broadcast_object(together(claim, NotSaved, None))
     if refused: raise InUse(refused)
     return name
+
+@patch
+def enter(self: ShardedManager, rank: int, world_size: int, generation: int) -> None:
+    "Take the folder before the first step; it is the first that comes who has it. Raises InUse in all ranks."
+    if self.config.checkpoint_interval: self._told(lambda: bool(self._claim(0)))
 
 # %% ../../nbs/07_train/07_fsdp.ipynb #59197bc9
 @patch
@@ -154,11 +166,16 @@ def save_checkpoint(self: ShardedManager, tree: dict[str, Any]) -> None:
     def begin() -> bool:
         name = self._claim(tree['step'])
         save = begin_sharded(self.nvme.base / name, *self.run(), tree['values'], step=tree['step'],
-                             fingerprint=self.fingerprint, metrics=tree['metrics'])
+                             fingerprint=self.fingerprint, identity=self.identity,
+                             architecture=self.architecture, metrics=_finite(tree['metrics']))
         about = dict(saved=tree['step'], blocking=time.monotonic() - start, start=start)
         self.pending = save, name, about
         return True
     if self._told(begin) and not self.config.async_save: self._settle()
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    "Those that a manifest can hold, and by which a checkpoint can be the best."
+    return {k: v for k, v in metrics.items() if math.isfinite(v)}
 
 # %% ../../nbs/07_train/07_fsdp.ipynb #b2fb7f58
 @patch
@@ -177,16 +194,19 @@ def _settle(self: ShardedManager, wait: bool = True) -> None:
 # %% ../../nbs/07_train/07_fsdp.ipynb #71457613
 @patch
 def load_checkpoint(self: ShardedManager) -> Any:
-    "Load the newest good one; its values, None if there is nothing. Raises CheckpointError."
+    "Load the newest good one; its values, None if there is nothing. Raises CheckpointError, OtherRun."
     names = broadcast_object([f.name for f in self.nvme.found()])
-    self.skipped = []
+    self.skipped, foreign = [], None
     for name in names:
         try:
             with self.nvme.open(name) as (manifest, _):
-                if manifest.fingerprint != self.fingerprint:
-                    raise Damaged("it is of a run with another config")
+                why = other_run(manifest, self.fingerprint, self.identity)
+            if why: raise OtherRun(in_place_of(self.nvme.base, why))
             return load_sharded(self.nvme.base / name, *self.run())
-        except Damaged as e: self.skipped.append(Skipped('nvme', name, str(e)))
+        except (Damaged, OtherRun) as e:
+            self.skipped.append(Skipped('nvme', name, str(e)))
+            if isinstance(e, OtherRun): foreign = foreign or e
+    if foreign: raise foreign
     if names: raise CheckpointError('; '.join(f'{s.name}: {s.why}' for s in self.skipped))
     return None
 
@@ -202,7 +222,8 @@ def close(self: ShardedManager) -> None:
 def manager(self: FSDPStrategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> ShardedManager:
     "What writes folders of parts; `options`: report."
     def run() -> tuple[Any, Any]: return engine.model, engine.optimizer
-    return ShardedManager(self.c.checkpoint, engine.fingerprint, run, **options)
+    about = dict(identity=engine.identity, architecture=architecture_of(engine.model))
+    return ShardedManager(self.c.checkpoint, engine.fingerprint, run, **about, **options)
 
 @patch
 def tree(self: FSDPStrategy, engine: Any) -> dict[str, Any]:

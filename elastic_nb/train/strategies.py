@@ -17,7 +17,7 @@ from torch import nn
 
 from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.newest import into
+from ..checkpoint.newest import architecture_of, into
 from ..elastic.sync import Exact, StockDDP
 from ..exact.determinism import single_thread
 from ..exact.state import State
@@ -101,7 +101,9 @@ def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | No
 @patch
 def manager(self: Strategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> Any:
     "What writes checkpoints of `engine`, behind training; `options`: see CheckpointManager."
-    return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **options)
+    about = dict(identity=engine.identity, architecture=architecture_of(engine.model))
+    return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **about,
+                             **options)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #9395a5eb
 @patch

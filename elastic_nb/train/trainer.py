@@ -8,6 +8,7 @@ __all__ = ['DistributedTrainer', 'isolated', 'ElasticTrainer']
 # %% ../../nbs/07_train/06_trainer.ipynb #05339a7c
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,16 +18,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from tqdm import tqdm
 
 from ..basics import patch
 from ..checkpoint.manager import preemptible
 from ..exact.determinism import random_kept
 from ..exact.state import same_bits
 from ..config import BadConfig
+from ..elastic.membership import PeerLost
+from ..elastic.narrate import in_notebook, what_is_left
 from .callbacks import Progress, TrainResult, call, listens, worn_out
 from .engine import Engine, StepReport, place_of
 from .strategies import Strategy
-from .world import (cleanup_distributed, group_of_all, largest,
+from .world import (cleanup_distributed, group_of_all, largest, peer_is_lost,
                                     setup_distributed_environment, total)
 
 # %% ../../nbs/07_train/06_trainer.ipynb #aebcbe47
@@ -52,10 +56,14 @@ class ElasticTrainer(Engine):
         self._enter()
         manager = self._manager(resume)
         catch = manager and threading.current_thread() is threading.main_thread()
-        result = TrainResult(resumed_from=self._begin(manager) if resume and manager else None)
         try:
+            result = TrainResult(resumed_from=self._begin(manager) if resume and manager else None)
+            if progress and self.main and not in_notebook(): self._say_what_is_left(result)
             with isolated(self.strategy, self.device), preemptible(manager) if catch else nullcontext():
                 self._steps(manager, result, progress)
+        except (PeerLost, RuntimeError) as e:
+            if not peer_is_lost(e): raise
+            raise PeerLost(_go_on(manager)) from e
         finally:
             if manager: manager.close()
         self._hear()
@@ -63,6 +71,17 @@ class ElasticTrainer(Engine):
             result.checkpoints = {f.step: str(manager.nvme.base / f.name) for f in manager.nvme.found()[::-1]}
         self.tell('on_train_end', result=result)
         return result
+
+    def _say_what_is_left(self, result: TrainResult) -> None:
+        if result.resumed_from is None: return
+        about = self.steps, 'checkpoint', self.c.checkpoint.nvme_path, 'nvme_path'
+        tqdm.write(what_is_left(result.resumed_from, *about), file=sys.stderr)
+
+def _go_on(manager: Any) -> str:
+    "What to do when a rank is lost."
+    found = manager.nvme.found() if manager else []
+    return "a rank is gone; start again: " + (f"it goes on from step {found[0].step}" if found else
+                                              "it begins anew, for there is no checkpoint on the disk yet")
 
 DistributedTrainer = ElasticTrainer
 
@@ -78,14 +97,19 @@ def _enter(self: ElasticTrainer) -> None:
 # %% ../../nbs/07_train/06_trainer.ipynb #b9165f90
 @patch
 def _manager(self: ElasticTrainer, resume: bool) -> Any:
-    "What writes checkpoints, None if none are wanted. Raises BadConfig if they would be mixed with others."
+    "What writes checkpoints, None if none are wanted. Raises BadConfig, InUse if others' are in the way."
     c = self.c.checkpoint
     if not c.wanted: return None
     def report(kind: str, **data: Any) -> None: self.heard.put((kind, data))   # called in another thread
     manager = self.strategy.manager(self, self.world.rank, self.world.world_size, report=report)
-    if not resume and manager.nvme.found():
-        raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
-                        "or set nvme_path to another folder")
+    try:
+        if not resume and manager.nvme.found():
+            raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
+                            "or set nvme_path to another folder")
+        manager.enter(self.world.rank, self.world.world_size, 0)   # now: who comes first has the folder
+    except BaseException:
+        manager.close()
+        raise
     return manager
 
 @patch

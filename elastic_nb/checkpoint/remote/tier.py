@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from ...basics import patch
 from ..format import MANIFEST, Damaged, Found, Manifest, decode, encode
 from ..snapshot import ReadAt
-from ..disk import NVMeBackend, found_of
+from ..disk import NVMeBackend, check_name, found_of
 from .store import ObjectStore, StoreRefused
 
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #a8b7c0ab
@@ -45,6 +45,7 @@ def open(self: S3Backend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
     if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
     try: manifest = decode(self.store.get(f'{name}/{MANIFEST}', 1 << 28))
     except KeyError: raise Damaged(f"{name} has no {MANIFEST}") from None
+    check_name(name, manifest)
     sizes = {s.key: s.size for s in self.store.list(f'{name}/')}
     for file, entry in manifest.files.items():
         if sizes.get(f'{name}/{file}') != entry.size:
