@@ -515,7 +515,7 @@ def recomputed_dropout(config: Config) -> Engine:
     model = Net(nn.Linear(4, 8), Block(p=.3), Block(p=.3), nn.Linear(8, 3))
     return ElasticTrainer(model, config, points(), optimizer=sgd)
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #4ffe1698
+# %% ../../nbs/09_testing/08_zoo.ipynb #5c650f5d
 @animal('computation', precision='bf16', tolerance=.01)
 def bf16(config: Config) -> Engine:
     "The forward pass in bfloat16: a last bit can decide how a number is rounded, to one part in 256."
@@ -526,7 +526,7 @@ def fp16(config: Config) -> Engine:
     "Half precision: the loss is scaled up, steps that overflow are left out. DDP scales by the world, too."
     return ElasticTrainer(Net(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), config, points(), optimizer=sgd)
 
-@animal('computation', refused=r'weights are torch\.bfloat16: keep float32 and set training\.precision')
+@animal('computation', refused=r'BadConfig: weights are torch\.bfloat16: keep float32')
 def half_weights(config: Config) -> Engine:
     "Weights in bfloat16: small updates would be rounded away."
     return ElasticTrainer(Net(nn.Linear(4, 3)).bfloat16(), config, points(), optimizer=sgd)
@@ -651,7 +651,7 @@ def last_partial(config: Config) -> Engine:
     "Two and a half epochs of 13 samples in batches of 10: batches cross epochs, the run ends within one."
     return ElasticTrainer(Net(nn.Linear(4, 3)), config, points(13), optimizer=sgd)
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #d3e34b39
+# %% ../../nbs/09_testing/08_zoo.ipynb #f441d5ad
 def small() -> Net: return Net(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
 
 @animal('schedules', val_every=2)
@@ -679,12 +679,12 @@ def adamw(config: Config) -> Engine:
     "The default optimizer, with warm-up and cosine: divided by the root of its square, no gradient is small."
     return ElasticTrainer(small(), config, points())
 
-@animal('schedules', refused='LBFGS.*closure')
+@animal('schedules', refused='BadConfig: LBFGS needs a closure')
 def lbfgs(config: Config) -> Engine:
     "Several evaluations of the loss per step: not the gradient of one batch."
     return ElasticTrainer(small(), config, points(), optimizer=torch.optim.LBFGS)
 
-@animal('schedules', refused='SparseAdam .*(sparse|dense)')
+@animal('schedules', refused='BadConfig: SparseAdam takes sparse gradients only')
 def sparse_adam(config: Config) -> Engine:
     "An optimizer for sparse gradients alone; the sum over micro-batches is dense."
     model = Tied()
