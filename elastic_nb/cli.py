@@ -54,7 +54,7 @@ def plain_errors() -> Iterator[None]:
     try: yield
     except (ValueError, OSError) as e: code, text = 2, str(e)
     except RunFailed as e: code, text = 1, f"the run failed: {e}"
-    except KeyboardInterrupt: code, text = 130, "interrupted; nothing is left running"
+    except KeyboardInterrupt as e: code, text = 130, str(e) or "interrupted; nothing is left running"
     else: return
     typer.echo(f"elastic-nb: {without_errno(text)}", err=True)
     raise typer.Exit(code)

@@ -254,9 +254,8 @@ def events(self: Ledger, kind: str | None = None) -> list[Event]:
 @patch
 def _ask(self: Ledger, question: str, *values: Any) -> list[tuple[Any, ...]]:
     "The rows of the file; none while it cannot be read."
-    ours = nullcontext(self._db) if self._db else None
-    with suppress(ValueError), ours or closing(_connect(self.path, False)) as db:
-        return db.execute(question, values).fetchall()
+    def file() -> Any: return nullcontext(self._db) if self._db else closing(_connect(self.path, False))
+    with suppress(ValueError), file() as db: return db.execute(question, values).fetchall()
     return []
 
 

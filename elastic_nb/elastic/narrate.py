@@ -122,6 +122,12 @@ def _false_alarm(self: Narrator, e: dict[str, Any]) -> str: return e['text']
 @patch
 def _ledger(self: Narrator, e: dict[str, Any]) -> str: return e['text']
 
+@patch
+def _asked(self: Narrator, e: dict[str, Any]) -> str: return e['text']
+
+@patch
+def _slept(self: Narrator, e: dict[str, Any]) -> str: return e['text']
+
 # %% ../../nbs/06_elastic/10_narrate.ipynb #64f612f8
 @patch
 def _generation(self: Narrator, e: dict[str, Any]) -> str:

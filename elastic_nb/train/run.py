@@ -372,7 +372,8 @@ def _hearing(tell: Listener | None, title: str, place: str) -> Iterator[Listener
         yield tell
         return
     quiet = in_notebook()
-    def few(kind: str) -> bool: return kind == 'spares' or kind == 'restored' and narrator.last is None
+    def few(kind: str) -> bool:
+        return kind in ('spares', 'asked') or kind == 'restored' and narrator.last is None
     def most(kind: str) -> bool: return kind != 'entered'
     say = print if quiet else partial(tqdm.write, file=sys.stderr)
     every, hears = (None, few) if quiet else (5., most)
