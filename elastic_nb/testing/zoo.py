@@ -129,7 +129,7 @@ def impatient(emit: Callable[[Any], None], limit: float) -> Callable[[Any], None
         if time.monotonic() > end: raise TimeoutError(f"the run did not end in {limit:g} s")
     return say
 
-# %% ../../nbs/09_testing/08_zoo.ipynb #e7888988
+# %% ../../nbs/09_testing/08_zoo.ipynb #c77bf815
 @contextmanager
 def no_collector() -> Iterator[None]:
     "Within the block circular garbage stays where it is; it is collected afterwards."
@@ -138,7 +138,7 @@ def no_collector() -> Iterator[None]:
     try: yield
     finally:
         if was_on: gc.enable()
-        gc.collect()
+        gc.collect(0)   # all that is new
 
 def generators() -> tuple[Any, ...]:
     "The states of all random generators that `seeded` sets."
