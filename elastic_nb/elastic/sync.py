@@ -119,4 +119,7 @@ class StockDDP:
 
     def finish(self) -> Tensor: return self.loss[0]
 
-    def detach(self) -> None: self.module, self.group = self.model, None
+    def detach(self) -> None:
+        if isinstance(self.module, DistributedDataParallel):   # a circle, which Python's collector would take
+            self.module.reducer = self.module.logger = None   # apart, and close the group, under its own lock
+        self.module, self.group = self.model, None
