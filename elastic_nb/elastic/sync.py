@@ -82,12 +82,13 @@ class Reaching(nn.Module):
 # %% ../../nbs/06_elastic/05_sync.ipynb #a10e9b49
 class StockDDP:
     "PyTorch's DistributedDataParallel: fast and familiar; its last bits depend on the world."
+    scale = 1.
     def __init__(self, model: nn.Module, micro_batches: int):
         self.model = self.module = model
         self.n = micro_batches
 
     def attach(self, group: dist.ProcessGroup) -> None:
-        self.group, self.scale = group, float(group.size())   # DDP divides by the world, we want the sum
+        self.group = group
         kind = getattr(dist.ProcessGroup.BackendType, group.name().upper())
         whole = dist.ProcessGroup(group.rank(), group.size())   # DDP wants to know the backend of a device
         whole._register_backend(next(self.model.parameters()).device, kind, group)
@@ -117,7 +118,10 @@ class StockDDP:
             if loss.is_cuda: torch.cuda.current_stream(loss.device).synchronize()   # here it can be left
         return run
 
-    def finish(self) -> Tensor: return self.loss[0]
+    def finish(self) -> Tensor:
+        grads, world = [p.grad for p in self.model.parameters() if p.grad is not None], self.group.size()
+        if world > 1: torch._foreach_mul_(grads, world)   # DDP has divided by it
+        return self.loss[0]
 
     def detach(self) -> None:
         if isinstance(self.module, DistributedDataParallel):   # a circle, which Python's collector would take

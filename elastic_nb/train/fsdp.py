@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -60,6 +60,8 @@ class Sharded(StockDDP):
                 self.group.allreduce([p.grad]).wait()
                 p.grad /= self.scale
         return run
+
+    def finish(self) -> Tensor: return self.loss[0]
 
 # %% ../../nbs/07_train/07_fsdp.ipynb #47bcf9ed
 class FSDPStrategy(Strategy):

@@ -154,6 +154,6 @@ def group_of_all(device: str) -> Any:
 # %% ../../nbs/07_train/03_world.ipynb #ee999bac
 class Alone(StockDDP):
     "DDP in a world of one: plain accumulation."
-    def attach(self, group: Any) -> None: self.group, self.scale = group, 1.
+    def attach(self, group: Any) -> None: self.group = group
     def micro_batch(self, i: int) -> Any: return nullcontext(self.loss)
     def reduction(self) -> Callable[[Callable[[], None]], None]: return lambda half_way: half_way()
