@@ -23,9 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..checkpoint.sharded import RankLost
 from ..elastic.membership import PeerLost, peers
-from ..elastic.sync import StockDDP
+from ..elastic.sync import StockDDP, of_group
 
 # %% ../../nbs/07_train/03_world.ipynb #d81ed886
 @dataclass(frozen=True)
@@ -64,7 +63,8 @@ def backend_of(gpus: int, ranks: int) -> str:
 # %% ../../nbs/07_train/03_world.ipynb #7b775f05
 def peer_is_lost(error: BaseException) -> bool:
     "Whether `error` comes from a group that has lost a rank, and not from the model or the data."
-    return isinstance(error, (PeerLost, RankLost, dist.DistError)) or 'gloo/' in str(error)
+    from elastic_nb.checkpoint.sharded import RankLost   # it imports much that only FSDP needs
+    return isinstance(error, (PeerLost, RankLost)) or of_group(error)
 
 def one_sentence(before: Callable[..., None], kind: type[BaseException], error: BaseException,
                  trace: Any) -> None:
