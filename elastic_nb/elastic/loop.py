@@ -186,7 +186,7 @@ def go_back(self: ElasticLoop, gen: Generation) -> None:
 # %% ../../nbs/06_elastic/06_loop.ipynb #cd4294dd
 @patch
 def one_step(self: ElasticLoop) -> bool:
-    "One optimizer step; True if all leave for a newer generation now. Raises Diverged."
+    "One optimizer step; True if all leave for a newer generation now."
     engine, sync = self.engine, self.sync
     self.contribute(sync.start(engine.step), {i: engine.samples.ids(engine.step, i) for i in sync.span})
     self.at('reduce')
@@ -197,7 +197,6 @@ def one_step(self: ElasticLoop) -> bool:
     self.last = dict(gen=self.gen.number, step=engine.step - 1, loss=float(loss))
     self.at('agree')
     newest, = self.wait(None, agree, self.group, self.member.look().number)
-    self.compare(engine.compared())
     self.committed()
     self.settle()
     self.save_if_asked()
@@ -229,13 +228,14 @@ def _sum(group: dist.ProcessGroup, table: Tensor) -> None: group.allreduce([tabl
 
 @patch
 def settle(self: ElasticLoop) -> None:
-    "What follows a step, and the entering of a generation."
+    "What follows a step, and the entering of a generation. Raises Diverged."
     def add(table: Tensor) -> None: self.wait(None, _sum, self.group, table)
     engine, rank = self.engine, self.gen.roster.index(self.member.name)
     engine.main, known = rank == 0, set(engine.val)
     engine.step_ended()
     engine.settle(rank, len(self.gen.roster), add, self.member.urgent)
     for step in set(engine.val) - known: self.say('validation', val_loss=engine.val[step])
+    self.compare(engine.compared())
     engine.keep(self.checkpoints)
 
 @patch

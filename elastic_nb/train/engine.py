@@ -436,7 +436,7 @@ def compared(self: Engine) -> dict[str, int]:
     c, at = self.c.checkpoint, self.step
     every = [n for n in (c.checkpoint_interval, c.memory_snapshot_interval) if n not in (0, 'auto')]
     if c.checkpoint_interval == 'auto' and not every: every = [50]
-    due = at == self.steps or any(at % n == 0 for n in every)
+    due = at in (self.steps, best_step(self.val)) or any(at % n == 0 for n in every)
     if not (due and at and self.strategy.replicas): return {}
     return bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
 

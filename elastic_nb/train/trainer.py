@@ -144,9 +144,9 @@ def one_step(self: ElasticTrainer, sync: Any) -> Tensor:
 # %% ../../nbs/07_train/06_trainer.ipynb #fec89c3c
 @patch
 def _after(self: ElasticTrainer, manager: Any) -> None:
-    "What follows a step, and what comes before the first: a comparison, a validation, a checkpoint, news."
-    if self.world.world_size > 1 and (mine := self.compared()): same_bits(mine, largest, self.step)
+    "What follows a step, and what comes before the first: a validation, a comparison, a checkpoint, news."
     self.strategy.settle(self, self.world.rank, self.world.world_size)
+    if self.world.world_size > 1 and (mine := self.compared()): same_bits(mine, largest, self.step)
     self.keep(manager)
     self._hear()
 
