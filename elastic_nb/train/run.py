@@ -10,6 +10,7 @@ import ast
 import difflib
 import importlib.util
 import os
+import random
 import re
 import sys
 import traceback
@@ -23,6 +24,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from tqdm import tqdm
@@ -43,6 +45,7 @@ from ..elastic.narrate import Narrator, in_notebook
 from ..elastic.supervisor import Listener, supervise
 from ..elastic.workers import Hands, RunFailed
 from ..elastic.zygote import warm_up as warm_up_torch
+from ..exact.determinism import random_kept
 from ..exact.state import digest
 from .callbacks import TrainResult
 from .engine import Engine, place_of
@@ -50,13 +53,17 @@ from .strategies import deterministic_kernels
 
 # %% ../../nbs/07_train/08_run.ipynb #c3e3585e
 def build(entry: str, config: Config | None = None) -> Engine:
-    """What the function `module:function` makes of `config`, with torch seeded, so that all processes build
-    the same weights. What was given in `config` wins over what the function writes. Raises BadConfig for a
-    name of another form and for a function that loses settings, TypeError if it returns another thing."""
+    """What the function `module:function` makes of `config`, with torch, numpy and `random` seeded: all
+    processes build the same weights and data. What was given in `config` wins over what the function writes.
+    Raises BadConfig for a name of another form and for a function that loses settings, TypeError if it
+    returns another thing."""
     module, name = _parts(entry)
     handed = (config or Config()).pinned()
-    with torch.random.fork_rng():
-        torch.manual_seed(handed.checked().training.seed)
+    with torch.random.fork_rng(), random_kept():
+        seed = handed.checked().training.seed
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
         made = getattr(import_module(module), name)(handed)
     if not isinstance(made, Engine):
         raise TypeError(f"{entry} returned a {type(made).__name__}, not a trainer")
