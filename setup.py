@@ -60,6 +60,7 @@ setup(
     extras_require=extras,
     entry_points={
         'console_scripts': cfg['console_scripts'].split(),
+        'torchrun.handlers': cfg['torchrun_handlers'].split(),
         'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],  # for links from other projects
     },
 )

@@ -53,6 +53,7 @@ def check_job(name: str, job: dict[str, Any]) -> Iterator[str]:
             yield f'{name}: the checkout must not leave credentials behind'
     rights, wanted = job.get('permissions', {}), {}
     if runs(job, 'pypi-publish'): wanted = {'id-token': 'write'}
+    if runs(job, 'deploy-pages'): wanted = {'pages': 'write', 'id-token': 'write'}
     if runs(job, 'gh release'): wanted = {'contents': 'write'}
     if rights != wanted: yield f'{name}: has the rights {rights}, needs {wanted}'
     if runs(job, 'pypi-publish') and job.get('environment') != 'pypi':

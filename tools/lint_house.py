@@ -13,10 +13,10 @@ from typing import Any
 
 MAX_CELL, MAX_FUNCTION = 60, 50  # lines of an exported cell, and of a function in it: about a screen
 # From the top to the ground. Wings of one line do not import each other.
-WINGS = ['face cli', 'bench', 'demo', 'testing', 'train report chaos', 'elastic', 'models',
-         'checkpoint data scaling', 'exact', 'config', 'basics']
+WINGS = ['face cli', 'bench', 'demo', 'chaos', 'testing', 'train', 'lowcomm', 'report', 'elastic',
+         'models', 'data', 'checkpoint scaling', 'exact', 'config_file', 'config', 'basics']
 FLOOR = {wing: len(WINGS) - n for n, wings in enumerate(WINGS) for wing in wings.split()}
-PRODUCT = {'exact', 'data', 'checkpoint', 'scaling', 'models', 'elastic', 'train', 'report'}
+PRODUCT = {'exact', 'data', 'checkpoint', 'scaling', 'models', 'elastic', 'train', 'report', 'lowcomm'}
 NOT_IN_PRODUCT = {'testing', 'bench', 'chaos', 'demo'}
 DOTTED = re.compile(r'[a-z_]+(?:\.\w+)+(?=:\w+$|$)')  # a string that names a module, with or without a function
 WHERE = '## Where is what'
@@ -160,7 +160,7 @@ def check_imports(root: Path, lib: str) -> Iterator[str]:
 def module_of(page: Path) -> str:
     "What a notebook at `page` (below nbs/) exports to: 03_checkpoint/05_disk is checkpoint.disk"
     parts = [re.sub(r'^\d\d_', '', part) for part in page.with_suffix('').parts]
-    if parts[-1] == 'overview': parts[-1] = '__init__'
+    parts[-1] = dict(overview='__init__', torchrun='__main__').get(parts[-1], parts[-1])
     return '.'.join(parts[1:] if parts[0] == 'face' else parts)
 
 
@@ -178,6 +178,49 @@ def check_layout(pages: dict[Path, list[str]], folders: list[str]) -> Iterator[s
 def exported(src: str) -> bool:
     "Does a cell go into the module?"
     return bool(re.search(r'^\s*#\s*\|\s*exports?i?\b', src, re.M))
+
+
+def bound(src: str) -> dict[str, bool]:
+    """Names that a cell binds at its top level -> whether the last binding is `name = another_name`, which gives a
+    name that was lent its value back. Imports and methods by `patch` do not count."""
+    found: dict[str, bool] = {}
+    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
+              ast.GeneratorExp)
+
+    def walk(node: ast.AST) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            decorators = [getattr(getattr(d, 'func', d), 'id', '') for d in node.decorator_list]
+            if 'patch' not in decorators: found[node.name] = False
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store): found[node.id] = False
+        elif not isinstance(node, scopes):
+            for child in ast.iter_child_nodes(node): walk(child)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+            found.update((t.id, True) for t in node.targets if isinstance(t, ast.Name))
+
+    walk(parse(src))
+    return found
+
+
+def check_hidden(sources: list[str]) -> Iterator[tuple[int, str]]:
+    """(index, complaint) for cells that bind a name which a cell before them has exported: from there on the lesson
+    would try something else than the module holds."""
+    own: set[str] = set()
+    for n, src in enumerate(sources):
+        try: names = bound(src)
+        except SyntaxError: continue
+        if exported(src): own |= {*names}
+        else: yield from ((n, f'{name} hides what this lesson exports under that name') for name, back in names.items()
+                          if name in own and not back)
+
+
+def solutions(cells: list[tuple[str, str]]) -> set[int]:
+    "Indices of the code cells below a heading Exercises, up to the next heading; `cells`: (type, source)"
+    found, inside = set(), False
+    for n, (kind, src) in enumerate(cells):
+        if kind == 'markdown' and (headings := re.findall(r'^#+ (.*)$', src, re.M)):
+            inside = headings[-1].startswith(('Exercise', 'Your turn'))
+        elif kind == 'code' and inside: found.add(n)
+    return found
 
 
 def check_size(src: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The house rules that nbdev does not check. Prints one line per complaint; exit code 1 if there is any.
 
     python tools/lint_notebooks.py              look at every notebook, link and module
-    python tools/lint_notebooks.py --fix        after an edit of settings.ini: links and the version follow
+    python tools/lint_notebooks.py --fix        after an edit of settings.ini: links and the version follow; and solutions are folded
     python tools/lint_notebooks.py --self-test  break a small project in every way: does each rule notice?
 """
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from lint_house import check_imports, check_layout, check_size, check_where, exported, parse
+from lint_house import (check_hidden, check_imports, check_layout, check_size, check_where, exported, parse,
+                        solutions)
 
 logging.getLogger('traitlets').disabled = True  # nbformat also logs what we report
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +29,11 @@ PAGES = ['README.md', 'benchmarks/README.md', 'tools/benchmarks.md', 'CHANGELOG.
          'pyproject.toml']  # hold links, as notebooks do
 DIRECTIVES = {'default_exp', 'export', 'exporti', 'exports', 'hide', 'slow', 'gpu', 'net'}
 PICKLES = {'pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'shelve'}
-MEASURES_LOAD = {'nbs/10_bench/07_savers.ipynb'}  # may torch.load, weights only, what it has just written itself
+MEASURES_LOAD = {'nbs/10_bench/07_savers.ipynb',  # may torch.load, weights only, what it has just written itself
+                 'nbs/03_checkpoint/17_exchange.ipynb'}  # and this one, which takes in files of other programs
+BETWEEN_COPIES = {'nbs/02_data/07_readers.ipynb'}  # may pickle what goes from a fork to its own parent, in memory
+GUIDES = {'walkthroughs', 'howto', 'essays'}  # folders of notebooks for users, which export nothing
+FOLDED = {'cellView': 'form', 'jupyter': {'source_hidden': True}}  # a solution: folded in Colab, and in JupyterLab
 MAX_OUTPUT, MAX_LINE = 64 * 1024, 110  # bytes per cell, characters
 
 LESSONS_NEED = ('fastcore', 'hypothesis')  # and users need not have: a lesson installs what Colab lacks
@@ -74,8 +79,8 @@ def notebooks(root: Path, cfg: dict[str, str]) -> list[Path]:
 
 
 def is_walkthrough(path: Path) -> bool:
-    "Walkthroughs use the installed package, as its users do; all other notebooks are its source"
-    return path.parent.name == 'walkthroughs'
+    "These folders use the installed package, as its users do; all other notebooks are its source"
+    return path.parent.name in GUIDES
 
 
 def pyproject(cfg: dict[str, str]) -> dict[str, str]:
@@ -155,6 +160,7 @@ def fix(root: Path) -> list[str]:
         if new == text: continue
         page.write_text(new, encoding='utf-8')
         changed.append(page.relative_to(root).as_posix())
+    changed += [path.relative_to(root).as_posix() for path in notebooks(root, cfg) if fold(path)]
     init = root / cfg['lib_path'] / '__init__.py'
     text = init.read_text(encoding='utf-8')
     new = re.sub(r'^__version__ = ".*"$', f'__version__ = "{cfg["version"]}"', text, flags=re.M)
@@ -162,6 +168,20 @@ def fix(root: Path) -> list[str]:
         init.write_text(new, encoding='utf-8')
         changed.append(init.relative_to(root).as_posix())
     return changed
+
+
+def unfolded(cells: list[dict[str, Any]]) -> list[int]:
+    "Indices of solutions that a reader sees before trying"
+    kinds = [(c['cell_type'], ''.join(c['source'])) for c in cells]
+    return sorted(n for n in solutions(kinds) if any(cells[n]['metadata'].get(k) != v for k, v in FOLDED.items()))
+
+
+def fold(path: Path) -> bool:
+    "Fold the solutions of a notebook; was there anything to do?"
+    nb = json.loads(path.read_text(encoding='utf-8'))
+    for n in (found := unfolded(nb['cells'])): nb['cells'][n]['metadata'] |= FOLDED
+    if found: path.write_text(json.dumps(nb, sort_keys=True, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+    return bool(found)
 
 
 # ---- one notebook --------------------------------------------------------------------------------
@@ -191,8 +211,8 @@ def unpickles(node: ast.AST) -> bool:
     return False
 
 
-def check_code(src: str, may_load: bool = False) -> Iterator[str]:
-    "Complaints about the source of one code cell; `may_load`: the page is in MEASURES_LOAD"
+def check_code(src: str, may_load: bool = False, may_pickle: bool = False) -> Iterator[str]:
+    "Complaints about the source of one code cell; `may_load`, `may_pickle`: see MEASURES_LOAD, BETWEEN_COPIES"
     lines = src.splitlines()
     for n, line in enumerate(lines, 1):
         if len(line) > MAX_LINE: yield f'line {n} has {len(line)} characters, at most {MAX_LINE}'
@@ -210,6 +230,7 @@ def check_code(src: str, may_load: bool = False) -> Iterator[str]:
     if any(map(is_import, body)) and not all(map(is_import, body)):
         yield 'imports and other code in one cell: give the imports a cell of their own'
     fine = {id(n.func) for n in ast.walk(tree) if may_load and loads_weights(n)}
+    fine |= {id(n) for n in ast.walk(tree) if may_pickle and isinstance(n, ast.Import)}
     if any(unpickles(n) for n in ast.walk(tree) if id(n) not in fine):
         yield 'torch.load and pickles are banned: files run code'
     if exported(src): yield from check_size(src)
@@ -288,6 +309,9 @@ def check_notebook(path: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]
     sources = [cell.source for cell in nb.cells if cell.cell_type == 'code']
     for problem in check_installs(sources, colab.read_text(encoding='utf-8') if colab.exists() else ''):
         yield f'{page}: {problem}'
+    for n in unfolded(nb.cells): yield f'{page}: cell {n}: a solution is not folded: use --fix'
+    for n, problem in check_hidden([c.source if c.cell_type == 'code' else '' for c in nb.cells]):
+        yield f'{page}: cell {n}: {problem}'
     for n, cell in enumerate(nb.cells):
         if cell.cell_type == 'raw': yield f'{page}: cell {n}: no raw cells: front matter can switch tests off'
         if cell.cell_type == 'markdown' and re.match(r'\s*#\|', cell.source):
@@ -296,7 +320,7 @@ def check_notebook(path: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]
             yield from (f'{page}: cell {n}: a dead link, there is no such file: {link}'
                         for link in lost(path, cell.source))
         if cell.cell_type != 'code': continue
-        problems = [*check_code(cell.source, page in MEASURES_LOAD), *check_outputs(cell.outputs)]
+        problems = [*check_code(cell.source, page in MEASURES_LOAD, page in BETWEEN_COPIES), *check_outputs(cell.outputs)]
         if is_walkthrough(path): problems += check_walkthrough(cell.source)
         for problem in problems: yield f'{page}: cell {n}: {problem}'
 
@@ -335,7 +359,7 @@ def lint(root: Path) -> list[str]:
 def main() -> int:
     "The command line"
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument('--fix', action='store_true', help='rewrite links and the version from settings.ini')
+    ap.add_argument('--fix', action='store_true', help='rewrite links and the version from settings.ini, fold solutions')
     ap.add_argument('--self-test', action='store_true', help='see that every rule notices what it forbids')
     args = ap.parse_args()
     if args.self_test:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 from lint_house import MAX_CELL, MAX_FUNCTION, WHERE
-from lint_notebooks import BADGE, MAX_OUTPUT, ROOT, badge_url, check_code, fix, lint, settings
+from lint_notebooks import BADGE, FOLDED, MAX_OUTPUT, ROOT, badge_url, check_code, fix, lint, settings
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
 
 CFG = settings()
@@ -101,9 +101,16 @@ NOTEBOOK: list[tuple[Break, str]] = [
     (code('try: import os\nexcept ImportError: pass\nx = 1'), 'imports and other code'),
     (code('#| export\n' + 'x = 1\n' * MAX_CELL), 'lines are exported at once'),
     (code('#| export\ndef f() -> None:\n' + '    pass\n' * MAX_FUNCTION), 'f has'),
-    (code('def f() -> None:\n' + '    pass\n' * MAX_CELL), ''),   # a lesson may be longer
+    (code('def g() -> None:\n' + '    pass\n' * MAX_CELL), ''),   # a lesson may be longer
     (code('#| export\n' + 'x = 1\n' * (MAX_CELL - 1)), ''),
     (lambda nb: nb.cells[1].update(source='#| default_exp goods'), 'its name says good'),
+    (code('f = 1'), 'hides what this lesson exports'),
+    (code('for f in range(3): f'), 'hides what this lesson exports'),
+    (code('[f for f in range(3)]'), ''),
+    (code('kept, f = f, None\nf = kept'), ''),   # lent, and given back
+    (lambda nb: nb.cells.extend([new_markdown_cell('## Exercises'), new_code_cell('1')]), 'not folded'),
+    (lambda nb: nb.cells.extend([new_markdown_cell('## Exercises'), new_code_cell('1', metadata=FOLDED)]), ''),
+    (lambda nb: nb.cells.extend([new_markdown_cell('## Exercises'), new_markdown_cell('## Next'), new_code_cell('1')]), ''),
     (code("state = torch." + "load('f')"), 'banned'),
     (code("state = torch." + "load('f', weights_only=True)"), 'banned'),
     (code('import pick' + 'le'), 'banned'),
@@ -116,14 +123,14 @@ NOTEBOOK: list[tuple[Break, str]] = [
 ]
 
 
-def walkthrough(src: str) -> Callable[[Path], None]:
-    "Add a walkthrough with this code cell"
+def walkthrough(src: str, folder: str = 'walkthroughs') -> Callable[[Path], None]:
+    "Add a walkthrough, or another notebook for users, with this code cell"
     def add(root: Path) -> None:
         nb = nbformat.read(root / 'nbs/00_good.ipynb', as_version=4)
-        page = root / 'nbs/walkthroughs/a.ipynb'
+        page = root / f'nbs/{folder}/a.ipynb'
         page.parent.mkdir()
         nb.cells = [nb.cells[0], new_code_cell(src)]
-        nb.cells[0].source = nb.cells[0].source.replace('00_good', 'walkthroughs/a')
+        nb.cells[0].source = nb.cells[0].source.replace('00_good', f'{folder}/a')
         nbformat.write(nb, page)
     return add
 
@@ -180,7 +187,7 @@ FILES: list[tuple[Callable[[Path], object], str]] = [
     (module(**BELOW, exact__a='def f():\n    from ..elastic.loop import g'), 'does not lie below exact'),
     (module(**BELOW, exact__a="RUN = ['elastic_nb.elastic.loop:run']"), 'does not lie below exact'),
     (module(**BELOW, checkpoint__a='from ..data.index import f'), 'does not lie below checkpoint'),
-    (module(**BELOW, train__a='from ..report import html'), 'does not lie below train'),
+    (module(**BELOW, train__run='x = 1', report__a='from ..train import run'), 'does not lie below report'),
     (module(**BELOW, train__a='def f():\n    from ..testing import ranks'), 'but train is for users'),
     (module(**BELOW, elastic__a="f('elastic_nb.testing.ranks:sleeper')"), 'but elastic is for users'),
     (module(**BELOW, attic__a='x = 1'), 'stands in no line'),
@@ -212,6 +219,7 @@ FILES: list[tuple[Callable[[Path], object], str]] = [
     (walkthrough('#| default_exp a'), 'exports nothing'),
     (walkthrough('#| export\nx = 1'), 'exports nothing'),
     (walkthrough('from fastcore.test import *'), 'for developers'),
+    (walkthrough('x = 1', 'howto'), ''), (walkthrough('#| export\nx = 1', 'essays'), 'exports nothing'),
     (lambda root: (root / 'nbs' / '.notest').touch(), 'untested'),
     (lambda root: shutil.copy(root / 'nbs/00_good.ipynb', root / 'nbs/_draft.ipynb'), 'never tested'),
 ]

@@ -12,7 +12,8 @@ filled in, so that nobody types them:
 `<!-- bench: NAME -->` the table of benchmarks/NAME.json; `<!-- bench: NAME, WHAT -->` one with a column for each
 metric that ends in `, WHAT`;
 `<!-- spread: NAME -->` its ratios with their range over all runs; `<!-- ahead: NAME -->` where others are ahead;
-`<!-- notes: NAME -->` the notes of the benchmark.
+`<!-- notes: NAME -->` the notes of the benchmark;
+`<!-- matrix -->` the faults against the phases, from benchmarks/matrix.json.
 """
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from nbconvert import MarkdownExporter
 FILL = re.compile(r'<!-- (\w+)(?:: (\w+)(?:, (.+?))?)? -->')
 RELATIVE = re.compile(r'(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)')  # the target of a markdown link or image
 FILE = re.compile(r'^```python\n%%writefile (\S+)\n', re.M)
-LIMIT = 12 * 1024  # bytes of README.md: a screen and a half is what a visitor reads
+LIMIT = 14_400  # bytes of README.md: a screen and a half is what a visitor reads
 
 
 def head(path: Path) -> tuple[str, str]:
@@ -65,7 +66,7 @@ def fill(text: str, root: Path, cfg: dict[str, str]) -> str:
     def one(m: re.Match[str]) -> str:
         kind, name, what = m.groups()
         if kind in ('wings', 'walkthroughs'): return globals()[kind](root, cfg)
-        if kind in ('numbers', 'gpu'): return getattr(tables, kind)(root)
+        if kind in ('numbers', 'gpu', 'matrix'): return getattr(tables, kind)(root)
         if kind == 'bench': return tables.bench(name, root, what)
         if kind in ('spread', 'ahead', 'notes'): return getattr(tables, kind)(name, root)
         raise SystemExit(f'there is nothing to fill in for {m[0]}')
@@ -112,7 +113,7 @@ def render_benchmarks(root: Path = ROOT) -> str:
     "The text of benchmarks/README.md; every file of measurements must have a table in it"
     source = 'tools/benchmarks.md'
     text = (root / source).read_text(encoding='utf-8')
-    shown = {m[2] for m in FILL.finditer(text) if m[1] == 'bench'}
+    shown = {m[2] or m[1] for m in FILL.finditer(text) if m[1] in ('bench', 'matrix')}
     for file in sorted((root / 'benchmarks').glob('*.json')):
         if file.stem not in shown | {Path(tables.HISTORY).stem}:
             raise SystemExit(f'{source}: there is no <!-- bench: {file.stem} -->')

@@ -60,6 +60,10 @@ NUMBERS: list[tuple[str, str, str, list[Cell]]] = [
     ('a worker is killed: seconds from the last committed step to the next one',
      '**{}**, {} steps redone', 'torchrun {}, {} steps redone; torchft {}, {} steps redone',
      [f(who) for who in ('notice', 'torchrun', 'torchft') for f in (rto, redone)]),
+    ('one of three machines is lost: the same seconds',
+     '**{}**, {} steps redone', 'torchrun {}, tuned {}',
+     [Cell('nodes', 'ours', 'node loss'), Cell('nodes', 'ours', 'redone steps'),
+      Cell('nodes', 'torchrun', 'node loss'), Cell('nodes', 'torchrun_tuned', 'node loss')]),
     ('the same gradient, summed in worlds of 2 and of 4: how many different results',
      '**{}**', 'accumulate + all_reduce {}', [gradients('exact'), gradients('plain')]),
     ('a save of GPT-2 and its AdamW (1.5 GB): seconds that training stands still',
@@ -68,6 +72,8 @@ NUMBERS: list[tuple[str, str, str, list[Cell]]] = [
     ('a step in worlds of 2 and of 4 processes: seconds, with sums that are exact and with others',
      '**{}**, **{}**', 'accumulate + all_reduce {}, {}',
      [Cell('exact', who, f'step, world {w}') for who in ('exact', 'plain') for w in (2, 4)]),
+    ('faults in phases of a run, as far as measured: runs that end with the same bits', '**{}** of {}', 'median pause {} s',
+     [Cell('matrix', 'matrix', m) for m in ('passed', 'measured', 'recovery')]),
 ]
 
 
@@ -163,16 +169,22 @@ def wide(rows: Rows, what: str) -> str:
     cells = {(r['who'], f"{r['metric'].removesuffix(', ' + what)}, {r['unit']}"):
              f"{number(r['median'])} ({number(r['min'])} to {number(r['max'])})"
              for r in rows if r['metric'].endswith(', ' + what)}
+    cells = {(w, m.removesuffix(', ')): text for (w, m), text in cells.items()}   # a number without a unit
     who, metrics = (list(dict.fromkeys(names)) for names in zip(*cells))
     return table(['who', *metrics], [[w, *(cells.get((w, m), '') for m in metrics)] for w in who])
+
+
+PARTS = {'data': ['forms', 'mixtures']}  # What has tables of its own, and is in no other
 
 
 def bench(name: str, root: Path, what: str | None = None) -> str:
     "The table of the last run of `name`, with its notes, date, commit and machine; or that there was none"
     b = load(name, root)
     if b is None: return 'There is no table yet.'
+    apart = tuple(f', {part}' for part in PARTS.get(name, []))
+    if what and not any(r['metric'].endswith(f', {what}') for r in b['rows']): return 'Not measured yet.'
     rows = [[r['who'], r['metric'], f"{number(r['median'])} {r['unit']}".strip(),
-             number(r['min']), number(r['max']), r['n']] for r in b['rows']]
+             number(r['min']), number(r['max']), r['n']] for r in b['rows'] if not r['metric'].endswith(apart)]
     text = wide(b['rows'], what) if what else table(['who', 'what', 'median', 'min', 'max', 'n'], rows)
     return text + (f"\n\n<sub>{b.get('date', 'no date')}, commit {str(b['commit'])[:10]}, {b['machine']}; measured by "
                    f"`elastic-nb bench {name}`.</sub>")
@@ -192,11 +204,42 @@ def spread(name: str, root: Path) -> str:
     return table(['ratio', 'last run', 'range of all runs', 'runs'], rows, left=1) + f'\n\n<sub>{when(runs)}.</sub>'
 
 
+# ---- the matrix of faults and phases ---------------------------------------------------------------
+def pause(c: dict[str, Any]) -> str:
+    "What stands in a cell: the longest pause in seconds, or that it has failed; nothing in an empty one"
+    if 'why_not' in c: return ''
+    if not c['passed']: return '**failed**'
+    seconds = c['rto_s']
+    return 'the end' if seconds is None else f'{seconds:.2f}' if seconds < 9.95 else f'{seconds:.0f}'
+
+
+def matrix(root: Path) -> str:
+    "The cells of benchmarks/matrix.json as a table, then what failed and why, and why cells are empty"
+    b = load('matrix', root)
+    if b is None: return 'There is no table yet.'
+    cells = {(c['fault'], c['phase']): c for c in b['cells']}
+    faults, phases = (list(dict.fromkeys(key[n] for key in cells)) for n in (0, 1))
+    order = [p for p in ('forward', 'reduce', 'commit', 'save', 'load', 'rendezvous', 'join', 'idle') if p in phases]
+    rows = [[f, *(pause(cells[f, p]) if (f, p) in cells else '?' for p in order)] for f in faults]
+    done = [c for c in b['cells'] if 'passed' in c]
+    commits = ', '.join(dict.fromkeys(str(c['commit'])[:7] for c in done))
+    text = table(['seconds', *order], rows, left=1)
+    text += (f"\n\n<sub>{b['date']}, commit {commits}, {b['machine']}; measured by `elastic-nb chaos matrix`. "
+             f"{sum(c['passed'] for c in done)} of {len(done)} runs ended with the bits of an undisturbed one, "
+             f"{sum(c['samples_lost'] or 0 for c in done)} samples were lost, and "
+             f"{sum(c['redone_steps'] for c in done)} steps were done again. "
+             f"?: not measured yet ({sum(r.count('?') for r in rows)} cells). Empty: it cannot happen; the reason stands in the file.</sub>")
+    failed = [f"- {c['fault']}, {c['phase']} (`{'; '.join(c['plan'])}`): {'; '.join(c['failures'])}"
+              for c in done if not c['passed']]
+    return text + ('\n\nFailed:\n\n' + '\n'.join(failed) if failed else '')
+
+
 # Who is compared with whom; None: with all others, but for the limits of the machine and our own second lines.
 PEERS: dict[str, list[tuple[str, list[str] | None]]] = {
     'recovery': [(who, ['torchrun', 'torchft']) for who in ('notice', 'heartbeat', 'spare')],
     'exact': [('exact', ['plain'])],
-    'data': [('ours', None)],
+    'nodes': [(who, ['torchrun', 'torchrun_tuned']) for who in ('ours', 'ours_etcd')],
+    'data': [('ours', None), ('ours, mixed', None)],
     'checkpoint': [('ours', None)],
     'trainer': [('trainer, ddp', ['plain loop', 'plain DDP']), ('trainer, exact', ['plain loop, beside exact']),
                 ('ours', ['torch.load', 'torch.load, mmap'])],
@@ -213,6 +256,7 @@ def ahead(name: str, root: Path) -> str:
         for r in b['rows']:
             own = mine.get(r['metric'])
             if own is None or r['who'] in LIMITS | {ours} or peers and r['who'] not in peers: continue
+            if r['who'].startswith('ours, '): continue   # another form of ours is no peer
             sign = 1 if '/s' in r['unit'] else -1   # of a rate, more is better; of anything else, less
             if sign * r['median'] <= sign * own['median']: continue
             line = f"- {r['metric']}: {ours} {number(own['median'])} {r['unit']}".rstrip()

@@ -13,7 +13,7 @@ from pathlib import Path
 import elastic_nb
 from elastic_nb.checkpoint.remote.store import StoreRefused, open_store
 
-EXTRA = {'elastic_nb.checkpoint.remote.gcs'}  # modules that need an extra
+EXTRA = {'elastic_nb.checkpoint.remote.gcs', 'elastic_nb.train.lightning'}  # modules that need an extra
 
 
 def imports() -> None:

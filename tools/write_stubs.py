@@ -21,24 +21,54 @@ def kind(node: ast.stmt) -> str:
     return ''
 
 
-def reordered(text: str) -> str | None:
-    "`text` with patched functions moved to the ends of their classes; None if there are none"
+def reordered(text: str, guests: str = '', imports: str = '', host: str = '') -> str | None:
+    """`text` with patched functions moved to the ends of their classes; None if there are none. `guests`: methods
+    that other modules patch into the class `host`, with the `imports` that these need"""
     lines, tree = text.splitlines(), ast.parse(text)
     ends = {n.name: n.end_lineno for n in tree.body if isinstance(n, ast.ClassDef)}
-    patched = [n for n in tree.body if kind(n) and n.args.args[0].annotation.id in ends]
+    patched = [n for n in tree.body if kind(n) and owner(n) in ends]
     added: dict[int, list[str]] = {}
     gone: set[int] = set()
     for n in patched:
         gone |= {*range(n.decorator_list[0].lineno, n.end_lineno + 1)}
-        body = '\n'.join(['@property'] * (kind(n) == 'property') + lines[n.lineno - 1:n.end_lineno])
-        added.setdefault(ends[n.args.args[0].annotation.id], []).append('\n' + textwrap.indent(body, '    '))
+        added.setdefault(ends[owner(n)], []).append(method(n, lines))
+    if host:
+        last = max(n.end_lineno for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom)))
+        added.setdefault(ends[host], []).append(guests)
+        added.setdefault(last, []).append(imports)
     kept = ((i, line) for i, line in enumerate(lines, 1) if i not in gone)
-    return '\n'.join(x for i, line in kept for x in (line, *added.get(i, ()))) + '\n' if patched else None
+    return '\n'.join(x for i, line in kept for x in (line, *added.get(i, ()))) + '\n' if patched or host else None
+
+
+def owner(n: ast.FunctionDef) -> str:
+    "The class that a patched function becomes a method of"
+    return n.args.args[0].annotation.id
+
+
+def method(n: ast.FunctionDef, lines: list[str]) -> str:
+    "A patched function as text in the body of its class"
+    body = '\n'.join(['@property'] * (kind(n) == 'property') + lines[n.lineno - 1:n.end_lineno])
+    return '\n' + textwrap.indent(body, '    ')
+
+
+def visits(path: Path, text: str) -> dict[tuple[Path, str], tuple[str, str]]:
+    "Of a module that patches classes of a module beside it: (its path, class) -> methods, and the imports they need"
+    lines, tree, found = text.splitlines(), ast.parse(text), {}
+    own = {n.name for n in tree.body if isinstance(n, ast.ClassDef)}
+    homes = {a.name: n.module for n in tree.body if isinstance(n, ast.ImportFrom) and n.level == 1 for a in n.names}
+    for name in {owner(n) for n in tree.body if kind(n)} - own:
+        imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))
+                   and getattr(n, 'module', '') != homes[name]]
+        guests = '\n'.join(method(n, lines) for n in tree.body if kind(n) and owner(n) == name)
+        found[path.with_name(homes[name] + '.py'), name] = guests, '\n'.join(map(ast.unparse, imports))
+    return found
 
 
 def write(package: Path) -> list[Path]:
     "Write the stubs; their paths"
-    stubs = {p.with_suffix('.pyi'): reordered(p.read_text(encoding='utf-8')) for p in sorted(package.rglob('*.py'))}
+    texts = {p: p.read_text(encoding='utf-8') for p in sorted(package.rglob('*.py'))}
+    guests = {home: (*got, name) for p, text in texts.items() for (home, name), got in visits(p, text).items()}
+    stubs = {p.with_suffix('.pyi'): reordered(text, *guests.get(p, ())) for p, text in texts.items()}
     for path, text in stubs.items():
         if text: path.write_text(text, encoding='utf-8')
     return [path for path, text in stubs.items() if text]

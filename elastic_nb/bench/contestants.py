@@ -43,7 +43,8 @@ from ..models.gpt import GPTConfig, seeded_gpt
 # %% ../../nbs/10_bench/03_contestants.ipynb #33b8a59a
 @dataclass(frozen=True)
 class BenchJob:
-    "What every contestant trains, and when a worker is killed. By default the model of `elastic-nb demo`."
+    """The task of every contestant, and the step in which a worker is killed. By default the model of
+    `elastic-nb demo`."""
     folder: str = '' # Run folder: log, checkpoints, lease
     width: int = 128 # Of the model, as in `GPTConfig`
     heads: int = 4 # Attention heads
@@ -53,9 +54,9 @@ class BenchJob:
     micro_batch: int = 2 # Samples per micro-batch
     steps: int = 17 # Steps of the run
     workers: int = 3 # World size at the start
-    kill_worker: int = 1 # Who dies; -1 for nobody
+    kill_worker: int = 1 # The worker that dies; -1 for none
     kill_step: int = 13 # In which step, before the last of its micro-batches
-    checkpoint_every: int = 5 # Steps between checkpoints, for those who need checkpoints
+    checkpoint_every: int = 5 # Steps between checkpoints, for contestants that need them
     seed: int = 0 # Of weights and data order
 
     def __str__(self) -> str: return json.dumps(asdict(self))
@@ -95,7 +96,7 @@ def hold_lease(folder: str | Path) -> Any:
 
 # %% ../../nbs/10_bench/03_contestants.ipynb #382084bd
 def lease_is_held(folder: str | Path) -> bool:
-    "Is anybody holding the lease of `folder`? No, if the folder is gone."
+    "Does any process hold the lease of `folder`? No, if the folder is gone."
     try:
         with open(Path(folder) / 'lease') as f: fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError: return True
@@ -120,13 +121,13 @@ class Student:
         self.model, self.samples = seeded_gpt(job.config, job.seed), job.samples
 
     def loss(self, model: Callable[..., Tensor], step: int, i: int) -> Tensor:
-        "What micro-batch `i` adds to the mean loss of `step`, in nats."
+        "The contribution of micro-batch `i` to the mean loss of `step`, in nats."
         torch.manual_seed(step * self.job.micro_batches + i)
         batch = self.samples.get(self.samples.ids(step, i))
-        return model(*batch) / (self.samples.size * self.job.length)
+        return model(*batch) / (self.samples.schedule.size * self.job.length)
 
     def fault_point(self, step: int) -> None:
-        "SIGKILL, if this is the worker and the step, and nobody has died yet."
+        "SIGKILL, if this is the worker and the step, and no worker has died yet."
         here = (self.worker, step) == (self.job.kill_worker, self.job.kill_step)
         if here and not self.log.read('kill'):
             self.log.write('kill', step)
@@ -156,7 +157,7 @@ class ExactSum:
 
     def step(self, leaf: Callable[[int], Tensor]) -> float:
         "Leave the sum over all micro-batches in every `.grad`; returns the summed loss."
-        self.steps += 1   # a new number each time: the tree would keep what it has of the same step
+        self.steps += 1   # a new number each time: the tree would keep its nodes of the same step
         for i in self.tree.start(self.steps):
             with self.tree.micro_batch(i) as loss: loss.add_(leaf(i))
         return self.tree.reduce()
@@ -172,7 +173,7 @@ def gradients_sha256(params: Iterable[nn.Parameter]) -> str:
 
 # %% ../../nbs/10_bench/03_contestants.ipynb #c8382a62
 def peak_mb(reset: bool = False) -> float:
-    "Peak resident memory of this process in MB since the last reset; 0 where the system does not say."
+    "Peak resident memory of this process in MB since the last reset; 0 if the system does not report it."
     try:
         if reset: Path('/proc/self/clear_refs').write_text('5')
         return int(re.search(r'VmHWM:\s+(\d+)', Path('/proc/self/status').read_text())[1]) / 1000
@@ -259,7 +260,7 @@ def torchft_manager(job: BenchJob, worker: int, pg: Any, store: dist.Store, limi
 
 # %% ../../nbs/10_bench/03_contestants.ipynb #dc1700df
 def torchft_worker(job: BenchJob, worker: int, timeout: float = 2.) -> None:
-    "One replica group of torchft: quorum, gradient, commit if nobody failed, else the same step once more."
+    "One replica group of torchft: quorum, gradient, commit if no one failed, else the same step once more."
     from torchft import ProcessGroupGloo
     s, limit = Student(job, worker), timedelta(seconds=timeout)
     params = list(s.model.parameters())

@@ -115,14 +115,14 @@ class Paired(ElasticTrainer):
 WARM = 3 # Steps that do not count: memory is touched, DDP arranges its buckets
 
 def pair(name: str, strategy: str, steps: int, folder: str) -> None:
-    "What each rank does: train in pairs, and write down what was seen."
+    "The job of each rank: train in pairs, and write down the times."
     trainer = WORKS[name].trainer(Paired, strategy=strategy, steps=steps + WARM)
     trainer.train()
     told = dict(pairs=trainer.pairs, losses=trainer.losses)
     Path(folder, f'rank{trainer.world.rank}.json').write_text(json.dumps(told))
 
 def child(folder: str | Path, *cmd: Any, limit: float = 900.) -> str:
-    "What `python -m cmd...` says. Raises RuntimeError with that if it fails, TimeoutError."
+    "The output of `python -m cmd...`. Raises RuntimeError with that if it fails, TimeoutError."
     with Fleet(folder) as fleet:
         fleet.start('child', *cmd)
         fleet.until(lambda: fleet.ended(fleet.procs), limit)

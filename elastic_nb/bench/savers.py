@@ -51,7 +51,7 @@ def model_and_optimizer(config: GPTConfig, seed: int | None = 0) -> tuple[GPT, t
 # %% ../../nbs/10_bench/07_savers.ipynb #1e206e96
 class SaveMethod:
     "One way to keep `model` and `opt`, in `folder` if it goes to a disk."
-    warm = 1 # Saves before the first that counts: whoever reuses memory has all of it by then
+    warm = 1 # Saves before the first that counts: by then a method that reuses memory has all of it
     behind = False # Is training free before the state is durable?
     disk = True # Does it ever become durable?
     def __init__(self, model: nn.Module, opt: torch.optim.Optimizer, folder: Path):
@@ -201,7 +201,7 @@ SAVERS: dict[str, type[SaveMethod]] = {
 
 # %% ../../nbs/10_bench/07_savers.ipynb #a6e7924c
 def ready(model: nn.Module, opt: torch.optim.Optimizer) -> float:
-    "Make every page of both this process's own; the sum of the numbers that were looked at."
+    "Make every page of both this process's own; returns the sum of the numbers that it looked at."
     tensors = pack_state(model, opt).tensors
     return sum(tensors[k].reshape(-1)[::PAGE // 4].mul_(1).sum(dtype=torch.float64).item()
                for k in sorted(tensors))
@@ -254,7 +254,7 @@ def load_raw(model: nn.Module, opt: torch.optim.Optimizer, path: Path, threads: 
 def load_raw4(*args: Any) -> None: load_raw(*args, threads=4)
 
 # %% ../../nbs/10_bench/07_savers.ipynb #4a183021
-LOADERS: dict[str, tuple[str, Callable[..., None]]] = {   # who -> whose file it reads, and how
+LOADERS: dict[str, tuple[str, Callable[..., None]]] = {   # contestant -> the file that it reads, and how
     'raw, 2 threads': ('raw, 2 threads', load_raw), 'raw, 4 threads': ('raw, 4 threads', load_raw4),
     'ours': ('ours', load_ours), 'torch.load': ('torch.save', load_torch),
     'torch.load, mmap': ('torch.save', load_torch_mmap),

@@ -20,6 +20,7 @@ __getattr__, __dir__ = lazy('elastic_nb.checkpoint', {
     '.interval': 'Interval',
     '.sharded': 'begin_sharded save_sharded load_sharded',
     '.inspect': 'places listing export',
+    '.exchange': 'import_checkpoint load_weights',
     '.lease': 'InUse OtherRun',
     '.format': 'Damaged Unreadable',
     '..config': 'CheckpointConfig'})

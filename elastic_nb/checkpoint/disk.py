@@ -89,7 +89,7 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #3f4ecfc8
 def write_image(path: Path, snap: Snapshot, threads: int = 4) -> None:
-    "Write the image of `snap` to the new file `path`, and add what checksums are missing; durable at return."
+    "Write the image of `snap` to the new file `path`, and compute its missing checksums; durable at return."
     aligned = len(snap.image) and np.frombuffer(snap.image, np.uint8).ctypes.data % PAGE == 0
     def one(i: int) -> None:
         data, at = snap.chunk(i), i * CHUNK
@@ -178,12 +178,12 @@ def load_state(path: str | Path) -> State:
 _NAME = re.compile(r'step-(\d{12})-(\d{4})')
 
 def found_of(name: str) -> Found | None:
-    "What the name of a checkpoint says; None for another name."
+    "The step and number in the name of a checkpoint; None for another name."
     m = _NAME.fullmatch(name)
     return Found(int(m[1]), int(m[2]), name) if m else None
 
 def check_name(name: str, manifest: Manifest) -> None:
-    "Raises Damaged if the name of a checkpoint says another step than its manifest."
+    "Raises Damaged if the name of a checkpoint gives another step than its manifest."
     said = found_of(name)
     if said and said.step != manifest.step:
         raise Damaged(f"the name says step {said.step}, the manifest step {manifest.step}")
@@ -193,8 +193,8 @@ class NVMeBackend:
     "Checkpoints as folders in `base_path`, on a local disk or whatever is mounted there."
     def __init__(self,
         base_path: str | Path, # Folder of one run
-        keep_last_n: int = 3, # The newest ones are kept
-        keep_best: int = 0, # This many with the lowest `metric` are kept too
+        keep_last_n: int = 3, # Number of newest checkpoints to keep
+        keep_best: int = 0, # Number of checkpoints with the lowest `metric` to keep, too
         metric: str = 'loss', # As in CheckpointState.metrics
         place: str = 'both', # Of the lease; a supervised worker writes in the place of the `writer`
     ):
@@ -206,13 +206,13 @@ class NVMeBackend:
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #5a23d7f8
 @patch
 def found(self: NVMeBackend) -> list[Found]:
-    "What is there by name, the newest first."
+    "The checkpoints there, by name, the newest first."
     names = os.listdir(self.base) if self.base.is_dir() else []
     return sorted(filter(None, map(found_of, names)), reverse=True)
 
 @patch
 def open(self: NVMeBackend, name: str) -> Any:
-    "As `opened`, and the name must be right. Raises ValueError for what is no name of a checkpoint."
+    "As `opened`, and the name must be right. Raises ValueError for a name that is no checkpoint's."
     if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
     return opened_as(self.base / name)
 
@@ -225,7 +225,7 @@ def opened_as(path: Path) -> Iterator[tuple[Manifest, ReadAt]]:
 
 @patch
 def new_name(self: NVMeBackend, step: int) -> str:
-    "What the next checkpoint of `step` is to be called."
+    "The name for the next checkpoint of `step`."
     number = 1 + max((f.number for f in self.found() if f.step == step), default=-1)
     return f'step-{step:012d}-{number:04d}'
 
@@ -266,7 +266,8 @@ def close(self: NVMeBackend) -> None:
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #b0815ef3
 @contextmanager
 def place_of_run(base: str | Path) -> Iterator[bool]:
-    "In the block, `base` belongs to this run and its writers; False if it cannot be made. Raises InUse."
+    """In the block, `base` belongs to this run and its writers; yields False if it cannot be made. Raises
+    InUse."""
     lease = None
     with suppress(OSError):
         make_folder(Path(base))
@@ -277,7 +278,8 @@ def place_of_run(base: str | Path) -> Iterator[bool]:
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #bfcb976e
 def _superfluous(tier: NVMeBackend, saved: Found) -> list[Found]:
-    "What need not be kept. What is newer than `saved` is damaged or of another future and does not count."
+    """The checkpoints that need not be kept. Checkpoints newer than `saved` are damaged or of another future,
+    and do not count."""
     old, scores = [f for f in tier.found() if f <= saved][tier.keep_last_n:], {}
     for f in tier.found() if tier.keep_best else []:
         with suppress(Damaged), tier.open(f.name) as (manifest, _):

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['Keep', 'CHUNK', 'MANIFEST', 'Natural', 'FileName', 'flatten', 'Damaged', 'Unreadable', 'unflatten', 'checksum',
-           'DataFile', 'Stored', 'Manifest', 'vouch', 'encode', 'decode', 'Found']
+           'DataFile', 'Stored', 'seal_of', 'Manifest', 'vouch', 'encode', 'decode', 'Found']
 
 # %% ../../nbs/03_checkpoint/01_format.ipynb #62ebd099
+import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ import xxhash
 from pydantic import Field, ValidationError, model_validator
 from torch import Tensor
 
-from ..exact.state import DTYPES
+from ..exact.state import BESIDE, DTYPES
 from ..config import Section
 
 # %% ../../nbs/03_checkpoint/01_format.ipynb #773cf6e3
@@ -117,19 +118,25 @@ class Stored(Section):
     start: Natural
     end: Natural
 
+# %% ../../nbs/03_checkpoint/01_format.ipynb #9887fc87
+def seal_of(sums: Mapping[str, Sequence[str]], state: Any) -> str:
+    "32 hex digits that stand for a state: `sums`, the checksums of each file, and its skeleton."
+    if isinstance(state, Mapping): state = {k: v for k, v in state.items() if k not in BESIDE}
+    return hashlib.sha256(json.dumps([dict(sums), state], sort_keys=True).encode()).hexdigest()[:32]
+
 # %% ../../nbs/03_checkpoint/01_format.ipynb #0ae7450a
 class Manifest(Section):
-    "All that a checkpoint holds but the numbers in its tensors. Raises Damaged for one that cannot be."
+    "All of a checkpoint except the numbers in its tensors. Raises Damaged for values that are impossible."
     version: Literal[1] = 1
     step: Natural
-    generation: Natural = 0 # Of the world that saved it
+    generation: Natural = 0 # Of the world that saved the checkpoint
     world: Natural = 1 # Workers then
     fingerprint: str = '' # Of the config
-    identity: dict[str, Any] = {} # What decides the result: settings, model and data, in words
-    architecture: dict[str, Any] = {} # What the model says of itself, such as a config of transformers
+    identity: dict[str, Any] = {} # Settings, model and data that decide the result, in words
+    architecture: dict[str, Any] = {} # The description of the model, such as a config of transformers
     created: float = 0. # Seconds since 1970
     metrics: dict[str, float] = {}
-    pace: dict[str, Any] = {} # What steps, saves and failures have cost; no part of the state
+    pace: dict[str, Any] = {} # Measured costs of steps, saves and failures; no part of the state
     chunk: Annotated[int, Field(ge=4096, le=1 << 28)] = CHUNK
     files: dict[FileName, DataFile]
     tensors: dict[str, Stored]
@@ -150,6 +157,9 @@ class Manifest(Section):
         for a, b in zip(spans, spans[1:]):
             if a[0] == b[0] and b[1] < a[2]: raise ValueError(f"tensors overlap in {a[0]}")
         return self
+
+    @property
+    def seal(self) -> str: return seal_of({name: f.sums for name, f in self.files.items()}, self.state)
 
     @property
     def ties(self) -> dict[str, int]:
@@ -179,7 +189,7 @@ def decode(data: bytes) -> Manifest:
     except (ValueError, TypeError, RecursionError) as e: raise Damaged(f"{MANIFEST}: {e}") from None
 
 def _first(e: ValidationError) -> str:
-    "What a reader must know of the first of the mistakes."
+    "What a reader needs to know of the first mistake."
     found = e.errors()[0]
     if found['loc'] == ('version',): return f"version {found['input']!r}; this program reads version 1"
     return f"{'.'.join(map(str, found['loc']))} {found['msg']}"[:200]
@@ -187,7 +197,7 @@ def _first(e: ValidationError) -> str:
 # %% ../../nbs/03_checkpoint/01_format.ipynb #e1c53fd4
 @dataclass(frozen=True, order=True)
 class Found:
-    "A checkpoint that some tier has, as far as its name says."
+    "A checkpoint in some tier, as far as its name describes it."
     step: int
     number: int # Of several of one step
     name: str

@@ -54,9 +54,9 @@ def places(run: str | Path) -> dict[str, Any]:
 class Listed:
     "A checkpoint, and what is wrong with it."
     name: str
-    manifest: Manifest | None # None if there is none that can be read
+    manifest: Manifest | None # None if it cannot be read
     wrong: str = ''
-    unread: bool = False # What is wrong is that it cannot be read; nothing is known of its bytes
+    unread: bool = False # The fault is that it cannot be read; nothing is known of its bytes
 
     @property
     def sharded(self) -> bool: return 'pieces' in self.manifest.state
@@ -74,7 +74,7 @@ class Listed:
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #d0b6df2f
 def listing(tier: Any, every_byte: bool = False) -> Iterator[Listed]:
-    "What `tier` has, the newest first; `every_byte`: verify it. Raises StoreError."
+    "The checkpoints of `tier`, the newest first; `every_byte`: verify each. Raises StoreError."
     for found in tier.found():
         manifest = None
         try:
@@ -92,7 +92,7 @@ def age(seconds: float) -> str:
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #57524c0e
 def in_words(l: Listed, verified: bool, now: float) -> str:
-    "What is to be said of a checkpoint, `now` in seconds since 1970; several lines."
+    "The report on a checkpoint, `now` in seconds since 1970; several lines."
     good = 'every byte is good' if verified else 'not verified'
     bad = f"{'cannot be read' if l.unread else 'DAMAGED'}: {l.wrong}"
     return '\n    '.join([f"{l.name}: {bad if l.wrong else good}", *_facts(l, now)])
@@ -150,8 +150,8 @@ def write_plain(model: Mapping[str, Tensor], folder: Path) -> None:
 Form = Callable[[Mapping[str, Tensor], Path], None] # Writes a model to a folder, as model.safetensors
 
 def export(run: str | Path, out: str | Path, step: int | None = None, form: Form = write_plain) -> Path:
-    """Write the model of a checkpoint to the new folder `out`: its file. Raises Damaged, which names a good
-    one instead, ValueError, OSError."""
+    """Write the model of a checkpoint to the new folder `out`: its file, or the folder if it has no
+    single one. Raises Damaged, which names a good one instead, ValueError, OSError."""
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; an export is never overwritten")
     tier, name = pick(run, step)
@@ -161,7 +161,7 @@ def export(run: str | Path, out: str | Path, step: int | None = None, form: Form
         form(model, part)
         for f in part.iterdir():
             with open(f, 'rb') as written: os.fsync(written.fileno())
-    return out / 'model.safetensors'
+    return next((out / n for n in ('model.safetensors', 'model.pt') if (out / n).exists()), out)
 
 def _instead(tier: Any, bad: str) -> str:
     "Which checkpoint to export instead of the one called `bad`: the newest that is good to the last byte."

@@ -55,14 +55,14 @@ def optimal(cost: float, mtbf: float) -> float:
     return mtbf * (1 + lambert_w0(-math.exp(-cost / mtbf - 1)))
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #42cc79e8
-WINDOW = 32   # medians are over so many steps, and saves
+WINDOW = 32   # number of steps and of saves that the medians cover
 
 class Interval:
-    "Steps between saves: fixed, or chosen from what steps, saves and failures turn out to cost."
+    "Steps between saves: fixed, or chosen from the measured costs of steps, saves and failures."
     def __init__(self,
         spec: int | str = 'auto', # A number of steps, or 'auto'
         mtbf: float | None = None, # Believed seconds between failures; worth one observed failure
-        most: int = 1000, # Never more steps than this between saves
+        most: int = 1000, # Upper limit for the steps between saves
     ):
         known = spec == 'auto' or type(spec) is int and spec > 0
         if not known or most < 1 or mtbf is not None and not 0 < mtbf < math.inf:
@@ -77,7 +77,7 @@ class Interval:
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #e2f0a8dd
 @patch
 def step(self: Interval, seconds: float) -> None:
-    "A step took so long, without any save."
+    "A step took `seconds`, without any save."
     self.steps.append(seconds)
     self.seconds, self.at_stake = self.seconds + seconds, True
 
@@ -118,7 +118,7 @@ def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
 
 @patch
 def explain(self: Interval) -> str:
-    "One line for people: what was chosen, and from what."
+    "One line for people: the choice, and its reasons."
     if self.fixed: return f"every {self.fixed} steps: fixed"
     if not (self.steps and self.saves): return "every step: no save has been measured yet"
     a, b, m, t = map(_short, (median(self.saves), median(self.steps), self.mtbf, self.seconds))
@@ -129,7 +129,7 @@ def explain(self: Interval) -> str:
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #33a60e41
 @patch
 def state_dict(self: Interval) -> dict[str, Any]:
-    "What was measured, as JSON values; not the configuration. To be saved with the step asked about."
+    "The measurements, as JSON values; not the configuration. To be saved with the step asked about."
     names = 'seconds', 'failures', 'at_stake', 'asked'
     return dict(steps=[*self.steps], saves=[*self.saves]) | {k: getattr(self, k) for k in names}
 

@@ -37,8 +37,8 @@ def memfds(n: int) -> list[int]:
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #bc71c58a
 class ControlPage(NamedTuple):
-    "What a control page says."
-    count: int # Of saves; the highest is the newest
+    "The fields of a control page."
+    count: int # Number of the save; the highest is the newest
     size: int # Bytes of the image
     length: int # Bytes of the manifest
     sum: int # xxh3 of the manifest
@@ -52,19 +52,19 @@ def seal(control: ControlPage) -> bytes:
     return page + xxhash.xxh3_64_digest(page)
 
 def unseal(page: bytes) -> ControlPage | None:
-    "The inverse of `seal`; None for whatever is not a control page of this version."
+    "The inverse of `seal`; None for anything but a control page of this version."
     if len(page) != PAGE or xxhash.xxh3_64_digest(page[:-8]) != page[-8:]: return None
     *mark, count, size, length, sum = _FIELDS.unpack_from(page)
     return ControlPage(count, size, length, sum) if tuple(mark) == _MARK else None
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #028d8fe1
 class Lock:
-    "One writer or many readers of what is behind `fd`, in this and other processes; free when they die."
+    "One writer or many readers of the memory behind `fd`, in this and other processes; free when they die."
     def __init__(self, fd: int):
         self.fd, self.holders, self.alone, self.mutex = fd, 0, False, threading.Lock()
 
     def hold(self, alone: bool) -> bool:
-        "Take it, `alone` to write or else to read. Never waits; False if another holder is in the way."
+        "Take it, `alone` to write, otherwise to read. Never waits; False if another holder is in the way."
         with self.mutex:
             if self.alone or (alone and self.holders): return False
             if not self.holders and not self._ask(fcntl.LOCK_EX if alone else fcntl.LOCK_SH): return False
@@ -82,20 +82,20 @@ class Lock:
 
     def _ask(self, how: int) -> bool:
         try: fcntl.lockf(self.fd, how | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError): return False   # POSIX lets a system choose which
+        except (BlockingIOError, PermissionError): return False   # POSIX lets a system choose which error
         return True
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #39be3980
 Land = Callable[[], None] # Completes a copy
 
 class Pages:
-    "The pages behind `fd` in this process, and who knows the place of every tensor in them."
+    "The pages behind `fd` in this process, and the copier that knows the place of every tensor in them."
     def __init__(self, fd: int):
         self.fd, self.layout = fd, None
         self.maps: list[mmap.mmap] = []
 
     def prepare(self, layout: Layout) -> None:
-        "Make all that copies with `layout` need. Raises OSError if there is no memory."
+        "Make everything that copies with `layout` need. Raises OSError if there is no memory."
         end = PAGE + layout.size
         os.posix_fallocate(self.fd, 0, end)
         if not self.maps or len(self.maps[-1]) < end:
@@ -104,7 +104,8 @@ class Pages:
         self.layout = layout
 
     def fill(self, tensors: dict[str, Tensor], staging: Staging) -> tuple[list[str | None], Land | None]:
-        "Copy `tensors`. Of those that are far away this is begun. Checksums, and what completes the copy."
+        """Copy `tensors`. Copies of tensors on a GPU are only begun. Returns the checksums, and the function
+        that completes the copy."""
         far = [k for k, t in tensors.items() if staging.far(t)]
         land = staging.take([tensors[k] for k in far], [self.copier.views[k] for k in far]) if far else None
         return self.copier.copy({k: t for k, t in tensors.items() if k not in far}), land
@@ -121,7 +122,7 @@ class Slot:
     def __init__(self, fd: int):
         os.set_inheritable(fd, False)   # programs that this process starts get no copy
         self.fd, self.lock, self.pages = fd, Lock(fd), Pages(fd)
-        self.count = 0   # of the snapshot that is being written here, or from here
+        self.count = 0   # of the snapshot that is being written to this slot, or from it
         self.snapshot: Snapshot | None = None   # that one
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #1ac74597
@@ -133,7 +134,7 @@ def forget(self: Slot) -> None:
 @patch
 def copy(self: Slot, layout: Layout, tensors: dict[str, Tensor], about: dict[str, Any],
          staging: Staging) -> Snapshot:
-    "The blocking part of a save. Whatever was here does not count from now on."
+    "The blocking part of a save. Anything that was here does not count from now on."
     if self.pages.layout is not layout: self.pages.prepare(layout)
     self.forget()
     sums, land = self.pages.fill(tensors, staging)
@@ -162,7 +163,7 @@ def sealed(self: Slot) -> tuple[ControlPage, bytes]:
 
 @patch
 def saved(self: Slot) -> int:
-    "The count of what can be found here; 0 if there is nothing."
+    "The count of the snapshot in this slot; 0 if there is none."
     try: return self.sealed()[0].count
     except Damaged: return 0
 
@@ -183,7 +184,7 @@ def read_at(self: Slot, file: str, offset: int, out: memoryview) -> None:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #6428baf4
 @patch
 def clear(self: Slot) -> None:
-    "Give all pages back. Hold it alone, and let go then: closing the mapping here drops the lock."
+    "Give all pages back. Take the lock alone, then let go: closing the mapping here drops the lock."
     self.forget()
     self.pages.layout = None
     with mmap.mmap(self.fd, 0) as whole: whole.madvise(mmap.MADV_REMOVE)
@@ -192,9 +193,9 @@ def clear(self: Slot) -> None:
 class MemorySnapshotBackend:
     "The newest states of a run in shared memory. Without `fds` it makes its own, which die with the process."
     def __init__(self,
-        max_snapshots: int = 2, # Slots. With one only, there is nothing good while it is being written
-        max_memory_mb: int | None = None, # Of all images together; fewer slots are used where not all fit
-        fds: Sequence[int] = (), # The supervisor's, from `memfds`; one backend in a process may use them
+        max_snapshots: int = 2, # Number of slots; with one, none is good during a save
+        max_memory_mb: int | None = None, # Limit for all images together; too low, and fewer slots are used
+        fds: Sequence[int] = (), # Of the supervisor, from `memfds`; for one backend in a process
     ):
         if max_snapshots < 1: raise ValueError(f"max_snapshots is {max_snapshots}, and must be at least 1")
         own = [] if fds else memfds(max_snapshots)
@@ -202,9 +203,9 @@ class MemorySnapshotBackend:
         self.slots = [Slot(fd) for fd in [*fds, *own][:max_snapshots]]
         self.max_memory_mb, self.staging = max_memory_mb, Staging()
         self.count = 0   # of the newest save
-        self.form, self.layout = None, None   # of the tensors that were saved last
+        self.form, self.layout = None, None   # of the tensors of the newest save
         self.used = self.slots   # as many of them as the limit allows
-        self.limited = ''   # what that means, if it is fewer than there are
+        self.limited = ''   # the consequence, if there are fewer than asked for
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #f9e98c1c
 @patch
@@ -238,7 +239,7 @@ def _free(self: MemorySnapshotBackend) -> Slot | None:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #1972107e
 @patch
 def take(self: MemorySnapshotBackend, tensors: dict[str, Tensor], about: dict[str, Any]) -> Snapshot | None:
-    """Copy `tensors` to a free slot, and hold it; None if none is free, or the staging is not.
+    """Copy `tensors` to a free slot, and hold it; None if no slot is free, or the staging is not.
 
     Those of a GPU must not change until `settle` has returned. Raises ValueError (too large), OSError
     and MemoryError."""
@@ -277,7 +278,8 @@ def publish(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
 
 @patch
 def release(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
-    "Its image will not be used any more. Publish it before, or it is lost. A second time does nothing."
+    """The caller will not use its image any more. Publish it before, or it is lost. A second call does
+    nothing."""
     slot = self._slot_of(snapshot)
     if slot is None: return
     slot.snapshot = None
@@ -286,7 +288,7 @@ def release(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #123d19f4
 @patch
 def found(self: MemorySnapshotBackend) -> list[Found]:
-    "What can be opened, newest first. Manifests are verified, and images when they are read."
+    "The snapshots that can be opened, newest first. Manifests are verified here, images when they are read."
     out = []
     for i, slot in enumerate(self.slots):
         with suppress(Damaged):
@@ -297,7 +299,8 @@ def found(self: MemorySnapshotBackend) -> list[Found]:
 @patch
 @contextmanager
 def open(self: MemorySnapshotBackend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-    "Manifest and bytes for `snapshot.read`, locked meanwhile. Raises Damaged, and forgets what is."
+    """Manifest and bytes for `snapshot.read`, locked meanwhile. Raises Damaged, and forgets a snapshot that
+    is."""
     slot = self.slots[int(name.split('.')[0])]
     if not slot.lock.hold(alone=False): raise Damaged(f"snapshot {name} is being overwritten")
     try:

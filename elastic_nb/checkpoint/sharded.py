@@ -62,7 +62,8 @@ def _sentence(rank: int, e: BaseException) -> str:
 
 # %% ../../nbs/03_checkpoint/14_sharded.ipynb #50e18a10
 def together(work: Callable[[], Any], error: type[Exception], group: dist.ProcessGroup | None) -> Any:
-    "`work()` if it succeeds in all ranks; else `error` in all of them, with what the first said. Collective."
+    """`work()` if it succeeds in all ranks; else raises `error` in all of them, with the first one's message.
+    Collective."""
     result, said = None, None
     try: result = work()
     except Exception as e: said = _sentence(dist.get_rank(group), e)
@@ -116,13 +117,13 @@ class PendingSave:
         return True
 
     def abandon(self, limit: float = 600.) -> None:
-        "Give up what is not published, in this rank alone. Waits for its thread, at most `limit` seconds."
+        "Give up an unpublished save, in this rank alone. Waits for its thread, at most `limit` seconds."
         if self.thread: self.thread.join(limit)
         with suppress(NotSaved), self.writer.folder: raise NotSaved("abandoned")
 
 @contextmanager
 def _lost() -> Iterator[None]:
-    "What PyTorch raises when a rank is gone becomes RankLost."
+    "Turns PyTorch's error for a lost rank into RankLost."
     try: yield
     except NotSaved: raise
     except RuntimeError as e: raise RankLost(f"a rank was lost: {str(e).splitlines()[0]}") from e
@@ -134,7 +135,7 @@ def begin_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opt
     `about`: step and other fields of the manifest. Collective. Raises NotSaved in all ranks."""
     about = dict(about, world=dist.get_world_size(group))
     def prepare() -> tuple[dict[str, Tensor], Any]:
-        Manifest(files={}, tensors={}, state=None, **about)   # what is wrong with `about` must come out now
+        Manifest(files={}, tensors={}, state=None, **about)   # mistakes in `about` must come out now
         mine = dict(values=values) if dist.get_rank(group) == 0 else {}
         return flatten_sharded(state_of(model, optimizer) | mine)
     with _lost():
@@ -155,7 +156,7 @@ def save_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opti
 def load_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer,
                  group: dist.ProcessGroup | None = None) -> Any:
     """Load the folder `path` into a run of any world size; returns its `values`. Collective.
-    Raises Damaged in all ranks; the run's own tensors then hold anything."""
+    Raises Damaged in all ranks; the run's own tensors then hold arbitrary values."""
     with ExitStack() as stack:
         def prepare() -> tuple[ShardReader, Any, dict[str, Tensor]]:
             reader = ShardReader(*stack.enter_context(opened(path)))

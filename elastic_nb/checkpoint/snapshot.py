@@ -24,11 +24,12 @@ import xxhash
 from torch import Tensor
 
 from ..exact.state import DTYPES, Layout, lay_out
-from .format import CHUNK, Damaged, Manifest, checksum, flatten, unflatten, vouch
+from .format import (CHUNK, Damaged, Manifest, checksum, flatten, seal_of, unflatten,
+                                          vouch)
 from .buffers import ahead, each, fresh
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #e22c189b
-COPY_BLOCK = 1 << 20 # Bytes that are copied and then hashed; a part of a chunk
+COPY_BLOCK = 1 << 20 # Bytes that are copied and then hashed in one go; a part of a chunk
 
 class Piece(NamedTuple):
     "Bytes of one tensor in one block."
@@ -103,7 +104,7 @@ class Snapshot:
         self.image, self.text, self.mutex = self.copier.image, b'', threading.Lock()
 
     def arrive(self) -> None:
-        "Wait for what is on its way; to be called before anybody looks at the image."
+        "Wait for what is on its way; call it before you look at the image."
         land, self.land = self.land, None
         if land: land()
 
@@ -114,10 +115,16 @@ class Snapshot:
         return self.sums[i]
 
     def encoded(self) -> bytes:
-        "The manifest, made by whoever asks first; the others wait. Raises ValueError for a bad field."
+        "The manifest; the first caller makes it and the others wait. Raises ValueError for a bad field."
         with self.mutex:
             self.text = self.text or self._encode()
             return self.text
+
+    @property
+    def seal(self) -> str:
+        "As that of the manifest."
+        self.encoded()
+        return seal_of({STATE: self.sums}, self.about['state'])
 
     def _encode(self) -> bytes:
         if missing := [i for i, s in enumerate(self.sums) if s is None]: each(self.sum, missing)
@@ -146,7 +153,8 @@ def no_target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None: "F
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #798097b7
 def read(manifest: Manifest, read_at: ReadAt, target: Target = no_target, threads: int = 4) -> Any:
-    "The state of a checkpoint, verified. Raises Damaged; then what `target` named holds anything."
+    """The state of a checkpoint, verified. Raises Damaged; the tensors that `target` named then hold
+    arbitrary values."""
     wanted = {k: target(k, DTYPES[t.dtype], tuple(t.shape)) for k, t in manifest.tensors.items()}
     direct = {k: v for k, v in wanted.items()
               if v is not None and v.is_contiguous() and v.device.type == 'cpu'}
@@ -181,7 +189,7 @@ def verify(manifest: Manifest, read_at: ReadAt, use: Use = lambda *_: None, thre
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #225890a5
 def _scatter(manifest: Manifest, bytes_of: dict[str, Tensor], done: Callable[[int], None]) -> Use:
-    "Copies bytes of a file to the tensors they belong to, and tells `done` how many they were."
+    "Copies bytes of a file to the tensors they belong to, and reports their number to `done`."
     places = {f: sorted((t.end, t.start, k) for k, t in manifest.tensors.items() if t.file == f)
               for f in manifest.files}
     def use(file: str, low: int, high: int, pages: mmap.mmap) -> None:

@@ -22,7 +22,7 @@ from .buffers import begun
 Report = Callable[..., None] # report(kind, **data)
 
 class Board:
-    "What the tiers have to say: which do not work at the moment, and an error that must be raised."
+    "The reports of all tiers: which do not work at the moment, and an error that must be raised."
     def __init__(self, report: Report):
         self.report = report # Hears of saves and failures, from any thread
         self.degraded: dict[str, str] = {} # Tier -> why
@@ -38,7 +38,7 @@ class Board:
         if self.degraded.pop(tier, None): self.report('healed', tier=tier)
 
     def complain(self) -> None:
-        "Raise what went wrong since the last time, in the thread of the caller."
+        "Raise what went wrong since the last call, in the thread of the caller."
         if self.errors: raise self.errors.pop()   # popped, not kept in a name: see below
 
 # %% ../../nbs/03_checkpoint/09_uploader.ipynb #edf90fe4
@@ -46,9 +46,9 @@ class Uploader:
     "Keeps the newest folder of `local` in the far tier `name` too, in a thread of its own."
     def __init__(self, name: str, far: S3Backend, local: NVMeBackend, board: Board):
         self.name, self.far, self.local, self.board = name, far, local, board
-        self.newest = ''   # what is to go up
+        self.newest = ''   # name of the folder that goes up next
         self.wake, self.last_call = threading.Condition(), False
-        self.over = threading.Event()   # the time is up: what is on its way stops
+        self.over = threading.Event()   # the time is up: an upload on its way stops
         self.thread: threading.Thread | None = None
 
 # %% ../../nbs/03_checkpoint/09_uploader.ipynb #6931245c
@@ -71,7 +71,7 @@ def _upload(self: Uploader, name: str) -> bool:
 
 @patch
 def _attempt(self: Uploader, name: str) -> bool:
-    "As `_upload`; an error that is no weather goes to the board."
+    "As `_upload`; an unexpected error goes to the board."
     try: return self._upload(name)
     except BaseException as e: self.board.errors.append(e)   # raised in the thread that trains
     return False
@@ -79,7 +79,7 @@ def _attempt(self: Uploader, name: str) -> bool:
 # %% ../../nbs/03_checkpoint/09_uploader.ipynb #06bc2575
 @patch
 def _work(self: Uploader) -> None:
-    "What the thread does: attempts with growing pauses, until the last call."
+    "The loop of the thread: attempts with growing pauses, until the last call."
     pause = 0.
     while True:
         with self.wake:
@@ -94,7 +94,7 @@ def _work(self: Uploader) -> None:
 # %% ../../nbs/03_checkpoint/09_uploader.ipynb #c1db8664
 @patch
 def offer(self: Uploader, name: str) -> None:
-    "There is a newer folder; one that still waits is passed over."
+    "Announce a newer folder; it replaces one that still waits."
     with self.wake:
         self.newest = name
         self.wake.notify_all()
@@ -115,7 +115,7 @@ def hurry(self: Uploader) -> None:
 
 @patch
 def close(self: Uploader, timeout: float) -> None:
-    "Stop after `timeout` seconds at most. What is not there then is noted on the board."
+    "Stop after `timeout` seconds at most. If the newest is not there then, the board notes it."
     self.hurry()
     if self.thread: self.thread.join(max(0., timeout))
     elif self.newest: self._attempt(self.newest)   # Python 3.12 starts no thread any more when it ends

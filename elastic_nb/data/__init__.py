@@ -13,4 +13,8 @@ __getattr__, __dir__ = lazy('elastic_nb.data', {
     '.index': 'TokenIndexFile IndexBuilder build_index',
     '.dataset': 'DatasetState ResumableDataset create_dataloader',
     '.samples': 'Samples reader',
-    '.windows': 'read_bytes stdlib_files gather fingerprint'})
+    '.mix': 'Mixture',
+    '.readers': 'Readers Unreadable',
+    '.pack': 'PackedDataset',
+    '.remote': 'open_index publish_index RemoteIndex',
+    '.windows': 'read_bytes stdlib_files rhyme gather fingerprint'})

@@ -28,12 +28,12 @@ from ..exact.share import share
 class DatasetState:
     "Where a run stands in its data. As JSON under 200 bytes."
     epoch: int = 0 # Passes over the data that are complete
-    cursor: int = 0 # Samples of this epoch that all ranks together have been given
+    cursor: int = 0 # Samples of this epoch that all ranks together have received
     seed: int = 0 # Key of the shuffle
     fingerprint: str = '' # tokens.tokenizer.length
 
 def _differences(mine: str, theirs: str) -> str:
-    "What is not the same, in words."
+    "The differences, in words."
     names = 'the tokens (another file, or a changed one)', 'the tokenizer', 'the sequence length'
     found = [n for n, a, b in zip(names, mine.split('.'), theirs.split('.')) if a != b]
     length = f": {theirs.split('.')[-1]} then, {mine.split('.')[-1]} now" if found[-1:] == [names[2]] else ''
@@ -43,8 +43,8 @@ def _differences(mine: str, theirs: str) -> str:
 def _open_index(index: Any, data_files: list[str | Path], tokenizer: Any) -> tuple[Any, str]:
     "The index (or the tokens), and `tokens.tokenizer` of its fingerprint. ValueError if they do not fit."
     if isinstance(index, (str, Path)):
-        from elastic_nb.data.index import TokenIndexFile   # not needed by those who bring tokens
-        index = TokenIndexFile(index)
+        from elastic_nb.data.remote import open_index   # not needed by those who bring tokens
+        index = open_index(index)
     if not hasattr(index, 'check'): return index, f'{fingerprint(torch.as_tensor(index))[:16]}.raw'
     index.check(data_files, tokenizer)
     return index, f'{index.fingerprint}.{index.tokenizer_hash}'
@@ -56,9 +56,9 @@ class ResumableDataset(Dataset):
     Iterating gives the rest of the epoch, one sample at a time. Raises ValueError if index, files and
     tokenizer do not belong together."""
     def __init__(self,
-        data_files: Iterable[str | Path] = (), # If given: must be what the index was made from
-        index_file: Any = None, # `TokenIndexFile`, its path, or tokens: a 1-d tensor or array
-        tokenizer: Any = None, # If given: must be what the index was made with
+        data_files: Iterable[str | Path] = (), # If given: the files from which the index must have been made
+        index_file: Any = None, # An index, its path or URL, or tokens: a 1-d tensor or array
+        tokenizer: Any = None, # If given: the tokenizer with which the index must have been made
         seq_length: int = 1024, # Tokens per sample
         start_token_index: int = 0, # Token of the order to start at, a multiple of `seq_length`
         seed: int = 0, # Key of the shuffle
@@ -76,7 +76,7 @@ class ResumableDataset(Dataset):
         return x[0], y[0]
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for _ in range(len(self) - self.state.cursor):
+        for _ in range(self.left):
             item = self[self.state.cursor]
             self.advance(1)
             yield item
@@ -96,9 +96,19 @@ def consumed(self: ResumableDataset) -> int:
     "Samples since the beginning of the run."
     return self.state.epoch * len(self) + self.state.cursor
 
+@patch(as_prop=True)
+def left(self: ResumableDataset) -> int:
+    "Samples of this epoch that have not been given out."
+    return len(self) - self.state.cursor
+
+@patch(as_prop=True)
+def goes_on(self: ResumableDataset) -> bool:
+    "Whether there is an epoch after this one, whose first samples can fill the last batch."
+    return True
+
 @patch
 def advance(self: ResumableDataset, samples: int) -> None:
-    "So many more have been given out."
+    "Count `n` more samples as given out."
     self.state.cursor += samples
     if self.state.cursor >= len(self):
         self.state.epoch, self.state.cursor = divmod(self.consumed, len(self))
@@ -131,8 +141,9 @@ class ElasticLoader:
         self.resize(rank, world)
 
     def __len__(self) -> int:
-        "Global batches that begin in what is left of this epoch."
-        return -(-(len(self.dataset) - self.dataset.state.cursor) // self.batch_size)
+        "Global batches that begin in the rest of this epoch; if no epoch follows, those that end in it."
+        left = self.dataset.left
+        return -(-left // self.batch_size) if self.dataset.goes_on else left // self.batch_size
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         left, self.inner = len(self), None
@@ -168,9 +179,9 @@ def _ids(self: ElasticLoader, start: int, batches: int) -> Iterator[np.ndarray]:
 # %% ../../nbs/02_data/04_dataset.ipynb #e757bd03
 class _Samples(Dataset):
     "What worker processes see: ids in, a stacked batch out."
-    def __init__(self, samples: np.ndarray): self.samples = samples
-    def __len__(self) -> int: return len(self.samples)
-    def __getitems__(self, ids: np.ndarray) -> tuple[Tensor, Tensor]: return gather(self.samples, ids)
+    def __init__(self, dataset: ResumableDataset): self.dataset = dataset
+    def __len__(self) -> int: return len(self.dataset)
+    def __getitems__(self, ids: np.ndarray) -> tuple[Tensor, Tensor]: return self.dataset.get(ids)
 
 def _as_is(batch: Any) -> Any: return batch
 
@@ -179,8 +190,7 @@ def _open(self: ElasticLoader, left: int) -> Iterator[tuple[Tensor, Tensor]]:
     "The next `left` batches; with worker processes or pinned memory, by torch's DataLoader."
     ids = self._ids(self.dataset.consumed, left)   # a generator: nothing is listed
     if not any(self.options.values()): return map(self.dataset.get, ids)
-    samples = _Samples(self.dataset._windows)
-    return iter(DataLoader(samples, batch_sampler=ids, collate_fn=_as_is, **self.options))
+    return iter(DataLoader(_Samples(self.dataset), batch_sampler=ids, collate_fn=_as_is, **self.options))
 
 # %% ../../nbs/02_data/04_dataset.ipynb #b1b54ce4
 def create_dataloader(
@@ -196,7 +206,8 @@ def create_dataloader(
 
 # %% ../../nbs/02_data/04_dataset.ipynb #7e614831
 def ownership(given: Iterable[tuple[int, int]], samples: int) -> tuple[np.ndarray, np.ndarray]:
-    "From (sample, rank) pairs: who was given each sample last (-1: no rank), and how often it was given."
+    """From (sample, rank) pairs: the last rank that got each sample (-1: none), and how often it was given
+    out."""
     owner, times = np.full(samples, -1), np.zeros(samples, int)
     for sample, rank in given: owner[sample], times[sample] = rank, times[sample] + 1
     return owner, times

@@ -10,7 +10,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import xxhash
 from tqdm import tqdm
 
 from ..basics import patch
-from .text import UNIT, Files, Rows, Unit, in_order
+from .text import UNIT, Files, Filter, Filtered, Rows, Unit, in_order
 from .tokenizer import load_encoder
 
 # %% ../../nbs/02_data/03_index.ipynb #1beaa92f
@@ -55,6 +55,18 @@ def _map(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
                            "build the index again to repair it")
     return np.memmap(path, dtype, 'r') if count else np.empty(0, dtype)
 
+# %% ../../nbs/02_data/03_index.ipynb #6e5e12c1
+def _manifest(path: Path) -> dict[str, Any]:
+    "The manifest of the index at `path`. Raises ValueError that says what is there instead."
+    try: return json.loads(_beside(path, 'json').read_text())
+    except (OSError, ValueError) as e:
+        if isinstance(e, ValueError): why = f"its manifest {path}.json is damaged; build it again"
+        elif _beside(path, 'journal').exists(): why = "it is not finished; build it again to go on"
+        elif path.is_file():
+            why = f"no manifest {path}.json. If it is a text: elastic-nb index {path} -o NAME makes an index"
+        else: why = f"no manifest {path}.json, and no such file"
+        raise ValueError(f"cannot open the index {path}: {why}") from e
+
 # %% ../../nbs/02_data/03_index.ipynb #d86bb438
 class TokenIndexFile:
     """A finished index, memory-mapped. Raises ValueError if it is missing, unfinished, or too short.
@@ -62,19 +74,25 @@ class TokenIndexFile:
     `tokens`: all ids, 1-d, read-only. `doc_ends`: the position after each document, (documents,)."""
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        try: self.manifest = json.loads(_beside(path, 'json').read_text())
-        except (OSError, ValueError) as e:
-            started = _beside(path, 'journal').exists()
-            why = "it is not finished; build it again to go on" if started else f"no manifest {path}.json"
-            raise ValueError(f"cannot open the index {path}: {why}") from e
-        m = self.manifest
-        self.dtype, self.vocab_size = np.dtype(m['dtype']), m['tokenizer']['vocab_size']
-        self.eot, self.tokenizer_hash = m['tokenizer']['eot'], m['tokenizer']['hash']
-        self.total_tokens, self.num_docs = (sum(b[k] for b in m['blocks']) for k in ('tokens', 'docs'))
-        self.num_files = len(m['source'].get('files', [])) or 1
+        self.manifest = _manifest(self.path)
+        self._describe()
         self.tokens = _map(self.path, self.dtype, self.total_tokens)
         self.doc_ends = _map(_beside(path, 'docs'), np.dtype('<u8'), self.num_docs)
 
+    def _describe(self) -> None:
+        "The content of the manifest. Raises DamagedIndex."
+        m = self.manifest
+        try:
+            self.dtype, self.vocab_size = np.dtype(m['dtype']), m['tokenizer']['vocab_size']
+            self.eot, self.tokenizer_hash = m['tokenizer']['eot'], m['tokenizer']['hash']
+            self.total_tokens, self.num_docs = (sum(b[k] for b in m['blocks']) for k in ('tokens', 'docs'))
+            self.num_dropped = sum(b.get('dropped', 0) for b in m['blocks'])   # by a filter
+            self.num_files = len(m['source'].get('files', [])) or 1
+        except (LookupError, TypeError, AttributeError) as e:
+            raise DamagedIndex(f"{self}.json is not the manifest of an index, or damaged ({e!r}); "
+                               "build the index again to repair it") from e
+
+    def __str__(self) -> str: return str(self.path)
     def __len__(self) -> int: return self.total_tokens
     def __reduce__(self) -> tuple: return TokenIndexFile, (self.path,)   # a worker process maps it itself
 
@@ -112,22 +130,23 @@ def fingerprint(self: TokenIndexFile) -> str:
 def check(self: TokenIndexFile, data_files: Sequence[str | Path] = (), tokenizer: Any = None) -> None:
     "Is this the index of these files (read in full) by this tokenizer? Raises ValueError if not."
     if tokenizer is not None and (found := load_encoder(tokenizer)).hash != self.tokenizer_hash:
-        raise ValueError(f"the index {self.path} was made with the tokenizer "
+        raise ValueError(f"the index {self} was made with the tokenizer "
                          f"{self.manifest['tokenizer']['name']}, not with {found.name}")
     if not data_files: return
     then, now = (s.get('files', []) for s in (self.manifest['source'], Files(data_files).identity()))
     if then == now: return
     changed = [b['name'] for a, b in zip(then, now) if a != b] or ['their number']
     what = ', '.join(changed[:3])
-    raise ValueError(f"the index {self.path} was made from other files; changed: {what}")
+    raise ValueError(f"the index {self} was made from other files; changed: {what}")
 
 # %% ../../nbs/02_data/03_index.ipynb #1e225d90
 def _dump(line: Any) -> str: return json.dumps(line, sort_keys=True) + '\n'
 
 def _refuse(out: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    "Raise ValueError if what lies at `out` is the index of something else."
+    "Raise ValueError if the file at `out` is the index of something else."
     if then == now: return
-    what = 'tokenizer' if then.get('tokenizer') != now['tokenizer'] else 'source'
+    kinds = 'tokenizer', 'source', 'keep'
+    what = next((k for k in kinds if then.get(k) != now.get(k)), 'source').replace('keep', 'filter')
     if what == 'source' and then.get('source', {}).get('kind') == now['source']['kind'] == 'files':
         pairs = zip(then['source']['files'], now['source']['files'])
         changed = [b['name'] for a, b in pairs if a != b]
@@ -135,13 +154,14 @@ def _refuse(out: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     raise ValueError(f"{out} is the index of another {what}; delete it or give another name for the new one")
 
 def _written(out: Path) -> list[dict[str, Any]]:
-    "What manifest or journal say: the head, then blocks. ValueError if other files have these names."
+    "The content of manifest or journal: the head, then blocks. ValueError if other files have these names."
     manifest, journal = _beside(out, 'json'), _beside(out, 'journal')
     here = [f for f in (manifest, journal, out, _beside(out, 'docs')) if f.exists()]
     if not here: return []
     try:
         if here[0] == manifest:
             head = json.loads(manifest.read_bytes())
+            head.pop('documents', None)   # their numbers: known at the end
             lines = [head, *head.pop('blocks')]
         else: lines = [*map(json.loads, journal.read_bytes().split(b'\n')[:-1])]   # the last may be torn
         if lines[0]['format'] != 1: raise ValueError("another format")
@@ -153,7 +173,7 @@ def _finished_blocks(out: Path, head: Mapping[str, Any]) -> list[dict[str, Any]]
     "Blocks that are there and whole, from the manifest or the journal; none if there is neither."
     if not (lines := _written(out)): return []
     then, *blocks = lines
-    if blocks: _refuse(out, then, head)   # nothing is lost of a build that did not get to its first block
+    if blocks: _refuse(out, then, head)   # a build that did not get to its first block loses nothing
     if not (out.exists() and _beside(out, 'docs').exists()): return []
     bad = _check_blocks(out, head, blocks)
     return blocks[:bad[0]] if bad else blocks
@@ -185,6 +205,10 @@ def _publish(path: Path, text: str) -> None:
 def _totals(blocks: Sequence[Mapping[str, Any]]) -> list[int]:
     "Tokens and documents."
     return [sum(b[k] for b in blocks) for k in ('tokens', 'docs')]
+
+def _dropped(blocks: Sequence[Mapping[str, Any]]) -> int:
+    "Documents that a filter left out."
+    return sum(b.get('dropped', 0) for b in blocks)
 
 def _whole(out: Path, head: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> bool:
     "Are these (whole) blocks all of a finished index, and is nothing behind them?"
@@ -218,10 +242,12 @@ class IndexSummary:
     blocks: int # In the whole index
     kept: int # Blocks that were there already
     engine: str # Library that encodes
+    dropped: int = 0 # Documents that a filter left out
 
     def __str__(self) -> str:
-        return (f'{self.path}: tokens {self.tokens:,}, documents {self.documents:,}, blocks {self.blocks:,} '
-                f'(there already: {self.kept:,}), encoded by {self.engine}')
+        left_out = f' (a filter left out {self.dropped:,})' if self.dropped else ''
+        return (f'{self.path}: tokens {self.tokens:,}, documents {self.documents:,}{left_out}, '
+                f'blocks {self.blocks:,} (there already: {self.kept:,}), encoded by {self.engine}')
 
 # %% ../../nbs/02_data/03_index.ipynb #2daa025f
 class IndexBuilder:
@@ -236,17 +262,18 @@ class IndexBuilder:
         self.encoder, self.unit, self.field = load_encoder(tokenizer), entry_interval, field
         self.workers = workers or len(os.sched_getaffinity(0))
 
-    def head(self, source: Files | Rows) -> dict[str, Any]:
+    def head(self, source: Files | Rows | Filtered) -> dict[str, Any]:
         "What identifies an index, before anything is built."
         e = self.encoder
         about = dict(name=e.name, hash=e.hash, vocab_size=e.vocab_size, eot=e.eot)
-        return dict(format=1, dtype=e.dtype.str, tokenizer=about, source=source.identity())
+        known = dict(format=1, dtype=e.dtype.str, tokenizer=about, source=source.identity())
+        return known | (dict(keep=source.keep.identity) if isinstance(source, Filtered) else {})
 
 # %% ../../nbs/02_data/03_index.ipynb #5e5df95a
 @patch
-def _missing(self: IndexBuilder, source: Files | Rows, blocks: Sequence[Mapping[str, Any]]
+def _missing(self: IndexBuilder, source: Files | Rows | Filtered, blocks: Sequence[Mapping[str, Any]]
              ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
-    "What is still to be written. ValueError if the last block, made once more, is not what it was."
+    "The units that are still to be written. ValueError if the last block, made once more, differs."
     made = in_order(source.units(max(0, len(blocks) - 1)), self.encoder, self.workers)
     if not blocks: return made
     _, ids, _ = next(made, (None, np.empty(0), None))
@@ -255,7 +282,7 @@ def _missing(self: IndexBuilder, source: Files | Rows, blocks: Sequence[Mapping[
 
 # %% ../../nbs/02_data/03_index.ipynb #d267f105
 @patch
-def _append(self: IndexBuilder, source: Files | Rows, out: Path, head: dict[str, Any],
+def _append(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head: dict[str, Any],
             blocks: list[dict[str, Any]]) -> None:
     "Make the blocks that are missing: first the block, then its line in the journal."
     at, end = _totals(blocks)
@@ -271,7 +298,8 @@ def _append(self: IndexBuilder, source: Files | Rows, out: Path, head: dict[str,
             ends += np.uint64(at)
             tokens.write(ids.tobytes())
             docs.write(ends.tobytes())
-            blocks.append(_block(ids, ends, unit.label))
+            left_out = dict(dropped=len(unit.dropped)) if 'keep' in head else {}
+            blocks.append(_block(ids, ends, unit.label) | left_out)
             journal.write(_dump(blocks[-1]).encode())
             at += len(ids)
             bar.update(unit.size)
@@ -279,31 +307,42 @@ def _append(self: IndexBuilder, source: Files | Rows, out: Path, head: dict[str,
 
 # %% ../../nbs/02_data/03_index.ipynb #6aabff82
 @patch
-def build(self: IndexBuilder, source: Any, out: str | Path) -> IndexSummary:
-    """Index `source` (files and globs, a `datasets` dataset, `Rows`) at `out`, or go on doing so.
+def build(self: IndexBuilder, source: Any, out: str | Path, keep: Callable[[str], bool] | str | None = None,
+          min_bytes: int | None = None, max_bytes: int | None = None) -> IndexSummary:
+    """Index `source` (files and globs, a `datasets` dataset, `Rows`) at `out`, or go on doing so. `keep`,
+    `min_bytes` and `max_bytes` choose the documents, as for a `Filter`.
 
-    Raises ValueError for bad input, OSError for a full disk; what is done is kept for the next call."""
+    Raises ValueError for bad input, OSError for a full disk; finished blocks are kept for the next call."""
     if isinstance(source, (str, Path)): source = [source]
     if isinstance(source, (list, tuple)): source = Files(source, self.field, self.unit)
     elif not isinstance(source, (Files, Rows)): source = Rows(source, self.field)
+    if wanted := Filter(keep, min_bytes, max_bytes): source = Filtered(source, wanted)
     with _alone(out := Path(out)): return self._build(source, out, self.head(source))
 
 @patch
-def _build(self: IndexBuilder, source: Files | Rows, out: Path, head: dict[str, Any]) -> IndexSummary:
+def _build(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head: dict[str, Any]
+           ) -> IndexSummary:
     "The same under the lock."
     blocks, manifest = _finished_blocks(out, head), _beside(out, 'json')
     kept = len(blocks)
     if not (manifest.exists() and _whole(out, head, blocks)):
         self._append(source, out, head, blocks)
-        if not _totals(blocks)[0]: raise ValueError("there is no text in the source; nothing to index")
-        _publish(manifest, json.dumps(head | dict(blocks=blocks), sort_keys=True, indent=1) + '\n')
+        (tokens, docs), dropped = _totals(blocks), _dropped(blocks)
+        if not tokens and dropped: raise ValueError(f"the filter keeps none of {dropped:,} documents")
+        if not tokens: raise ValueError("there is no text in the source; nothing to index")
+        number = dict(documents=dict(kept=docs, dropped=dropped)) if 'keep' in head else {}
+        whole = head | number | dict(blocks=blocks)
+        _publish(manifest, json.dumps(whole, sort_keys=True, indent=1) + '\n')
     _beside(out, 'journal').unlink(missing_ok=True)
-    return IndexSummary(str(out), *_totals(blocks), len(blocks), kept, self.encoder.engine)
+    counts = *_totals(blocks), len(blocks), kept
+    return IndexSummary(str(out), *counts, self.encoder.engine, _dropped(blocks))
 
 # %% ../../nbs/02_data/03_index.ipynb #68addb31
 def build_index(files: list[str], out: str, tokenizer: str = 'byte', field: str = 'text',
-                workers: int | None = None) -> IndexSummary:
+                workers: int | None = None, keep: Callable[[str], bool] | str | None = None,
+                min_bytes: int | None = None, max_bytes: int | None = None) -> IndexSummary:
     """What `elastic-nb index` does: files and globs to an index at `out`.
 
     Raises ValueError with one sentence for bad input, OSError for a disk that is full or read-only."""
-    return IndexBuilder(tokenizer, workers=workers, field=field).build(list(files), out)
+    builder = IndexBuilder(tokenizer, workers=workers, field=field)
+    return builder.build(list(files), out, keep, min_bytes, max_bytes)

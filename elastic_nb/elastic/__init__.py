@@ -14,7 +14,10 @@ __getattr__, __dir__ = lazy('elastic_nb.elastic', {
     '.membership': 'Member Generation',
     '.ledger': 'Ledger Event recoveries',
     '.loop': 'ElasticLoop',
+    '.communicator': 'Communicator InPlace',
     '.sync': 'Exact StockDDP',
     '.workers': 'RunFailed',
     '.supervisor': 'Supervisor supervise',
-    '.narrate': 'Narrator'})
+    '.narrate': 'Narrator',
+    '.control': 'ask',
+    '.etcd': 'EtcdAccess EtcdClient EtcdStore Session'})

@@ -6,35 +6,34 @@
 __all__ = ['Trainable', 'ElasticLoop', 'stopwatch']
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #dc284136
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
-import torch.distributed as dist
 from torch import Tensor
 
 from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
-from .groups import abandonable
-from .membership import (Generation, Member, Newer, PeerLost, agree, connect_gloo,
-                                           next_generation, peers, propose, recv_state, roll_call,
-                                           send_state, source_of)
+from .communicator import Communicator
+from .membership import Generation, Member, Newer, PeerLost, source_of
+from .receipts import Chain
 from .sync import Sync
 from ..exact.state import State, digest, from_buffer, same_bits, to_buffer
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #69aa28a9
 class Trainable(Protocol):
-    "What the elastic loop needs of an engine: how a step is computed, and all of the state."
-    samples: Any # `samples.ids(step, i)`: the samples of micro-batch `i` of `step`
+    "What the elastic loop needs of an engine: how to compute a step, and all of the state."
+    samples: Any # `ids(step, i)`: samples of micro-batch `i` of `step`; `pieces(step)`: how many there are
     step: int # Steps done: the parameters are those after this many
     steps: int # Steps of the whole run; an early stop lowers it
-    about: dict[str, Any] # What a supervisor should know: settings, micro_batches, steps, in JSON values
+    numbers: dict[str, float] # Of the last step, for the ledger: its rate, its batch
+    about: dict[str, Any] # Facts for the supervisor: settings, micro_batches, steps, in JSON values
     def contribute(self, sync: Sync, i: int, ids: list[int]) -> None: "Forward and backward of a micro-batch."
     def update(self, summed: float) -> float: "The optimizer's step, from the whole gradient; the mean loss."
+    def resize(self, world: int) -> dict[str, Any]: """From this step on there are `world` workers; what
+        changes with it, in JSON values, empty if nothing does."""
     val: dict[int, float] # Validations so far: step -> loss
-    main: bool # Whether it is this one whose callbacks are called
+    main: bool # Whether this worker's callbacks are called
     def compared(self) -> dict[str, int]: "Bit sums that all members must agree on now; empty if not due."
     def step_ended(self) -> None: "Tell the callbacks of the last step, once."
     def settle(self, rank: int, world: int, add: Callable[[Tensor], None],
@@ -47,81 +46,68 @@ class Trainable(Protocol):
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #e5a3f741
 class ElasticLoop:
-    "Trains an engine to the end of its run with whoever is there. One object per worker."
+    "Trains an engine to the end of its run with the workers that are there. One object per worker."
     def __init__(self,
         member: Member, # This worker in the world
         engine: Trainable, # What is trained
         sync: Sync, # How replicas agree
         checkpoints: CheckpointManager | None = None, # Keeps states for when all workers are lost
-        connect: Callable[[Member, Generation], dist.ProcessGroup] = connect_gloo, # A generation's group
-        lane: Callable[[Member, Generation], dist.ProcessGroup] | None = None, # Another group for gradients
+        comm: Communicator | None = None, # Its way to the others; None: gloo groups, built anew each time
     ):
         self.member, self.engine, self.sync, self.checkpoints = member, engine, sync, checkpoints
-        self.connect, self.connect_lane = connect, lane
-        self.group: dist.ProcessGroup | None = None # The workers of this generation
-        self.lane: dist.ProcessGroup | None = None # The group for gradients, if it is another one
+        self.comm = comm or Communicator(member)
         self.floor = 0 # Steps done by the world, as far as this worker knows
         self.last: dict[str, Any] | None = None # The last step done, until it is known to be committed
         if checkpoints: checkpoints.report = self.report
 
     @property
     def gen(self) -> Generation | None: return self.member.current
+    @property
+    def chain(self) -> Chain | None: return getattr(self.engine, 'chain', None)   # if it keeps receipts
     def at(self, phase: str) -> None: self.member.point(max(self.engine.step, self.floor), phase)
     def say(self, kind: str, **data: Any) -> None: self.member.say(kind, **dict(step=self.engine.step) | data)
     def report(self, kind: str, **data: Any) -> None:
-        if kind == 'saving': self.member.record()   # first the ledger, then the disk
-        else: self.say(kind, **data)
+        if kind != 'saving': return self.say(kind, **data)
+        self.member.record()   # first the ledger, then the disk
+        self.at('save')
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #e70bd99e
 @patch
 def run(self: ElasticLoop) -> None:
-    "Train until the end of the run. Raises Removed, StateLost, and whatever the engine raises."
+    "Train until the end of the run. Raises Removed, StateLost, and any error of the engine."
     self.say('ready', **self.engine.about)
     while not self.member.stop.is_set():
+        unharmed = False
         try:
             if not self.enter(): break
             self.settle()
             while self.engine.step < self.engine.steps and not self.one_step(): pass
-            if self.engine.step == self.engine.steps: self.finish()
+            if self.engine.step >= self.engine.steps: self.finish()   # more, if a run is shorter now
+            unharmed = True
         except (PeerLost, Newer) as e: self.say('interrupted', why=f'{type(e).__name__}: {e}')
-        finally: self.leave()
+        finally: self.comm.leave(unharmed)
     if self.checkpoints: self.checkpoints.close()
-
-@patch
-def leave(self: ElasticLoop) -> None:
-    "Close the sockets, so that whoever waits for this worker learns at once."
-    if self.lane: self.lane.abort()   # what waits on a GPU for a lost peer would wait forever
-    last, self.group, self.lane = [self.group], None, None
-    self.sync.detach()
-    threading.Thread(target=last.clear, daemon=True).start()   # gloo takes some 20 ms to close
-
-# %% ../../nbs/06_elastic/06_loop.ipynb #6bccc090
-@patch
-def wait(self: ElasticLoop, entering: Generation | None, collective: Callable[..., Any], *args: Any) -> Any:
-    "Run a collective; leave it once a newer generation makes it pointless. Raises PeerLost, Newer."
-    give_up = (lambda: self.member.give_up(entering)) if entering else self.member.urgent
-    with peers(): return abandonable(lambda: collective(*args), give_up)
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #16f80d74
 @patch
 def enter(self: ElasticLoop) -> bool:
     "Take a place in the next generation; False if the run ends instead."
-    newcomer, gen = self.gen is None, next_generation(self.member)
+    newcomer, gen = self.gen is None, self.comm.join()
     if gen is None: return False
     self.floor = gen.floor
     self.look_at_checkpoints(gen)
     self.at('join' if newcomer else 'recover')
     lap = stopwatch()
-    steps = roll_call(self.member, gen, self.engine.step)
+    steps = self.comm.roster(self.engine.step)
     ms = {'roll call': lap()}
     if self.checkpoints and max(steps.values()) < gen.floor: self.go_back(gen)
     self.at('regroup')
-    self.group = self.connect(self.member, gen)
+    self.comm.reconfigure()
     ms['group'] = lap()
     source, behind = source_of(gen, steps)
-    self.copy(gen, source, behind)
+    self.copy(source, behind)
     ms['copy'] = lap()
-    high, low = self.wait(gen, agree, self.group, self.engine.step, -self.engine.step)
+    high, low = self.comm.agree(self.engine.step, -self.engine.step)
     if high != -low: raise RuntimeError(f"generation {gen.number}: members are at steps {-low} to {high}")
     ms['agree'] = lap()
     self.take_place(gen)
@@ -143,44 +129,46 @@ def take_place(self: ElasticLoop, gen: Generation) -> None:
     "From now on this worker is a member of `gen`."
     self.member.current = gen
     if self.checkpoints:
-        self.checkpoints.enter(gen.roster.index(self.member.name), len(gen.roster), gen.number)
-    self.lane = self.connect_lane(self.member, gen) if self.connect_lane else None
-    self.sync.attach(self.lane or self.group)
+        self.checkpoints.enter(self.comm.rank, self.comm.world, gen.number)
+    self.comm.lend(self.sync)
+    if new := self.engine.resize(self.comm.world): self.say('schedule', **new)
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #9e709f1a
 @patch
-def copy(self: ElasticLoop, gen: Generation, source: str, behind: list[str]) -> None:
-    "Send the state to those who are behind, or receive it from `source`."
-    def half_way() -> None: self.at('copy')
-    if self.member.name in behind:
-        received = self.wait(gen, recv_state, self.group, gen.roster.index(source), half_way)
-        state = from_buffer(received)
-        self.last, pace = state.meta.pop('last')   # from here on it is ours, as a whole
-        if self.checkpoints: self.checkpoints.pace = pace
-        self.engine.load(state)
-    elif self.member.name == source and behind:
+def copy(self: ElasticLoop, source: str, behind: list[str]) -> None:
+    "Send the state to those members that are behind, or receive it from `source`."
+    def mine() -> Tensor:
         state = self.engine.state()
-        state.meta['last'] = self.last, self.checkpoints.pace if self.checkpoints else {}
-        ranks = [gen.roster.index(name) for name in behind]
-        self.wait(gen, send_state, self.group, ranks, to_buffer(state), half_way)
+        pace = self.checkpoints.pace if self.checkpoints else {}
+        state.meta['last'] = self.last, pace, self.chain and self.chain.state
+        return to_buffer(state)
+    received = self.comm.copy(source, behind, mine, lambda: self.at('copy'))
+    if received is None: return
+    state = from_buffer(received)
+    self.last, pace, receipts = state.meta.pop('last')   # from here on it is ours, as a whole
+    if self.checkpoints: self.checkpoints.pace = pace
+    self.engine.load(state)
+    if self.chain: self.chain.take(receipts, self.engine.step)
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #8dee37ab
 @patch
 def look_at_checkpoints(self: ElasticLoop, gen: Generation) -> None:
-    "Count who was lost; in a world that has committed nothing, take up the newest checkpoint."
+    "Count the lost members; in a world that has committed nothing, take up the newest checkpoint."
     if not self.checkpoints: return
     if self.gen and {*self.gen.roster} - {*gen.roster}: self.checkpoints.failed()
     if self.engine.step or gen.floor: return
     self.engine.restore(self.checkpoints)
+    if self.engine.step: self.at('load')
     if self.member.tried > 1: self.checkpoints.failed()   # a world has ended before this one
-    self.say('restored', tier=self.checkpoints.source, skipped=[vars(s) for s in self.checkpoints.skipped])
+    about = dict(receipt=self.chain.value, seal=self.checkpoints.seal) if self.chain else {}
+    skipped = [vars(s) for s in self.checkpoints.skipped]
+    self.say('restored', tier=self.checkpoints.source, skipped=skipped, **about)
 
 @patch
 def go_back(self: ElasticLoop, gen: Generation) -> None:
-    "Nobody here has what was committed: the next generation begins at the newest checkpoint."
+    "No member has the committed steps: the next generation begins at the newest checkpoint."
     self.say('go_back', floor=gen.floor)
-    again = dict(number=gen.number + 1, lost=(), joined=(), floor=0, reason='back to a checkpoint')
-    propose(self.member.store, gen, replace(gen, **again))
+    self.comm.again('back to a checkpoint', floor=0)
     raise Newer(f"everybody who had the state of step {gen.floor - 1} is gone")
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #cd4294dd
@@ -188,15 +176,16 @@ def go_back(self: ElasticLoop, gen: Generation) -> None:
 def one_step(self: ElasticLoop) -> bool:
     "One optimizer step; True if all leave for a newer generation now."
     engine, sync = self.engine, self.sync
-    self.contribute(sync.start(engine.step), {i: engine.samples.ids(engine.step, i) for i in sync.span})
+    todo = sync.start(engine.step, engine.samples.pieces(engine.step))
+    self.contribute(todo, {i: engine.samples.ids(engine.step, i) for i in sync.span})
     self.at('reduce')
-    self.wait(None, sync.reduction(), lambda: self.at('gather'))
+    self.comm.wait(sync.reduction(), lambda: self.at('gather'))
     summed = sync.finish()
     self.at('commit')   # the whole gradient is here: whatever happens now, we step
     loss = engine.update(summed)
-    self.last = dict(gen=self.gen.number, step=engine.step - 1, loss=float(loss))
+    self.last = dict(gen=self.gen.number, step=engine.step - 1, loss=float(loss), **engine.numbers)
     self.at('agree')
-    newest, = self.wait(None, agree, self.group, self.member.look().number)
+    newest, = self.comm.agree(self.comm.newest())
     self.committed()
     self.settle()
     self.save_if_asked()
@@ -205,8 +194,7 @@ def one_step(self: ElasticLoop) -> bool:
 @patch
 def compare(self: ElasticLoop, mine: dict[str, int]) -> None:
     "Ask all members whether they have the same bits. Raises Diverged."
-    def most(numbers: list[int]) -> list[int]: return self.wait(None, agree, self.group, *numbers)
-    if mine: same_bits(mine, most, self.engine.step)
+    if mine: same_bits(mine, lambda numbers: self.comm.agree(*numbers), self.engine.step)
 
 @patch
 def contribute(self: ElasticLoop, todo: list[int], ids: dict[int, list[int]]) -> None:
@@ -215,25 +203,23 @@ def contribute(self: ElasticLoop, todo: list[int], ids: dict[int, list[int]]) ->
         self.member.urgent()
         if i == todo[-1]: self.at('forward')
         self.engine.contribute(self.sync, i, ids[i])
-    self.say('contribute', micro=list(ids), samples=sum(ids.values(), []))
+    pieces = self.engine.samples.pieces(self.engine.step)
+    self.say('contribute', micro=list(ids), of=pieces, samples=sum(ids.values(), []))
 
 @patch
 def committed(self: ElasticLoop) -> None:
-    "All have done the last step: say so, once."
+    "All have done the last step: report that, once."
     if self.last: self.say('commit', **self.last)
     self.last = None
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #f6d25db2
-def _sum(group: dist.ProcessGroup, table: Tensor) -> None: group.allreduce([table]).wait()
-
 @patch
 def settle(self: ElasticLoop) -> None:
     "What follows a step, and the entering of a generation. Raises Diverged."
-    def add(table: Tensor) -> None: self.wait(None, _sum, self.group, table)
-    engine, rank = self.engine, self.gen.roster.index(self.member.name)
+    engine, rank = self.engine, self.comm.rank
     engine.main, known = rank == 0, set(engine.val)
     engine.step_ended()
-    engine.settle(rank, len(self.gen.roster), add, self.member.urgent)
+    engine.settle(rank, self.comm.world, self.comm.sum, self.member.urgent)
     for step in set(engine.val) - known: self.say('validation', val_loss=engine.val[step])
     self.compare(engine.compared())
     engine.keep(self.checkpoints)
@@ -247,8 +233,8 @@ def save_if_asked(self: ElasticLoop) -> None:
 # %% ../../nbs/06_elastic/06_loop.ipynb #ce81cc12
 @patch
 def finish(self: ElasticLoop) -> None:
-    "Say what the state is, and stay until everybody has finished."
+    "Report the state, and stay until all have finished."
     state = digest(self.engine.state())
     self.compare({'the state of the optimizer or the data': int(state[:14], 16)})
-    self.say('final', digest=state)
-    while not self.member.stop.wait(.002): self.member.give_up(self.gen)
+    self.say('final', digest=state, **(dict(receipt=self.chain.value) if self.chain else {}))
+    self.comm.rest()

@@ -21,6 +21,7 @@ from typing import Any
 from ..basics import patch
 from ..checkpoint.memory import memfds
 from ..config import BadConfig
+from .forkserver import Copy, copied
 from .zygote import Lines, loopback_store, send
 
 # %% ../../nbs/06_elastic/08_workers.ipynb #a2f83f2f
@@ -33,8 +34,9 @@ class Worker:
     pid: int
     lines: Lines
     fenced: bool = False # The supervisor has declared it dead, and kills it
-    error: str | None = None # What the worker has said before it failed
-    last: str = '' # Kind of the last message that says where in its work it is; see the supervisor
+    error: str | None = None # The worker's last message before it failed
+    saves: bool = False # It writes a checkpoint
+    last: str = '' # Kind of the last message that shows where in its work it is; see the supervisor
 
     @property
     def slot(self) -> int: return int(self.name.split('.')[0])
@@ -51,7 +53,7 @@ class Worker:
 PROC = Path('/proc')
 
 def state_of(pid: int) -> str | None:
-    "The kernel's letter for the state of a process; None for no process, or where no kernel tells."
+    "The kernel's letter for the state of a process; None for no process, or on a system without /proc."
     try: return (PROC / str(pid) / 'stat').read_bytes().rsplit(b')', 1)[1].split()[0].decode()
     except (OSError, IndexError): return None
 
@@ -63,14 +65,17 @@ class Hands:
         warm_up: str, # `module:function` that the zygote runs first, to import what workers need
         snapshots: int = 0, # Slots of memory that survive all workers (Linux); they find them in their Member
         args: tuple[str, ...] = (), # For `warm_up`; a ValueError of it is raised here, as BadConfig
+        host: str = '127.0.0.1', # Address of this machine, for workers on others
     ):
-        self.store = loopback_store()
-        self.workers: dict[str, Worker] = {} # Those that live, by name
-        self.exits: list[dict[str, Any]] = [] # Reported by the zygote, and not yet looked at
+        self.store, self.host = loopback_store(), host
+        self.workers: dict[str, Worker] = {} # Live workers, by name
+        self.also: list[socket.socket] = [] # More to wake up for
+        self.exits: list[dict[str, Any]] = [] # Exits that the zygote has reported, not yet looked at
         try: self.snapshots = memfds(snapshots)
         except OSError as e:   # then there is the disk
             self.snapshots = []
             warnings.warn(f"no snapshot in memory will outlive the workers: {e}")
+        self.memory = self.snapshots # Their numbers in the zygote
         self.process = self._start_zygote(warm_up, args)
         try: self._expect('up')
         except BaseException:
@@ -85,15 +90,18 @@ ZYGOTE_ENV = dict(OMP_NUM_THREADS='1', TORCH_CPP_LOG_LEVEL='FATAL', TOKENIZERS_P
                   CUBLAS_WORKSPACE_CONFIG=':4096:8')
 
 @patch
-def _start_zygote(self: Hands, warm_up: str, args: tuple[str, ...]) -> subprocess.Popen:
+def _start_zygote(self: Hands, warm_up: str, args: tuple[str, ...]) -> subprocess.Popen | Copy:
     self.line, theirs = socket.socketpair()
     self.line.settimeout(120)
     self.lines = Lines(self.line)
     code = f'from elastic_nb.elastic.zygote import zygote; zygote{(theirs.fileno(), warm_up, *args)!r}'
+    env = os.environ | ZYGOTE_ENV
     with theirs:
-        return subprocess.Popen([sys.executable, '-c', code], env=os.environ | ZYGOTE_ENV,
-                                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno(), *self.snapshots],
-                                start_new_session=True)
+        if copy := copied(env, warm_up, args, theirs.fileno(), self.snapshots):
+            self.memory = copy.memory
+            return copy
+        return subprocess.Popen([sys.executable, '-c', code], env=env, stdin=subprocess.DEVNULL,
+                                pass_fds=[theirs.fileno(), *self.snapshots], start_new_session=True)
 
 # %% ../../nbs/06_elastic/08_workers.ipynb #5185967a
 NO_ZYGOTE = "the process that starts workers is gone"
@@ -129,7 +137,8 @@ def fork(self: Hands, name: str, spec: dict[str, Any]) -> Worker:
     self.wake()
     ours, theirs = socket.socketpair()
     ours.settimeout(5)
-    about = dict(name=name, store=('127.0.0.1', self.store.port), snapshots=self.snapshots)
+    about = dict(name=name, store=('127.0.0.1', self.store.port), snapshots=self.memory,
+                     host=self.host)
     with theirs:
         try: send(self.line, spec | about, [theirs.fileno()])
         except OSError: raise RunFailed(NO_ZYGOTE) from None
@@ -146,10 +155,11 @@ def wake(self: Hands) -> None:
 # %% ../../nbs/06_elastic/08_workers.ipynb #f76a1906
 @patch
 def poll(self: Hands, seconds: float) -> list[Worker]:
-    "Wait for news; returns the workers that have said something. Exits are put into `exits`."
+    "Wait for news; returns the workers that have sent something. Exits are put into `exits`."
     with selectors.DefaultSelector() as sel:
         sel.register(self.line, selectors.EVENT_READ)
         for w in self.workers.values(): sel.register(w.lines.sock, selectors.EVENT_READ, w)
+        for sock in self.also: sel.register(sock, selectors.EVENT_READ, False)
         ready = [key.data for key, _ in sel.select(seconds)]
     if None in ready: self.exits += self.lines.read()
     if self.lines.closed: raise RunFailed(NO_ZYGOTE)

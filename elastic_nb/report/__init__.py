@@ -11,5 +11,15 @@ from ..basics import lazy
 # %% ../../nbs/08_report/00_overview.ipynb #b86bce85
 __getattr__, __dir__ = lazy('elastic_nb.report', {
     '.pictures': 'style timeline loss_curves',
+    '.training': 'draw_training batch_advice',
     '.waterfall': 'draw_waterfall draw_goodput saves_of',
-    '.html': 'report_html'})
+    '.shares': 'shares_of share_curves',
+    '.replay': 'story film two_runs',
+    '.html': 'report_html',
+    '.status': 'Watch status_of metrics_of runs_in',
+    '.tracking': 'open_sinks Sinks',
+    '.pages': 'write_report',
+    '.goodput': 'goodput_of draw_seconds',
+    '.doctor': 'examine examine_run',
+    '.verify': 'verified compare',
+    '.serve': 'serving'})

@@ -14,18 +14,21 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from matplotlib.figure import Figure
 from rich.table import Table
 from rich.text import Text
 
 from .. import __version__
 from ..basics import machine
-from ..elastic.ledger import Event
-from .pictures import FAULT, INK, MUTED, PAPER, RULE, brackets, loss_curves, style, timeline
+from ..elastic.ledger import History, Story, history
+from .pictures import (FAULT, INK, MUTED, PAPER, RULE, brackets, ends, loss_curves,
+                                        slots_of, style,
+                                       timeline)
+from .training import batch_advice, draw_training, panels, step_columns
 from .waterfall import draw_waterfall, saves_of
 
 # %% ../../nbs/08_report/03_html.ipynb #f094da57
@@ -100,22 +103,31 @@ def _figure(name: str, draw: Callable[[Figure], Any], caption: str, alt: str, he
         parts.append(f'<div class="{kind}">{inline_svg(fig, f"{name}-{kind}", alt)}</div>')
     return f'<figure>{"".join(parts)}<figcaption>{caption}</figcaption></figure>'
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    "Rows with the same keys; the keys are the head."
-    head = ''.join(f'<th scope="col">{html.escape(k)}</th>' for k in rows[0])
-    cells = (''.join(f'<td>{html.escape(str(v))}</td>' for v in r.values()) for r in rows)
+def _table(rows: Sequence[Mapping[str, Any]], most: int = 100) -> str:
+    """Rows with the same keys; the keys are the head. Of more than `most` the first and the last. On a narrow
+    screen each row becomes a card, whose lines bear the keys."""
+    if len(rows) > most:
+        left_out = f'<p class="note">The first and the last {most // 2} of {len(rows):,}.</p>'
+        return _table([*rows[:most // 2], *rows[-(most // 2):]], most) + left_out
+    keys = [html.escape(k) for k in rows[0]]
+    head = ''.join(f'<th scope="col">{k}</th>' for k in keys)
+    cells = (''.join(f'<td data-label="{k}">{html.escape(str(v))}</td>' for k, v in zip(keys, r.values()))
+             for r in rows)
     body = ''.join(f'<tr>{c}</tr>' for c in cells)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 # %% ../../nbs/08_report/03_html.ipynb #17eb673d
 PHASES_OF_ENTERING = ('roll call', 'group', 'copy', 'agree')
 
-def generation_rows(events: Sequence[Event]) -> list[dict[str, str]]:
+def generation_rows(events: Story) -> list[dict[str, str]]:
     "One row of text per generation, with the milliseconds of the slowest member for each phase."
-    rows = []
-    for g in (e for e in events if e.kind == 'generation'):
-        laps = [e.data.get('ms', {}) for e in events if e.kind == 'entered' and e.gen == g.gen]
-        def slowest(phase: str) -> str: return f'{max(m.get(phase, 0.) for m in laps):.1f}' if laps else '-'
+    found, rows = history(events), []
+    laps: dict[int, list[dict[str, float]]] = {}
+    for e in found.events:
+        if e.kind == 'entered': laps.setdefault(e.gen, []).append(e.data.get('ms', {}))
+    for g in (e for e in found.events if e.kind == 'generation'):
+        def slowest(phase: str) -> str:
+            return f'{max(m.get(phase, 0.) for m in laps[g.gen]):.1f}' if g.gen in laps else '-'
         why, members = g.data.get('reason', ''), ' '.join(g.data['roster'])
         rows.append({'generation': str(g.gen), 'why': why, 'members': members} |
                     {f'{phase}, ms': slowest(phase) for phase in PHASES_OF_ENTERING})
@@ -137,7 +149,9 @@ def _headline(result: Mapping[str, Any]) -> str:
     hashes = ''.join(f'<dt>{name}</dt><dd><code>{html.escape(sha or "it did not reach its end")}</code></dd>'
                      for name, sha in (('sha256 of the disturbed run', result['sha256']),
                                        ('sha256 of the undisturbed run', result['sha256_undisturbed'])))
-    deaths = ''.join(map(_happened, result['recoveries']))
+    many = len(result['recoveries'])
+    deaths = ''.join(map(_happened, result['recoveries'][:20]))
+    if many > 20: deaths += f'<li>and {many - 20:,} more; see the table of recoveries.</li>'
     kind = 'good' if same else 'bad'
     return f'<header class="{kind}"><h1>{title}</h1><p>{lead}</p><dl>{hashes}</dl></header><ul>{deaths}</ul>'
 
@@ -178,20 +192,25 @@ ul { padding-left: 1.2rem }
 .about dd { margin: 0; overflow-wrap: anywhere } .about:empty { display: none }
 .tiles { display: grid; grid-template-columns: repeat(4, 1fr); gap: .6rem; margin: 1.2rem 0 }
 .tiles > div { padding: .7rem .9rem } .tiles b { display: block; font-size: 1.25rem; overflow-wrap: anywhere }
-.tiles span, figcaption, th { color: var(--muted); font-size: .8rem } figure { margin: 1rem 0; padding: 1rem }
+.tiles span, figcaption, th, .note { color: var(--muted); font-size: .8rem }
+figure { margin: 1rem 0; padding: 1rem }
 svg { width: 100%; height: auto; display: block } .narrow { display: none } .scroll { overflow-x: auto }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums }
 th, td { text-align: left; padding: .45rem .8rem; white-space: nowrap }
 td { border-top: 1px solid var(--rule) } details { padding: .8rem 1rem; margin-top: 2rem }
 pre { white-space: pre-wrap; margin: .6rem 0 0; font-size: .8rem }
 @media (max-width: 640px) { .wide { display: none } .narrow { display: block } figure { padding: .6rem }
-         .tiles { grid-template-columns: 1fr 1fr } }
+         .tiles { grid-template-columns: 1fr 1fr } .about { grid-template-columns: 1fr }
+         thead { display: none }
+         table, tbody, tr, td { display: block } tr { padding: .4rem 0; border-top: 1px solid var(--rule) }
+         td { border: 0; padding: .15rem .8rem; white-space: normal; overflow-wrap: anywhere }
+         td::before { content: attr(data-label) ": "; color: var(--muted) } }
 """
 
 # %% ../../nbs/08_report/03_html.ipynb #d27160b2
 def surroundings(command: str) -> dict[str, str]:
     "When, how, where and with what a report was made."
-    versions = {'elastic-nb': __version__, 'torch': torch.__version__, 'Python': platform.python_version()}
+    versions = {'elastic-nb': __version__, 'torch': version('torch'), 'Python': platform.python_version()}
     now = datetime.now(timezone.utc)
     return {'date': f'{now:%Y-%m-%d %H:%M} UTC', 'command': command, 'machine': machine(),
             'versions': ', '.join(f'{name} {version}' for name, version in versions.items())}
@@ -201,16 +220,17 @@ def _about(about: Mapping[str, str]) -> str:
     return f'<dl class="about">{rows}</dl>'
 
 # %% ../../nbs/08_report/03_html.ipynb #80792490
-def _alt(events: Sequence[Event], result: Mapping[str, Any]) -> str:
-    slots = {e.worker.split('.')[0] for e in events if e.worker}
-    return (f"Timeline of {len(slots)} workers and {result['steps']} steps. " + ' '.join(
+def _alt(rows: History, result: Mapping[str, Any]) -> str:
+    lost = [*map(recovery_in_words, result['recoveries'][:10])]
+    more = f" And {len(result['recoveries']) - 10} more." if len(result['recoveries']) > 10 else ''
+    return (f"Timeline of {len(slots_of(rows))} workers and {result['steps']} steps. " + ' '.join(
         f"Worker {r['worker']} is lost in {r['where']}; {r['without progress']} without progress."
-        for r in map(recovery_in_words, result['recoveries'])))
+        for r in lost) + more)
 
-def _close_up(events: Sequence[Event]) -> tuple[float, float] | None:
+def _close_up(rows: History) -> tuple[float, float] | None:
     "Seconds around the longest outage; None if that is most of the run anyway, or there is none."
-    t0, gap = min(e.t for e in events), max(brackets(events), key=lambda g: g[1] - g[0], default=None)
-    if gap is None or gap[1] - gap[0] > .25 * (max(e.t for e in events) - t0): return None
+    (t0, t1), gap = ends(rows), max(brackets(rows), key=lambda g: g[1] - g[0], default=None)
+    if gap is None or gap[1] - gap[0] > .25 * (t1 - t0): return None
     long = gap[1] - gap[0]
     return max(0., gap[0] - t0 - .6 * long), gap[1] - t0 + 1.4 * long
 
@@ -222,6 +242,27 @@ def _checkpoints(saves: Sequence[Mapping[str, Any]]) -> str:
     alt = f"{len(saves)} saves to {', '.join(tiers)}."
     return _figure('checkpoints', draw, text, alt, .9 + .6 * len(tiers))
 
+# %% ../../nbs/08_report/03_html.ipynb #1dd52784
+_NOTE = ('Relative to now, for the same progress, with a learning rate that suits the batch (McCandlish et '
+         'al. 2018, arXiv:1812.06162). In brackets: the range, nine times out of ten.')
+
+def _training(events: Story) -> list[str]:
+    "The run step by step, and what its noise says about the batch; nothing if no step was committed."
+    rows = step_columns(events)
+    if not len(rows): return []
+    alt = (f"Workers, batch, learning rate and loss of {len(rows)} steps. "
+           f"The world has {rows.world.min()} to "
+           f"{rows.world.max()} workers; the loss goes from {rows.loss[0]:.3f} to {rows.loss[-1]:.3f}.")
+    text = ('What belongs together, one over the other. A cross: workers were lost before this step. '
+            'A triangle: new ones take part from it on.')
+    height = 1.2 + len(panels(rows))
+    def draw(fig: Figure) -> None: draw_training(events, fig)
+    parts = ['<h2>Step by step</h2>', _figure('training', draw, text, alt, height)]
+    if advice := batch_advice(events):
+        parts += ['<h2>Another batch?</h2>', f'<p>{html.escape(advice.sentences())}</p>',
+                  _table(advice.rows()), f'<p class="note">{_NOTE}</p>']
+    return parts
+
 # %% ../../nbs/08_report/03_html.ipynb #f9521081
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -229,37 +270,48 @@ _PAGE = """<!doctype html>
 <style>{css}</style></head><body><main>{body}</main></body></html>
 """
 
+def _lanes(rows: History, result: Mapping[str, Any], name: str = 'timeline') -> list[str]:
+    "Who worked when, and the longest outage from close by."
+    alt, height = _alt(rows, result), 1.1 + .42 * len(slots_of(rows))
+    def lanes(window: tuple[float, float] | None = None) -> Callable[[Figure], Any]:
+        return lambda fig: timeline(rows, fig.add_subplot(), window)
+    text = 'One lane per worker, one block per step. Under a bracket no step is committed.'
+    parts = ['<h2>Who worked when</h2>', _figure(name, lanes(), text, alt, height)]
+    if window := _close_up(rows):
+        text = 'The longest outage from close by.'
+        parts.append(_figure(f'{name}-close', lanes(window), text, f'Close-up. {alt}', height))
+    return parts
+
+def _details(rows: History, result: Mapping[str, Any], config: Mapping[str, Any] | None) -> list[str]:
+    "Checkpoints, recoveries, generations, config: what there is of them."
+    parts = []
+    if saves := saves_of(rows, ends(rows)[0]):
+        parts += ['<h2>Checkpoints</h2>', _checkpoints(saves)]
+    if recoveries := [*map(recovery_in_words, result['recoveries'])]:
+        parts += ['<h2>Recoveries</h2>', _table(recoveries)]
+    if generations := generation_rows(rows): parts += ['<h2>Generations</h2>', _table(generations)]
+    if config:
+        text = html.escape(json.dumps(config, indent=2))
+        parts.append(f'<details><summary>Config</summary><pre>{text}</pre></details>')
+    return parts
+
 def report_html(
     path: str | Path, # The file to write
-    events_by_run: Mapping[str, Sequence[Event]], # 'disturbed' and 'undisturbed'
+    events_by_run: Mapping[str, Story], # 'disturbed' and 'undisturbed'
     result: Mapping[str, Any], # What `ledger.verdict` derives from them
     config: Mapping[str, Any] | None = None, # What was run
     about: Mapping[str, str] | None = None, # When, how and where; see `surroundings`
 ) -> Path:
     "Write a page that needs nothing but itself: verdict, pictures, tables, config. Returns its path."
-    ours, theirs = events_by_run['disturbed'], events_by_run['undisturbed']
-    alt, height = _alt(ours, result), 1.1 + .42 * len({e.worker.split('.')[0] for e in ours if e.worker})
-    def lanes(window: tuple[float, float] | None = None) -> Callable[[Figure], Any]:
-        return lambda fig: timeline(ours, fig.add_subplot(), window)
+    ours, theirs = (history(events_by_run[name]) for name in ('disturbed', 'undisturbed'))
     def curves(fig: Figure) -> None:
         loss_curves(ours, theirs, fig.subplots(2, 1, sharex=True, height_ratios=(3, 1)))
-    text = 'One lane per worker, one block per step. Under a bracket no step is committed.'
-    parts = [_headline(result), _about(about or {}), _tiles(result), '<h2>Who worked when</h2>',
-             _figure('timeline', lanes(), text, alt, height)]
-    if window := _close_up(ours):
-        text = 'The longest outage from close by.'
-        parts.append(_figure('close', lanes(window), text, f'Close-up. {alt}', height))
+    parts = [_headline(result), _about(about or {}), _tiles(result), *_lanes(ours, result)]
     parts += ['<h2>The losses of both runs</h2>', _figure(
         'loss', curves, 'Both losses over each other, and below them their difference. A jump that both '
         'have comes from a batch, and from no fault.',
         f"Final losses {result['final_loss']} and {result['final_loss_undisturbed']}.", 3.2)]
-    if saves := saves_of(ours, min(e.t for e in ours)):
-        parts += ['<h2>Checkpoints</h2>', _checkpoints(saves)]
-    if recoveries := [*map(recovery_in_words, result['recoveries'])]:
-        parts += ['<h2>Recoveries</h2>', _table(recoveries)]
-    parts += ['<h2>Generations</h2>', _table(generation_rows(ours))]
-    if config:
-        text = html.escape(json.dumps(config, indent=2))
-        parts.append(f'<details><summary>Config</summary><pre>{text}</pre></details>')
+    parts += _training(ours)
+    parts += _details(ours, result, config)
     Path(path).write_text(_PAGE.format(css=_CSS, body=''.join(parts)), encoding='utf-8')
     return Path(path)

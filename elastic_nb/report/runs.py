@@ -16,6 +16,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from ..checkpoint.exchange import FORMS
 from ..checkpoint.inspect import Form, export, pick, write_plain
 from ..data.tokenizer import byte_tokenizer
 from ..elastic.ledger import Ledger
@@ -120,7 +121,7 @@ def _tokenizer_files(folder: str | Path) -> list[Path]:
     return [f for name in TOKENIZER_FILES if (f := Path(folder) / name).is_file()]
 
 def known_tokenizer(known: Mapping[str, Any], run: str | Path) -> Any:
-    "The tokenizer of the model of which so much is `known`: something for `write_tokenizer`, or None."
+    "The tokenizer of the model of which so much is `known`: an argument for `write_tokenizer`, or None."
     origin = known.get('_name_or_path', '')
     if origin and _tokenizer_files(origin): return origin
     if any(str(c.get('entry', '')).startswith('elastic_nb.demo:') for c in _configs(run)): return 'byte'
@@ -133,8 +134,8 @@ def known_tokenizer(known: Mapping[str, Any], run: str | Path) -> Any:
 # %% ../../nbs/08_report/05_runs.ipynb #e18a8b1b
 def export_as(run: str | Path, out: str | Path, step: int | None = None, kind: str = 'plain',
               config: str | Path | Mapping[str, Any] | None = None, tokenizer: Any = None) -> Path:
-    """Write the model of a checkpoint to the new folder `out`, `plain` or for the `hub`: its file. For the
-    latter, `config` (a `config.json`, or its folder) and `tokenizer` say what the checkpoint does not.
+    """Write the model of a checkpoint to the new folder `out`, for the `hub` or in one of `FORMS`: its file.
+    For the hub, `config` (a `config.json`, or its folder) and `tokenizer` add what the checkpoint lacks.
 
     Raises Damaged, ValueError, OSError."""
     def hub(model: Mapping[str, Tensor], folder: Path) -> None:
@@ -147,15 +148,15 @@ def export_as(run: str | Path, out: str | Path, step: int | None = None, kind: s
             publish_gpt2(model, sizes, folder, activation_function=activation)
         words = tokenizer or known_tokenizer(known, run)
         if words is not None: write_tokenizer(words, folder)
-    forms: dict[str, Form] = dict(plain=write_plain, hub=hub)
-    if kind not in forms: raise ValueError(f"no format {kind!r}; there are {' and '.join(forms)}")
-    if kind == 'plain' and (config or tokenizer):
+    forms: dict[str, Form] = FORMS | dict(hub=hub)
+    if kind not in forms: raise ValueError(f"no format {kind!r}; there are {', '.join(forms)}")
+    if kind != 'hub' and (config or tokenizer):
         raise ValueError("a config and a tokenizer go along with the format hub only")
     return export(run, out, step, forms[kind])
 
 def _architecture(run: str | Path, step: int | None, config: str | Path | Mapping[str, Any] | None
                   ) -> dict[str, Any]:
-    "What is known of the model: from `config`, or from the checkpoint. Raises ValueError, OSError."
+    "The facts about the model: from `config`, or from the checkpoint. Raises ValueError, OSError."
     if config is None:
         tier, name = pick(run, step)
         with tier.open(name) as (manifest, _): return manifest.architecture

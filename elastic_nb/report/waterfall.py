@@ -11,12 +11,15 @@ from textwrap import fill
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ..checkpoint.interval import daly, goodput, optimal, young
-from .pictures import CROSS, FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, style
+from ..elastic.ledger import History, Story
+from .pictures import (CROSS, FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, apart,
+                                       merged_bars, pixel_of, short, style)
 
 # %% ../../nbs/08_report/02_waterfall.ipynb #217b93ce
 TIERS = 'live peers', 'memory', 'nvme', 'peer', 's3'
@@ -49,7 +52,8 @@ def _draw_loads(ax: Axes, loads: Sequence[Mapping[str, Any]], rows: Sequence[str
     for (x, y), a in zip(at, loads):
         bad = a['outcome'] != 'loaded'
         ax.plot(x, y, zorder=4, **(CROSS if bad else GOOD))
-        ax.text(x, y - .16, f"{a['name']}\n{fill(a['why'] or a['outcome'], 20)}", ha='center', va='bottom',
+        ax.text(x, y - .16, f"{short(a['name'])}\n{fill(short(a['why'] or a['outcome'], 200), 20)}",
+                ha='center', va='bottom',
                 fontsize=8, linespacing=1.3, color=FAULT if bad else INK)
     times = [f'{s:.1f} s' if s >= 1 else f'{1000 * s:.0f} ms' for s in (a['seconds'] for a in loads)]
     ax.set(xlim=(-.6, len(loads) - .4), xticks=range(len(loads)), xticklabels=times,
@@ -65,6 +69,26 @@ def _legend(ax: Axes, saves: Sequence[Mapping[str, Any]], loads: Sequence[Mappin
     ax.legend(handles=keys, loc='lower left', bbox_to_anchor=(0, 1), ncols=4, borderpad=0, labelcolor=MUTED,
               fontsize=8, handlelength=1.4, columnspacing=1.2)
 
+# %% ../../nbs/08_report/02_waterfall.ipynb #7ee3c81f
+def _draw_row(ax: Axes, saves: Sequence[Mapping[str, Any]], y: int, color: str, many: int = 100) -> None:
+    "The saves of one tier."
+    if len(saves) <= many:
+        for save in saves: _draw_save(ax, save, y, color)
+        return
+    saves = sorted(saves, key=lambda s: s['start'])
+    start = np.array([s['start'] for s in saves])
+    blocked = start + [s['blocking'] for s in saves]
+    end = np.maximum(blocked, [s['durable'] or 0. for s in saves])
+    ax.set_xlim(min(ax.get_xlim()[0], start[0]), max(ax.get_xlim()[1], end.max()))
+    pixel = pixel_of(ax)
+    for ends, how in ((end, dict(facecolor=color)),
+                      (blocked, dict(facecolor='none', edgecolor=INK, hatch='//////', linewidth=.6))):
+        ax.broken_barh(merged_bars(start, ends, pixel), (y - .28, .56), **how)
+    bad = end[[not s['ok'] for s in saves]]
+    ax.plot(bad[apart(bad, pixel)], np.full(apart(bad, pixel).sum(), y), zorder=4, **CROSS)
+    for i in np.flatnonzero(apart(start, 60 * pixel)):
+        ax.text(start[i], y - .32, saves[i]['step'], color=MUTED, fontsize=7, va='bottom')
+
 # %% ../../nbs/08_report/02_waterfall.ipynb #935f37e3
 def draw_waterfall(
     saves: Sequence[Mapping[str, Any]], # step, tier, start, blocking, durable (or None), ok
@@ -78,10 +102,10 @@ def draw_waterfall(
             widths = [6, 1.4 * n] if n else [6]
             axes = plt.subplots(1, len(widths), figsize=(sum(widths), .9 + .8 * len(rows)), squeeze=False,
                                 width_ratios=widths, layout='constrained')[1][0]
-        for save in saves:
-            y = rows.index(save['tier'])
-            _draw_save(axes[0], save, y, GENERATIONS[y % len(GENERATIONS)])
-        axes[0].set(xlabel='seconds of the run', yticks=range(len(rows)), yticklabels=rows)
+        for y, tier in enumerate(rows):
+            mine = [save for save in saves if save['tier'] == tier]
+            _draw_row(axes[0], mine, y, GENERATIONS[y % len(GENERATIONS)])
+        axes[0].set(xlabel='seconds of the run', yticks=range(len(rows)), yticklabels=[*map(short, rows)])
         _legend(axes[0], saves, loads)
         if n: _draw_loads(axes[1], loads, rows)
         for ax in axes:
@@ -92,11 +116,11 @@ def draw_waterfall(
     return axes
 
 # %% ../../nbs/08_report/02_waterfall.ipynb #8ac01045
-def saves_of(events: Iterable[Any], t0: float) -> list[dict[str, Any]]:
+def saves_of(events: Story, t0: float) -> list[dict[str, Any]]:
     "The saves that `events` of a ledger tell of, for `draw_waterfall`; the run began at `t0`."
     return [dict(step=e.data['saved'], tier=e.data['tier'], start=e.t - t0 - e.data['durable'],
                  blocking=e.data['blocking'], durable=e.t - t0, ok=True)
-            for e in events if e.kind == 'checkpoint']
+            for e in (events.events if isinstance(events, History) else events) if e.kind == 'checkpoint']
 
 # %% ../../nbs/08_report/02_waterfall.ipynb #654de27b
 def _draw_choices(ax: Axes, cost: float, mtbf: float, restart: float) -> None:

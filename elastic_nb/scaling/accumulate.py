@@ -69,7 +69,7 @@ def equal_steps(world: int, c: GradAccumulationConfig) -> int:
     return max(1, rounded(c.target_global_batch_size / (c.local_batch_size * world)))
 
 def shares(world: int, c: GradAccumulationConfig) -> list[range]:
-    "Who runs which micro-batches of a step: a range of numbers per rank. ValueError for `world` < 1."
+    "Which rank runs which micro-batches of a step: a range of numbers per rank. ValueError for `world` < 1."
     if world < 1: raise ValueError(f"a world has at least one worker, not {world}")
     if c.rounding_mode is RoundingMode.EXACT:
         busy = min(world, c.micro_batches)
@@ -97,7 +97,7 @@ class GradientAccumulationManager:
     "Counts this rank's micro-batches of a step."
     def __init__(self,
         config: GradAccumulationConfig, # Batch sizes
-        rank: int | None = None, # This rank; None: what torch.distributed says where it is in use, else 0
+        rank: int | None = None, # This rank; None: the rank of torch.distributed if it is in use, else 0
     ):
         self.config, self._rank, self.current_world_size = config, rank, config.base_world_size
         self.current_accumulation_count = 0 # Micro-batches since the last step

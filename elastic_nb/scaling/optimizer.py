@@ -21,7 +21,7 @@ from .rates import Resize, ScalingConfig, ScalingRule, adam_rule, lr_factor, war
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #ba6905ea
 def read_group(group: dict[str, Any]) -> dict[str, Any]:
-    "What scaling may change in a parameter group, as plain numbers."
+    "The values that scaling may change in a parameter group, as plain numbers."
     def plain(v: Any) -> Any: return tuple(map(float, v)) if isinstance(v, (tuple, list)) else float(v)
     return {k: plain(group[k]) for k in ('lr', 'betas', 'eps') if k in group}
 
@@ -42,7 +42,7 @@ class ScaledRates:
         self.write(1., 1.)
 
     def values(self, factor: float, k: float) -> list[dict[str, Any]]:
-        "What the groups should hold. Raises ValueError where the Adam rule ends."
+        "The values that the groups should hold. Raises ValueError where the Adam rule ends."
         out = [b | dict(lr=b['lr'] * factor) for b in self.base]
         if self.adam:
             for o in out: o['betas'], o['eps'] = adam_rule(k, **o)[1:]
@@ -71,7 +71,8 @@ def check(self: ScaledRates) -> None:
     self.base += [read_group(g) for g in self.optimizer.param_groups[len(self.base):]]
     if rates[:len(self.written)] == self.written: return
     raise RuntimeError(f"other code set the learning rates to {rates}; they were {self.written}. Give "
-                       "the scheduler to LRScalingManager, or change them in `with manager.unscaled():`")
+                       "the scheduler to the trainer (or LRScalingManager), or change them in a block "
+                       "`with trainer.unscaled():`")
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #1092053c
 class RateMemory:
@@ -82,7 +83,7 @@ class RateMemory:
 
     @property
     def factor(self) -> float:
-        "What rates are multiplied by now."
+        "The present factor of the rates."
         return lr_factor(self.steps, self.last, self.config)
 
     @property
@@ -164,7 +165,7 @@ def step_warmup(self: LRScalingManager) -> float: return self.step()
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #acc00b5c
 @patch
 def recall(self: RateMemory, state: dict[str, Any]) -> None:
-    "Take over `state`. One that has no walk in it counts as settled."
+    "Take over `state`. A state without a walk counts as settled."
     self.steps, self.current_world_size = state.get('steps', 0), state['current_world_size']
     self.current_batch_size = state.get('current_batch_size', self.config.base_batch_size)
     batch = self.current_world_size * self.current_batch_size
@@ -174,7 +175,7 @@ def recall(self: RateMemory, state: dict[str, Any]) -> None:
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #1a487067
 @patch
 def state_dict(self: LRScalingManager) -> dict[str, Any]:
-    "All there is to remember, as JSON values."
+    "The whole memory, as JSON values."
     groups = [{k: list(v) if k == 'betas' else v for k, v in b.items()} for b in self.rates.base]
     return dict(steps=self.steps, since=self.last.since, start=self.last.start, groups=groups,
                 current_lr=self.current_lr, current_world_size=self.current_world_size,
@@ -219,7 +220,7 @@ class ElasticScalingManager:
         optimizer: Optimizer,
         strategy: str = 'constant_batch', # Or 'variable_batch'
         scheduler: Any = None, # Any torch scheduler
-        rank: int | None = None, # This rank; None: what torch.distributed says
+        rank: int | None = None, # This rank; None: the rank of torch.distributed
     ):
         check_policy(strategy, lr_config, accum_config)
         self.strategy, self.accum_config = strategy, accum_config

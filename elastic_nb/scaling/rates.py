@@ -66,13 +66,13 @@ class ScalingConfig:
 # %% ../../nbs/04_scaling/02_rates.ipynb #94b14ff4
 @dataclass(frozen=True)
 class Resize:
-    "The last change of the batch: all that the learning rate has to remember."
+    "The last change of the batch: the learning rate needs to remember nothing else."
     batch: int # Samples per step from then on
     since: int = 0 # The step at which it happened
-    start: float = 1. # What rates were multiplied by at that moment
+    start: float = 1. # The factor of the rates at that moment
 
 def lr_factor(step: int, last: Resize, c: ScalingConfig) -> float:
-    "What rates are multiplied by at `step`: a line from `last.start` to the factor of its batch."
+    "The factor of the rates at `step`: a line from `last.start` to the factor of its batch."
     end, done = c.scaled_lr(last.batch) / c.base_lr, step - last.since
     return end if done >= c.warmup_steps else last.start + (end - last.start) * max(done, 0) / c.warmup_steps
 

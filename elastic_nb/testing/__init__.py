@@ -12,5 +12,9 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.testing', {
     '.threads': 'run_ranks rehearse Cluster',
     '.servers': 'rclone_s3 moto_s3 gcs_emulator Proxy',
+    '.etcd': 'EtcdCluster',
     '.hub': 'Hub write_hub',
-    '.zoo': 'ZOO animal visit tour'})
+    '.zoo': 'ZOO animal visit tour',
+    '.puzzles': 'Board',
+    '.again': 'until within_tries',
+    '.payloads': 'HOSTILE tags unprintable'})

@@ -36,7 +36,7 @@ from ..checkpoint.snapshot import Snapshot, snapshot
 # %% ../../nbs/09_testing/03_crash.ipynb #707c93da
 @dataclass(frozen=True)
 class Call:
-    "A call to the system, and what came of it."
+    "A call to the system, and its result."
     name: str # As in `os` or `fcntl`
     path: str # In the folder; of the file, if it was named by its descriptor
     to: str = '' # The other path of a rename
@@ -51,7 +51,7 @@ class Call:
 
 # %% ../../nbs/09_testing/03_crash.ipynb #11475118
 class Shim:
-    "Counts the calls that concern `folder` and tells of them; call `number` goes wrong in the way `kind`."
+    "Counts the calls that concern `folder` and reports them; call `number` goes wrong in the way `kind`."
     def __init__(self, folder: str, number: int, kind: str, tell: Callable[..., None]):
         self.root, self.number, self.kind, self.tell = os.path.realpath(folder), number, kind, tell
         self.count, self.lock, self.own = 0, threading.RLock(), threading.local()
@@ -61,7 +61,7 @@ class Shim:
         "Take the place of `os` and `fcntl`; for good, so in a process of its own."
         for module in (os, fcntl):
             for name, f in list(vars(module).items()):
-                if isinstance(f, BuiltinFunctionType) and name != 'fspath':   # that one asks nobody
+                if isinstance(f, BuiltinFunctionType) and name != 'fspath':   # that one asks no other code
                     setattr(module, name, self._wrap(name, f))
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,7 +72,7 @@ class Shim:
         return call
 
     def path_of(self, x: Any, folder: int | None = None) -> str | None:
-        "What `x`, a path or a descriptor, is called in the folder; None for what is not in it."
+        "The name of `x`, a path or a descriptor, in the folder; None for anything outside."
         if isinstance(x, int): return self.fds.get(x)
         if not isinstance(x, (str, bytes, os.PathLike)): return None
         within = self.root if folder is None else os.path.join(self.root, self.fds.get(folder, '..'))
@@ -105,7 +105,7 @@ def _die() -> NoReturn:
 # %% ../../nbs/09_testing/03_crash.ipynb #2a9d4dcc
 @patch
 def _pass_on(self: Shim, name: str, real: Callable[..., Any], path: str, args: tuple, kwargs: dict) -> Any:
-    "Make the call, or what the fault leaves of it."
+    "Make the call, or the part of it that the fault leaves."
     self.count += 1
     kind = self.kind if self.count == self.number else ''
     if kind: self.tell(hit=str(Call(name, path)))
@@ -121,7 +121,7 @@ def _pass_on(self: Shim, name: str, real: Callable[..., Any], path: str, args: t
 # %% ../../nbs/09_testing/03_crash.ipynb #35630b72
 @patch
 def _make(self: Shim, name: str, real: Callable[..., Any], path: str, args: tuple, kwargs: dict) -> Any:
-    "Make the call, tell of it, and remember whose descriptor is whose."
+    "Make the call, report it, and remember which descriptor belongs to which path."
     self.own.inside, failed, result = True, 0, None
     try: result = real(*args, **kwargs)
     except OSError as e:
@@ -146,7 +146,7 @@ def _call(self: Shim, name: str, path: str, args: tuple, result: Any, failed: in
 
 # %% ../../nbs/09_testing/03_crash.ipynb #0fa665fb
 def watch(shim: Shim) -> None:
-    "Tell of every operation on files of the folder that passes by the shim."
+    "Report every operation on files of the folder that passes by the shim."
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if not event.startswith(('open', 'os.', 'shutil.', 'fcntl.', 'mmap.')): return
         if getattr(shim.own, 'inside', False) or not args: return
@@ -155,13 +155,13 @@ def watch(shim: Shim) -> None:
 
 # %% ../../nbs/09_testing/03_crash.ipynb #38b64249
 def state_at(step: int) -> Snapshot:
-    "A small state, in which every number says which step it is of."
+    "A small state, in which every number shows the step it belongs to."
     tree = {'w': torch.full((3000,), float(step)), 'b': torch.full((5,), float(step)), 'step': step}
     return snapshot(tree, step=step, fingerprint='crash')
 
 # %% ../../nbs/09_testing/03_crash.ipynb #ced336ae
 def saves(folder: Path) -> Iterator[int]:
-    "Two runs, each of which saves one step more than there is; yields what was saved."
+    "Two runs, each of which saves one step more than there is; yields the saved steps."
     for _ in range(2):
         tier = NVMeBackend(folder / 'run', keep_last_n=1)
         try:
@@ -189,7 +189,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 # %% ../../nbs/09_testing/03_crash.ipynb #6eba68b1
 def _fork(job: dict[str, Any], limit: float = 60.) -> dict[str, Any]:
-    "Do `job` in a copy of this process, for at most `limit` seconds; what it told, and how it ended."
+    "Do `job` in a copy of this process, for at most `limit` seconds; returns its reports, and how it ended."
     source, out = os.pipe()
     pid = os.fork()
     if not pid: _child(job, out)
@@ -217,10 +217,10 @@ def serve_runs() -> None:
 # %% ../../nbs/09_testing/03_crash.ipynb #991b8205
 @dataclass
 class Run:
-    "What one run of a scenario has told."
+    "The reports of one run of a scenario."
     calls: list[Call] = field(default_factory=list) # Recorded if there was no fault
     returned: list[tuple[int, int]] = field(default_factory=list) # A step, and the calls made until then
-    passed: list[str] = field(default_factory=list) # What has passed by the shim
+    passed: list[str] = field(default_factory=list) # Operations that have passed by the shim
     hit: str = '' # The call that went wrong
     end: str = '' # killed, done, or an error
     leaked: int = 0 # Descriptors
@@ -277,7 +277,7 @@ def scratch() -> Iterator[Path]:
 # %% ../../nbs/09_testing/03_crash.ipynb #d48ab009
 @dataclass(frozen=True)
 class Outcome:
-    "What was there after a fault."
+    "The state of the folder after a fault."
     number: int # Of the call
     call: str
     kind: str # Of the fault
@@ -288,7 +288,7 @@ class Outcome:
 
 def attack(runner: Runner, scenario: str, load: Callable[[Path], int],
            faults: Callable[[Call], list[str]] = kinds) -> Iterator[Outcome]:
-    "Each call of `scenario` goes wrong in each way; `load(folder)` says which step can be loaded then."
+    "Each call of `scenario` goes wrong in each way; `load(folder)` returns the step that can be loaded then."
     with scratch() as folder: clean = runner.run(scenario, folder)
     if clean.end != 'done' or clean.passed or not clean.calls:
         raise RuntimeError(f"{scenario}: {clean.end}, {len(clean.calls)} calls seen, not seen {clean.passed}")

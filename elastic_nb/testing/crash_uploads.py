@@ -34,14 +34,15 @@ _NAMES = {
     ('PUT', ''): 'PutObject', ('DELETE', ''): 'DeleteObject'}
 
 def operation(call: HttpCall) -> str:
-    "What S3 calls a request, and the last part of the object's name. Raises KeyError for others."
+    "S3's name for a request, and the last part of the object's name. Raises KeyError for others."
     mark = next((m for _, m in _NAMES if m in call.query and m), '')
     words = [_NAMES[call.method, mark], call.query.get('partNumber', '')]
     return ' '.join(filter(None, [*words, *urlsplit(call.path).path.split('/')[3:][-1:]]))
 
 # %% ../../nbs/09_testing/04_crash_uploads.ipynb #5439f7d7
 def send_half(target: str, call: HttpCall) -> None:
-    "Send `call` to the server at `target` with half its body, wait until it has noticed, and tell nobody."
+    """Send `call` to the server at `target` with half its body, wait until it has noticed, and drop the
+    answer."""
     conn = http.client.HTTPConnection(target, timeout=60)
     try:
         conn.putrequest(call.method, call.path, skip_host=True, skip_accept_encoding=True)
@@ -73,13 +74,13 @@ LASTS = dict(ill=2, down=10**9) # Requests; all others last for one
 # %% ../../nbs/09_testing/04_crash_uploads.ipynb #c32548e7
 @dataclass(frozen=True)
 class Request:
-    "A request as it has passed, and what came of it."
+    "A request that has passed, and its result."
     name: str
     sent: int # Bytes of its body
     got: int = 0 # Bytes of the answer's body
 
 def upload_kinds(request: Request) -> list[str]:
-    "What can go wrong with `request`: only what has two bytes can be torn."
+    "The faults that fit `request`: only a body of two bytes or more can be torn."
     return [k for k in FAULTS if not ('torn' in k and request.sent < 2 or k == 'half' and request.got < 2)]
 
 # %% ../../nbs/09_testing/04_crash_uploads.ipynb #fa4beb34
@@ -111,7 +112,7 @@ class Failing(Proxy):
 # %% ../../nbs/09_testing/04_crash_uploads.ipynb #d77f9163
 @cache
 def session() -> boto3.Session:
-    "One for all: what a session knows of S3 takes ten times longer to read than a small upload takes."
+    "One for all: reading what a session knows of S3 takes ten times longer than a small upload."
     return boto3.Session()
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def uploads(folder: Path) -> Iterator[int]:
 # %% ../../nbs/09_testing/04_crash_uploads.ipynb #8bac1cf6
 @dataclass(frozen=True)
 class UploadOutcome:
-    "What was there after a fault."
+    "The state of the store after a fault."
     number: int # Of the request, counted from 1
     request: str
     kind: str # Of the fault
@@ -153,8 +154,9 @@ def attack_upload(proxy: Failing, requests: list[Request], kill: Callable[[], No
                   faults: Callable[[Request], list[str]] = upload_kinds) -> Iterator[UploadOutcome]:
     """Each of `requests` goes wrong in each way.
 
-    `upload(place, kind)` uploads to a new store `place` and says how that ended; `load(place, kind)` says
-    which step is there afterwards. Raises RuntimeError if another request is hit than was recorded."""
+    `upload(place, kind)` uploads to a new store `place` and returns how that ended; `load(place, kind)`
+    returns the step that is there afterwards. Raises RuntimeError if another request is hit than was
+    recorded."""
     for number, request in enumerate(requests, 1):
         for kind in faults(request):
             place, begin = f"{kind.replace(' ', '-')}-{number}", time.monotonic()

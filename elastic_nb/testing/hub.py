@@ -33,7 +33,8 @@ from ..models.gpt2 import TINY, manual
 
 # %% ../../nbs/09_testing/07_hub.ipynb #c1d17739
 def python(code: str, env: Mapping[str, str], timeout: float = 300.) -> str:
-    "What a new Python prints that runs `code`. Raises RuntimeError; TimeoutExpired after `timeout` seconds."
+    """The output of a new Python that runs `code`. Raises RuntimeError; TimeoutExpired after `timeout`
+    seconds."""
     done = subprocess.run([sys.executable, '-c', code], env=dict(env), timeout=timeout, capture_output=True,
                           text=True)
     if done.returncode: raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-2000:]}")
@@ -74,7 +75,7 @@ class Repo:
         self.commit = hashlib.sha1(''.join(f'{b.git} {b.path}\n' for b in blobs).encode()).hexdigest()
 
     def info(self) -> dict[str, Any]:
-        "What the Hub tells of a repository."
+        "The Hub's description of a repository."
         return dict(id=self.name, sha=self.commit, private=False, gated=False, disabled=False, tags=[],
                     siblings=[dict(rfilename=p) for p in self.files])
 

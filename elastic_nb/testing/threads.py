@@ -43,7 +43,7 @@ class Cluster:
     def _run(self, name: Any, fn: Callable[..., Any], args: tuple) -> None:
         try: self.inbox.put(Exit(name, fn(*args)))
         except BaseException as e:
-            traceback.clear_frames(e.__traceback__)  # what the frames held (a group, its sockets) is gone now
+            traceback.clear_frames(e.__traceback__)  # the group and sockets that the frames held are gone now
             self.inbox.put(Exit(name, error=e.with_traceback(None)))
 
     def next(self, timeout: float = 60.) -> Any:
@@ -109,14 +109,14 @@ def point(self: Rehearsal, member: Member, slot: int, step: int, phase: str) -> 
 
 @patch
 def work(self: Rehearsal, member: Member) -> None:
-    "What the thread of a worker does."
+    "The body of a worker's thread."
     with RNG_LOCK: loop = self.build(member)
     loop.run()
 
 # %% ../../nbs/09_testing/01_threads.ipynb #10edc581
 @patch
 def died(self: Rehearsal, exit: Exit) -> None:
-    "Tell the others, and start a replacement. Raises the error of a worker that was not killed."
+    "Notify the others, and start a replacement. Raises the error of a worker that was not killed."
     del self.members[exit.name]
     if not isinstance(exit.error, Killed): raise exit.error or RuntimeError(f"{exit.name} left early")
     self.note('death', exit.name, cause='killed')
@@ -146,7 +146,7 @@ def rehearse(
     *faults: Fault, # Planned deaths
     spares: int = 0, # Workers that wait in the lobby from the start
     replace: bool = True, # Answer each death with a replacement
-    notices: bool = True, # Tell workers of new generations; otherwise only errors make them look
+    notices: bool = True, # Notify workers of new generations; otherwise only errors make them look
     timeout: float = 60., # Seconds without any event until TimeoutError
 ) -> list[dict[str, Any]]:
     "Run an elastic job with ranks as threads; its events. Raises StateLost, or the first error of a worker."

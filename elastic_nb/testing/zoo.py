@@ -11,13 +11,17 @@ __all__ = ['ZOO', 'STRATEGIES', 'HABITAT', 'WORLDS', 'GOOD', 'COLORS', 'Animal',
            'counter_in_python', 'flags', 'Deep', 'dropout', 'stochastic_depth', 'Block', 'recomputed',
            'recomputed_dropout', 'bf16', 'fp16', 'half_weights', 'compiled', 'misshapen', 'diverging',
            'without_compiler', 'Made', 'on', 'augmented', 'augmented_numpy', 'augmented_random', 'remembers', 'slow',
-           'raising', 'Ragged', 'padded', 'ragged', 'uneven', 'small_batch', 'last_partial', 'small', 'plateau',
-           'one_cycle', 'early_stop', 'adamw', 'lbfgs', 'sparse_adam', 'picture']
+           'raising', 'read_ahead', 'dying_reader', 'Ragged', 'padded', 'ragged', 'uneven', 'small_batch',
+           'last_partial', 'Pages', 'on_pages', 'packed', 'packed_together', 'mixed', 'mixture', 'mixture_ends',
+           'mixture_unlike', 'small', 'plateau', 'one_cycle', 'early_stop', 'adamw', 'lbfgs', 'sparse_adam', 'picture']
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #92f3141a
 import gc
+import mmap
+import os
 import random
 import re
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -38,10 +42,13 @@ from torch.utils.data import Dataset, TensorDataset
 from tqdm import tqdm
 
 from ..config import Config
+from ..data.mix import Mixture
+from ..data.pack import PackedDataset
 from ..elastic.faults import Fault, fail_at
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..exact.determinism import RNG_LOCK
+from ..models.gpt import GPT, GPTConfig
 from ..report.pictures import FAULT, INK, MUTED, style
 from .threads import rehearse
 from ..train.engine import Engine
@@ -50,7 +57,7 @@ from ..train.trainer import ElasticTrainer
 # %% ../../nbs/09_testing/08_zoo.ipynb #c0e2d2eb
 @dataclass(frozen=True)
 class Animal:
-    "A model with its data and its optimizer, and what is hard about it."
+    "A model with its data and its optimizer, and its difficulty."
     make: Callable[[Config], Engine]
     family: str
     settings: dict[str, Any] = field(default_factory=dict) # Beside those of the habitat
@@ -112,7 +119,7 @@ class Visit:
     losses: dict[int, float] = field(default_factory=dict) # Step -> mean loss
     error: BaseException | None = None
     warned: list[str] = field(default_factory=list) # Warnings of any worker
-    copied: bool = False # Whether a worker has joined, and was sent the state
+    copied: bool = False # Whether a worker has joined, and got the state
 
 def hatch(name: str, config: Config) -> Engine:
     "The trainer of an animal, with torch seeded as `build` does it, so that all workers begin alike."
@@ -176,12 +183,15 @@ def visit(
     def worker(member: Member) -> ElasticLoop:
         member.emit = impatient(member.emit, limit)
         engines[member.name] = engine = hatch(name, config).prepare('cpu')
+        engine.read_ahead()
         return ElasticLoop(member, engine, in_threads(engine.strategy.sync(engine.task)))
     with warnings.catch_warnings(record=True) as caught, no_collector():
         warnings.simplefilter('always')
         members = min(world, config.checked().training.cut)   # the others would have nothing to do
         try: events = rehearse(worker, members, *faults, spares=world - members, timeout=limit)
         except Exception as e: return Visit(error=e)
+        finally:
+            for engine in engines.values(): engine.close_readers()
     digests = {e['worker']: e['digest'] for e in events if e['kind'] == 'final'}
     tensors = {k: v.detach().clone() for k, v in engines[next(iter(digests))].state().tensors.items()}
     losses = {e['step']: e['loss'] for e in events if e['kind'] == 'commit'}
@@ -201,7 +211,7 @@ def apart(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     return far
 
 def judge(found: Visit, alone: Visit, exact: bool, refused: str = '', told: str = '') -> str:
-    "One of `GOOD`, or a sentence that says what is wrong."
+    "One of `GOOD`, or a sentence that names the fault."
     if found.error is not None:
         said = f'{type(found.error).__name__}: {found.error}'
         return 'refused' if refused and re.search(refused, said) else f'unexpected: {said[:300]}'
@@ -229,7 +239,7 @@ class Record:
     worlds: dict[str, str] # World -> verdict of `judge`
     seconds: float = field(repr=False)
     said: str = '' # The refusal, or the warning
-    copied: bool = False # Whether a replacement was sent the state
+    copied: bool = False # Whether a replacement got the state
 
     @property
     def wrong(self) -> list[str]:
@@ -240,7 +250,7 @@ class Tour(list[Record]):
     "Records. Shows itself as a table."
     @property
     def wrong(self) -> list[str]:
-        "One sentence per world in which an animal did what it must not."
+        "One sentence per world in which an animal broke its rule."
         return [w for r in self for w in r.wrong]
 
     def __repr__(self) -> str: return f"Tour({len(self)} records, {len(self.wrong)} wrong)"
@@ -362,7 +372,7 @@ class Looked(Tied):
 
 @animal('parameters')
 def sparse_function(config: Config) -> Engine:
-    "The same by a function, so that no module tells; a row has an entry for each time it was looked up."
+    "The same by a function, so that no module shows it; a row has an entry for each time it was looked up."
     model = Looked()
     model.out = nn.Linear(8, 12)
     return ElasticTrainer(model, config, words(), optimizer=sgd)
@@ -459,7 +469,7 @@ def max_norm(config: Config) -> Engine:
 
 @animal('buffers', told=r'changes calls, which is no tensor')
 def counter_in_python(config: Config) -> Engine:
-    "The count at the top: no tensor, so nobody can send it, sum it or see who has changed it last."
+    "The count at the top: no tensor, so it cannot be sent, summed or watched."
     class Counts(Net):
         calls = 0
         def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -623,6 +633,26 @@ def raising(config: Config) -> Engine:
         return x
     return on(bad, config)
 
+# %% ../../nbs/09_testing/08_zoo.ipynb #3c24011f
+@animal('data', val_every=3, num_workers=2)
+def read_ahead(config: Config) -> Engine:
+    "Noise from all three generators on samples that two processes per worker read ahead, and dropout."
+    def noisy(x: Tensor, i: int) -> Tensor:
+        return x * random.choice([.9, 1.1]) + .1 * torch.randn(4) + float(np.random.normal(0, .1))
+    model = Net(nn.Linear(4, 8), nn.Dropout(.3), nn.Linear(8, 3))
+    return ElasticTrainer(model, config, Made(noisy), Made(noisy, 11), optimizer=sgd)
+
+@animal('data', num_workers=2, check_data=False)
+def dying_reader(config: Config) -> Engine:
+    "Sample 5 kills the first process of each worker that reads it ahead."
+    trainer, killed = os.getpid(), mmap.mmap(-1, 1)   # shared with the readers
+    def deadly(x: Tensor, i: int) -> Tensor:
+        if i == 5 and os.getpid() != trainer and not killed[0]:
+            killed[0] = 1
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x + .1 * torch.randn(4)
+    return on(deadly, config)
+
 # %% ../../nbs/09_testing/08_zoo.ipynb #a68ab10a
 class Ragged(Dataset):
     "Sentences of different lengths; the first words of some have no label."
@@ -660,6 +690,54 @@ def last_partial(config: Config) -> Engine:
     "Two and a half epochs of 13 samples in batches of 10: batches cross epochs, the run ends within one."
     return ElasticTrainer(Net(nn.Linear(4, 3)), config, points(13), optimizer=sgd)
 
+# %% ../../nbs/09_testing/08_zoo.ipynb #d38a270c
+class Pages:
+    "A token index in memory: documents of twelve words, of very different lengths."
+    fingerprint, vocab_size, eot = 'pages', 12, 0
+    def __init__(self):
+        draw = torch.Generator().manual_seed(1)
+        ends = torch.randint(1, 14, (60,), generator=draw).cumsum(0)
+        self.doc_ends, self.num_docs = ends.numpy().astype('<u8'), len(ends)
+        self.tokens = torch.randint(12, (int(ends[-1]),), generator=draw).numpy().astype('<u2')
+
+def on_pages(config: Config, apart: bool) -> Engine:
+    "A GPT with dropout on packed documents, in training and in validation."
+    model = GPT(GPTConfig(vocab=12, context=8, width=8, layers=1, heads=2, dropout=.2))
+    pages = PackedDataset(Pages(), 8, apart=apart)
+    return ElasticTrainer(model, config, pages, pages, optimizer=sgd)
+
+@animal('data', loss='sum', length=8, val_every=3)
+def packed(config: Config) -> Engine:
+    "Documents of 1 to 13 words in samples of 8, each for itself: positions that begin anew, and a mask."
+    return on_pages(config, apart=True)
+
+@animal('data', loss='sum', length=8, val_every=3)
+def packed_together(config: Config) -> Engine:
+    "The same, and each word sees all before it in the sample."
+    return on_pages(config, apart=False)
+
+# %% ../../nbs/09_testing/08_zoo.ipynb #45da400d
+def mixed(config: Config, on_end: str, held: Any = None, **sources: tuple[Any, float]) -> Engine:
+    "A small classifier on several sources with weights."
+    model = Net(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    return ElasticTrainer(model, config, Mixture(sources, on_end), held, optimizer=sgd)
+
+@animal('data', val_every=3)
+def mixture(config: Config) -> Engine:
+    "Three sources with weights, one with noise; the smallest is read again and again."
+    noisy = Made(lambda x, i: x + .1 * torch.randn(4), 11)
+    return mixed(config, 'repeat', points(11), plain=(points(), 6), noisy=(noisy, 3), small=(points(5), 1))
+
+@animal('data', batch_size=7)
+def mixture_ends(config: Config) -> Engine:
+    "The small source is exhausted in the seventh of eight steps: the run ends with the sixth."
+    return mixed(config, 'stop', plain=(points(), .75), small=(points(10), .25))
+
+@animal('data', refused='in plain, .* in words')
+def mixture_unlike(config: Config) -> Engine:
+    "Two sources whose samples do not fit into one batch."
+    return mixed(config, 'repeat', plain=(points(), 1), words=(words(), 1))
+
 # %% ../../nbs/09_testing/08_zoo.ipynb #f441d5ad
 def small() -> Net: return Net(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
 
@@ -679,7 +757,7 @@ def one_cycle(config: Config) -> Engine:
 
 @animal('schedules', val_every=1, patience=2, steps=20)
 def early_stop(config: Config) -> Engine:
-    "A validation on noisy samples ends the run: at the same step, whoever computes it."
+    "A validation on noisy samples ends the run: at the same step, on any worker."
     def noisy(x: Tensor, i: int) -> Tensor: return x + torch.from_numpy(np.random.normal(0, 1., 4)).float()
     return ElasticTrainer(small(), config, points(), Made(noisy, 11), optimizer=sgd)
 
@@ -709,7 +787,7 @@ def picture(found: Tour) -> list[Axes]:
     names = [*dict.fromkeys(r.name for r in found)]
     half = -(-len(names) // 2)
     with style():
-        fig, axes = plt.subplots(1, 2, figsize=(9, .8 + .2 * half), layout='constrained', dpi=72)
+        fig, axes = plt.subplots(1, 2, figsize=(9, .8 + .2 * half), layout='constrained', dpi=64)
         for ax, part in zip(axes, (names[:half], names[half:])): _squares(ax, found, part)
         marks = [plt.Rectangle((0, 0), 1, 1, color=c) for c in (*COLORS.values(), FAULT)]
         words = 'same bits', 'within 1e-5', 'refused, as expected', 'warned of', 'wrong'

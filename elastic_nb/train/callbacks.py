@@ -14,9 +14,11 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..scaling.noise import NoiseMeter
+
 # %% ../../nbs/07_train/02_callbacks.ipynb #313762c2
 class Callback:
-    "What a trainer calls; `trainer` has the model, the optimizer, the step."
+    "The callbacks that a trainer calls; `trainer` has the model, the optimizer, the step."
     def on_step_end(self, trainer: Any, **data: Any) -> None: ...
     def on_metrics(self, trainer: Any, **data: Any) -> None: ...
     def on_validation(self, trainer: Any, **data: Any) -> None: ...
@@ -24,7 +26,7 @@ class Callback:
     def on_train_end(self, trainer: Any, result: Any) -> None: ...
 
 def call(callbacks: Iterable[Any], moment: str, trainer: Any, **data: Any) -> None:
-    "Call `moment` of all that have it. Raises what they raise."
+    "Call `moment` of all that have it. Their errors pass through."
     for c in callbacks:
         if hasattr(c, moment): getattr(c, moment)(trainer, **data)
 
@@ -67,9 +69,15 @@ class TrainResult:
     checkpoints: dict[int, str] = field(default_factory=dict) # Step -> folder of what is on disk
     preempted: bool = False # SIGTERM came: the state is saved, call `train` again to go on
     stopped_early: bool = False # Validation did not get better any more
+    meter: NoiseMeter = field(default_factory=NoiseMeter, compare=False, repr=False) # Signal and noise
 
     @property
     def tokens_per_s(self) -> float: return self.targets / self.seconds if self.seconds else 0.
+
+    @property
+    def noise_scale(self) -> float | None:
+        "The gradient noise scale, in samples: of the last ten measurements or so; None if there was none."
+        return self.meter.now.scale if self.meter.weight else None
 
     @property
     def best(self) -> tuple[int, float] | None:
@@ -86,6 +94,7 @@ class TrainResult:
         ended = 'preempted' if self.preempted else 'stopped early' if self.stopped_early else 'complete'
         rows = {'steps': f'{self.steps} ({ended})', 'targets per second': f'{self.tokens_per_s:,.0f}'}
         if self.losses: rows['loss'] = f'{self.losses[0]:.4f} to {self.losses[-1]:.4f}'
+        if self.noise_scale is not None: rows['noise scale'] = f'{self.noise_scale:,.0f} samples'
         if self.best: rows['best validation'] = f'{self.best[1]:.4f} after step {self.best[0]}'
         if self.resumed_from is not None: rows['resumed from step'] = str(self.resumed_from)
         if self.checkpoints: rows['checkpoints'] = ', '.join(self.checkpoints.values())

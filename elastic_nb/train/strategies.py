@@ -32,6 +32,20 @@ class Strategy:
     replicas = True # Whether each rank holds the whole model
     def __init__(self, config: RunConfig): self.c = config
 
+    @property
+    def beside(self) -> int:
+        "Numbers that are summed beside the gradient: the loss, and two for the noise if that is measured."
+        return 3 if self.c.scaling.noise else 1
+
+    @property
+    def clip(self) -> float | None:
+        "Largest norm of the gradient that the optimizer is given; None does not clip."
+        return self.c.training.clip
+
+    def optimizer(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
+        "The optimizer of a run that was given none."
+        return torch.optim.AdamW(params, lr=self.c.training.lr)
+
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
         return []
@@ -50,13 +64,14 @@ class DDPStrategy(Strategy):
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
         if world == 1 and hasattr(task, 'writes'):
             task.writes.strict = False   # there is no replica to differ from
-        return (Alone if world == 1 else StockDDP)(task, self.c.training.cut)
+        return (Alone if world == 1 else StockDDP)(task, self.c.training.cut, self.beside)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #0c187097
 class ExactStrategy(Strategy):
     "The grouping-independent sum: the same bits for any number of ranks, on one kind of processor."
     name, same_bits = 'exact', True
-    def sync(self, task: nn.Module, world: int | None = None) -> Any: return Exact(task, self.c.training.cut)
+    def sync(self, task: nn.Module, world: int | None = None) -> Any:
+        return Exact(task, self.c.training.cut, self.beside)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #88008778
 def deterministic_kernels() -> None:
@@ -67,7 +82,8 @@ def deterministic_kernels() -> None:
 # %% ../../nbs/07_train/04_strategies.ipynb #2d15ca15
 @patch
 def steady(self: Strategy, device: str) -> AbstractContextManager[None]:
-    "A context in which computing on `device` keeps what the strategy promises, and which puts all back."
+    """A context in which computing on `device` keeps the promises of the strategy, and which restores
+    everything."""
     return nullcontext()
 
 @patch
@@ -85,22 +101,26 @@ def _deterministic() -> Iterator[None]:
 # %% ../../nbs/07_train/04_strategies.ipynb #31e27c4f
 @patch
 def tree(self: Strategy, engine: Any) -> dict[str, Any]:
-    "The state of `engine` as a checkpoint holds it, with its metrics; it stays until the next `update`."
+    """The state of `engine` as a checkpoint holds it, with its metrics and its newest receipt; it stays until
+    the next `update`."""
     state = engine.state()
     for k, b in engine.model.named_buffers(remove_duplicate=False):   # a forward pass may change them
         if (name := f'model.{k}') in state.tensors: state.tensors[name] = b.detach().clone()
-    return state.tree() | dict(metrics=engine.judged())
+    return state.tree() | dict(metrics=engine.judged(), receipt=engine.chain.state)
 
 @patch
 def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | None:
     "Let `engine` take up the newest good checkpoint; its step, None without one. Raises CheckpointError."
     tree = manager.load_checkpoint(target=into(engine.model, 'model.'))
-    return None if tree is None else engine.load(State.of(tree))
+    if tree is None: return None
+    step = engine.load(State.of(tree))
+    engine.chain.take(tree.get('receipt'), step)
+    return step
 
 # %% ../../nbs/07_train/04_strategies.ipynb #da17a913
 @patch
 def manager(self: Strategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> Any:
-    "What writes checkpoints of `engine`, behind training; `options`: see CheckpointManager."
+    "The manager that writes checkpoints of `engine`, behind training; `options`: see CheckpointManager."
     about = dict(identity=engine.identity, architecture=architecture_of(engine.model))
     return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **about,
                              **options)
@@ -113,7 +133,8 @@ def settle(self: Strategy, engine: Any, rank: int, world: int) -> None:
 
 # %% ../../nbs/07_train/04_strategies.ipynb #14a0dcb4
 STRATEGIES = dict(exact='elastic_nb.train.strategies:ExactStrategy',
-                  ddp='elastic_nb.train.strategies:DDPStrategy', fsdp='elastic_nb.train.fsdp:FSDPStrategy')
+                  ddp='elastic_nb.train.strategies:DDPStrategy', fsdp='elastic_nb.train.fsdp:FSDPStrategy',
+                  diloco='elastic_nb.train.diloco:DiLoCoStrategy')
 
 def strategy_of(config: RunConfig) -> Strategy:
     "The strategy that `config.distributed.strategy` names."

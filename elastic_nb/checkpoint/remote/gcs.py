@@ -221,7 +221,7 @@ def compose(self: _ComposedUpload, sources: list[str], target: storage.Blob) -> 
     return target
 
 def _drop_blob(store: GCSStore, blob: storage.Blob) -> None:
-    "Delete an object of which only its absence matters."
+    "Delete an object that must not be there; an absent one is fine."
     try: store._ask('delete', blob.name, lambda: blob.delete(**store.how))
     except KeyError: pass
 

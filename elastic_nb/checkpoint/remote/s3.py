@@ -76,7 +76,7 @@ class S3Store:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #d9faa590
 @patch
 def _name(self: S3Store, key: str) -> dict[str, str]:
-    "Where `key` lies, as boto3 wants it. Raises StoreRefused."
+    "The place of `key`, as boto3 wants it. Raises StoreRefused."
     return dict(Bucket=self.bucket, Key=self.prefix + check_key(key))
 
 @patch
@@ -107,7 +107,7 @@ def _pages(self: S3Store, operation: str, key: str, field: str, marks: dict[str,
     "All entries of `field`, page after page; `marks`: our name of the next page -> theirs."
     while True:
         try: seen = self._ask(operation, key, Bucket=self.bucket, **args)
-        except _Gone: return   # so says rclone when there are no uploads at all
+        except _Gone: return   # rclone says so when there are no uploads at all
         yield from seen.get(field, [])
         if not seen.get('IsTruncated'): return
         args |= {mine: seen[theirs] for mine, theirs in marks.items()}
@@ -134,7 +134,7 @@ def pour(body: Any, out: memoryview, end: float) -> Iterator[int]:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #9699f739
 @patch
 def _put(self: S3Store, key: str, data: bytes, **condition: Any) -> bool:
-    "Store a small object; False if the server says that a condition fails."
+    "Store a small object; False if the server reports that a condition fails."
     sums = Sums.of(data)
     condition['Metadata'] = dict(crc32=sums.headers['ChecksumCRC32'])   # any server gives it back
     def attempt(number: int) -> bool:
@@ -270,7 +270,7 @@ def finish(self: _MultipartUpload, parts: list[Sums]) -> None:
 
 @patch
 def read_back(self: _MultipartUpload, parts: list[Sums]) -> bool:
-    "Is what the store holds what we sent? For servers without composite checksums."
+    "Does the store hold what we sent? For servers without composite checksums."
     for n, part in enumerate(parts):
         out = bytearray(min(self.part_size, self.size - n * self.part_size))
         self.store.read_into(self.key, n * self.part_size, memoryview(out))
@@ -309,7 +309,7 @@ def abort_stale(self: S3Store, prefix: str, older_than_s: float) -> int:
     for u in [u for u in self._uploads(prefix) if u['Initiated'] <= limit]:
         id = dict(Bucket=self.bucket, Key=u['Key'], UploadId=u['UploadId'])
         try: self._ask('abort_multipart_upload', u['Key'], **id)
-        except _Gone: continue   # finished, or aborted by somebody else
+        except _Gone: continue   # finished, or aborted by another process
         n += 1
     return n
 

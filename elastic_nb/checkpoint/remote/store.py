@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 # %% ../../../nbs/03_checkpoint/remote/01_store.ipynb #881d52e7
 class StoreError(OSError):
-    "An object store did not do what it was asked: what failed, for which key, what would be right."
+    "An object store did not do what it was asked: what failed, for which key, and what would be right."
 class StoreUnavailable(StoreError):
     "Worth trying again later: timeouts, cut connections, 5xx, slow-down, damage on the way."
 class StoreRefused(StoreError):
@@ -62,7 +62,7 @@ def check_key(key: str) -> str:
 
 # %% ../../../nbs/03_checkpoint/remote/01_store.ipynb #6592f5e6
 T = TypeVar('T')
-_jitter = random.Random() # Of our own: a retry must not shift the random numbers of anybody else
+_jitter = random.Random() # Of our own: a retry must not shift anyone else's random numbers
 
 def insist(attempt: Callable[[int], T], limit_s: float, stop: threading.Event | None = None) -> T:
     "`attempt(number)` until it raises no StoreUnavailable, or `limit_s` seconds are over, or `stop` is set."
@@ -113,22 +113,32 @@ def agree_whole(seen: dict[str, Any], parts: list[Sums]) -> bool | None:
     return _agree(seen, whole.md5.hex() + n, _b64(crc) + n)
 
 # %% ../../../nbs/03_checkpoint/remote/01_store.ipynb #e435d841
-_ROOMS = dict(s3='s3', gs='gcs', peer='peer')
+_ROOMS = dict(s3='s3', gs='gcs', peer='peer', folder='folder', hub='hub')
+_FORMS = ("s3://bucket/prefix, gs://bucket/prefix, peer://host:port/prefix, hub://user/repository or "
+          "folder:///absolute/path")
 
 def open_store(
-    url: str, # 's3://bucket/prefix', 'gs://bucket/prefix' or 'peer://host:port/prefix'; keys are relative
+    url: str, # 's3://bucket/prefix' or another of _FORMS; keys are relative to it
     endpoint: str | None = None, # URL of the service; None: from the environment, or the real one
     **options: Any, # limit_s, part_size, threads, page; for S3 also session, a boto3.Session
 ) -> ObjectStore:
     "The store at `url`; asks nothing of it yet. Raises StoreRefused."
     at, name = urlsplit(url), url.partition('://')[2].partition('/')[0]
+    if at.scheme == 'folder': return _folder(url, options)
     port = re.fullmatch(r'[A-Za-z0-9.-]+:([0-9]{1,5})', name)
     good = port and 0 < int(port[1]) < 65536 if at.scheme == 'peer' else name and not set(name) & set('@:')
     if at.scheme not in _ROOMS or not good or at.query or at.fragment:
-        raise StoreRefused("no URL of a store; write s3://bucket/prefix, gs://bucket/prefix or "
-                           "peer://host:port/prefix, nothing else")
+        raise StoreRefused(f"no URL of a store; write {_FORMS}, nothing else")
     prefix = at.path.strip('/') and check_key(at.path.strip('/')) + '/'
     try: room = importlib.import_module(f'elastic_nb.checkpoint.remote.{_ROOMS[at.scheme]}')
     except ModuleNotFoundError as e:
         raise StoreRefused(f"{url} needs {e.name}: pip install 'elastic-nb[gcs]'") from e
     return room.connect(name, prefix, endpoint, **options)
+
+def _folder(url: str, options: dict[str, Any]) -> ObjectStore:
+    "A folder has a path and no name in front of it; any sign may stand in it."
+    path = url.partition('://')[2].rstrip('/')
+    if not path.startswith('/') or not path.strip('/'):
+        raise StoreRefused("a folder is written with three slashes: folder:///content/drive/MyDrive/run")
+    room = importlib.import_module('elastic_nb.checkpoint.remote.folder')
+    return room.connect('', '/' + check_key(path.strip('/')), **options)

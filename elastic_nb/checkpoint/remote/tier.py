@@ -24,12 +24,15 @@ def _named(keys: Iterable[str]) -> list[Found]:
     return sorted({f for key in keys if (f := found_of(key.split('/')[0]))}, reverse=True)
 
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #fba6e048
-PATIENCE = 20. # Seconds until a store that does not answer counts as down, for those who wait for it
+PATIENCE = 20. # Seconds until callers that wait give up on a store that does not answer
 
 class S3Backend:
-    "Checkpoints in an object store (S3, or Google Cloud Storage); uploads copy from a local folder."
+    "Checkpoints in any `ObjectStore`; uploads copy from a local folder."
     def __init__(self, store: ObjectStore, keep_last_n: int = 3):
-        self.store, self.keep_last_n = store, keep_last_n
+        self.store = store
+        # A mounted folder needs two: what was put may be lost with this machine.
+        least = getattr(store, 'least', 1)
+        self.keep_last_n, self.forgets = max(keep_last_n, least), least > 1
 
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #7ba78102
 @patch
@@ -64,9 +67,9 @@ def remove(self: S3Backend, name: str) -> None:
 
 @patch
 def _tidy(self: S3Backend, saved: Found) -> None:
-    "Remove what is older than all that is kept, also what an upload that died has left."
+    "Remove everything older than all that is kept, also leftovers of an upload that died."
     keys = [s.key for s in self.store.list('')]
-    # What is newer than this one is damaged or of another future, and does not count.
+    # Checkpoints newer than this one are damaged or of another future, and do not count.
     whole = [f for f in _named(k for k in keys if k.endswith('/' + MANIFEST)) if f <= saved]
     kept = whole[:self.keep_last_n]
     for f in _named(keys):
@@ -81,10 +84,11 @@ def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event
         text, key = encode(manifest), f'{name}/{MANIFEST}'
         try: there = self.store.get(key, 1 << 28)
         except KeyError: there = None
-        if there is None:
+        if there is None or there == text and self.forgets:   # then a manifest is no evidence for its files
             for file in manifest.files:
                 self.store.put_file(f'{name}/{file}', local.base / name / file, stop)
             if stop and stop.is_set(): return False
+        if there is None:
             won = self.store.put_bytes(key, text, absent=True)
             there = text if won else self.store.get(key, 1 << 28)
         if there != text: raise StoreRefused(f"{key} is there, of another run; use a prefix of your own")
