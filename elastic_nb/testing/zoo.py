@@ -184,7 +184,7 @@ def visit(
         member.emit = impatient(member.emit, limit)
         engines[member.name] = engine = hatch(name, config).prepare('cpu')
         engine.read_ahead()
-        return ElasticLoop(member, engine, in_threads(engine.strategy.sync(engine.task)))
+        return engine.strategy.loop(member, engine, in_threads(engine.strategy.sync(engine.task)))
     with warnings.catch_warnings(record=True) as caught, no_collector():
         warnings.simplefilter('always')
         members = min(world, config.checked().training.cut)   # the others would have nothing to do

@@ -18,10 +18,15 @@ from torch import nn
 from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.newest import architecture_of, into
+from ..config import BadConfig, RunConfig
+from ..elastic.communicator import Communicator
+from ..elastic.loop import ElasticLoop
+from ..elastic.membership import Member
+from ..elastic.shard import Sharded, ShardedLoop, measures
 from ..elastic.sync import Exact, StockDDP
 from ..exact.determinism import single_thread
+from ..exact.shard import ShardedOptimizer
 from ..exact.state import State
-from ..config import RunConfig
 from .world import Alone
 
 # %% ../../nbs/07_train/04_strategies.ipynb #a630e93c
@@ -53,6 +58,15 @@ class Strategy:
     def prepare(self, model: nn.Module, device: str) -> None:
         "Change `model`, which is on `device`, in place, before an optimizer is made for its parameters."
 
+    def stepping(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+        "What stands in the place of `optimizer`, if anything does. Raises BadConfig."
+        return optimizer
+
+    def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
+             comm: Communicator | None = None) -> ElasticLoop:
+        "The loop of a worker, whose world may change; `sync`: that of this strategy."
+        return ElasticLoop(member, engine, sync, checkpoints, comm)
+
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
         "How `world` ranks agree on the gradient of `task`; None: a world whose size may change."
         raise NotImplementedError(f"strategy {self.name or type(self).__name__} has no sync")
@@ -70,8 +84,30 @@ class DDPStrategy(Strategy):
 class ExactStrategy(Strategy):
     "The grouping-independent sum: the same bits for any number of ranks, on one kind of processor."
     name, same_bits = 'exact', True
+    sliced: ShardedOptimizer | None = None # The optimizer, if workers keep only slices of it
+
+    def stepping(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+        "As in `Strategy`: one that can keep slices of `optimizer`, if `distributed.shard` asks for that."
+        if self.c.distributed.shard == 'none': return optimizer
+        known, params = {*map(id, model.parameters())}, sum((g['params'] for g in optimizer.param_groups), [])
+        if astray := [tuple(p.shape) for p in params if id(p) not in known]:
+            raise BadConfig(f"distributed.shard: the optimizer has a parameter of shape {astray[0]} that is "
+                            "not the model's")
+        try: self.sliced = ShardedOptimizer(optimizer)
+        except ValueError as e:
+            raise BadConfig(f"distributed.shard: {str(e).removeprefix('shard: ')}") from None
+        return self.sliced
+
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
-        return Exact(task, self.c.training.cut, self.beside)
+        "As in `Strategy`; call it after `stepping`. In a world that may change each slice has a shadow."
+        if self.sliced is None: return Exact(task, self.c.training.cut, self.beside)
+        shadow, whole = int(world is None), bool(measures(self.c))
+        return Sharded(task, self.sliced, self.c.training.cut, self.beside, shadow, whole)
+
+    def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
+             comm: Communicator | None = None) -> ElasticLoop:
+        kind = ElasticLoop if self.sliced is None else ShardedLoop
+        return kind(member, engine, sync, checkpoints, comm)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #88008778
 def deterministic_kernels() -> None:
