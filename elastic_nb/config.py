@@ -85,8 +85,8 @@ class DistributedConfig(Section):
     def _stage(cls, x: Any) -> Any:
         if stage := dict(gradients=2, parameters=3, model=3).get(str(x)):
             raise ValueError(f"{x} (ZeRO stage {stage}) is not there, for an exact sum needs the whole "
-                             "gradient of each micro-batch: take shard='optimizer' (ZeRO stage 1), or strategy='fsdp' for a "
-                             "model that does not fit")
+                             "gradient of each micro-batch: take shard='optimizer' (ZeRO stage 1), or "
+                             "strategy='fsdp' for a model that does not fit")
         return 'none' if x in (None, False) else x
 
 # %% ../nbs/00_face/01_config.ipynb #f89a77b7
