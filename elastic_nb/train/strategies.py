@@ -94,9 +94,9 @@ class ExactStrategy(Strategy):
             raise BadConfig(f"distributed.shard: the optimizer has a parameter of shape {astray[0]} that is "
                             "not the model's")
         if params[0].is_cuda and measures(self.c) and out_of_order(params, model):
-            raise BadConfig(f"distributed.shard with {measures(self.c)} on a GPU: there the last bits of a norm "
-                            "depend on where a gradient lies; give the optimizer the parameters in the model's "
-                            "order")
+            raise BadConfig(f"distributed.shard with {measures(self.c)} on a GPU: there the last bits of a "
+                            "norm depend on where a gradient lies; give the optimizer the parameters in the "
+                            "model's order")
         try: self.sliced = ShardedOptimizer(optimizer)
         except ValueError as e:
             raise BadConfig(f"distributed.shard: {str(e).removeprefix('shard: ')}") from None
