@@ -222,7 +222,7 @@ def answered(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> None:
 def share_out(self: ShardedLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
     "Slices go to their new holders; how many bytes this one has received."
     moved = self.recut()
-    ms['recut'] = lap()
+    ms['copy'] = round(ms['copy'] + lap(), 3)
     return dict(moved=moved)
 
 @patch

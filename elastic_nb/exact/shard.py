@@ -128,6 +128,9 @@ def _flat_params(optimizer: Optimizer) -> list[Tensor]:
                          "call contiguous()")
     return params
 
+def _in_slices() -> dict[str, Any]:
+    raise RuntimeError("shard: the state of this optimizer lies in slices; ask the trainer's `optimizer`")
+
 class ShardedOptimizer(Optimizer):
     "`whole`, which keeps state and makes steps for some spans of its parameters only."
     def __init__(self,
@@ -144,6 +147,7 @@ class ShardedOptimizer(Optimizer):
         self.twins: list[tuple[range, Optimizer, dict[int, Tensor]]] = []
         self.install([Part(range(self.size))])
         if whole.state: self.load_state_dict(whole.state_dict())
+        whole.state_dict = _in_slices   # it would be the state from before
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         "As torch's, while this is made. Raises ValueError afterwards."
