@@ -258,7 +258,7 @@ def showing(optimizer: ShardedOptimizer, part: Part) -> Iterator[None]:
 
 # %% ../../nbs/01_exact/07_shard.ipynb #88292afa
 class NotElementwise(ValueError):
-    "A step of this optimizer on two pieces is not its step on the whole."
+    "A step of this optimizer on two pieces is not its step on the whole, or may not be."
 
 PROBE = 1 << 16 # Numbers of the largest parameter that is tried
 
@@ -343,8 +343,9 @@ def probed(optimizer: Optimizer) -> set[str]:
     """Names of the slots that have a number for each parameter. Raises NotElementwise, with what to use, for
     an optimizer whose steps on pieces are not its steps on the whole, bit for bit."""
     name, found = type(optimizer).__name__, set()
+    instead = "Take AdamW, Adam or SGD, or shard='none'"
+    if why := _odd(optimizer): raise NotElementwise(f"{name} cannot be divided into slices: {why}. {instead}")
     try:
-        if why := _odd(optimizer): raise ValueError(why)
         with _without_grads([p for g in optimizer.param_groups for p in g['params']]):
             for g in optimizer.param_groups:
                 settings = {k: v for k, v in g.items() if k != 'params'}
@@ -352,8 +353,7 @@ def probed(optimizer: Optimizer) -> set[str]:
     except Exception as e:
         why = f'{e}'.split('\n')[0]
         raise NotElementwise(f"{name} does not work element by element: its step on two pieces of a "
-                             f"parameter is not its step on the whole ({why}). Take AdamW, Adam or SGD, "
-                             "or shard='none'") from None
+                             f"parameter is not its step on the whole ({why}). {instead}") from None
     return found
 
 # %% ../../nbs/01_exact/07_shard.ipynb #c20110a6
