@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['app', 'bench_app', 'etcd_app', 'main_options', 'one_of', 'plain_errors', 'named_as_options', 'demo', 'init',
            'validate', 'schema', 'train', 'index', 'checkpoints', 'import_', 'peer_memory', 'serve', 'recovery',
-           'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'main', 'status', 'metrics',
-           'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'link', 'chaos', 'verify', 'doctor_', 'goodput_']
+           'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'main', 'status',
+           'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'link', 'chaos', 'verify', 'doctor_',
+           'goodput_']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import csv
@@ -583,6 +584,19 @@ def nodes(
     """
     from elastic_nb.bench.nodes import bench_nodes
     _bench(lambda: bench_nodes(trials=trials), json_file)
+
+# %% ../nbs/00_face/04_cli.ipynb #867cae19
+@bench_app.command()
+def sharded(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    trials: Annotated[int, typer.Option(min=1, help='Runs of each kind.')] = 5,
+) -> None:
+    """The optimizer in slices against the whole one in every worker, and FSDP: steps, bytes, recoveries.
+
+    Example: elastic-nb bench sharded --json sharded.json
+    """
+    from elastic_nb.bench.sharded import bench_sharded
+    _bench(lambda: bench_sharded(trials=trials), json_file)
 
 # %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
 def _bench(measure: Callable[[], Any], json_file: str) -> Any:

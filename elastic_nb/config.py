@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Annotated, Any, Literal
 
@@ -77,7 +77,17 @@ class TrainingConfig(Section):
 class DistributedConfig(Section):
     "How replicas agree, and where they compute."
     strategy: Literal['exact', 'ddp', 'fsdp', 'diloco'] = 'exact' # exact, diloco: the same bits in any world.
+    shard: Literal['none', 'optimizer'] = 'none' # What each worker of an exact run keeps only a slice of.
     device: Literal['auto', 'cpu', 'cuda'] = 'auto' # auto takes GPUs if there are any.
+
+    @field_validator('shard', mode='before')
+    @classmethod
+    def _stage(cls, x: Any) -> Any:
+        if stage := dict(gradients=2, parameters=3, model=3).get(str(x)):
+            raise ValueError(f"{x} (ZeRO stage {stage}) is not there, for an exact sum needs the whole "
+                             "gradient of each micro-batch: take shard='optimizer' (ZeRO stage 1), or "
+                             "strategy='fsdp' for a model that does not fit")
+        return 'none' if x in (None, False) else x
 
 # %% ../nbs/00_face/01_config.ipynb #f89a77b7
 class LowCommConfig(Section):
@@ -285,26 +295,8 @@ class RunConfig(Section):
     chaos: ChaosConfig = ChaosConfig()
 
     @model_validator(mode='after')
-    def _scales(self) -> 'RunConfig':
-        base, t = self.scaling.base_world, self.training
-        if self.scaling.policy == 'constant': return self
-        if t.batch_size % base:
-            raise ValueError(f"training.batch_size = {t.batch_size} must be a multiple of "
-                             f"scaling.base_world = {base}, to follow any world")
-        if t.cut < base:
-            raise ValueError(f"training.micro_batches = {t.micro_batches}: policy variable needs at least "
-                             f"scaling.base_world = {base}")
-        return self
-
-    @model_validator(mode='after')
-    def _rounds(self) -> 'RunConfig':
-        t, h = self.training, self.lowcomm.inner_steps
-        if self.distributed.strategy != 'diloco':
-            if idle := self.lowcomm.unlike(*LowCommConfig.model_fields):
-                raise ValueError(f"lowcomm.{', '.join(idle)}: only with distributed.strategy='diloco'")
-        elif t.batch_size % (t.cut * h):
-            raise ValueError(f"training.batch_size = {t.batch_size}: with diloco that is a round, a multiple "
-                             f"of {t.cut} replicas (training.micro_batches) x {h} inner_steps = {t.cut * h}")
+    def _go_together(self) -> 'RunConfig':
+        if wrong := [*self._scales(), *self._rounds(), *self._slices()]: raise ValueError('\n'.join(wrong))
         return self
 
     def _deciding(self) -> dict[str, Any]:
@@ -324,6 +316,40 @@ class RunConfig(Section):
         known['training'] = self.training.model_dump(mode='json', exclude=_NO_MATTER)
         for section, more in about.items(): known[section] = known.get(section, {}) | more
         return known
+
+# %% ../nbs/00_face/01_config.ipynb #ff19bb01
+@patch
+def _scales(self: RunConfig) -> Iterator[str]:
+    base, t = self.scaling.base_world, self.training
+    if self.scaling.policy == 'constant': return
+    if t.batch_size % base:
+        yield (f"training.batch_size = {t.batch_size} must be a multiple of scaling.base_world = {base}, "
+               "to follow any world")
+    if t.cut < base:
+        yield (f"training.micro_batches = {t.micro_batches}: policy variable needs at least "
+               f"scaling.base_world = {base}")
+
+@patch
+def _rounds(self: RunConfig) -> Iterator[str]:
+    t, h = self.training, self.lowcomm.inner_steps
+    if self.distributed.strategy != 'diloco':
+        if idle := self.lowcomm.unlike(*LowCommConfig.model_fields):
+            yield f"lowcomm.{', '.join(idle)}: only with distributed.strategy='diloco'"
+    elif t.batch_size % (t.cut * h):
+        yield (f"training.batch_size = {t.batch_size}: with diloco that is a round, a multiple "
+               f"of {t.cut} replicas (training.micro_batches) x {h} inner_steps = {t.cut * h}")
+
+@patch
+def _slices(self: RunConfig) -> Iterator[str]:
+    d, c = self.distributed, self.checkpoint
+    if d.shard == 'none': return
+    if d.strategy != 'exact':
+        why = dict(ddp='is only there for exact', fsdp='is idle, for fsdp divides the optimizer already',
+                   diloco='does not reach the two optimizers of diloco')[d.strategy]
+        yield f"distributed.shard = {d.shard!r} {why}: take strategy='exact' or shard='none'"
+    if c.checkpoint_interval == 'auto':
+        yield ("checkpoint.checkpoint_interval = 'auto' is measured by one worker, and with "
+               f"distributed.shard = {d.shard!r} all workers give their slices to a save: take a number")
 
 # %% ../nbs/00_face/01_config.ipynb #16d96dd5
 @patch

@@ -38,6 +38,7 @@ class Trainable(Protocol):
     def step_ended(self) -> None: "Tell the callbacks of the last step, once."
     def settle(self, rank: int, world: int, add: Callable[[Tensor], None],
                tick: Callable[[], None]) -> None: "Validate, if it is due; `add` sums over all ranks."
+    due: bool # Whether a state may be saved after this step; the same for all workers
     def keep(self, manager: CheckpointManager | None, now: bool = False) -> None: "Save, if it is due."
     def restore(self, manager: CheckpointManager) -> int | None: "Take up the newest good checkpoint."
     def state(self) -> State: "All that decides what comes next. Nothing of the world is in it."
@@ -100,18 +101,20 @@ def enter(self: ElasticLoop) -> bool:
     lap = stopwatch()
     steps = self.comm.roster(self.engine.step)
     ms = {'roll call': lap()}
-    if self.checkpoints and max(steps.values()) < gen.floor: self.go_back(gen)
+    self.answered(gen, steps)
     self.at('regroup')
     self.comm.reconfigure()
     ms['group'] = lap()
-    source, behind = source_of(gen, steps)
+    source, behind = self.meet(gen, steps)
     self.copy(source, behind)
     ms['copy'] = lap()
+    about = self.share_out(ms, lap)
     high, low = self.comm.agree(self.engine.step, -self.engine.step)
     if high != -low: raise RuntimeError(f"generation {gen.number}: members are at steps {-low} to {high}")
+    self.all_have_it()
     ms['agree'] = lap()
     self.take_place(gen)
-    self.say('entered', ms=ms, copied_from=source if self.member.name in behind else None)
+    self.say('entered', ms=ms, copied_from=source if self.member.name in behind else None, **about)
     self.committed()
     return True
 
@@ -132,6 +135,26 @@ def take_place(self: ElasticLoop, gen: Generation) -> None:
         self.checkpoints.enter(self.comm.rank, self.comm.world, gen.number)
     self.comm.lend(self.sync)
     if new := self.engine.resize(self.comm.world): self.say('schedule', **new)
+
+# %% ../../nbs/06_elastic/06_loop.ipynb #884d4397
+@patch
+def answered(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
+    "All have answered the roll call with their steps. Raises Newer after a way back."
+    if self.checkpoints and max(steps.values()) < gen.floor: self.go_back(gen)
+
+@patch
+def meet(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
+    "All are connected: the first member that has the state, and those that need it. Raises StateLost."
+    return source_of(gen, steps)
+
+@patch
+def share_out(self: ElasticLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
+    "What follows the copy, for those who hold slices; facts about it. Here every member has everything."
+    return {}
+
+@patch
+def all_have_it(self: ElasticLoop) -> None:
+    "All members have what they need in this generation."
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #9e709f1a
 @patch
@@ -222,12 +245,22 @@ def settle(self: ElasticLoop) -> None:
     engine.settle(rank, self.comm.world, self.comm.sum, self.member.urgent)
     for step in set(engine.val) - known: self.say('validation', val_loss=engine.val[step])
     self.compare(engine.compared())
-    engine.keep(self.checkpoints)
+    self.keep()
+
+@patch
+def keep(self: ElasticLoop) -> None:
+    "Save, if it is due."
+    self.engine.keep(self.checkpoints)
 
 @patch
 def save_if_asked(self: ElasticLoop) -> None:
     "Before all leave, rank 0 saves."
-    if self.member.leave.is_set() and self.checkpoints and not self.checkpoints.rank:
+    if self.member.leave.is_set(): self.save_now()
+
+@patch
+def save_now(self: ElasticLoop) -> None:
+    "Save, if this is the worker that saves, and report that it is done."
+    if self.checkpoints and not self.checkpoints.rank:
         self.say('saved', ok=self.checkpoints.save_now(self.engine.tree()))
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #ce81cc12

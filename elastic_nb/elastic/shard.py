@@ -8,7 +8,7 @@ __all__ = ['LINES', 'target_of', 'reaches', 'gaps', 'moves_of', 'packed', 'unpac
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #6a5e8594
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
+from ..config import RunConfig
 from .communicator import Communicator
 from .loop import ElasticLoop, Trainable, stopwatch
 from .membership import Generation, Member, StateLost
@@ -136,9 +137,8 @@ LINES = dict(
     held='all have their spans, and it has let go of the rest',
 ) # Fault points of this loop, besides those of every loop
 
-def measures(engine: Any) -> str:
-    "The setting of a trainer's engine that looks at the whole gradient; empty if there is none."
-    c = getattr(engine, 'c', None)
+def measures(c: RunConfig | None) -> str:
+    "The setting of `c` that looks at the whole gradient; empty if there is none."
     if c is None: return ''
     found = dict(clip=c.training.clip, noise=c.scaling.noise, precision=c.training.precision == 'fp16',
                  on_nonfinite=c.training.on_nonfinite == 'skip')
@@ -152,14 +152,13 @@ class ShardedLoop(ElasticLoop):
         sync: Sharded, # How replicas agree
         checkpoints: CheckpointManager | None = None, # Keeps states for when a slice is lost
         comm: Communicator | None = None, # Its way to the others; None: gloo groups, built anew each time
-        every: int = 0, # Steps between the states that are put together to be kept; 0: none but the last
     ):
         super().__init__(member, engine, sync, checkpoints, comm)
-        self.every = every
         self.pending: Tensor | None = None # The numbers of a step, if its sums are here and not used
         self.whole = True # Whether all parameters are those after `engine.step` steps
         self.broken = False # A slice is lost: what is held here is of no use
-        if not sync.whole and (why := measures(engine)):
+        self.leaving = False # A member was asked to save and leave; all know it
+        if not sync.whole and (why := measures(getattr(engine, 'c', None))):
             raise ValueError(f"{why} looks at the whole gradient: take Sharded(..., whole=True)")
 
     @property
@@ -180,7 +179,9 @@ def one_step(self: ShardedLoop) -> bool:
     self.comm.wait(sync.reduction(), lambda: self.at('gather'))
     self.pending = sync.finish()
     self.at('prepared')
-    newest, = self.comm.agree(self.comm.newest())   # all are pending: whatever happens now, we step
+    asked = int(self.member.leave.is_set())
+    newest, asked = self.comm.agree(self.comm.newest(), asked)   # all are pending: whatever happens, we step
+    self.leaving = asked > 0
     self.at('commit')
     self.advance()
     self.at('stepped')
@@ -203,37 +204,36 @@ def advance(self: ShardedLoop) -> None:
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #9c0deec7
 @patch
-def enter(self: ShardedLoop) -> bool:
-    "Take a place in the next generation; False if the run ends instead. Raises StateLost."
-    newcomer, gen = self.gen is None, self.comm.join()
-    if gen is None: return False
-    self.floor = gen.floor
-    self.begin(gen)
-    self.at('join' if newcomer else 'recover')
-    lap = stopwatch()
-    self.comm.roster(self.engine.step)
-    ms = {'roll call': lap()}
-    self.at('regroup')
-    self.comm.reconfigure()
-    ms['group'] = lap()
-    source, behind = self.meet(gen)
-    self.copy(source, behind)
-    ms['copy'] = lap()
+def look_at_checkpoints(self: ShardedLoop, gen: Generation) -> None:
+    "As in the elastic loop; also if what is held here is of no use."
+    if not self.broken: return super(ShardedLoop, self).look_at_checkpoints(gen)
+    self.pending, self.whole, self.last = None, True, None
+    if self.engine.restore(self.checkpoints) is None:
+        raise StateLost("a slice of the optimizer's state is lost with both of its holders, and there is no "
+                        "good checkpoint yet: start the run again, and it begins anew")
+    self.broken = False
+    self.say('restored', tier=self.checkpoints.source, skipped=[])
+
+@patch
+def answered(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> None:
+    "A roll call knows nothing of slices: the facts that `meet` exchanges decide."
+
+@patch
+def share_out(self: ShardedLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
+    "Slices go to their new holders; how many bytes this one has received."
     moved = self.recut()
-    ms['recut'] = lap()
-    high, low = self.comm.agree(self.engine.step, -self.engine.step)
-    if high != -low: raise RuntimeError(f"generation {gen.number}: members are at steps {-low} to {high}")
-    self.optimizer.hold(self.wants(self.comm.rank))   # all have theirs: let go of the rest
+    ms['copy'] = round(ms['copy'] + lap(), 3)
+    return dict(moved=moved)
+
+@patch
+def all_have_it(self: ShardedLoop) -> None:
+    "All members have their slices: let go of the rest."
+    self.optimizer.hold(self.wants(self.comm.rank))
     self.at('held')
-    ms['agree'] = lap()
-    self.take_place(gen)
-    self.say('entered', ms=ms, copied_from=source if self.member.name in behind else None, moved=moved)
-    self.committed()
-    return True
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #1d22038d
 @patch
-def meet(self: ShardedLoop, gen: Generation) -> tuple[str, list[str]]:
+def meet(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
     """Exchange facts, step if the world does, and complete the parameters. Returns the first member with the
     state, and those without it. Raises StateLost, or Newer after a way back."""
     rank, mine = self.comm.rank, [[s.start, s.stop] for s in self.optimizer.spans]
@@ -292,7 +292,7 @@ def recut(self: ShardedLoop) -> int:
     want = {r: self.wants(r) for r in range(self.comm.world)}
     new = self.passes(moves_of(self.have, want))
     if self.comm.rank not in self.have: self.optimizer.install([])
-    self.optimizer.install([*self.optimizer.parts(), *new])
+    self.optimizer.install([*self.optimizer.parts(), *map(self.optimizer.placed, new)])
     self.at('moved')
     return sum(p.nbytes for p in new)
 
@@ -307,31 +307,26 @@ def lost(self: ShardedLoop, gen: Generation) -> None:
     self.go_back(gen)
 
 @patch
-def begin(self: ShardedLoop, gen: Generation) -> None:
-    "Take up the newest checkpoint, if this is a beginning, or if what is held here is of no use."
-    if not self.broken: return self.look_at_checkpoints(gen)
-    self.pending, self.whole, self.last = None, True, None
-    if self.engine.restore(self.checkpoints) is None:
-        raise StateLost("a slice of the optimizer's state is lost, and no checkpoint is good")
-    self.broken = False
-    self.say('restored', tier=self.checkpoints.source, skipped=[])
-
-@patch
-def together(self: ShardedLoop) -> Part:
-    "The whole state of the optimizer, from all ranks, in all ranks."
+def together(self: ShardedLoop, *ranks: int) -> Part:
+    "The whole state of the optimizer, from all ranks, on the CPU of `ranks`; an empty part in the others."
     world, everything = range(self.comm.world), [range(self.optimizer.size)]
-    moves = moves_of({r: self.wants(r) for r in world}, {r: everything for r in world})
-    return join([*self.optimizer.parts(), *self.passes(moves)], *everything, self.optimizer.starts)
+    found = self.passes(moves_of({r: self.wants(r) for r in world}, {r: everything for r in ranks}))
+    if self.comm.rank not in ranks: return Part(range(0))
+    return join([*map(Part.cpu, self.optimizer.parts()), *found], *everything, self.optimizer.starts)
 
 @patch
-def settle(self: ShardedLoop) -> None:
-    "As in the elastic loop. In every `every`-th step, and in the last, the state is put together first."
-    at, last = self.engine.step, self.engine.steps
-    if not (self.checkpoints and at and (at == last or self.every and at % self.every == 0)):
-        return super(ShardedLoop, self).settle()
-    with showing(self.optimizer, self.together()): super(ShardedLoop, self).settle()
+def keep(self: ShardedLoop) -> None:
+    "As in the elastic loop. All give their slices if a save may be due, which all know."
+    if not (self.checkpoints and self.engine.due): return super(ShardedLoop, self).keep()
+    with showing(self.optimizer, self.together(0)): super(ShardedLoop, self).keep()
+
+@patch
+def save_if_asked(self: ShardedLoop) -> None:
+    "Before all leave, rank 0 saves what all put together."
+    if not (self.leaving and self.checkpoints): return
+    with showing(self.optimizer, self.together(0)): self.save_now()
 
 @patch
 def finish(self: ShardedLoop) -> None:
     "As in the elastic loop; the state is put together to be compared."
-    with showing(self.optimizer, self.together()): super(ShardedLoop, self).finish()
+    with showing(self.optimizer, self.together(*range(self.comm.world))): super(ShardedLoop, self).finish()

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['ZOO', 'STRATEGIES', 'HABITAT', 'WORLDS', 'GOOD', 'COLORS', 'Animal', 'animal', 'habitat', 'Net', 'points', 'words',
-           'sgd', 'Visit', 'hatch', 'impatient', 'no_collector', 'generators', 'in_threads', 'visit', 'apart', 'judge',
-           'Record', 'Tour', 'tour', 'family', 'Tied', 'tied', 'frozen', 'unused', 'groups', 'Both', 'two_optimizers',
-           'sparse', 'Looked', 'sparse_function', 'large_steps', 'Centered', 'moving_average', 'Experts', 'experts',
-           'batch_norm', 'weight_norm', 'weight_norm_new', 'spectral_norm', 'spectral_norm_new', 'max_norm',
-           'counter_in_python', 'flags', 'Deep', 'dropout', 'stochastic_depth', 'Block', 'recomputed',
+           'sgd', 'Visit', 'hatch', 'impatient', 'no_collector', 'generators', 'in_threads', 'visit', 'tensors_of',
+           'apart', 'judge', 'Record', 'Tour', 'tour', 'family', 'Tied', 'tied', 'frozen', 'unused', 'groups', 'Both',
+           'two_optimizers', 'sparse', 'Looked', 'sparse_function', 'large_steps', 'Centered', 'moving_average',
+           'Experts', 'experts', 'batch_norm', 'weight_norm', 'weight_norm_new', 'spectral_norm', 'spectral_norm_new',
+           'max_norm', 'counter_in_python', 'flags', 'Deep', 'dropout', 'stochastic_depth', 'Block', 'recomputed',
            'recomputed_dropout', 'bf16', 'fp16', 'half_weights', 'compiled', 'misshapen', 'diverging',
            'without_compiler', 'Made', 'on', 'augmented', 'augmented_numpy', 'augmented_random', 'remembers', 'slow',
            'raising', 'read_ahead', 'dying_reader', 'Ragged', 'padded', 'ragged', 'uneven', 'small_batch',
@@ -25,7 +25,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
@@ -48,6 +48,7 @@ from ..elastic.faults import Fault, fail_at
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..exact.determinism import RNG_LOCK
+from ..exact.shard import Part, ShardedOptimizer, showing
 from ..models.gpt import GPT, GPTConfig
 from ..report.pictures import FAULT, INK, MUTED, style
 from .threads import rehearse
@@ -184,7 +185,7 @@ def visit(
         member.emit = impatient(member.emit, limit)
         engines[member.name] = engine = hatch(name, config).prepare('cpu')
         engine.read_ahead()
-        return ElasticLoop(member, engine, in_threads(engine.strategy.sync(engine.task)))
+        return engine.strategy.loop(member, engine, in_threads(engine.strategy.sync(engine.task)))
     with warnings.catch_warnings(record=True) as caught, no_collector():
         warnings.simplefilter('always')
         members = min(world, config.checked().training.cut)   # the others would have nothing to do
@@ -193,10 +194,16 @@ def visit(
         finally:
             for engine in engines.values(): engine.close_readers()
     digests = {e['worker']: e['digest'] for e in events if e['kind'] == 'final'}
-    tensors = {k: v.detach().clone() for k, v in engines[next(iter(digests))].state().tensors.items()}
+    tensors = tensors_of(engines[next(iter(digests))])
     losses = {e['step']: e['loss'] for e in events if e['kind'] == 'commit'}
     warned = [*dict.fromkeys(str(w.message) for w in caught)]
     return Visit(digests, tensors, losses, None, warned, any(e.get('copied_from') for e in events))
+
+def tensors_of(engine: Engine) -> dict[str, Tensor]:
+    "A copy of the state; without the optimizer's, where this worker has only slices of it."
+    o = engine.optimizer
+    with showing(o, Part(range(0))) if isinstance(o, ShardedOptimizer) else nullcontext():
+        return {k: v.detach().clone() for k, v in engine.state().tensors.items()}
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #db8b6117
 def apart(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:

@@ -288,6 +288,8 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if self.optimizer is None: self.optimizer = self.strategy.optimizer(params)
     elif not isinstance(self.optimizer, torch.optim.Optimizer): self.optimizer = self.optimizer(params)
     if wrong := wrong_optimizer(self.optimizer): raise BadConfig('\n'.join(wrong))
+    self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class
+    self.optimizer = self.strategy.stepping(self.optimizer, self.model)
     if self.scheduler is None:
         shape = schedule_of(t, self.steps)
         def at(step: int) -> float: return shape(self.progress(step))

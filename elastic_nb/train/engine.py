@@ -258,15 +258,19 @@ def _machine() -> str:
     return f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{gpu}'
 
 # %% ../../nbs/07_train/06_engine.ipynb #a794a4e8
+@patch(as_prop=True)
+def due(self: Engine) -> bool:
+    "Whether a state may be saved after this step; in all workers the same."
+    c, at = self.c.checkpoint, self.step
+    every = [n for n in (c.checkpoint_interval, c.memory_snapshot_interval) if n not in (0, 'auto')]
+    if c.checkpoint_interval == 'auto' and not every: every = [50]
+    return at > 0 and (at in (self.steps, best_step(self.val)) or any(at % n == 0 for n in every))
+
 @patch
 def compared(self: Engine) -> dict[str, int]:
     """The values on which all members must agree now, by name: the sums of the bits of the tensors of the
     model. Empty between saves."""
-    c, at = self.c.checkpoint, self.step
-    every = [n for n in (c.checkpoint_interval, c.memory_snapshot_interval) if n not in (0, 'auto')]
-    if c.checkpoint_interval == 'auto' and not every: every = [50]
-    due = at in (self.steps, best_step(self.val)) or any(at % n == 0 for n in every)
-    if not (due and at and self.strategy.replicas): return {}
+    if not (self.due and self.strategy.replicas): return {}
     return bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
 
 # %% ../../nbs/07_train/06_engine.ipynb #06ef3cbf
@@ -277,7 +281,7 @@ def identity(self: Engine) -> dict[str, Any]:
     digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16]
     content, samples = getattr(self, 'content', ''), self.samples.samples
     known = self.c.identity(
-        training=dict(optimizer=type(self.optimizer).__name__),
+        training=dict(optimizer=self.steps_with),
         model=dict(tensors=len(shapes), shapes=digest,
                    parameters=sum(p.numel() for p in self.model.parameters())),
         data=dict(samples=samples) | (dict(content=content) if content else {})

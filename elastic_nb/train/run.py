@@ -103,7 +103,7 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     sync = engine.strategy.sync(engine.task)
     manager = _manager(engine, member, config.get('leased', False))
     comm = Communicator(member, lane=connect_nccl if nccl else None)
-    loop = ElasticLoop(member, engine, sync, manager, comm)
+    loop = engine.strategy.loop(member, engine, sync, manager, comm)
     engine.read_ahead(loop.report, member.urgent)   # now: not on the way of a recovery
     return loop
 

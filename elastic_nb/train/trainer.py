@@ -178,6 +178,9 @@ def _enter(self: ElasticTrainer) -> None:
     self.main = self.world.is_main
     ranks, most = self.world.world_size, self.most_workers
     if ranks > most: raise BadConfig(f"{ranks} ranks are more than {most} micro-batches")
+    if ranks > 1 and self.c.distributed.shard != 'none':
+        raise BadConfig(f"distributed.shard = {self.c.distributed.shard!r} is for elastic-nb train and "
+                        f"run_elastic; {ranks} ranks under torchrun take shard='none' or strategy='fsdp'")
     self.copied = '' # The rank that the state was copied from, in words
     self.given: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> when; micro-batches and samples
     self.over: dict[int, float | None] = {} # When the last two steps were over
