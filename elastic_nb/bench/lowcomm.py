@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TINY', 'CODECS', 'GRID', 'WAYS', 'Size', 'text_of', 'Course', 'stepping', 'Ring', 'ToAll', 'Slices', 'Way',
            'agreement', 'flat', 'cut', 'rounds', 'signs', 'of_torch', 'Trained', 'trained', 'passed', 'gloo', 'sent_by',
-           'counted', 'at_socket', 'rows_of', 'ratios_of', 'bench_lowcomm', 'notes_of']
+           'counted', 'at_socket', 'rows_of', 'ratios_of', 'bench_lowcomm', 'notes_of', 'best_rate']
 
 # %% ../../nbs/10_bench/18_lowcomm.ipynb #9ccf5d2f
 import math
@@ -46,7 +46,7 @@ class Size:
     "How much is trained."
     steps: int = 1024 # Steps of each worker
     workers: int = 4 # Replicas
-    batch: int = 16 # Samples of a worker in a step
+    batch: int = 8 # Samples of a worker in a step
     model: GPTConfig = GPTConfig(context=32, width=80, layers=1, dropout=0.) # 0.1 million parameters
     held_out: int = 512 # Samples for the validation
     looks: int = 4 # Validations
@@ -161,7 +161,7 @@ class Way:
     outer_lr: float = .7
     momentum: float = .9 # Of the outer optimizer
     lost: float = 0. # Part of the moves that do not arrive
-    fresh: bool = False # Whether each round begins with new moments
+    fresh: bool = True # Whether each round begins with new moments
     kind: str = 'rounds' # Or 'steps', 'alone', 'signs', 'torch'
 
 CODECS: dict[str, Callable[[tuple[tuple[int, ...], ...]], Codec]] = dict(
@@ -323,16 +323,16 @@ GRID = 5e-4, 1e-3, 2e-3, 4e-3, 8e-3 # Peak rates that were tried for each way
 WAYS = {
     'single': Way(2e-3, kind='alone'),
     'synchronous': Way(4e-3, kind='steps'),
-    'DiLoCo, H=8': Way(5e-4, 8),
-    'DiLoCo, H=16': Way(5e-4, 16),
-    'DiLoCo, H=64': Way(5e-4, 64),
-    'DiLoCo, new moments': Way(5e-4, 16, fresh=True),
-    'DiLoCo, half lost': Way(5e-4, 16, lost=.5),
-    'DiLoCo, int8': Way(5e-4, 16, 'int8'),
-    'DiLoCo, int4': Way(5e-4, 16, 'int4'),
-    'FedAvg': Way(2e-3, 16, outer_lr=1., momentum=0.),
-    'PostLocalSGD': Way(2e-3, 16, kind='torch'),
-    'SparseLoCo': Way(2e-3, 16, 'sparse', outer_lr=1., momentum=0.),
+    'DiLoCo, H=8': Way(2e-3, 8),
+    'DiLoCo, H=16': Way(2e-3, 16),
+    'DiLoCo, H=64': Way(2e-3, 64),
+    'DiLoCo, moments kept': Way(4e-3, 16, fresh=False),
+    'DiLoCo, half lost': Way(2e-3, 16, lost=.5),
+    'DiLoCo, int8': Way(2e-3, 16, 'int8'),
+    'DiLoCo, int4': Way(2e-3, 16, 'int4'),
+    'FedAvg': Way(4e-3, 16, outer_lr=1., momentum=0., fresh=False),
+    'PostLocalSGD': Way(4e-3, 16, kind='torch'),
+    'SparseLoCo': Way(4e-3, 16, 'sparse', outer_lr=1., momentum=0., fresh=False),
     'DeMo': Way(1e-3, codec='demo', kind='signs')}
 
 # %% ../../nbs/10_bench/18_lowcomm.ipynb #7e817bb4
@@ -391,3 +391,10 @@ def notes_of(size: Size, ways: dict[str, Way]) -> list[str]:
              f'{size.model.context} bytes each; the text has {len(samples):,} such samples',
              'peak rates: ' + '; '.join(f'{who} {way.lr:g}' for who, way in ways.items())]
     return notes if sys.platform == 'linux' else [*notes, 'bytes were not counted: this needs Linux']
+
+# %% ../../nbs/10_bench/18_lowcomm.ipynb #6b5e3f8d
+def best_rate(way: Way, size: Size = Size(), grid: Sequence[float] = GRID,
+              seed: int = 9) -> dict[float, float]:
+    "Peak rate -> loss at the end, for each rate of `grid`; the best one first."
+    last = {lr: [*trained(replace(way, lr=lr), size, seed).curve.values()][-1] for lr in grid}
+    return dict(sorted(last.items(), key=lambda pair: pair[1]))
