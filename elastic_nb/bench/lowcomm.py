@@ -319,7 +319,7 @@ def at_socket(way: Way, size: Size, vectors: Sequence[Tensor]) -> float:
     return seen / computed
 
 # %% ../../nbs/10_bench/18_lowcomm.ipynb #5594afa1
-GRID = 5e-4, 1e-3, 2e-3, 4e-3, 8e-3 # Peak rates that were tried for each way
+GRID = 5e-4, 1e-3, 2e-3, 4e-3, 8e-3 # Peak rates to try
 WAYS = {
     'single': Way(2e-3, kind='alone'),
     'synchronous': Way(4e-3, kind='steps'),
