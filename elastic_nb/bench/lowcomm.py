@@ -322,18 +322,18 @@ def at_socket(way: Way, size: Size, vectors: Sequence[Tensor]) -> float:
 GRID = 5e-4, 1e-3, 2e-3, 4e-3, 8e-3 # Peak rates to try
 WAYS = {
     'single': Way(2e-3, kind='alone'),
-    'synchronous': Way(4e-3, kind='steps'),
-    'DiLoCo, H=8': Way(2e-3, 8),
-    'DiLoCo, H=16': Way(2e-3, 16),
-    'DiLoCo, H=64': Way(2e-3, 64),
-    'DiLoCo, moments kept': Way(4e-3, 16, fresh=False),
-    'DiLoCo, half lost': Way(2e-3, 16, lost=.5),
-    'DiLoCo, int8': Way(2e-3, 16, 'int8'),
-    'DiLoCo, int4': Way(2e-3, 16, 'int4'),
-    'FedAvg': Way(4e-3, 16, outer_lr=1., momentum=0., fresh=False),
-    'PostLocalSGD': Way(4e-3, 16, kind='torch'),
+    'synchronous': Way(2e-3, kind='steps'),
+    'DiLoCo, H=8': Way(1e-3, 8),
+    'DiLoCo, H=16': Way(1e-3, 16),
+    'DiLoCo, H=64': Way(1e-3, 64),
+    'DiLoCo, moments kept': Way(8e-3, 16, fresh=False),
+    'DiLoCo, half lost': Way(1e-3, 16, lost=.5),
+    'DiLoCo, int8': Way(1e-3, 16, 'int8'),
+    'DiLoCo, int4': Way(1e-3, 16, 'int4'),
+    'FedAvg': Way(2e-3, 16, outer_lr=1., momentum=0., fresh=False),
+    'PostLocalSGD': Way(2e-3, 16, kind='torch'),
     'SparseLoCo': Way(4e-3, 16, 'sparse', outer_lr=1., momentum=0., fresh=False),
-    'DeMo': Way(1e-3, codec='demo', kind='signs')}
+    'DeMo': Way(2e-3, codec='demo', kind='signs')}
 
 # %% ../../nbs/10_bench/18_lowcomm.ipynb #7e817bb4
 def rows_of(who: str, runs: Sequence[Trained], share: float | None) -> list[dict[str, Any]]:
