@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['AFTER', 'Commit', 'NOTHING', 'news_of', 'pause_after', 'redone_after', 'train_here', 'command_of', 'package_path',
            'Trial', 'not_fired', 'holds_of', 'told_by', 'commits_of', 'strikes_of', 'judge', 'undisturbed', 'accounted',
-           'curve', 'compared', 'run_chaos', 'check_chaos', 'story_of', 'cell_of']
+           'curve', 'unsaved', 'compared', 'run_chaos', 'check_chaos', 'story_of', 'cell_of']
 
 # %% ../../nbs/11_chaos/03_verdict.ipynb #6715d8e0
 import math
@@ -305,6 +305,7 @@ def judge(
             why.append(f"{s['what']}: no new step for {s['pause_s']:.3g} s, and {threshold:g} s are allowed")
     if r['plan']['faults'] and not r['strikes']:
         why.append("nothing of the plan has happened, so nothing is proved")
+    if missing := r.get('unsaved'): why.append(missing)
     if orphans: why.append(f"{len(orphans)} processes have outlived the run")
     return why
 
@@ -336,6 +337,15 @@ def curve(told: Sequence[Sequence[Event]]) -> list[float]:
                                                              if e.kind == 'commit')}
     return [last[step] for step in sorted(last)]
 
+def unsaved(told: Sequence[Sequence[Event]], steps: int | None) -> str:
+    """Why a run of `steps` steps has not saved its last state; '' if it has, or has said that its disk does
+    not work."""
+    if any(e.kind == 'degraded' and e.data['tier'] == 'nvme' for events in told for e in events): return ''
+    saved = [e.data['saved'] for events in told for e in events
+             if e.kind == 'checkpoint' and e.data['tier'] == 'nvme']
+    newest = f"the newest checkpoint is of step {max(saved)}" if saved else 'there is no checkpoint'
+    return '' if steps in saved else f"the run ended, and {newest}"
+
 def compared(trial: Trial, folder: str | Path, beside: Path,
              alone: ElasticRun | None = None) -> dict[str, Any]:
     "What the trial has done, beside the undisturbed run: `alone`, or one that is made if it is needed."
@@ -350,13 +360,15 @@ def compared(trial: Trial, folder: str | Path, beside: Path,
     same = bool(alone and result['sha256'] and sha == result['sha256'] and curve(told) == losses_alone
                 and result['steps'] == result['steps_wanted'])
     waiting = [*map(str, not_fired(trial.plan, trial.run.fired)), *map(str, trial.left)]
+    gone = unsaved(told, result['steps_wanted']) if trial.config.checkpoint.checkpoint_interval else ''
     strikes = strikes_of(told)
     pauses = [s['pause_s'] for s in strikes if s['pause_s'] is not None]
     return result | dict(
         identical=same, sha256_undisturbed=sha, final_loss_undisturbed=losses_alone[-1] if losses_alone
         else None,
         strikes=strikes, not_fired=waiting, starts=trial.starts,
-        rto_s=max(pauses, default=None), plan=trial.plan.values(), dead=dead, orphans=len(trial.orphans))
+        rto_s=max(pauses, default=None), plan=trial.plan.values(), dead=dead, orphans=len(trial.orphans),
+        unsaved=gone)
 
 # %% ../../nbs/11_chaos/03_verdict.ipynb #9ba3cae0
 def run_chaos(

@@ -24,6 +24,7 @@ from .snapshot import Snapshot, Target, no_target, snapshot
 from .interval import Interval
 from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
+from .lease import InUse, OtherRun
 from .remote.store import open_store
 from .remote.tier import PATIENCE, S3Backend
 from .newest import CheckpointError, CheckpointTier, describe, load_from, newest_good
@@ -228,8 +229,19 @@ def enter(self: CheckpointManager, rank: int, world_size: int, generation: int) 
     leads = rank == 0 and (self.rank or not self.generation)
     self.rank, self.world_size, self.generation = rank, world_size, generation
     if not leads or not self.config.checkpoint_interval: return
-    try: self.nvme.claim(self.fingerprint, self.identity)
+    try: self._claim(self.config.grace if self.nvme.place == 'writer' else 0.)
     except OSError as e: self.board.bad('nvme', e)
+
+@patch
+def _claim(self: CheckpointManager, patience: float) -> None:
+    "Take the folder; whoever has it may leave within `patience` seconds. Raises InUse, OSError."
+    end = time.monotonic() + patience
+    while True:
+        try: return self.nvme.claim(self.fingerprint, self.identity)
+        except OtherRun: raise   # no waiting mends that
+        except InUse:
+            if time.monotonic() > end: raise
+        time.sleep(.01)
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aba87a8
 @patch

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FAR', 'TWICE', 'WORKS', 'WAITS', 'PLACES', 'SAVED', 'TOO_MANY', 'FEW', 'FLAPS', 'LOADING', 'Listener', 'Outside',
-           'Clock', 'Asked', 'Supervisor', 'next_in_slot', 'pause', 'Stopped', 'signals', 'supervise']
+           'Clock', 'Asked', 'Supervisor', 'slot_of', 'pause', 'Stopped', 'signals', 'supervise']
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #419a0520
 import math
@@ -143,6 +143,7 @@ class Supervisor:
         self.done: Counter[str] = Counter() # Steps that each worker has committed, by name
         self.flaps: Counter[int] = Counter() # Short lives in a row, by slot
         self.earliest: dict[str, float] = {} # When a replacement may start at the earliest, by name
+        self.lives: Counter[int] = Counter() # Successors so far, by slot: no name is given twice
         self.relief: dict[str, str] = {} # Straggler -> the worker that starts beside it
         self.relieved: set[int] = set() # Slots whose straggler was to be replaced
         self.leaving: dict[str, float] = {} # Stragglers without a seat, and when (`clock`) they must be gone
@@ -199,7 +200,7 @@ def notify(self: Supervisor, gen: Generation) -> None:
 WORKS = {'entered', 'commit'} # After these messages a worker computes,
 WAITS = {'contribute', 'interrupted', 'restored', 'final'} # after these it waits for others,
 PLACES = WORKS | WAITS | {'ready'} # and after this one it loads, for as long as that takes
-SAVED = {'checkpoint', 'checkpoint_skipped', 'degraded', 'saved'} # With one of these a save is over
+SAVED = {'checkpoint', 'degraded', 'saved'} # With one of these, about the disk, a save is over
 
 @patch
 def hear(self: Supervisor, w: Worker) -> None:
@@ -208,7 +209,7 @@ def hear(self: Supervisor, w: Worker) -> None:
         self.events.append(event)
         if w.fenced: self.wrong(w)
         if event['kind'] in PLACES: w.last = event['kind']
-        if event['kind'] in SAVED and event.get('tier', 'nvme') in ('nvme', 'memory'): w.saves = False
+        if event['kind'] in SAVED and event.get('tier', 'nvme') == 'nvme': w.saves = False
         self.coordinator.handle(event)
         if slow := self.paces.hear(event):
             self.note('straggler', w.name, **slow)
@@ -333,21 +334,29 @@ def failure(self: Supervisor, text: str) -> RunFailed:
     return RunFailed(first + text + (lost if self.deaths and not first else ''))
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #6fe6c4d2
-def next_in_slot(name: str) -> str:
-    "The name of the replacement of the worker `name`."
-    slot, incarnation = name.split('.')
-    return f'{slot}.{int(incarnation) + 1}'
+def slot_of(name: str) -> int:
+    "The slot of the worker `name`: 1 of `1.0`."
+    return int(name.split('.')[0])
+
+@patch
+def successor(self: Supervisor, name: str) -> str:
+    "A name that no worker had, in the slot of the worker `name`."
+    self.lives[slot_of(name)] += 1
+    return f'{slot_of(name)}.{self.lives[slot_of(name)]}'
 
 @patch
 def stands_in(self: Supervisor, name: str) -> bool:
-    "Whether the dead worker `name` was a straggler, and its successor is there already."
-    for straggler, beside in self.relief.items():
-        if beside == name: self.relief[straggler] = next_in_slot(name)
-    return self.relief.pop(name, None) in self.hands.workers
+    "Whether the dead worker `name` was a straggler, and its successor is there already, or about to start."
+    return self.relief.pop(name, None) in {*self.hands.workers, *self.waiting}
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #83442229
 FEW = 5 # A life in which a worker commits fewer steps is short
 FLAPS = 4 # Short lives in a row until a slot is excluded
+
+@patch(as_prop=True)
+def living(self: Supervisor) -> list[str]:
+    "Workers that are there to stay."
+    return [name for name, w in self.hands.workers.items() if not w.fenced and name not in self.leaving]
 
 @patch
 def flapping(self: Supervisor, name: str) -> bool:
@@ -355,7 +364,7 @@ def flapping(self: Supervisor, name: str) -> bool:
     slot = int(name.split('.')[0])
     short = self.done.pop(name, 0) < FEW
     self.flaps[slot] = self.flaps[slot] + 1 if short else 0
-    well = any(self.done[other] >= FEW for other in self.hands.workers)
+    well = any(self.done[other] >= FEW for other in self.living)
     if self.flaps[slot] < FLAPS or not well: return False
     text = (f"worker {slot} is not started again: it has died {self.flaps[slot]} times in a row within "
             f"{FEW} steps, the last time by {self.last_cause}; the others go on")
@@ -370,13 +379,16 @@ def pause(deaths: int) -> float:
 @patch
 def replace(self: Supervisor, name: str) -> None:
     "Plan a replacement of `name`. Raises RunFailed if no worker is left, and none may be started."
-    slot, now, after = int(name.split('.')[0]), time.monotonic(), next_in_slot(name)
+    slot, now, of = slot_of(name), time.monotonic(), [s for s, by in self.relief.items() if by == name]
+    for straggler in of: del self.relief[straggler]   # until there is another one
     if self.flapping(name): return
     if self.restarts < self.max_restarts:
+        after = self.successor(name)
+        self.relief |= dict.fromkeys(of, after)
         self.earliest[after] = now + pause(self.flaps[slot] - 1)
         self.waiting[after] = max(now + pause(self.deaths), self.earliest[after])
     self.restarts += 1
-    if self.hands.workers: return
+    if self.living: return
     if not self.waiting:
         raise self.failure(f"all workers are gone, and {self.max_restarts} replacements have been used up")
     self.waiting = dict.fromkeys(self.waiting, now + pause(self.worlds))
@@ -395,7 +407,7 @@ def relieve(self: Supervisor, w: Worker) -> None:
     "Start a worker beside the straggler `w`, if that is wanted; once for each slot."
     if not self.relieves or w.slot in self.relieved: return
     self.relieved.add(w.slot)
-    self.relief[w.name] = new = next_in_slot(w.name)
+    self.relief[w.name] = new = self.successor(w.name)
     self.waiting[new] = 0.
     self.note('relief', w.name, by=new, text=f"worker {new} starts, to take the place of {w.name}")
 
@@ -405,6 +417,7 @@ def let_go(self: Supervisor) -> None:
     for name, end in self.leaving.items():
         if self.clock.now > end and name in self.hands.workers: self.hands.workers[name].kill(signal.SIGKILL)
     for name in [*self.relief]:
+        self.beside(name)
         if not self.may_go(name): continue   # asked again for each: the one before has taken a worker
         w = self.hands.workers[name]
         del self.relief[name]
@@ -416,11 +429,20 @@ def let_go(self: Supervisor) -> None:
 
 @patch
 def may_go(self: Supervisor, name: str) -> bool:
-    "Whether the straggler `name` may leave: a worker is ready, all members have the state, no save runs."
+    "Whether the straggler `name` may leave: a worker is ready, all others have the state, no save runs."
     w, c = self.hands.workers.get(name), self.coordinator
     if w is None or w.fenced or w.saves or w.last == 'final' or not c.lobby: return False
     gen = c.generation
+    if not self.stops.keys().isdisjoint(gen.roster): return False   # it may be the last that has the state
     return name in gen.roster and all(c.inside.get(n, 0) >= gen.number for n in gen.roster)
+
+@patch
+def beside(self: Supervisor, name: str) -> None:
+    "If the worker that was to relieve `name` has filled another seat, which was empty: one more."
+    w, gen = self.hands.workers.get(name), self.coordinator.generation
+    if not w or not gen or not {name, self.relief[name]} <= {*gen.roster}: return
+    self.relieved.discard(w.slot)
+    self.relieve(w)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #00bfb933
 @patch

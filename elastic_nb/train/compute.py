@@ -119,7 +119,8 @@ class Engine:
         self.train_dataset, self.val_dataset = train_dataset, val_dataset
         self.loss_fn, self.collate_fn, self._count = loss_fn, collate_fn, count
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
-        self.step, self.kept = 0, 0 # Steps done; the one that was saved last
+        self.step, self.kept = 0, 0 # Steps done; the one for which `keep` was called last
+        self.wrote = True # Whether this process wrote that one, or has read it from a checkpoint
         self.val: dict[int, float] = {} # Step -> validation loss
         self.latest: StepReport | None = None # The numbers of the last step
         self.manager: CheckpointManager | None = None # The manager that saves this engine

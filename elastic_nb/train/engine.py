@@ -211,7 +211,7 @@ def take(self: Engine, values: dict[str, Any]) -> int:
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
     self.step, self.val = values['step'], values['val']
     if self.scaled: self._take_scaling(values['scaling'])
-    self.kept = self.step
+    self.kept, self.wrote = self.step, False   # it may be the state of another worker
     self.chain.begin(self.step)   # its receipts, if it has any, come afterwards
     return self.step
 
@@ -304,14 +304,16 @@ def tree(self: Engine) -> dict[str, Any]:
 @patch
 def restore(self: Engine, manager: CheckpointManager) -> int | None:
     "Take up the newest good checkpoint; its step, None without one. Raises CheckpointError."
-    return self.strategy.restore(self, manager)
+    step = self.strategy.restore(self, manager)
+    self.wrote = True
+    return step
 
 # %% ../../nbs/07_train/06_engine.ipynb #7a3f349e
 @patch
 def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
     "Save if it is due: by the config, at the end, after the best validation, or `now`."
-    if manager is None or self.kept == self.step and not now: return
-    self.kept, self.manager = self.step, manager
+    if manager is None or self.kept == self.step and (self.wrote or manager.rank) and not now: return
+    self.kept, self.wrote, self.manager = self.step, not manager.rank, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step
     if not must or self.c.checkpoint.checkpoint_interval == 0: manager.after_step(self.step, self.tree)
     else:
