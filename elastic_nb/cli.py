@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['app', 'bench_app', 'etcd_app', 'main_options', 'one_of', 'plain_errors', 'named_as_options', 'demo', 'init',
            'validate', 'schema', 'train', 'index', 'checkpoints', 'import_', 'peer_memory', 'serve', 'recovery',
-           'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'main', 'status',
-           'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'link', 'chaos', 'verify', 'doctor_',
+           'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'lowcomm', 'main',
+           'status', 'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'link', 'chaos', 'verify', 'doctor_',
            'goodput_']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
@@ -597,6 +597,26 @@ def sharded(
     """
     from elastic_nb.bench.sharded import bench_sharded
     _bench(lambda: bench_sharded(trials=trials), json_file)
+
+# %% ../nbs/00_face/04_cli.ipynb #df333f43
+@bench_app.command()
+def lowcomm(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    steps: Annotated[int, typer.Option(min=0, help='Of each worker, a multiple of 64. 0: 1024, or 64 if '
+                                                   'tiny.')] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help='Trainings of each way.')] = 3,
+    tiny: Annotated[bool, typer.Option('--tiny', help='For seconds; the losses mean nothing.')] = False,
+) -> None:
+    """Loss and bytes of DiLoCo, its relatives and its codecs beside synchronous training.
+
+    One process; the full size takes some ten minutes of one core for each seed.
+
+    Example: elastic-nb bench lowcomm --json lowcomm.json
+
+    Example: elastic-nb bench lowcomm --tiny --seeds 1
+    """
+    from elastic_nb.bench.lowcomm import TINY, Size, bench_lowcomm
+    _bench(lambda: bench_lowcomm(steps, seeds, TINY if tiny else Size()), json_file)
 
 # %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
 def _bench(measure: Callable[[], Any], json_file: str) -> Any:
