@@ -188,7 +188,7 @@ def matrix_config(folder: str | Path, **settings: Any) -> Config:
 
 # %% ../../nbs/11_chaos/06_matrix.ipynb #23c62d25
 PATIENCE = 12. # Seconds without a new step until a run is given up
-ALLOWED = 60. # Seconds of the longest pause; while a checkpoint is loaded, ten times `stall` may pass
+ALLOWED = 90. # Seconds of the longest pause; while a checkpoint is loaded, ten times `stall` may pass
 
 class Lab:
     "Measures cells, in the folder `folder`; what they are compared with is made once."

@@ -508,7 +508,8 @@ def deaf(self: Supervisor, members: list[Worker]) -> list[Worker] | None:
     "If all of `members` wait: the one that has not looked up for longest; None while answers are on the way."
     gen = self.coordinator.generation   # members on other nodes cannot be asked
     if len(members) < 2 or not gen or len(members) < len(gen.roster) or 'fence' in self.renewed: return []
-    if any(w.last not in WAITS | {'ready'} or w.saves for w in members): return []
+    calls = any(w.last == 'ready' for w in members)   # the others left for a roll call, without a word
+    if any(w.saves or not (calls or w.last in WAITS) for w in members): return []
     if self.inquired is None:
         self.inquired, self.idle = self.clock.now, {}
         for w in members: w.tell(kind='where')

@@ -90,9 +90,13 @@ class Scripted:
 
     def point(self, phase: str) -> None: self.member.point(self.step, phase)
 
-    def enter(self) -> None:
-        "Wait for the next generation and report that it works; none comes when the run is over."
+    def follow(self) -> None:
+        "Wait for the next generation; none comes when the run is over."
         self.member.current = next_generation(self.member)
+
+    def enter(self) -> None:
+        "Wait for the next generation and report that it works."
+        self.follow()
         if self.member.current: self.say('entered')
 
     def commit(self, steps: int, seconds: float = 0.) -> None:
