@@ -71,6 +71,8 @@ class CheckpointManager:
         try: return MemorySnapshotBackend(max_memory_mb=self.config.max_memory_mb)
         except OSError as e: self.board.bad('memory', e)
 
+    writes = property(lambda self: not self.rank, doc="Whether this process is the one that saves.")
+
     @property
     def report(self) -> Report: return self.board.report
 

@@ -316,8 +316,8 @@ def restore(self: Engine, manager: CheckpointManager) -> int | None:
 @patch
 def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
     "Save if it is due: by the config, at the end, after the best validation, or `now`."
-    if manager is None or self.kept == self.step and (self.wrote or manager.rank) and not now: return
-    self.kept, self.wrote, self.manager = self.step, not manager.rank, manager
+    if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
+    self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step
     if not must or self.c.checkpoint.checkpoint_interval == 0: manager.after_step(self.step, self.tree)
     else:

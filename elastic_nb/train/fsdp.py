@@ -106,6 +106,7 @@ def settle(self: FSDPStrategy, engine: Any, rank: int, world: int) -> None:
 class ShardedManager:
     """Folders of parts in `config.nvme_path`, written behind training, one at a time. `run()`: the sharded
     model and optimizer. Calls are collective, but for `close`."""
+    writes = True # Each rank saves its parts
     def __init__(self, config: CheckpointConfig, fingerprint: str, run: Callable[[], tuple[Any, Any]],
                  report: Callable[..., None] = lambda kind, **data: None,
                  identity: Mapping[str, Any] | None = None, architecture: Mapping[str, Any] | None = None):
