@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Machines:
 def start(self: Machines, hosts: Loopback, etcd: EtcdCluster | None) -> None:
     "Start all agents, the one of host 0 first."
     self.holds.mkdir(parents=True)
-    waits = [Fault(0, 1, 'forward', 'hold')]
+    waits = [Fault(0, step, 'forward', 'hold') for step in range(1, self.nodes)]
     waits += [Fault(0, s.step, s.phase, 'hold') for s in self.left if s.phase]
     asked = self.config.update(workers=1, spares=0, faults=[str(f) for f in waits], enabled=True,
                                stall=3 * HOLD)   # a worker that is held makes no progress
@@ -86,19 +87,27 @@ def start(self: Machines, hosts: Loopback, etcd: EtcdCluster | None) -> None:
                                             env={HOLD_ENV: str(self.holds)}))
         self.watched[k].moved = time.monotonic()
         if k == 0: self.until(lambda: self.watched[0].workers)
-    self.until(lambda: len(self.watched[0].roster) == self.nodes)
-    if self.failure: return
-    with Ledger(self.watched[0].out / 'run.db', self.watched[0].name, create=False) as ledger:
-        record(ledger, self.plan)
-    (self.holds / '1-forward').touch()
+    for step in range(1, self.nodes):   # machines that come at the same moment may join one after the other
+        self.until(partial(self.gathered, step == self.nodes - 1), step)
+        if self.failure: return
+        if step == 1:
+            with Ledger(self.watched[0].out / 'run.db', self.watched[0].name, create=False) as ledger:
+                record(ledger, self.plan)
+        (self.holds / f'{step}-forward').touch()
 
 @patch
-def until(self: Machines, done: Callable[[], Any], limit: float = HOLD - 2) -> None:
+def gathered(self: Machines, all_in: bool) -> bool:
+    "Whether all machines have a seat, or, if not `all_in`, have at least heard of the run."
+    rosters = [w.roster for w in self.watched]
+    return len(rosters[0]) == self.nodes or not all_in and all('0.0' in roster for roster in rosters)
+
+@patch
+def until(self: Machines, done: Callable[[], Any], step: int = 1, limit: float = HOLD - 2) -> None:
     "Wait for a condition, and read the ledgers meanwhile; what was not in time is a failure."
     end = time.monotonic() + 120
     while not done():
         for watched in self.watched: watched.look()
-        if self.watched[0].held: end = min(end, self.watched[0].held.get((1, 'forward'), end) + limit)
+        if self.watched[0].held: end = min(end, self.watched[0].held.get((step, 'forward'), end) + limit)
         if time.monotonic() > end: self.failure = 'not all machines came in time'
         if self.failure: return
         time.sleep(.02)
