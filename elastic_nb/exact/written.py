@@ -86,7 +86,8 @@ def check(self: Written) -> None:
     moved = [k for (k, p), v in zip(self.params.items(), self.versions) if p._version != v]
     if moved:
         raise Refused(f"the forward pass writes the parameter {self._place(moved[0])}: the replicas would no "
-                      f"longer be equal. Change it after the step, in a callback (on_step_end); or {ALONE}")
+                      "longer be equal. Compute with a changed copy (torch.nn.utils.parametrize); "
+                      f"or {ALONE}")
     if odd := [s for s in self.fixed if not s.untouched]:
         place = f'{self._place(odd[0].name)} of {odd[0].tensor.dtype}'
         raise Refused(f"the forward pass writes the buffer {place}: such a change has no sum over "
