@@ -12,6 +12,7 @@ __all__ = ['COLUMNS', 'POINTS', 'STEP', 'BEFORE', 'Rule', 'SPARE', 'ROWS', 'PATI
 import difflib
 import json
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -112,7 +113,8 @@ def of_store(kind: str) -> Rule:
         if column != 'save': return Job(why_not='nothing is uploaded')
         if 'AWS_ENDPOINT_URL' not in os.environ: return Job(why_not='no object store: set AWS_ENDPOINT_URL')
         url = os.environ.get('ELASTIC_NB_MATRIX_URL', 's3://matrix/run')
-        return Job((f'{kind} s3@{STEP}:save for 1s',), settings=dict(cloud_url=url))
+        fresh = f'{url}/{secrets.token_hex(4)}'   # where another cell has saved, this run would go on
+        return Job((f'{kind} s3@{STEP}:save for 1s',), settings=dict(cloud_url=fresh))
     return rule
 
 # %% ../../nbs/11_chaos/06_matrix.ipynb #b30fbac5
