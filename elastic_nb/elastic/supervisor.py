@@ -142,6 +142,7 @@ class Supervisor:
         self.paces = Paces() # Who holds up the others
         self.done: Counter[str] = Counter() # Steps that each worker has committed, by name
         self.flaps: Counter[int] = Counter() # Short lives in a row, by slot
+        self.excluded: set[int] = set() # Slots whose seat is empty since then
         self.earliest: dict[str, float] = {} # When a replacement may start at the earliest, by name
         self.lives: Counter[int] = Counter() # Successors so far, by slot: no name is given twice
         self.relief: dict[str, str] = {} # Straggler -> the worker that starts beside it
@@ -369,6 +370,7 @@ def flapping(self: Supervisor, name: str) -> bool:
     text = (f"worker {slot} is not started again: it has died {self.flaps[slot]} times in a row within "
             f"{FEW} steps, the last time by {self.last_cause}; the others go on")
     self.note('excluded', name, text=text)
+    self.excluded.add(slot)
     return True
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #fc280ac2
@@ -586,15 +588,19 @@ def spared(self: Supervisor, w: Worker) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #485690d5
 @patch
 def add(self: Supervisor) -> str:
-    "One more seat in the world, and a worker to fill it; its name. Raises Refused."
+    "One more worker, in the seat of an excluded slot or in a new one; its name. Raises Refused."
     if self.most is None: raise Refused('no worker is ready yet: ask again in a moment')
-    if self.coordinator.world >= self.most:
+    refill = bool(self.excluded)
+    if self.coordinator.world >= self.most and not refill:
         n = int(self.most)
         raise Refused(f"{n} micro-batch{'es' * (n > 1)}: no more than {n} worker{'s' * (n > 1)} can train")
     name = f'{self.slots}.0'
-    self.slots, self.workers = self.slots + 1, self.workers + 1
+    self.slots += 1
     self.spawn(name)
-    self.coordinator.grow()
+    if refill: self.excluded.pop()   # its seat is still there
+    else:
+        self.workers += 1
+        self.coordinator.grow()
     return name
 
 @patch
