@@ -127,7 +127,8 @@ def of_machine(what: str, etcd: int = 0, lasts: str = '') -> Rule:
         if etcd and not has_etcd(): return Job(why_not='there is no program etcd')
         first = ['kill agent 2@20:forward'] * (column == 'rendezvous')
         point = POINTS.get(column, column)
-        return Job((*first, f'{what}@{STEP}:{point}{lasts}'), machines=3, etcd=etcd)
+        more = dict(steps=800) if lasts else {}   # the machine comes back before the others have finished
+        return Job((*first, f'{what}@{STEP}:{point}{lasts}'), machines=3, etcd=etcd, settings=more)
     return rule
 
 def has_etcd() -> bool:
