@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['STALL', 'IDLE', 'Service', 'serve', 'ServerWorker']
 
-# %% ../../nbs/12_lowcomm/12_service.ipynb #9e9e99b4
+# %% ../../nbs/12_lowcomm/12_service.ipynb #d2687a92
 import hmac
 import signal
 import socket
@@ -26,7 +26,7 @@ from ..checkpoint.remote.store import StoreRefused
 from ..exact.state import Diverged, State, from_buffer, to_buffer
 from .journal import frame, read_frame
 from .quantize import BadMessage, Codec, Feedback, Quantized
-from .server import ParameterServer, numbers_of
+from .server import ParameterServer, numbers_of, shapes_of
 
 # %% ../../nbs/12_lowcomm/12_service.ipynb #381aca17
 STALL, IDLE = 30., 3600. # Seconds within a frame, and between two of them
@@ -94,7 +94,7 @@ class Service(socketserver.ThreadingTCPServer):
             self.failed = self.failed or InterruptedError("it was asked to")
             self.core.close()
 
-# %% ../../nbs/12_lowcomm/12_service.ipynb #ecd38cf9
+# %% ../../nbs/12_lowcomm/12_service.ipynb #75f81553
 @patch
 def answer(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
     "Raises BadMessage for a question that has no answer."
@@ -122,6 +122,8 @@ def _hello(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> tu
     if (asked.get('count'), asked.get('codec')) != (core.count, repr(core.terms.codec)):
         raise BadMessage(f"the model here has {core.count} numbers, and they come by {core.terms.codec}; not "
                          f"{str(asked.get('count'))[:20]} by {str(asked.get('codec'))[:200]}")
+    if asked.get('shapes') != shapes_of(core.model):
+        raise BadMessage("the model here has as many numbers, but other names or shapes of parameters")
     line.worker, self.holders[worker] = worker, line
     return dict(version=core.version), b''
 
@@ -161,7 +163,7 @@ def serve(
         if service.failed: raise service.failed
     finally: service.end()
 
-# %% ../../nbs/12_lowcomm/12_service.ipynb #d685e0b3
+# %% ../../nbs/12_lowcomm/12_service.ipynb #abd5813e
 class ServerWorker:
     "One worker of a parameter server: fetches weights into `model`, and sends its gradients."
     def __init__(self,
@@ -175,7 +177,8 @@ class ServerWorker:
         host, _, port = address.rpartition(':')
         if not (host and port.isdigit()): raise ValueError(f"an address is HOST:PORT, not {address!r}")
         self.place, self.patience, self.token = (host.strip('[]'), int(port)), patience, peer_token()
-        self.worker, self.params, self.codec, self.version = worker, numbers_of(model), codec, -1
+        self.worker, self.model, self.codec, self.version = worker, model, codec, -1
+        self.params = numbers_of(model)
         self.line: socket.socket | None = None
         self.feedback = Feedback(sender=worker)
         self.feedback.round = self._ask(dict(do='number'))[0]['number'] + 1
@@ -207,7 +210,7 @@ class ServerWorker:
         line, self.line = self.line, None
         if line: line.close()
 
-# %% ../../nbs/12_lowcomm/12_service.ipynb #9daab82e
+# %% ../../nbs/12_lowcomm/12_service.ipynb #ebd5f61f
 @patch
 def _ask(self: ServerWorker, fields: dict[str, Any], body: bytes = b'') -> tuple[dict[str, Any], bytes]:
     "The answer. Raises BadMessage if the server refuses, TimeoutError if there is none."
@@ -234,7 +237,7 @@ def _connect(self: ServerWorker) -> None:
     self.line = socket.create_connection(self.place, timeout=STALL)
     self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     said, _ = self._exchange(dict(do='hello', worker=self.worker, token=self.token, codec=repr(self.codec),
-                                  count=sum(p.numel() for p in self.params)))
+                                  count=sum(p.numel() for p in self.params), shapes=shapes_of(self.model)))
     if said.get('ends'): raise ConnectionError(said['error'])
     if 'error' in said:
         self.close()
