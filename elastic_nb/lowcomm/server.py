@@ -66,7 +66,8 @@ def numbers_of(model: nn.Module) -> list[nn.Parameter]:
 
 def shapes_of(model: nn.Module) -> str:
     "The sum of all names and shapes: equal for models of one kind."
-    return checksum(json.dumps([[n, [*p.shape], p.requires_grad] for n, p in model.named_parameters()]).encode())
+    about = [[name, [*p.shape], p.requires_grad] for name, p in model.named_parameters()]
+    return checksum(json.dumps(about).encode())
 
 class ParameterServer:
     """Weights, and the steps that gradients of others make of them; all that was accepted is in `folder`.
