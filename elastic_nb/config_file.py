@@ -110,18 +110,21 @@ ELSEWHERE = { # What stands in the files of others -> what to write here
 }
 
 # %% ../nbs/00_face/05_config_file.ipynb #c799562a
-_LATE = ("leave it out: no update is ever late here; to send less often, write distributed.strategy: "
-         "diloco and lowcomm.inner_steps")
+_LATE = ("leave it out: no update is ever late in a run from a file; to send less often, write "
+         "distributed.strategy: diloco and lowcomm.inner_steps; for a server that waits for nobody write a "
+         "program with elastic_nb.lowcomm.ParameterServer{}")
 _CODEC = ("leave it out: diloco sends its moves in 32 bits, once in lowcomm.inner_steps steps; the codecs of "
-          "elastic_nb.lowcomm are for loops of your own")
+          "elastic_nb.lowcomm are for its ParameterServer, and for loops of your own")
 _MEAN = ("leave it out: every strategy takes the mean; elastic_nb.lowcomm.aggregate has other rules, for "
-         "loops of your own")
+         "its ParameterServer, and for loops of your own")
 _EQUAL = "leave it out: replicas have batches of one size, training.batch_size / training.micro_batches"
-_SERVER = "leave it out: there is no controller and no parameter server; workers talk to each other"
+_SERVER = ("leave it out: workers of a run talk to each other; a parameter server is a program with "
+           "elastic_nb.lowcomm.ParameterServer")
 _ROUNDS = "; with strategy diloco it counts rounds of lowcomm.inner_steps steps"
 ANYWHERE = { # The same for names that are answered in any section
-    **dict.fromkeys(['use_async_training', 'async_communication', 'max_staleness', 'adaptive_staleness'],
-                    _LATE),
+    **dict.fromkeys(['use_async_training', 'async_communication'], _LATE.format('')),
+    'max_staleness': _LATE.format(" and Terms(most=...)"),
+    'adaptive_staleness': _LATE.format(" and Terms(adaptive=True)"),
     **dict.fromkeys(['quantization', 'compression', 'compression_ratio', 'compression_decay',
                      'compression_topk'], _CODEC),
     **dict.fromkeys(['aggregation_rule', 'bulyan_f'], _MEAN),

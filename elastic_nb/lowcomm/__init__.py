@@ -16,4 +16,7 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.sparse': 'Sparse',
     '.demo': 'DeMo',
     '.wire': 'mean_gathered mean_in_slices',
-    '.robust': 'aggregate Aggregate RULES ATTACKS'})
+    '.robust': 'aggregate Aggregate RULES ATTACKS',
+    '.stale': 'DelayedNesterov Bound',
+    '.server': 'ParameterServer Terms',
+    '.service': 'serve ServerWorker'})
