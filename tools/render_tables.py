@@ -121,6 +121,7 @@ def collect(root: Path) -> dict[str, int]:
         commits = git('log', '--format=%h', '--diff-filter=AM', '--', page).split()
         old = [short(json.loads(git('show', f'{c}:{page}'))) for c in commits]
         runs: Rows = []
+        if file.stem in GROWS: old = []
         for run in [*reversed(old), *history(file.stem, root)]:   # git lists the newest first
             if not any(same(run, other) for other in runs): runs.append(run)
         found[file.stem] = sorted(runs, key=lambda run: run['date'])
