@@ -129,7 +129,9 @@ def _hello(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> tu
 
 @patch
 def _number(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-    return dict(number=self.core.told.get(str(line.worker), {}).get('number', 0)), b''
+    last = self.core.told.get(str(line.worker), dict(number=0, answer=dict(counts=False)))
+    spoken = last['answer']['version'] - 1 if last['answer']['counts'] else -1
+    return dict(number=last['number'], spoken=spoken), b''
 
 @patch
 def _pull(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
@@ -177,14 +179,15 @@ class ServerWorker:
         host, _, port = address.rpartition(':')
         if not (host and port.isdigit()): raise ValueError(f"an address is HOST:PORT, not {address!r}")
         self.place, self.patience, self.token = (host.strip('[]'), int(port)), patience, peer_token()
-        self.worker, self.model, self.codec, self.version = worker, model, codec, -1
-        self.params = numbers_of(model)
+        self.worker, self.model, self.codec, self.params = worker, model, codec, numbers_of(model)
         self.line: socket.socket | None = None
-        self.feedback = Feedback(sender=worker)
-        self.feedback.round = self._ask(dict(do='number'))[0]['number'] + 1
+        known = self._ask(dict(do='number'))[0]
+        self.feedback = Feedback(sender=worker, round=known['number'] + 1)
+        self.version, self.fetched = known['spoken'], False   # what it has sent the last gradient for
 
     def pull(self, newer: bool = False) -> int:
-        "Fetch weights; their version. `newer`: wait for another one. Raises TimeoutError, BadMessage."
+        """Fetch weights; their version. `newer`: wait for one for which this worker or a process that had its
+        number, has sent no gradient. Raises TimeoutError, BadMessage."""
         least, end = self.version + 1 if newer else 0, time.monotonic() + self.patience
         while True:
             said, body = self._ask(dict(do='pull', least=least))
@@ -194,12 +197,12 @@ class ServerWorker:
         weights = from_buffer(torch.frombuffer(bytearray(body), dtype=torch.uint8)).tensors
         with torch.no_grad():
             for i, p in enumerate(self.params): p.copy_(weights[str(i)])
-        self.version = said['version']
+        self.version, self.fetched = said['version'], True
         return self.version
 
     def push(self) -> dict[str, Any]:
         "Send the gradients of the model; whether they count, and why. Raises TimeoutError, BadMessage."
-        if self.version < 0: raise BadMessage("pull first: gradients are those of some version")
+        if not self.fetched: raise BadMessage("pull first: gradients are those of some version")
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.params])
         data, number = self.codec.encode(flat, self.feedback), self.feedback.round
         said, _ = self._ask(dict(do='push', number=number, version=self.version), data)
