@@ -25,7 +25,7 @@ SLICE = 0.05 # Seconds that a wait blocks until it looks up
 def arrives(store: dist.Store, keys: list[str], seconds: float = SLICE) -> bool:
     "Whether all `keys` are there, after a wait of `seconds` at most. Raises DistNetworkError: no store."
     try: store.wait(keys, timedelta(seconds=seconds))
-    except (dist.DistStoreError, TimeoutError): return False
+    except (dist.DistStoreError, TimeoutError): return store.check(keys)
     return True
 
 # %% ../../nbs/06_elastic/02_groups.ipynb #ff16e20c
