@@ -23,7 +23,7 @@ import torch.distributed as dist
 SLICE = 0.05 # Seconds that a wait blocks until it looks up
 
 def arrives(store: dist.Store, keys: list[str], seconds: float = SLICE) -> bool:
-    "Whether all `keys` are there, after a wait of `seconds` at most. Raises DistNetworkError: no store."
+    "Whether all `keys` are there, after a wait of `seconds` and one question. Raises DistNetworkError."
     try: store.wait(keys, timedelta(seconds=seconds))
     except (dist.DistStoreError, TimeoutError): return store.check(keys)
     return True

@@ -48,7 +48,7 @@ def read_frame(read: Callable[[int], bytes], most: int = BODY) -> tuple[dict[str
     if len(data) < text + body + 8: raise BadMessage("it ends within a frame")
     if xxhash.xxh3_64_digest(head + data[:-8]) != data[-8:]: raise BadMessage("wrong checksum")
     try: fields = json.loads(data[:text])
-    except ValueError: fields = None
+    except (ValueError, RecursionError): fields = None
     if not isinstance(fields, dict): raise BadMessage("the fields of a frame are no JSON object")
     return fields, data[text:-8]
 

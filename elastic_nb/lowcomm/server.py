@@ -48,6 +48,8 @@ class Terms:
             raise ValueError(f"workers from 0, clip above 0; not {self.workers}, {self.clip}")
         if not self.workers and (self.rule, self.f) != ('mean', 0):
             raise ValueError(f"rule {self.rule!r} with f = {self.f} takes several gradients: set workers")
+        if self.workers and self.adaptive:
+            raise ValueError("adaptive is a bound for workers=0: a synchronous step takes no late gradient")
         if self.workers: aggregate(torch.zeros(self.workers, 1), self.rule, self.f)
         Bound(self.most, self.adaptive)
 
@@ -108,18 +110,25 @@ class ParameterServer:
 
 # %% ../../nbs/12_lowcomm/11_server.ipynb #97a3eb0c
 @patch
-def apply(self: ParameterServer, fields: dict[str, Any], body: bytes) -> dict[str, Any]:
-    "Carry out one record of the journal; the answer to its worker. Raises Damaged, Diverged."
-    worker, missed, limit = fields['worker'], self.version - fields['version'], self.bound.limit
-    counts = missed == 0 if self.terms.workers else self.bound.admits(missed)
+def judged(self: ParameterServer, version: int) -> dict[str, Any]:
+    "What becomes of a gradient that was computed at `version`; nothing changes."
+    missed, limit = self.version - version, 0 if self.terms.workers else self.bound.limit
+    return dict(counts=missed <= limit, missed=missed, limit=limit)
+
+@patch
+def apply(self: ParameterServer, fields: dict[str, Any], gradient: Tensor | None) -> dict[str, Any]:
+    """Carry out one record of the journal; the answer to its worker. `gradient`: (count,), if it counts.
+    Raises Damaged, Diverged."""
+    worker, answer = fields['worker'], self.judged(fields['version'])
+    counts = answer['counts']
+    self.bound.admits(answer['missed'])   # it remembers
     if counts != fields['counts']:
         raise Damaged(f"the journal says of gradient {fields['number']} of worker {worker} that it "
                       f"{'counts' if fields['counts'] else 'does not count'}, and this program does not")
-    version = self.version + counts
+    answer['version'] = self.version + counts
     if counts:
-        self.inbox[worker] = self.decoded(worker, fields['number'], body)
+        self.inbox[worker] = gradient
         if len(self.inbox) >= (self.terms.workers or 1): self._step()
-    answer = dict(counts=counts, version=version, missed=missed, limit=0 if self.terms.workers else limit)
     before = self.told.get(str(worker), {}).get('accepted', 0)
     self.told[str(worker)] = dict(number=fields['number'], sum=fields['sum'], answer=answer,
                                   accepted=before + counts)
@@ -162,15 +171,13 @@ def push(self: ParameterServer, worker: int, number: int, version: int, data: by
                                                   else 'this disk has lost what it had accepted'))
     if not 0 <= version <= self.version:
         raise BadMessage(f"worker {worker} has weights of version {version}; the newest is {self.version}")
-    self.decoded(worker, number, data)
+    gradient, counts = self.decoded(worker, number, data), self.judged(version)['counts']
     if self.terms.workers: self._its_turn(worker)
-    missed = self.version - version
-    counts = missed <= (0 if self.terms.workers else self.bound.limit)
     fields = dict(worker=worker, number=number, version=version, sum=sum, counts=counts)
     self.point('judged')
     self.journal.add(fields, data if counts else b'')
     self.point('written')
-    answer = self.apply(fields, data)
+    answer = self.apply(fields, gradient)
     self.point('applied')
     if answer['version'] == self.version and counts and self.version % self.save_every == 0: self.save()
     return answer
@@ -222,6 +229,8 @@ def _resume(self: ParameterServer) -> None:
     for path in paths:
         if (start := int(path.name[8:])) != self.version:
             raise Damaged(f"{path.name} begins at version {start}, what is before it ends at {self.version}")
-        for _, fields, body in records(path, torn=path == paths[-1]): self.apply(fields, body)
+        for _, fields, body in records(path, torn=path == paths[-1]):
+            known = fields['counts'] and self.decoded(fields['worker'], fields['number'], body)
+            self.apply(fields, known)
     if paths: self.journal = Journal(paths[-1])
     else: self._begin_journal()

@@ -29,7 +29,7 @@ from .quantize import BadMessage, Codec, Feedback, Quantized
 from .server import ParameterServer, numbers_of, shapes_of
 
 # %% ../../nbs/12_lowcomm/12_service.ipynb #381aca17
-STALL, IDLE = 30., 3600. # Seconds within a frame, and between two of them
+STALL, IDLE = 30., 3600. # Seconds within a frame or until hello, and between two frames
 
 def _exactly(line: socket.socket, n: int) -> bytes:
     "`n` bytes of the line, fewer where it ends."
@@ -49,8 +49,13 @@ class _Line(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         while not self.server.failed:
+            known = self.worker is not None
             try:
-                asked = read_frame(self._read, 1 << 10 if self.worker is None else self.server.longest)
+                self.request.settimeout(IDLE if known else STALL)
+                self.request.recv(1, socket.MSG_PEEK)   # the first byte may take long, the others may not
+                self.request.settimeout(STALL)
+                most = self.server.longest if known else 1 << 10
+                asked = read_frame(lambda n: _exactly(self.request, n), most)
                 if asked is None: return
                 fields, body = self.server.answer(self, *asked)
             except OSError: return   # the line; an error of the disk does not come here
@@ -58,11 +63,6 @@ class _Line(socketserver.BaseRequestHandler):
             with suppress(OSError): self.request.sendall(frame(fields, body))
             if 'error' in fields and self.worker is None: return
 
-    def _read(self, n: int) -> bytes:
-        self.request.settimeout(IDLE)
-        first = self.request.recv(1)
-        self.request.settimeout(STALL)
-        return first and first + _exactly(self.request, n - 1)
 
 # %% ../../nbs/12_lowcomm/12_service.ipynb #a75c2053
 class Service(socketserver.ThreadingTCPServer):
@@ -114,7 +114,7 @@ def answer(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> tu
 @patch
 def _hello(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
     worker, core = _whole(asked, 'worker'), self.core
-    if not hmac.compare_digest(str(asked.get('token', '')).encode(), self.token.encode()):
+    if not hmac.compare_digest(str(asked.get('token', '')).encode(errors='replace'), self.token.encode()):
         raise BadMessage(f"wrong secret: set {TOKEN} to that of the server")
     if core.terms.workers and worker >= core.terms.workers:
         raise BadMessage(f"worker {worker} is none of 0 to {core.terms.workers - 1}")
