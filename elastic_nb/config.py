@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, field_validator,
+                      model_validator)
 
 from .basics import patch
 
@@ -99,6 +100,8 @@ class LowCommConfig(Section):
     beta1: float = Field(.9, ge=0, lt=1) # First beta of the inner AdamW.
     beta2: float = Field(.95, ge=0, lt=1) # Second beta of the inner AdamW.
     decay: float = Field(.1, ge=0) # Weight decay of the inner AdamW.
+    compression: Literal['none', 'int8', 'int4', 'sparse'] = 'none' # Of what replicas have moved.
+    empty_at: list[NonNegativeInt] = [] # Rounds that begin without rests, with sparse: to repeat a run.
 
 # %% ../nbs/00_face/01_config.ipynb #f10426c5
 class ModelConfig(Section):
@@ -240,6 +243,12 @@ class CheckpointConfig(Section):
     def wanted(self) -> bool: return self.checkpoint_interval != 0 or self.memory_snapshot_interval != 0
 
     @property
+    def every(self) -> list[int]:
+        "After each so many steps a state may be saved."
+        found = [n for n in (self.checkpoint_interval, self.memory_snapshot_interval) if n not in (0, 'auto')]
+        return found or ([50] if self.checkpoint_interval == 'auto' else [])
+
+    @property
     def url(self) -> str | None:
         "Of the object store, None without one."
         return self.cloud_url or (f's3://{self.s3_bucket}/{self.s3_prefix}' if self.s3_bucket else None)
@@ -305,7 +314,9 @@ class RunConfig(Section):
         if self.model.hub: known['model']['hub'] = self.model.hub   # its weights are where the run begins
         if self.scaling.policy == 'variable':
             known['scaling'] = self.scaling.model_dump(mode='json', exclude={'worlds', 'noise'})
-        if self.distributed.strategy == 'diloco': known['lowcomm'] = self.lowcomm.model_dump(mode='json')
+        if self.distributed.strategy == 'diloco':
+            plain = {k for k in ('compression', 'empty_at') if not self.lowcomm.unlike(k)}
+            known['lowcomm'] = self.lowcomm.model_dump(mode='json', exclude=plain)   # as before they came
         return known
 
     def identity(self, **about: Mapping[str, Any]) -> dict[str, Any]:
@@ -338,6 +349,8 @@ def _rounds(self: RunConfig) -> Iterator[str]:
     elif t.batch_size % (t.cut * h):
         yield (f"training.batch_size = {t.batch_size}: with diloco that is a round, a multiple "
                f"of {t.cut} replicas (training.micro_batches) x {h} inner_steps = {t.cut * h}")
+    elif self.lowcomm.empty_at and self.lowcomm.compression != 'sparse':
+        yield "lowcomm.empty_at: only sparse messages leave a rest; leave it out, or set compression='sparse'"
 
 @patch
 def _slices(self: RunConfig) -> Iterator[str]:

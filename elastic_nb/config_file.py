@@ -113,8 +113,8 @@ ELSEWHERE = { # What stands in the files of others -> what to write here
 _LATE = ("leave it out: no update is ever late in a run from a file; to send less often, write "
          "distributed.strategy: diloco and lowcomm.inner_steps; for a server that waits for nobody write a "
          "program with elastic_nb.lowcomm.ParameterServer{}")
-_CODEC = ("leave it out: diloco sends its moves in 32 bits, once in lowcomm.inner_steps steps; the codecs of "
-          "elastic_nb.lowcomm are for its ParameterServer, and for loops of your own")
+_CODEC = ("write lowcomm.compression: int8, int4 or sparse, and distributed.strategy: diloco; settings of "
+          "the codecs themselves are for elastic_nb.lowcomm.ParameterServer, and for loops of your own")
 _MEAN = ("leave it out: every strategy takes the mean; elastic_nb.lowcomm.aggregate has other rules, for "
          "its ParameterServer, and for loops of your own")
 _EQUAL = "leave it out: replicas have batches of one size, training.batch_size / training.micro_batches"

@@ -12,6 +12,7 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.outer': 'Outer travelled',
     '.rounds': 'Rounds Replica',
+    '.compressed': 'CompressedRounds',
     '.quantize': 'Codec Feedback Inbox Quantized BadMessage',
     '.sparse': 'Sparse',
     '.demo': 'DeMo',

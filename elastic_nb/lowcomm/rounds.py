@@ -118,7 +118,10 @@ class Rounds(Exact):
 
     def finish(self) -> Tensor:
         "The summed loss. Raises Diverged if replicas took their steps with different settings."
-        out = super().finish()
+        return self.checked(super().finish())
+
+    def checked(self, out: Tensor) -> Tensor:
+        "The loss of the numbers that were summed beside the moves. Raises Diverged."
         if out[1].item() != self.n * self.mark():
             raise Diverged("replicas took inner steps with different rates, betas or decays; a callback "
                            "runs in one worker only, so set the rate by a schedule")

@@ -78,7 +78,7 @@ class Verified:
     made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, as workers say
     sha256: str | None = None # Of the final state
     ended: bool = False # Whether the last start came to the end of the run
-    strategy: str = 'exact' # Of the newest start that was read
+    exact: bool = True # Whether the newest start that was read promises the same bits in any world
 
     @property
     def ok(self) -> bool: return not self.findings
@@ -199,9 +199,6 @@ def _again(self: Verified, start: str, step: int, entry: Entry) -> None:
     if self.exact: self.wrong('twice', start, step, text)
     elif not any('was done twice' in note for note in self.notes):
         self.notes.append(f"{start}: {text}; only the strategy exact promises the same")
-
-@patch(as_prop=True)
-def exact(self: Verified) -> bool: return self.strategy in ('exact', 'diloco')
 
 # %% ../../nbs/08_report/15_verify.ipynb #c0550381
 def given_in(rows: History) -> dict[tuple[int, int], list[int]]:
@@ -335,7 +332,9 @@ def read(self: Verified, part: Part) -> None:
     start, facts = part.start.name, Facts(part.rows)
     try: entries = entries_of(part.rows)
     except ValueError as e: raise ValueError(f"{self.path}: {start}: {e}") from None
-    self.strategy = part.start.section('distributed').get('strategy', 'exact')
+    strategy = part.start.section('distributed').get('strategy', 'exact')
+    rests = part.start.section('lowcomm').get('compression') == 'sparse'   # emptied in each new world
+    self.exact = strategy in ('exact', 'diloco') and not rests
     if entries and not facts.abouts:
         self.wrong('missing', start, None, "no row says with which config and code it was run")
     if len({a.get('code') for a in facts.made_with}) > 1:

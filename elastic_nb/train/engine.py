@@ -261,10 +261,9 @@ def _machine() -> str:
 @patch(as_prop=True)
 def due(self: Engine) -> bool:
     "Whether a state may be saved after this step; in all workers the same."
-    c, at = self.c.checkpoint, self.step
-    every = [n for n in (c.checkpoint_interval, c.memory_snapshot_interval) if n not in (0, 'auto')]
-    if c.checkpoint_interval == 'auto' and not every: every = [50]
-    return at > 0 and (at in (self.steps, best_step(self.val)) or any(at % n == 0 for n in every))
+    at = self.step
+    return at > 0 and (at in (self.steps, best_step(self.val))
+                       or any(at % n == 0 for n in self.c.checkpoint.every))
 
 @patch
 def compared(self: Engine) -> dict[str, int]:
