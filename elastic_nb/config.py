@@ -135,6 +135,7 @@ class SourceConfig(Section):
     dataset: str | None = None # A set of `datasets`: its name on the Hub, or its folder.
     part: str | None = None # Configuration of that set, such as wikitext-2-raw-v1.
     split: str = 'train' # Split of that set.
+    rows: int = Field(0, ge=0) # First rows of it that are taken, one by one as they come; 0 fetches it whole.
     field: str = 'text' # Field of its rows, or of .jsonl lines, that holds the text.
     weight: float = Field(1., gt=0) # Share in a mixture, in proportion to the others'.
 
@@ -143,7 +144,7 @@ class SourceConfig(Section):
         named = [k for k in ('text', 'index', 'dataset') if getattr(self, k)]
         if len(named) > 1:
             raise ValueError(f"{' and '.join(named)} name more than one source; give one of them")
-        if idle := not self.dataset and self.unlike('part', 'split'):
+        if idle := not self.dataset and self.unlike('part', 'split', 'rows'):
             raise ValueError(f"{', '.join(idle)}: only with dataset")
         return self
 
@@ -154,6 +155,7 @@ class DataConfig(Section):
     dataset: str | None = None # A set of `datasets`: its name on the Hub, or its folder.
     part: str | None = None # Configuration of that set, such as wikitext-2-raw-v1.
     split: str = 'train' # Split of that set.
+    rows: int = Field(0, ge=0) # First rows of it that are taken, one by one as they come; 0 fetches it whole.
     field: str = 'text' # Field of its rows, or of .jsonl lines, that holds the text.
     tokenizer: str | None = None # byte, gpt2, a tokenizer.json, a folder, or a name on the Hub.
     length: int = Field(64, ge=2) # Tokens per sample.
@@ -174,7 +176,7 @@ class DataConfig(Section):
         named = [k for k in ('text', 'index', 'dataset', 'sources') if getattr(self, k)]
         if len(named) > 1:
             raise ValueError(f"{' and '.join(named)} name more than one source; give one of them")
-        needs = dict(dataset=('part', 'split'), pack=('apart',), sources=('on_end',))
+        needs = dict(dataset=('part', 'split', 'rows'), pack=('apart',), sources=('on_end',))
         for k, own in needs.items():
             if idle := not getattr(self, k) and self.unlike(*own):
                 raise ValueError(f"{', '.join(idle)}: only with {k}")

@@ -161,14 +161,16 @@ def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
 # %% ../../nbs/02_data/01_text.ipynb #c5dc4c31
 class Rows:
     "A `datasets` dataset (map-style or streaming), or a list of texts, as a source: each row is a document."
-    def __init__(self, dataset: Any, field: str = 'text', rows: int = 1000):
+    def __init__(self, dataset: Any, field: str = 'text', rows: int = 1000, first: int = 0):
         self.dataset, self.field, self.rows = dataset, field, rows
+        self.first = first # Rows that are taken, from the beginning; 0: all
         self.stream = not hasattr(dataset, '__len__')
 
     def identity(self) -> dict[str, Any]:
         "What is known of it without reading it (for a list: everything)."
         d, info = self.dataset, getattr(self.dataset, 'info', None)
         known = dict(kind='rows', field=self.field, unit=self.rows)
+        if self.first: known |= dict(first=self.first)
         if isinstance(d, list): return known | dict(xxh3=xxhash.xxh3_64_hexdigest(json.dumps(d).encode()))
         if info is not None:
             known |= dict(name=info.dataset_name, config=info.config_name, split=str(d.split))
@@ -177,13 +179,14 @@ class Rows:
     def units(self, skip: int = 0) -> Iterator[Unit]:
         if self.stream: yield from self._streamed(skip)
         else:
-            for a in range(skip * self.rows, len(self.dataset), self.rows):
-                yield self._unit(a, lambda a=a: self.dataset[a:a + self.rows])
+            end = min(len(self.dataset), self.first or len(self.dataset))
+            for a in range(skip * self.rows, end, self.rows):
+                yield self._unit(a, lambda a=a: self.dataset[a:min(a + self.rows, end)])
 
     def _streamed(self, skip: int) -> Iterator[Unit]:
         rows: list[Any] = []
         at = skip * self.rows
-        for row in self.dataset.skip(at):
+        for row in islice(self.dataset.skip(at), max(0, self.first - at) if self.first else None):
             rows.append(row)
             if len(rows) == self.rows:
                 yield self._unit(at, lambda r=rows: r)

@@ -26,7 +26,7 @@ from ..data.index import IndexBuilder
 from ..data.mix import Mixture
 from ..data.pack import PackedDataset
 from ..data.remote import open_index
-from ..data.text import expand
+from ..data.text import Rows, expand
 from ..data.windows import stdlib_files
 from ..elastic.ledger import Event, Ledger, final_digest, recoveries, samples, sizer
 from ..elastic.nodes import own_share
@@ -57,7 +57,8 @@ def rows_of(source: SourceConfig | DataConfig) -> Any:
     import datasets
     try:
         if (Path(source.dataset) / 'state.json').is_file(): return datasets.load_from_disk(source.dataset)
-        return datasets.load_dataset(source.dataset, source.part, split=source.split)
+        how = dict(split=source.split, streaming=source.rows > 0)   # a stream fetches what is read
+        return datasets.load_dataset(source.dataset, source.part, **how)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as e:
         raise BadConfig(f"data: the set {source.dataset} cannot be had: {_first_line(e)}") from None
 
@@ -70,9 +71,10 @@ def indexed(source: SourceConfig | DataConfig, out: Path, tokenizer: Any, sure: 
             if sure: open_index(source.index).check(tokenizer=tokenizer)
         except (ValueError, OSError) as e: raise BadConfig(f"data.tokenizer: {e}") from None
         return source.index
-    rows = rows_of(source) if source.dataset else source.text or [*map(str, stdlib_files())]
+    texts = source.text or [*map(str, stdlib_files())]
+    if source.dataset: texts = Rows(rows_of(source), source.field, first=source.rows)
     out.parent.mkdir(parents=True, exist_ok=True)
-    try: return IndexBuilder(tokenizer, field=source.field).build(rows, out).path
+    try: return IndexBuilder(tokenizer, field=source.field).build(texts, out).path
     except ValueError as e: raise BadConfig(f"data: {e}") from None
 
 # %% ../../nbs/07_train/13_recipe.ipynb #ab2d9793
@@ -88,7 +90,8 @@ def prepared(config: Config, folder: str | Path) -> Config:
         new.data.sources = [dict(index=path, weight=s.weight) for path, s in zip(paths, d.sources)]
     else: new.data.index = indexed(d, folder / 'train.bin', tokenizer, sure)
     if d.val: new.data.val = dict(index=indexed(d.val, folder / 'val.bin', tokenizer, sure))
-    for name in ('text', 'dataset'): setattr(new.data, name, [] if name == 'text' else None)
+    for name in ('text', 'dataset', 'part', 'split', 'rows'):   # an index has none of them
+        setattr(new.data, name, DataConfig.model_fields[name].get_default())
     return new
 
 def named(d: DataConfig) -> list[str]:
