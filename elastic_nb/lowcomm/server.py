@@ -75,6 +75,8 @@ class ParameterServer:
     """Weights, and the steps that gradients of others make of them; all that was accepted is in `folder`.
 
     Raises InUse, OtherRun (of another model or other terms), Damaged, CheckpointError, OSError."""
+    asks: tuple[str, ...] = 'number', 'version' # What a push says beside its bytes: whole numbers
+
     def __init__(self,
         model: nn.Module, # Where a new folder begins
         optimizer: Optimizer, # Of this model
@@ -101,8 +103,25 @@ class ParameterServer:
     @property
     def state(self) -> State:
         "All of it but gradients that wait for others."
-        return pack_state(self.model, self.optimizer, step=self.version, told=self.told,
-                          missed=self.bound.seen)
+        return pack_state(self.model, self.optimizer, **self.meta)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        "The JSON values of the state."
+        return dict(step=self.version, told=self.told, missed=self.bound.seen)
+
+    @meta.setter
+    def meta(self, saved: dict[str, Any]) -> None:
+        self.version, self.told, self.bound.seen = saved['step'], saved['told'], saved['missed']
+
+    @property
+    def waits(self) -> str:
+        "What the next step waits for, in words."
+        return f"{len(self.inbox)} of {self.terms.workers or 1} gradients of the next step are here"
+
+    def tick(self) -> bool:
+        "Whether a step was due by the clock, and was made. Nothing is, here."
+        return False
 
     def close(self) -> None:
         if self.journal: self.journal.close()
@@ -119,6 +138,15 @@ def judged(self: ParameterServer, version: int) -> dict[str, Any]:
 def apply(self: ParameterServer, fields: dict[str, Any], gradient: Tensor | None) -> dict[str, Any]:
     """Carry out one record of the journal; the answer to its worker. `gradient`: (count,), if it counts.
     Raises Damaged, Diverged."""
+    answer = self.heard(fields)
+    if answer['counts']:
+        self.inbox[fields['worker']] = gradient
+        if len(self.inbox) >= (self.terms.workers or 1): self._step()
+    return answer
+
+@patch
+def heard(self: ParameterServer, fields: dict[str, Any]) -> dict[str, Any]:
+    "Remember what a worker has said, and the answer to it. Raises Damaged."
     worker, answer = fields['worker'], self.judged(fields['version'])
     counts = answer['counts']
     self.bound.admits(answer['missed'])   # it remembers
@@ -126,9 +154,6 @@ def apply(self: ParameterServer, fields: dict[str, Any], gradient: Tensor | None
         raise Damaged(f"the journal says of gradient {fields['number']} of worker {worker} that it "
                       f"{'counts' if fields['counts'] else 'does not count'}, and this program does not")
     answer['version'] = self.version + counts
-    if counts:
-        self.inbox[worker] = gradient
-        if len(self.inbox) >= (self.terms.workers or 1): self._step()
     before = self.told.get(str(worker), {}).get('accepted', 0)
     self.told[str(worker)] = dict(number=fields['number'], sum=fields['sum'], answer=answer,
                                   accepted=before + counts)
@@ -146,11 +171,15 @@ def decoded(self: ParameterServer, worker: int, number: int, data: bytes) -> Ten
     return self.terms.codec.unpack(message.payload, message.count)
 
 @patch
-def _step(self: ParameterServer) -> None:
+def merged(self: ParameterServer) -> Tensor:
+    "(count,): what the optimizer takes for the gradient."
     rows = torch.stack([self.inbox[w] for w in sorted(self.inbox)])
+    return aggregate(rows, self.terms.rule, self.terms.f).value if self.terms.workers else rows[0]
+
+@patch
+def _step(self: ParameterServer) -> None:
     with single_thread():
-        flat = aggregate(rows, self.terms.rule, self.terms.f).value if self.terms.workers else rows[0]
-        parts = flat.split([p.numel() for p in self.params])
+        parts = self.merged().split([p.numel() for p in self.params])
         for p, part in zip(self.params, parts): p.grad = part.view_as(p)
         if self.terms.clip: nn.utils.clip_grad_norm_(self.params, self.terms.clip)
         self.optimizer.step()
@@ -163,14 +192,8 @@ def _step(self: ParameterServer) -> None:
 def push(self: ParameterServer, worker: int, number: int, version: int, data: bytes) -> dict[str, Any]:
     """Gradient `number` (1, 2, ...) of `worker`, computed at `version`; says whether it counts, once it is on
     the disk. Raises BadMessage, and nothing has changed; OSError, and it can be sent again."""
-    sum, last = xxhash.xxh3_64_hexdigest(data), self.told.get(str(worker), dict(number=0, sum='', answer={}))
-    if number == last['number'] and sum == last['sum']: return last['answer']
-    if number != last['number'] + 1:
-        raise BadMessage(f"worker {worker} sends gradient {number}, and the last that is known of it is "
-                         f"{last['number']}: " + ('another process has its number' if number <= last['number']
-                                                  else 'this disk has lost what it had accepted'))
-    if not 0 <= version <= self.version:
-        raise BadMessage(f"worker {worker} has weights of version {version}; the newest is {self.version}")
+    sum = xxhash.xxh3_64_hexdigest(data)
+    if known := self.repeated(worker, number, version, sum): return known
     gradient, counts = self.decoded(worker, number, data), self.judged(version)['counts']
     if self.terms.workers: self._its_turn(worker)
     fields = dict(worker=worker, number=number, version=version, sum=sum, counts=counts)
@@ -183,6 +206,18 @@ def push(self: ParameterServer, worker: int, number: int, version: int, data: by
     return answer
 
 @patch
+def repeated(self: ParameterServer, worker: int, number: int, version: int, sum: str) -> dict[str, Any] | None:
+    "The answer that this push had before, None if it is a new one. Raises BadMessage if it is neither."
+    last = self.told.get(str(worker), dict(number=0, sum='', answer={}))
+    if number == last['number'] and sum == last['sum']: return last['answer']
+    if number != last['number'] + 1:
+        raise BadMessage(f"worker {worker} sends gradient {number}, and the last that is known of it is "
+                         f"{last['number']}: " + ('another process has its number' if number <= last['number']
+                                                  else 'this disk has lost what it had accepted'))
+    if not 0 <= version <= self.version:
+        raise BadMessage(f"worker {worker} has weights of version {version}; the newest is {self.version}")
+
+@patch
 def _its_turn(self: ParameterServer, worker: int) -> None:
     if worker >= self.terms.workers:
         raise BadMessage(f"worker {worker} is none of 0 to {self.terms.workers - 1}")
@@ -192,7 +227,9 @@ def _its_turn(self: ParameterServer, worker: int) -> None:
 # %% ../../nbs/12_lowcomm/11_server.ipynb #93ac307d
 @patch
 def save(self: ParameterServer) -> None:
-    "A checkpoint and a new journal; between steps only. A full disk is a warning: the journal goes on."
+    """A checkpoint and a new journal; between steps only, and nothing where no step was made since the last
+    one. A full disk is a warning: the journal goes on."""
+    if self.journal and self.journal.path == self._journal_path(): return
     try: self._write()
     except OSError as e:
         return warnings.warn(f"no checkpoint of version {self.version}: {e}; the journal goes on")
@@ -211,10 +248,18 @@ def _write(self: ParameterServer) -> None:
 def _journals(self: ParameterServer) -> list[Path]: return sorted(self.folder.glob('journal-*'))
 
 @patch
+def _journal_path(self: ParameterServer) -> Path: return self.folder / f'journal-{self.version:012d}'
+
+@patch
 def _begin_journal(self: ParameterServer) -> None:
-    new = Journal(self.folder / f'journal-{self.version:012d}')
+    new = Journal(self._journal_path())
     if self.journal: self.journal.close()
     self.journal = new
+
+@patch
+def replay(self: ParameterServer, fields: dict[str, Any], body: bytes) -> None:
+    "Carry out a record that was read from the journal. Raises Damaged, BadMessage."
+    self.apply(fields, self.decoded(fields['worker'], fields['number'], body) if fields['counts'] else None)
 
 @patch
 def _resume(self: ParameterServer) -> None:
@@ -222,15 +267,11 @@ def _resume(self: ParameterServer) -> None:
     found = newest_good({'nvme': self.disk}, self.fingerprint)
     for s in found.skipped: warnings.warn(f"the checkpoint {s.name} is not used: {s.why}")
     if found.state is None: self._write()   # where it begins, and with which terms
-    else:
-        meta = unpack_state(State.of(found.state), self.model, self.optimizer)
-        self.version, self.told, self.bound.seen = meta['step'], meta['told'], meta['missed']
+    else: self.meta = unpack_state(State.of(found.state), self.model, self.optimizer)
     paths = [p for p in self._journals() if int(p.name[8:]) >= self.version]
     for path in paths:
         if (start := int(path.name[8:])) != self.version:
             raise Damaged(f"{path.name} begins at version {start}, what is before it ends at {self.version}")
-        for _, fields, body in records(path, torn=path == paths[-1]):
-            known = fields['counts'] and self.decoded(fields['worker'], fields['number'], body)
-            self.apply(fields, known)
+        for _, fields, body in records(path, torn=path == paths[-1]): self.replay(fields, body)
     if paths: self.journal = Journal(paths[-1])
     else: self._begin_journal()

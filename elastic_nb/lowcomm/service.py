@@ -13,11 +13,12 @@ import socketserver
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..basics import patch
 from ..checkpoint.format import Damaged
@@ -79,6 +80,13 @@ class Service(socketserver.ThreadingTCPServer):
         self.longest = (1 << 16) + 8 * core.count
         super().__init__((host, port), _Line)
 
+    def service_actions(self) -> None:
+        "Between two lines, and whenever a while is over: what is due by the clock."
+        with self.turn:
+            try:
+                if not self.failed and self.core.tick(): self.turn.notify_all()
+            except (OSError, Damaged, Diverged) as e: self.fail(e)
+
     def handle_error(self, request: Any, address: Any) -> None:
         self.fail(sys.exc_info()[1])
 
@@ -137,13 +145,13 @@ def _number(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> t
 def _pull(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
     core, least = self.core, _whole(asked, 'least')
     self.turn.wait_for(lambda: core.version >= least or self.failed, STALL / 30)
-    if core.version < least or self.failed: return dict(version=core.version), b''
+    if core.version < least or self.failed: return dict(version=core.version, waits=core.waits), b''
     weights = {str(i): p.detach() for i, p in enumerate(core.params)}
     return dict(version=core.version), to_buffer(State(weights, {})).numpy().tobytes()
 
 @patch
 def _push(self: Service, line: _Line, asked: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-    answer = self.core.push(line.worker, _whole(asked, 'number'), _whole(asked, 'version'), body)
+    answer = self.core.push(line.worker, data=body, **{name: _whole(asked, name) for name in self.core.asks})
     self.turn.notify_all()
     return answer, b''
 
@@ -193,7 +201,8 @@ class ServerWorker:
             said, body = self._ask(dict(do='pull', least=least))
             if body: break
             if time.monotonic() > end:
-                raise TimeoutError(f"no step for {self.patience:g} s, at version {said['version']}")
+                raise TimeoutError(f"no step for {self.patience:g} s, at version {said['version']}: "
+                                   f"{said['waits']}")
         weights = from_buffer(torch.frombuffer(bytearray(body), dtype=torch.uint8)).tensors
         with torch.no_grad():
             for i, p in enumerate(self.params): p.copy_(weights[str(i)])
@@ -202,10 +211,15 @@ class ServerWorker:
 
     def push(self) -> dict[str, Any]:
         "Send the gradients of the model; whether they count, and why. Raises TimeoutError, BadMessage."
+        return self.send([torch.zeros_like(p) if p.grad is None else p.grad for p in self.params])
+
+    def send(self, tensors: Sequence[Tensor], **also: int) -> dict[str, Any]:
+        """As `push`, for one tensor per parameter; `also`: what the server asks for besides. Raises
+        TimeoutError, BadMessage."""
         if not self.fetched: raise BadMessage("pull first: gradients are those of some version")
-        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.params])
-        data, number = self.codec.encode(flat, self.feedback), self.feedback.round
-        said, _ = self._ask(dict(do='push', number=number, version=self.version), data)
+        data = self.codec.encode(torch.cat([t.flatten() for t in tensors]), self.feedback)
+        number = self.feedback.round
+        said, _ = self._ask(dict(do='push', number=number, version=self.version, **also), data)
         self.feedback.commit(said['counts'])
         return said
 
