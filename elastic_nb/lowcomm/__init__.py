@@ -20,4 +20,6 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.robust': 'aggregate Aggregate RULES ATTACKS',
     '.stale': 'DelayedNesterov Bound',
     '.server': 'ParameterServer Terms',
-    '.service': 'serve ServerWorker'})
+    '.service': 'serve ServerWorker',
+    '.quorum': 'Syncer RoundTerms rerun',
+    '.learners': 'Learner Pace'})

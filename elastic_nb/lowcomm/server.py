@@ -71,6 +71,7 @@ def shapes_of(model: nn.Module) -> str:
     about = [[name, [*p.shape], p.requires_grad] for name, p in model.named_parameters()]
     return checksum(json.dumps(about).encode())
 
+# %% ../../nbs/12_lowcomm/11_server.ipynb #61a35cff
 class ParameterServer:
     """Weights, and the steps that gradients of others make of them; all that was accepted is in `folder`.
 
@@ -206,7 +207,8 @@ def push(self: ParameterServer, worker: int, number: int, version: int, data: by
     return answer
 
 @patch
-def repeated(self: ParameterServer, worker: int, number: int, version: int, sum: str) -> dict[str, Any] | None:
+def repeated(self: ParameterServer, worker: int, number: int, version: int, sum: str
+             ) -> dict[str, Any] | None:
     "The answer that this push had before, None if it is a new one. Raises BadMessage if it is neither."
     last = self.told.get(str(worker), dict(number=0, sum='', answer={}))
     if number == last['number'] and sum == last['sum']: return last['answer']
