@@ -18,7 +18,7 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.demo': 'DeMo',
     '.wire': 'mean_gathered mean_in_slices',
     '.robust': 'aggregate Aggregate RULES ATTACKS',
-    '.stale': 'DelayedNesterov Bound',
+    '.stale': 'DelayedNesterov Bound by_age',
     '.server': 'ParameterServer Terms',
     '.service': 'serve ServerWorker',
     '.quorum': 'Syncer RoundTerms rerun',

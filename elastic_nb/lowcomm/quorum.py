@@ -44,8 +44,8 @@ class RoundTerms(Terms):
                 and 0 < self.most_norm <= 1e30):
             raise ValueError("grace from 0, most_tokens from 1 and below 2**32, most_norm above 0 and to "
                              f"1e30; not {self.grace}, {self.most_tokens}, {self.most_norm}")
-        if (self.most, self.adaptive) != (Terms.most, False):
-            raise ValueError("a late move never counts: leave out most and adaptive")
+        if (self.most, self.adaptive, self.by_age) != (Terms.most, False, False):
+            raise ValueError("a late move never counts: leave out most, adaptive and by_age")
         if self.weights not in ('tokens', 'equal'):
             raise ValueError(f"weights are 'tokens' or 'equal', not {self.weights!r}")
         if self.rule != 'mean' and self.weights == 'tokens':

@@ -28,7 +28,7 @@ from ..exact.state import Diverged, State, digest, pack_state, unpack_state
 from .journal import Journal, records
 from .quantize import BadMessage, Codec, Quantized, opened
 from .robust import aggregate
-from .stale import Bound
+from .stale import Bound, by_age
 
 # %% ../../nbs/12_lowcomm/11_server.ipynb #bf5907ee
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Terms:
     codec: Codec = Quantized() # Of the gradients
     most: int = 50 # Updates that a gradient may have missed, as in `Bound`
     adaptive: bool = False # As in `Bound`
+    by_age: bool = False # Weigh a gradient by `1 / (1 + missed)`, see `by_age`
     workers: int = 0 # 0: each gradient is a step. More: a step takes one of each; they are 0, 1, ...
     rule: str = 'mean' # How a synchronous step takes them together, as in `aggregate`
     f: int = 0 # Workers that may lie, for the rule
@@ -48,8 +49,9 @@ class Terms:
             raise ValueError(f"workers from 0, clip above 0; not {self.workers}, {self.clip}")
         if not self.workers and (self.rule, self.f) != ('mean', 0):
             raise ValueError(f"rule {self.rule!r} with f = {self.f} takes several gradients: set workers")
-        if self.workers and self.adaptive:
-            raise ValueError("adaptive is a bound for workers=0: a synchronous step takes no late gradient")
+        if self.workers and (self.adaptive or self.by_age):
+            raise ValueError("adaptive and by_age are for workers=0: a synchronous step takes no late "
+                             "gradient")
         if self.workers: aggregate(torch.zeros(self.workers, 1), self.rule, self.f)
         Bound(self.most, self.adaptive)
 
@@ -141,7 +143,8 @@ def apply(self: ParameterServer, fields: dict[str, Any], gradient: Tensor | None
     Raises Damaged, Diverged."""
     answer = self.heard(fields)
     if answer['counts']:
-        self.inbox[fields['worker']] = gradient
+        weight = by_age(answer['missed']) if self.terms.by_age else 1.
+        self.inbox[fields['worker']] = gradient * weight
         if len(self.inbox) >= (self.terms.workers or 1): self._step()
     return answer
 
