@@ -8,7 +8,7 @@ __all__ = ['RoundTerms', 'Syncer', 'rerun']
 # %% ../../nbs/12_lowcomm/13_quorum.ipynb #83416e4a
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -209,16 +209,22 @@ def replay(self: Syncer, fields: dict[str, Any], body: bytes) -> None:
 
 # %% ../../nbs/12_lowcomm/13_quorum.ipynb #604e712e
 def rerun(
-    core: Syncer, # New, with the model, optimizer and codec of the run
-    schedule: Iterable[dict[str, Any]], # Of the run, from the round on in which `core` is
+    core: Syncer, # With the model, optimizer and codec of the run; new, or a rerun that has died
+    schedule: Sequence[dict[str, Any]], # Of the run; the rounds that `core` has made are not made again
     # Of `core`, worker, round, tokens and inner steps: the move from the weights of `core`, (count,)
     move_of: Callable[[Syncer, int, int, int, int], Tensor],
 ) -> None:
-    "Make the rounds of a schedule again. Raises ValueError if the codec keeps a rest, BadMessage, OSError."
-    codec = core.terms.codec
+    """Make the rounds of a schedule again. Raises ValueError if the codec keeps a rest, or if `core` has made
+    other rounds; BadMessage, OSError."""
+    codec, made = core.terms.codec, core.version
     if codec.decay: raise ValueError(f"{codec} keeps a rest, and that is in no schedule")
-    for entry in schedule:
+    moves = [entry['moves'] for entry in schedule]
+    if ([entry['moves'] for entry in core.schedule] != moves[:made]
+            or any([w, *claim] not in sum(moves[made:made + 1], []) for w, claim in core.claims.items())):
+        raise ValueError(f"{core.folder} holds other rounds than this schedule: take a new folder")
+    for entry in schedule[made:]:
         for worker, tokens, steps in entry['moves']:
+            if worker in core.claims: continue   # from before a death
             number = core.told.get(str(worker), dict(number=0))['number'] + 1
             move = move_of(core, worker, core.version, tokens, steps)
             data = codec.encode(move, Feedback(worker, number))
