@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LONGEST', 'FRAME', 'gather_bytes', 'Round', 'mean_gathered', 'heard', 'exchange_bytes', 'mean_in_slices',
-           'ring_bytes', 'gathered_bytes', 'sliced_bytes']
+           'ring_bytes', 'gathered_bytes', 'sliced_bytes', 'mean_in_process']
 
 # %% ../../nbs/12_lowcomm/06_wire.ipynb #ca9f4120
 from collections.abc import Mapping, Sequence
@@ -124,3 +124,28 @@ def sliced_bytes(sizes: Mapping[int, int] | Sequence[int], world: int) -> int:
     "The same for `mean_in_slices`: `sizes[r]` is that of the message for the slice of rank r, both ways."
     there = (world - 1) * sum(sizes[r] for r in range(world)) + world * (world - 1) * (8 + 2 * FRAME)
     return there + gathered_bytes(max(sizes[r] for r in range(world)), world)
+
+# %% ../../nbs/12_lowcomm/06_wire.ipynb #85337b52
+def mean_in_process(codec: Codec, vectors: Sequence[Tensor],
+                    states: Sequence[Feedback]) -> tuple[Tensor, int]:
+    """The mean (n,) of `vectors`, and its bytes over all links: what ranks find by `mean_in_slices`, or by
+    `mean_gathered` if the codec keeps a rest. `states[r]` is that of rank r. Raises BadMessage."""
+    world, of = len(vectors), states[0].round
+    def agreed(parts: Sequence[Tensor], of_each: Sequence[Feedback]) -> tuple[Tensor, int]:
+        inbox, longest = Inbox(codec, parts[0].numel(), of, range(world)), 0
+        for rank, (part, state) in enumerate(zip(parts, of_each)):
+            data = codec.encode(part, state)
+            longest = max(longest, len(data))
+            inbox.take(data, rank)
+        return inbox.mean(), longest
+    if codec.decay:
+        mean, longest = agreed(vectors, states)
+        return mean, gathered_bytes(longest, world)
+    means, sizes = [], []
+    for owner, parts in enumerate(zip(*(v.reshape(-1).tensor_split(world) for v in vectors))):
+        mean, longest = agreed(parts, [Feedback(s.sender, s.round) for s in states])
+        said = codec.encode(mean, Feedback(owner, of))
+        means.append(codec.decode(said))
+        sizes.append(max(longest, len(said)))
+    for state in states: state.encoded = True
+    return torch.cat(means), sliced_bytes(sizes, world)
