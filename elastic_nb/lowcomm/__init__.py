@@ -22,4 +22,5 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.server': 'ParameterServer Terms',
     '.service': 'serve ServerWorker',
     '.quorum': 'Syncer RoundTerms rerun',
-    '.learners': 'Learner Pace'})
+    '.learners': 'Learner Pace',
+    '.streaming': 'Stream Streaming Together OverGloo layers_of'})
