@@ -79,6 +79,7 @@ class DistributedConfig(Section):
     "How replicas agree, and where they compute."
     strategy: Literal['exact', 'ddp', 'fsdp', 'diloco'] = 'exact' # exact, diloco: the same bits in any world.
     shard: Literal['none', 'optimizer'] = 'none' # What each worker of an exact run keeps only a slice of.
+    shadow: int = Field(1, ge=0) # How many workers further each slice is held once more; 0: nowhere.
     device: Literal['auto', 'cpu', 'cuda'] = 'auto' # auto takes GPUs if there are any.
 
     @field_validator('shard', mode='before')
@@ -357,7 +358,9 @@ def _rounds(self: RunConfig) -> Iterator[str]:
 @patch
 def _slices(self: RunConfig) -> Iterator[str]:
     d, c = self.distributed, self.checkpoint
-    if d.shard == 'none': return
+    if d.shard == 'none':
+        if d.unlike('shadow'): yield "distributed.shadow: only with distributed.shard='optimizer'"
+        return
     if d.strategy != 'exact':
         why = dict(ddp='is only there for exact', fsdp='is idle, for fsdp divides the optimizer already',
                    diloco='does not reach the two optimizers of diloco')[d.strategy]

@@ -209,7 +209,7 @@ def look_at_checkpoints(self: ShardedLoop, gen: Generation) -> None:
     if not self.broken: return super(ShardedLoop, self).look_at_checkpoints(gen)
     self.pending, self.whole, self.last = None, True, None
     if self.engine.restore(self.checkpoints) is None:
-        raise StateLost("a slice of the optimizer's state is lost with both of its holders, and there is no "
+        raise StateLost("a slice of the optimizer's state is lost with all of its holders, and there is no "
                         "good checkpoint yet: start the run again, and it begins anew")
     self.broken = False
     self.say('restored', tier=self.checkpoints.source, skipped=[])

@@ -103,9 +103,9 @@ class ExactStrategy(Strategy):
         return self.sliced
 
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
-        "As in `Strategy`; call it after `stepping`. In a world that may change each slice has a shadow."
+        "As in `Strategy`; call it after `stepping`. In a world that may change slices have their shadow."
         if self.sliced is None: return Exact(task, self.c.training.cut, self.beside)
-        shadow, whole = int(world is None), bool(measures(self.c))
+        shadow, whole = self.c.distributed.shadow if world is None else 0, bool(measures(self.c))
         return Sharded(task, self.sliced, self.c.training.cut, self.beside, shadow, whole)
 
     def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
