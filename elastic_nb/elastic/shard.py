@@ -22,8 +22,7 @@ from .communicator import Communicator
 from .loop import ElasticLoop, Trainable, stopwatch
 from .membership import Generation, Member, StateLost
 from ..exact.reduce import exchange
-from ..exact.shard import (Part, ShardedOptimizer, ShardedReducer, held_by, join, overlap, pieces_of,
-                                    showing)
+from ..exact.shard import Part, ShardedOptimizer, ShardedReducer, held_by, join, overlap, showing
 from ..exact.state import State, from_buffer, to_buffer
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #31d869b4
@@ -185,7 +184,7 @@ def one_step(self: ShardedLoop) -> bool:
     self.at('commit')
     self.advance()
     self.at('stepped')
-    self.comm.wait(sync.spread())
+    for work in sync.spread(): self.comm.wait(work)
     self.at('spread')
     sync.land()
     self.whole = True
@@ -260,13 +259,10 @@ def meet(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> tuple[str
 def complete(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> None:
     "Send and receive parameters: (from, to, span)."
     o, rank = self.optimizer, self.comm.rank
-    def views(span: range) -> list[Tensor]:
-        return [o.params[i].detach().view(-1)[a:b] for i, a, b in pieces_of(span, o.starts)]
-    sends = [(to, torch.cat(views(s))) for source, to, s in moves if source == rank]
+    sends = [(to, torch.cat(o.views(s))) for source, to, s in moves if source == rank]
     recvs = [(source, s, o.params[0].new_empty(len(s))) for source, to, s in moves if to == rank]
     self.comm.wait(exchange, self.comm.group, sends, [(source, t) for source, _, t in recvs])
-    for _, span, t in recvs:
-        torch._foreach_copy_(views(span), [*t.split([len(v) for v in views(span)])])
+    for _, span, t in recvs: o.fill(span, t)
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #7a38b7fb
 @patch

@@ -34,15 +34,17 @@ def pieces(span: range, micro_batches: int) -> list[tuple[int, int]]:
 # %% ../../nbs/01_exact/04_reduce.ipynb #46715e24
 class GradBuffer:
     "One flat gradient for `params`, with a view per parameter; the last `beside` slots hold other numbers."
-    def __init__(self, params: Sequence[nn.Parameter], beside: int = 1):
-        sizes = [p.numel() for p in params]
-        self.flat = params[0].new_zeros(sum(sizes) + beside)
+    def __init__(self, params: Sequence[nn.Parameter], beside: int = 1, like: Tensor | None = None):
+        sizes, like = [p.numel() for p in params], params[0] if like is None else like
+        self.flat = like.new_zeros(sum(sizes) + beside)
         self.views = [v.view_as(p) for v, p in zip(self.flat[:-beside].split(sizes), params)]
         self.params, self.beside = params, self.flat[-beside:]
 
     def use(self) -> None:
         "Let backward accumulate here."
         for p, v in zip(self.params, self.views): p.grad = v
+
+    def add(self, other: 'GradBuffer') -> None: self.flat.add_(other.flat)
 
 # %% ../../nbs/01_exact/04_reduce.ipynb #0ccb76e5
 def family(lo: int, hi: int, micro_batches: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -68,26 +70,31 @@ class LocalTree:
 
     def clear(self) -> None:
         "Forget all nodes."
-        self.free += self.nodes.values()
+        self._drop(*self.nodes.values())
         self.nodes.clear()
 
     def keep(self, span: range) -> list[int]:
         "Forget nodes not wholly inside `span`; returns the micro-batches of `span` still to be done."
         for lo, hi in [k for k in self.nodes if not (span.start <= k[0] and k[1] <= span.stop)]:
-            self.free.append(self.nodes.pop((lo, hi)))
+            self._drop(self.nodes.pop((lo, hi)))
         return [i for i in span if not any(lo <= i < hi for lo, hi in self.nodes)]
 
     @contextmanager
     def micro_batch(self, i: int) -> Iterator[Tensor]:
         "Within the block, backward adds into the right buffer; yields the slots beside it, the loss first."
-        twin = (i ^ 1, (i ^ 1) + 1)
-        node = (min(i, i ^ 1), max(i, i ^ 1) + 1) if twin in self.nodes else (i, i + 1)
-        buf = self.nodes.pop(twin, None) or self._zeros()
+        node, buf = self._begin(i)
         buf.use()
         yield buf.beside
         self._add(*node, buf)
 
+    def _begin(self, i: int) -> tuple[tuple[int, int], GradBuffer]:
+        "The node that micro-batch `i` completes, and the buffer in which backward adds it up."
+        twin = (i ^ 1, (i ^ 1) + 1)
+        node = (min(i, i ^ 1), max(i, i ^ 1) + 1) if twin in self.nodes else (i, i + 1)
+        return node, self.nodes.pop(twin, None) or self._zeros()
+
     def _new(self) -> GradBuffer: return GradBuffer(self.params, self.beside)
+    def _drop(self, *bufs: GradBuffer) -> None: self.free += bufs
 
     def _zeros(self) -> GradBuffer:
         if not self.free: return self._new()
@@ -100,8 +107,8 @@ class LocalTree:
             parent, sibling = family(lo, hi, self.n)
             if sibling not in self.nodes: break
             other = self.nodes.pop(sibling)
-            buf.flat.add_(other.flat)
-            self.free.append(other)
+            buf.add(other)
+            self._drop(other)
             lo, hi = parent
         self.nodes[lo, hi] = buf
 
@@ -197,15 +204,15 @@ class TreeReducer(LocalTree):
 def reduce_scatter(
     group: dist.ProcessGroup, # Process group of this generation
     mine: dict[tuple[int, int], Tensor], # This rank's nodes of the tree, whole vectors
-    out: Tensor, # Its slice is filled with the sum, the rest stays as it is
+    own: Tensor, # Filled with the sum of this rank's slice
     n: int, # Leaves of the tree
-    cuts: Sequence[int], # Rank `r` owns `out[cuts[r]:cuts[r + 1]]`
+    cuts: Sequence[int], # Rank `r` owns the numbers from `cuts[r]` to `cuts[r + 1]`
     half_way: Callable[[], None], # Called when all nodes have arrived
 ) -> None:
     "Sum the nodes of all ranks in tree order, each its own slice. Raises RuntimeError if a peer is gone."
     rank, world = group.rank(), group.size()
     def part(t: Tensor, r: int) -> Tensor: return t[cuts[r]:cuts[r + 1]]
-    others, own = [r for r in range(world) if r != rank], part(out, rank)
+    others = [r for r in range(world) if r != rank]
     theirs = {(r, p): torch.empty_like(own) for r in others for p in pieces(share(r, world, n), n)}
     sends = [(r, part(mine[p], r)) for r in others for p in pieces(share(rank, world, n), n)]
     exchange(group, sends, [(r, t) for (r, _), t in theirs.items()])
@@ -218,7 +225,7 @@ def _reduce(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out: 
     "Sum the nodes of all ranks into `out`: exchange slices, add one slice in tree order, exchange the sums."
     rank, world = group.rank(), group.size()
     cuts = [r * len(out) // world for r in range(world + 1)]
-    reduce_scatter(group, mine, out, n, cuts, half_way)
+    reduce_scatter(group, mine, out[cuts[rank]:cuts[rank + 1]], n, cuts, half_way)
     others = [r for r in range(world) if r != rank]
     exchange(group, [(r, out[cuts[rank]:cuts[rank + 1]]) for r in others],
              [(r, out[cuts[r]:cuts[r + 1]]) for r in others])

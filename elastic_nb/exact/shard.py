@@ -144,6 +144,7 @@ class ShardedOptimizer(Optimizer):
         self.starts = [0, *accumulate(p.numel() for p in self.params)]
         self.size = self.starts[-1] # Numbers in all parameters
         self.shown: Part | None = None # What `state_dict` returns, if not its own state
+        self.norms: Tensor | None = None # Of the gradient of each parameter, if they were measured apart
         self.twins: list[tuple[range, Optimizer, dict[int, Tensor]]] = []
         self.install([Part(range(self.size))])
         if whole.state: self.load_state_dict(whole.state_dict())
@@ -203,12 +204,34 @@ def hold(self: ShardedOptimizer, spans: Iterable[range]) -> None:
 @patch
 def use(self: ShardedOptimizer, flat: Tensor) -> None:
     "Take gradients from `flat`, the gradient of all parameters, of which only the spans held are read."
-    for _, _, views in self.twins:
-        for i, v in views.items(): v.grad = None
+    self.forget()
     for span, _, views in self.twins:
         for i, a, b in pieces_of(span, self.starts):
             at = self.starts[i]
             views[i].grad = flat[at + a:at + b]
+
+@patch
+def forget(self: ShardedOptimizer) -> None:
+    "Let go of gradients and norms."
+    self.norms = None
+    for _, _, views in self.twins:
+        for v in views.values(): v.grad = None
+
+@patch
+def grads(self: ShardedOptimizer) -> list[Tensor]:
+    "The gradient of each piece that is held, flat."
+    return [v.grad for _, _, views in self.twins for v in views.values() if v.grad is not None]
+
+@patch
+def views(self: ShardedOptimizer, span: range) -> list[Tensor]:
+    "The numbers of `span` in the model, a flat view of each parameter that it meets."
+    return [self.params[i].detach().view(-1)[a:b] for i, a, b in pieces_of(span, self.starts)]
+
+@patch
+def fill(self: ShardedOptimizer, span: range, flat: Tensor) -> None:
+    "Put the numbers of `span` into the model."
+    views = self.views(span)
+    torch._foreach_copy_(views, [*flat.split([len(v) for v in views])])
 
 @patch
 def step(self: ShardedOptimizer, closure: None = None) -> None:
@@ -395,9 +418,16 @@ class ShardedReducer(TreeReducer):
 
     def reduction(self) -> Callable[[Callable[[], None]], None]:
         "As in TreeReducer. Raises Diverged if other code has changed parameters that this rank has received."
-        if self.landed: self._unchanged()
-        self.landed = False
+        self.look()
         return super().reduction()
+
+    def look(self) -> None:
+        "Compare what was received last with what is there now. Raises Diverged."
+        if self.landed and not self.unchanged():
+            raise Diverged("other code than the optimizer has changed parameters between two steps, on a "
+                           "worker that does not hold their slice, so its change would be lost: take "
+                           "shard='none'")
+        self.landed = False
 
     def summing(self) -> Callable[..., None]:
         "After a reduction this rank has the gradient of the spans that it holds."
@@ -417,7 +447,7 @@ def _scatter(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out:
     "Sum the nodes of all ranks; each gets its slice of `out[:size]`, that which it shadows, and the rest."
     rank, world = group.rank(), group.size()
     cuts = [*(r * size // world for r in range(world)), len(out)]
-    reduce_scatter(group, mine, out, n, cuts, half_way)
+    reduce_scatter(group, mine, out[cuts[rank]:cuts[rank + 1]], n, cuts, half_way)
     def given(a: int, b: int) -> Iterator[Tensor]:
         "What rank `a` sends to rank `b`."
         if whole or b == shadow_of(a, world, shadow): yield out[cuts[a]:min(cuts[a + 1], size)]
@@ -439,14 +469,12 @@ def _hide(self: ShardedReducer, out: Tensor) -> None:
 
 # %% ../../nbs/01_exact/07_shard.ipynb #c27710bc
 @patch
-def spread(self: ShardedReducer) -> Callable[[], None]:
-    "After the optimizer's step: the work of sending parameters, as a function for any thread."
-    if self.world == 1: return lambda: None
-    self.busy, out = True, self.result.flat
-    for i, a, b in pieces_of(self.slice, self.optimizer.starts):   # a copy: the work may be left behind
-        at = self.optimizer.starts[i]
-        out[at + a:at + b].copy_(self.optimizer.params[i].detach().view(-1)[a:b])
-    return partial(_spread, self.group, out, self.size, self.shadow)
+def spread(self: ShardedReducer) -> Iterator[Callable[[], None]]:
+    "After the optimizer's step: the work of sending parameters, as functions for any thread."
+    if self.world == 1: return
+    self.busy, out, own = True, self.result.flat, self.slice
+    if own: torch.cat(self.optimizer.views(own), out=out[own.start:own.stop])   # a copy: it may be left behind
+    yield partial(_spread, self.group, out, self.size, self.shadow)
 
 def _spread(group: dist.ProcessGroup, out: Tensor, size: int, shadow: int) -> None:
     rank, world = group.rank(), group.size()
@@ -467,17 +495,19 @@ def land(self: ShardedReducer) -> None:
 @patch
 def _received(self: ShardedReducer) -> Iterator[tuple[Tensor, Tensor]]:
     "The pieces of the model that other ranks step, each with the numbers that came last."
-    held, o = held_by(self.rank, self.world, self.size, self.shadow), self.optimizer
-    ends = [0, *(k for s in held for k in (s.start, s.stop)), self.size]
-    for lo, hi in zip(ends[::2], ends[1::2]):
-        for i, a, b in pieces_of(range(lo, hi), o.starts):
-            yield o.params[i].detach().view(-1)[a:b], self.result.flat[o.starts[i] + a:o.starts[i] + b]
+    for span in self.elsewhere():
+        views = self.optimizer.views(span)
+        yield from zip(views, self.result.flat[span.start:span.stop].split([len(v) for v in views]))
 
 @patch
-def _unchanged(self: ShardedReducer) -> None:
-    for view, received in self._received():
-        kind = WHOLE[view.element_size()]   # as whole numbers: NaN is equal to itself
-        if not torch.equal(view.view(kind), received.view(kind)):
-            raise Diverged("other code than the optimizer has changed parameters between two steps, on a "
-                           "worker that does not hold their slice, so its change would be lost: take "
-                           "shard='none'")
+def elsewhere(self: ShardedReducer) -> list[range]:
+    "The spans that only other ranks hold."
+    held = held_by(self.rank, self.world, self.size, self.shadow)
+    ends = [0, *(k for s in held for k in (s.start, s.stop)), self.size]
+    return [range(lo, hi) for lo, hi in zip(ends[::2], ends[1::2]) if lo < hi]
+
+@patch
+def unchanged(self: ShardedReducer) -> bool:
+    "Whether the parameters that came last are still what they were."
+    def as_numbers(t: Tensor) -> Tensor: return t.view(WHOLE[t.element_size()])   # NaN is equal to itself
+    return all(torch.equal(as_numbers(view), as_numbers(received)) for view, received in self._received())
