@@ -413,8 +413,13 @@ class ShardedReducer(TreeReducer):
     def slice(self) -> range: return share(self.rank, self.world, self.size)
 
     def attach(self, group: dist.ProcessGroup) -> None:
+        "As in TreeReducer. Raises RuntimeError if the optimizer does not hold its spans of this world."
         super().attach(group)
         self.landed = False
+        spans = held_by(self.rank, self.world, self.size, self.shadow)
+        if self.optimizer.spans != spans:
+            raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}, and holds "
+                               f"{self.optimizer.spans}")
 
     def reduction(self) -> Callable[[Callable[[], None]], None]:
         "As in TreeReducer. Raises Diverged if other code has changed parameters that this rank has received."

@@ -424,9 +424,7 @@ def _divide(self: Engine, grads: list[Tensor], targets: Tensor) -> dict[str, Ten
     "Sums to means over `targets`, and no longer than `clip`; the norm before, if it is needed."
     factor, clip, told = 1 / targets, self.strategy.clip, {}
     if clip or self.c.training.on_nonfinite == 'skip':
-        norm = nn.utils.get_total_norm(grads)
-        if hasattr(norm, 'full_tensor'): norm = norm.full_tensor()   # of a sharded gradient
-        told['norm'] = norm = norm.double() / targets
+        told['norm'] = norm = self.strategy.norm(self.model).double() / targets
     if clip:
         too_long = torch.full_like(norm, clip) / (norm + 1e-6)
         factor = factor * too_long.clamp(max=1.).nan_to_num(1.)
@@ -516,7 +514,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     self._set_rates()
     lr = self.optimizer.param_groups[0]['lr']
     if self.manager: self.manager.before_update()
-    grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+    grads = self.strategy.grads(self.model)
     told = self._noise(grads, beside, targets, scale) if self.measures else {}
     told |= self._divide(grads, targets)
     self.latest = StepReport(self.step, lr, self.scaler.is_enabled(), loss=loss, targets=targets, **told)

@@ -13,13 +13,14 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.newest import architecture_of, into
 from ..config import BadConfig, RunConfig
 from ..elastic.communicator import Communicator
+from ..elastic.gradients import ShardedGradients
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..elastic.shard import Sharded, ShardedLoop, measures
@@ -46,6 +47,15 @@ class Strategy:
     def clip(self) -> float | None:
         "Largest norm of the gradient that the optimizer is given; None does not clip."
         return self.c.training.clip
+
+    def grads(self, model: nn.Module) -> list[Tensor]:
+        "The gradient of `model`, as far as it is here, in tensors that may be changed."
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    def norm(self, model: nn.Module) -> Tensor:
+        "The norm of the whole gradient of `model`, of no dimension."
+        norm = nn.utils.get_total_norm(self.grads(model))
+        return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm   # of a gradient that is divided
 
     def optimizer(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
         "The optimizer of a run that was given none."
@@ -93,8 +103,12 @@ class ExactStrategy(Strategy):
         if astray := [tuple(p.shape) for p in params if id(p) not in known]:
             raise BadConfig(f"distributed.shard: the optimizer has a parameter of shape {astray[0]} that is "
                             "not the model's")
-        if params[0].is_cuda and measures(self.c) and out_of_order(params, model):
-            raise BadConfig(f"distributed.shard with {measures(self.c)} on a GPU: there the last bits of a "
+        apart = self.c.distributed.shard == 'gradients'
+        if params[0].is_cuda and measures(self.c) and (apart or out_of_order(params, model)):
+            if apart: raise BadConfig(f"distributed.shard = 'gradients' with {measures(self.c)[0]} on a GPU: "
+                                      "there the last bits of a norm depend on where a gradient lies; take "
+                                      "shard='optimizer'")
+            raise BadConfig(f"distributed.shard with {measures(self.c)[0]} on a GPU: there the last bits of a "
                             "norm depend on where a gradient lies; give the optimizer the parameters in the "
                             "model's order")
         try: self.sliced = ShardedOptimizer(optimizer)
@@ -105,8 +119,23 @@ class ExactStrategy(Strategy):
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
         "As in `Strategy`; call it after `stepping`. In a world that may change slices have their shadow."
         if self.sliced is None: return Exact(task, self.c.training.cut, self.beside)
-        shadow, whole = self.c.distributed.shadow if world is None else 0, bool(measures(self.c))
-        return Sharded(task, self.sliced, self.c.training.cut, self.beside, shadow, whole)
+        kind = ShardedGradients if self.c.distributed.shard == 'gradients' else Sharded
+        shadow, measured = self.c.distributed.shadow if world is None else 0, bool(measures(self.c))
+        return kind(task, self.sliced, self.c.training.cut, self.beside, shadow, measured)
+
+    def grads(self, model: nn.Module) -> list[Tensor]:
+        "As in `Strategy`; pieces, if a worker has only slices of the gradient."
+        apart = self.sliced.grads() if self.c.distributed.shard == 'gradients' else []
+        return super().grads(model) + apart
+
+    def norm(self, model: nn.Module) -> Tensor:
+        "As in `Strategy`; from the norms that the workers have told each other, if they have."
+        o = self.sliced
+        if o is None or o.norms is None: return super().norm(model)
+        known = {id(p): norm for p, norm in zip(o.params, o.norms)}
+        norms = [known[id(p)] if id(p) in known else torch.linalg.vector_norm(p.grad)
+                 for p in model.parameters() if id(p) in known or p.grad is not None]
+        return torch.linalg.vector_norm(torch.stack(norms))
 
     def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
              comm: Communicator | None = None) -> ElasticLoop:
