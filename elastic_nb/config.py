@@ -78,7 +78,7 @@ class TrainingConfig(Section):
 class DistributedConfig(Section):
     "How replicas agree, and where they compute."
     strategy: Literal['exact', 'ddp', 'fsdp', 'diloco'] = 'exact' # exact, diloco: the same bits in any world.
-    shard: Literal['none', 'optimizer', 'gradients'] = 'none' # What a worker of an exact run has only slices of.
+    shard: Literal['none', 'optimizer', 'gradients'] = 'none' # Of what a worker (exact) has only slices.
     shadow: int = Field(1, ge=0) # How many workers further each slice is held once more; 0: nowhere.
     device: Literal['auto', 'cpu', 'cuda'] = 'auto' # auto takes GPUs if there are any.
 
@@ -86,9 +86,9 @@ class DistributedConfig(Section):
     @classmethod
     def _stage(cls, x: Any) -> Any:
         if x in ('parameters', 'model'):
-            raise ValueError(f"{x} (ZeRO stage 3) is not there, for an exact step needs the whole model on each "
-                             "worker: take shard='gradients' (ZeRO stage 2), or strategy='fsdp' for a model "
-                             "that does not fit")
+            raise ValueError(f"{x} (ZeRO stage 3) is not there, for an exact step needs the whole model on "
+                             "each worker: take shard='gradients' (ZeRO stage 2), or strategy='fsdp' for a "
+                             "model that does not fit")
         return 'none' if x in (None, False) else x
 
 # %% ../nbs/00_face/01_config.ipynb #f89a77b7
@@ -359,7 +359,7 @@ def _rounds(self: RunConfig) -> Iterator[str]:
 def _slices(self: RunConfig) -> Iterator[str]:
     d, c = self.distributed, self.checkpoint
     if d.shard == 'none':
-        if d.unlike('shadow'): yield "distributed.shadow: only with distributed.shard = 'optimizer' or 'gradients'"
+        if d.unlike('shadow'): yield "distributed.shadow: only with shard = 'optimizer' or 'gradients'"
         return
     if d.strategy != 'exact':
         why = dict(ddp='is only there for exact', fsdp='is idle, for fsdp divides the optimizer already',
@@ -370,8 +370,8 @@ def _slices(self: RunConfig) -> Iterator[str]:
                f"distributed.shard = {d.shard!r} all workers give their slices to a save: take a number")
     whole = dict(precision=self.training.precision == 'fp16', noise=self.scaling.noise)
     if d.shard == 'gradients' and (name := next((k for k, on in whole.items() if on), '')):
-        yield (f"distributed.shard = 'gradients' with {name}: that looks at the whole gradient, which no worker "
-               "has; take shard='optimizer'")
+        yield (f"distributed.shard = 'gradients' with {name}: that looks at the whole gradient, which no "
+               "worker has; take shard='optimizer'")
 
 # %% ../nbs/00_face/01_config.ipynb #16d96dd5
 @patch

@@ -105,7 +105,7 @@ class Exchange:
     "The gradient of one step on its way. Its threads touch nothing but what is in here."
     def __init__(self,
         reducer: 'BucketReducer', # Says who holds what; not kept
-        nodes: dict[tuple[int, int], BucketBuffer], # This rank's nodes of the tree, from now on the exchange's
+        nodes: dict[tuple[int, int], BucketBuffer], # This rank's nodes of the tree, from now on ours
     ):
         r, o = reducer, reducer.optimizer
         self.group, self.nodes, self.n, self.shadow, self.measure = r.group, nodes, r.n, r.shadow, r.measure
@@ -149,7 +149,7 @@ def _nothing() -> None: pass
 
 @patch
 def keep_up(self: Exchange, tick: Callable[[], None]) -> None:
-    "Wait until at most `WINDOW` buckets are ready and have not left; `tick` is called meanwhile, and may raise."
+    "Wait while more than `WINDOW` buckets are ready and have not left. Calls `tick`, which may raise."
     first = next((b for b, ready in enumerate(self.ready) if not ready.is_set()), len(self.ready))
     if first <= WINDOW: return   # what comes after the first open one cannot leave
     while not (self.left[first - WINDOW - 1].wait(POLL) or self.ended.is_set()): tick()
@@ -186,7 +186,7 @@ def norms_of(
     starts: Sequence[int], # Where each parameter begins in the vector
     cuts: Sequence[int], # Rank `r` owns the numbers from `cuts[r]` to `cuts[r + 1]`
 ) -> Tensor:
-    "The norm of the gradient of each parameter, (parameters,), on all ranks. Raises RuntimeError if a peer is gone."
+    "The norms of all parameters' gradients, (parameters,), in all ranks. RuntimeError if a peer is gone."
     rank, world = (group.rank(), group.size()) if group else (0, 1)
     found, measurers = params[0].new_zeros(len(params)), []
     for i, p in enumerate(params):
@@ -227,7 +227,7 @@ class BucketReducer(ShardedReducer):
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         shadow: int = 0, # How many ranks further a second one holds each slice; 0: none does
         measure: bool = False, # Whether the norm of each parameter's gradient is needed
-        model: Sequence[nn.Parameter] | None = None, # All parameters in the model's order; None: the optimizer's
+        model: Sequence[nn.Parameter] | None = None, # All, in the model's order; None: the optimizer's
         least: int = 1 << 20, # Numbers of a bucket, at least
         launch: Callable[[Callable[[], None]], object] = start_thread, # Runs a function in a thread
     ):
@@ -306,9 +306,9 @@ def _arrives(self: BucketReducer, i: int, grad: Tensor | None) -> None:
     if self.current is None or grad is None: return
     b = self.bucket_of[i]
     if self.leaving and b not in self.leaving.missing:
-        raise Refused(f"shard: a gradient of shape {tuple(grad.shape)} comes again in the same backward pass, "
-                      "and its first part has left already (is that a checkpoint with use_reentrant=True?): "
-                      "take use_reentrant=False, or shard='optimizer'")
+        raise Refused(f"shard: a gradient of shape {tuple(grad.shape)} comes again in the same backward "
+                      "pass, and its first part has left already (is that a checkpoint with "
+                      "use_reentrant=True?): take use_reentrant=False, or shard='optimizer'")
     if self.optimizer.params[i].grad is None: self.current.show(b)
 
 @patch
@@ -389,4 +389,6 @@ def _bits(self: BucketReducer) -> Tensor:
     return sum(v.view(WHOLE[v.element_size()]).sum(dtype=torch.int64) for v in views)
 
 @patch
-def unchanged(self: BucketReducer) -> bool: return not self.elsewhere() or torch.equal(self._bits(), self.seen)
+def unchanged(self: BucketReducer) -> bool:
+    "Whether the parameters that came last have the bits that they had."
+    return not self.elsewhere() or torch.equal(self._bits(), self.seen)

@@ -148,10 +148,10 @@ def unhooked(params: Sequence[Tensor]) -> None:
     "Raises Refused if other code hooks into the adding up of a gradient."
     for p in params:
         for hook in (p._post_accumulate_grad_hooks or {}).values():
-            if isinstance(getattr(getattr(hook, 'func', None), '__self__', None), LocalTree): continue   # our own
+            if isinstance(getattr(getattr(hook, 'func', None), '__self__', None), LocalTree): continue   # own
             raise Refused(f"a parameter of shape {tuple(p.shape)} has a register_post_accumulate_grad_hook, "
-                          "which sees sums that depend on the number of workers: take register_hook, which sees "
-                          "the gradient of one micro-batch, or strategy='ddp'")
+                          "which sees sums that depend on the number of workers: take register_hook, which "
+                          "sees the gradient of one micro-batch, or strategy='ddp'")
 
 # %% ../../nbs/01_exact/04_reduce.ipynb #0f6feae4
 class TreeReducer(LocalTree):

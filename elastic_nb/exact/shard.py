@@ -478,7 +478,7 @@ def spread(self: ShardedReducer) -> Iterator[Callable[[], None]]:
     "After the optimizer's step: the work of sending parameters, as functions for any thread."
     if self.world == 1: return
     self.busy, out, own = True, self.result.flat, self.slice
-    if own: torch.cat(self.optimizer.views(own), out=out[own.start:own.stop])   # a copy: it may be left behind
+    if own: torch.cat(self.optimizer.views(own), out=out[own.start:own.stop])   # a copy: it may be abandoned
     yield partial(_spread, self.group, out, self.size, self.shadow)
 
 def _spread(group: dist.ProcessGroup, out: Tensor, size: int, shadow: int) -> None:

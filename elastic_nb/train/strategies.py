@@ -105,12 +105,10 @@ class ExactStrategy(Strategy):
                             "not the model's")
         apart = self.c.distributed.shard == 'gradients'
         if params[0].is_cuda and measures(self.c) and (apart or out_of_order(params, model)):
-            if apart: raise BadConfig(f"distributed.shard = 'gradients' with {measures(self.c)[0]} on a GPU: "
-                                      "there the last bits of a norm depend on where a gradient lies; take "
-                                      "shard='optimizer'")
-            raise BadConfig(f"distributed.shard with {measures(self.c)[0]} on a GPU: there the last bits of a "
-                            "norm depend on where a gradient lies; give the optimizer the parameters in the "
-                            "model's order")
+            instead = ("take shard='optimizer'" if apart else
+                       "give the optimizer the parameters in the model's order")
+            raise BadConfig(f"distributed.shard with {measures(self.c)[0]} on a GPU: there the last bits of "
+                            f"a norm depend on where a gradient lies; {instead}")
         try: self.sliced = ShardedOptimizer(optimizer)
         except ValueError as e:
             raise BadConfig(f"distributed.shard: {str(e).removeprefix('shard: ')}") from None
