@@ -26,7 +26,7 @@ class ShardedGradients(BucketReducer):
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         shadow: int = 1, # How many ranks further the second holder of a slice is; 0: there is none
         measure: bool = False, # Whether the norm of the gradient is needed
-        least: int = 1 << 20, # Numbers of a bucket, at least
+        least: int | None = None, # Numbers of a bucket, at least; None: an eighth of all, or `LARGE`
     ):
         super().__init__(optimizer, others_of(model, optimizer), micro_batches, beside, shadow, measure,
                          [*model.parameters()], least, beside_training)
