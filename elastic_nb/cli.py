@@ -591,7 +591,7 @@ def sharded(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
     trials: Annotated[int, typer.Option(min=1, help='Runs of each kind.')] = 5,
 ) -> None:
-    """The optimizer in slices against the whole one in every worker, and FSDP: steps, bytes, recoveries.
+    """Optimizer and gradient in slices against the whole in each worker, and FSDP: steps, bytes, pauses.
 
     Example: elastic-nb bench sharded --json sharded.json
     """

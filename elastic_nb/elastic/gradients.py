@@ -12,7 +12,7 @@ from torch import nn
 
 from .groups import beside as beside_training
 from .shard import others_of
-from ..exact.gradients import BucketReducer
+from ..exact.gradients import LEAST, BucketReducer
 from ..exact.shard import ShardedOptimizer
 
 # %% ../../nbs/06_elastic/23_gradients.ipynb #dc72a36d
@@ -26,7 +26,7 @@ class ShardedGradients(BucketReducer):
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         shadow: int = 1, # How many ranks further the second holder of a slice is; 0: there is none
         measure: bool = False, # Whether the norm of the gradient is needed
-        least: int | None = None, # Numbers of a bucket, at least; None: an eighth of all, or `LARGE`
+        least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most
     ):
         super().__init__(optimizer, others_of(model, optimizer), micro_batches, beside, shadow, measure,
                          [*model.parameters()], least, beside_training)
