@@ -161,7 +161,8 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
     self.samples = samples(self.train_dataset, t.batch_size, t.cut)
     self.content = self._content() if t.check_data else ''
     self.held = None
-    if self.val_dataset is not None: self.held = samples(self.val_dataset, ceil(t.batch_size / t.cut), 1)
+    if self.val_dataset is not None:   # in batches as large as those that training has in memory
+        self.held = samples(self.val_dataset, ceil(t.batch_size / t.cut / self.strategy.passes), 1)
     self.count = self._count or partial(targets_in, shifted=causal)
     self.steps, asked = self._length(), self._asked()
     if self.steps < asked:

@@ -29,6 +29,11 @@ class DiLoCoStrategy(ExactStrategy):
     name = 'diloco'
 
     @property
+    def passes(self) -> int:
+        "The inner steps of a replica."
+        return self.c.lowcomm.inner_steps
+
+    @property
     def clip(self) -> float | None:
         "None: `training.clip` is for the inner steps, and what they have moved is not cut."
         return None

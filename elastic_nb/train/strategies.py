@@ -36,6 +36,7 @@ class Strategy:
     name = ''
     same_bits = False # Whether the result is the same, bit for bit, for any number of ranks
     replicas = True # Whether each rank holds the whole model
+    passes = 1 # Batches that a replica computes one after the other in a micro-batch
     def __init__(self, config: RunConfig): self.c = config
 
     @property
