@@ -20,9 +20,9 @@ RNG_LOCK = threading.RLock()   # threads share the generators: seed and forward 
 
 def _seed(*place: int | str) -> None:
     key = hashlib.blake2b('/'.join(map(str, place)).encode(), digest_size=8).digest()
-    seed = torch.manual_seed
-    if place[-1] == 'data' and not torch.cuda.is_initialized():
-        seed = torch.default_generator.manual_seed   # the other takes 60 us, also without a GPU
+    only_cpu = not torch.accelerator.current_accelerator()
+    if place[-1] == 'data': only_cpu = only_cpu or not torch.cuda.is_initialized()
+    seed = torch.default_generator.manual_seed if only_cpu else torch.manual_seed
     seed(int.from_bytes(key, 'little'))
     np.random.seed(np.frombuffer(key, np.uint32))
     random.seed(key)
