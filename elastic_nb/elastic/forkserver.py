@@ -93,6 +93,7 @@ def serve(fd: int, like: str, warm_up: str, idle: float, began: int) -> None:
     server = ForkServer(fd, like, began)
     entry_of(warm_up)()
     server.remember()
+    gc.enable()   # as in a fresh start
     give(server.sock, dict(kind='up'))
     server.run(idle)
     os._exit(0)
@@ -286,7 +287,8 @@ class ForkClient:
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.settimeout(START)
         call = theirs.fileno(), digest(self.like), warm_up, idle
-        code = (f'import time; began = time.time_ns(); from elastic_nb.elastic.forkserver import serve; '
+        code = ('import gc, time; began = time.time_ns(); gc.disable(); '
+                'from elastic_nb.elastic.forkserver import serve; '
                 f'serve(*{call!r}, began)')
         self.keeper = threading.Thread(target=self._keep, args=(theirs, code), daemon=True)
         self.keeper.start()
