@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..basics import patch
 from ..elastic.ledger import Event
 from ..lowcomm.compressed import CompressedRounds
 from ..lowcomm.outer import Outer
@@ -77,12 +78,13 @@ class DiLoCoStrategy(ExactStrategy):
             return CompressedRounds(task, t.cut, replica, codec, self.empties)
         return Rounds(task, t.cut, replica)
 
-    def empties(self, step: int) -> bool:
-        "Whether a round begins without rests: a state may be saved before it, or the config says so."
-        every = [*self.c.checkpoint.every, *([n] if (n := self.c.training.val_every) else [])]
-        return step in self.c.lowcomm.empty_at or any(step % n == 0 for n in every)
-
 # %% ../../nbs/07_train/19_diloco.ipynb #625e4fd8
+@patch
+def empties(self: DiLoCoStrategy, step: int) -> bool:
+    "Whether a round begins without rests: a state may be saved before it, or the config says so."
+    every = [*self.c.checkpoint.every, *([n] if (n := self.c.training.val_every) else [])]
+    return step in self.c.lowcomm.empty_at or any(step % n == 0 for n in every)
+
 def emptied(events: Iterable[Event]) -> list[int]:
     "The rounds of a run that a new generation began without rests: `lowcomm.empty_at`, to repeat it."
     return sorted({e.step for e in events if e.kind == 'entered' and e.step})
