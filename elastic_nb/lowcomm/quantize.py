@@ -150,9 +150,10 @@ class Feedback:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a77ba396
 def usable(x: Tensor, what: str = "the gradient") -> Tensor:
-    "`x` as (n,), on the CPU. Raises BadMessage if it is empty, not float32, or not finite."
-    if not isinstance(x, Tensor) or x.dtype != torch.float32:
-        raise BadMessage(f"{what} is {getattr(x, 'dtype', type(x).__name__)}; convert it to float32")
+    "`x` as (n,), on the CPU. Raises BadMessage: no tensor, sparse, empty, not float32, or not finite."
+    if not isinstance(x, Tensor): raise BadMessage(f"{what} is of type {type(x).__name__}, not a tensor")
+    if x.layout != torch.strided: raise BadMessage(f"{what} is sparse; send what its to_dense() returns")
+    if x.dtype != torch.float32: raise BadMessage(f"{what} is {x.dtype}; convert it to float32")
     if not x.numel(): raise BadMessage(f"{what} is empty")
     x = x.detach().reshape(-1).cpu()
     if bad := int((~x.isfinite()).sum()):
@@ -163,6 +164,7 @@ def usable(x: Tensor, what: str = "the gradient") -> Tensor:
 class Codec:
     "How numbers become a message, and back. A frozen dataclass: its repr goes into the header."
     decay: float = 0. # Share of the rest that is added to the next gradient; 0: no error feedback
+    workers: int = 0 # Messages that share their noise, see `Private`; 0: there is none
 
     def pack(self, x: Tensor) -> bytes:
         "The payload for `x` (n,), finite float32."

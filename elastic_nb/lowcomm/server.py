@@ -53,6 +53,9 @@ class Terms:
             raise ValueError("adaptive and by_age are for workers=0: a synchronous step takes no late "
                              "gradient")
         if self.workers: aggregate(torch.zeros(self.workers, 1), self.rule, self.f)
+        if self.codec.workers > (max(1, self.workers) if self.rule == 'mean' else 1):
+            raise ValueError(f"a step shows less than the sum of {self.codec.workers} messages, and "
+                             f"{self.codec} shares its noise among them")
         Bound(self.most, self.adaptive)
 
 # %% ../../nbs/12_lowcomm/11_server.ipynb #f28de78e
@@ -200,6 +203,8 @@ def push(self: ParameterServer, worker: int, number: int, version: int, data: by
     if known := self.repeated(worker, number, version, sum): return known
     gradient, counts = self.decoded(worker, number, data), self.judged(version)['counts']
     if self.terms.workers: self._its_turn(worker)
+    if self.terms.rule == 'mean' and not gradient.square().sum().isfinite():
+        raise BadMessage(f"the squares of what worker {worker} sends have no sum in float32; a mean keeps it")
     fields = dict(worker=worker, number=number, version=version, sum=sum, counts=counts)
     self.point('judged')
     self.journal.add(fields, data if counts else b'')

@@ -217,7 +217,7 @@ class ServerWorker:
         """As `push`, for one tensor per parameter; `also`: what the server asks for besides. Raises
         TimeoutError, BadMessage."""
         if not self.fetched: raise BadMessage("pull first: gradients are those of some version")
-        data = self.codec.encode(torch.cat([t.flatten() for t in tensors]), self.feedback)
+        data = self.codec.encode(torch.cat([t.to_dense().flatten() for t in tensors]), self.feedback)
         number = self.feedback.round
         said, _ = self._ask(dict(do='push', number=number, version=self.version, **also), data)
         self.feedback.commit(said['counts'])

@@ -9,13 +9,14 @@ __all__ = ['LONGEST', 'FRAME', 'gather_bytes', 'Round', 'mean_gathered', 'heard'
 # %% ../../nbs/12_lowcomm/06_wire.ipynb #ca9f4120
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .quantize import BadMessage, Codec, Feedback, Inbox
+from .quantize import BadMessage, Codec, Feedback, Inbox, usable
 
 # %% ../../nbs/12_lowcomm/06_wire.ipynb #bf2c6a02
 LONGEST = 1 << 31 # Bytes of a message at most
@@ -37,6 +38,8 @@ def gather_bytes(data: bytes, group: dist.ProcessGroup) -> list[bytes]:
 # %% ../../nbs/12_lowcomm/06_wire.ipynb #b175e65a
 _SORRY = b'cannot: ' # In place of a message: the reason follows
 
+def _count(tensor: Any) -> int: return tensor.numel() if isinstance(tensor, Tensor) else 0
+
 @dataclass(eq=False)
 class Round:
     "What all ranks agree on."
@@ -51,12 +54,13 @@ def mean_gathered(
     exclude: bool = False, # Go on without messages that are refused
 ) -> Round:
     "The mean over all ranks, the same bits on each. Raises BadMessage if one is refused, or half of them."
+    if codec.workers > 1: raise ValueError(f"all ranks see single messages here: set workers=1 in {codec}")
     try:
         if state.sender != group.rank():
             raise BadMessage(f"sender {state.sender} speaks for rank {group.rank()}")
         data = codec.encode(tensor, state)
     except BadMessage as e: data = _SORRY + str(e).encode()[:500]
-    inbox, refused = Inbox(codec, tensor.numel(), state.round, range(group.size())), {}
+    inbox, refused = Inbox(codec, _count(tensor), state.round, range(group.size())), {}
     for rank, said in enumerate(gather_bytes(data, group)):
         try: heard(inbox, said, rank)
         except BadMessage as e: refused[rank] = str(e)
@@ -82,13 +86,15 @@ def exchange_bytes(parts: Sequence[bytes], group: dist.ProcessGroup) -> list[byt
     return [t.numpy().tobytes() for t in found.split(lengths.tolist())]
 
 def mean_in_slices(codec: Codec, tensor: Tensor, state: Feedback, group: dist.ProcessGroup) -> Round:
-    """As `mean_gathered`, in two hops; for codecs without error feedback, and at least one number per rank.
+    """As `mean_gathered`, in two hops; for codecs without rest or noise, and at least one number per rank.
 
     All ranks must bring equally many numbers. Raises BadMessage on all ranks if a message is refused."""
-    if codec.decay: raise ValueError(f"{codec} keeps a rest; slices have no place for it: use mean_gathered")
-    rank, world, flat = group.rank(), group.size(), tensor.detach().reshape(-1)
-    slices = flat.tensor_split(world)
+    if codec.decay or codec.workers:
+        raise ValueError(f"slices have no place for the rest or the noise of {codec}: use mean_gathered")
+    rank, world = group.rank(), group.size()
+    slices = torch.empty(_count(tensor)).tensor_split(world)
     try:
+        slices = usable(tensor).tensor_split(world)
         if state.error is not None: raise BadMessage(f"{codec} would forget the rest of earlier rounds")
         parts = [codec.encode(part, Feedback(state.sender, state.round)) for part in slices]
     except BadMessage as e: parts = [_SORRY + str(e).encode()[:500]] * world
