@@ -119,6 +119,8 @@ _CODEC = ("write lowcomm.compression: int8, int4 or sparse, and distributed.stra
           "the codecs themselves are for elastic_nb.lowcomm.ParameterServer, and for loops of your own")
 _MEAN = ("leave it out: every strategy takes the mean; elastic_nb.lowcomm.aggregate has other rules, for "
          "its ParameterServer, and for loops of your own")
+_NOISE = ("leave it out: no run from a file adds noise; elastic_nb.lowcomm.Private(clip=..., noise=...) is a "
+          "codec that does, for its ParameterServer, and for loops of your own")
 _EQUAL = ("leave it out: in a run from a file all replicas have batches of one size, training.batch_size "
           "/ training.micro_batches; for machines of different speed write a program with "
           "elastic_nb.lowcomm.Syncer, Learner and Pace{}")
@@ -147,7 +149,8 @@ ANYWHERE = { # The same for names that are answered in any section
     'total_steps': "write training.steps" + _ROUNDS,
     'per_device_train_batch_size': "write training.batch_size: the samples of all workers together",
     'gradient_clip_norm': "write training.clip, with the same value",
-    'enable_differential_privacy': "leave it out: there is none here",
+    **dict.fromkeys(['enable_differential_privacy', 'noise_multiplier', 'target_epsilon', 'target_delta'],
+                    _NOISE),
     'use_zmq': "leave it out: workers talk by gloo, or by NCCL on GPUs",
     'num_samples': "leave it out: data.text says what is read, and training.steps how much of it",
     'wandb_user_key': "secrets come from the environment alone, here WANDB_API_KEY",

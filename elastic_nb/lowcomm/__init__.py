@@ -23,4 +23,5 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.service': 'serve ServerWorker',
     '.quorum': 'Syncer RoundTerms rerun',
     '.learners': 'Learner Pace',
+    '.private': 'Private Spent epsilon',
     '.streaming': 'Stream Streaming Together OverGloo layers_of'})

@@ -54,6 +54,9 @@ class RoundTerms(Terms):
         super().__post_init__()
         aggregate(torch.zeros(self.quorum, 1), self.rule, self.f)   # also when no other one comes
 
+    @property
+    def summed(self) -> int: return self.quorum if (self.rule, self.weights) == ('mean', 'equal') else 1
+
 # %% ../../nbs/12_lowcomm/13_quorum.ipynb #54a600b8
 class Syncer(ParameterServer):
     """Weights, and the outer steps that rounds of learners make of them. The optimizer gets the mean move for

@@ -53,10 +53,15 @@ class Terms:
             raise ValueError("adaptive and by_age are for workers=0: a synchronous step takes no late "
                              "gradient")
         if self.workers: aggregate(torch.zeros(self.workers, 1), self.rule, self.f)
-        if self.codec.workers > (max(1, self.workers) if self.rule == 'mean' else 1):
+        if self.codec.workers > self.summed:
             raise ValueError(f"a step shows less than the sum of {self.codec.workers} messages, and "
                              f"{self.codec} shares its noise among them")
         Bound(self.most, self.adaptive)
+
+    @property
+    def summed(self) -> int:
+        "Gradients of which a step shows no less than the sum."
+        return max(1, self.workers) if self.rule == 'mean' else 1
 
 # %% ../../nbs/12_lowcomm/11_server.ipynb #f28de78e
 def nowhere(name: str) -> None: "Called between the lines of a server; tests die here."
