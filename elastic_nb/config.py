@@ -97,6 +97,7 @@ class LowCommConfig(Section):
     inner_steps: int = Field(16, ge=1) # Steps of a replica between two rounds.
     outer_lr: float = Field(.7, gt=0) # Rate of the outer optimizer; 1 without momentum takes the average.
     outer_momentum: float = Field(.9, ge=0, lt=1) # Momentum of the outer optimizer.
+    outer_warmup: NonNegativeInt = 0 # First rounds that take the average, at outer rate 1 without momentum.
     nesterov: bool = True # Whether the outer momentum looks one round ahead.
     beta1: float = Field(.9, ge=0, lt=1) # First beta of the inner AdamW.
     beta2: float = Field(.95, ge=0, lt=1) # Second beta of the inner AdamW.
@@ -318,7 +319,8 @@ class RunConfig(Section):
         if self.scaling.policy == 'variable':
             known['scaling'] = self.scaling.model_dump(mode='json', exclude={'worlds', 'noise'})
         if self.distributed.strategy == 'diloco':
-            plain = {k for k in ('compression', 'empty_at') if not self.lowcomm.unlike(k)}
+            later = 'outer_warmup', 'compression', 'empty_at'
+            plain = {k for k in later if not self.lowcomm.unlike(k)}
             known['lowcomm'] = self.lowcomm.model_dump(mode='json', exclude=plain)   # as before they came
         return known
 
@@ -354,6 +356,9 @@ def _rounds(self: RunConfig) -> Iterator[str]:
                f"of {t.cut} replicas (training.micro_batches) x {h} inner_steps = {t.cut * h}")
     elif self.lowcomm.empty_at and self.lowcomm.compression != 'sparse':
         yield "lowcomm.empty_at: only sparse messages leave a rest; leave it out, or set compression='sparse'"
+    elif self.lowcomm.outer_warmup and (self.lowcomm.outer_lr, self.lowcomm.outer_momentum) == (1, 0):
+        yield ("lowcomm.outer_warmup: with outer_lr=1 and outer_momentum=0 every round takes the average; "
+               "leave it out")
 
 @patch
 def _slices(self: RunConfig) -> Iterator[str]:

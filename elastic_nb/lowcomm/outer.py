@@ -38,12 +38,15 @@ def travelled(
 
 # %% ../../nbs/12_lowcomm/01_outer.ipynb #b6124929
 class Outer(Optimizer):
-    """The outer step of DiLoCo: SGD with momentum, for which `.grad` is the mean move, start minus end. `lr`,
-    `betas` and `weight_decay` belong to the inner AdamW, which `inner` makes."""
+    """The outer step of DiLoCo: SGD with momentum, for which `.grad` is the mean move, start minus end. The
+    first `warmup` steps take the average instead, at rate 1, and leave the momentum alone. `lr`, `betas` and
+    `weight_decay` belong to the inner AdamW, which `inner` makes."""
     def __init__(self, params: Iterable[Any], lr: float, outer_lr: float = .7, momentum: float = .9,
-                 nesterov: bool = True, betas: tuple[float, float] = (.9, .95), weight_decay: float = .1):
+                 nesterov: bool = True, betas: tuple[float, float] = (.9, .95), weight_decay: float = .1,
+                 warmup: int = 0):
+        left = dict(warmup=warmup) if warmup else {}   # without one, no word of it in the state
         super().__init__(params, dict(lr=lr, outer_lr=outer_lr, momentum=momentum, nesterov=nesterov,
-                                      betas=betas, weight_decay=weight_decay))
+                                      betas=betas, weight_decay=weight_decay) | left)
         if len(self.param_groups) > 1:
             raise ValueError("Outer: the inner optimizer has one rate, betas and decay; give it one group")
 
@@ -55,8 +58,12 @@ class Outer(Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
         for group in self.param_groups:
+            early = group.get('warmup', 0) > 0   # counts down; it is saved, as all of the group is
             for p in group['params']:
-                if p.grad is not None: p.add_(self._ahead(p, group), alpha=-group['outer_lr'])
+                if p.grad is None: continue
+                if early: p.sub_(p.grad)
+                else: p.add_(self._ahead(p, group), alpha=-group['outer_lr'])
+            if early: group['warmup'] -= 1
 
     def _ahead(self, p: nn.Parameter, group: dict[str, Any]) -> Tensor:
         move, momentum = p.grad, group['momentum']
