@@ -602,14 +602,14 @@ def sharded(
 @bench_app.command()
 def lowcomm(
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    steps: Annotated[int, typer.Option(min=0, help='Of each worker, a multiple of 64. 0: 1024, or 64 if '
+    steps: Annotated[int, typer.Option(min=0, help='Of each worker, a multiple of 64. 0: 2048, or 64 if '
                                                    'tiny.')] = 0,
     seeds: Annotated[int, typer.Option(min=1, help='Trainings of each way.')] = 3,
     tiny: Annotated[bool, typer.Option('--tiny', help='For seconds; the losses mean nothing.')] = False,
 ) -> None:
     """Loss and bytes of DiLoCo, its relatives and its codecs beside synchronous training.
 
-    One process; the full size takes some ten minutes of one core for each seed.
+    In as many processes as there are seeds or cores; the full size takes some 40 minutes of two cores.
 
     Example: elastic-nb bench lowcomm --json lowcomm.json
 

@@ -5,17 +5,22 @@
 # %% auto #0
 __all__ = ['TINY', 'CODECS', 'GRID', 'WAYS', 'Size', 'text_of', 'Course', 'stepping', 'Ring', 'ToAll', 'Slices', 'Way',
            'agreement', 'flat', 'cut', 'rounds', 'signs', 'of_torch', 'Trained', 'trained', 'passed', 'gloo', 'sent_by',
-           'counted', 'at_socket', 'rows_of', 'ratios_of', 'bench_lowcomm', 'notes_of', 'best_rate']
+           'counted', 'at_socket', 'rows_of', 'ratios_of', 'all_trained', 'bench_lowcomm', 'notes_of', 'best_rate']
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #9ccf5d2f
 import math
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache, partial
+from itertools import repeat
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -44,10 +49,10 @@ from ..testing.threads import run_ranks
 @dataclass(frozen=True)
 class Size:
     "How much is trained."
-    steps: int = 1024 # Steps of each worker
+    steps: int = 2048 # Steps of each worker
     workers: int = 4 # Replicas
-    batch: int = 8 # Samples of a worker in a step
-    model: GPTConfig = GPTConfig(context=32, width=80, layers=1, dropout=0.) # 0.1 million parameters
+    batch: int = 32 # Samples of a worker in a step
+    model: GPTConfig = GPTConfig(context=16, width=80, layers=1, dropout=0.) # 0.1 million parameters
     held_out: int = 512 # Samples for the validation
     looks: int = 4 # Validations
 
@@ -160,8 +165,9 @@ class Way:
     codec: str = '' # Of the messages: int8, int4, sparse or demo
     outer_lr: float = .7
     momentum: float = .9 # Of the outer optimizer
+    warmup: float = 0. # Part of the rounds that take the average before the outer step is another one
     lost: float = 0. # Part of the moves that do not arrive
-    fresh: bool = True # Whether each round begins with new moments
+    fresh: bool = False # Whether each round begins with new moments
     kind: str = 'rounds' # Or 'steps', 'alone', 'signs', 'torch'
 
 CODECS: dict[str, Callable[[tuple[tuple[int, ...], ...]], Codec]] = dict(
@@ -183,7 +189,8 @@ def cut(x: Tensor, params: Sequence[nn.Parameter]) -> list[Tensor]:
 
 def rounds(c: Course, way: Way, seed: int = 0) -> list[Tensor]:
     "DiLoCo and its relatives; returns the last moves."
-    outer, workers = Outer(c.params, c.lr, way.outer_lr, way.momentum), range(c.size.workers)
+    workers, early = range(c.size.workers), int(way.warmup * (c.size.steps // way.every))
+    outer = Outer(c.params, c.lr, way.outer_lr, way.momentum, warmup=early)
     adamws, agree = [c.adamw() for _ in workers], agreement(way, c)
     dice = torch.Generator().manual_seed(seed)
     def steps(first: int, worker: int) -> Iterator[Callable[[], Tensor]]:
@@ -319,20 +326,22 @@ def at_socket(way: Way, size: Size, vectors: Sequence[Tensor]) -> float:
     return seen / computed
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #5594afa1
-GRID = 5e-4, 1e-3, 2e-3, 4e-3, 8e-3 # Peak rates to try
+GRID = 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3 # Peak rates to try
+_DILOCO = Way(4e-3, 16, warmup=1 / 8)
 WAYS = {
-    'single': Way(2e-3, kind='alone'),
-    'synchronous': Way(2e-3, kind='steps'),
-    'DiLoCo, H=8': Way(1e-3, 8),
-    'DiLoCo, H=16': Way(1e-3, 16),
-    'DiLoCo, H=64': Way(1e-3, 64),
-    'DiLoCo, moments kept': Way(8e-3, 16, fresh=False),
-    'DiLoCo, half lost': Way(1e-3, 16, lost=.5),
-    'DiLoCo, int8': Way(1e-3, 16, 'int8'),
-    'DiLoCo, int4': Way(1e-3, 16, 'int4'),
-    'FedAvg': Way(2e-3, 16, outer_lr=1., momentum=0., fresh=False),
-    'PostLocalSGD': Way(2e-3, 16, kind='torch'),
-    'SparseLoCo': Way(4e-3, 16, 'sparse', outer_lr=1., momentum=0., fresh=False),
+    'single': Way(4e-3, kind='alone'),
+    'synchronous': Way(4e-3, kind='steps'),
+    'DiLoCo, H=8': replace(_DILOCO, every=8),
+    'DiLoCo, H=16': _DILOCO,
+    'DiLoCo, H=64': replace(_DILOCO, every=64, lr=4e-3),
+    'DiLoCo, no warm-up': replace(_DILOCO, warmup=0., lr=4e-3),
+    'DiLoCo, new moments': replace(_DILOCO, fresh=True, lr=4e-3),
+    'DiLoCo, half lost': replace(_DILOCO, lost=.5),
+    'DiLoCo, int8': replace(_DILOCO, codec='int8'),
+    'DiLoCo, int4': replace(_DILOCO, codec='int4'),
+    'FedAvg': Way(4e-3, 16, outer_lr=1., momentum=0.),
+    'PostLocalSGD': Way(4e-3, 16, kind='torch'),
+    'SparseLoCo': Way(4e-3, 16, 'sparse', outer_lr=1., momentum=0.),
     'DeMo': Way(2e-3, codec='demo', kind='signs')}
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #7e817bb4
@@ -355,6 +364,9 @@ def ratios_of(rows: Sequence[dict[str, Any]], shares: Sequence[float]) -> dict[s
     found = dict(diloco_loss_over_sync=loss[d] / loss[s], diloco_loss_over_single=loss[d] / loss['single'],
                  int8_loss_over_sync=loss['DiLoCo, int8'] / loss[s],
                  sparse_loss_over_sync=loss['SparseLoCo'] / loss[s],
+                 lost_loss_over_single=loss['DiLoCo, half lost'] / loss['single'],
+                 new_moments_loss_over_sync=loss['DiLoCo, new moments'] / loss[s],
+                 no_warmup_loss_over_sync=loss['DiLoCo, no warm-up'] / loss[s],
                  bytes_sync_over_diloco=size[s] / size[d],
                  bytes_sync_over_int8=size[s] / size['DiLoCo, int8'],
                  bytes_sync_over_sparse=size[s] / size['SparseLoCo'],
@@ -363,6 +375,17 @@ def ratios_of(rows: Sequence[dict[str, Any]], shares: Sequence[float]) -> dict[s
     return found
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #d6110abf
+def all_trained(ways: dict[str, Way], size: Size, seeds: int) -> dict[str, list[Trained]]:
+    "Each way with each seed; in a process per core, but in no more of them than there are seeds."
+    found: dict[str, list[Trained]] = {who: [] for who in ways}
+    turns = [(who, seed) for seed in range(seeds) for who in ways]
+    what = [ways[who] for who, _ in turns], repeat(size), [seed for _, seed in turns]
+    several = min(seeds, os.cpu_count() or 1)
+    with nullcontext() if several == 1 else ProcessPoolExecutor(several, get_context('spawn')) as pool:
+        ended = (pool.map if pool else map)(trained, *what)
+        for who, _ in tqdm(turns, desc='bench lowcomm', disable=None): found[who].append(next(ended))
+    return found
+
 def bench_lowcomm(
     steps: int = 0, # Of each worker, a multiple of 64; 0: as `size` says
     seeds: int = 3, # Trainings of each way
@@ -373,11 +396,7 @@ def bench_lowcomm(
     size = replace(size, steps=steps or size.steps)
     if size.steps % 64 or size.steps < 1:
         raise BadConfig(f"--steps: a multiple of 64, the longest round, not {size.steps}")
-    found: dict[str, list[Trained]] = {who: [] for who in ways}
-    turns = [(seed, who) for seed in range(seeds) for who in ways]
-    for seed, who in (bar := tqdm(turns, desc='bench lowcomm', disable=None)):
-        bar.set_postfix_str(who)
-        found[who].append(trained(ways[who], size, seed))
+    found = all_trained(ways, size, seeds)
     shares = {who: at_socket(ways[who], size, runs[-1].vectors) for who, runs in found.items()
               if runs[-1].vectors and sys.platform == 'linux'}
     rows = [r for who, runs in found.items() for r in rows_of(who, runs, shares.get(who))]
@@ -389,12 +408,20 @@ def notes_of(size: Size, ways: dict[str, Way]) -> list[str]:
     samples, _, _ = text_of(size.model.context, size.held_out)
     notes = [f'{n:,} parameters; {size.steps} steps of {size.workers} workers with {size.batch} x '
              f'{size.model.context} bytes each; the text has {len(samples):,} such samples',
-             'peak rates: ' + '; '.join(f'{who} {way.lr:g}' for who, way in ways.items())]
+             'peak rates: ' + '; '.join(f'{who} {way.lr:g}' for who, way in ways.items()),
+             'a warm-up of plain averages: ' + '; '.join(
+                 f'{who} {way.warmup:.0%} of the rounds' for who, way in ways.items() if way.warmup)]
     return notes if sys.platform == 'linux' else [*notes, 'bytes were not counted: this needs Linux']
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #6b5e3f8d
-def best_rate(way: Way, size: Size = Size(), grid: Sequence[float] = GRID,
+def best_rate(way: Way, size: Size = replace(Size(), batch=16), grid: Sequence[float] = GRID,
               seed: int = 9) -> dict[float, float]:
-    "Peak rate -> loss at the end, for each rate of `grid`; the best one first."
-    last = {lr: [*trained(replace(way, lr=lr), size, seed).curve.values()][-1] for lr in grid}
+    "Peak rate -> loss at the end, for the best rate and its neighbours in `grid` at least; the best first."
+    last: dict[float, float] = {}
+    here, best = -1, len(grid) // 2
+    while here != best:
+        here = best
+        for lr in grid[max(0, here - 1):here + 2]:
+            if lr not in last: last[lr] = [*trained(replace(way, lr=lr), size, seed).curve.values()][-1]
+        best = grid.index(min(last, key=last.__getitem__))
     return dict(sorted(last.items(), key=lambda pair: pair[1]))
