@@ -65,7 +65,8 @@ class DiLoCoStrategy(ExactStrategy):
     def optimizer(self, params: list[nn.Parameter]) -> Outer:
         "The outer optimizer, which also makes the inner ones."
         t, c = self.c.training, self.c.lowcomm
-        outer = dict(outer_lr=c.outer_lr, momentum=c.outer_momentum, nesterov=c.nesterov, warmup=c.outer_warmup)
+        outer = dict(outer_lr=c.outer_lr, momentum=c.outer_momentum, nesterov=c.nesterov,
+                     warmup=c.outer_warmup)
         self.outer = Outer(params, t.lr, betas=(c.beta1, c.beta2), weight_decay=c.decay, **outer)
         return self.outer
 
