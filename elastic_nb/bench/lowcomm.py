@@ -342,7 +342,7 @@ WAYS = {
     'FedAvg': Way(4e-3, 16, outer_lr=1., momentum=0.),
     'PostLocalSGD': Way(4e-3, 16, kind='torch'),
     'SparseLoCo': Way(4e-3, 16, 'sparse', outer_lr=1., momentum=0.),
-    'DeMo': Way(2e-3, codec='demo', kind='signs')}
+    'DeMo': Way(4e-3, codec='demo', kind='signs')}
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #7e817bb4
 def rows_of(who: str, runs: Sequence[Trained], share: float | None) -> list[dict[str, Any]]:
