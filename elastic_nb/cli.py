@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['app', 'bench_app', 'etcd_app', 'main_options', 'one_of', 'plain_errors', 'named_as_options', 'demo', 'init',
            'validate', 'schema', 'train', 'index', 'checkpoints', 'import_', 'peer_memory', 'serve', 'recovery',
-           'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'lowcomm', 'main',
-           'status', 'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'link', 'chaos', 'verify', 'doctor_',
-           'goodput_']
+           'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'lowcomm', 'walltime',
+           'main', 'status', 'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'link', 'chaos', 'verify',
+           'doctor_', 'goodput_']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import csv
@@ -617,6 +617,19 @@ def lowcomm(
     """
     from elastic_nb.bench.lowcomm import TINY, Size, bench_lowcomm
     _bench(lambda: bench_lowcomm(steps, seeds, TINY if tiny else Size()), json_file)
+
+# %% ../nbs/00_face/04_cli.ipynb #2e36207a
+@bench_app.command()
+def walltime(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    rounds: Annotated[int, typer.Option(min=3, help='Of each way over each link.')] = 21,
+) -> None:
+    """Seconds of a round over links that lose packets, predicted and measured. It takes Linux and root.
+
+    Example: elastic-nb bench walltime --json walltime.json
+    """
+    from elastic_nb.bench.walltime import bench_walltime
+    _bench(lambda: bench_walltime(rounds), json_file)
 
 # %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
 def _bench(measure: Callable[[], Any], json_file: str) -> Any:
