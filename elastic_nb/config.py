@@ -79,7 +79,7 @@ class DistributedConfig(Section):
     "How replicas agree, and where they compute."
     strategy: Literal['exact', 'ddp', 'fsdp', 'diloco'] = 'exact' # exact, diloco: the same bits in any world.
     shard: Literal['none', 'optimizer', 'gradients'] = 'none' # Of what a worker (exact) has only slices.
-    shadow: int = Field(1, ge=0) # How many workers further each slice is held once more; 0: nowhere.
+    shadow: NonNegativeInt | Literal['auto'] = 'auto' # Workers from a slice to its second holder; 0: none.
     device: Literal['auto', 'cpu', 'cuda'] = 'auto' # auto takes GPUs if there are any.
 
     @field_validator('shard', mode='before')

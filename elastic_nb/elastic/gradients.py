@@ -24,7 +24,7 @@ class ShardedGradients(BucketReducer):
         optimizer: ShardedOptimizer, # Makes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        shadow: int = 1, # How many ranks further the second holder of a slice is; 0: there is none
+        shadow: int | None = None, # Ranks from a slice's holder to its second one; 0: none; None: see `apart`
         measure: bool = False, # Whether the norm of the gradient is needed
         least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most
     ):

@@ -227,7 +227,7 @@ class BucketReducer(ShardedReducer):
         others: Sequence[nn.Parameter], # Parameters whose gradient goes to all ranks
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        shadow: int = 0, # How many ranks further a second one holds each slice; 0: none does
+        shadow: int | None = 0, # As in ShardedReducer
         measure: bool = False, # Whether the norm of each parameter's gradient is needed
         model: Sequence[nn.Parameter] | None = None, # All, in the model's order; None: the optimizer's
         least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most

@@ -402,7 +402,8 @@ class ShardedReducer(TreeReducer):
         others: Sequence[nn.Parameter], # Parameters whose gradient goes to all ranks
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        shadow: int = 0, # How many ranks further a second one holds each slice; 0: none does
+        shadow: int | None = 0, # How many ranks further a second one holds each slice; 0: none does; None: a
+            # distance that is set before `attach`
         whole: bool = False, # Give all ranks the whole gradient, for those who measure it
     ):
         super().__init__([*optimizer.params, *others], micro_batches, beside)

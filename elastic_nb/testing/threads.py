@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,12 +70,12 @@ def run_ranks(
 # %% ../../nbs/09_testing/01_threads.ipynb #cdeb4bff
 class Rehearsal:
     "The supervisor of a job whose workers are threads: it hears of every exit, and starts replacements."
-    def __init__(self, build: Callable[[Member], Any], workers: int, faults: Iterable[Fault], replace: bool,
-                 notices: bool):
+    def __init__(self, build: Callable[[Member], Any], slots: Sequence[int], spares: int,
+                 faults: Iterable[Fault], replace: bool, notices: bool):
         self.build, self.plan, self.replace, self.notices = build, Faults(*faults), replace, notices
         self.cluster, self.store, self.members, self.events = Cluster(), dist.HashStore(), {}, []
-        first = {f'{slot}.0' for slot in range(workers)}
-        self.coordinator = Coordinator(self.store, workers, self.tell, first=first)
+        first = {f'{slot}.0' for slot in slots[:len(slots) - spares]}
+        self.coordinator = Coordinator(self.store, len(first), self.tell, first=first)
 
     def note(self, kind: str, name: str | None = None, **data: Any) -> None:
         "An event of the supervisor's own."
@@ -142,7 +142,7 @@ def stop(self: Rehearsal, timeout: float) -> None:
 # %% ../../nbs/09_testing/01_threads.ipynb #34829b3f
 def rehearse(
     build: Callable[[Member], Any], # Makes the loop of one worker; it has a method `run`
-    workers: int, # Members of the world
+    workers: int | Sequence[int], # Members of the world; or the slots of all workers, spares last
     *faults: Fault, # Planned deaths
     spares: int = 0, # Workers that wait in the lobby from the start
     replace: bool = True, # Answer each death with a replacement
@@ -150,11 +150,12 @@ def rehearse(
     timeout: float = 60., # Seconds without any event until TimeoutError
 ) -> list[dict[str, Any]]:
     "Run an elastic job with ranks as threads; its events. Raises StateLost, or the first error of a worker."
-    job = Rehearsal(build, workers, faults, replace, notices)
+    slots = range(workers + spares) if isinstance(workers, int) else workers
+    job = Rehearsal(build, slots, spares, faults, replace, notices)
     job.note('run_start')
     with single_thread(), torch.random.fork_rng(devices=[]):
         try:
-            for slot in range(workers + spares): job.start(slot, 0)
+            for slot in slots: job.start(slot, 0)
             while not job.coordinator.finished: job.turn(timeout)
         finally: job.stop(timeout)
     job.note('run_end', ok=True)

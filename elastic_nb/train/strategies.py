@@ -120,6 +120,7 @@ class ExactStrategy(Strategy):
         if self.sliced is None: return Exact(task, self.c.training.cut, self.beside)
         kind = ShardedGradients if self.c.distributed.shard == 'gradients' else Sharded
         shadow, measured = self.c.distributed.shadow if world is None else 0, bool(measures(self.c))
+        shadow = None if shadow == 'auto' else shadow
         return kind(task, self.sliced, self.c.training.cut, self.beside, shadow, measured)
 
     def grads(self, model: nn.Module) -> list[Tensor]:
