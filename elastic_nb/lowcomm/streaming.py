@@ -37,6 +37,7 @@ class Stream:
     strided: bool = True # Fragment p has the layers p, p + F, ...; else layers that are neighbours
     outer_lr: float = .7
     momentum: float = .9 # Of the outer optimizer
+    warmup: int = 0 # First messages of each fragment after which the average is taken, as in `Outer`
 
     def __post_init__(self) -> None:
         most = self.every if _whole(self.every, 1) else float('inf')
@@ -52,7 +53,8 @@ class Stream:
             (_number(self.outer_lr) and 0 < self.outer_lr < float('inf'),
              f"outer_lr: above 0 and finite, not {self.outer_lr!r}"), \
             (_number(self.momentum) and 0 <= self.momentum < 1,
-             f"momentum: from 0 and below 1, not {self.momentum!r}")
+             f"momentum: from 0 and below 1, not {self.momentum!r}"), \
+            (_whole(self.warmup, 0), f"warmup: messages, a whole number from 0, not {self.warmup!r}")
         if wrong := [why for fine, why in rules if not fine]: raise BadConfig('\n'.join(wrong))
 
     def first(self, fragment: int) -> int:
@@ -127,7 +129,8 @@ class Streaming:
             raise ValueError(f"codecs pack float32, and the layers have parameters of {odd}")
         self.inner, self.stream, self.line, self.step = inner, stream, line, 0
         self.reference = [nn.Parameter(p.detach().clone()) for p in self.params]
-        self.outer = Outer(self.reference, 0., stream.outer_lr, stream.momentum)   # it makes no inner steps
+        early = stream.warmup * stream.fragments   # they land one by one
+        self.outer = Outer(self.reference, 0., stream.outer_lr, stream.momentum, warmup=early)
         ends = [0]
         for layer in layers: ends.append(ends[-1] + len(layer))
         self.parts = [[i for n in part for i in range(ends[n], ends[n + 1])]
