@@ -102,8 +102,9 @@ class LowCommConfig(Section):
     beta1: float = Field(.9, ge=0, lt=1) # First beta of the inner AdamW.
     beta2: float = Field(.95, ge=0, lt=1) # Second beta of the inner AdamW.
     decay: float = Field(.1, ge=0) # Weight decay of the inner AdamW.
+    moments: Literal['new', 'kept'] = 'new' # Of the inner AdamW, at the beginning of a round.
     compression: Literal['none', 'int8', 'int4', 'sparse'] = 'none' # Of what replicas have moved.
-    empty_at: list[NonNegativeInt] = [] # Rounds that begin without rests, with sparse: to repeat a run.
+    empty_at: list[NonNegativeInt] = [] # Rounds without rests and kept moments: to repeat a run.
 
 # %% ../nbs/00_face/01_config.ipynb #f10426c5
 class ModelConfig(Section):
@@ -319,7 +320,7 @@ class RunConfig(Section):
         if self.scaling.policy == 'variable':
             known['scaling'] = self.scaling.model_dump(mode='json', exclude={'worlds', 'noise'})
         if self.distributed.strategy == 'diloco':
-            later = 'outer_warmup', 'compression', 'empty_at'
+            later = 'outer_warmup', 'moments', 'compression', 'empty_at'
             plain = {k for k in later if not self.lowcomm.unlike(k)}
             known['lowcomm'] = self.lowcomm.model_dump(mode='json', exclude=plain)   # as before they came
         return known
@@ -354,8 +355,9 @@ def _rounds(self: RunConfig) -> Iterator[str]:
     elif t.batch_size % (t.cut * h):
         yield (f"training.batch_size = {t.batch_size}: with diloco that is a round, a multiple "
                f"of {t.cut} replicas (training.micro_batches) x {h} inner_steps = {t.cut * h}")
-    elif self.lowcomm.empty_at and self.lowcomm.compression != 'sparse':
-        yield "lowcomm.empty_at: only sparse messages leave a rest; leave it out, or set compression='sparse'"
+    elif self.lowcomm.empty_at and self.lowcomm.compression != 'sparse' and self.lowcomm.moments != 'kept':
+        yield ("lowcomm.empty_at: only sparse messages and kept moments leave something from round to round; "
+               "leave it out, or set compression='sparse' or moments='kept'")
     elif self.lowcomm.outer_warmup and (self.lowcomm.outer_lr, self.lowcomm.outer_momentum) == (1, 0):
         yield ("lowcomm.outer_warmup: with outer_lr=1 and outer_momentum=0 every round takes the average; "
                "leave it out")

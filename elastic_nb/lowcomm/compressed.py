@@ -155,21 +155,17 @@ class CompressedRounds(Rounds):
         codec: Codec, # Of the messages
         empties: Callable[[int], bool] = lambda step: False, # Whether a round begins without rests
     ):
-        super().__init__(task, replicas, replica)
+        super().__init__(task, replicas, replica, empties)
         if odd := {p.dtype for p in self.params} - {torch.float32}:
             raise Refused(f"lowcomm.compression packs float32, and the model has parameters of {odd}")
-        self.codec, self.empties = codec, empties
+        self.codec = codec
         self.moves: dict[int, Tensor] = {} # Replica -> what it has moved in this round, and what is beside
         self.rests: dict[int, Tensor] = {} # Replica -> what its messages have not said yet
         self.states: dict[int, Feedback] = {} # Of the messages of this round
 
-    def attach(self, group: dist.ProcessGroup) -> None:
-        super().attach(group)
+    def forget(self) -> None:
+        super().forget()
         self.rests.clear()
-
-    def start(self, step: int, micro_batches: int | None = None) -> list[int]:
-        if self.empties(step): self.rests.clear()
-        return super().start(step, micro_batches)
 
     def clear(self) -> None: self.moves.clear()
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..elastic.sync import Exact
@@ -73,9 +74,12 @@ class Replica:
         steps: int, # Inner steps of a round
         clip: float | None = None, # Largest norm of an inner gradient
         samples: int | None = None, # Of a replica in a round, if known
+        keeps: bool = False, # Whether a replica's moments are there again in its next round
     ):
         self.task, self.targets_of, self.outer = task, targets_of, outer
-        self.steps, self.clip, self.samples = steps, clip, samples
+        self.steps, self.clip, self.samples, self.keeps = steps, clip, samples, keeps
+        self.number = 0 # Of the replica that is computed now
+        self.inners: dict[int, torch.optim.Optimizer] = {} # Replica -> its inner optimizer, if that is kept
         self.params = [p for p in task.model.parameters() if p.requires_grad]
 
     def __call__(self, batch: Any, targets: int) -> Tensor:
@@ -86,9 +90,17 @@ class Replica:
             raise Refused(f"strategy diloco: a batch has {targets} targets, its parts have {sum(counts)}: "
                           "let count follow what is in the batch")
         losses = [partial(self._loss, part, n, total) for part, n in zip(parts, counts) if n]
-        moved = travelled(self.params, losses, self.outer.inner, self.clip)
+        moved = travelled(self.params, losses, self.inner, self.clip)
         known = [total.new_tensor(float(targets)), *(m * targets for m in moved)]
         return _Known.apply(total, known, self.task.count, *self.params)
+
+    def inner(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
+        "The inner optimizer of this round, with the moments of the last one if they are kept."
+        new = self.outer.inner(params)
+        if not self.keeps: return new
+        known = self.inners.setdefault(self.number, new)
+        for group, now in zip(known.param_groups, new.param_groups): group.update(now)   # rate, betas, decay
+        return known
 
     def _loss(self, part: Any, targets: int, total: Tensor) -> Tensor:
         loss = self.task(part, targets)
@@ -100,10 +112,30 @@ class Replica:
 
 # %% ../../nbs/12_lowcomm/02_rounds.ipynb #e3eaf091
 class Rounds(Exact):
-    "The exact sum of what `replicas` replicas have moved: the same bits for any number of workers."
-    def __init__(self, task: nn.Module, replicas: int, replica: Replica):
+    """The exact sum of what `replicas` replicas have moved: the same bits for any number of workers; if
+    moments are kept, for the same rounds that begin without them: those of `empties`, and the first of a
+    generation."""
+    def __init__(self,
+        task: nn.Module, # The trainer's
+        replicas: int, # Of a round
+        replica: Replica, # Computes one
+        empties: Callable[[int], bool] = lambda step: False, # Whether a round begins with nothing kept
+    ):
         super().__init__(task, replicas, beside=2)
-        self.module, self.outer = replica, replica.outer
+        self.module, self.replica, self.outer, self.empties = replica, replica, replica.outer, empties
+
+    def attach(self, group: dist.ProcessGroup) -> None:
+        super().attach(group)
+        if self.replica.inners: self.clear()   # computed with moments that are gone now
+        self.forget()
+
+    def forget(self) -> None:
+        "Let go of what replicas have kept for themselves."
+        self.replica.inners.clear()
+
+    def start(self, step: int, micro_batches: int | None = None) -> list[int]:
+        if self.empties(step): self.forget()
+        return super().start(step, micro_batches)
 
     def mark(self) -> int:
         "A small number that tells of the settings of the inner steps; sums of it are exact in float32."
@@ -112,6 +144,7 @@ class Rounds(Exact):
 
     @contextmanager
     def micro_batch(self, i: int) -> Iterator[Tensor]:
+        self.replica.number = i
         with super().micro_batch(i) as summed:
             summed[1] += self.mark()
             yield summed
@@ -121,7 +154,8 @@ class Rounds(Exact):
         return self.checked(super().finish())
 
     def checked(self, out: Tensor) -> Tensor:
-        "The loss of the numbers that were summed beside the moves. Raises Diverged."
+        "The loss of the numbers that were summed beside the moves. Raises Diverged. `.grad` has the moves."
+        if self.replica.keeps and not all(p.grad.isfinite().all() for p in self.params): self.forget()
         if out[1].item() != self.n * self.mark():
             raise Diverged("replicas took inner steps with different rates, betas or decays; a callback "
                            "runs in one worker only, so set the rate by a schedule")

@@ -74,18 +74,18 @@ class DiLoCoStrategy(ExactStrategy):
         "The replicas of `task`, and the exact sum of what they move. Call it after `optimizer`."
         t = self.c.training
         replica = Replica(task, task.targets_of, self.outer, self.c.lowcomm.inner_steps, t.clip,
-                          t.batch_size // t.cut)
+                          t.batch_size // t.cut, self.c.lowcomm.moments == 'kept')
         if codec := CODECS.get(self.c.lowcomm.compression):
             return CompressedRounds(task, t.cut, replica, codec, self.empties)
-        return Rounds(task, t.cut, replica)
+        return Rounds(task, t.cut, replica, self.empties)
 
 # %% ../../nbs/07_train/19_diloco.ipynb #625e4fd8
 @patch
 def empties(self: DiLoCoStrategy, step: int) -> bool:
-    "Whether a round begins without rests: a state may be saved before it, or the config says so."
+    "Whether a round begins with nothing kept: a state may be saved before it, or the config says so."
     every = [*self.c.checkpoint.every, *([n] if (n := self.c.training.val_every) else [])]
     return step in self.c.lowcomm.empty_at or any(step % n == 0 for n in every)
 
 def emptied(events: Iterable[Event]) -> list[int]:
-    "The rounds of a run that a new generation began without rests: `lowcomm.empty_at`, to repeat it."
+    "The rounds of a run that a new generation began with nothing kept: `lowcomm.empty_at`, to repeat it."
     return sorted({e.step for e in events if e.kind == 'entered' and e.step})
