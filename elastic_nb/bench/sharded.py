@@ -93,6 +93,7 @@ RATIOS = {f'{who}_over_replicated_step_w{w}': (who, 'replicated', f'step, world 
           for who in ('sharded', 'no shadow', 'gradients') for w in (2, 4)}
 RATIOS = {name.replace(' ', '_'): about for name, about in RATIOS.items()}
 RATIOS |= dict(recovery_over_replicated=('sharded', 'replicated', 'recovery, world 3'),
+               recovery_over_replicated_w4=('sharded', 'replicated', 'recovery, world 4'),
                gradients_recovery_over_replicated=('gradients', 'replicated', 'recovery, world 3'),
                fsdp_over_sharded_step_w2=('fsdp', 'sharded', 'step, world 2'),
                shadow_cost=('sharded', 'no shadow', 'step, world 4'))
@@ -101,6 +102,7 @@ def bench_sharded(
     trials: int = 5, # Runs of each kind
     job: ShardedJob = ShardedJob(), # What they train
     worlds: Sequence[int] = (2, 4), # Worlds in which steps are timed
+    losing: Sequence[int] = (3, 4), # Worlds that lose a worker
     with_fsdp: bool = True, # Whether FSDP is measured, in a world of two
 ) -> BenchResult:
     "Steps, bytes and recoveries with slices and without, in turn. Raises RuntimeError if the bits differ."
@@ -115,9 +117,10 @@ def bench_sharded(
                 shas.add(run.sha256)
                 note(who, f'step, world {world}', step_times(run.events, job.warm))
             if who == 'no shadow': continue   # a loss goes back to a checkpoint, and here is none
-            run = ours(job, who, 3, fail_at(rank=1, step=job.steps // 2))
-            shas.add(run.sha256)
-            note(who, 'recovery, world 3', [r['rto_s'] for r in run.recoveries])
+            for world in losing:
+                run = ours(job, who, world, fail_at(rank=1, step=job.steps // 2))
+                shas.add(run.sha256)
+                note(who, f'recovery, world {world}', [r['rto_s'] for r in run.recoveries])
         if with_fsdp: note('fsdp', 'step, world 2', step_times(fsdp(job, 2), job.warm))
     if len(shas) != 1: raise RuntimeError(f"runs with slices and without ended with {len(shas)} states")
     return sharded_result(found, {who: held(job, who, 4) for who in KINDS})

@@ -167,16 +167,14 @@ def settle(self: Exchange, half_way: Callable[[], None]) -> None:
     finally: del error   # it refers to this frame, and would keep the group open for a while
     half_way()
     rank, world, flat = self.group.rank(), self.group.size(), self.tail.flat
-    cuts, tails = [*[0] * world, len(flat)], {p: buf.tail.flat for p, buf in self.nodes.items()}
-    reduce_scatter(self.group, tails, flat[cuts[rank]:cuts[rank + 1]], self.n, cuts, _nothing)
-    def given(a: int, b: int) -> Iterator[Tensor]:
-        "What rank `a` sends to rank `b`."
+    tails = {p: buf.tail.flat for p, buf in self.nodes.items()}
+    reduce_scatter(self.group, tails, flat[:0], self.n, [0] * (world + 1), _nothing, flat)
+    def given(a: int, b: int) -> list[Tensor]:
+        "What rank `a` sends to rank `b`: to its shadow the sum of its slice."
         s = self.slice(a)
-        if s and b == shadow_of(a, world, self.shadow): yield self.sums[s.start:s.stop]
-        if a == world - 1: yield flat
-    others = [r for r in range(world) if r != rank]
-    exchange(self.group, [(r, t) for r in others for t in given(rank, r)],
-             [(r, t) for r in others for t in given(r, rank)])
+        return [self.sums[s.start:s.stop]] if s and a != b == shadow_of(a, world, self.shadow) else []
+    exchange(self.group, [(r, t) for r in range(world) for t in given(rank, r)],
+             [(r, t) for r in range(world) for t in given(r, rank)])
     if self.measure: self.norms = norms_of(self.group, self.sums, self.params, self.starts, self.cuts)
     self.nodes = {}
 

@@ -221,17 +221,22 @@ def reduce_scatter(
     n: int, # Leaves of the tree
     cuts: Sequence[int], # Rank `r` owns the numbers from `cuts[r]` to `cuts[r + 1]`
     half_way: Callable[[], None], # Called when all nodes have arrived
+    tail: Tensor | None = None, # Filled, in all ranks, with the sum of what follows the last cut
 ) -> None:
     "Sum the nodes of all ranks in tree order, each its own slice. Raises RuntimeError if a peer is gone."
-    rank, world = group.rank(), group.size()
-    def part(t: Tensor, r: int) -> Tensor: return t[cuts[r]:cuts[r + 1]]
+    rank, world, sums = group.rank(), group.size(), [own] if tail is None else [own, tail]
+    def parts(t: Tensor, r: int) -> list[Tensor]:
+        "What of a node goes to rank `r`."
+        return [t[cuts[r]:cuts[r + 1]], t[cuts[-1]:]][:len(sums)]
     others = [r for r in range(world) if r != rank]
-    theirs = {(r, p): torch.empty_like(own) for r in others for p in pieces(share(r, world, n), n)}
-    sends = [(r, part(mine[p], r)) for r in others for p in pieces(share(rank, world, n), n)]
-    exchange(group, sends, [(r, t) for (r, _), t in theirs.items()])
+    theirs = {(r, p): [*map(torch.empty_like, sums)] for r in others for p in pieces(share(r, world, n), n)}
+    sends = [(r, t) for r in others for p in pieces(share(rank, world, n), n) for t in parts(mine[p], r)]
+    recvs = [(r, t) for (r, _), ts in theirs.items() for t in ts]
+    exchange(group, [(r, t) for r, t in sends if len(t)], [(r, t) for r, t in recvs if len(t)])
     half_way()
-    nodes = {p: part(t, rank).clone() for p, t in mine.items()} | {p: t for (_, p), t in theirs.items()}
-    own.copy_(combine(nodes, 0, n))
+    for k, out in enumerate(sums):
+        nodes = {p: parts(t, rank)[k].clone() for p, t in mine.items()}
+        out.copy_(combine(nodes | {p: ts[k] for (_, p), ts in theirs.items()}, 0, n))
 
 def _reduce(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out: Tensor, n: int,
             half_way: Callable[[], None]) -> None:
