@@ -30,13 +30,13 @@ from ..models.gpt import GPTConfig, seeded_gpt
 from ..testing.threads import rehearse
 from ..train.run import build
 
-# %% ../../nbs/10_bench/21_memory.ipynb #d7b2afd9
+# %% ../../nbs/10_bench/21_memory.ipynb #5d6ca9ce
 def memory(tensors: Iterable[Any]) -> int:
     "Bytes that `tensors` occupy here, each piece of memory once; of a divided tensor the part that is here."
     near = [t.to_local() if hasattr(t, 'to_local') else t for t in tensors if isinstance(t, Tensor)]
     return sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in near)}.values())
 
-def bytes_of(params: Iterable[Tensor], grads: Iterable[Tensor | None], state: Iterable[Any]) -> dict[str, int]:
+def bytes_of(params: Iterable[Any], grads: Iterable[Any], state: Iterable[Any]) -> dict[str, int]:
     "What a worker holds, by kind."
     return dict(parameters=memory(params), gradients=memory(grads), state=memory(state))
 
