@@ -23,7 +23,9 @@ from ..lowcomm.late import Late, LateCompressed, LateReplica, Window
 from ..lowcomm.outer import Outer
 from ..lowcomm.quantize import Codec, Quantized
 from ..lowcomm.rounds import Replica, Rounds
+from ..lowcomm.ruled import Ruled
 from ..lowcomm.sparse import Sparse
+from ..lowcomm.streaming import Float32
 from .strategies import ExactStrategy
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2c8b435
@@ -79,10 +81,10 @@ class DiLoCoStrategy(ExactStrategy):
     def sync(self, task: nn.Module, world: int | None = None) -> Rounds:
         "The replicas of `task`, and the exact sum of what they move. Call it after `optimizer`."
         t, c = self.c.training, self.c.lowcomm
-        late = c.quorum is not None or c.steps_at
+        late = c.quorum is not None or c.steps_at or c.rule != 'mean'
         replica = (LateReplica if late else Replica)(
             task, task.targets_of, self.outer, c.inner_steps, t.clip, t.batch_size // t.cut, c.moments == 'kept')
-        codec = [CODECS[c.compression]] if c.compression != 'none' else []
+        codec = [CODECS[c.compression]] if c.compression != 'none' else [Float32()] if c.rule != 'mean' else []
         args = task, t.cut, replica, *codec, self.empties
         self.rounds = self.timely(args) if late else (CompressedRounds if codec else Rounds)(*args)
         return self.rounds
@@ -101,11 +103,13 @@ def emptied(events: Iterable[Event]) -> list[int]:
 # %% ../../nbs/07_train/19_diloco.ipynb #b2cb6c8a
 @patch
 def timely(self: DiLoCoStrategy, args: tuple[Any, ...]) -> Late:
-    "Rounds in which replicas may be late; `args`: as for those without."
+    "Rounds in which replicas may be late, or wrong; `args`: as for those without."
     c = self.c.lowcomm
     window = None if c.quorum is None else Window(c.quorum, c.grace)
     args[2].drops = window is not None and c.late == 'drop'
-    return (Late if len(args) == 4 else LateCompressed)(*args, window=window, steps_at=c.steps_at)
+    how = dict(window=window, steps_at=c.steps_at)
+    if c.rule != 'mean': return Ruled(*args, rule=c.rule, attackers=c.attackers, **how)
+    return (Late if len(args) == 4 else LateCompressed)(*args, **how)
 
 @patch
 def loop(self: DiLoCoStrategy, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
