@@ -25,7 +25,7 @@ from .compressed import BESIDE, CompressedRounds
 from .rounds import Replica, Rounds
 
 # %% ../../nbs/12_lowcomm/18_late.ipynb #711477e2
-LOOK = .05 # Seconds between two looks at how many replicas are done; more if a look takes long
+LOOK = .05, 1. # Seconds between two looks at how many replicas are done, at least and at most
 
 class Window:
     "When a round closes: `grace` seconds after this worker has heard that `quorum` of its replicas are done."
@@ -34,7 +34,8 @@ class Window:
         grace: float, # Seconds for the others
         clock: Callable[[], float] = time.monotonic, # Seconds
     ):
-        self.quorum, self.grace, self.clock, self.every = quorum, grace, clock, LOOK
+        self.quorum, self.grace, self.clock = quorum, grace, clock
+        self.every = min(max(LOOK[0], grace / 20), LOOK[1]) # Seconds between two looks, if answers are quick
         self.ask: Callable[[int], int] | None = None # Adds to the replicas done in this generation; all of them
         self.before = 0 # Of these, in rounds that are over
         self.over = threading.Event() # This round, for this worker
@@ -51,7 +52,7 @@ class Window:
             try: done = self.ask(0) - before
             except PeerLost: return   # the store is gone, and a new generation is on its way
             if done >= self.quorum: since.append(self.clock())
-            else: over.wait(max(self.every, 20 * (time.monotonic() - begun)))
+            else: over.wait(max(self.every, 2 * (time.monotonic() - begun)))
 
     @property
     def closed(self) -> bool: return bool(self.since) and self.clock() - self.since[0] >= self.grace
