@@ -402,8 +402,8 @@ def _late(self: RunConfig) -> Iterator[str]:
     if c.quorum is None and (idle := c.unlike('grace', 'late')):
         yield f"lowcomm.{', '.join(idle)}: only with lowcomm.quorum"
     if c.quorum is not None and c.quorum >= n:
-        yield (f"lowcomm.quorum = {c.quorum}: there are {n} replicas (training.micro_batches), and so a round "
-               "waits for all; take fewer, or leave it out")
+        yield (f"lowcomm.quorum = {c.quorum}: there are {n} replicas (training.micro_batches), and so a "
+               "round waits for all; take fewer, or leave it out")
     if c.quorum is not None and c.steps_at:
         yield "lowcomm.steps_at repeats a run, without a clock: leave out quorum, grace and late"
     odd = [f'{at}: {{{i}: {steps}}}' for at, told in c.steps_at.items() for i, steps in told.items()
@@ -420,8 +420,8 @@ def _rule(self: RunConfig) -> Iterator[str]:
     least, counted = times * c.attackers + more, [sum(map(bool, told.values())) + n - len(told)
                                                   for told in c.steps_at.values()]
     if c.rule == 'mean' and c.attackers:
-        yield (f"lowcomm.attackers = {c.attackers}: the mean withstands none; take another lowcomm.rule, such "
-               "as median")
+        yield (f"lowcomm.attackers = {c.attackers}: the mean withstands none; take another lowcomm.rule, "
+               "such as median")
     elif (there := min([c.quorum or n, *counted])) < least:
         what = 'lowcomm.quorum' if c.quorum else 'lowcomm.steps_at' if there < n else 'training.micro_batches'
         yield (f"lowcomm.rule = {c.rule!r} withstands {c.attackers} attackers from {least} replicas on, and "

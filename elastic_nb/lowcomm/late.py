@@ -36,7 +36,7 @@ class Window:
     ):
         self.quorum, self.grace, self.clock = quorum, grace, clock
         self.every = min(max(LOOK[0], grace / 20), LOOK[1]) # Seconds between two looks, if answers are quick
-        self.ask: Callable[[int], int] | None = None # Adds to the replicas done in this generation; all of them
+        self.ask: Callable[[int], int] | None = None # Adds to those done in this generation; their number
         self.before = 0 # Of these, in rounds that are over
         self.over = threading.Event() # This round, for this worker
         self.since: list[float] = [] # When it has heard of the quorum of this round; empty: it has not
@@ -59,7 +59,7 @@ class Window:
 
 # %% ../../nbs/12_lowcomm/18_late.ipynb #3967ea2b
 class LateReplica(Replica):
-    "A replica that may be over before its last inner step. `made`: steps that count; `counted`: their targets."
+    "A replica that may be over early. `made`: inner steps that count; `counted`: their targets."
     drops = False # Whether nothing counts of one that was cut short
     ends: Callable[[int], bool] = staticmethod(lambda made: False) # Whether it is over after so many steps
     made = counted = 0
@@ -107,8 +107,8 @@ class Late(Rounds):
     def attach(self, group: dist.ProcessGroup) -> None:
         super().attach(group)
         if self.timed and self.window.ask is None:
-            raise Refused("lowcomm.quorum: workers of this world cannot ask each other how far they are; take "
-                          "run_elastic or elastic-nb train, or leave it out")
+            raise Refused("lowcomm.quorum: workers of this world cannot ask each other how far they are; "
+                          "take run_elastic or elastic-nb train, or leave it out")
         if self.window: self.window.before = 0   # each generation counts anew
 
     def detach(self) -> None:
@@ -129,7 +129,7 @@ def start(self: Late, step: int, micro_batches: int | None = None) -> list[int]:
 @patch
 @contextmanager
 def micro_batch(self: Late, i: int) -> Iterator[Tensor]:
-    "As in `Rounds`. The inner steps that count, and their targets, are summed at places of this replica's own."
+    "As in `Rounds`. The inner steps that count, and their targets, have places of their own in the sum."
     r = self.replica
     with super(Late, self).micro_batch(i) as summed:
         yield summed
@@ -153,7 +153,8 @@ def checked(self: Late, out: Tensor) -> Tensor:
     self.replica.task.count.grad.fill_(sum(targets))   # a codec may have rounded it
     if self.window: self.window.before += sum(n == steps for n in made)
     late = [[i, n, targets[i]] for i, n in enumerate(made) if n < steps]
-    self.facts = dict(late=late, untrained=sum(steps - n for _, n, _ in late) * samples // steps) if late else {}
+    missing = sum(steps - n for _, n, _ in late) * samples // steps
+    self.facts = dict(late=late, untrained=missing) if late else {}
     return loss
 
 # %% ../../nbs/12_lowcomm/18_late.ipynb #74358a84

@@ -82,10 +82,10 @@ class DiLoCoStrategy(ExactStrategy):
         "The replicas of `task`, and the exact sum of what they move. Call it after `optimizer`."
         t, c = self.c.training, self.c.lowcomm
         late = c.quorum is not None or c.steps_at or c.rule != 'mean'
-        replica = (LateReplica if late else Replica)(
-            task, task.targets_of, self.outer, c.inner_steps, t.clip, t.batch_size // t.cut, c.moments == 'kept')
-        codec = [CODECS[c.compression]] if c.compression != 'none' else [Float32()] if c.rule != 'mean' else []
-        args = task, t.cut, replica, *codec, self.empties
+        how = c.inner_steps, t.clip, t.batch_size // t.cut, c.moments == 'kept'
+        replica = (LateReplica if late else Replica)(task, task.targets_of, self.outer, *how)
+        codec = CODECS.get(c.compression) or (None if c.rule == 'mean' else Float32())
+        args = task, t.cut, replica, *([codec] if codec else []), self.empties
         self.rounds = self.timely(args) if late else (CompressedRounds if codec else Rounds)(*args)
         return self.rounds
 
@@ -129,6 +129,6 @@ def facts(self: DiLoCoStrategy) -> dict[str, Any]:
     return getattr(self.rounds, 'facts', {})
 
 def shortened(events: Iterable[Event]) -> dict[int, dict[int, int]]:
-    "The rounds of a run with late replicas, and the inner steps that count: `lowcomm.steps_at`, to repeat it."
+    "Rounds of a run with late replicas, and the inner steps that count: `lowcomm.steps_at`, to repeat it."
     late = {e.step: e.data.get('late', []) for e in events if e.kind == 'commit'}   # the last time counts
     return {step: {i: made for i, made, _ in found} for step, found in sorted(late.items()) if found}
