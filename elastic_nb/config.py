@@ -111,8 +111,9 @@ class LowCommConfig(Section):
     late: Literal['drop', 'shorten'] = 'drop' # What counts of a late replica: nothing, or its steps so far.
     # Round, and inner steps that count of its late replicas, {7: {3: 0}}: to repeat a run.
     steps_at: dict[NonNegativeInt, dict[NonNegativeInt, NonNegativeInt]] = {}
+    # What a round makes of the moves of its replicas: their mean, or a rule that withstands attackers.
     rule: Literal['mean', 'trimmed_mean', 'median', 'geometric_median', 'krum', 'multi_krum', 'bulyan',
-                  'centered_clipping'] = 'mean' # What a round makes of the moves of its replicas.
+                  'centered_clipping'] = 'mean'
     attackers: NonNegativeInt = 0 # Replicas of a round that may be wrong; bounded by the rule.
 
 # %% ../nbs/00_face/01_config.ipynb #f10426c5
