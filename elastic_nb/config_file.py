@@ -106,8 +106,7 @@ ELSEWHERE = { # What stands in the files of others -> what to write here
     'diloco.batch_size': "write training.batch_size: here the samples of a round, times the inner steps",
     'diloco.checkpoint_interval': "write checkpoint.checkpoint_interval, in rounds",
     'diloco.model': "write model.hub, with the same value",
-    'diloco.grace': "leave it out: no round is closed by the clock in a run from a file; for a window "
-                    "write a program with elastic_nb.lowcomm.Syncer and RoundTerms(grace=...)",
+    'diloco.grace': "write lowcomm.grace, in seconds, with lowcomm.quorum and distributed.strategy: diloco",
     'data.train_file': "write data.text: a list of files",
 }
 
@@ -117,15 +116,15 @@ _LATE = ("leave it out: no update is ever late in a run from a file; to send les
          "program with elastic_nb.lowcomm.ParameterServer{}")
 _CODEC = ("write lowcomm.compression: int8, int4 or sparse, and distributed.strategy: diloco; settings of "
           "the codecs themselves are for elastic_nb.lowcomm.ParameterServer, and for loops of your own")
-_MEAN = ("leave it out: every strategy takes the mean; elastic_nb.lowcomm.aggregate has other rules, for "
-         "its ParameterServer, and for loops of your own")
+_RULE = ("write lowcomm.{}, and distributed.strategy: diloco; there a rule takes the moves of replicas, and "
+         "other strategies take the mean of gradients")
 _NOISE = ("leave it out: no run from a file adds noise; elastic_nb.lowcomm.Private(clip=..., noise=...) is a "
           "codec that does, for its ParameterServer, and for loops of your own")
 _EQUAL = ("leave it out: in a run from a file all replicas have batches of one size, training.batch_size "
-          "/ training.micro_batches; for machines of different speed write a program with "
-          "elastic_nb.lowcomm.Syncer, Learner and Pace{}")
-_QUORUM = ("leave it out: in a run from a file a round waits for all who are alive; for rounds that do not "
-           "wait write a program with elastic_nb.lowcomm.Syncer and RoundTerms({}=...)")
+          "/ training.micro_batches; with lowcomm.quorum and lowcomm.late: shorten a slow machine makes "
+          "fewer inner steps; for batches that differ write a program with elastic_nb.lowcomm.Syncer, "
+          "Learner and Pace{}")
+_QUORUM = "write lowcomm.quorum: here replicas (training.micro_batches); and distributed.strategy: diloco"
 _SERVER = ("leave it out: workers of a run talk to each other; a parameter server is a program with "
            "elastic_nb.lowcomm.ParameterServer")
 _ROUNDS = "; with strategy diloco it counts rounds of lowcomm.inner_steps steps"
@@ -135,13 +134,14 @@ ANYWHERE = { # The same for names that are answered in any section
     'adaptive_staleness': _LATE.format(" and Terms(adaptive=True)"),
     **dict.fromkeys(['quantization', 'compression', 'compression_ratio', 'compression_decay',
                      'compression_topk'], _CODEC),
-    **dict.fromkeys(['aggregation_rule', 'bulyan_f'], _MEAN),
+    'aggregation_rule': _RULE.format('rule: median, krum, bulyan or another'),
+    'bulyan_f': _RULE.format('attackers, with lowcomm.rule: bulyan'),
     'heterogeneous': _EQUAL.format(''),
     'min_batch_size': _EQUAL.format("(min_batch=...)"),
     'max_batch_size': _EQUAL.format("(max_batch=...)"),
     'group_perc_variance': _EQUAL.format("(within=...): each has a plan of its own, and there are no groups"),
-    **dict.fromkeys(['quorum', 'min_quorum', 'minimum_quorum'], _QUORUM.format('quorum')),
-    'grace_window': _QUORUM.format('grace'),
+    **dict.fromkeys(['quorum', 'min_quorum', 'minimum_quorum'], _QUORUM),
+    'grace_window': "write lowcomm.grace, in seconds, with lowcomm.quorum and distributed.strategy: diloco",
     'local_steps': "write lowcomm.inner_steps, with the same value, and distributed.strategy: diloco",
     'outer_lr': "write lowcomm.outer_lr, with the same value, and distributed.strategy: diloco",
     'optim_method': "leave it out: diloco takes AdamW inside, and outside SGD with lowcomm.outer_momentum",

@@ -26,7 +26,7 @@ class Trainable(Protocol):
     samples: Any # `ids(step, i)`: samples of micro-batch `i` of `step`; `pieces(step)`: how many there are
     step: int # Steps done: the parameters are those after this many
     steps: int # Steps of the whole run; an early stop lowers it
-    numbers: dict[str, float] # Of the last step, for the ledger: its rate, its batch
+    numbers: dict[str, Any] # Of the last step, for the ledger: its rate, its batch, in JSON values
     about: dict[str, Any] # Facts for the supervisor: settings, micro_batches, steps, in JSON values
     def contribute(self, sync: Sync, i: int, ids: list[int]) -> None: "Forward and backward of a micro-batch."
     def update(self, summed: float) -> float: "The optimizer's step, from the whole gradient; the mean loss."

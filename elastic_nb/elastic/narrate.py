@@ -38,6 +38,8 @@ class Narrator:
         self.batch: tuple[int, int] | None = None # Generation and batch that were last reported
         self.resumed: int | None = None # Step of the checkpoint that the run began with
         self.errors: set[str] = set() # What was said of errors
+        self.short = self.untrained = 0 # Rounds with late replicas; samples that did not count
+        self.left_out = False # Whether a rule has left a replica out
 
     def __call__(self, e: dict[str, Any]) -> None:
         "Print the sentence for one flat event, if there is one."
@@ -58,9 +60,11 @@ def _ready(self: Narrator, e: dict[str, Any]) -> None:
 def _run_end(self: Narrator, e: dict[str, Any]) -> str | None:
     self.close()
     if not e['ok']: return f"the run failed: {e['error']}"
-    if self.every is None or self.last is None: return None
-    lost = f"; workers lost on the way: {self.lost}" if self.lost else ''
-    return f"complete: {self.done} steps{lost}"
+    about = [f"late replicas in {self.short} rounds: {self.untrained} samples did not count"]
+    if not self.short: about = []
+    if self.every is None or self.last is None: return '; '.join(about) or None
+    if self.lost: about.insert(0, f"workers lost on the way: {self.lost}")
+    return '; '.join([f"complete: {self.done} steps", *about])
 
 @patch
 def _commit(self: Narrator, e: dict[str, Any]) -> str | None:
@@ -69,8 +73,9 @@ def _commit(self: Narrator, e: dict[str, Any]) -> str | None:
     self.last, self.done = e['t'], e['step'] + 1
     self.bar.set_postfix(loss=f"{e['loss']:.3f}", refresh=False)
     self.bar.update(self.done - self.bar.n)
-    if stood_since is None: return self._progress(e)
-    return f"step {e['step']} is committed, {e['t'] - stood_since:.3f} s after the last step before the fault"
+    about = self._progress(e) if stood_since is None else (
+        f"step {e['step']} is committed, {e['t'] - stood_since:.3f} s after the last step before the fault")
+    return '\n  '.join(filter(None, [self._late(e), about]))
 
 @patch
 def _progress(self: Narrator, e: dict[str, Any]) -> str | None:
@@ -82,6 +87,21 @@ def _progress(self: Narrator, e: dict[str, Any]) -> str | None:
     of = f" of {self.steps}" if self.steps else ''
     world = f", world {self.world}" if self.world else ''
     return f"step {self.done}{of}: loss {e['loss']:.4f}{world}{rate}"
+
+# %% ../../nbs/06_elastic/10_narrate.ipynb #ff92b262
+@patch
+def _late(self: Narrator, e: dict[str, Any]) -> str | None:
+    "What did not count in a round, the first time that something did not."
+    late, out, about = e.get('late', []), e.get('excluded', []), []
+    self.short += bool(late)
+    self.untrained += e.get('untrained', 0) if late else 0
+    if late and self.short == 1:
+        about = [f"replica {i} was late, and " + (f"{made} of its inner steps count" if made else
+                                                  "nothing of it counts") for i, made, _ in late]
+    if out and not self.left_out:
+        about += [f"what replica {i} has moved is not finite, and the rule leaves it out" for i in out]
+        self.left_out = True
+    return f"step {e['step']}: {'; '.join(about)} (more in the ledger)" if about else None
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #8829c2c6
 def in_notebook() -> bool:

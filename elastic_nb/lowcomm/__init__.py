@@ -24,4 +24,6 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.quorum': 'Syncer RoundTerms rerun',
     '.learners': 'Learner Pace',
     '.private': 'Private Spent epsilon',
-    '.streaming': 'Stream Streaming Together OverGloo layers_of'})
+    '.streaming': 'Stream Streaming Together OverGloo layers_of',
+    '.late': 'Late LateCompressed LateReplica Window',
+    '.ruled': 'Ruled'})

@@ -8,7 +8,7 @@ __all__ = ['cut', 'Replica', 'Rounds']
 # %% ../../nbs/12_lowcomm/02_rounds.ipynb #490b5c5c
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -89,10 +89,17 @@ class Replica:
         if sum(counts) != targets:
             raise Refused(f"strategy diloco: a batch has {targets} targets, its parts have {sum(counts)}: "
                           "let count follow what is in the batch")
-        losses = [partial(self._loss, part, n, total) for part, n in zip(parts, counts) if n]
-        moved = travelled(self.params, losses, self.inner, self.clip)
-        known = [total.new_tensor(float(targets)), *(m * targets for m in moved)]
-        return _Known.apply(total, known, self.task.count, *self.params)
+        moved = travelled(self.params, self.losses(parts, counts, total), self.inner, self.clip)
+        return self.result(total, targets, moved)
+
+    def losses(self, parts: list[Any], counts: list[int], total: Tensor) -> Iterable[Callable[[], Tensor]]:
+        "One for each inner step: computes a loss and adds it to `total`, of no dimension."
+        return [partial(self._loss, part, n, total) for part, n in zip(parts, counts) if n]
+
+    def result(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
+        "`loss`, of no dimension, with `targets` and `moved` for its gradients."
+        known = [loss.new_tensor(float(targets)), *(m * targets for m in moved)]
+        return _Known.apply(loss, known, self.task.count, *self.params)
 
     def inner(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
         "The inner optimizer of this round, with the moments of the last one if they are kept."
@@ -115,13 +122,14 @@ class Rounds(Exact):
     """The exact sum of what `replicas` replicas have moved: the same bits for any number of workers; if
     moments are kept, for the same rounds that begin without them: those of `empties`, and the first of a
     generation."""
+    more = 0 # Numbers for each replica that are summed beside the moves, behind loss and mark
     def __init__(self,
         task: nn.Module, # The trainer's
         replicas: int, # Of a round
         replica: Replica, # Computes one
         empties: Callable[[int], bool] = lambda step: False, # Whether a round begins with nothing kept
     ):
-        super().__init__(task, replicas, beside=2)
+        super().__init__(task, replicas, beside=2 + self.more * replicas)
         self.module, self.replica, self.outer, self.empties = replica, replica, replica.outer, empties
 
     def attach(self, group: dist.ProcessGroup) -> None:

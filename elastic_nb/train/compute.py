@@ -354,6 +354,7 @@ class StepReport:
         self.step, self.lr, self.scaled, self.names = step, lr, scaled, [*numbers]
         self.values, self.arrived = torch.stack([n.double() for n in numbers.values()]), None
         self.known: dict[str, float] | None = None
+        self.facts: dict[str, Any] = {} # Others about this step, for the ledger
         if self.values.is_cuda: self._send()
 
     def _send(self) -> None:
@@ -397,14 +398,14 @@ class StepReport:
 
 # %% ../../nbs/07_train/05_compute.ipynb #3cdf344a
 @patch(as_prop=True)
-def numbers(self: Engine) -> dict[str, float]:
+def numbers(self: Engine) -> dict[str, Any]:
     """The facts about the last step for the ledger, besides its loss: rate and samples, signal and noise if
-    they were measured, and its receipt. Waits for the step."""
+    they were measured, those of the strategy, and its receipt. Waits for the step."""
     if self.latest is None: return {}
     found = self.latest.noise if self.c.scaling.noise else None
     noise = dict(signal=found.signal, noise=found.noise) if found else {}
     batch = self.samples.schedule.span(self.latest.step).size
-    return dict(lr=float(self.latest.lr), batch=batch) | noise | self.receipt(self.latest)
+    return dict(lr=float(self.latest.lr), batch=batch) | noise | self.latest.facts | self.receipt(self.latest)
 
 # %% ../../nbs/07_train/05_compute.ipynb #a9e1317a
 CODE = f'elastic-nb {__version__}, torch {torch.__version__}' # What a receipt knows of the code
@@ -519,6 +520,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     told = self._noise(grads, beside, targets, scale) if self.measures else {}
     told |= self._divide(grads, targets)
     self.latest = StepReport(self.step, lr, self.scaler.is_enabled(), loss=loss, targets=targets, **told)
+    self.latest.facts = self.strategy.facts
     if self.c.training.on_nonfinite != 'skip' or self.latest.finite:
         self.scaler.step(self.optimizer)
         if written is not None: self.task.writes.apply(written)

@@ -288,6 +288,12 @@ def noise_scale(self: ElasticRun) -> float | None:
         if 'noise' in row: meter.update(GradientNoise(row['signal'], row['noise']))
     return meter.now.scale if meter.weight else None
 
+@patch(as_prop=True)
+def untrained(self: ElasticRun) -> int:
+    "Samples that were given out and did not count: their replicas were late, or a rule left them out."
+    told = {e.step: e.data.get('untrained', 0) for e in self.events if e.kind == 'commit'}
+    return sum(told.values())
+
 # %% ../../nbs/07_train/09_run.ipynb #3510c846
 @patch
 def __repr__(self: ElasticRun) -> str:
@@ -304,6 +310,7 @@ def _repr_html_(self: ElasticRun) -> str:
             'world sizes': ', '.join(map(str, sorted(sizes))), 'sha256': (self.sha256 or '')[:16]}
     if self.resumed_from is None: del rows['resumed from step']
     if self.noise_scale is not None: rows['noise scale'] = f'{self.noise_scale:,.3g} samples'
+    if self.untrained: rows['did not count'] = f'{self.untrained:,} samples'
     cells = ''.join(f'<tr><th>{k}</th><td>{escape(str(v))}</td></tr>' for k, v in rows.items())
     return f'<table>{cells}</table>'
 

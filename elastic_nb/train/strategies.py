@@ -49,6 +49,11 @@ class Strategy:
         "Largest norm of the gradient that the optimizer is given; None does not clip."
         return self.c.training.clip
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        "What the ledger should know of the last sum besides the numbers of the engine, in JSON values."
+        return {}
+
     def grads(self, model: nn.Module) -> list[Tensor]:
         "The gradient of `model`, as far as it is here, in tensors that may be changed."
         return [p.grad for p in model.parameters() if p.grad is not None]

@@ -321,7 +321,7 @@ def _committed(self: ElasticTrainer, report: StepReport) -> None:
     self.record.last = report.step
     batch = self.samples.schedule.span(report.step).size
     self.record.say('commit', self.record.me, report.step, self.over.get(report.step),
-                    **report.metrics, batch=batch, **about)
+                    **report.metrics, batch=batch, **report.facts, **about)
 
 
 # %% ../../nbs/07_train/07_trainer.ipynb #012c74a4
