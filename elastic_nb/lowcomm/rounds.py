@@ -81,6 +81,7 @@ class Replica:
         self.number = 0 # Of the replica that is computed now
         self.inners: dict[int, torch.optim.Optimizer] = {} # Replica -> its inner optimizer, if that is kept
         self.params = [p for p in task.model.parameters() if p.requires_grad]
+        self.sent = self.params # Those whose moves are summed in this round
 
     def __call__(self, batch: Any, targets: int) -> Tensor:
         "Raises Refused for a batch that cannot be cut, and for a model that writes its buffers."
@@ -90,9 +91,12 @@ class Replica:
             raise Refused(f"strategy diloco: a batch has {targets} targets, its parts have {sum(counts)}: "
                           "let count follow what is in the batch")
         losses = [partial(self._loss, part, n, total) for part, n in zip(parts, counts) if n]
-        moved = travelled(self.params, losses, self.inner, self.clip)
-        known = [total.new_tensor(float(targets)), *(m * targets for m in moved)]
-        return _Known.apply(total, known, self.task.count, *self.params)
+        known = [total.new_tensor(float(targets)), *(m * targets for m in self.moved(losses))]
+        return _Known.apply(total, known, self.task.count, *self.sent)
+
+    def moved(self, losses: list[Callable[[], Tensor]]) -> list[Tensor]:
+        "How far one inner step per loss leads, for each parameter that is `sent`."
+        return travelled(self.params, losses, self.inner, self.clip)
 
     def inner(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
         "The inner optimizer of this round, with the moments of the last one if they are kept."
@@ -101,6 +105,15 @@ class Replica:
         known = self.inners.setdefault(self.number, new)
         for group, now in zip(known.param_groups, new.param_groups): group.update(now)   # rate, betas, decay
         return known
+
+    @property
+    def kept(self) -> bool:
+        "Whether replicas have something that no other worker has."
+        return bool(self.inners)
+
+    def forget(self) -> None:
+        "Let go of what replicas have kept for themselves."
+        self.inners.clear()
 
     def _loss(self, part: Any, targets: int, total: Tensor) -> Tensor:
         loss = self.task(part, targets)
@@ -126,12 +139,12 @@ class Rounds(Exact):
 
     def attach(self, group: dist.ProcessGroup) -> None:
         super().attach(group)
-        if self.replica.inners: self.clear()   # computed with moments that are gone now
+        if self.replica.kept: self.clear()   # computed with what is gone now
         self.forget()
 
     def forget(self) -> None:
         "Let go of what replicas have kept for themselves."
-        self.replica.inners.clear()
+        self.replica.forget()
 
     def start(self, step: int, micro_batches: int | None = None) -> list[int]:
         if self.empties(step): self.forget()
