@@ -168,7 +168,8 @@ class Rounds(Exact):
 
     def checked(self, out: Tensor) -> Tensor:
         "The loss of the numbers that were summed beside the moves. Raises Diverged. `.grad` has the moves."
-        if self.replica.keeps and not all(p.grad.isfinite().all() for p in self.params): self.forget()
+        grads = [p.grad for p in self.params if p.grad is not None]
+        if self.replica.keeps and not all(g.isfinite().all() for g in grads): self.forget()
         if out[1].item() != self.n * self.mark():
             raise Diverged("replicas took inner steps with different rates, betas or decays; a callback "
                            "runs in one worker only, so set the rate by a schedule")
