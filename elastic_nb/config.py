@@ -103,7 +103,7 @@ class LowCommConfig(Section):
     beta2: float = Field(.95, ge=0, lt=1) # Second beta of the inner AdamW.
     decay: float = Field(.1, ge=0) # Weight decay of the inner AdamW.
     moments: Literal['new', 'kept'] = 'new' # Of the inner AdamW, at the beginning of a round.
-    fragments: int = Field(1, ge=1) # Parts of the weights; each is sent after every so many rounds.
+    fragments: int = Field(1, ge=1) # Parts of the weights; each is sent every fragments x inner_steps steps.
     overlap: Literal[0, 1] = 0 # Rounds from sending a fragment to taking what came back.
     alpha: float = Field(0., ge=0, lt=1) # Share of its own weights that a replica keeps when it takes.
     compression: Literal['none', 'int8', 'int4', 'sparse'] = 'none' # Of what replicas have moved.
