@@ -370,8 +370,8 @@ def _rounds(self: RunConfig) -> Iterator[str]:
         yield (f"training.batch_size = {t.batch_size}: with diloco that is a round, a multiple "
                f"of {t.cut} replicas (training.micro_batches) x {h} inner_steps = {t.cut * h}")
     elif self.lowcomm.empty_at and not self.lowcomm.keeps:
-        yield ("lowcomm.empty_at: only fragments, sparse messages and kept moments leave something from round "
-               "to round; leave it out, or set fragments, compression='sparse' or moments='kept'")
+        yield ("lowcomm.empty_at: only fragments, sparse messages and kept moments leave something from "
+               "round to round; leave it out, or set fragments, compression='sparse' or moments='kept'")
     elif self.lowcomm.outer_warmup and (self.lowcomm.outer_lr, self.lowcomm.outer_momentum) == (1, 0):
         yield ("lowcomm.outer_warmup: with outer_lr=1 and outer_momentum=0 every round takes the average; "
                "leave it out")
@@ -400,17 +400,17 @@ def _fragments(self: RunConfig) -> Iterator[str]:
     low, c = self.lowcomm, self.checkpoint
     if self.distributed.strategy != 'diloco' or not low.drifts: return
     if low.compression == 'sparse':
-        yield ("lowcomm.compression = 'sparse' with fragments, overlap or alpha: its rests belong to the whole "
-               "model, and nobody has tried them in parts; take int8, int4 or none")
+        yield ("lowcomm.compression = 'sparse' with fragments, overlap or alpha: its rests belong to the "
+               "whole model, and nobody has tried them in parts; take int8, int4 or none")
     if low.overlap and low.fragments == 1:
-        yield ("lowcomm.overlap = 1 with fragments = 1: the weights would be sent again before they are back; "
-               "take at least fragments = 2")
-    least, every = max(2, low.fragments), dict(zip(('checkpoint_interval', 'memory_snapshot_interval'),
-                                                   (c.checkpoint_interval, c.memory_snapshot_interval)))
-    every['val_every'] = self.training.val_every
+        yield ("lowcomm.overlap = 1 with fragments = 1: the weights would be sent again before they are "
+               "back; take at least fragments = 2")
+    least, every = max(2, low.fragments), dict(
+        checkpoint_interval=c.checkpoint_interval, memory_snapshot_interval=c.memory_snapshot_interval,
+        val_every=self.training.val_every)
     if often := [k for k, n in every.items() if n != 'auto' and 0 < n < least]:
-        yield (f"{', '.join(often)}: the round before a state may be saved or validated sends all fragments, so "
-               f"with lowcomm.fragments = {low.fragments} let there be at least {least} rounds between, or 0")
+        yield (f"{', '.join(often)}: the round before a state may be saved or validated sends all fragments, "
+               f"so with lowcomm.fragments = {low.fragments} write at least {least}, or 0")
 
 # %% ../nbs/00_face/01_config.ipynb #16d96dd5
 @patch

@@ -144,14 +144,6 @@ ANYWHERE = { # The same for names that are answered in any section
     'grace_window': _QUORUM.format('grace'),
     'local_steps': "write lowcomm.inner_steps, with the same value, and distributed.strategy: diloco",
     'outer_lr': "write lowcomm.outer_lr, with the same value, and distributed.strategy: diloco",
-    'num_fragments': "write lowcomm.fragments, with the same value, and distributed.strategy: diloco",
-    'fragment_update_alpha': "write lowcomm.alpha, with the same value, and distributed.strategy: diloco",
-    'fragment_sync_delay': "write lowcomm.overlap: 1, a delay of lowcomm.inner_steps steps; for another one "
-                           "write a program with elastic_nb.lowcomm.Streaming and Stream(overlap=...)",
-    **dict.fromkeys(['sync_every', 'sync_steps'],
-                    "write lowcomm.inner_steps, the steps divided by lowcomm.fragments: in each round one "
-                    "fragment is sent"),
-    'should_quantize': _CODEC,
     'optim_method': "leave it out: diloco takes AdamW inside, and outside SGD with lowcomm.outer_momentum",
     'warmup_steps': "write training.warmup" + _ROUNDS,
     'total_steps': "write training.steps" + _ROUNDS,
@@ -175,6 +167,17 @@ WHOLE = { # Sections of others -> why there is none here
     'network': "leave it out: slow and broken links are tried with elastic_nb.chaos, not trained on",
     'etcd': "leave it out: where nodes meet stands on the command line, elastic-nb train --help",
     'simulation': "leave it out: what is configured here really runs"}
+
+# %% ../nbs/00_face/05_config_file.ipynb #0c1f9a61
+ANYWHERE |= { # Streaming DiLoCo, as torchft and torchtitan spell it
+    'num_fragments': "write lowcomm.fragments, with the same value, and distributed.strategy: diloco",
+    'fragment_update_alpha': "write lowcomm.alpha, with the same value, and distributed.strategy: diloco",
+    'fragment_sync_delay': "write lowcomm.overlap: 1, a delay of lowcomm.inner_steps steps; for another one "
+                           "write a program with elastic_nb.lowcomm.Streaming and Stream(overlap=...)",
+    **dict.fromkeys(['sync_every', 'sync_steps'],
+                    "write lowcomm.inner_steps, the steps divided by lowcomm.fragments: in each round one "
+                    "fragment is sent"),
+    'should_quantize': _CODEC}
 
 # %% ../nbs/00_face/05_config_file.ipynb #3265e57f
 _SECRET = re.compile(r'(^|_)(token|secret|password|passwd|api_?key|access_key)($|_)', re.I)
