@@ -277,9 +277,10 @@ def keys(self: CompressedFragments, rank: int) -> list[tuple[int, int]]:
 def leaving(self: CompressedFragments) -> tuple[Tensor, Tensor]:
     "As in `FragmentRounds`. Raises BadMessage if a move is too large for float32."
     mine = share(self.rank, self.world, self.n)
-    small = [self.moves[i][-self.unpacked:] for i in mine] or [torch.empty(0, self.unpacked)]
-    if not (self.replica.sent and len(mine)): return torch.stack(small), torch.empty(0, dtype=torch.uint8)
-    return torch.stack(small), joined([part for i in mine for part in self.says(i)[1:]])
+    beside = [self.moves[i][-self.unpacked:] for i in mine]
+    small = torch.cat([torch.empty(0), *beside]).view(-1, self.unpacked)
+    if not (self.replica.sent and len(mine)): return small, torch.empty(0, dtype=torch.uint8)
+    return small, joined([part for i in mine for part in self.says(i)[1:]])
 
 @patch
 def adder(self: CompressedFragments) -> Callable[[list[Tensor]], Tensor]:

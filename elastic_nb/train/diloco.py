@@ -106,6 +106,11 @@ def _too_many(self: DiLoCoStrategy, model: nn.Module) -> list[str]:
                                    f"{layers} of them; take at most {layers}"]
 
 @patch
+def norm(self: DiLoCoStrategy, model: nn.Module) -> torch.Tensor:
+    "As in `Strategy`; 0 in a round after which nothing is taken."
+    return super(DiLoCoStrategy, self).norm(model).to(next(model.parameters()).device)
+
+@patch
 def _of_fragments(self: DiLoCoStrategy, task: nn.Module) -> FragmentRounds:
     "The sync of replicas that send a fragment at a time; before a state may be saved they send all."
     t, c = self.c.training, self.c.lowcomm
