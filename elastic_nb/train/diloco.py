@@ -96,7 +96,10 @@ def settles(self: DiLoCoStrategy, step: int) -> bool:
 
 def emptied(events: Iterable[Event]) -> list[int]:
     "The rounds of a run that a new generation began with nothing kept: `lowcomm.empty_at`, to repeat it."
-    return sorted({e.step for e in events if e.kind == 'entered' and e.step})
+    events = [*events]
+    started = {e.gen for e in events if e.kind == 'entered' and e.step is None}   # by a launcher
+    begun = [e for e in events if e.kind == 'entered' or e.kind == 'restored' and e.gen in started]
+    return sorted({e.step for e in begun if e.step})
 
 # %% ../../nbs/07_train/19_diloco.ipynb #0c1f9a41
 @patch
