@@ -103,8 +103,11 @@ class LowCommConfig(Section):
     beta2: float = Field(.95, ge=0, lt=1) # Second beta of the inner AdamW.
     decay: float = Field(.1, ge=0) # Weight decay of the inner AdamW.
     moments: Literal['new', 'kept'] = 'new' # Of the inner AdamW, at the beginning of a round.
+    fragments: int = Field(1, ge=1) # Parts of the weights; each is sent every fragments x inner_steps steps.
+    overlap: Literal[0, 1] = 0 # Rounds from sending a fragment to taking what came back.
+    alpha: float = Field(0., ge=0, lt=1) # Share of its own weights that a replica keeps when it takes.
     compression: Literal['none', 'int8', 'int4', 'sparse'] = 'none' # Of what replicas have moved.
-    empty_at: list[NonNegativeInt] = [] # Rounds without rests and kept moments: to repeat a run.
+    empty_at: list[NonNegativeInt] = [] # Rounds that begin with nothing kept: to repeat a run.
 
     quorum: int | None = Field(None, ge=1) # Replicas without which no round closes; null waits for all.
     grace: float = Field(10., ge=0) # Seconds that a round with its quorum is open for the others.
@@ -115,6 +118,16 @@ class LowCommConfig(Section):
     rule: Literal['mean', 'trimmed_mean', 'median', 'geometric_median', 'krum', 'multi_krum', 'bulyan',
                   'centered_clipping'] = 'mean'
     attackers: NonNegativeInt = 0 # Replicas of a round that may be wrong; bounded by the rule.
+
+    @property
+    def drifts(self) -> bool:
+        "Whether replicas go on with weights of their own."
+        return bool(self.unlike('fragments', 'overlap', 'alpha'))
+
+    @property
+    def keeps(self) -> bool:
+        "Whether replicas have something from round to round that is nowhere else."
+        return self.drifts or self.compression == 'sparse' or self.moments == 'kept'
 
 # %% ../nbs/00_face/01_config.ipynb #f10426c5
 class ModelConfig(Section):
@@ -320,7 +333,8 @@ class RunConfig(Section):
 
     @model_validator(mode='after')
     def _go_together(self) -> 'RunConfig':
-        wrong = [*self._scales(), *self._rounds(), *self._late(), *self._rule(), *self._slices()]
+        wrong = [*self._scales(), *self._rounds(), *self._fragments(), *self._late(),
+                 *self._rule(), *self._slices()]
         if wrong: raise ValueError('\n'.join(wrong))
         return self
 
@@ -331,8 +345,8 @@ class RunConfig(Section):
         if self.scaling.policy == 'variable':
             known['scaling'] = self.scaling.model_dump(mode='json', exclude={'worlds', 'noise'})
         if self.distributed.strategy == 'diloco':
-            later = ('outer_warmup', 'moments', 'compression', 'empty_at', 'quorum', 'late', 'steps_at',
-                     'rule', 'attackers')
+            later = ('outer_warmup', 'moments', 'fragments', 'overlap', 'alpha', 'compression', 'empty_at',
+                     'quorum', 'late', 'steps_at', 'rule', 'attackers')
             plain = {k for k in later if not self.lowcomm.unlike(k)} | {'grace'}   # seconds, as in elastic
             known['lowcomm'] = self.lowcomm.model_dump(mode='json', exclude=plain)   # as before they came
         return known
@@ -367,9 +381,9 @@ def _rounds(self: RunConfig) -> Iterator[str]:
     elif t.batch_size % (t.cut * h):
         yield (f"training.batch_size = {t.batch_size}: with diloco that is a round, a multiple "
                f"of {t.cut} replicas (training.micro_batches) x {h} inner_steps = {t.cut * h}")
-    elif self.lowcomm.empty_at and self.lowcomm.compression != 'sparse' and self.lowcomm.moments != 'kept':
-        yield ("lowcomm.empty_at: only sparse messages and kept moments leave something from round to round; "
-               "leave it out, or set compression='sparse' or moments='kept'")
+    elif self.lowcomm.empty_at and not self.lowcomm.keeps:
+        yield ("lowcomm.empty_at: only fragments, sparse messages and kept moments leave something from "
+               "round to round; leave it out, or set fragments, compression='sparse' or moments='kept'")
     elif self.lowcomm.outer_warmup and (self.lowcomm.outer_lr, self.lowcomm.outer_momentum) == (1, 0):
         yield ("lowcomm.outer_warmup: with outer_lr=1 and outer_momentum=0 every round takes the average; "
                "leave it out")
@@ -391,6 +405,24 @@ def _slices(self: RunConfig) -> Iterator[str]:
     if d.shard == 'gradients' and (name := next((k for k, on in whole.items() if on), '')):
         yield (f"distributed.shard = 'gradients' with {name}: that looks at the whole gradient, which no "
                "worker has; take shard='optimizer'")
+
+# %% ../nbs/00_face/01_config.ipynb #0c1f9a31
+@patch
+def _fragments(self: RunConfig) -> Iterator[str]:
+    low, c = self.lowcomm, self.checkpoint
+    if self.distributed.strategy != 'diloco' or not low.drifts: return
+    if low.compression == 'sparse':
+        yield ("lowcomm.compression = 'sparse' with fragments, overlap or alpha: its rests belong to the "
+               "whole model, and nobody has tried them in parts; take int8, int4 or none")
+    if low.overlap and low.fragments == 1:
+        yield ("lowcomm.overlap = 1 with fragments = 1: the weights would be sent again before they are "
+               "back; take at least fragments = 2")
+    least, every = max(2, low.fragments), dict(
+        checkpoint_interval=c.checkpoint_interval, memory_snapshot_interval=c.memory_snapshot_interval,
+        val_every=self.training.val_every)
+    if often := [k for k, n in every.items() if n != 'auto' and 0 < n < least]:
+        yield (f"{', '.join(often)}: the round before a state may be saved or validated sends all fragments, "
+               f"so with lowcomm.fragments = {low.fragments} write at least {least}, or 0")
 
 # %% ../nbs/00_face/01_config.ipynb #7a0b7e39
 BOUNDS = dict(mean=(0, 1), trimmed_mean=(2, 1), median=(2, 1), geometric_median=(2, 1), krum=(2, 3),

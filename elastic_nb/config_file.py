@@ -168,6 +168,17 @@ WHOLE = { # Sections of others -> why there is none here
     'etcd': "leave it out: where nodes meet stands on the command line, elastic-nb train --help",
     'simulation': "leave it out: what is configured here really runs"}
 
+# %% ../nbs/00_face/05_config_file.ipynb #0c1f9a61
+ANYWHERE |= { # Streaming DiLoCo, as torchft and torchtitan spell it
+    'num_fragments': "write lowcomm.fragments, with the same value, and distributed.strategy: diloco",
+    'fragment_update_alpha': "write lowcomm.alpha, with the same value, and distributed.strategy: diloco",
+    'fragment_sync_delay': "write lowcomm.overlap: 1, a delay of lowcomm.inner_steps steps; for another one "
+                           "write a program with elastic_nb.lowcomm.Streaming and Stream(overlap=...)",
+    **dict.fromkeys(['sync_every', 'sync_steps'],
+                    "write lowcomm.inner_steps, the steps divided by lowcomm.fragments: in each round one "
+                    "fragment is sent"),
+    'should_quantize': _CODEC}
+
 # %% ../nbs/00_face/05_config_file.ipynb #3265e57f
 _SECRET = re.compile(r'(^|_)(token|secret|password|passwd|api_?key|access_key)($|_)', re.I)
 _IN_URL = re.compile(r'://[^/@\s]*:[^/@\s]+@')

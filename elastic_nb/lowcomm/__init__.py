@@ -13,6 +13,7 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.outer': 'Outer travelled',
     '.rounds': 'Rounds Replica',
     '.compressed': 'CompressedRounds',
+    '.fragments': 'FragmentRounds CompressedFragments Drifting Timetable',
     '.quantize': 'Codec Feedback Inbox Quantized BadMessage',
     '.sparse': 'Sparse',
     '.demo': 'DeMo',

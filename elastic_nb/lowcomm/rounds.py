@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..basics import patch
 from ..elastic.sync import Exact
 from ..exact.state import Diverged
 from ..exact.written import Refused
@@ -81,6 +82,7 @@ class Replica:
         self.number = 0 # Of the replica that is computed now
         self.inners: dict[int, torch.optim.Optimizer] = {} # Replica -> its inner optimizer, if that is kept
         self.params = [p for p in task.model.parameters() if p.requires_grad]
+        self.sent = self.params # Those whose moves are summed in this round
 
     def __call__(self, batch: Any, targets: int) -> Tensor:
         "Raises Refused for a batch that cannot be cut, and for a model that writes its buffers."
@@ -89,17 +91,20 @@ class Replica:
         if sum(counts) != targets:
             raise Refused(f"strategy diloco: a batch has {targets} targets, its parts have {sum(counts)}: "
                           "let count follow what is in the batch")
-        moved = travelled(self.params, self.losses(parts, counts, total), self.inner, self.clip)
-        return self.result(total, targets, moved)
+        return self.result(total, targets, self.moved(self.losses(parts, counts, total)))
 
     def losses(self, parts: list[Any], counts: list[int], total: Tensor) -> Iterable[Callable[[], Tensor]]:
         "One for each inner step: computes a loss and adds it to `total`, of no dimension."
         return [partial(self._loss, part, n, total) for part, n in zip(parts, counts) if n]
 
+    def moved(self, losses: Iterable[Callable[[], Tensor]]) -> list[Tensor]:
+        "How far one inner step per loss leads, for each parameter that is `sent`."
+        return travelled(self.params, losses, self.inner, self.clip)
+
     def result(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
         "`loss`, of no dimension, with `targets` and `moved` for its gradients."
         known = [loss.new_tensor(float(targets)), *(m * targets for m in moved)]
-        return _Known.apply(loss, known, self.task.count, *self.params)
+        return _Known.apply(loss, known, self.task.count, *self.sent)
 
     def inner(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
         "The inner optimizer of this round, with the moments of the last one if they are kept."
@@ -109,13 +114,24 @@ class Replica:
         for group, now in zip(known.param_groups, new.param_groups): group.update(now)   # rate, betas, decay
         return known
 
-    def _loss(self, part: Any, targets: int, total: Tensor) -> Tensor:
-        loss = self.task(part, targets)
-        if odd := [s.name for s in self.task.writes.slots if not s.untouched]:
-            raise Refused(f"strategy diloco: the forward pass writes the buffer {odd[0]}, and such a change "
-                          "has no place in a round; take strategy exact, or a norm that remembers nothing")
-        total.add_(loss.detach())
-        return loss / targets
+    @property
+    def kept(self) -> bool:
+        "Whether replicas have something that no other worker has."
+        return bool(self.inners)
+
+    def forget(self) -> None:
+        "Let go of what replicas have kept for themselves."
+        self.inners.clear()
+
+# %% ../../nbs/12_lowcomm/02_rounds.ipynb #5ac0d1e8
+@patch
+def _loss(self: Replica, part: Any, targets: int, total: Tensor) -> Tensor:
+    loss = self.task(part, targets)
+    if odd := [s.name for s in self.task.writes.slots if not s.untouched]:
+        raise Refused(f"strategy diloco: the forward pass writes the buffer {odd[0]}, and such a change "
+                      "has no place in a round; take strategy exact, or a norm that remembers nothing")
+    total.add_(loss.detach())
+    return loss / targets
 
 # %% ../../nbs/12_lowcomm/02_rounds.ipynb #e3eaf091
 class Rounds(Exact):
@@ -134,12 +150,12 @@ class Rounds(Exact):
 
     def attach(self, group: dist.ProcessGroup) -> None:
         super().attach(group)
-        if self.replica.inners: self.clear()   # computed with moments that are gone now
+        if self.replica.kept: self.clear()   # computed with what is gone now
         self.forget()
 
     def forget(self) -> None:
         "Let go of what replicas have kept for themselves."
-        self.replica.inners.clear()
+        self.replica.forget()
 
     def start(self, step: int, micro_batches: int | None = None) -> list[int]:
         if self.empties(step): self.forget()
@@ -163,7 +179,8 @@ class Rounds(Exact):
 
     def checked(self, out: Tensor) -> Tensor:
         "The loss of the numbers that were summed beside the moves. Raises Diverged. `.grad` has the moves."
-        if self.replica.keeps and not all(p.grad.isfinite().all() for p in self.params): self.forget()
+        grads = [p.grad for p in self.params if p.grad is not None]
+        if self.replica.keeps and not all(g.isfinite().all() for g in grads): self.forget()
         if out[1].item() != self.n * self.mark():
             raise Diverged("replicas took inner steps with different rates, betas or decays; a callback "
                            "runs in one worker only, so set the rate by a schedule")

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..exact.reduce import GradBuffer, combine
+from ..exact.reduce import combine
 from .compressed import BESIDE, SILENT, told, total, usual
 from .late import LateCompressed
 from .quantize import Codec
@@ -40,14 +40,15 @@ def by_rule(
     group: dist.ProcessGroup,
     codec: Codec,
     says: dict[int, list[bytes]],
-    out: GradBuffer, # Becomes `targets` times the move, so that the engine may divide
+    out: Tensor, # Becomes `targets` times the move, so that the engine may divide, and what is beside it
     n: int,
     step: int,
     half_way: Callable[[], None],
+    beside: int, # Numbers of `out` that are no move
 ) -> None:
     "As `to_all`, but a rule makes one move of those of all replicas. Raises TooFew."
-    numbers, count = out.flat[:-len(out.beside)], out.flat.numel() - len(out.beside)
-    found = told(group, says, n, lambda r: [0, 1], [4 * len(out.beside), usual(codec, count)])
+    numbers, small, count = out[:-beside], out[-beside:], len(out) - beside
+    found = told(group, says, n, lambda r: [0, 1], [4 * beside, usual(codec, count)])
     half_way()
     table = torch.stack([torch.frombuffer(bytearray(found[i][0]), dtype=torch.float32) for i in range(n)])
     rows = rows_of(codec, found, table, step, count)
@@ -57,9 +58,9 @@ def by_rule(
     for k in made.excluded if made else ():   # neither its loss nor its targets
         table[there[k], 0] = 0
         table[there[k], BESIDE + n:] = 0
-    out.beside.copy_(combine({(i, i + 1): row for i, row in enumerate(table)}, 0, n))
+    small.copy_(combine({(i, i + 1): row for i, row in enumerate(table)}, 0, n))
     if made is None: numbers.fill_(torch.nan)
-    else: numbers.copy_(made.value * out.beside[BESIDE + n:].sum().cpu())
+    else: numbers.copy_(made.value * small[BESIDE + n:].sum().cpu())
     if made and made.excluded: verdict['excluded'] = [there[k] for k in made.excluded]
     if made and made.taken is not None: verdict['taken'] = [there[k] for k in made.taken]
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..basics import patch
+from ..config import LowCommConfig
 from ..elastic.columns import Drawn, unpack
 from ..elastic.ledger import Event, History, _hashed, reading
 from ..elastic.receipts import about_of, link, root
@@ -239,9 +240,9 @@ def account(self: Verified, start: str, entries: Iterable[Entry], facts: Facts) 
 # %% ../../nbs/08_report/15_verify.ipynb #e5e03125
 def promised(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool:
     """Whether a start with these sections promises the same bits in any world: neither a clock is in its
-    result, nor rests or moments that go in each new world."""
-    kept = lowcomm.get('compression') == 'sparse' or lowcomm.get('moments') == 'kept'
-    timed = lowcomm.get('quorum') is not None
+    result, nor what replicas keep and lose in each new world."""
+    known = LowCommConfig(**{k: v for k, v in lowcomm.items() if k in LowCommConfig.model_fields})
+    kept, timed = known.keeps, known.quorum is not None
     return distributed.get('strategy', 'exact') in ('exact', 'diloco') and not (kept or timed)
 
 @patch

@@ -267,6 +267,7 @@ def _prepare_task(self: Engine, t: TrainingConfig) -> None:
     self.task = Task(model, self.loss_fn or ask, t.loss == 'sum',
                      partial(torch.autocast, kind, half, enabled=half is not None))
     self.task.targets_of = self.count   # for a strategy that computes parts of a micro-batch
+    self.task.end = partial(getattr, self, 'steps')   # for one that does something else in the last step
     known = getattr(self.model, 'reduction', t.loss)
     if not self.loss_fn and known in ('mean', 'sum') and known != t.loss:
         warnings.warn(f"{type(self.model).__name__} returns the {known} over its targets, and training.loss "

@@ -19,13 +19,14 @@ from ..elastic.ledger import Event
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, peers
 from ..lowcomm.compressed import CompressedRounds
+from ..lowcomm.fragments import CompressedFragments, Drifting, FragmentRounds, Timetable
 from ..lowcomm.late import Late, LateCompressed, LateReplica, Window
 from ..lowcomm.outer import Outer
 from ..lowcomm.quantize import Codec, Quantized
 from ..lowcomm.rounds import Replica, Rounds
 from ..lowcomm.ruled import Ruled
 from ..lowcomm.sparse import Sparse
-from ..lowcomm.streaming import Float32
+from ..lowcomm.streaming import Float32, Stream, layers_of
 from .strategies import ExactStrategy
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2c8b435
@@ -68,37 +69,72 @@ class DiLoCoStrategy(ExactStrategy):
         if self.c.lowcomm.compression != 'none' and types:
             wrong.append(f"lowcomm.compression packs float32, and the model has parameters of {types.pop()}: "
                          "set precision to bf16 and leave the model in float32, or compression to none")
-        return wrong
+        return wrong + self._too_many(model)
 
     def optimizer(self, params: list[nn.Parameter]) -> Outer:
         "The outer optimizer, which also makes the inner ones."
         t, c = self.c.training, self.c.lowcomm
         outer = dict(outer_lr=c.outer_lr, momentum=c.outer_momentum, nesterov=c.nesterov,
-                     warmup=c.outer_warmup)
+                     warmup=c.outer_warmup * c.fragments)   # they land one by one
         self.outer = Outer(params, t.lr, betas=(c.beta1, c.beta2), weight_decay=c.decay, **outer)
         return self.outer
 
-    def sync(self, task: nn.Module, world: int | None = None) -> Rounds:
-        "The replicas of `task`, and the exact sum of what they move. Call it after `optimizer`."
-        t, c = self.c.training, self.c.lowcomm
-        late = c.quorum is not None or c.steps_at or c.rule != 'mean'
-        how = c.inner_steps, t.clip, t.batch_size // t.cut, c.moments == 'kept'
-        replica = (LateReplica if late else Replica)(task, task.targets_of, self.outer, *how)
-        codec = CODECS.get(c.compression) or (None if c.rule == 'mean' else Float32())
-        args = task, t.cut, replica, *([codec] if codec else []), self.empties
-        self.rounds = self.timely(args) if late else (CompressedRounds if codec else Rounds)(*args)
-        return self.rounds
+# %% ../../nbs/07_train/19_diloco.ipynb #5ac0d1e7
+@patch
+def sync(self: DiLoCoStrategy, task: nn.Module, world: int | None = None) -> Rounds:
+    "The replicas of `task`, and the exact sum of what they move. Call it after `optimizer`."
+    t, c = self.c.training, self.c.lowcomm
+    if c.drifts: return self._of_fragments(task)
+    late = c.quorum is not None or c.steps_at or c.rule != 'mean'
+    how = c.inner_steps, t.clip, t.batch_size // t.cut, c.moments == 'kept'
+    replica = (LateReplica if late else Replica)(task, task.targets_of, self.outer, *how)
+    codec = CODECS.get(c.compression) or (None if c.rule == 'mean' else Float32())
+    args = task, t.cut, replica, *([codec] if codec else []), self.empties
+    self.rounds = self.timely(args) if late else (CompressedRounds if codec else Rounds)(*args)
+    return self.rounds
 
 # %% ../../nbs/07_train/19_diloco.ipynb #625e4fd8
 @patch
 def empties(self: DiLoCoStrategy, step: int) -> bool:
     "Whether a round begins with nothing kept: a state may be saved before it, or the config says so."
+    return step in self.c.lowcomm.empty_at or self.settles(step)
+
+@patch
+def settles(self: DiLoCoStrategy, step: int) -> bool:
+    "Whether a state may be saved or validated after `step` rounds, by the config."
     every = [*self.c.checkpoint.every, *([n] if (n := self.c.training.val_every) else [])]
-    return step in self.c.lowcomm.empty_at or any(step % n == 0 for n in every)
+    return any(step % n == 0 for n in every)
 
 def emptied(events: Iterable[Event]) -> list[int]:
     "The rounds of a run that a new generation began with nothing kept: `lowcomm.empty_at`, to repeat it."
-    return sorted({e.step for e in events if e.kind == 'entered' and e.step})
+    events = [*events]
+    started = {e.gen for e in events if e.kind == 'entered' and e.step is None}   # by a launcher
+    begun = [e for e in events if e.kind == 'entered' or e.kind == 'restored' and e.gen in started]
+    return sorted({e.step for e in begun if e.step})
+
+# %% ../../nbs/07_train/19_diloco.ipynb #0c1f9a41
+@patch
+def _too_many(self: DiLoCoStrategy, model: nn.Module) -> list[str]:
+    n, layers = self.c.lowcomm.fragments, len(layers_of(model))
+    return [] if n <= layers else [f"lowcomm.fragments = {n}: a fragment has whole layers, and the model has "
+                                   f"{layers} of them; take at most {layers}"]
+
+@patch
+def norm(self: DiLoCoStrategy, model: nn.Module) -> torch.Tensor:
+    "As in `Strategy`; 0 in a round after which nothing is taken."
+    return super(DiLoCoStrategy, self).norm(model).to(next(model.parameters()).device)
+
+@patch
+def _of_fragments(self: DiLoCoStrategy, task: nn.Module) -> FragmentRounds:
+    "The sync of replicas that send a fragment at a time; before a state may be saved they send all."
+    t, c = self.c.training, self.c.lowcomm
+    stream = Stream(c.inner_steps * c.fragments, c.fragments, c.inner_steps * c.overlap, c.alpha)
+    def whole(round: int) -> bool: return round + 1 >= task.end() or self.settles(round + 1)
+    replica = Drifting(task, task.targets_of, self.outer, c.inner_steps, t.clip, t.batch_size // t.cut,
+                       c.moments == 'kept', Timetable(stream, c.inner_steps, whole))
+    if codec := CODECS.get(c.compression):
+        return CompressedFragments(task, t.cut, replica, codec, self.empties)
+    return FragmentRounds(task, t.cut, replica, self.empties)
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2cb6c8a
 @patch
