@@ -417,6 +417,9 @@ def _fragments(self: RunConfig) -> Iterator[str]:
     if low.overlap and low.fragments == 1:
         yield ("lowcomm.overlap = 1 with fragments = 1: the weights would be sent again before they are "
                "back; take at least fragments = 2")
+    if untried := low.unlike('quorum', 'steps_at', 'rule'):
+        yield (f"lowcomm.{untried[0]} with fragments, overlap or alpha: a replica that does not count has "
+               "weights of its own, and nobody has tried what becomes of them; leave out one of the two")
     least, every = max(2, low.fragments), dict(
         checkpoint_interval=c.checkpoint_interval, memory_snapshot_interval=c.memory_snapshot_interval,
         val_every=self.training.val_every)
