@@ -65,6 +65,7 @@ class LateReplica(Replica):
     made = counted = 0
 
     def losses(self, parts: list[Any], counts: list[int], total: Tensor) -> Iterator[Callable[[], Tensor]]:
+        "As in `Replica`, until it is over."
         self.made = self.counted = 0
         for part, n in zip(parts, counts):
             if self.ends(self.made): return
@@ -72,6 +73,7 @@ class LateReplica(Replica):
             self.made, self.counted = self.made + 1, self.counted + n
 
     def result(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
+        "As in `Replica`, with the targets that count in the place of `targets`."
         if self.drops and self.made < self.steps: self.made = self.counted = 0
         if not self.made:   # as if it had not begun
             self.inners.pop(self.number, None)
@@ -140,6 +142,7 @@ def micro_batch(self: Late, i: int) -> Iterator[Tensor]:
 
 @patch
 def reduction(self: Late) -> Callable[[Callable[[], None]], None]:
+    "As in `Rounds`. This worker is done, and need not look any more."
     if self.window: self.window.over.set()
     return super(Late, self).reduction()
 
