@@ -20,10 +20,10 @@ from ..checkpoint.manager import CheckpointManager
 from ..config import RunConfig
 from .communicator import Communicator
 from .loop import ElasticLoop, Trainable, stopwatch
-from .layout import gaps, moves_of, settled
+from .layout import begun, gaps, moves_of, settled, turns
 from .membership import Generation, Member, StateLost
 from ..exact.reduce import exchange
-from ..exact.shard import Part, ShardedOptimizer, ShardedReducer, join, showing
+from ..exact.shard import Layout, Part, ShardedOptimizer, ShardedReducer, join, showing, union
 from ..exact.state import State, from_buffer, to_buffer
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #31d869b4
@@ -112,12 +112,14 @@ LINES = dict(
     spread='it has received the parameters of all others',
     facts='it has heard the facts, and done nothing yet',
     params='it has received the parameters that it lacked',
-    moved='it has received the parts that it lacked, and not all others may',
-    held='all have their spans, and it has let go of the rest',
+    held='all go on, and it has let go of what others hold as well',
+    turn='it has received moments of this turn, and others may not',
+    filled='all that had to move has moved, and it has let go of the rest',
 ) # Fault points of this loop, besides those of every loop
 
 class ShardedLoop(ElasticLoop):
     "The elastic loop with an optimizer in slices, each with a shadow. One object per worker."
+    portion = 1 << 18 # Numbers whose moments a worker sends and receives after a step, at most
     def __init__(self,
         member: Member, # This worker in the world
         engine: Trainable, # What is trained; steps with the optimizer of `sync`
@@ -130,6 +132,10 @@ class ShardedLoop(ElasticLoop):
         self.whole = True # Whether all parameters are those after `engine.step` steps
         self.broken = False # A slice is lost: what is held here is of no use
         self.leaving = False # A member was asked to save and leave; all know it
+        self.have: dict[int, list[range]] = {} # Rank -> what it holds
+        self.goal: Layout | None = None # Who is to hold what in this generation
+        self.turns: list[list[tuple[int, int, range]]] = [] # What has to move until then, step by step
+        self.moved = self.steps = 0 # Bytes that this worker has received in this generation, and turns
         if why := sync.refused(measures(getattr(engine, 'c', None))): raise ValueError(why)
         sync.tick = member.urgent   # a sum may wait for others in the middle of backward
 
@@ -137,7 +143,7 @@ class ShardedLoop(ElasticLoop):
     def optimizer(self) -> ShardedOptimizer: return self.sync.optimizer
 
     def wants(self, rank: int) -> list[range]:
-        "The spans that `rank` holds in the generation that is entered."
+        "The spans that `rank` holds in this generation now."
         return self.sync.plan.held(rank)
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #6d1eeb9f
@@ -163,6 +169,7 @@ def one_step(self: ShardedLoop) -> bool:
     self.at('spread')
     sync.land()
     self.whole = True
+    self.fill()
     self.at('agree')
     self.committed()
     self.settle()
@@ -194,14 +201,12 @@ def answered(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> None:
 
 @patch
 def share_out(self: ShardedLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
-    "Slices go to their new holders; how many bytes this one has received."
-    moved = self.recut()
-    ms['copy'] = round(ms['copy'] + lap(), 3)
-    return dict(moved=moved)
+    "Nothing waits for moments; after how many steps they will have moved."
+    return dict(turns=len(self.turns))
 
 @patch
 def all_have_it(self: ShardedLoop) -> None:
-    "All members have their slices: let go of the rest."
+    "All members are here: let go of what is not in the layout."
     self.optimizer.hold(self.wants(self.comm.rank))
     self.at('held')
 
@@ -219,8 +224,7 @@ def meet(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> tuple[str
     self.have = {r: [range(*s) for s in facts[r]['spans']] for r in able}
     everything = [range(self.optimizer.size)]
     if target < gen.floor or gaps(everything, sum(self.have.values(), [])): self.lost(gen)
-    have = [self.have.get(r, []) for r in range(self.comm.world)]
-    self.sync.plan = settled(have, gen.roster, self.optimizer.size, self.sync.shadow)
+    self.plan(gen.roster)
     if rank in able and self.engine.step < target:
         self.advance()   # another one has, or has reported it
         self.at('stepped')
@@ -241,10 +245,19 @@ def complete(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> None:
     self.comm.wait(exchange, self.comm.group, sends, [(source, t) for source, _, t in recvs])
     for _, span, t in recvs: o.fill([span], t)
 
+@patch
+def plan(self: ShardedLoop, roster: Sequence[str]) -> None:
+    "Who is to hold what, what has to move for that, and who holds what until then."
+    ranks, size = range(len(roster)), self.optimizer.size
+    self.goal = settled([self.have.get(r, []) for r in ranks], roster, size, self.sync.shadow)
+    self.turns = turns(moves_of(self.have, {r: self.goal.held(r) for r in ranks}), self.portion)
+    self.moved, self.steps = 0, len(self.turns)
+    self.sync.plan = begun(self.goal, self.have) if self.turns else self.goal
+
 # %% ../../nbs/06_elastic/21_shard.ipynb #7a38b7fb
 @patch
 def copy(self: ShardedLoop, source: str, behind: list[str]) -> None:
-    "As in the elastic loop, without the state of the optimizer: `recut` brings it."
+    "As in the elastic loop, without the state of the optimizer: `fill` brings it."
     with showing(self.optimizer, Part(range(0))): super(ShardedLoop, self).copy(source, behind)
     if self.member.name in behind: self.optimizer.install([])
 
@@ -260,14 +273,21 @@ def passes(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> list[Part]
     return [part for r in sources for part in unpacked(found[r])]
 
 @patch
-def recut(self: ShardedLoop) -> int:
-    "Receive the parts that this rank lacks, beside those that it holds; bytes received."
-    want = {r: self.wants(r) for r in range(self.comm.world)}
-    new = self.passes(moves_of(self.have, want))
-    if self.comm.rank not in self.have: self.optimizer.install([])
-    self.optimizer.install([*self.optimizer.parts(), *map(self.optimizer.placed, new)])
-    self.at('moved')
-    return sum(p.nbytes for p in new)
+def fill(self: ShardedLoop) -> None:
+    "One turn of what has to move: whoever receives moments steps them, too, from the next step on."
+    if not self.turns: return
+    turn, self.turns = self.turns[0], self.turns[1:]
+    new = self.passes(turn)
+    self.at('turn')
+    self.optimizer.add(map(self.optimizer.placed, new))
+    self.moved += sum(p.nbytes for p in new)
+    for _, to, span in turn: self.have[to] = union([*self.have.get(to, []), span])
+    self.sync.plan = begun(self.goal, self.have) if self.turns else self.goal
+    if not self.turns: self.optimizer.hold(self.wants(self.comm.rank))
+    self.sync.take(self.sync.plan)
+    if self.turns: return
+    self.at('filled')
+    self.say('filled', moved=self.moved, turns=self.steps)
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #01f67668
 @patch

@@ -113,7 +113,7 @@ class Exchange:
         self.step = r.least
         self.params, self.starts, self.buckets = o.params, o.starts, r.buckets
         self.owned = [*map(r.layout.owned, range(r.world))]
-        self.sums = Pieces([(s, o.params[0].new_zeros(len(s))) for s in o.spans])
+        self.sums = Pieces([(s, o.params[0].new_zeros(len(s))) for s in r.layout.held(r.rank)])
         self.tail = GradBuffer(r.others, r.beside, o.params[0])
         self.norms: Tensor | None = None # Of the gradient of each parameter
         self.ready = [threading.Event() for _ in r.buckets]
@@ -389,6 +389,13 @@ def land(self: BucketReducer) -> None:
     "After the last round of `spread`."
     self.busy = False
     if self.world > 1: self.seen, self.landed = self._bits(), True
+
+@patch
+def take(self: BucketReducer, layout: Layout) -> None:
+    "As in ShardedReducer."
+    landed, self.landed = self.landed, False
+    super(BucketReducer, self).take(layout)
+    if landed: self.seen, self.landed = self._bits(), True
 
 @patch
 def _bits(self: BucketReducer) -> Tensor:

@@ -179,7 +179,13 @@ def _twin(self: ShardedOptimizer, part: Part) -> tuple[range, Optimizer, dict[in
 @patch
 def install(self: ShardedOptimizer, parts: Iterable[Part]) -> None:
     "From now on hold `parts`, each with memory of its own, and nothing else."
-    self.twins = [self._twin(p) for p in parts if p.span]
+    self.twins = []
+    self.add(parts)
+
+@patch
+def add(self: ShardedOptimizer, parts: Iterable[Part]) -> None:
+    "Hold `parts` as well, each with memory of its own."
+    self.twins += [self._twin(p) for p in parts if p.span]
 
 @patch
 def placed(self: ShardedOptimizer, part: Part) -> Part:
@@ -441,10 +447,11 @@ class ShardedReducer(TreeReducer):
 
     def take(self, layout: Layout) -> None:
         "Sum by `layout` from now on. Raises RuntimeError if the optimizer does not hold its spans."
-        if self.optimizer.spans != (spans := layout.held(self.rank)):
-            raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}, and holds "
-                               f"{self.optimizer.spans}")
-        self.layout = layout
+        if (held := union(self.optimizer.spans)) != (spans := layout.held(self.rank)):
+            raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}, and holds {held}")
+        before, self.layout = self.layout.held(self.rank) if self.landed else [], layout
+        for gone in (span for s in before for e in self.elsewhere() if (span := overlap(s, e))):
+            torch.cat(self.optimizer.views(gone), out=self.result.flat[gone.start:gone.stop])   # to compare
 
     def reduction(self) -> Callable[[Callable[[], None]], None]:
         "As in TreeReducer. Raises Diverged if other code has changed parameters that this rank has received."
@@ -501,7 +508,7 @@ def _hide(self: ShardedReducer, out: Tensor) -> None:
     "A gradient that is not the sum must not be taken for one."
     for i, p in enumerate(self.optimizer.params):
         own = range(self.optimizer.starts[i], self.optimizer.starts[i + 1])
-        held = [s for span in self.optimizer.spans if (s := overlap(span, own))]
+        held = [s for span in self.layout.held(self.rank) if (s := overlap(span, own))]
         if not held: p.grad = None
         else:
             for lo, hi in zip([own.start, *(s.stop for s in held)], [*(s.start for s in held), own.stop]):
