@@ -370,9 +370,8 @@ def spread(self: BucketReducer) -> Iterator[Callable[[], None]]:
     o.forget()
     if world == 1: return
     self.busy, ranks = True, range(world)
-    todo = [[self.layout.missed(a, b) for b in ranks] for a in ranks]   # from a to b
-    for k in range(0, max(sum(map(len, spans)) for row in todo for spans in row), self.least):
-        now = [[_some(spans, k, k + self.least) for spans in row] for row in todo]
+    for k in range(0, max(sum(map(len, spans)) for row in self.missed for spans in row), self.least):
+        now = [[_some(spans, k, k + self.least) for spans in row] for row in self.missed]
         copied = cache(lambda spans: torch.cat([v for s in spans for v in o.views(s)]))   # may be left behind
         sends = [(r, copied(spans)) for r, spans in enumerate(now[rank]) if spans]
         inbox = [(r, o.params[0].new_empty(sum(map(len, s)))) for r in ranks if (s := now[r][rank])]

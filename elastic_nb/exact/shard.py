@@ -448,8 +448,10 @@ class ShardedReducer(TreeReducer):
     def take(self, layout: Layout) -> None:
         "Sum by `layout` from now on. Raises RuntimeError if the optimizer does not hold its spans."
         if (held := union(self.optimizer.spans)) != (spans := layout.held(self.rank)):
-            raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}, and holds {held}")
+            raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}; it holds {held}")
         before, self.layout = self.layout.held(self.rank) if self.landed else [], layout
+        ranks = range(self.world)
+        self.missed = [[layout.missed(a, b) for b in ranks] for a in ranks]   # what `a` sends to `b` in a step
         for gone in (span for s in before for e in self.elsewhere() if (span := overlap(s, e))):
             torch.cat(self.optimizer.views(gone), out=self.result.flat[gone.start:gone.stop])   # to compare
 
@@ -522,8 +524,8 @@ def spread(self: ShardedReducer) -> Iterator[Callable[[], None]]:
     self.busy, out = True, self.result.flat
     for own in self.layout.owned(self.rank):   # a copy: it may be abandoned
         torch.cat(self.optimizer.views(own), out=out[own.start:own.stop])
-    sends = {r: self.layout.missed(self.rank, r) for r in range(self.world)}
-    yield partial(trade, self.group, out, sends, {r: self.layout.missed(r, self.rank) for r in sends})
+    recvs = {r: row[self.rank] for r, row in enumerate(self.missed)}
+    yield partial(trade, self.group, out, dict(enumerate(self.missed[self.rank])), recvs)
 
 @patch
 def land(self: ShardedReducer) -> None:
