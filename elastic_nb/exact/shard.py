@@ -451,7 +451,7 @@ class ShardedReducer(TreeReducer):
             raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}; it holds {held}")
         before, self.layout = self.layout.held(self.rank) if self.landed else [], layout
         ranks = range(self.world)
-        self.missed = [[layout.missed(a, b) for b in ranks] for a in ranks]   # what `a` sends to `b` in a step
+        self.missed = [[layout.missed(a, b) for b in ranks] for a in ranks]   # from a to b
         for gone in (span for s in before for e in self.elsewhere() if (span := overlap(s, e))):
             torch.cat(self.optimizer.views(gone), out=self.result.flat[gone.start:gone.stop])   # to compare
 
