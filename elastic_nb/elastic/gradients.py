@@ -24,13 +24,13 @@ class ShardedGradients(BucketReducer):
         optimizer: ShardedOptimizer, # Makes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        shadow: int | None = None, # Ranks from a slice's holder to its second one; 0: none; None: see `apart`
+        shadow: int | None = None, # Ranks from a fresh slice to its second holder; 0: none; None: see `apart`
         measure: bool = False, # Whether the norm of the gradient is needed
         least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most
     ):
-        super().__init__(optimizer, others_of(model, optimizer), micro_batches, beside, shadow, measure,
+        super().__init__(optimizer, others_of(model, optimizer), micro_batches, beside, None, measure,
                          [*model.parameters()], least, beside_training)
-        self.module = model
+        self.module, self.shadow = model, shadow
 
     def refused(self, settings: Sequence[str]) -> str:
         "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."

@@ -11,15 +11,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import accumulate
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..basics import patch
-from .reduce import GradBuffer, exchange, family, reduce_scatter
-from .shard import ShardedOptimizer, ShardedReducer, overlap, shadow_of
+from .reduce import GradBuffer, exchange, family, gathered, reduce_scatter, scatter
+from .shard import Layout, ShardedOptimizer, ShardedReducer, overlap, trade
 from .state import WHOLE
 from .written import Refused
 
@@ -108,19 +109,17 @@ class Exchange:
         nodes: dict[tuple[int, int], BucketBuffer], # This rank's nodes of the tree, from now on ours
     ):
         r, o = reducer, reducer.optimizer
-        self.group, self.nodes, self.n, self.shadow, self.measure = r.group, nodes, r.n, r.shadow, r.measure
+        self.group, self.nodes, self.n, self.layout, self.measure = r.group, nodes, r.n, r.layout, r.measure
         self.step = r.least
         self.params, self.starts, self.buckets = o.params, o.starts, r.buckets
-        self.cuts = [k * r.size // r.world for k in range(r.world + 1)]
-        self.sums = Pieces([(s, o.params[0].new_zeros(len(s))) for s in o.spans])
+        self.owned = [*map(r.layout.owned, range(r.world))]
+        self.sums = Pieces([(s, o.params[0].new_zeros(len(s))) for s in r.layout.held(r.rank)])
         self.tail = GradBuffer(r.others, r.beside, o.params[0])
         self.norms: Tensor | None = None # Of the gradient of each parameter
         self.ready = [threading.Event() for _ in r.buckets]
         self.left = [threading.Event() for _ in r.buckets]
         self.ended, self.stopped = threading.Event(), False
         self.error: BaseException | None = None # Why `run` ended early
-
-    def slice(self, rank: int) -> range: return range(self.cuts[rank], self.cuts[rank + 1])
 
     def run(self) -> None:
         "Let each bucket leave, one after the other, when it is ready. For a thread of its own."
@@ -141,11 +140,12 @@ def leave(self: Exchange, b: int) -> None:
     mine = {p: buf.pop(b) for p, buf in self.nodes.items()}
     for k in range(0, len(bucket), self.step):
         span = bucket[k:k + self.step]
-        cuts = [min(max(c - span.start, 0), len(span)) for c in self.cuts]
-        own = overlap(span, self.slice(rank))
-        out = self.sums[own.start:own.stop] if own else self.params[0].new_empty(0)
+        owned = [[s for o in each if (s := overlap(span, o))] for each in self.owned]
+        out = gathered(self.sums, owned[rank]) if owned[rank] else self.params[0].new_empty(0)
         parts = {p: t[k:k + self.step] for p, t in mine.items()}
-        reduce_scatter(self.group, parts, out, self.n, cuts, _nothing)
+        inside = [[range(s.start - span.start, s.stop - span.start) for s in each] for each in owned]
+        reduce_scatter(self.group, parts, out, self.n, inside, _nothing)
+        scatter(self.sums, owned[rank], out)
 
 def _nothing() -> None: pass
 
@@ -166,47 +166,51 @@ def settle(self: Exchange, half_way: Callable[[], None]) -> None:
         if error: raise error
     finally: del error   # it refers to this frame, and would keep the group open for a while
     half_way()
-    rank, world, flat = self.group.rank(), self.group.size(), self.tail.flat
+    rank, ranks, flat = self.group.rank(), range(self.group.size()), self.tail.flat
     tails = {p: buf.tail.flat for p, buf in self.nodes.items()}
-    reduce_scatter(self.group, tails, flat[:0], self.n, [0] * (world + 1), _nothing, flat)
-    def given(a: int, b: int) -> list[Tensor]:
-        "What rank `a` sends to rank `b`: to its shadow the sum of its slice."
-        s = self.slice(a)
-        return [self.sums[s.start:s.stop]] if s and a != b == shadow_of(a, world, self.shadow) else []
-    exchange(self.group, [(r, t) for r in range(world) for t in given(rank, r)],
-             [(r, t) for r in range(world) for t in given(r, rank)])
-    if self.measure: self.norms = norms_of(self.group, self.sums, self.params, self.starts, self.cuts)
+    reduce_scatter(self.group, tails, flat[:0], self.n, [[] for _ in ranks], _nothing, flat)
+    trade(self.group, self.sums, {r: self.layout.given(rank, r) for r in ranks},
+          {r: self.layout.given(r, rank) for r in ranks})   # the sums of spans that have a shadow
+    if self.measure: self.norms = norms_of(self.group, self.sums, self.params, self.starts, self.owned)
     self.nodes = {}
 
 # %% ../../nbs/01_exact/08_gradients.ipynb #4917921b
 def norms_of(
     group: dist.ProcessGroup | None, # None: this rank has everything
-    grads: Pieces, # The gradient: this rank's slice of it
+    grads: Pieces, # The gradient: this rank's spans of it
     params: Sequence[Tensor], # Their shapes count
     starts: Sequence[int], # Where each parameter begins in the vector
-    cuts: Sequence[int], # Rank `r` owns the numbers from `cuts[r]` to `cuts[r + 1]`
+    owned: Sequence[Sequence[range]], # The spans that each rank owns
 ) -> Tensor:
     "The norms of all parameters' gradients, (parameters,), in all ranks. RuntimeError if a peer is gone."
     rank, world = (group.rank(), group.size()) if group else (0, 1)
     found, measurers = params[0].new_zeros(len(params)), []
     for i, p in enumerate(params):
         whole = range(starts[i], starts[i + 1])
-        parts = {r: s for r in range(world) if (s := overlap(range(cuts[r], cuts[r + 1]), whole))}
-        measurers.append(min(parts, default=0))
+        parts = {r: cut for r in range(world) if (cut := [s for o in owned[r] if (s := overlap(o, whole))])}
+        measurers.append(min(parts, key=lambda r: parts[r][0].start, default=0))
         if rank not in parts: continue
-        flat = grads[parts[rank].start:parts[rank].stop]
+        flat = gathered(grads, parts[rank])
         if rank != measurers[i]:
             exchange(group, [(measurers[i], flat)], [])
             continue
-        if len(parts) > 1:
-            flat = torch.cat([flat, flat.new_empty(len(whole) - len(flat))])
-            exchange(group, [], [(r, flat[s.start - whole.start:s.stop - whole.start])
-                                 for r, s in parts.items() if r != rank])
+        if len(parts) > 1: flat = _put_together(group, flat, whole, parts)
         found[i] = torch.linalg.vector_norm(flat.view_as(p))
     others = [r for r in range(world) if r != rank]
     every = [found if r == rank else torch.empty_like(found) for r in range(world)]
     if others: exchange(group, [(r, found) for r in others], [(r, every[r]) for r in others])
     return torch.stack(every)[measurers, range(len(params))]
+
+def _put_together(group: dist.ProcessGroup, mine: Tensor, whole: range, parts: dict[int, list[range]]
+                  ) -> Tensor:
+    "The gradient of the parameter `whole`, from the parts of this rank and of the others."
+    flat, rank = mine.new_empty(len(whole)), group.rank()
+    inbox = {r: mine.new_empty(sum(map(len, spans))) for r, spans in parts.items() if r != rank}
+    exchange(group, [], [*inbox.items()])
+    for r, numbers in (inbox | {rank: mine}).items():
+        for s, part in zip(parts[r], numbers.split([*map(len, parts[r])])):
+            flat[s.start - whole.start:s.stop - whole.start] = part
+    return flat
 
 # %% ../../nbs/01_exact/08_gradients.ipynb #814a81d4
 @dataclass
@@ -221,17 +225,17 @@ def start_thread(fn: Callable[[], None]) -> None: threading.Thread(target=fn, da
 class BucketReducer(ShardedReducer):
     "The sum over all ranks, where each keeps its slices of it, and parts leave while backward goes on."
     def __init__(self,
-        optimizer: ShardedOptimizer, # Holds `held_by` this rank; its parameters are summed
+        optimizer: ShardedOptimizer, # Holds what the layout gives this rank; its parameters are summed
         others: Sequence[nn.Parameter], # Parameters whose gradient goes to all ranks
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        shadow: int | None = 0, # As in ShardedReducer
+        plan: Layout | None = None, # As in ShardedReducer
         measure: bool = False, # Whether the norm of each parameter's gradient is needed
         model: Sequence[nn.Parameter] | None = None, # All, in the model's order; None: the optimizer's
         least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most
         launch: Callable[[Callable[[], None]], object] = start_thread, # Runs a function in a thread
     ):
-        super().__init__(optimizer, others, micro_batches, beside, shadow)
+        super().__init__(optimizer, others, micro_batches, beside, plan)
         self.others, self.measure, self.launch, self.least = [*others], measure, launch, least
         place = {id(p): k for k, p in enumerate(model or optimizer.params)}
         self.buckets = buckets_of(optimizer.starts, [place[id(p)] for p in optimizer.params], least)
@@ -336,7 +340,7 @@ def finish(self: BucketReducer) -> Tensor:
     if self.world == 1:
         buf = self.nodes.pop((0, self.n))
         grads = Pieces([(bucket.span, buf.pop(b)) for b, bucket in enumerate(self.buckets)])
-        norms = norms_of(None, grads, o.params, o.starts, [0, o.size]) if self.measure else None
+        norms = norms_of(None, grads, o.params, o.starts, [[range(o.size)]]) if self.measure else None
         tail = buf.tail
     else: grads, tail, norms = self.exchange.sums, self.exchange.tail, self.exchange.norms
     self.exchange = None
@@ -365,22 +369,32 @@ def spread(self: BucketReducer) -> Iterator[Callable[[], None]]:
     o, rank, world = self.optimizer, self.rank, self.world
     o.forget()
     if world == 1: return
-    self.busy = True
-    cuts = [r * self.size // world for r in range(world + 1)]
-    def wanted(a: int, b: int) -> bool: return b not in (a, shadow_of(a, world, self.shadow))
-    for k in range(0, -(-self.size // world), self.least):
-        spans = [range(a, b)[k:k + self.least] for a, b in zip(cuts, cuts[1:])]
-        mine = torch.cat(o.views(spans[rank])) if spans[rank] else None   # a copy: it may be left behind
-        sends = [(r, mine) for r in range(world) if wanted(rank, r) and mine is not None]
-        inbox = [(r, o.params[0].new_empty(len(s))) for r, s in enumerate(spans) if s and wanted(r, rank)]
+    self.busy, ranks = True, range(world)
+    for k in range(0, max(sum(map(len, spans)) for row in self.missed for spans in row), self.least):
+        now = [[_some(spans, k, k + self.least) for spans in row] for row in self.missed]
+        copied = cache(lambda spans: torch.cat([v for s in spans for v in o.views(s)]))   # may be left behind
+        sends = [(r, copied(spans)) for r, spans in enumerate(now[rank]) if spans]
+        inbox = [(r, o.params[0].new_empty(sum(map(len, s)))) for r in ranks if (s := now[r][rank])]
         yield partial(exchange, self.group, sends, inbox)
-        for r, t in inbox: o.fill(spans[r], t)
+        for r, t in inbox: o.fill(now[r][rank], t)
+
+def _some(spans: Sequence[range], a: int, b: int) -> tuple[range, ...]:
+    "The numbers `a` to `b` of what is in `spans`."
+    firsts = accumulate((len(s) for s in spans), initial=0)
+    return tuple(part for s, at in zip(spans, firsts) if (part := s[max(a - at, 0):max(b - at, 0)]))
 
 @patch
 def land(self: BucketReducer) -> None:
     "After the last round of `spread`."
     self.busy = False
     if self.world > 1: self.seen, self.landed = self._bits(), True
+
+@patch
+def take(self: BucketReducer, layout: Layout) -> None:
+    "As in ShardedReducer."
+    landed, self.landed = self.landed, False
+    super(BucketReducer, self).take(layout)
+    if landed: self.seen, self.landed = self._bits(), True
 
 @patch
 def _bits(self: BucketReducer) -> Tensor:

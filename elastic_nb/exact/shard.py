@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROBE', 'pieces_of', 'overlap', 'is_vector', 'Part', 'join', 'twin_of', 'ShardedOptimizer', 'showing',
-           'NotElementwise', 'probed', 'shadow_of', 'held_by', 'ShardedReducer']
+           'NotElementwise', 'probed', 'union', 'Layout', 'sliced', 'ShardedReducer', 'trade']
 
 # %% ../../nbs/01_exact/07_shard.ipynb #c26c02d4
 from bisect import bisect_right
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..basics import patch
-from .reduce import TreeReducer, exchange, reduce_scatter
+from .reduce import TreeReducer, exchange, gathered, reduce_scatter, scatter
 from .share import share
 from .state import WHOLE, Diverged
 
@@ -179,7 +179,13 @@ def _twin(self: ShardedOptimizer, part: Part) -> tuple[range, Optimizer, dict[in
 @patch
 def install(self: ShardedOptimizer, parts: Iterable[Part]) -> None:
     "From now on hold `parts`, each with memory of its own, and nothing else."
-    self.twins = [self._twin(p) for p in parts if p.span]
+    self.twins = []
+    self.add(parts)
+
+@patch
+def add(self: ShardedOptimizer, parts: Iterable[Part]) -> None:
+    "Hold `parts` as well, each with memory of its own."
+    self.twins += [self._twin(p) for p in parts if p.span]
 
 @patch
 def placed(self: ShardedOptimizer, part: Part) -> Part:
@@ -229,9 +235,9 @@ def views(self: ShardedOptimizer, span: range) -> list[Tensor]:
     return [self.params[i].detach().view(-1)[a:b] for i, a, b in pieces_of(span, self.starts)]
 
 @patch
-def fill(self: ShardedOptimizer, span: range, flat: Tensor) -> None:
-    "Put the numbers of `span` into the model."
-    views = self.views(span)
+def fill(self: ShardedOptimizer, spans: Iterable[range], flat: Tensor) -> None:
+    "Put numbers into the model: those of `spans`, one span after the other."
+    views = [v for span in spans for v in self.views(span)]
     torch._foreach_copy_(views, [*flat.split([len(v) for v in views])])
 
 @patch
@@ -381,47 +387,73 @@ def probed(optimizer: Optimizer) -> set[str]:
     return found
 
 # %% ../../nbs/01_exact/07_shard.ipynb #c20110a6
-def shadow_of(rank: int, world: int, shadow: int) -> int | None:
-    "The rank that holds the slice of `rank` as well: `shadow` places further; None without one."
-    if not shadow or world == 1: return None
-    return (rank + (shadow if shadow % world else 1)) % world
+def union(spans: Iterable[range]) -> list[range]:
+    "The numbers that are in any of `spans`, in order, neighbours merged."
+    out: list[range] = []
+    for s in sorted((s for s in spans if s), key=lambda s: s.start):
+        if out and s.start <= out[-1].stop: out[-1] = range(out[-1].start, max(out[-1].stop, s.stop))
+        else: out.append(s)
+    return out
 
-def held_by(rank: int, world: int, size: int, shadow: int = 0) -> list[range]:
-    "The spans of a vector of `size` numbers whose state `rank` holds, in order, neighbours merged."
-    mine = [r for r in range(world) if rank in (r, shadow_of(r, world, shadow))]
-    spans: list[range] = []
-    for s in (share(r, world, size) for r in mine):
-        if spans and spans[-1].stop == s.start: spans[-1] = range(spans[-1].start, s.stop)
-        elif s: spans.append(s)
-    return spans
+@dataclass(frozen=True)
+class Layout:
+    "Which ranks hold what of a vector."
+    segments: tuple[tuple[range, tuple[int, ...]], ...] # In order: a span and its holders; the first owns it
+
+    def spans(self, fits: Callable[[tuple[int, ...]], bool]) -> list[range]:
+        "What has holders that `fits` accepts."
+        return union(span for span, holders in self.segments if fits(holders))
+
+    def held(self, rank: int) -> list[range]: return self.spans(lambda h: rank in h)
+    def owned(self, rank: int) -> list[range]: return self.spans(lambda h: rank == h[0])
+    def elsewhere(self, rank: int) -> list[range]: return self.spans(lambda h: rank not in h)
+
+    def given(self, a: int, b: int) -> list[range]:
+        "What rank `a` owns and rank `b` holds as well."
+        return self.spans(lambda h: h[0] == a != b and b in h)
+
+    def missed(self, a: int, b: int) -> list[range]:
+        "What rank `a` owns and rank `b` does not hold."
+        return self.spans(lambda h: h[0] == a and b not in h)
+
+def sliced(size: int, world: int, shadow: int = 0) -> Layout:
+    """A vector of `size` numbers in equal slices, one for each rank. `shadow`: how many ranks further each is
+    held once more; 0: nowhere."""
+    def holders(r: int) -> tuple[int, ...]:
+        return (r, (r + (shadow if shadow % world else 1)) % world) if shadow and world > 1 else (r,)
+    slices = [(share(r, world, size), holders(r)) for r in range(world)]
+    return Layout(tuple((span, held) for span, held in slices if span))
 
 # %% ../../nbs/01_exact/07_shard.ipynb #9e0fd911
 class ShardedReducer(TreeReducer):
     "The sum over all ranks, where each rank gets the gradient of its slices, and sends parameters."
     def __init__(self,
-        optimizer: ShardedOptimizer, # Holds `held_by` this rank; its parameters are summed
+        optimizer: ShardedOptimizer, # Holds what the layout gives this rank; its parameters are summed
         others: Sequence[nn.Parameter], # Parameters whose gradient goes to all ranks
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        shadow: int | None = 0, # How many ranks further a second one holds each slice; 0: none does; None: a
-            # distance that is set before `attach`
+        plan: Layout | None = None, # Who holds what from the next `attach` on; None: each rank its slice
         whole: bool = False, # Give all ranks the whole gradient, for those who measure it
     ):
         super().__init__([*optimizer.params, *others], micro_batches, beside)
-        self.optimizer, self.size, self.shadow, self.whole = optimizer, optimizer.size, shadow, whole
+        self.optimizer, self.size, self.plan, self.whole = optimizer, optimizer.size, plan, whole
         self.landed = False # `result` has the parameters that were received last
-
-    @property
-    def slice(self) -> range: return share(self.rank, self.world, self.size)
 
     def attach(self, group: dist.ProcessGroup) -> None:
         "As in TreeReducer. Raises RuntimeError if the optimizer does not hold its spans of this world."
         super().attach(group)
         self.landed = False
-        spans = held_by(self.rank, self.world, self.size, self.shadow)
-        if self.optimizer.spans != spans:
-            raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}, and holds "
-                               f"{self.optimizer.spans}")
+        self.take(self.plan or sliced(self.size, self.world))
+
+    def take(self, layout: Layout) -> None:
+        "Sum by `layout` from now on. Raises RuntimeError if the optimizer does not hold its spans."
+        if (held := union(self.optimizer.spans)) != (spans := layout.held(self.rank)):
+            raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}; it holds {held}")
+        before, self.layout = self.layout.held(self.rank) if self.landed else [], layout
+        ranks = range(self.world)
+        self.missed = [[layout.missed(a, b) for b in ranks] for a in ranks]   # from a to b
+        for gone in (span for s in before for e in self.elsewhere() if (span := overlap(s, e))):
+            torch.cat(self.optimizer.views(gone), out=self.result.flat[gone.start:gone.stop])   # to compare
 
     def reduction(self) -> Callable[[Callable[[], None]], None]:
         "As in TreeReducer. Raises Diverged if other code has changed parameters that this rank has received."
@@ -438,7 +470,7 @@ class ShardedReducer(TreeReducer):
 
     def summing(self) -> Callable[..., None]:
         "After a reduction this rank has the gradient of the spans that it holds."
-        return partial(_scatter, size=self.size, shadow=self.shadow, whole=self.whole)
+        return partial(_scatter, size=self.size, layout=self.layout, whole=self.whole)
 
     def finish(self) -> Tensor:
         "As in TreeReducer; `.grad` of a parameter is None, or NaN in places, where others have the sum."
@@ -449,25 +481,36 @@ class ShardedReducer(TreeReducer):
         return summed
 
 # %% ../../nbs/01_exact/07_shard.ipynb #bb7ed3ae
+def trade(
+    group: dist.ProcessGroup, # Process group of this generation
+    flat: Tensor, # Read, and filled; anything that is cut like a vector
+    sends: dict[int, list[range]], # Rank -> spans that it gets
+    recvs: dict[int, list[range]], # Rank -> spans that come from it
+) -> None:
+    "Send and receive spans of a vector, one message to each rank. Raises RuntimeError if a peer is gone."
+    inbox = {r: gathered(flat, spans) for r, spans in recvs.items() if spans}
+    exchange(group, [(r, gathered(flat, spans)) for r, spans in sends.items() if spans], [*inbox.items()])
+    for r, numbers in inbox.items(): scatter(flat, recvs[r], numbers)
+
 def _scatter(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out: Tensor, n: int,
-             half_way: Callable[[], None], size: int, shadow: int, whole: bool) -> None:
-    "Sum the nodes of all ranks; each gets its slice of `out[:size]`, that which it shadows, and the rest."
-    rank, world = group.rank(), group.size()
-    cuts = [r * size // world for r in range(world + 1)]
-    def part(r: int) -> Tensor: return out[cuts[r]:cuts[r + 1]]
-    reduce_scatter(group, mine, part(rank), n, cuts, half_way, out[size:])
-    def gets(a: int, b: int) -> bool:
-        "Whether rank `b` gets the sum of rank `a`."
-        return a != b and (whole or b == shadow_of(a, world, shadow))
-    exchange(group, [(r, part(rank)) for r in range(world) if gets(rank, r)],
-             [(r, part(r)) for r in range(world) if gets(r, rank)])
+             half_way: Callable[[], None], size: int, layout: Layout, whole: bool) -> None:
+    "Sum the nodes of all ranks; each gets its spans of `out[:size]`, those which it shadows, and the rest."
+    rank, ranks = group.rank(), range(group.size())
+    owned = [*map(layout.owned, ranks)]
+    own = gathered(out, owned[rank])
+    reduce_scatter(group, mine, own, n, owned, half_way, out[size:])
+    scatter(out, owned[rank], own)
+    def gets(a: int, b: int) -> list[range]:
+        "What rank `b` gets of the sum of rank `a`."
+        return [] if a == b else owned[a] if whole else layout.given(a, b)
+    trade(group, out, {r: gets(rank, r) for r in ranks}, {r: gets(r, rank) for r in ranks})
 
 @patch
 def _hide(self: ShardedReducer, out: Tensor) -> None:
     "A gradient that is not the sum must not be taken for one."
     for i, p in enumerate(self.optimizer.params):
         own = range(self.optimizer.starts[i], self.optimizer.starts[i + 1])
-        held = [s for span in self.optimizer.spans if (s := overlap(span, own))]
+        held = [s for span in self.layout.held(self.rank) if (s := overlap(span, own))]
         if not held: p.grad = None
         else:
             for lo, hi in zip([own.start, *(s.stop for s in held)], [*(s.start for s in held), own.stop]):
@@ -478,16 +521,11 @@ def _hide(self: ShardedReducer, out: Tensor) -> None:
 def spread(self: ShardedReducer) -> Iterator[Callable[[], None]]:
     "After the optimizer's step: the work of sending parameters, as functions for any thread."
     if self.world == 1: return
-    self.busy, out, own = True, self.result.flat, self.slice
-    if own: torch.cat(self.optimizer.views(own), out=out[own.start:own.stop])   # a copy: it may be abandoned
-    yield partial(_spread, self.group, out, self.size, self.shadow)
-
-def _spread(group: dist.ProcessGroup, out: Tensor, size: int, shadow: int) -> None:
-    rank, world = group.rank(), group.size()
-    def part(r: int) -> Tensor: return out[r * size // world:(r + 1) * size // world]
-    def wanted(a: int, b: int) -> bool: return b not in (a, shadow_of(a, world, shadow))
-    exchange(group, [(r, part(rank)) for r in range(world) if wanted(rank, r)],
-             [(r, part(r)) for r in range(world) if wanted(r, rank)])
+    self.busy, out = True, self.result.flat
+    for own in self.layout.owned(self.rank):   # a copy: it may be abandoned
+        torch.cat(self.optimizer.views(own), out=out[own.start:own.stop])
+    recvs = {r: row[self.rank] for r, row in enumerate(self.missed)}
+    yield partial(trade, self.group, out, dict(enumerate(self.missed[self.rank])), recvs)
 
 @patch
 def land(self: ShardedReducer) -> None:
@@ -495,15 +533,13 @@ def land(self: ShardedReducer) -> None:
     self.busy = False
     for p in self.optimizer.params: p.grad = None   # its memory was used to receive parameters
     if self.world == 1: return
-    for span in self.elsewhere(): self.optimizer.fill(span, self.result.flat[span.start:span.stop])
+    for span in self.elsewhere(): self.optimizer.fill([span], self.result.flat[span.start:span.stop])
     self.landed = True
 
 @patch
 def elsewhere(self: ShardedReducer) -> list[range]:
     "The spans that only other ranks hold."
-    held = held_by(self.rank, self.world, self.size, self.shadow)
-    ends = [0, *(k for s in held for k in (s.start, s.stop)), self.size]
-    return [range(lo, hi) for lo, hi in zip(ends[::2], ends[1::2]) if lo < hi]
+    return self.layout.elsewhere(self.rank)
 
 @patch
 def unchanged(self: ShardedReducer) -> bool:
