@@ -94,7 +94,7 @@ def told(
     return out
 
 # %% ../../nbs/12_lowcomm/16_compressed.ipynb #e414cc71
-BESIDE = 2 # Numbers beside the moves of a replica: loss and mark
+BESIDE = 3 # Numbers beside the moves of a replica: loss, mark and targets
 SILENT = b'-' # In the place of a message: this replica has no part in the sum
 
 def units(numbers: Tensor, n: int) -> Sequence[Tensor]:
@@ -229,3 +229,10 @@ def finish(self: CompressedRounds) -> Tensor:
         kept = {i: s.pending if s.encoded else s.error for i, s in self.states.items()}
         self.rests = {i: rest for i, rest in kept.items() if rest is not None}
     return self.checked(self.result.beside.clone())
+
+@patch
+def checked(self: CompressedRounds, out: Tensor) -> Tensor:
+    "As in `Rounds`. The number of targets is the exact one, for a codec may round the gradient of the count."
+    loss = super(CompressedRounds, self).checked(out)
+    self.replica.task.count.grad.fill_(out[2])
+    return loss

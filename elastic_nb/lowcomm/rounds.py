@@ -80,6 +80,7 @@ class Replica:
         self.task, self.targets_of, self.outer = task, targets_of, outer
         self.steps, self.clip, self.samples, self.keeps = steps, clip, samples, keeps
         self.number = 0 # Of the replica that is computed now
+        self.counted = 0 # Targets of the last one
         self.inners: dict[int, torch.optim.Optimizer] = {} # Replica -> its inner optimizer, if that is kept
         self.params = [p for p in task.model.parameters() if p.requires_grad]
         self.sent = self.params # Those whose moves are summed in this round
@@ -103,6 +104,7 @@ class Replica:
 
     def result(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
         "`loss`, of no dimension, with `targets` and `moved` for its gradients."
+        self.counted = targets
         known = [loss.new_tensor(float(targets)), *(m * targets for m in moved)]
         return _Known.apply(loss, known, self.task.count, *self.sent)
 
@@ -138,14 +140,14 @@ class Rounds(Exact):
     """The exact sum of what `replicas` replicas have moved: the same bits for any number of workers; if
     moments are kept, for the same rounds that begin without them: those of `empties`, and the first of a
     generation."""
-    more = 0 # Numbers for each replica that are summed beside the moves, behind loss and mark
+    more = 0 # Numbers for each replica that are summed beside the moves, behind loss, mark and targets
     def __init__(self,
         task: nn.Module, # The trainer's
         replicas: int, # Of a round
         replica: Replica, # Computes one
         empties: Callable[[int], bool] = lambda step: False, # Whether a round begins with nothing kept
     ):
-        super().__init__(task, replicas, beside=2 + self.more * replicas)
+        super().__init__(task, replicas, beside=3 + self.more * replicas)
         self.module, self.replica, self.outer, self.empties = replica, replica, replica.outer, empties
 
     def attach(self, group: dist.ProcessGroup) -> None:
@@ -172,6 +174,7 @@ class Rounds(Exact):
         with super().micro_batch(i) as summed:
             summed[1] += self.mark()
             yield summed
+            summed[2] += self.replica.counted
 
     def finish(self) -> Tensor:
         "The summed loss. Raises Diverged if replicas took their steps with different settings."
