@@ -233,6 +233,6 @@ def finish(self: CompressedRounds) -> Tensor:
 @patch
 def checked(self: CompressedRounds, out: Tensor) -> Tensor:
     "As in `Rounds`. The number of targets is the exact one, for a codec may round the gradient of the count."
-    loss = super(CompressedRounds, self).checked(out)
-    self.replica.task.count.grad.fill_(out[2])
+    loss, count = super(CompressedRounds, self).checked(out), self.replica.task.count.grad
+    if count.isfinite(): count.fill_(out[2])   # NaN stays, and so the engine judges the round
     return loss
