@@ -153,8 +153,6 @@ def checked(self: Late, out: Tensor) -> Tensor:
     loss, steps, samples = super(Late, self).checked(out), self.replica.steps, self.replica.samples
     made, targets = out[BESIDE:].view(2, self.n).long().tolist()
     if not sum(targets): raise Refused(f"round {self.step}: there is not one target in what counts")
-    count = self.replica.task.count.grad
-    if count.isfinite(): count.fill_(sum(targets))   # a codec may have rounded it; NaN stays, to be judged
     if self.window: self.window.before += sum(n == steps for n in made)
     late = [[i, n, targets[i]] for i, n in enumerate(made) if n < steps]
     missing = sum(steps - n for _, n, _ in late) * samples // steps

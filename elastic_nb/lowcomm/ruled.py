@@ -56,7 +56,7 @@ def by_rule(
     try: made = aggregate(torch.stack([*rows.values()]), rule, f)
     except NotFinite: made = None   # the engine judges the round, as it judges any other
     for k in made.excluded if made else ():   # neither its loss nor its targets
-        table[there[k], 0] = 0
+        table[there[k], 0] = table[there[k], 2] = 0
         table[there[k], BESIDE + n:] = 0
     small.copy_(combine({(i, i + 1): row for i, row in enumerate(table)}, 0, n))
     if made is None: numbers.fill_(torch.nan)
