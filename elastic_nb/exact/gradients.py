@@ -168,7 +168,7 @@ def settle(self: Exchange, half_way: Callable[[], None]) -> None:
     half_way()
     rank, ranks, flat = self.group.rank(), range(self.group.size()), self.tail.flat
     tails = {p: buf.tail.flat for p, buf in self.nodes.items()}
-    reduce_scatter(self.group, tails, flat[:0], self.n, [[] for _ in ranks], _nothing, flat)
+    reduce_scatter(self.group, tails, flat, self.n, [[range(len(flat))] for _ in ranks], _nothing)
     trade(self.group, self.sums, {r: self.layout.given(rank, r) for r in ranks},
           {r: self.layout.given(r, rank) for r in ranks})   # the sums of spans that have a shadow
     if self.measure: self.norms = norms_of(self.group, self.sums, self.params, self.starts, self.owned)

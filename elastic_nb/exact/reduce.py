@@ -231,22 +231,17 @@ def reduce_scatter(
     n: int, # Leaves of the tree
     owned: Sequence[Sequence[range]], # The spans that each rank owns
     half_way: Callable[[], None], # Called when all nodes have arrived
-    tail: Tensor | None = None, # Filled, in all ranks, with the sum of the last numbers of the vectors
 ) -> None:
     "Sum the nodes of all ranks in tree order, each its own spans. Raises RuntimeError if a peer is gone."
-    rank, world, sums = group.rank(), group.size(), [own] if tail is None else [own, tail]
-    def parts(t: Tensor, r: int) -> list[Tensor]:
-        "What of a node goes to rank `r`."
-        return [gathered(t, owned[r]), *(t[len(t) - len(out):] for out in sums[1:])]
+    rank, world = group.rank(), group.size()
     others = [r for r in range(world) if r != rank]
-    theirs = {(r, p): [*map(torch.empty_like, sums)] for r in others for p in pieces(share(r, world, n), n)}
-    sends = [(r, t) for r in others for p in pieces(share(rank, world, n), n) for t in parts(mine[p], r)]
-    recvs = [(r, t) for (r, _), ts in theirs.items() for t in ts]
+    theirs = {(r, p): torch.empty_like(own) for r in others for p in pieces(share(r, world, n), n)}
+    sends = [(r, gathered(mine[p], owned[r])) for r in others for p in pieces(share(rank, world, n), n)]
+    recvs = [(r, t) for (r, _), t in theirs.items()]
     exchange(group, [(r, t) for r, t in sends if len(t)], [(r, t) for r, t in recvs if len(t)])
     half_way()
-    for k, out in enumerate(sums):
-        nodes = {p: parts(t, rank)[k].clone() for p, t in mine.items()}
-        out.copy_(combine(nodes | {p: ts[k] for (_, p), ts in theirs.items()}, 0, n))
+    nodes = {p: gathered(t, owned[rank]).clone() for p, t in mine.items()}
+    own.copy_(combine(nodes | {p: t for (_, p), t in theirs.items()}, 0, n))
 
 def _reduce(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out: Tensor, n: int,
             half_way: Callable[[], None]) -> None:

@@ -496,21 +496,22 @@ def _scatter(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out:
              half_way: Callable[[], None], size: int, layout: Layout, whole: bool) -> None:
     "Sum the nodes of all ranks; each gets its spans of `out[:size]`, those which it shadows, and the rest."
     rank, ranks = group.rank(), range(group.size())
-    owned = [*map(layout.owned, ranks)]
-    own = gathered(out, owned[rank])
-    reduce_scatter(group, mine, own, n, owned, half_way, out[size:])
-    scatter(out, owned[rank], own)
+    sums = [union([*layout.owned(r), range(size, len(out))]) for r in ranks]   # the rest is summed by all
+    own = gathered(out, sums[rank])
+    reduce_scatter(group, mine, own, n, sums, half_way)
+    scatter(out, sums[rank], own)
     def gets(a: int, b: int) -> list[range]:
         "What rank `b` gets of the sum of rank `a`."
-        return [] if a == b else owned[a] if whole else layout.given(a, b)
+        return [] if a == b else layout.owned(a) if whole else layout.given(a, b)
     trade(group, out, {r: gets(rank, r) for r in ranks}, {r: gets(r, rank) for r in ranks})
 
 @patch
 def _hide(self: ShardedReducer, out: Tensor) -> None:
     "A gradient that is not the sum must not be taken for one."
+    spans = self.layout.held(self.rank)
     for i, p in enumerate(self.optimizer.params):
         own = range(self.optimizer.starts[i], self.optimizer.starts[i + 1])
-        held = [s for span in self.layout.held(self.rank) if (s := overlap(span, own))]
+        held = [s for span in spans if (s := overlap(span, own))]
         if not held: p.grad = None
         else:
             for lo, hi in zip([own.start, *(s.stop for s in held)], [*(s.start for s in held), own.stop]):
