@@ -66,9 +66,11 @@ class DiLoCoStrategy(ExactStrategy):
         if self.c.scaling.policy != 'constant':
             wrong.append("strategy diloco: the number of replicas is fixed; set scaling.policy to constant")
         types = {p.dtype for p in model.parameters() if p.requires_grad} - {torch.float32}
-        if self.c.lowcomm.compression != 'none' and types:
-            wrong.append(f"lowcomm.compression packs float32, and the model has parameters of {types.pop()}: "
-                         "set precision to bf16 and leave the model in float32, or compression to none")
+        low = self.c.lowcomm
+        if types and (low.compression, low.rule) != ('none', 'mean'):
+            wrong.append(f"lowcomm.compression and lowcomm.rule send float32, and the model has parameters of "
+                         f"{types.pop()}: set precision to bf16 and leave the model in float32, or set "
+                         "compression to none and rule to mean")
         return wrong + self._too_many(model)
 
     def optimizer(self, params: list[nn.Parameter]) -> Outer:
@@ -107,10 +109,16 @@ def settles(self: DiLoCoStrategy, step: int) -> bool:
 
 def emptied(events: Iterable[Event]) -> list[int]:
     "The rounds of a run that a new generation began with nothing kept: `lowcomm.empty_at`, to repeat it."
-    events = [*events]
+    events, rounds, newest, ready = [*events], list[int](), -1, set[str | None]()
     started = {e.gen for e in events if e.kind == 'entered' and e.step is None}   # by a launcher
-    begun = [e for e in events if e.kind == 'entered' or e.kind == 'restored' and e.gen in started]
-    return sorted({e.step for e in begun if e.step})
+    for e in events:
+        if e.kind == 'ready':
+            if e.worker in ready: newest, ready = -1, set()   # another start counts its generations anew
+            ready.add(e.worker)
+        elif e.kind == 'entered' or e.kind == 'restored' and e.gen in started:
+            if e.step is None or e.gen <= newest: continue
+            newest, rounds = e.gen, [*(r for r in rounds if r < e.step), e.step]   # what came later is undone
+    return [r for r in rounds if r]
 
 # %% ../../nbs/07_train/19_diloco.ipynb #0c1f9a41
 @patch
