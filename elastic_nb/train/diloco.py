@@ -68,7 +68,7 @@ class DiLoCoStrategy(ExactStrategy):
         types = {p.dtype for p in model.parameters() if p.requires_grad} - {torch.float32}
         low = self.c.lowcomm
         if types and (low.compression, low.rule) != ('none', 'mean'):
-            wrong.append(f"lowcomm.compression and lowcomm.rule send float32, and the model has parameters of "
+            wrong.append("lowcomm.compression and lowcomm.rule send float32, and the model has parameters of "
                          f"{types.pop()}: set precision to bf16 and leave the model in float32, or set "
                          "compression to none and rule to mean")
         return wrong + self._too_many(model)
@@ -117,7 +117,7 @@ def emptied(events: Iterable[Event]) -> list[int]:
             ready.add(e.worker)
         elif e.kind == 'entered' or e.kind == 'restored' and e.gen in started:
             if e.step is None or e.gen <= newest: continue
-            newest, rounds = e.gen, [*(r for r in rounds if r < e.step), e.step]   # what came later is undone
+            newest, rounds = e.gen, [*(r for r in rounds if r < e.step), e.step]   # later ones are undone
     return [r for r in rounds if r]
 
 # %% ../../nbs/07_train/19_diloco.ipynb #0c1f9a41
