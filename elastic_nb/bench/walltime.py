@@ -38,7 +38,7 @@ from ..train.diloco import CODECS
 from ..train.engine import Engine
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #e0670801
-MODEL = GPTConfig(context=32, width=80, layers=1, dropout=0.) # 0.1 million parameters
+MODEL = GPTConfig(context=32, width=64, layers=2, dropout=0.) # 0.1 million parameters
 _DILOCO = dict(strategy='diloco', inner_steps=16, batch_size=256)
 _HALVES = dict(strategy='diloco', inner_steps=8, batch_size=128, fragments=2)
 WAYS = {way: dict(settings, steps=100) for way, settings in {
