@@ -158,7 +158,7 @@ def settled(
     size: int, # Numbers of the vector
     shadow: int | None, # Ranks from a fresh slice to its second holder; 0: none; None: see `apart`
 ) -> Layout:
-    "Who holds what in a world of these ranks, such that the fewest numbers move."
+    "Who holds what in a world of these ranks: holders on two nodes, if that can be, and few numbers move."
     world, copies = len(have), 1 if shadow == 0 or len(have) == 1 else 2
     if not any(gaps([range(size)], held) for held in have):
         return sliced(size, world, apart(roster) if shadow is None else shadow)
