@@ -57,7 +57,7 @@ def fragment_sizes(way: str) -> list[int]:
     return [sum(p.numel() for k in part for p in layers[k]) for part in parts]
 
 def hops_of(way: str) -> list[int]:
-    "Bytes that each of two workers sends to the other in the hops of its rounds, without headers."
+    "Bytes that each of two workers sends to the other in the hops of its rounds, without headers or overlap."
     codec = CODECS.get(WAYS[way].get('compression'))
     return [size for count in fragment_sizes(way) for size in _hops(codec, count)]
 
