@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['SLICE', 'LAST', 'arrives', 'PollingStore', 'AddressBook', 'wake', 'waiting', 'Bell', 'beside', 'abandonable',
-           'gloo_group']
+           'GlooGroup', 'gloo_group']
 
 # %% ../../nbs/06_elastic/02_groups.ipynb #38e19d87
 import atexit
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -137,6 +138,20 @@ def abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: float 
     try: raise error
     finally: del error   # it refers to this frame: a circle, which would keep sockets open for a while
 
+# %% ../../nbs/06_elastic/02_groups.ipynb #6a01c0d4
+class GlooGroup(dist.ProcessGroupGloo):
+    "A gloo group whose last reference may be dropped in any thread, also in one of its own."
+    def __del__(self) -> None:
+        if sys is None or sys.is_finalizing(): return   # the interpreter ends, and its threads with it
+        me = threading.get_ident()
+        ours = (t for t in threading.enumerate() if not isinstance(t, threading._DummyThread))
+        if any(t.ident == me for t in ours): return
+        held = [self]
+        def end() -> None:
+            while sys.getrefcount(held[0]) > 2: time.sleep(.001)   # the thread that came here still has it
+            held.clear()
+        beside(end)
+
 # %% ../../nbs/06_elastic/02_groups.ipynb #08f0794a
 def gloo_group(
     store: dist.Store, # Where the ranks leave their addresses; one prefix per group
@@ -145,10 +160,10 @@ def gloo_group(
     timeout: float = 30., # Seconds until a collective that cannot finish raises RuntimeError
     give_up: Callable[[], None] = lambda: None, # Raises when the others are not worth waiting for any more
     host: str = '127.0.0.1', # Address of this machine, to which the others connect
-) -> dist.ProcessGroupGloo:
+) -> GlooGroup:
     "A gloo process group that binds to `host` alone, made without touching torch's global default group."
     opts = dist.ProcessGroupGloo._Options()
     opts._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
     opts._timeout, opts._threads = timedelta(seconds=timeout), 1
     book = AddressBook(store, world, give_up, timeout)
-    return abandonable(lambda: dist.ProcessGroupGloo(book, rank, world, opts), give_up)
+    return abandonable(lambda: GlooGroup(book, rank, world, opts), give_up)

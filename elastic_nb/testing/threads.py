@@ -58,13 +58,20 @@ def run_ranks(
     timeout: float = 30., # Seconds for any one collective
 ) -> list[Any]:
     "Run `fn` on `world` ranks as threads over gloo; the results by rank. Raises the first error of any rank."
-    store, cluster = dist.HashStore(), Cluster()
-    def rank_main(rank: int) -> Any: return fn(rank, gloo_group(store, rank, world, timeout))
+    store, cluster, built = dist.HashStore(), Cluster(), threading.Barrier(world)
+    def rank_main(rank: int) -> Any:
+        try:
+            group = gloo_group(store, rank, world, timeout)
+            built.wait(timeout)
+        except BaseException:
+            built.abort()   # the others need not wait for this rank
+            raise
+        return fn(rank, group)
     with single_thread():
         for r in range(world): cluster.spawn(r, rank_main, r)
         exits = [cluster.next(2 * timeout) for _ in range(world)]
-    for e in exits:
-        if e.error: raise e.error
+    errors = [e.error for e in exits if e.error]
+    for error in sorted(errors, key=lambda e: isinstance(e, threading.BrokenBarrierError)): raise error
     return [e.value for e in sorted(exits, key=lambda e: e.name)]
 
 # %% ../../nbs/09_testing/01_threads.ipynb #cdeb4bff
