@@ -77,8 +77,22 @@ def check_workflows(found: Workflows) -> Iterator[str]:
     for name, job in jobs.items():
         if runs(job, 'pypi-publish') and (len(tests) < 2 or not tests <= {*job.get('needs', [])}):
             yield f'release.yml: {name} must wait for ci.yml and for the build that runs .ci/run'
+        if runs(job, 'pypi-publish') and 'slow' not in job.get('needs', []):
+            yield f'release.yml: {name} must wait for the slow cells'
+    if jobs.get('slow', {}).get('uses') != './.github/workflows/slow.yml': yield 'release.yml: no slow cell runs'
+    yield from check_slow(found.get('slow.yml', {}))
     if not any(runs(j, 'check_release.py --tag') for j in jobs.values()):
         yield 'release.yml: nobody compares the tag'
+
+
+def check_slow(flow: dict[str, Any]) -> Iterator[str]:
+    "Complaints about the workflow of the slow cells: each night, all shards"
+    if not flow.get('on', {}).get('schedule'): yield 'slow.yml: must run each night'
+    job = flow.get('jobs', {}).get('slow', {})
+    shards = job.get('strategy', {}).get('matrix', {}).get('shard', [])
+    if not runs(job, '.ci/slow --shard') or shards != [f'{n}/{len(shards)}' for n in range(1, len(shards) + 1)]:
+        yield f'slow.yml: .ci/slow must run each shard, not {shards}'
+    if job.get('timeout-minutes', 0) > 60: yield 'slow.yml: a shard may take 60 minutes'
 
 
 # ---- the version ---------------------------------------------------------------------------------
@@ -168,6 +182,11 @@ BREAKS: list[tuple[Callable[[Workflows], None], str]] = [
     (change('release.yml/jobs/pypi/environment', None), 'environment pypi'),
     (change('release.yml/jobs/pypi/permissions', {'contents': 'write'}), 'has the rights'),
     (change('release.yml/jobs/build/steps/3/run', 'true'), 'compares the tag'),
+    (change('release.yml/jobs/slow', None), 'no slow cell'),
+    (change('release.yml/jobs/pypi/needs', ['ci', 'build']), 'wait for the slow'),
+    (change('slow.yml/on', {'workflow_call': None}), 'each night'),
+    (change('slow.yml/jobs/slow/strategy/matrix/shard', ['1/4', '2/4', '4/4']), 'each shard'),
+    (change('slow.yml/jobs/slow/timeout-minutes', 90), '60 minutes'),
 ]
 
 
