@@ -6,7 +6,7 @@
 __all__ = ['ENTRY', 'HEARD', 'MORE', 'MB_PER_RECOVERY', 'YOUNG', 'PER_STEP', 'PER_DEATH', 'LOG', 'NOTES', 'Wide', 'Paced',
            'trainer', 'paced', 'soak_config', 'supervise_here', 'alone_here', 'start_child', 'Size', 'size_of',
            'parent_of', 'Trace', 'growth', 'Killer', 'Soak', 'SoakResult', 'percentile', 'pauses', 'saved_state',
-           'ledger_rows', 'old_ones', 'size_rows', 'account', 'bench_soak']
+           'ledger_rows', 'old_ones', 'size_rows', 'undisturbed', 'account', 'bench_soak']
 
 # %% ../../nbs/10_bench/13_soak.ipynb #a7a3fcca
 import json
@@ -354,15 +354,19 @@ def size_rows(soak: Soak) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, wrong
 
 # %% ../../nbs/10_bench/13_soak.ipynb #e532b041
+def undisturbed(folder: Path, steps: int, settings: dict[str, Any]) -> str:
+    "The hash of the state after `steps` steps that nobody disturbs. Raises RunFailed."
+    child = start_child('alone_here', str(folder), steps, settings)
+    said, error = child.communicate(timeout=600)
+    if child.returncode: raise RunFailed(f"the undisturbed run failed: {error[-500:]}")
+    return json.loads(said.splitlines()[-1])['digest']
+
 def account(soak: Soak, settings: dict[str, Any]) -> SoakResult:
     "Everything that the run, its ledger and its last checkpoint show; `settings`: of the undisturbed run."
     with Ledger(soak.folder / 'run.db', 'run-1', create=False) as ledger: events = ledger.events()
     found, state = pauses(events), saved_state(soak.config)
     steps, every = state.meta['step'], found['kills'] + found['stops']
-    child = start_child('alone_here', str(soak.folder / 'alone'), steps, settings)
-    said, error = child.communicate(timeout=600)
-    if child.returncode: raise RunFailed(f"the undisturbed run failed: {error[-500:]}")
-    same = json.loads(said.splitlines()[-1])['digest'] == digest(state)
+    same = undisturbed(soak.folder / 'alone', steps, settings) == digest(state)
     wrong = [] if same else [f"the state after {steps} steps differs from that of the undisturbed run"]
     try: losses(events)
     except ValueError as e: wrong.append(str(e))

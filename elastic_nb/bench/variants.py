@@ -10,6 +10,7 @@ __all__ = ['STORE', 'FORMS', 'MIXERS', 'EVERY', 'make_index', 'OurPacked', 'OurP
 # %% ../../nbs/10_bench/14_variants.ipynb #f8bc1829
 import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MODEL', 'WAYS', 'SEGMENT', 'AROUND', 'LINKS', 'NAMES', 'fragment_sizes', 'hops_of', 'hop_seconds', 'predicted', 'Lap',
-           'run_rank', 'measured_laps', 'talk', 'sixteen', 'bench_walltime']
+           'run_rank', 'measured_laps', 'laps_of', 'talk', 'sixteen', 'bench_walltime']
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #a1ca0b96
 import json
@@ -109,8 +109,9 @@ def run_rank(rank: int, mine: str, first: str, rounds: int, settings: dict[str, 
             engine.update(sync.finish())
     print(json.dumps(dict(laps=laps, digest=digest(engine.state()))), flush=True)
     store.set(f'done{rank}', '')
-    store.wait(['done0', 'done1'])   # the store lives in rank 0
-    if not rank: time.sleep(1)
+    store.wait(['done0', 'done1'])
+    store.set(f'left{rank}', '')   # needs no answer
+    if not rank: store.wait(['left0', 'left1'])   # the store lives here: it goes last
 
 if __name__ == '__main__' and __spec__:   # python -m sets __spec__, a notebook does not
     rank, mine, first, rounds, settings = sys.argv[1:]
@@ -130,8 +131,11 @@ def measured_laps(way: str, given: Given, rounds: int = 5, limit_s: float = 300.
             raise RuntimeError(f"{way} over {profile(given).name}: {codes[0][-1000:]}")
         said = [json.loads(r.output().strip().splitlines()[-1]) for r in ranks]
     if said[0]['digest'] != said[1]['digest']: raise RuntimeError(f"{way}: two workers, two states")
-    laps = said[0]['laps']
-    return [Lap(*map(sum, zip(*laps[k:k + several]))) for k in range(several, len(laps), several)]
+    return laps_of(said[0]['laps'], several)
+
+def laps_of(rounds: list[list[float]], several: int) -> list[Lap]:
+    "The laps of `several` rounds each, from the seconds of each round; without the first lap."
+    return [Lap(*map(sum, zip(*rounds[k:k + several]))) for k in range(several, len(rounds), several)]
 
 def talk(laps: list[Lap]) -> float:
     "Median of the seconds in which a worker talks."

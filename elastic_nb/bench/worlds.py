@@ -144,10 +144,11 @@ def grown_of(world: int, events: Sequence[dict[str, Any]]) -> Grown:
     "From the events of a run with one kill. Raises ValueError if not all that should have entered."
     kill = next(e['t'] for e in events if e['kind'] == 'fault')
     after = [e for e in events if e['kind'] == 'generation' and e['t'] > kill]
-    into = [[e for e in events if e['kind'] == 'entered' and e['gen'] == g['gen']] for g in after[:2]]
-    if [len(es) for es in into] != [world - 1, world]:
+    into = [[e for e in events if e['kind'] == 'entered' and e['gen'] == g['gen']] for g in after]
+    whole = [es for g, es in zip(after, into) if len(es) == len(g['roster'])]   # a try may have failed
+    if [len(es) for es in whole[:2]] != [world - 1, world]:
         raise ValueError(f"of {world} workers entered {[len(es) for es in into]}")
-    survivors, all_again = into
+    survivors, all_again = whole[:2]
     parts = {part: statistics.median(e['ms'].get(part, 0.) for e in survivors) for part in PARTS[1:]}
     begin = min(e['t'] for e in all_again)
     last = max(e['t'] for e in events if e['kind'] == 'commit' and e['t'] < begin)
@@ -166,13 +167,13 @@ def recover(world: int, nap: float = .1, steps: int = 14) -> Grown:
     return grown_of(world, events)
 
 # %% ../../nbs/10_bench/16_worlds.ipynb #27ce833e
-def rest(world: int, seconds: int = 6) -> float:
-    "Part of a core that the supervisor and the store use while `world` workers do steps of a second."
+def rest(world: int, steps: int = 6, nap: float = 1.) -> float:
+    "Part of a core that the supervisor and the store use while `world` workers do steps of `nap` seconds."
     marks: list[tuple[float, float]] = []
     def record(events: list[dict[str, Any]]) -> None:
         if any(e['kind'] == 'commit' and e['worker'] == '0.0' for e in events):
             marks.append((time.monotonic(), time.process_time()))
-    config = dict(pieces=world, steps=seconds, nap=1.)
+    config = dict(pieces=world, steps=steps, nap=nap)
     with Hands('elastic_nb.bench.worlds:warm_up') as hands:
         Supervisor(hands, 'elastic_nb.bench.worlds:light_worker', config, record, world, stall=120.).run()
     (wall, cpu), (wall_end, cpu_end) = marks[1], marks[-1]
