@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -57,9 +58,15 @@ def run_ranks(
     world: int, # How many ranks
     timeout: float = 30., # Seconds for any one collective
 ) -> list[Any]:
-    "Run `fn` on `world` ranks as threads over gloo; the results by rank. Raises the first error of any rank."
+    """Run `fn` on `world` ranks as threads over gloo, when all are connected; the results by rank. Raises the
+    first error of any rank."""
     store, cluster = dist.HashStore(), Cluster()
-    def rank_main(rank: int) -> Any: return fn(rank, gloo_group(store, rank, world, timeout))
+    def rank_main(rank: int) -> Any: return fn(rank, connected(rank))
+    def connected(rank: int) -> dist.ProcessGroupGloo:
+        group = gloo_group(store, rank, world, timeout)
+        store.set(f'stands/{rank}', '')   # who leaves now may be a dead door to those that still connect
+        store.wait([f'stands/{r}' for r in range(world)], timedelta(seconds=timeout))
+        return group
     with single_thread():
         for r in range(world): cluster.spawn(r, rank_main, r)
         exits = [cluster.next(2 * timeout) for _ in range(world)]
