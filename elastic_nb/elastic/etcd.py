@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SILENCE_S', 'OPS', 'EtcdError', 'EtcdUnreachable', 'EtcdRefused', 'LeaseLost', 'b64', 'unb64', 'after', 'EtcdAccess',
            'endpoints', 'EtcdClient', 'judged', 'failed', 'unreachable', 'Kv', 'kvs', 'range_of', 'op_get', 'op_put',
-           'op_delete', 'if_mod', 'boot_s', 'Session', 'EtcdStore', 'parts', 'torchrun_handler']
+           'op_delete', 'if_mod', 'loses_writes', 'boot_s', 'Session', 'EtcdStore', 'parts', 'torchrun_handler']
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #9e8a8e05
 import base64
@@ -15,6 +15,7 @@ import secrets
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -96,6 +97,7 @@ class EtcdClient:
         self.revision = 0 # Highest revision that a linearizable answer has shown
         self.cluster = '' # Id of the cluster
         self.token: str | None = None # Of the user
+        self.version = '' # Of the etcd that answered first, once it was asked
         self.broken = '' # Sentence: this cluster is not the one that we began with
         self.behind: set[str] = set() # Endpoints that showed older data than we have seen
         self.requests = 0 # Number of requests sent
@@ -222,6 +224,7 @@ def ask(self: EtcdClient, path: str, body: dict, limit_s: float | None = None) -
         if left <= 0 and reasons: raise unreachable(reasons, limit_s)
         try:
             got = self._logged_in(endpoint, path, body, max(.05, min(left, patience)))
+            if not self.version: self.look_at_version(endpoint)
             return self.checked(endpoint, got, floor if path.startswith('/v3/kv/') else 0)
         except _Elsewhere as e:
             reasons[endpoint] = str(e)
@@ -320,6 +323,31 @@ def put(self: EtcdClient, key: str, value: str | bytes) -> int:
 def delete(self: EtcdClient, key: str, prefix: bool = False) -> int:
     "Delete without any condition; how many keys there were."
     return int(self.ask('/v3/kv/deleterange', range_of(key, prefix)).get('deleted', 0))
+
+# %% ../../nbs/06_elastic/13_etcd.ipynb #65538312
+_warned: set[str] = set() # Versions that this process has been warned of
+
+def loses_writes(version: str) -> bool:
+    "Whether an etcd of this version can lose what was written, when a member is killed: 3.5.0 to 3.5.2."
+    return version.partition('-')[0] in ('3.5.0', '3.5.1', '3.5.2')
+
+@patch
+def version_of(self: EtcdClient, endpoint: str) -> str:
+    "The version of the server at `endpoint`, '?' if it does not say."
+    try:
+        got = self.pool(endpoint).urlopen('GET', '/version', headers=self.headers(), retries=False,
+                                          redirect=False, timeout=urllib3.Timeout(connect=1., read=1.))
+        return str(json.loads(got.data)['etcdserver'])
+    except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError): return '?'
+
+@patch
+def look_at_version(self: EtcdClient, endpoint: str) -> None:
+    "Warn if the etcd at `endpoint` can lose writes; once for each version."
+    self.version = self.version_of(endpoint)
+    if not loses_writes(self.version) or self.version in _warned: return
+    _warned.add(self.version)
+    warnings.warn(f'etcd {self.version} at {endpoint} can lose writes when a member is killed '
+                  '(etcd issue 13766): take 3.4.x, or 3.5.3 or later; 3.5.6 or later is best', stacklevel=2)
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #26e05ca5
 SILENCE_S = 5. # A watch that is silent so long is asked again: it may hang on a member that is cut off

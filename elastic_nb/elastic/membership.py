@@ -388,10 +388,11 @@ class Pulse:
         store: dist.Store, # The store of the run
         timeout: float = 1.5, # Seconds of silence
         grace: float = 30., # Seconds until the first beat, if that is more
+        clock: Callable[[], float] = time.monotonic, # Tells the time, in seconds
     ):
-        self.store, self.timeout, self.grace = store, timeout, max(grace, timeout)
+        self.store, self.timeout, self.grace, self.clock = store, timeout, max(grace, timeout), clock
         self.last: dict[str, tuple[bytes, float]] = {}
-        self.asked = self.looked = time.monotonic()
+        self.asked = self.looked = clock()
 
     def beats(self, names: list[str]) -> dict[str, bytes]:
         "The heartbeat of each that was ever heard, in one request."
@@ -403,7 +404,7 @@ class Pulse:
     def silent(self, names: Iterable[str]) -> list[str]:
         """The silent ones of `names`; one that was never heard counts from the first question. The store is
         asked at most ten times in `timeout`."""
-        now, names = time.monotonic(), list(names)
+        now, names = self.clock(), list(names)
         if now - self.asked > self.timeout / 2: self.last.clear()   # this process slept itself: accuse no one
         self.asked = now
         due = now - self.looked > self.timeout / 10 or not all(n in self.last for n in names)

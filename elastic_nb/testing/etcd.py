@@ -19,6 +19,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +97,7 @@ class EtcdCluster:
         election_ms: int | None = None, # Time after which the others elect a new leader; None: 500, alone 100
     ):
         if election_ms is None: election_ms = 500 if members > 1 else 100
+        warnings.filterwarnings('ignore', 'etcd .* can lose writes')   # these are of no use afterwards
         self.folder = Path(tempfile.mkdtemp(prefix='etcd-'))
         self.ports = [(free_port(), free_port()) for _ in range(members)]
         self.certificates = certificates
