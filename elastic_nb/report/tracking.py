@@ -447,13 +447,13 @@ class Sinks:
         name: str, # Of the run; `tracking.run` wins
         folder: str | Path, # Of the run: what must be known to go on is in its folder `tracking`
         config: Mapping[str, Any] | None = None, # Settings, JSON values
-        limit: float = LIMIT, # Seconds that `close` waits
+        limit: float | None = None, # Seconds that `close` waits; None: `LIMIT`
     ):
         self.to, self.project = [*dict.fromkeys(tracking.to)], tracking.project
         self.name = tracking.run or name
         self.home = Path(folder).absolute() / 'tracking'
         self.files = Path(tracking.folder).absolute() if tracking.folder else self.home
-        self.config, self.limit = dict(config or {}), limit
+        self.config, self.limit = dict(config or {}), LIMIT if limit is None else limit
         self.lasts: dict[str, int] = {} # Metric -> last step in the journal
         self.lines, self.dropped = 0, 0 # Lines of the journal; rows that have found no room
         self.feeders: list[Feeder] = []
@@ -583,7 +583,7 @@ def close(self: Sinks) -> dict[str, int]:
     return missing
 
 def open_sinks(tracking: TrackingConfig, run_name: str, folder: str | Path,
-               config: Mapping[str, Any] | None = None, limit: float = LIMIT) -> Sinks:
+               config: Mapping[str, Any] | None = None, limit: float | None = None) -> Sinks:
     "The sinks of a run in `folder`; they start with its first row. Raises BadConfig if one is not installed."
     check_sinks(tracking)
     return Sinks(tracking, run_name, folder, config, limit)

@@ -133,8 +133,8 @@ class Stage:
     "Drills on one store, and the one who orders them about. After `close` nothing is left."
     def __init__(self,
         make: str = 'elastic_nb.elastic.communicator:Communicator', # Makes a communicator of a Member
-        timeout: float = 600., # Seconds of the groups' own timeout; no check may need it
-        prompt: float = 60., # Seconds that a peer that is gone may hold up the others; far less is needed
+        timeout: float = 30., # Seconds of the groups' own timeout; no check may need it
+        prompt: float = 12., # Seconds that a peer that is gone may hold up the others
     ):
         self.make, self.timeout, self.prompt = make, timeout, prompt
         self.hands = Hands('elastic_nb.testing.conformance:warm_up')
@@ -346,8 +346,8 @@ def left_behind(stage: Stage) -> None:
     time.sleep(.5)
     assert stage.ask(names[:2], 'sum', 1.) == [2., 2.], 'a thread that was left behind was heard'
 
-def no_leaks(stage: Stage, times: int = 15) -> None:
-    "After twenty reconfigurations there are no more files and threads than after five."
+def no_leaks(stage: Stage, times: int = 50) -> None:
+    "After fifty reconfigurations there are no more files and threads than after five."
     names = met(stage, 3)
     stage.ask(names, 'again', 5)
     before = stage.ask(names, 'count')
