@@ -62,23 +62,22 @@ class Outside:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8e67f8bd
 class Clock:
     "The seconds for which this process was awake: a turn of its loop counts for `most` seconds at most."
-    def __init__(self, most: float = .5):
-        self.most, self.now, self.last = most, 0., time.monotonic()
+    def __init__(self, most: float = .5, time: Callable[[], float] = time.monotonic):
+        self.most, self.now, self.time, self.last = most, 0., time, time()
         self.rang = -math.inf # When `every` was last true
 
     def tick(self) -> float:
         "A turn is over; returns for how many seconds the process slept in it."
-        before, self.last = self.last, time.monotonic()
+        before, self.last = self.last, self.time()
         took = self.last - before
         self.now += min(took, self.most)
         return max(took - self.most, 0.)
 
     def every(self, seconds: float) -> bool:
         "True, and then not again for so many seconds."
-        if time.monotonic() < self.rang + seconds: return False
-        self.rang = time.monotonic()
+        if self.time() < self.rang + seconds: return False
+        self.rang = self.time()
         return True
-
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #c1df3d2b
 FAR = 60 # Without a kernel to ask, a heart may stand still for so many times `silence`
@@ -114,6 +113,7 @@ class Supervisor:
     orders: Orders = field(default_factory=Orders) # What people ask for while it runs
     base: int = 0 # Number of the first slot; not 0 on other nodes
     relieves: bool = False # Give the seat of a straggler to a new worker
+    first_wait: float = 1. # Seconds before the replacement of a dead worker starts; later ones wait longer
 
     def __post_init__(self) -> None:
         first = {f'{slot}.0' for slot in range(self.workers)}
@@ -374,9 +374,9 @@ def flapping(self: Supervisor, name: str) -> bool:
     return True
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #fc280ac2
-def pause(deaths: int) -> float:
-    "Seconds to wait before the next start: 0, 1, 2, 4, 8, and never more than 10."
-    return min(2. ** (deaths - 1), 10.) if deaths > 0 else 0.
+def pause(deaths: int, first: float = 1.) -> float:
+    "Seconds to wait before the next start: 0, 1, 2, 4, 8, and never more than 10 (times `first`)."
+    return first * min(2. ** (deaths - 1), 10.) if deaths > 0 else 0.
 
 @patch
 def replace(self: Supervisor, name: str) -> None:
@@ -387,13 +387,13 @@ def replace(self: Supervisor, name: str) -> None:
     if self.restarts < self.max_restarts:
         after = self.successor(name)
         self.relief |= dict.fromkeys(of, after)
-        self.earliest[after] = now + pause(self.flaps[slot] - 1)
-        self.waiting[after] = max(now + pause(self.deaths), self.earliest[after])
+        self.earliest[after] = now + pause(self.flaps[slot] - 1, self.first_wait)
+        self.waiting[after] = max(now + pause(self.deaths, self.first_wait), self.earliest[after])
     self.restarts += 1
     if self.living: return
     if not self.waiting:
         raise self.failure(f"all workers are gone, and {self.max_restarts} replacements have been used up")
-    self.waiting = dict.fromkeys(self.waiting, now + pause(self.worlds))
+    self.waiting = dict.fromkeys(self.waiting, now + pause(self.worlds, self.first_wait))
     self.worlds += 1
 
 @patch
