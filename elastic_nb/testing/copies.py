@@ -28,7 +28,9 @@ import torch
 import torch.distributed as dist
 
 from ..basics import die_with_parent, name_process, patch
-from ..elastic.forkserver import give, take
+from ..elastic import forkserver
+from ..elastic.forkserver import ForkClient, give, take
+from ..elastic.workers import ZYGOTE_ENV
 
 # %% ../../nbs/09_testing/18_copies.ipynb #c0b1e506
 def _serve(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -66,7 +68,7 @@ def _reap(wake: int, reports: dict[int, socket.socket]) -> None:
             give(report, dict(code=os.waitstatus_to_exitcode(status)))
 
 # %% ../../nbs/09_testing/18_copies.ipynb #c0b1e508
-def _become(order: dict[str, Any], files: list[int]) -> NoReturn:
+def _become(order: dict[str, Any], files: list[int], client: ForkClient | None) -> NoReturn:
     "Run the program of `order` from its first line to its end."
     die_with_parent()
     signal.set_wakeup_fd(-1)
@@ -89,6 +91,7 @@ def _become(order: dict[str, Any], files: list[int]) -> NoReturn:
     if 'numpy' in sys.modules: sys.modules['numpy'].random.seed()
     torch.default_generator.seed()   # torch.seed would ask for GPUs
     if threads := os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(int(threads))
+    forkserver._client = client
     main = sys.modules['__main__'] = types.ModuleType('__main__')
     code: Any = 0
     try: exec(compile(order['text'], 'program', 'exec'), vars(main))
@@ -157,7 +160,12 @@ class Program:
 # %% ../../nbs/09_testing/18_copies.ipynb #c0b1e50b
 class Copies:
     "A copy of this process as it is now, which is copied for each program. Make it before you use torch."
-    def __init__(self) -> None:
+    def __init__(self,
+        workers: bool = False, # Programs start runs of several workers: they share a fork server with us
+    ):
+        if workers:
+            with suppress(OSError, AttributeError): forkserver._client = ForkClient(os.environ | ZYGOTE_ENV)
+        client = forkserver._client
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if pid := os.fork():
             theirs.close()
@@ -165,7 +173,7 @@ class Copies:
             return
         try:
             self.line.close()
-            _become(*_serve(theirs))
+            _become(*_serve(theirs), client)
         except BaseException: traceback.print_exc()   # an error of ours
         finally: os._exit(70)
 
