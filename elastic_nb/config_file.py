@@ -9,17 +9,15 @@ __all__ = ['Lines', 'ELSEWHERE', 'ANYWHERE', 'WHOLE', 'STARTS', 'plain', 'parse'
 # %% ../nbs/00_face/05_config_file.ipynb #730a3737
 import inspect
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from .config import (ALIASES, SECTIONS, BadConfig, Config, RunConfig, Section, all_at_once,
-                               known_name)
+from .config import (ALIASES, SECTIONS, BadConfig, Config, RunConfig, Section, known_name)
 
 # %% ../nbs/00_face/05_config_file.ipynb #71cd4d37
 _WORDS = {'': None, '~': None, 'null': None, 'Null': None, 'NULL': None,
@@ -58,7 +56,7 @@ class _Reader:
     def mapping(self, node: yaml.MappingNode, at: tuple[Any, ...]) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         for k, v in node.value:
-            key, before = self.value(k, at), self.lines.get(at)
+            key = self.value(k, at)
             if isinstance(key, (list, dict)): self.complain(k, "a list or a mapping cannot be a name")
             elif key in found:
                 dotted = '.'.join(map(str, (*at, key)))

@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from itertools import repeat
 from multiprocessing import get_context
@@ -37,7 +37,7 @@ from tqdm.auto import tqdm
 from .core import BenchResult, row
 from ..chaos.network import OverLink, ProxyLink
 from ..config import BadConfig
-from ..data.windows import fingerprint, gather, read_bytes, stdlib_files, windows
+from ..data.windows import gather, read_bytes, stdlib_files, windows
 from ..elastic.groups import AddressBook
 from ..elastic.zygote import loopback_store
 from ..exact.determinism import single_thread

@@ -12,13 +12,11 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from ..basics import patch
 from .core import BenchResult, Fleet, over, row
 from ..config import Config
 from ..demo import ENTRY, demo_config

@@ -20,7 +20,7 @@ from typing import Any
 from ..basics import die_with_parent, patch
 from .faults import Missed, Striker, Watched, alive
 from .plans import Plan, Strike, record
-from .verdict import accounted, cell_of, judge, strikes_of, told_by
+from .verdict import accounted, judge, strikes_of, told_by
 from ..config import BadConfig, Config
 from ..config_file import read_config, written
 from ..elastic.faults import HOLD, HOLD_ENV, Fault

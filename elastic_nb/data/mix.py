@@ -261,9 +261,9 @@ def __repr__(self: Mixture) -> str:
 @patch
 def _repr_html_(self: Mixture) -> str:
     head, rows = ('source', 'samples', 'share', 'exhausted after'), []
-    for s, share, at in zip(self.sources, self.shares.values(), self.exhausted.values()):
+    for s, part, at in zip(self.sources, self.shares.values(), self.exhausted.values()):
         when = 'never' if at is None else f'{at:,}'
-        rows.append((escape(s.name), f'{len(s.data):,}', f'{100 * share:.4g} %', when))
+        rows.append((escape(s.name), f'{len(s.data):,}', f'{100 * part:.4g} %', when))
     def line(cells: Iterable[str], tag: str) -> str:
         return '<tr>' + ''.join(f'<{tag}>{c}</{tag}>' for c in cells) + '</tr>'
     body = ''.join(line(r, 'td') for r in rows)

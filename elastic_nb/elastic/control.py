@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import re
-import select
 import socket
 import stat
 import struct

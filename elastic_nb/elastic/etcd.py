@@ -12,7 +12,6 @@ import base64
 import json
 import os
 import secrets
-import socket
 import threading
 import time
 import warnings

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from .nodes import SLOTS, node_of
-from ..exact.shard import Layout, overlap, sliced, union
+from ..exact.shard import Layout, sliced, union
 
 # %% ../../nbs/06_elastic/24_layout.ipynb #a1c0de07
 def gaps(spans: Iterable[range], held: Iterable[range]) -> list[range]:

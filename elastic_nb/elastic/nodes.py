@@ -8,10 +8,9 @@ __all__ = ['SLOTS', 'RECORD', 'HELLO', 'VACANT', 'TURN', 'LEASE', 'HOLD', 'START
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #bba04ead
 import json
-import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import torch.distributed as dist

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError, RendezvousConnectionError, RendezvousError, RendezvousInfo, RendezvousParameters,
-    RendezvousStateError, RendezvousTimeoutError, rendezvous_handler_registry)
+    RendezvousStateError, RendezvousTimeoutError)
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_rendezvous
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
     DynamicRendezvousHandler, RendezvousBackend, RendezvousSettings, RendezvousTimeout)

@@ -8,7 +8,7 @@ __all__ = ['LINES', 'target_of', 'reaches', 'packed', 'unpacked', 'everyone', 'p
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #6a5e8594
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
 from ..config import RunConfig
 from .communicator import Communicator
-from .loop import ElasticLoop, Trainable, stopwatch
+from .loop import ElasticLoop, Trainable
 from .layout import begun, gaps, moves_of, settled, turns
 from .membership import Generation, Member, StateLost
 from ..exact.reduce import exchange

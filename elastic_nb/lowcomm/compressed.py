@@ -7,7 +7,7 @@ __all__ = ['BESIDE', 'SILENT', 'joined', 'ends_of', 'parted', 'usual', 'room', '
            'to_all', 'in_two_hops', 'CompressedRounds']
 
 # %% ../../nbs/12_lowcomm/16_compressed.ipynb #c44b4b45
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import numpy as np

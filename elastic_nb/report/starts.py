@@ -9,7 +9,7 @@ __all__ = ['Start', 'starts_in', 'Run', 'runs_of', 'Part', 'ends_of', 'away', 'a
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime

@@ -6,7 +6,7 @@
 __all__ = ['TIERS', 'GOOD', 'tier_rows', 'draw_waterfall', 'saves_of', 'draw_goodput']
 
 # %% ../../nbs/08_report/02_waterfall.ipynb #67c40e16
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
 

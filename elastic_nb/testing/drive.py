@@ -12,7 +12,7 @@ import posixpath
 import random
 import stat
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

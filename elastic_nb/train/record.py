@@ -17,7 +17,7 @@ from typing import Any
 
 from ..basics import patch
 from ..elastic.columns import Drawn
-from ..elastic.ledger import Event, Ledger, lives, myself
+from ..elastic.ledger import Ledger, lives, myself
 
 # %% ../../nbs/07_train/16_record.ipynb #2f039924
 PAUSE = .25 # Seconds between two looks at what is to be written
