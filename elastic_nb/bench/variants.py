@@ -11,7 +11,6 @@ __all__ = ['STORE', 'FORMS', 'MIXERS', 'EVERY', 'make_index', 'OurPacked', 'OurP
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from .nodes import SLOTS, node_of
+from .nodes import node_of
 from ..exact.shard import Layout, sliced, union
 
 # %% ../../nbs/06_elastic/24_layout.ipynb #a1c0de07

@@ -24,7 +24,7 @@ from ..checkpoint.format import Damaged, checksum
 from ..checkpoint.newest import newest_good
 from ..checkpoint.snapshot import snapshot
 from ..exact.determinism import single_thread
-from ..exact.state import Diverged, State, digest, pack_state, unpack_state
+from ..exact.state import Diverged, State, pack_state, unpack_state
 from .journal import Journal, records
 from .quantize import BadMessage, Codec, Quantized, opened
 from .robust import aggregate

@@ -27,7 +27,6 @@ from ..data.dataset import ResumableDataset
 from ..data.samples import Samples
 from ..data.tokenizer import load_encoder, text_pieces, train_bpe
 from .gpt import Block, GPT, GPTConfig, document_mask
-from .text import perplexity, sample
 
 # %% ../../nbs/05_models/02_gpt2.ipynb #d0cb88d9
 _TOP = dict(tokens='wte', places='wpe', norm='ln_f')

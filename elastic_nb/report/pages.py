@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..elastic.ledger import History, drawn, history
+from ..elastic.ledger import History, drawn
 from .html import (_CSS, _PAGE, _about, _details, _figure, _happened, _lanes, _table,
                                     _training, worlds)
 from .pictures import (FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, brackets, by_pixel, ends,

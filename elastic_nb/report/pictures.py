@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ..elastic.ledger import Event, History, Steps, Story, history, losses, outages
+from ..elastic.ledger import History, Steps, Story, history, losses, outages
 
 # %% ../../nbs/08_report/01_pictures.ipynb #c0d1cb75
 INK, MUTED, RULE, PAPER = '#1d2433', '#687083', '#dadee6', '#ffffff' # text, lesser text, lines, background

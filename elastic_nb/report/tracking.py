@@ -12,7 +12,6 @@ import csv
 import importlib.util
 import inspect
 import json
-import math
 import os
 import re
 import secrets

@@ -13,7 +13,7 @@ from math import ceil
 
 from ..basics import patch
 from ..exact.order import Span
-from .rates import Resize, ScalingConfig, ScalingRule, adam_rule, lr_at, lr_factor
+from .rates import Resize, ScalingConfig, ScalingRule, adam_rule, lr_factor
 
 # %% ../../nbs/04_scaling/06_schedule.ipynb #ab5105a5
 def follow(n: int, world: int, base: int) -> int:

@@ -165,35 +165,7 @@ class Outcome(tuple):
 
 _test_run: TestRun | None = None # Of this process and those that it makes
 
-# %% ../../nbs/09_testing/17_apart.ipynb #5a0e10a8
-def test_apart(
-    fn: str | Path, # The notebook
-    **options: Any, # What `nbdev.test.test_nb` takes
-) -> tuple[bool, float]:
-    "Runs a notebook's tests in a process of its own: whether they passed, and the seconds they took."
-    global _test_run
-    if _test_run is None: _test_run = TestRun(1, 1)
-    adopt_orphans()
-    older, cpu, began = family(os.getpid()), _cpu_of_children(), time.monotonic()
-    slow = 'slow' in (options.get('force_flags') or ())
-    patience = Patience(SLOW if slow else limit_of(fn), _test_run.scale)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, 'stacks')
-        file.touch()
-        os.environ[_STACKS] = str(file)
-        passed, why = _supervised(str(fn), options, file, patience, older)
-    passed, why = passed and not why, why or '' if passed else why or 'no reason given'
-    seconds = time.monotonic() - began
-    _test_run.row(str(fn), passed, seconds, why)
-    outcome = Outcome((passed, seconds))
-    outcome.kept = dict(path=os.path.relpath(fn, '..'), seconds=round(seconds, 2),
-                        cpu_s=round(_cpu_of_children() - cpu, 2), ok=passed, why=why)
-    return outcome
-
-def _cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
+# %% ../../nbs/09_testing/17_apart.ipynb #5a0e10a9
 def _supervised(notebook: str, options: dict[str, Any], file: Path, patience: Patience,
                 older: set[int]) -> tuple[bool, str]:
     "The result of a notebook, and what is wrong if something is: the five rows of the table."
@@ -230,6 +202,36 @@ def _supervised(notebook: str, options: dict[str, Any], file: Path, patience: Pa
         print(f'\n{cause} in {notebook}:\nthe process of this notebook ended before or after its last cell',
               file=sys.__stderr__, flush=True)
     return passed, why
+
+# %% ../../nbs/09_testing/17_apart.ipynb #5a0e10a8
+def test_apart(
+    fn: str | Path, # The notebook
+    **options: Any, # What `nbdev.test.test_nb` takes
+) -> tuple[bool, float]:
+    "Runs a notebook's tests in a process of its own: whether they passed, and the seconds they took."
+    global _test_run
+    if _test_run is None: _test_run = TestRun(1, 1)
+    adopt_orphans()
+    older, cpu, began = family(os.getpid()), _cpu_of_children(), time.monotonic()
+    slow = 'slow' in (options.get('force_flags') or ())
+    patience = Patience(SLOW if slow else limit_of(fn), _test_run.scale)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, 'stacks')
+        file.touch()
+        os.environ[_STACKS] = str(file)
+        passed, why = _supervised(str(fn), options, file, patience, older)
+    passed, why = passed and not why, why or '' if passed else why or 'no reason given'
+    seconds = time.monotonic() - began
+    _test_run.row(str(fn), passed, seconds, why)
+    outcome = Outcome((passed, seconds))
+    outcome.kept = dict(path=os.path.relpath(fn, '..'), seconds=round(seconds, 2),
+                        cpu_s=round(_cpu_of_children() - cpu, 2), ok=passed, why=why)
+    return outcome
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
 
 # %% ../../nbs/09_testing/17_apart.ipynb #4f650501
 SHARED = 'torch', 'torch._dynamo', 'matplotlib_inline.backend_inline' # Imported once, for all lessons
