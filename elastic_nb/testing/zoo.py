@@ -589,7 +589,7 @@ def diverging(config: Config) -> Engine:
 # %% ../../nbs/09_testing/08_zoo.ipynb #0e3a2775
 def without_compiler() -> None:
     "Where there is no C++ compiler, `compiled` is refused."
-    from elastic_nb.train.engine import mistakes
+    from elastic_nb.train.compute import mistakes
     model = nn.Linear(1, 1)
     if mistakes(model, Config().update(compile=True).checked()):
         ZOO['compiled'].refused.update(dict.fromkeys(STRATEGIES, 'needs a C.. compiler'))

@@ -56,7 +56,8 @@ from ..exact.state import digest
 from ..report.tracking import follow, open_sinks
 from ..scaling.noise import GradientNoise, NoiseMeter
 from .callbacks import TrainResult
-from .engine import Engine, place_of
+from .compute import place_of
+from .engine import Engine
 from .strategies import deterministic_kernels
 
 # %% ../../nbs/07_train/09_run.ipynb #c3e3585e
