@@ -31,7 +31,7 @@ from .hosts import adopt_orphans, family
 LIMIT = 180. # Seconds of a notebook, unless its first line of code says `# limit: 60 s`
 SLOW = 1200. # With its slow cells
 LEAVING = 20. # Seconds for its end after its last cell, and for the end of its last process
-LOOP = .09 # Seconds of the loop below on the machine on which the limits were chosen
+LOOP = .15 # Seconds of the loop below on the machine on which the limits were chosen
 
 def _loop() -> float:
     began = time.perf_counter()
