@@ -7,7 +7,8 @@ copy of the repository, in the notebook and in the module, and the notebooks tha
 the cells that `tst_flags` of settings.ini leaves out. It is *killed* if one of them fails (or passes the limit: three times
 what it takes without a fault, and 30 s). The faults are chosen by a hash of what is changed, so the same seed chooses nearly
 the same ones after other lines have changed: two commits can be compared. Where the notebook itself fails without any
-fault, nothing can be said: such notebooks are named, and the exit code is 1.
+fault, nothing can be said: such notebooks are named, and the exit code is 1. Nothing here imports the package, for the copy
+is what must be imported.
 """
 from __future__ import annotations
 

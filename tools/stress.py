@@ -50,14 +50,12 @@ def main() -> int:
     args = ap.parse_args()
     notebooks = [p.resolve() for p in args.notebooks]
     if args.cpus: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.cpus])
-    from nbdev import test
     from nbdev.config import get_config
 
     from elastic_nb.testing.apart import each_apart
     each_apart([])
     flags = get_config(ROOT).tst_flags
     flags = flags.split() if isinstance(flags, str) else list(flags)
-    assert test.test_nb.of_nbdev
     crew = [multiprocessing.Process(target=busy, daemon=True) for _ in range(args.busy)]
     for p in crew: p.start()
     todo, running, failed, logs = [p for _ in range(args.n) for p in notebooks], {}, [], {}

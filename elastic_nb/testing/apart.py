@@ -220,7 +220,8 @@ def test_apart(
         file.touch()
         os.environ[_STACKS] = str(file)
         passed, why = _supervised(str(fn), options, file, patience, older)
-    passed, why = passed and not why, why or '' if passed else why or 'no reason given'
+    passed = passed and not why
+    if not passed: why = why or 'no reason given'
     seconds = time.monotonic() - began
     _test_run.row(str(fn), passed, seconds, why)
     outcome = Outcome((passed, seconds))

@@ -29,7 +29,7 @@ from ..exact.share import share
 from ..exact.state import State, bit_sums, pack_state, unpack_state
 from ..exact.written import Slot
 from .callbacks import best_step, call, worn_out
-from .compute import (CODE, Engine, NonFinite, each, moved)   # some for others
+from .compute import CODE, Engine, NonFinite, each, moved
 from .world import total
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9982376
