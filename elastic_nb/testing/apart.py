@@ -235,7 +235,9 @@ def _cpu_of_children() -> float:
 
 
 # %% ../../nbs/09_testing/17_apart.ipynb #4f650501
-SHARED = 'torch', 'torch._dynamo', 'matplotlib_inline.backend_inline' # Imported once, for all lessons
+# Imported once, for all lessons
+SHARED = ('torch', 'torch._dynamo', 'matplotlib_inline.backend_inline', 'matplotlib.pyplot', 'pydantic',
+          'ipywidgets', 'boto3', 'hypothesis')
 
 def each_apart(
     cells: list[Any], # All cells that will be tested

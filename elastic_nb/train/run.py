@@ -50,6 +50,7 @@ from ..elastic.membership import Member, connect_nccl
 from ..elastic.narrate import Narrator, in_notebook
 from ..elastic.supervisor import Listener, supervise
 from ..elastic.workers import Hands, RunFailed
+from ..elastic.zygote import no_gpu
 from ..elastic.zygote import warm_up as warm_up_torch
 from ..exact.determinism import random_kept
 from ..exact.state import digest
@@ -58,6 +59,7 @@ from ..scaling.noise import GradientNoise, NoiseMeter
 from .callbacks import TrainResult
 from .compute import place_of
 from .engine import Engine
+from .hub import import_model
 from .strategies import deterministic_kernels
 
 # %% ../../nbs/07_train/09_run.ipynb #c3e3585e
@@ -158,8 +160,9 @@ def _look_for(module: str, name: str, file: Path) -> None:
 # %% ../../nbs/07_train/09_run.ipynb #ace1f931
 _importing: list[str] = [] # The user's module, while this process imports it to be copied
 
-def warm_up(entry: str, folder: str) -> None:
-    "What the process to copy from does first: import the user's module in `folder`. Raises BadConfig."
+def warm_up(entry: str, folder: str, model: str = '') -> None:
+    """What the process to copy from does first: import the user's module in `folder`, and the code of a `model`
+    of transformers. Raises BadConfig."""
     module, name = _parts(entry)
     sys.path.insert(0, folder)
     _importing.append(module)
@@ -170,6 +173,8 @@ def warm_up(entry: str, folder: str) -> None:
         near = difflib.get_close_matches(name, [k for k, v in vars(found).items() if callable(v)], 1)
         raise BadConfig(f"{module} has no function {name}" + (f"; did you mean {near[0]}?" if near else ''))
     warm_up_torch()
+    if model:
+        with no_gpu(): import_model(model)
 
 def _why_not(e: BaseException, module: str, folder: str) -> str:
     if isinstance(e, ModuleNotFoundError) and f'{module}.'.startswith(f'{e.name}.'):
@@ -386,7 +391,7 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
     if meeting:
         from elastic_nb.elastic.agent import supervise_node
         see_through, host = partial(supervise_node, meeting), meeting.host
-    with (orders, Hands('elastic_nb.train.run:warm_up', 2, (entry, str(folder)), host) as hands,
+    with (orders, Hands('elastic_nb.train.run:warm_up', 2, (entry, str(folder), c.model.hub or ''), host) as hands,
           _folder(c) as leased, _ledger(out, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear, closing(sinks)):
         values['leased'] = leased
