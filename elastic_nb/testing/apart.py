@@ -111,6 +111,8 @@ def _in_child(out: Connection, notebook: str, options: dict[str, Any], file: str
     "Run the notebook as nbdev does, and send what came of it."
     from nbdev import test
     faulthandler.register(signal.SIGQUIT, open(file, 'ab', 0), all_threads=True)
+    torch = importlib.import_module('torch')   # which is there already
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // _test_run.workers))
     why = ''
     class Shell(test.CaptureShell):
         def run_all(self, *args: Any, **more: Any) -> Any:
