@@ -161,8 +161,8 @@ def _look_for(module: str, name: str, file: Path) -> None:
 _importing: list[str] = [] # The user's module, while this process imports it to be copied
 
 def warm_up(entry: str, folder: str, model: str = '') -> None:
-    """What the process to copy from does first: import the user's module in `folder`, and the code of a `model`
-    of transformers. Raises BadConfig."""
+    """What the process to copy from does first: import the user's module in `folder`, and the code of a
+    `model` of transformers. Raises BadConfig."""
     module, name = _parts(entry)
     sys.path.insert(0, folder)
     _importing.append(module)
@@ -391,7 +391,8 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
     if meeting:
         from elastic_nb.elastic.agent import supervise_node
         see_through, host = partial(supervise_node, meeting), meeting.host
-    with (orders, Hands('elastic_nb.train.run:warm_up', 2, (entry, str(folder), c.model.hub or ''), host) as hands,
+    first = entry, str(folder), c.model.hub or ''
+    with (orders, Hands('elastic_nb.train.run:warm_up', 2, first, host) as hands,
           _folder(c) as leased, _ledger(out, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear, closing(sinks)):
         values['leased'] = leased
