@@ -143,6 +143,11 @@ class Program:
             self._report.close()
         return self.returncode
 
+    def poll(self) -> int | None:
+        "The exit code, or None while it runs."
+        with suppress(BlockingIOError): self.wait(0)
+        return self.returncode
+
     def communicate(self, say: str = '', timeout: float = 120.) -> tuple[str, str]:
         "What it has printed, and its errors, when it is over; it is killed after `timeout` seconds."
         with suppress(BrokenPipeError):
