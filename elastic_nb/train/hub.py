@@ -63,7 +63,6 @@ def check_name(setting: str, name: str, files: Sequence[str] = ('config.json',),
 # %% ../../nbs/07_train/18_hub.ipynb #5a4d7332
 def import_model(name: str) -> None:
     "Import the code of a model that is on this machine; of another one, nothing."
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
-    with suppress(OSError, ValueError, KeyError):   # who loads it will say what is wrong
+    with suppress(Exception):   # who loads it will say what is wrong
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
         MODEL_FOR_CAUSAL_LM_MAPPING[type(AutoConfig.from_pretrained(name, local_files_only=True))]
-
