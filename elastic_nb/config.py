@@ -266,6 +266,7 @@ class CheckpointConfig(Section):
     max_memory_mb: int | None = None # Limit of the memory tier, in MB.
     mtbf: float | None = Field(None, gt=0) # Seconds between failures, for auto; null observes them.
     grace: float = Field(30., ge=0) # Seconds after SIGTERM until the process ends.
+    accept: list[str] = [] # What may differ from the checkpoint at a resume: optimizer.lr, data, ...
 
     @property
     def wanted(self) -> bool: return self.checkpoint_interval != 0 or self.memory_snapshot_interval != 0

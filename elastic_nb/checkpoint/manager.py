@@ -24,7 +24,7 @@ from .snapshot import Snapshot, Target, no_target, snapshot
 from .interval import Interval
 from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
-from .lease import InUse, OtherRun
+from .lease import InUse, OtherRun, strip_accepted
 from .remote.store import open_store
 from .remote.tier import PATIENCE, S3Backend
 from .newest import CheckpointError, CheckpointTier, describe, load_from, newest_good
@@ -49,6 +49,8 @@ class CheckpointManager:
         c = self.config = config or CheckpointConfig()
         self.rank, self.world_size, self.fingerprint = rank, world_size, fingerprint
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
+        self.compared = strip_accepted(self.identity, c.accept)   # with those of checkpoints
+        self.origin: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
         self.board, self.overlap = Board(report), overlap
         self.memory = memory or self._own_memory()
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric, place)
@@ -239,7 +241,7 @@ def _claim(self: CheckpointManager, patience: float) -> None:
     "Take the folder; whoever has it may leave within `patience` seconds. Raises InUse, OSError."
     end = time.monotonic() + patience
     while True:
-        try: return self.nvme.claim(self.fingerprint, self.identity)
+        try: return self.nvme.claim(self.fingerprint, self.compared)
         except OtherRun: raise   # no waiting mends that
         except InUse:
             if time.monotonic() > end: raise
@@ -257,11 +259,11 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike | None = No
     if path is not None:
         folder = Path(path).absolute()
         return load_from(NVMeBackend(folder.parent), folder.name, self.fingerprint, target,
-                         self.identity)
+                         self.compared)
     tiers = {k: v for k, v in self.tiers.items() if tier is None or k == tier.value}
-    found = newest_good(tiers, self.fingerprint, target, self.identity)
+    found = newest_good(tiers, self.fingerprint, target, self.compared)
     self.source, self.skipped, self.took = found.tier, found.skipped, found.seconds
-    if found.manifest: self.pace, self.seal = found.manifest.pace, found.manifest.seal
+    if m := found.manifest: self.pace, self.seal, self.origin = m.pace, m.seal, m.identity
     for s in self.skipped: self.report('skipped', **vars(s))
     return found.state
 

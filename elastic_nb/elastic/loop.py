@@ -7,12 +7,13 @@ __all__ = ['Trainable', 'ElasticLoop', 'stopwatch']
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #dc284136
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from ..basics import patch
+from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import CheckpointManager
 from .communicator import Communicator
 from .membership import Generation, Member, Newer, PeerLost, source_of
@@ -109,14 +110,29 @@ def enter(self: ElasticLoop) -> bool:
     self.copy(source, behind)
     ms['copy'] = lap()
     about = self.share_out(ms, lap)
-    high, low = self.comm.agree(self.engine.step, -self.engine.step)
+    identity = getattr(self.engine, 'identity', {})
+    high, low, *numbers = self.comm.agree(self.engine.step, -self.engine.step, *numbers_of(identity))
     if high != -low: raise RuntimeError(f"generation {gen.number}: members are at steps {-low} to {high}")
+    self.compare_runs(identity, gen.roster, source, numbers)
     self.all_have_it()
     ms['agree'] = lap()
     self.take_place(gen)
     self.say('entered', ms=ms, copied_from=source if self.member.name in behind else None, **about)
     self.committed()
     return True
+
+@patch
+def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[str], source: str, numbers: list[int]
+                 ) -> None:
+    """Ask all members whether they train the same run. Raises OtherRun: in a member that differs from `source`,
+    and before the first step in all, for then nobody knows which is meant."""
+    names, rank = [*roster], self.comm.rank
+    told = compare_identities(identity, rank, len(names), names.index(source), numbers,
+                              lambda some: self.comm.agree(*some))
+    if not told or rank not in told and self.engine.step: return
+    who = rank if rank in told else min(told)
+    raise OtherRun(f"worker {names[who]} (here) and worker {source} (there) would not train the same run: "
+                   f"{told[who]}. Give each the same settings, model and data, and a seed to whatever is random")
 
 def stopwatch() -> Callable[[], float]:
     "A function that returns the milliseconds since it was called last."
@@ -185,6 +201,7 @@ def look_at_checkpoints(self: ElasticLoop, gen: Generation) -> None:
     if self.member.tried > 1: self.checkpoints.failed()   # a world has ended before this one
     about = dict(receipt=self.chain.value, seal=self.checkpoints.seal) if self.chain else {}
     skipped = [vars(s) for s in self.checkpoints.skipped]
+    if changed := getattr(self.engine, 'changed', []): about['changed'] = changed
     self.say('restored', tier=self.checkpoints.source, skipped=skipped, **about)
 
 @patch

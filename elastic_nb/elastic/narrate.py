@@ -211,6 +211,7 @@ def _begins(self: Narrator, e: dict[str, Any], bad: str) -> str | None:
     if self.resumed == e['step']: return None
     self.resumed = self.done = e['step']
     self.bar.update(self.done - self.bar.n)
+    if e.get('changed'): bad += f"; that run differed: {'; '.join(e['changed'])}"
     return what_is_left(self.done, self.steps, e['tier'], self.place) + bad
 
 def what_is_left(step: int, steps: int | None, tier: str, place: str, setting: str = 'out') -> str:

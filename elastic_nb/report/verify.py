@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..basics import patch
+from ..checkpoint.lease import differences
 from ..config import LowCommConfig
 from ..elastic.columns import Drawn, unpack
 from ..elastic.ledger import Event, History, _hashed, reading
@@ -58,7 +59,7 @@ def entries_of(rows: History) -> dict[Entry, list[str]]:
 @dataclass(frozen=True)
 class Finding:
     "Something that is not as the workers have written it."
-    what: str # changed, missing, samples, cut, restored, twice or code
+    what: str # changed, missing, samples, cut, restored, twice, code or identity
     start: str # Name of the start in the ledger
     step: int | None
     text: str
@@ -77,6 +78,7 @@ class Verified:
     known: dict[int, set[int]] = field(default_factory=lambda: {0: {root()}}) # Steps done -> receipts
     seals: dict[int, set[str]] = field(default_factory=dict) # Steps done -> hashes of checkpoints
     made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, as workers say
+    identity: dict[str, Any] = field(default_factory=dict) # What decides the result, as the newest worker says
     sha256: str | None = None # Of the final state
     ended: bool = False # Whether the last start came to the end of the run
     exact: bool = True # Whether the newest start that was read promises the same bits in any world
@@ -269,6 +271,21 @@ def begins(self: Verified, start: str, first: int, facts: Facts) -> None:
         self.known.setdefault(step, set()).add(receipt)
 
 @patch
+def same_run(self: Verified, start: str, facts: Facts) -> None:
+    "Compare the identities of those who have trained with those before; what a restored row names is known."
+    told = {text for e in facts.of.get('restored', []) for text in e.data.get('changed', [])}
+    entered = {e.worker for e in facts.of.get('entered', [])}
+    for e in facts.of.get('ready', []):
+        mine = e.data.get('identity')
+        if not isinstance(mine, dict) or entered and e.worker not in entered: continue
+        found = differences(self.identity, mine)
+        if odd := [text for text in found if text not in told]:
+            self.wrong('identity', start, None, f"{e.worker} trained another run than those before: {'; '.join(odd)}")
+        note = f"{start}: went on from a run that differed, as was accepted: {'; '.join(found)}"
+        if found and not odd and note not in self.notes: self.notes.append(note)
+        self.identity = mine
+
+@patch
 def _other(self: Verified, start: str, step: int, what: str) -> None:
     self.wrong('restored', start, step, f"after {step} steps the run had another {what} than the one with "
                                         "which this start went on")
@@ -361,6 +378,7 @@ def read(self: Verified, part: Part) -> None:
         self.wrong('code', start, None, f"its workers have run different code: {'; '.join(codes)}")
     self.made_with += [a for a in facts.made_with if a not in self.made_with]
     self.begins(start, min((e.step for e in entries), default=0), facts)
+    self.same_run(start, facts)
     self.follow(start, entries, facts)
     self.account(start, entries, facts)
     self.short(start, facts)

@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from functools import partial
 from math import ceil, inf, isfinite
 from typing import Any
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..basics import patch
+from ..checkpoint.lease import unacceptable
 from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig, Config, RunConfig, TrainingConfig
 from ..data.dataset import ResumableDataset
@@ -35,6 +37,7 @@ from ..scaling.noise import GradientNoise, length_of, square_of, watched
 from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
+from .identity import identity_of, of_optimizer, of_scheduler
 from .strategies import strategy_of
 from .task import Task, ask, checkpoint_activations, loss_of, names_of, shifts, targets_in
 
@@ -131,6 +134,7 @@ class Engine:
         self.seat, self.span = (0, 1), range(0) # Rank and world; this worker's micro-batches
         self.chain = Chain() # Its receipts so far
         self.told = 0 # Number of steps that the callbacks know of
+        self.changed: list[str] = [] # How the run that wrote its checkpoint differs, in words
 
 # %% ../../nbs/07_train/05_compute.ipynb #2921add4
 @patch
@@ -147,6 +151,8 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
     self._prepare_data(c.training)
     self._prepare_task(c.training)
     self._prepare_update(c.training)
+    self.identity = identity_of(self, c.former)
+    self._prepare_accepted(c.checkpoint.accept)
     self.ready = True
     return self
 
@@ -287,17 +293,34 @@ def progress(self: Engine, step: int) -> float:
 def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     self.strategy.prepare(self.model, self.device)
     params = [p for p in self.model.parameters() if p.requires_grad]
+    given = self.optimizer is not None, self.scheduler is not None   # of these the settings do not tell
     if self.optimizer is None: self.optimizer = self.strategy.optimizer(params)
     elif not isinstance(self.optimizer, torch.optim.Optimizer): self.optimizer = self.optimizer(params)
     if wrong := wrong_optimizer(self.optimizer): raise BadConfig('\n'.join(wrong))
-    self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class
+    self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class,
+    self.given_optimizer = of_optimizer(self.optimizer, self.model, rate=given[0])   # and what it was made with
     self.optimizer = self.strategy.stepping(self.optimizer, self.model)
     if self.scheduler is None:
         shape = schedule_of(t, self.steps)
         def at(step: int) -> float: return shape(self.progress(step))
         self.scheduler = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=at)
     if not hasattr(self.scheduler, 'state_dict'): self.scheduler = self.scheduler(self.optimizer)
+    self.given_scheduler = of_scheduler(self.scheduler) if given[1] else {}
     if self.c.scaling.policy == 'variable': self._prepare_scaling()
+
+# %% ../../nbs/07_train/05_compute.ipynb #1de30002
+@patch
+def _prepare_accepted(self: Engine, accept: list[str]) -> None:
+    "Keep the values that may take the place of a checkpoint's. Raises BadConfig for what cannot be accepted."
+    wrong = unacceptable(self.identity, accept)
+    if self.scaled and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
+        wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds so far, and "
+                     "cannot be changed")
+    if wrong: raise BadConfig('\n'.join(wrong))
+    self.made_with: tuple[list[dict[str, Any]], dict[str, Any]] = [], {} # Groups, and state of the scheduler
+    if not accept: return
+    groups = [{k: v for k, v in g.items() if k != 'params'} for g in self.optimizer.param_groups]
+    self.made_with = groups, deepcopy(self.scheduler.state_dict())
 
 # %% ../../nbs/07_train/05_compute.ipynb #3bd02d0e
 @patch

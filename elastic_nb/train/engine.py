@@ -6,9 +6,6 @@
 __all__ = ['pinned']
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9d7189e
-import hashlib
-import json
-import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from ..basics import patch
 from ..checkpoint.format import flatten, unflatten
+from ..checkpoint.lease import differences, unequal
 from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig
 from ..data.readers import Place, Readers
@@ -30,6 +29,7 @@ from ..exact.state import State, bit_sums, pack_state, unpack_state
 from ..exact.written import Slot
 from .callbacks import best_step, call, worn_out
 from .compute import CODE, Engine, NonFinite, each, moved
+from .identity import kernels
 from .world import total
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9982376
@@ -236,25 +236,15 @@ def load(self: Engine, state: State) -> int:
 def fingerprint(self: Engine) -> str:
     "sha256 of all that decides the result and is visible here."
     shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
-    mixed = _of_data(self.train_dataset)
-    return self.c.fingerprint(shapes, self.samples.samples, self.content, *([mixed] if mixed else []))
-
-def _of_data(dataset: Any) -> dict[str, Any]:
-    """The description that data give of themselves, JSON values: names and weights of a mixture, how
-    documents are packed."""
-    known = getattr(dataset, 'identity', None)
-    return dict(known) if isinstance(known, Mapping) else {}
+    mixed = getattr(self.train_dataset, 'identity', None)   # of a mixture, or of packed documents
+    more = [dict(mixed)] if isinstance(mixed, Mapping) and mixed else []
+    return self.c.fingerprint(shapes, self.samples.samples, self.content, *more)
 
 @patch(as_prop=True)
 def about(self: Engine) -> dict[str, Any]:
     "Facts about a prepared engine for the supervisor, and what its receipts are made with, in JSON values."
     return dict(settings=self.config.values(), micro_batches=self.most_workers, steps=self.steps,
-                receipts=dict(config=self.fingerprint, code=CODE, machine=_machine()))
-
-def _machine() -> str:
-    "What the last bits may depend on besides the code: the kind of processor, as torch uses it, and of GPU."
-    gpu = f', {torch.cuda.get_device_name()}' if torch.cuda.is_available() else ''
-    return f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{gpu}'
+                receipts=dict(config=self.fingerprint, code=CODE, machine=kernels()), identity=self.identity)
 
 # %% ../../nbs/07_train/06_engine.ipynb #a794a4e8
 @patch(as_prop=True)
@@ -267,24 +257,9 @@ def due(self: Engine) -> bool:
 @patch
 def compared(self: Engine) -> dict[str, int]:
     """The values on which all members must agree now, by name: the sums of the bits of the tensors of the
-    model. Empty between saves."""
-    if not (self.due and self.strategy.replicas): return {}
+    model. Empty between the beginning, saves and the end."""
+    if not ((self.due or not self.step) and self.strategy.replicas): return {}
     return bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
-
-# %% ../../nbs/07_train/06_engine.ipynb #06ef3cbf
-@patch(as_prop=True)
-def identity(self: Engine) -> dict[str, Any]:
-    "All that decides the result and is visible here, in words: JSON values by section."
-    shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
-    digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16]
-    content, samples = getattr(self, 'content', ''), self.samples.samples
-    known = self.c.identity(
-        training=dict(optimizer=self.steps_with),
-        model=dict(tensors=len(shapes), shapes=digest,
-                   parameters=sum(p.numel() for p in self.model.parameters())),
-        data=dict(samples=samples) | (dict(content=content) if content else {})
-        | _of_data(self.train_dataset))
-    return known | dict(fingerprint=self.c.former(shapes, samples))
 
 # %% ../../nbs/07_train/06_engine.ipynb #04e9c819
 @patch
@@ -308,7 +283,25 @@ def restore(self: Engine, manager: CheckpointManager) -> int | None:
     "Take up the newest good checkpoint; its step, None without one. Raises CheckpointError."
     step = self.strategy.restore(self, manager)
     self.wrote = True
+    if step is not None: self._renew(getattr(manager, 'origin', {}))
     return step
+
+@patch
+def _renew(self: Engine, origin: Mapping[str, Any]) -> None:
+    """Note how this run differs from the one with the identity `origin`, which wrote the checkpoint, and put
+    values that `checkpoint.accept` lets differ in the place of its own."""
+    keys, (groups, arguments) = unequal(origin, self.identity), self.made_with
+    self.changed = differences(origin, self.identity) + differences(origin, self.identity, remarks=True)
+    for i, (g, made) in enumerate(zip(self.optimizer.param_groups, groups)):
+        own = {k for k in made if {f'optimizer.{k}', f'optimizer.{i}.{k}'} & keys.keys()}
+        g |= {k: made[k] for k in own - {'lr', 'initial_lr'}}
+        if 'lr' not in own and 'training.lr' not in keys: continue
+        g['lr'] *= made['initial_lr'] / g['initial_lr']
+        g['initial_lr'] = self.scheduler.base_lrs[i] = made['initial_lr']
+    vars(self.scheduler).update({k: v for k, v in arguments.items() if f'scheduler.{k}' in keys})
+    if not (groups and isinstance(self.scheduler, LambdaLR)): return
+    for g, base, factor in zip(self.optimizer.param_groups, self.scheduler.base_lrs, self.scheduler.lr_lambdas):
+        g['lr'] = base * factor(self.scheduler.last_epoch)   # of another function too
 
 # %% ../../nbs/07_train/06_engine.ipynb #7a3f349e
 @patch

@@ -22,7 +22,7 @@ from torch.distributed.fsdp import fully_shard
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend
 from ..checkpoint.format import Damaged
-from ..checkpoint.lease import InUse, OtherRun, in_place_of, other_run
+from ..checkpoint.lease import InUse, OtherRun, in_place_of, other_run, strip_accepted
 from ..checkpoint.newest import CheckpointError, Skipped, architecture_of
 from ..checkpoint.sharded import (NotSaved, PendingSave, RankLost, begin_sharded, load_sharded,
                                            together)
@@ -113,6 +113,8 @@ class ShardedManager:
         c = self.config = config
         self.fingerprint, self.run, self.board = fingerprint, run, Board(report)
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
+        self.compared = strip_accepted(self.identity, c.accept)   # with those of checkpoints
+        self.origin: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
         self.preempted = threading.Event()
         self.skipped: list[Skipped] = [] # Folders that the last load could not use
@@ -150,7 +152,7 @@ def _claim(self: ShardedManager, step: int) -> str:
     "The name of the new folder, from rank 0, which takes the place for this run."
     def claim() -> tuple[str, str]:
         if dist.get_rank(): return '', ''
-        try: self.nvme.claim(self.fingerprint, self.identity)
+        try: self.nvme.claim(self.fingerprint, self.compared)
         except InUse as e: return '', str(e)
         return self.nvme.new_name(step), ''
     name, refused = broadcast_object(together(claim, NotSaved, None))
@@ -207,9 +209,11 @@ def load_checkpoint(self: ShardedManager) -> Any:
     for name in names:
         try:
             with self.nvme.open(name) as (manifest, _):
-                why = other_run(manifest, self.fingerprint, self.identity)
+                why = other_run(manifest, self.fingerprint, self.compared)
             if why: raise OtherRun(in_place_of(self.nvme.base, why))
-            return load_sharded(self.nvme.base / name, *self.run())
+            values = load_sharded(self.nvme.base / name, *self.run())
+            self.origin = manifest.identity
+            return values
         except (Damaged, OtherRun) as e:
             self.skipped.append(Skipped('nvme', name, str(e)))
             if isinstance(e, OtherRun): foreign = foreign or e

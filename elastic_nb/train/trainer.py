@@ -23,6 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..basics import patch
+from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import preemptible
 from ..exact.determinism import random_kept
 from ..exact.state import State, digest, from_buffer, same_bits, to_buffer
@@ -69,6 +70,7 @@ class ElasticTrainer(Engine):
         with self._reported() as how:
             manager = None
             try:
+                self._compare_ranks()
                 with all_or_none(): manager = self._manager(resume)
                 result = TrainResult(resumed_from=self._begin(manager) if resume and manager else None)
                 self._note_start(out, manager, result, self.resize(self.world.world_size))
@@ -94,6 +96,16 @@ class ElasticTrainer(Engine):
         if result.resumed_from is None: return
         about = self.steps, 'checkpoint', self.c.checkpoint.nvme_path, 'nvme_path'
         tqdm.write(what_is_left(result.resumed_from, *about), file=sys.stderr)
+
+@patch
+def _compare_ranks(self: ElasticTrainer) -> None:
+    "Ask all ranks whether they train the same run. Raises OtherRun, in all."
+    rank, world = self.world.rank, self.world.world_size
+    if world == 1: return
+    told = compare_identities(self.identity, rank, world, 0, largest(numbers_of(self.identity)), largest)
+    for other, why in told.items():
+        raise OtherRun(f"rank {other} (here) and rank 0 (there) would not train the same run: {why}. Give all "
+                       "ranks the same settings, model and data, and a seed to whatever is random")
 
 def _go_on(manager: Any) -> str:
     "What to do when a rank is lost."
@@ -166,8 +178,10 @@ def _note_start(self: ElasticTrainer, out: str | Path | None, manager: Any, resu
     me, tier = self.record.me, getattr(manager, 'source', 'nvme') if result.resumed_from is not None else ''
     self.record.say('ready', me, **self.about)
     skipped = [vars(s) for s in getattr(manager, 'skipped', [])]
+    changed = dict(changed=self.changed) if self.changed else {}
+    if changed and self.main: warnings.warn(f"the checkpoint is of a run that differed: {'; '.join(self.changed)}")
     self.record.say('restored', me, self.step, tier=self.copied or tier, skipped=skipped,
-                    receipt=self.chain.value, seal='' if self.copied else getattr(manager, 'seal', ''))
+                    receipt=self.chain.value, seal='' if self.copied else getattr(manager, 'seal', ''), **changed)
     if schedule: self.record.say('schedule', me, self.step, **schedule)
     self.record.last = self.step - 1
 
