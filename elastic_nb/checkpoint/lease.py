@@ -73,12 +73,12 @@ ASSUMED = {'scaling.policy': 'constant'} # Meaning of a manifest without the key
 REMARKS = 'code', 'runtime' # Sections that are reported where they differ, and are no reason to refuse
 
 def unequal(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    "Key with dots -> both values, where two identities differ. A key that only one of them has does not count."
+    "Key with dots -> both values, where two identities differ. A key that only one of them has counts not."
     a, b = ASSUMED | _flat(there), json.loads(json.dumps(_flat(here)))   # tuples become lists
     return {k: (a[k], b[k]) for k in b if k in a and a[k] != b[k] and k != 'fingerprint'}
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any], remarks: bool = False) -> list[str]:
-    "What differs between two identities, in words: what decides the result, or (`remarks`) the other sections."
+    "What differs between two identities, in words: in what decides the result, or (`remarks`) beside it."
     out: dict[str, list[str]] = {}
     for k, (a, b) in unequal(there, here).items():
         if (k.split('.')[0] in REMARKS) != remarks: continue
@@ -108,12 +108,12 @@ def _few(found: list[str]) -> str:
 
 def in_place_of(place: object, why: str) -> str:
     "The message for a run that has found another run's checkpoints."
-    return (f"{place} holds another run: {why}; give each run a folder of its own, or remove what is there. "
-            "To go on from it all the same, name what may differ, such as accept=['optimizer.lr', 'data']")
+    return (f"{place} holds another run: {why}; give each run a folder of its own, remove what is there, or "
+            "name in checkpoint.accept what may differ")
 
 # %% ../../nbs/03_checkpoint/04_lease.ipynb #1de00002
-FIXED = ('training.batch_size', 'training.seed', 'data.samples', 'data.length', 'model.tensors', 'model.shapes',
-         'model.parameters', 'model.width', 'model.layers', 'model.heads', 'scaling') # They place samples, weights
+FIXED = ('training.batch_size', 'training.seed', 'scaling', 'data.samples', 'data.length', 'model.tensors',
+         'model.shapes', 'model.parameters', 'model.width', 'model.layers', 'model.heads')
 
 def _below(key: str, names: Iterable[str]) -> bool: return any(f'{key}.'.startswith(f'{n}.') for n in names)
 
@@ -144,8 +144,8 @@ def numbers_of(identity: Mapping[str, Any]) -> list[int]:
 
 def compare_identities(identity: Mapping[str, Any], rank: int, world: int, source: int, numbers: list[int],
                        largest: Callable[[list[int]], list[int]]) -> dict[int, str]:
-    """Rank -> how it differs from rank `source`, in words, for those that do. `numbers`: the largest of all ranks'
-    `numbers_of`. Collective if they differ: `largest` gives of each number the largest of all ranks'."""
+    """Rank -> how it differs from rank `source`, in words, for those that do. `numbers`: the largest of all
+    ranks' `numbers_of`. Collective if they differ: `largest` gives of each number the largest of all."""
     high, low, size = numbers
     if high == -low: return {}
     text = json.dumps(identity).encode()

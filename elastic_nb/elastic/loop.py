@@ -121,19 +121,6 @@ def enter(self: ElasticLoop) -> bool:
     self.committed()
     return True
 
-@patch
-def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[str], source: str, numbers: list[int]
-                 ) -> None:
-    """Ask all members whether they train the same run. Raises OtherRun: in a member that differs from `source`,
-    and before the first step in all, for then nobody knows which is meant."""
-    names, rank = [*roster], self.comm.rank
-    told = compare_identities(identity, rank, len(names), names.index(source), numbers,
-                              lambda some: self.comm.agree(*some))
-    if not told or rank not in told and self.engine.step: return
-    who = rank if rank in told else min(told)
-    raise OtherRun(f"worker {names[who]} (here) and worker {source} (there) would not train the same run: "
-                   f"{told[who]}. Give each the same settings, model and data, and a seed to whatever is random")
-
 def stopwatch() -> Callable[[], float]:
     "A function that returns the milliseconds since it was called last."
     last = time.monotonic()
@@ -151,6 +138,20 @@ def take_place(self: ElasticLoop, gen: Generation) -> None:
         self.checkpoints.enter(self.comm.rank, self.comm.world, gen.number)
     self.comm.lend(self.sync)
     if new := self.engine.resize(self.comm.world): self.say('schedule', **new)
+
+# %% ../../nbs/06_elastic/06_loop.ipynb #1de40004
+@patch
+def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[str], source: str,
+                 numbers: list[int]) -> None:
+    """Ask all members whether they train the same run. Raises OtherRun: in a member that differs from
+    `source`, and before the first step in all, for then nobody knows which is meant."""
+    names, rank = [*roster], self.comm.rank
+    told = compare_identities(identity, rank, len(names), names.index(source), numbers,
+                              lambda some: self.comm.agree(*some))
+    if not told or rank not in told and self.engine.step: return
+    who = rank if rank in told else min(told)
+    raise OtherRun(f"worker {names[who]} (here) and worker {source} (there) would not train the same run: "
+                   f"{told[who]}. Give each the same settings, model and data, and a seed to what is random")
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #884d4397
 @patch

@@ -176,8 +176,8 @@ def same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]], step
     more = f" and {len(names) - 1} more" if names[1:] else ''
     names = f'{names[0]}{more}'
     if not step:
-        raise Diverged(f"the workers do not begin with the same weights: {names} differ. Each makes the model by "
-                       "itself: call torch.manual_seed before, or load the same file in each")
+        raise Diverged(f"the workers do not begin with the same weights: {names} differ. Each makes the "
+                       "model by itself: call torch.manual_seed before, or load the same file in each")
     raise Diverged(f"the workers no longer have the same weights after {step} steps: {names} differ. The "
                    "model, its data or a kernel computes something else on another worker; the newest "
                    "checkpoint is from before the difference was found")

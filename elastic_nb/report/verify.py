@@ -78,7 +78,7 @@ class Verified:
     known: dict[int, set[int]] = field(default_factory=lambda: {0: {root()}}) # Steps done -> receipts
     seals: dict[int, set[str]] = field(default_factory=dict) # Steps done -> hashes of checkpoints
     made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, as workers say
-    identity: dict[str, Any] = field(default_factory=dict) # What decides the result, as the newest worker says
+    identity: dict[str, Any] = field(default_factory=dict) # What decides the result, as the newest says
     sha256: str | None = None # Of the final state
     ended: bool = False # Whether the last start came to the end of the run
     exact: bool = True # Whether the newest start that was read promises the same bits in any world
@@ -280,7 +280,8 @@ def same_run(self: Verified, start: str, facts: Facts) -> None:
         if not isinstance(mine, dict) or entered and e.worker not in entered: continue
         found = differences(self.identity, mine)
         if odd := [text for text in found if text not in told]:
-            self.wrong('identity', start, None, f"{e.worker} trained another run than those before: {'; '.join(odd)}")
+            why = '; '.join(odd)
+            self.wrong('identity', start, None, f"{e.worker} trained another run than those before: {why}")
         note = f"{start}: went on from a run that differed, as was accepted: {'; '.join(found)}"
         if found and not odd and note not in self.notes: self.notes.append(note)
         self.identity = mine

@@ -298,7 +298,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     elif not isinstance(self.optimizer, torch.optim.Optimizer): self.optimizer = self.optimizer(params)
     if wrong := wrong_optimizer(self.optimizer): raise BadConfig('\n'.join(wrong))
     self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class,
-    self.given_optimizer = of_optimizer(self.optimizer, self.model, rate=given[0])   # and what it was made with
+    self.given_optimizer = of_optimizer(self.optimizer, self.model, rate=given[0])   # and what made it
     self.optimizer = self.strategy.stepping(self.optimizer, self.model)
     if self.scheduler is None:
         shape = schedule_of(t, self.steps)
@@ -314,10 +314,10 @@ def _prepare_accepted(self: Engine, accept: list[str]) -> None:
     "Keep the values that may take the place of a checkpoint's. Raises BadConfig for what cannot be accepted."
     wrong = unacceptable(self.identity, accept)
     if self.scaled and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
-        wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds so far, and "
+        wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds, and "
                      "cannot be changed")
     if wrong: raise BadConfig('\n'.join(wrong))
-    self.made_with: tuple[list[dict[str, Any]], dict[str, Any]] = [], {} # Groups, and state of the scheduler
+    self.made_with: tuple[list[dict[str, Any]], dict[str, Any]] = [], {} # Groups, and the scheduler
     if not accept: return
     groups = [{k: v for k, v in g.items() if k != 'params'} for g in self.optimizer.param_groups]
     self.made_with = groups, deepcopy(self.scheduler.state_dict())

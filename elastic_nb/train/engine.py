@@ -300,8 +300,8 @@ def _renew(self: Engine, origin: Mapping[str, Any]) -> None:
         g['initial_lr'] = self.scheduler.base_lrs[i] = made['initial_lr']
     vars(self.scheduler).update({k: v for k, v in arguments.items() if f'scheduler.{k}' in keys})
     if not (groups and isinstance(self.scheduler, LambdaLR)): return
-    for g, base, factor in zip(self.optimizer.param_groups, self.scheduler.base_lrs, self.scheduler.lr_lambdas):
-        g['lr'] = base * factor(self.scheduler.last_epoch)   # of another function too
+    made = zip(self.optimizer.param_groups, self.scheduler.base_lrs, self.scheduler.lr_lambdas)
+    for g, base, factor in made: g['lr'] = base * factor(self.scheduler.last_epoch)   # of another one too
 
 # %% ../../nbs/07_train/06_engine.ipynb #7a3f349e
 @patch

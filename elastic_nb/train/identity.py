@@ -73,7 +73,8 @@ def of_function(f: Any) -> dict[str, Any]:
     if f is None: return {}
     if isinstance(f, partial):
         inner = of_function(f.func)
-        return inner | dict(name=f"partial {inner.get('name')}") | settings_of(dict(enumerate(f.args)) | f.keywords)
+        given = settings_of(dict(enumerate(f.args)) | f.keywords)
+        return inner | dict(name=f"partial {inner.get('name')}") | given
     if isinstance(f, nn.Module): return dict(name=type(f).__qualname__) | of_modules(f)
     code, name = getattr(f, '__code__', None), getattr(f, '__qualname__', type(f).__qualname__)
     if code is None:   # an object that can be called
@@ -92,13 +93,14 @@ def source_of(*things: Any) -> str:
     texts = []
     for f in things:
         while isinstance(f, partial): f = f.func
-        with suppress(Exception): texts.append(inspect.getsource(f if hasattr(f, '__qualname__') else type(f)))
+        f = f if hasattr(f, '__qualname__') else type(f)
+        with suppress(Exception): texts.append(inspect.getsource(f))
     return short(texts) if texts else ''
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20013
 def of_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, rate: bool = True) -> dict[str, Any]:
-    """Class, hyperparameters and parameters of each group: those of a single group at once, of several by their
-    numbers. `rate`: with the learning rate."""
+    """Class, hyperparameters and parameters of each group: those of a single group at once, of several by
+    their numbers. `rate`: with the learning rate."""
     numbers = {id(p): i for i, p in enumerate(model.parameters())}
     groups = []
     for g in optimizer.param_groups:
@@ -157,7 +159,8 @@ def of_data(samples: Samples, look: bool = True) -> dict[str, Any]:
     "What is known of data: their number, what they say of themselves, and (`look`) their content."
     known = getattr(samples.dataset, 'identity', None)
     own = dict(known) if isinstance(known, Mapping) else {}
-    return dict(samples=samples.samples) | (dict(content=contents(samples)) if look and not own else {}) | own
+    seen = dict(content=contents(samples)) if look and not own else {}
+    return dict(samples=samples.samples) | seen | own
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de2001b
 def kernels() -> str:
@@ -166,8 +169,8 @@ def kernels() -> str:
     return f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{gpu}'
 
 def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
-    """All that decides the result of a prepared `engine` and is visible to it, in words: JSON values by section.
-    `former`: the fingerprint of the first version, from shapes and the number of samples."""
+    """All that decides the result of a prepared `engine` and is visible to it, in words: JSON values by
+    section. `former`: the fingerprint of the first version, from shapes and the number of samples."""
     t, loss = engine.c.training, engine.loss_fn
     shapes = {k: list(v.shape) for k, v in engine.model.state_dict().items()}
     look = t.check_data and bool(getattr(engine, 'content', ''))
@@ -179,7 +182,8 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     about = dict(training=dict(optimizer=engine.steps_with, compile=t.compile) | length,
                  model=of_model(engine.model), data=train, optimizer=engine.given_optimizer,
                  scheduler=engine.given_scheduler, loss=of_function(loss) or dict(name='of the model'))
-    texts = dict(model=source_of(type(engine.model)), loss=source_of(loss), collate=source_of(engine.collate_fn))
+    texts = dict(model=source_of(type(engine.model)), loss=source_of(loss),
+                 collate=source_of(engine.collate_fn))
     known = engine.c.identity(**about, **held, runtime=dict(torch=torch.__version__, kernels=kernels()),
                               code={k: v for k, v in texts.items() if v})
     return known | dict(fingerprint=former(shapes, engine.samples.samples))

@@ -97,16 +97,6 @@ class ElasticTrainer(Engine):
         about = self.steps, 'checkpoint', self.c.checkpoint.nvme_path, 'nvme_path'
         tqdm.write(what_is_left(result.resumed_from, *about), file=sys.stderr)
 
-@patch
-def _compare_ranks(self: ElasticTrainer) -> None:
-    "Ask all ranks whether they train the same run. Raises OtherRun, in all."
-    rank, world = self.world.rank, self.world.world_size
-    if world == 1: return
-    told = compare_identities(self.identity, rank, world, 0, largest(numbers_of(self.identity)), largest)
-    for other, why in told.items():
-        raise OtherRun(f"rank {other} (here) and rank 0 (there) would not train the same run: {why}. Give all "
-                       "ranks the same settings, model and data, and a seed to whatever is random")
-
 def _go_on(manager: Any) -> str:
     "What to do when a rank is lost."
     found = manager.nvme.found() if manager else []
@@ -114,6 +104,17 @@ def _go_on(manager: Any) -> str:
                                               "it begins anew, for there is no checkpoint on the disk yet")
 
 DistributedTrainer = ElasticTrainer
+
+# %% ../../nbs/07_train/07_trainer.ipynb #1de50001
+@patch
+def _compare_ranks(self: ElasticTrainer) -> None:
+    "Ask all ranks whether they train the same run. Raises OtherRun, in all ranks."
+    rank, world = self.world.rank, self.world.world_size
+    if world == 1: return
+    told = compare_identities(self.identity, rank, world, 0, largest(numbers_of(self.identity)), largest)
+    for other, why in told.items():
+        raise OtherRun(f"rank {other} (here) and rank 0 (there) would not train the same run: {why}. Give "
+                       "all ranks the same settings, model and data, and a seed to what is random")
 
 # %% ../../nbs/07_train/07_trainer.ipynb #d528ca9e
 @patch
@@ -179,9 +180,10 @@ def _note_start(self: ElasticTrainer, out: str | Path | None, manager: Any, resu
     self.record.say('ready', me, **self.about)
     skipped = [vars(s) for s in getattr(manager, 'skipped', [])]
     changed = dict(changed=self.changed) if self.changed else {}
-    if changed and self.main: warnings.warn(f"the checkpoint is of a run that differed: {'; '.join(self.changed)}")
+    if changed and self.main: warnings.warn(f"the checkpoint's run differed: {'; '.join(self.changed)}")
     self.record.say('restored', me, self.step, tier=self.copied or tier, skipped=skipped,
-                    receipt=self.chain.value, seal='' if self.copied else getattr(manager, 'seal', ''), **changed)
+                    receipt=self.chain.value, seal='' if self.copied else getattr(manager, 'seal', ''),
+                    **changed)
     if schedule: self.record.say('schedule', me, self.step, **schedule)
     self.record.last = self.step - 1
 
