@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from ..basics import patch
-from ..checkpoint.format import flatten, unflatten
+from ..checkpoint.format import unflatten
 from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig
 from ..data.readers import Place, Readers
 from ..exact.determinism import seeded
 from ..exact.share import share
-from ..exact.state import State, bit_sums, pack_state, unpack_state
+from ..exact.state import State, bit_sums, flatten, pack_state, unpack_state
 from ..exact.written import Slot
 from .callbacks import best_step, call, worn_out
 from .compute import CODE, Engine, NonFinite, each, moved

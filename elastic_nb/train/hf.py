@@ -17,12 +17,12 @@ from torch import nn
 from torch.utils.data import IterableDataset
 
 from ..basics import patch
-from ..checkpoint.format import flatten, unflatten
+from ..checkpoint.format import unflatten
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.newest import architecture_of, into
 from ..config import BadConfig, CheckpointConfig
 from ..exact.determinism import reading, seeded
-from ..exact.state import State, pack_state, unpack_state
+from ..exact.state import State, flatten, pack_state, unpack_state
 
 # %% ../../nbs/07_train/14_hf.ipynb #50025a90
 class SeededDataset(torch.utils.data.Dataset):
