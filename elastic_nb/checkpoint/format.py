@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import torch
 import xxhash
 from pydantic import Field, ValidationError, model_validator
 from torch import Tensor

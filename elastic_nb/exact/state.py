@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Keep', 'BESIDE', 'ASIDE', 'DTYPES', 'NAMES', 'WHOLE', 'flatten', 'built', 'State', 'bare_names', 'undressed',
-           'pack_state', 'unpack_state', 'digest', 'Place', 'Layout', 'lay_out', 'fill', 'to_buffer', 'from_buffer',
-           'bit_sums', 'differing', 'Diverged', 'same_bits']
+           'unwrapped', 'pack_state', 'unpack_state', 'digest', 'Place', 'Layout', 'lay_out', 'fill', 'to_buffer',
+           'from_buffer', 'bit_sums', 'differing', 'Diverged', 'same_bits']
 
 # %% ../../nbs/01_exact/05_state.ipynb #62d809ca
 import hashlib
@@ -129,6 +129,14 @@ def undressed(values: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
         if values and all(k.startswith(word) for k in values) and not set(values) & own:
             values = {k.removeprefix(word): v for k, v in values.items()}
     return {k if k in own else k.replace('_orig_mod.', ''): v for k, v in values.items()}
+def unwrapped(model: nn.Module) -> tuple[nn.Module, nn.Module]:
+    "The bare model, and what to call for it: the compiled one, if `model` is compiled."
+    bare, compiled = model, None
+    while (word := _WRAPPERS.get(type(bare).__name__)) and hasattr(bare, word):
+        if word == '_orig_mod': compiled = compiled or bare
+        bare = getattr(bare, word)
+    if compiled is None: return bare, bare
+    return bare, compiled if compiled._orig_mod is bare else type(compiled)(bare, compiled.dynamo_ctx)
 
 # %% ../../nbs/01_exact/05_state.ipynb #52c5853b
 def pack_state(model: nn.Module, optimizer: torch.optim.Optimizer, **cursor: Any) -> State:

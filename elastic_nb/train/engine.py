@@ -12,6 +12,7 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from math import ceil, fsum, isfinite
 from typing import Any
@@ -26,17 +27,29 @@ from ..config import BadConfig
 from ..data.readers import Place, Readers
 from ..exact.determinism import seeded
 from ..exact.share import share
-from ..exact.state import State, bit_sums, flatten, pack_state, unpack_state
-from ..exact.written import Slot
-from .callbacks import best_step, call, worn_out
-from .compute import CODE, Engine, NonFinite, each, moved
+from ..exact.shard import Part, showing
+from ..exact.state import (ASIDE, State, bare_names, bit_sums, flatten, lay_out, pack_state,
+                                     unpack_state)
+from ..exact.written import Refused, Slot
+from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
+                                         worn_out)
+from .compute import CODE, Engine, NonFinite, beside_state, each, moved
 from .world import total
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9982376
 @patch
 def tell(self: Engine, moment: str, **data: Any) -> None:
-    "Call the callbacks' method `moment`, if this is the engine that does. Raises what they raise."
-    if self.main: call(self.callbacks, moment, self, **data)
+    """Call the callbacks' method `moment`. Raises what they raise, and Refused if one has changed what is
+    trained."""
+    for c in self.callbacks:
+        if not listens(c, moment): continue
+        if moment == 'on_train_end':
+            call([c], moment, self, **data)
+            continue
+        at_any_time = moment in ('on_metrics', 'on_checkpoint')
+        before = form_of(self.model, self.optimizer, at_any_time)
+        call([c], moment, self, **data)
+        check_form(before, form_of(self.model, self.optimizer, at_any_time), c, moment, self.step)
 
 # %% ../../nbs/07_train/06_engine.ipynb #b05bfd4f
 @patch
@@ -44,10 +57,25 @@ def step_ended(self: Engine) -> None:
     "Report the last step to the callbacks, once. Raises NonFinite."
     self.judge(self.latest)
     if self.latest and self.told < self.step == self.latest.step + 1:
+        self.told = self.step   # now: a callback that fails is not called twice
+        self.losses.append(self.latest.metrics['loss'])
         about = dict(step=self.latest.step, **self.latest.metrics)
         self.tell('on_step_end', **about)
         self.tell('on_metrics', **about)
     self.told = self.step
+
+# %% ../../nbs/07_train/06_engine.ipynb #140ac7db
+@patch
+def ended(self: Engine, error: BaseException | None = None) -> None:
+    "The run is over in this worker, by `error` or without one: report that to the callbacks."
+    t, why = self.c.training, f'{type(error).__name__}: {error}' if error else ''
+    early = not error and worn_out(self.val, t.patience)
+    result = TrainResult(self.step, self.resumed, [*self.losses], dict(self.val), stopped_early=early, error=why,
+                         preempted=not error and self.step < self.steps)
+    try: self.tell('on_train_end', result=result)
+    except Exception as e:
+        if error is None: raise
+        warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")   # the first error is the cause
 
 # %% ../../nbs/07_train/06_engine.ipynb #32b01c64
 @patch
@@ -91,6 +119,7 @@ def settle(self: Engine, rank: int = 0, world: int = 1, add: Callable[[Tensor], 
     "Validate if it is due; doing it twice changes nothing. `add` sums a table over all ranks, in place."
     t, at = self.c.training, self.step
     self.seat = rank, world
+    if self.latest and not self.tried: self.try_state()
     if self._due(at):
         add(table := self.validate(rank, world, tick))   # each number has one owner: no rounding
         if at not in self.val:
@@ -210,34 +239,95 @@ def take(self: Engine, values: dict[str, Any]) -> int:
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
     self.step, self.val = values['step'], values['val']
     if self.scaled: self._take_scaling(values['scaling'])
-    self.kept, self.wrote = self.step, False   # it may be the state of another worker
+    self.kept, self.wrote, self.told = self.step, False, self.step   # it may be that of another worker
     self.chain.begin(self.step)   # its receipts, if it has any, come afterwards
     return self.step
 
 # %% ../../nbs/07_train/06_engine.ipynb #fc748e65
 @patch
 def state(self: Engine) -> State:
-    "All that decides what comes next. Nothing of the world is in it."
+    """All that decides what comes next, and what callbacks remember. Nothing of the world is in it. Raises
+    TypeError, with the place, for what cannot be kept."""
+    self.task.writes.look()
     tensors, skeleton = flatten(self.values())
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)
     state.tensors |= {f'values.{k}': v for k, v in tensors.items()}
+    if remembered := self.remembered():
+        tensors, state.meta[ASIDE] = flatten(remembered)
+        state.tensors |= {f'{ASIDE}.{k}': v for k, v in tensors.items()}
     return state
+
+@patch
+def remembered(self: Engine) -> list[Any]:
+    "What callbacks remember besides the things that have a place of their own in the state."
+    return self.memory.state([self, self.optimizer, self.scheduler, self.config, *self.model.modules(),
+                              *self.model.parameters(), *self.model.buffers()])
 
 @patch
 def load(self: Engine, state: State) -> int:
     "The inverse of `state`; returns the step."
     if self.manager: self.manager.before_update()
     unpack_state(state, self.model, self.optimizer)
-    tensors = {k[7:]: v for k, v in state.tensors.items() if k.startswith('values.')}
-    return self.take(unflatten(state.meta['values'], tensors))
+    self.task.writes.look()
+    def part(of: str) -> dict[str, Tensor]:
+        return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
+    if ASIDE in state.meta: self.memory.load(unflatten(state.meta[ASIDE], part(f'{ASIDE}.')), self.device)
+    return self.take(unflatten(state.meta['values'], part('values.')))
+
+# %% ../../nbs/07_train/06_engine.ipynb #3c3b9d5c
+@patch
+def try_state(self: Engine) -> None:
+    """Make the state of this run once, as a save would, and look whether a load would bring it back. Raises
+    Refused, with the name of what cannot be kept."""
+    self.tried = True
+    kept = self.c.checkpoint.wanted or not self.alone or getattr(self, 'recorded', False)
+    if not (kept and self.strategy.replicas): return
+    sliced = getattr(self.strategy, 'sliced', None)
+    with showing(sliced, Part(range(0))) if sliced is not None else nullcontext():
+        try:
+            state = self.state()
+            lay_out(state.tensors)
+            _, skeleton = flatten(state.tree())
+            json.dumps(skeleton, allow_nan=False)
+        except TypeError as e: raise Refused(f"no checkpoint could hold the state of this run: {e}") from None
+    if moved := self.beside.items() ^ beside_state(self.optimizer).items() if sliced is None else ():
+        name = f'{type(self.optimizer).__name__} changes its attribute {sorted(k for k, _ in moved)[0]}'
+        raise Refused(f"{name} when it steps, which is not in its state_dict: a resume would begin it anew. Keep it "
+                      "in the optimizer's state, or give it a state_dict and a load_state_dict")
+    if self.memory.lost:
+        warnings.warn(f"no checkpoint can hold {', '.join(self.memory.lost)}, which a callback has changed: after a "
+                      "resume it begins anew. Give the callback state_dict and load_state_dict")
+    if sliced is None and self._loads_itself(): self._try_load(state)
+
+@patch
+def _loads_itself(self: Engine) -> bool:
+    "Whether model or optimizer have code of their own for their state."
+    def own(x: Any, base: type) -> bool:
+        return any(getattr(type(x), k) is not getattr(base, k) for k in ('state_dict', 'load_state_dict'))
+    parts = any(type(m).get_extra_state is not nn.Module.get_extra_state
+                or type(m).set_extra_state is not nn.Module.set_extra_state for m in self.model.modules())
+    return parts or own(self.model, nn.Module) or own(self.optimizer, torch.optim.Optimizer)
+
+@patch
+def _try_load(self: Engine, state: State) -> None:
+    "Load what `state` would be as a checkpoint, in place. Raises Refused if the state is another one then."
+    def seen(s: State) -> dict[str, Any]: return bit_sums(s.tensors) | flatten(s.meta)[1]
+    before, (inside, skeleton) = seen(state), flatten(state.meta)
+    again = State(state.tensors, unflatten(json.loads(json.dumps(skeleton)), inside))
+    what = f'{type(self.model).__name__} or {type(self.optimizer).__name__}'
+    try: unpack_state(again, self.model, self.optimizer)
+    except Exception as e: raise Refused(f"{what} cannot load its own state: {type(e).__name__}: {e}") from e
+    after = seen(self.state())
+    if wrong := [k for k in before | after if before.get(k) != after.get(k)]:
+        raise Refused(f"what {what} loads is not what it has saved: {wrong[0]} is another one. Its state_dict "
+                      "and load_state_dict do not belong together")
 
 # %% ../../nbs/07_train/06_engine.ipynb #cb9f65d8
 @patch(as_prop=True)
 def fingerprint(self: Engine) -> str:
     "sha256 of all that decides the result and is visible here."
-    shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
     mixed = _of_data(self.train_dataset)
-    return self.c.fingerprint(shapes, self.samples.samples, self.content, *([mixed] if mixed else []))
+    return self.c.fingerprint(self.shapes, self.samples.samples, self.content, *([mixed] if mixed else []))
 
 def _of_data(dataset: Any) -> dict[str, Any]:
     """The description that data give of themselves, JSON values: names and weights of a mixture, how
@@ -275,7 +365,7 @@ def compared(self: Engine) -> dict[str, int]:
 @patch(as_prop=True)
 def identity(self: Engine) -> dict[str, Any]:
     "All that decides the result and is visible here, in words: JSON values by section."
-    shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
+    shapes = self.shapes
     digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16]
     content, samples = getattr(self, 'content', ''), self.samples.samples
     known = self.c.identity(
@@ -293,7 +383,8 @@ def judged(self: Engine) -> dict[str, float]:
     not worth keeping."""
     self.judge(self.latest)
     if self.strategy.replicas and self.c.training.on_nonfinite == 'raise':
-        if not nn.utils.get_total_norm(self.model.parameters(), float('inf')).isfinite():
+        some = [p for p in self.model.parameters() if p.numel()]
+        if not nn.utils.get_total_norm(some, float('inf')).isfinite():
             raise NonFinite(f"after step {self.step - 1} the weights are not finite, though the loss was")
     known = {k: v for k, v in self.metrics.items() if k not in ('signal', 'noise')}   # no part of the run
     return known | (dict(val_loss=self.val[self.step]) if self.step in self.val else {})
@@ -306,7 +397,7 @@ def tree(self: Engine) -> dict[str, Any]:
 @patch
 def restore(self: Engine, manager: CheckpointManager) -> int | None:
     "Take up the newest good checkpoint; its step, None without one. Raises CheckpointError."
-    step = self.strategy.restore(self, manager)
+    step = self.resumed = self.strategy.restore(self, manager)
     self.wrote = True
     return step
 

@@ -51,6 +51,8 @@ class ElasticTrainer(Engine):
     "Trains in this process: alone, or as one rank of a world that a launcher has made."
     record: Record | None = None # Where it reports to while it trains: the ledger, and the sinks
     entry = '' # What has made this trainer, for the ledger: `module:function`
+    began = False # The first step may come, and callbacks have not heard of the end
+    bar: list[Progress] = [] # The bar on a terminal, while there is one
 
     def train(self, resume: bool = True, progress: bool = True, out: str | Path | None = None) -> TrainResult:
         """Train to the end, from the newest good checkpoint if there is one. `out`: folder for the ledger
@@ -66,11 +68,19 @@ class ElasticTrainer(Engine):
 
     def _train(self, resume: bool, progress: bool, out: str | Path | None) -> TrainResult:
         self._enter()
+        result = self.result = TrainResult()
+        try: return self._trained(result, resume, progress, out)
+        except BaseException as e:
+            if self.began: self._fell(e)
+            raise
+
+    def _trained(self, result: TrainResult, resume: bool, progress: bool, out: str | Path | None
+                 ) -> TrainResult:
         with self._reported() as how:
             manager = None
             try:
                 with all_or_none(): manager = self._manager(resume)
-                result = TrainResult(resumed_from=self._begin(manager) if resume and manager else None)
+                result.resumed_from = self._begin(manager) if resume and manager else None
                 self._note_start(out, manager, result, self.resize(self.world.world_size))
                 self.read_ahead()
                 if progress and self.main and not in_notebook(): self._say_what_is_left(result)
@@ -87,8 +97,16 @@ class ElasticTrainer(Engine):
         self._hear()
         if manager:
             result.checkpoints = {f.step: str(manager.nvme.base / f.name) for f in manager.nvme.found()[::-1]}
+        self.began = False   # the end is told once
         self.tell('on_train_end', result=result)
         return result
+
+    def _fell(self, error: BaseException) -> None:
+        "Report to the callbacks how far training came before `error`."
+        self.began, result = False, self.result
+        result.steps, result.validation, result.error = self.step, dict(self.val), f'{type(error).__name__}: {error}'
+        try: self.tell('on_train_end', result=result)
+        except Exception as e: warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")
 
     def _say_what_is_left(self, result: TrainResult) -> None:
         if result.resumed_from is None: return
@@ -175,7 +193,8 @@ def _note_start(self: ElasticTrainer, out: str | Path | None, manager: Any, resu
 @patch
 def _enter(self: ElasticTrainer) -> None:
     self.prepare(place_of(self.config.checked(), self.world.local_rank)[0])
-    self.main = self.world.is_main
+    self.main, self.alone = self.world.is_main, self.world.world_size == 1
+    self.noted = self.step # Steps whose numbers were reported
     ranks, most = self.world.world_size, self.most_workers
     if ranks > most: raise BadConfig(f"{ranks} ranks are more than {most} micro-batches")
     if ranks > 1 and self.c.distributed.shard != 'none':
@@ -326,16 +345,17 @@ def _committed(self: ElasticTrainer, report: StepReport) -> None:
 
 # %% ../../nbs/07_train/07_trainer.ipynb #012c74a4
 @patch
-def _read(self: ElasticTrainer, report: StepReport | None, result: TrainResult, bar: list[Progress]) -> None:
-    "Note the numbers of a step, if there was one, and call `on_metrics`."
-    if report is None: return
+def _read(self: ElasticTrainer, report: StepReport | None) -> None:
+    "Note the numbers of a step, if there was one and it was not noted yet, and call `on_metrics`."
+    if report is None or report.step < self.noted: return
     self.judge(report)
+    self.noted, result = report.step + 1, self.result
     self._committed(report)
     result.losses.append(report.metrics['loss'])
     result.targets += report.targets
     if report.noise: result.meter.update(report.noise)
     about = dict(step=report.step, **report.metrics)
-    call(bar, 'on_metrics', self, **about)
+    call(self.bar, 'on_metrics', self, **about)
     self.tell('on_metrics', **about)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #1e2ba57e
@@ -349,7 +369,7 @@ def _sinks(self: ElasticTrainer) -> Sinks:
 @patch
 def tree(self: ElasticTrainer) -> dict[str, Any]:
     "As of `Engine`; the numbers of the last step are reported before a checkpoint has it."
-    if self.record and self.latest: self._committed(self.latest)
+    if self.record and self.latest: self._read(self.latest)   # also to callbacks, whose state is saved
     if self.record and not self.strategy.replicas: self.record.flush()   # its manager does not ask for it
     return Engine.tree(self)
 
@@ -360,36 +380,37 @@ def tell(self: ElasticTrainer, moment: str, **data: Any) -> None:
         self.record.say('validation', self.record.me, data['step'], val_loss=data['val_loss'])
     Engine.tell(self, moment, **data)
 
-
 # %% ../../nbs/07_train/07_trainer.ipynb #88414f6c
 @patch
 def _steps(self: ElasticTrainer, manager: Any, result: TrainResult, progress: bool) -> None:
     sync = self.strategy.sync(self.task, self.world.world_size)
     sync.attach(group_of_all(self.device))
-    bar = [Progress(self.step, self.steps)] if progress and self.main else []
+    self.bar = [Progress(self.step, self.steps)] if progress and self.main else []
+    self.noted, self.began = self.step, True
     self.task.train()
     start = time.perf_counter()
     try:
         self._after(manager)
-        self._loop(sync, manager, result, bar)
+        self._loop(sync, manager, result)
         if result.preempted:
             self.keep(manager, now=True)
             if manager: manager.wait_for_pending_saves()
     finally:
         sync.detach()
-        call(bar, 'on_train_end', self, result=result)
+        call(self.bar, 'on_train_end', self, result=result)
+        self.bar = []
     result.seconds = time.perf_counter() - start
     result.steps, result.validation = self.step, dict(self.val)
     result.stopped_early = worn_out(self.val, self.c.training.patience)
 
 @patch
-def _loop(self: ElasticTrainer, sync: Any, manager: Any, result: TrainResult, bar: list[Progress]) -> None:
+def _loop(self: ElasticTrainer, sync: Any, manager: Any, result: TrainResult) -> None:
     before, at_once = None, any(listens(c, 'on_step_end') for c in self.callbacks)
     while self.step < self.steps and not result.preempted:
         self.one_step(sync)
-        self._read(before, result, bar)
+        self._read(before)
         before = self.latest
         if at_once: self.tell('on_step_end', step=before.step, **before.metrics)
         result.preempted = self._preempted(manager)
         self._after(manager)
-    self._read(before, result, bar)
+    self._read(before)
