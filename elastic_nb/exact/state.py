@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Keep', 'BESIDE', 'ASIDE', 'DTYPES', 'NAMES', 'WHOLE', 'flatten', 'built', 'State', 'bare_names', 'undressed',
-           'unwrapped', 'pack_state', 'unpack_state', 'digest', 'Place', 'Layout', 'lay_out', 'fill', 'to_buffer',
-           'from_buffer', 'bit_sums', 'differing', 'Diverged', 'same_bits']
+           'unwrapped', 'pack_state', 'unpack_model', 'unpack_state', 'digest', 'Place', 'Layout', 'lay_out', 'fill',
+           'to_buffer', 'from_buffer', 'bit_sums', 'differing', 'Diverged', 'same_bits']
 
 # %% ../../nbs/01_exact/05_state.ipynb #62d809ca
 import hashlib
@@ -185,19 +185,26 @@ def _as_is(x: Any, path: tuple[Any, ...] = ()) -> None:
     for k, v in parts: _as_is(v, (*path, k))
 
 # %% ../../nbs/01_exact/05_state.ipynb #0920f5b3
-def unpack_state(state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    "Load `state` in place; returns its JSON values. Raises on any missing or unknown name."
-    def part(of: str) -> dict[str, Any]:
-        return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
-    odd = built(state.meta.get('odd', {}), part('odd.'))
+def _part(state: State, of: str) -> dict[str, Tensor]:
+    return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
+
+def _odd(state: State) -> dict[str, Any]: return built(state.meta.get('odd', {}), _part(state, 'odd.'))
+
+def unpack_model(state: State, model: nn.Module) -> None:
+    "Load the model of `state` in place, wrapped or not. Raises RuntimeError for a missing or unknown name."
     theirs = {bare: name for name, bare in bare_names(model).items()}
-    weights = undressed(part('model.') | odd.get('model', {}), theirs)
+    weights = undressed(_part(state, 'model.') | _odd(state).get('model', {}), theirs)
     _make_buffers(model, {k: v for k, v in weights.items() if k not in theirs})
     model.load_state_dict({theirs.get(k, k): v for k, v in weights.items()})
+
+def unpack_state(state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    "Load `state` in place; returns its JSON values. Raises on any missing or unknown name."
+    unpack_model(state, model)
     slots: dict[Any, Any] = {}
-    for name, v in (part('optimizer.') | state.meta['slots']).items():
+    for name, v in (_part(state, 'optimizer.') | state.meta['slots']).items():
         number, key = name.split('.', 1)
         slots.setdefault(int(number), {})[key] = v
+    odd = _odd(state)
     for i, v in odd.get('optimizer', {}).items():
         slots[i] = {**slots.get(i, {}), **v} if type(i) is int else v
     groups = [g | odd.get('groups', {}).get(n, {}) for n, g in enumerate(state.meta['groups'])]

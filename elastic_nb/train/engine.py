@@ -28,8 +28,7 @@ from ..data.readers import Place, Readers
 from ..exact.determinism import seeded
 from ..exact.share import share
 from ..exact.shard import Part, showing
-from ..exact.state import (ASIDE, State, bare_names, bit_sums, flatten, lay_out, pack_state,
-                                     unpack_state)
+from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, unpack_state
 from ..exact.written import Refused, Slot
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
                                          worn_out)
@@ -119,7 +118,6 @@ def settle(self: Engine, rank: int = 0, world: int = 1, add: Callable[[Tensor], 
     "Validate if it is due; doing it twice changes nothing. `add` sums a table over all ranks, in place."
     t, at = self.c.training, self.step
     self.seat = rank, world
-    if self.latest and not self.tried: self.try_state()
     if self._due(at):
         add(table := self.validate(rank, world, tick))   # each number has one owner: no rounding
         if at not in self.val:
@@ -404,7 +402,8 @@ def restore(self: Engine, manager: CheckpointManager) -> int | None:
 # %% ../../nbs/07_train/06_engine.ipynb #7a3f349e
 @patch
 def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
-    "Save if it is due: by the config, at the end, after the best validation, or `now`."
+    "Save if it is due: by the config, at the end, after the best validation, or `now`. Raises Refused."
+    if self.latest and not self.tried: self.try_state()
     if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
     self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step
