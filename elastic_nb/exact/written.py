@@ -100,9 +100,11 @@ def check(self: Written) -> None:
         raise Refused(f"the forward pass writes the buffer {place}: such a change has no sum over "
                       f"micro-batches. Keep it in a buffer of numbers; or {ALONE}")
     for s in self.late:
-        if s.now is s.tensor and s.tensor._version == s.version: continue
-        same = s.now is not None and s.now.shape == s.tensor.shape
-        if s.key not in s.owner._non_persistent_buffers_set or same and not torch.equal(s.now, s.tensor):
+        if s.untouched: continue
+        fits = s.now is not None and s.now is not s.tensor and s.now.shape == s.tensor.shape
+        grows = s.key in s.owner._non_persistent_buffers_set and s.now is not s.tensor and not fits
+        if grows or fits and torch.equal(s.now, s.tensor): s.tensor, s.version = s.now, s.now._version
+        else:
             raise Refused(f"a forward pass makes the buffer {self._place(s.name)}, and a later one writes it"
                           f": such a change cannot be summed. Register it in __init__; or {ALONE}")
 

@@ -36,7 +36,7 @@ from ..scaling.noise import GradientNoise, length_of, square_of, watched
 from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
-from .callbacks import Memory
+from .callbacks import Memory, tensors_in
 from .strategies import strategy_of
 from .task import Task, ask, checkpoint_activations, loss_of, names_of, shifts, targets_in
 
@@ -92,8 +92,8 @@ def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
     wrong = [f"the parameter {k} has no shape before the model has run: call the model once with a batch"
              for k, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)][:1]
     if wrong: return wrong
-    wrong += [f"the numbers of the parameter {k} share memory (expand), so no optimizer can step them: give it "
-              "memory of its own, with clone()" for k, p in model.named_parameters() if shares_memory(p)]
+    wrong += [f"the numbers of the parameter {k} share memory (expand), so no optimizer can step them: give "
+              "it memory of its own, with clone()" for k, p in model.named_parameters() if shares_memory(p)]
     odd = {str(p.dtype) for p in model.parameters() if p.dtype not in (torch.float32, torch.float64)}
     if odd:
         wrong.append(f"weights are {', '.join(sorted(odd))}: keep float32 and set training.precision")
@@ -161,6 +161,7 @@ class Engine:
         self.losses: list[float] = [] # Of the steps that this worker has reported
         self.resumed: int | None = None # Step of the checkpoint that it began with
         self.tried = False # The first state was tried
+        self.stop: int | None = None # The last step, if a callback has set one
 
 # %% ../../nbs/07_train/05_compute.ipynb #2921add4
 @patch
@@ -190,11 +191,12 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
 def _left_out(self: Engine, state: Mapping[str, Any]) -> str:
     "Why the `state_dict` of the model is not all of it; '' if it is."
     if not self.strategy.replicas: return ''
-    there = {v.data_ptr() for v in state.values() if isinstance(v, Tensor)}
+    there = {v.data_ptr() for v in tensors_in(state)}
     missing = [k for k, p in self.model.named_parameters()
                if p.requires_grad and p.numel() and p.data_ptr() not in there]
-    return missing and (f"the state_dict() of {type(self.model).__name__} leaves out the parameter {missing[0]}, "
-                        "which is trained: no checkpoint would have it")
+    if not missing: return ''
+    return (f"the state_dict() of {type(self.model).__name__} leaves out the parameter {missing[0]}, which is "
+            "trained: no checkpoint would have it")
 
 # What torch itself keeps in an optimizer
 _KNOWN = {'state', 'param_groups', 'defaults', 'step', 'grad_scale', 'found_inf', '_opt_called',
@@ -529,7 +531,7 @@ def resize(self: Engine, world: int) -> dict[str, Any]:
     schedule = self.samples.schedule
     try: schedule.enter(self.step, world)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
-    self.steps = self._length()
+    self.steps = self._length() if self.stop is None else self.stop
     worlds, rates = [*map(list, schedule.worlds().items())], schedule.rates
     return dict(worlds=worlds, batch=schedule.span(self.step).size, steps=self.steps,
                 rate=rates.scaled_lr(schedule.at(self.step).last.batch))

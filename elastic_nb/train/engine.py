@@ -46,8 +46,9 @@ def tell(self: Engine, moment: str, **data: Any) -> None:
             call([c], moment, self, **data)
             continue
         at_any_time = moment in ('on_metrics', 'on_checkpoint')
-        before = form_of(self.model, self.optimizer, at_any_time)
+        before, steps = form_of(self.model, self.optimizer, at_any_time), self.steps
         call([c], moment, self, **data)
+        if self.steps != steps: self.stop = self.steps   # so a joiner and a resume end there, too
         check_form(before, form_of(self.model, self.optimizer, at_any_time), c, moment, self.step)
 
 # %% ../../nbs/07_train/06_engine.ipynb #b05bfd4f
@@ -56,7 +57,7 @@ def step_ended(self: Engine) -> None:
     "Report the last step to the callbacks, once. Raises NonFinite."
     self.judge(self.latest)
     if self.latest and self.told < self.step == self.latest.step + 1:
-        self.told = self.step   # now: a callback that fails is not called twice
+        self.told = self.step   # now: one that fails is not called twice
         self.losses.append(self.latest.metrics['loss'])
         about = dict(step=self.latest.step, **self.latest.metrics)
         self.tell('on_step_end', **about)
@@ -69,12 +70,12 @@ def ended(self: Engine, error: BaseException | None = None) -> None:
     "The run is over in this worker, by `error` or without one: report that to the callbacks."
     t, why = self.c.training, f'{type(error).__name__}: {error}' if error else ''
     early = not error and worn_out(self.val, t.patience)
-    result = TrainResult(self.step, self.resumed, [*self.losses], dict(self.val), stopped_early=early, error=why,
-                         preempted=not error and self.step < self.steps)
+    result = TrainResult(self.step, self.resumed, [*self.losses], dict(self.val), stopped_early=early,
+                         error=why, preempted=not error and self.step < self.steps)
     try: self.tell('on_train_end', result=result)
     except Exception as e:
         if error is None: raise
-        warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")   # the first error is the cause
+        warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")   # the first one is the cause
 
 # %% ../../nbs/07_train/06_engine.ipynb #32b01c64
 @patch
@@ -219,7 +220,8 @@ def values(self: Engine) -> dict[str, Any]:
     unsaved = {s.name: s.now.detach().clone() for s in self._unsaved()}
     return dict(step=self.step, val=self.val, data=self.samples.cursor(self.step),
                 scheduler=self.scheduler.state_dict(), scaler=self.scaler.state_dict(),
-                **(dict(unsaved=unsaved) if unsaved else {}), **self._scaling_values())
+                **(dict(unsaved=unsaved) if unsaved else {}), **self._scaling_values(),
+                **(dict(stop=self.stop) if self.stop is not None else {}))
 
 @patch
 def _unsaved(self: Engine) -> list[Slot]:
@@ -236,6 +238,7 @@ def take(self: Engine, values: dict[str, Any]) -> int:
         for s in self._unsaved():
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
     self.step, self.val = values['step'], values['val']
+    if 'stop' in values: self.steps = self.stop = values['stop']
     if self.scaled: self._take_scaling(values['scaling'])
     self.kept, self.wrote, self.told = self.step, False, self.step   # it may be that of another worker
     self.chain.begin(self.step)   # its receipts, if it has any, come afterwards
@@ -290,11 +293,11 @@ def try_state(self: Engine) -> None:
         except TypeError as e: raise Refused(f"no checkpoint could hold the state of this run: {e}") from None
     if moved := self.beside.items() ^ beside_state(self.optimizer).items() if sliced is None else ():
         name = f'{type(self.optimizer).__name__} changes its attribute {sorted(k for k, _ in moved)[0]}'
-        raise Refused(f"{name} when it steps, which is not in its state_dict: a resume would begin it anew. Keep it "
-                      "in the optimizer's state, or give it a state_dict and a load_state_dict")
+        raise Refused(f"{name} when it steps, which is not in its state_dict: a resume would begin it anew. "
+                      "Keep it in the optimizer's state, or give it a state_dict and a load_state_dict")
     if self.memory.lost:
-        warnings.warn(f"no checkpoint can hold {', '.join(self.memory.lost)}, which a callback has changed: after a "
-                      "resume it begins anew. Give the callback state_dict and load_state_dict")
+        warnings.warn(f"no checkpoint can hold {', '.join(self.memory.lost)}, which a callback has changed: "
+                      "after a resume it begins anew. Give the callback state_dict and load_state_dict")
     if sliced is None and self._loads_itself(): self._try_load(state)
 
 @patch
@@ -317,8 +320,8 @@ def _try_load(self: Engine, state: State) -> None:
     except Exception as e: raise Refused(f"{what} cannot load its own state: {type(e).__name__}: {e}") from e
     after = seen(self.state())
     if wrong := [k for k in before | after if before.get(k) != after.get(k)]:
-        raise Refused(f"what {what} loads is not what it has saved: {wrong[0]} is another one. Its state_dict "
-                      "and load_state_dict do not belong together")
+        raise Refused(f"what {what} loads is not what it has saved: {wrong[0]} is another one. Its "
+                      "state_dict and load_state_dict do not belong together")
 
 # %% ../../nbs/07_train/06_engine.ipynb #cb9f65d8
 @patch(as_prop=True)
@@ -354,10 +357,23 @@ def due(self: Engine) -> bool:
 
 @patch
 def compared(self: Engine) -> dict[str, int]:
-    """The values on which all members must agree now, by name: the sums of the bits of the tensors of the
-    model. Empty between saves."""
-    if not (self.due and self.strategy.replicas): return {}
-    return bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
+    """The values on which all members must agree now, by name: before a save the sums of the bits of the
+    tensors of the model; what callbacks may set after each step, if there are any that could."""
+    if not self.strategy.replicas: return {}
+    known = self._set_by_callbacks()
+    if not self.due: return known
+    return known | bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
+
+@patch
+def _set_by_callbacks(self: Engine) -> dict[str, int]:
+    "A number for each rate, and for the end of the run."
+    names = ', '.join(type(c).__name__ for c in self.callbacks if listens(c, 'on_step_end'))
+    if not names: return {}
+    found = dict(steps=self.steps)
+    for n, g in enumerate(self.optimizer.param_groups):
+        found |= {f'{k} of group {n} of the optimizer': v for k, v in g.items() if k != 'params'}
+    def number(v: Any) -> int: return int(hashlib.sha256(repr(v).encode()).hexdigest()[:14], 16)
+    return {f'{k}, which the callback {names} may have set,': number(v) for k, v in found.items()}
 
 # %% ../../nbs/07_train/06_engine.ipynb #06ef3cbf
 @patch(as_prop=True)

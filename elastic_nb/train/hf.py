@@ -60,7 +60,7 @@ class ElasticResume:
         if asked and not (Path(asked) / MANIFEST).exists():
             return super().train(str(asked), *args, **kwargs)
         self.memory = Memory(c for c in self.callback_handler.callbacks
-                             if not type(c).__module__.startswith('transformers.'))   # they have a way of theirs
+                             if not type(c).__module__.startswith('transformers.'))   # which has its own way
         about = elastic_identity(self)
         fingerprint = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
         self.manager = CheckpointManager(self.checkpoint, self.args.process_index, self.args.world_size,

@@ -47,8 +47,8 @@ def listed(value: Any, where: str = 'checkpoint') -> Any:
     if isinstance(value, tuple): return tuple(listed(v, where) for v in value)
     if isinstance(value, list): return [listed(v, where) for v in value]
     if isinstance(value, Path): return str(value)
-    if value is None or isinstance(value, (torch.Tensor, np.generic, np.ndarray, bytes, bool, int, float, str)):
-        return value
+    numbers = torch.Tensor, np.generic, np.ndarray, bytes, bool, int, float, str
+    if value is None or isinstance(value, numbers): return value
     raise TypeError(f"{where} is a {type(value).__name__}, and checkpoints hold tensors, numbers and text")
 
 # %% ../../nbs/07_train/15_lightning.ipynb #56e0517a
@@ -59,7 +59,8 @@ def noted_at(path: Any) -> Path | None:
     if not path.is_file(): return None
     try: return Path(json.loads(path.read_text())['checkpoint'])
     except (ValueError, TypeError, KeyError, OSError):
-        raise ValueError(f"{path} is no checkpoint that ElasticIO has saved; load it without the plugin") from None
+        raise ValueError(f"{path} is no checkpoint that ElasticIO has saved; load it without the "
+                         "plugin") from None
 
 # %% ../../nbs/07_train/15_lightning.ipynb #8aec45c5
 class ElasticIO(_CheckpointIO):
@@ -78,12 +79,13 @@ class ElasticIO(_CheckpointIO):
         """Take a copy of `checkpoint` and write it behind training; at `path` stays a note of where it is.
         Raises CheckpointError, TypeError."""
         step, path, tier = int(checkpoint['global_step']), Path(path), self.manager.nvme
-        if step == self.last: self.manager.wait_for_pending_saves()   # a second one of this step gets a number
+        if step == self.last: self.manager.wait_for_pending_saves()   # a second one has another number
         self.last, note = step, dict(checkpoint=str(tier.base.absolute() / tier.new_name(step)))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(note))
-        best = {p for c in checkpoint.get('callbacks', {}).values() if isinstance(c, Mapping)
-                for p in (*c.get('best_k_models', ()), c.get('best_model_path'), c.get('last_model_path')) if p}
+        known = [c for c in checkpoint.get('callbacks', {}).values() if isinstance(c, Mapping)]
+        best = {p for c in known for p in (*c.get('best_k_models', ()), c.get('best_model_path'),
+                                           c.get('last_model_path')) if p}
         steps = {found.step for p in best if (at := noted_at(p)) and (found := found_of(at.name))}
         tier.pinned = steps | self.pins   # those of the save before, until this one is there
         self.pins = steps
@@ -98,9 +100,10 @@ class ElasticIO(_CheckpointIO):
         one = None if Path(path).absolute() == base.absolute() else noted_at(path)
         if one is None and Path(path).absolute() != base.absolute():
             raise FileNotFoundError(f"there is no checkpoint {path}; that of {base} is the newest")
+        if one and not one.exists(): one = base / one.name   # the folder was moved
         if one and not (one / MANIFEST).exists():
-            raise FileNotFoundError(f"{path} was saved as {one}, which is not there: it was removed with the old "
-                                    "ones (keep_last_n), or its save was not complete")
+            raise FileNotFoundError(f"{path} was saved as {one}, which is not there: it was removed with the "
+                                    "old ones (keep_last_n), or its save was not complete")
         tree = self.manager.load_checkpoint(one)
         if tree is None: raise FileNotFoundError(f"there is no checkpoint in {base}")
         return tree['state']

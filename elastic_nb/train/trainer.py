@@ -101,18 +101,6 @@ class ElasticTrainer(Engine):
         self.tell('on_train_end', result=result)
         return result
 
-    def _fell(self, error: BaseException) -> None:
-        "Report to the callbacks how far training came before `error`."
-        self.began, result = False, self.result
-        result.steps, result.validation, result.error = self.step, dict(self.val), f'{type(error).__name__}: {error}'
-        try: self.tell('on_train_end', result=result)
-        except Exception as e: warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")
-
-    def _say_what_is_left(self, result: TrainResult) -> None:
-        if result.resumed_from is None: return
-        about = self.steps, 'checkpoint', self.c.checkpoint.nvme_path, 'nvme_path'
-        tqdm.write(what_is_left(result.resumed_from, *about), file=sys.stderr)
-
 def _go_on(manager: Any) -> str:
     "What to do when a rank is lost."
     found = manager.nvme.found() if manager else []
@@ -120,6 +108,22 @@ def _go_on(manager: Any) -> str:
                                               "it begins anew, for there is no checkpoint on the disk yet")
 
 DistributedTrainer = ElasticTrainer
+
+# %% ../../nbs/07_train/07_trainer.ipynb #18900207
+@patch
+def _say_what_is_left(self: ElasticTrainer, result: TrainResult) -> None:
+    if result.resumed_from is None: return
+    about = self.steps, 'checkpoint', self.c.checkpoint.nvme_path, 'nvme_path'
+    tqdm.write(what_is_left(result.resumed_from, *about), file=sys.stderr)
+
+@patch
+def _fell(self: ElasticTrainer, error: BaseException) -> None:
+    "Report to the callbacks how far training came before `error`."
+    self.began, result = False, self.result
+    result.steps, result.validation = self.step, dict(self.val)
+    result.error = f'{type(error).__name__}: {error}'
+    try: self.tell('on_train_end', result=result)
+    except Exception as e: warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")
 
 # %% ../../nbs/07_train/07_trainer.ipynb #d528ca9e
 @patch
