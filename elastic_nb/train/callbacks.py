@@ -139,8 +139,9 @@ def load(self: Memory, saved: list[Any], device: str = 'cpu') -> None:
             if not _has_state(getattr(c, k, None)): left.append([f'{found[0]}.{k}', {}])
             else: getattr(c, k).load_state_dict(v)
     if left:
-        warnings.warn(f"the state of {', '.join(name for name, _ in left)} is in the checkpoint, and this run "
-                      "has no such callback: it is left out")
+        names = ', '.join(name for name, _ in left)
+        warnings.warn(f"the state of {names} is in the checkpoint, and this run has no such callback: it is "
+                      "left out")
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #6c1d3447
 def form_of(model: nn.Module, optimizer: Any, numbers: bool = False) -> dict[str, Any]:
@@ -162,8 +163,8 @@ def check_form(before: dict[str, Any], after: dict[str, Any], callback: Any, mom
     if not changed: return
     more = f" (and {len(changed) - 1} more)" if changed[1:] else ''
     instead = _INSTEAD.get(moment, "let all that is to be trained have a gradient from the beginning, in a "
-                           "group of its own with the rate 0, and let the callback change that rate; or train "
-                           "in two runs")
+                           "group of its own with the rate 0, and let the callback change that rate; or "
+                           "train in two runs")
     raise Refused(f"the callback {type(callback).__name__} has changed {changed[0]}{more} in {moment} after "
                   f"{steps} steps, and this would be lost in other workers and at a resume: {instead}")
 

@@ -195,8 +195,9 @@ def _left_out(self: Engine, state: Mapping[str, Any]) -> str:
     missing = [k for k, p in self.model.named_parameters()
                if p.requires_grad and p.numel() and p.data_ptr() not in there]
     if not missing: return ''
-    return (f"the state_dict() of {type(self.model).__name__} leaves out the parameter {missing[0]}, which is "
-            "trained: no checkpoint would have it")
+    name = type(self.model).__name__
+    return (f"the state_dict() of {name} leaves out the parameter {missing[0]}, which is trained: no "
+            "checkpoint would have it")
 
 # What torch itself keeps in an optimizer
 _KNOWN = {'state', 'param_groups', 'defaults', 'step', 'grad_scale', 'found_inf', '_opt_called',

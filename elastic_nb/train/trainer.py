@@ -66,14 +66,6 @@ class ElasticTrainer(Engine):
         finally:
             if ours: cleanup_distributed()
 
-    def _train(self, resume: bool, progress: bool, out: str | Path | None) -> TrainResult:
-        self._enter()
-        result = self.result = TrainResult()
-        try: return self._trained(result, resume, progress, out)
-        except BaseException as e:
-            if self.began: self._fell(e)
-            raise
-
     def _trained(self, result: TrainResult, resume: bool, progress: bool, out: str | Path | None
                  ) -> TrainResult:
         with self._reported() as how:
@@ -124,6 +116,15 @@ def _fell(self: ElasticTrainer, error: BaseException) -> None:
     result.error = f'{type(error).__name__}: {error}'
     try: self.tell('on_train_end', result=result)
     except Exception as e: warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")
+
+@patch
+def _train(self: ElasticTrainer, resume: bool, progress: bool, out: str | Path | None) -> TrainResult:
+    self._enter()
+    result = self.result = TrainResult()
+    try: return self._trained(result, resume, progress, out)
+    except BaseException as e:
+        if self.began: self._fell(e)
+        raise
 
 # %% ../../nbs/07_train/07_trainer.ipynb #d528ca9e
 @patch
