@@ -380,12 +380,15 @@ def _set_by_callbacks(self: Engine) -> dict[str, int]:
 def identity(self: Engine) -> dict[str, Any]:
     "All that decides the result and is visible here, in words: JSON values by section."
     shapes = self.shapes
-    digest = hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16]
+    def digest(of: Mapping[str, Any]) -> str:
+        return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16]
+    dressed = {} if self.called is self.model else dict(   # as older versions have named a compiled model
+        dressed=digest({f'_orig_mod.{k}': v for k, v in shapes.items()}))
     content, samples = getattr(self, 'content', ''), self.samples.samples
     known = self.c.identity(
         training=dict(optimizer=self.steps_with),
-        model=dict(tensors=len(shapes), shapes=digest,
-                   parameters=sum(p.numel() for p in self.model.parameters())),
+        model=dict(tensors=len(shapes), shapes=digest(shapes),
+                   parameters=sum(p.numel() for p in self.model.parameters())) | dressed,
         data=dict(samples=samples) | (dict(content=content) if content else {})
         | _of_data(self.train_dataset))
     return known | dict(fingerprint=self.c.former(shapes, samples))
