@@ -207,10 +207,12 @@ def beside_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     "What an optimizer has as attributes and not in its state, as far as it can change; to be compared."
     def seen(v: Any) -> Any:
         if isinstance(v, Tensor): return id(v), v._version
+        if isinstance(v, torch.Generator): return hash(tuple(v.get_state().tolist()))
         if isinstance(v, torch.optim.Optimizer): return 0 if v.state is optimizer.state else len(v.state)
-        return len(v) if isinstance(v, (list, dict)) else v if isinstance(v, (bool, int, float)) else None
+        if isinstance(v, (list, dict)): return len(tensors_in(v))   # a list of numbers is a note, not a state
+        return v if isinstance(v, (bool, int, float)) else None
     if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict: return {}   # it knows better
-    return {k: seen(v) for k, v in vars(optimizer).items() 
+    return {k: seen(v) for k, v in vars(optimizer).items()
             if k not in _KNOWN and not k.startswith('_optimizer_')}
 
 # %% ../../nbs/07_train/05_compute.ipynb #a2c56bee

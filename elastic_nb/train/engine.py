@@ -27,7 +27,7 @@ from ..config import BadConfig
 from ..data.readers import Place, Readers
 from ..exact.determinism import seeded
 from ..exact.share import share
-from ..exact.shard import Part, showing
+from ..exact.shard import Part, ShardedOptimizer, showing
 from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, unpack_state
 from ..exact.written import Refused, Slot
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
@@ -283,7 +283,7 @@ def try_state(self: Engine) -> None:
     self.tried = True
     kept = self.c.checkpoint.wanted or not self.alone or getattr(self, 'recorded', False)
     if not (kept and self.strategy.replicas): return
-    sliced = getattr(self.strategy, 'sliced', None)
+    sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
     with showing(sliced, Part(range(0))) if sliced is not None else nullcontext():
         try:
             state = self.state()
@@ -291,8 +291,9 @@ def try_state(self: Engine) -> None:
             _, skeleton = flatten(state.tree())
             json.dumps(skeleton, allow_nan=False)
         except TypeError as e: raise Refused(f"no checkpoint could hold the state of this run: {e}") from None
-    if moved := self.beside.items() ^ beside_state(self.optimizer).items() if sliced is None else ():
-        name = f'{type(self.optimizer).__name__} changes its attribute {sorted(k for k, _ in moved)[0]}'
+    before, after = self.beside, beside_state(self.optimizer) if sliced is None else self.beside
+    if moved := [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]:
+        name = f'{type(self.optimizer).__name__} changes its attribute {moved[0]}'
         raise Refused(f"{name} when it steps, which is not in its state_dict: a resume would begin it anew. "
                       "Keep it in the optimizer's state, or give it a state_dict and a load_state_dict")
     if self.memory.lost:
