@@ -89,7 +89,7 @@ def without(owner: Any, method: str, line: str) -> Iterator[None]:
 CUTS: dict[str, tuple[Any, str, str]] = dict(
     first=(ElasticLoop, 'enter', 'self.committed()'),
     second=(engines, 'unpack_state',
-            "optimizer.load_state_dict(dict(state=slots, param_groups=state.meta['groups']))"),
+            "_load_optimizer(optimizer, dict(state=slots, param_groups=groups) | odd.get('more', {}))"),
     third=(Engine, 'take',
            "self.scheduler.load_state_dict(_typed(values['scheduler'], self.scheduler.state_dict()))"),
 )

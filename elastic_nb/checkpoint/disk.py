@@ -202,6 +202,7 @@ class NVMeBackend:
         self.base, self.keep_last_n, self.keep_best = Path(base_path), keep_last_n, keep_best
         self.metric, self.place = metric, place
         self.lease: Lease | None = None   # while this process writes here
+        self.pinned: set[int] = set()   # steps whose checkpoints are kept, too: somebody has their path
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #5a23d7f8
 @patch
@@ -286,7 +287,7 @@ def _superfluous(tier: NVMeBackend, saved: Found) -> list[Found]:
             score = manifest.metrics.get(tier.metric, math.nan)
             if math.isfinite(score): scores[f] = score   # a nan is not less than anything, and never the best
     best = sorted(scores, key=scores.get)[:tier.keep_best]
-    return [f for f in old if f not in best]
+    return [f for f in old if f not in best and f.step not in tier.pinned]
 
 def _discard(base: Path, name: str) -> None:
     "Remove a checkpoint, unless a reader has it open: then the next save will try again."

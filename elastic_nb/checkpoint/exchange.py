@@ -23,10 +23,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from .disk import NVMeBackend
-from .format import MANIFEST, flatten
+from .format import MANIFEST
 from .inspect import Form, write_plain
-from .newest import CheckpointState, bare_names
+from .newest import CheckpointState
 from .snapshot import snapshot
+from ..exact.state import bare_names, flatten
 
 # %% ../../nbs/03_checkpoint/17_exchange.ipynb #ce2e5b5a
 class Foreign(NamedTuple):

@@ -19,7 +19,6 @@ from typing import Any
 
 from ..basics import patch
 from ..config import CheckpointConfig
-from .format import flatten
 from .snapshot import Snapshot, Target, no_target, snapshot
 from .interval import Interval
 from .memory import MemorySnapshotBackend
@@ -30,6 +29,7 @@ from .remote.tier import PATIENCE, S3Backend
 from .newest import CheckpointError, CheckpointTier, describe, load_from, newest_good
 from .uploader import Board, Report, Uploader
 from .writer import Saved, SaveJob, Writer
+from ..exact.state import flatten
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
 class CheckpointManager:

@@ -25,8 +25,9 @@ from torch.utils._pytree import tree_map
 
 from .buffers import begun
 from .disk import opened
-from .format import Damaged, Manifest, flatten, unflatten
+from .format import Damaged, Manifest, unflatten
 from .shards import ShardReader, ShardWriter, skeleton_of
+from ..exact.state import flatten
 
 # %% ../../nbs/03_checkpoint/14_sharded.ipynb #3d9ec6ac
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -23,9 +23,8 @@ import torch
 import xxhash
 from torch import Tensor
 
-from ..exact.state import DTYPES, Layout, lay_out
-from .format import (CHUNK, Damaged, Manifest, checksum, flatten, seal_of, unflatten,
-                                          vouch)
+from ..exact.state import DTYPES, Layout, flatten, lay_out
+from .format import CHUNK, Damaged, Manifest, checksum, seal_of, unflatten, vouch
 from .buffers import ahead, each, fresh
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #e22c189b

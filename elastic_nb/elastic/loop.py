@@ -7,6 +7,7 @@ __all__ = ['Trainable', 'ElasticLoop', 'stopwatch']
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #dc284136
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from ..basics import patch
 from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import CheckpointManager
 from .communicator import Communicator
-from .membership import Generation, Member, Newer, PeerLost, source_of
+from .membership import Generation, Member, Newer, PeerLost, Removed, source_of
 from .receipts import Chain
 from .sync import Sync
 from ..exact.state import State, digest, from_buffer, same_bits, to_buffer
@@ -34,9 +35,11 @@ class Trainable(Protocol):
     def resize(self, world: int) -> dict[str, Any]: """From this step on there are `world` workers; what
         changes with it, in JSON values, empty if nothing does."""
     val: dict[int, float] # Validations so far: step -> loss
-    main: bool # Whether this worker's callbacks are called
+    main: bool # Whether this is the worker that prints and writes
     def compared(self) -> dict[str, int]: "Bit sums that all members must agree on now; empty if not due."
     def step_ended(self) -> None: "Tell the callbacks of the last step, once."
+    def tell(self, moment: str, **data: Any) -> None: "Tell the callbacks of a moment, such as on_checkpoint."
+    def ended(self, error: BaseException | None = None) -> None: "Tell the callbacks that this worker ends."
     def settle(self, rank: int, world: int, add: Callable[[Tensor], None],
                tick: Callable[[], None]) -> None: "Validate, if it is due; `add` sums over all ranks."
     due: bool # Whether a state may be saved after this step; the same for all workers
@@ -60,6 +63,7 @@ class ElasticLoop:
         self.comm = comm or Communicator(member)
         self.floor = 0 # Steps done by the world, as far as this worker knows
         self.last: dict[str, Any] | None = None # The last step done, until it is known to be committed
+        self.heard: deque[dict[str, Any]] = deque() # Checkpoints that other threads have completed
         if checkpoints: checkpoints.report = self.report
 
     @property
@@ -69,6 +73,7 @@ class ElasticLoop:
     def at(self, phase: str) -> None: self.member.point(max(self.engine.step, self.floor), phase)
     def say(self, kind: str, **data: Any) -> None: self.member.say(kind, **dict(step=self.engine.step) | data)
     def report(self, kind: str, **data: Any) -> None:
+        if kind == 'checkpoint': self.heard.append(data)
         if kind != 'saving': return self.say(kind, **data)
         self.member.record()   # first the ledger, then the disk
         self.at('save')
@@ -78,6 +83,19 @@ class ElasticLoop:
 def run(self: ElasticLoop) -> None:
     "Train until the end of the run. Raises Removed, StateLost, and any error of the engine."
     self.say('ready', **self.engine.about)
+    try:
+        self.train()
+        if self.checkpoints: self.checkpoints.close()
+        self.hear()
+    except Removed: raise   # the run goes on without this worker
+    except BaseException as e:
+        self.engine.ended(e)
+        raise
+    self.engine.ended()
+
+@patch
+def train(self: ElasticLoop) -> None:
+    "Generation after generation, as far as this worker has a part in it."
     while not self.member.stop.is_set():
         unharmed = False
         try:
@@ -88,7 +106,11 @@ def run(self: ElasticLoop) -> None:
             unharmed = True
         except (PeerLost, Newer) as e: self.say('interrupted', why=f'{type(e).__name__}: {e}')
         finally: self.comm.leave(unharmed)
-    if self.checkpoints: self.checkpoints.close()
+
+@patch
+def hear(self: ElasticLoop) -> None:
+    "Report to callbacks, in this thread, the checkpoints that another thread has completed."
+    while self.heard: self.engine.tell('on_checkpoint', **self.heard.popleft())
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #16f80d74
 @patch
@@ -178,6 +200,7 @@ def all_have_it(self: ElasticLoop) -> None:
 def copy(self: ElasticLoop, source: str, behind: list[str]) -> None:
     "Send the state to those members that are behind, or receive it from `source`."
     def mine() -> Tensor:
+        self.engine.step_ended()   # what callbacks remember goes with the state, and has the last step
         state = self.engine.state()
         pace = self.checkpoints.pace if self.checkpoints else {}
         state.meta['last'] = self.last, pace, self.chain and self.chain.state
@@ -264,6 +287,7 @@ def settle(self: ElasticLoop) -> None:
     for step in set(engine.val) - known: self.say('validation', val_loss=engine.val[step])
     self.compare(engine.compared())
     self.keep()
+    self.hear()
 
 @patch
 def keep(self: ElasticLoop) -> None:

@@ -282,9 +282,9 @@ def load_state_dict(self: ShardedOptimizer, state_dict: dict[str, Any]) -> None:
 @contextmanager
 def showing(optimizer: ShardedOptimizer, part: Part) -> Iterator[None]:
     "Within the block `state_dict` returns the state of `part`."
-    optimizer.shown = part
+    before, optimizer.shown = optimizer.shown, part
     try: yield
-    finally: optimizer.shown = None
+    finally: optimizer.shown = before
 
 # %% ../../nbs/01_exact/07_shard.ipynb #88292afa
 class NotElementwise(ValueError):

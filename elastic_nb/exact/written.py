@@ -36,23 +36,30 @@ class Slot:
 
 def _flat(slots: list[Slot]) -> Tensor: return torch.cat([s.now.detach().flatten() for s in slots])
 
+# %% ../../nbs/01_exact/06_written.ipynb #3d7b89f3
+def _slots(model: nn.Module) -> list[Slot]:
+    "All buffers of `model`, each once."
+    found: dict[int, Slot] = {}
+    for path, owner in model.named_modules():
+        for key, t in owner._buffers.items():
+            name = f'{path}.{key}'.removeprefix('_orig_mod.').removeprefix('.')
+            if t is not None and id(t) not in found: found[id(t)] = Slot(name, owner, key, t, t._version)
+    return [*found.values()]
+
 # %% ../../nbs/01_exact/06_written.ipynb #22d2abea
 class Written:
     """What the forward passes of `model` write. Per micro-batch: `begin`, forward, `taken`, backward,
     `put_back`."""
     def __init__(self, model: nn.Module):
         self.model, self.strict = model, True # strict: refuse what would make replicas differ
+        self.late: list[Slot] = [] # Buffers that a forward pass has made; see `look`
         self.params = {k.removeprefix('_orig_mod.'): p for k, p in model.named_parameters()}
         self.versions: list[int] = [] # Writes to the parameters before the forward pass
-        self.floats, self.counts, self.fixed, known = [], [], [], set()
-        for path, owner in model.named_modules():
-            for key, t in owner._buffers.items():
-                if t is None or id(t) in known: continue
-                known.add(id(t))
-                slot = Slot(f'{path}.{key}'.removeprefix('_orig_mod.').removeprefix('.'), owner, key, t)
-                plain = not (t.is_complex() or t.dtype == torch.bool)
-                kind = self.floats if t.is_floating_point() else self.counts if plain else self.fixed
-                kind.append(slot)
+        self.floats, self.counts, self.fixed = [], [], []
+        for slot in _slots(model):
+            plain = not (slot.tensor.is_complex() or slot.tensor.dtype == torch.bool)
+            kind = self.floats if slot.tensor.is_floating_point() else self.counts if plain else self.fixed
+            kind.append(slot)
         self.remember()
 
     @property
@@ -92,6 +99,14 @@ def check(self: Written) -> None:
         place = f'{self._place(odd[0].name)} of {odd[0].tensor.dtype}'
         raise Refused(f"the forward pass writes the buffer {place}: such a change has no sum over "
                       f"micro-batches. Keep it in a buffer of numbers; or {ALONE}")
+    for s in self.late:
+        if s.untouched: continue
+        fits = s.now is not None and s.now is not s.tensor and s.now.shape == s.tensor.shape
+        grows = s.key in s.owner._non_persistent_buffers_set and s.now is not s.tensor and not fits
+        if grows or fits and torch.equal(s.now, s.tensor): s.tensor, s.version = s.now, s.now._version
+        else:
+            raise Refused(f"a forward pass makes the buffer {self._place(s.name)}, and a later one writes it"
+                          f": such a change cannot be summed. Register it in __init__; or {ALONE}")
 
 def _of(model: nn.Module, path: str) -> nn.Module:
     "The module `path` of `model`, which may be a compiled one."
@@ -101,6 +116,17 @@ def _of(model: nn.Module, path: str) -> nn.Module:
 def _place(self: Written, name: str) -> str:
     owner = name.rpartition('.')[0]
     return f"{name} ({type(_of(self.model, owner)).__name__})"
+
+# %% ../../nbs/01_exact/06_written.ipynb #80945c5c
+@patch
+def look(self: Written) -> None:
+    "Note the buffers that forward passes have made. Raises Refused for a parameter that they have made."
+    known = {(id(s.owner), s.key) for s in self.slots + self.fixed + self.late}
+    self.late += [s for s in _slots(self.model) if (id(s.owner), s.key) not in known]
+    names = (k.removeprefix('_orig_mod.') for k, _ in self.model.named_parameters())
+    if new := [k for k in names if k not in self.params]:
+        raise Refused(f"a forward pass makes the parameter {self._place(new[0])}, which no optimizer knows: "
+                      "make it in __init__, or run the model once before it is trained")
 
 # %% ../../nbs/01_exact/06_written.ipynb #27e09e22
 HALF = 4096 # An integer travels as its remainder and its multiple of this
@@ -145,15 +171,19 @@ def apply(self: Written, summed: Tensor) -> None:
 
 # %% ../../nbs/01_exact/06_written.ipynb #e4dbbea3
 def numbers(model: nn.Module) -> dict[tuple[str, str], Any]:
-    "All plain numbers that modules of `model` have as attributes, by module and name."
-    return {(path, k): v for path, m in model.named_modules() for k, v in vars(m).items()
-            if isinstance(v, (bool, int, float)) and k != 'training'}
+    "All numbers, and tensors that are no buffers, that modules of `model` have as attributes, by place."
+    def seen(v: Any) -> Any:
+        if not isinstance(v, Tensor): return v
+        return None if v.requires_grad else (id(v), v._version)   # None: it is computed from parameters
+    return {(path, k): seen(v) for path, m in model.named_modules() for k, v in vars(m).items()
+            if isinstance(v, (bool, int, float, Tensor)) and k != 'training'}
 
 @patch
 def warn_of_numbers(self: Written, before: dict[tuple[str, str], Any]) -> None:
-    "Warn of Python numbers that a forward pass has changed since `before`, which `numbers` returned then."
+    "Warn of numbers and tensors of `numbers` that a forward pass has changed since it returned `before`."
     now = numbers(self.model)
-    moved = [f'{path}.{k}'.removeprefix('.') for (path, k), v in now.items() if before.get((path, k), v) != v]
-    if moved: warnings.warn(f"the forward pass changes {', '.join(moved[:3])}, which is no tensor: its value "
+    moved = [f'{path}.{k}'.removeprefix('.') for (path, k), v in now.items() 
+             if v is not None and before.get((path, k), v) != v]
+    if moved: warnings.warn(f"the forward pass changes {', '.join(moved[:3])}, which is no buffer: its value "
                             "depends on who computes what. If the result depends on it, keep it in a buffer "
                             "(register_buffer)")

@@ -487,7 +487,7 @@ def max_norm(config: Config) -> Engine:
     model.embed, model.out = nn.Embedding(12, 8, max_norm=.5), nn.Linear(8, 12)
     return ElasticTrainer(model, config, words(), optimizer=sgd)
 
-@animal('buffers', told=r'changes calls, which is no tensor')
+@animal('buffers', told=r'changes calls, which is no buffer')
 def counter_in_python(config: Config) -> Engine:
     "The count at the top: no tensor, so it cannot be sent, summed or watched."
     class Counts(Net):

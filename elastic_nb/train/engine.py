@@ -6,9 +6,12 @@
 __all__ = ['pinned']
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9d7189e
+import hashlib
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from math import ceil, fsum, isfinite
 from typing import Any
@@ -18,25 +21,37 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from ..basics import patch
-from ..checkpoint.format import flatten, unflatten
+from ..checkpoint.format import unflatten
 from ..checkpoint.lease import differences, unequal
 from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig
 from ..data.readers import Place, Readers
 from ..exact.determinism import seeded
 from ..exact.share import share
-from ..exact.state import State, bit_sums, pack_state, unpack_state
-from ..exact.written import Slot
-from .callbacks import best_step, call, worn_out
-from .compute import CODE, Engine, NonFinite, each, moved
+from ..exact.shard import Part, ShardedOptimizer, showing
+from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, unpack_state
+from ..exact.written import Refused, Slot
+from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
+                                         worn_out)
+from .compute import CODE, Engine, NonFinite, beside_state, each, moved
 from .identity import kernels
 from .world import total
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9982376
 @patch
 def tell(self: Engine, moment: str, **data: Any) -> None:
-    "Call the callbacks' method `moment`, if this is the engine that does. Raises what they raise."
-    if self.main: call(self.callbacks, moment, self, **data)
+    """Call the callbacks' method `moment`. Raises what they raise, and Refused if one has changed what is
+    trained."""
+    for c in self.callbacks:
+        if not listens(c, moment): continue
+        if moment == 'on_train_end':
+            call([c], moment, self, **data)
+            continue
+        at_any_time = moment in ('on_metrics', 'on_checkpoint')
+        before, steps = form_of(self.model, self.optimizer, at_any_time), self.steps
+        call([c], moment, self, **data)
+        if self.steps != steps: self.stop = self.steps   # so a joiner and a resume end there, too
+        check_form(before, form_of(self.model, self.optimizer, at_any_time), c, moment, self.step)
 
 # %% ../../nbs/07_train/06_engine.ipynb #b05bfd4f
 @patch
@@ -44,10 +59,25 @@ def step_ended(self: Engine) -> None:
     "Report the last step to the callbacks, once. Raises NonFinite."
     self.judge(self.latest)
     if self.latest and self.told < self.step == self.latest.step + 1:
+        self.told = self.step   # now: one that fails is not called twice
+        self.losses.append(self.latest.metrics['loss'])
         about = dict(step=self.latest.step, **self.latest.metrics)
         self.tell('on_step_end', **about)
         self.tell('on_metrics', **about)
     self.told = self.step
+
+# %% ../../nbs/07_train/06_engine.ipynb #140ac7db
+@patch
+def ended(self: Engine, error: BaseException | None = None) -> None:
+    "The run is over in this worker, by `error` or without one: report that to the callbacks."
+    t, why = self.c.training, f'{type(error).__name__}: {error}' if error else ''
+    early = not error and worn_out(self.val, t.patience)
+    result = TrainResult(self.step, self.resumed, [*self.losses], dict(self.val), stopped_early=early,
+                         error=why, preempted=not error and self.step < self.steps)
+    try: self.tell('on_train_end', result=result)
+    except Exception as e:
+        if error is None: raise
+        warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")   # the first one is the cause
 
 # %% ../../nbs/07_train/06_engine.ipynb #32b01c64
 @patch
@@ -192,7 +222,8 @@ def values(self: Engine) -> dict[str, Any]:
     unsaved = {s.name: s.now.detach().clone() for s in self._unsaved()}
     return dict(step=self.step, val=self.val, data=self.samples.cursor(self.step),
                 scheduler=self.scheduler.state_dict(), scaler=self.scaler.state_dict(),
-                **(dict(unsaved=unsaved) if unsaved else {}), **self._scaling_values())
+                **(dict(unsaved=unsaved) if unsaved else {}), **self._scaling_values(),
+                **(dict(stop=self.stop) if self.stop is not None else {}))
 
 @patch
 def _unsaved(self: Engine) -> list[Slot]:
@@ -209,36 +240,99 @@ def take(self: Engine, values: dict[str, Any]) -> int:
         for s in self._unsaved():
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
     self.step, self.val = values['step'], values['val']
+    if 'stop' in values: self.steps = self.stop = values['stop']
     if self.scaled: self._take_scaling(values['scaling'])
-    self.kept, self.wrote = self.step, False   # it may be the state of another worker
+    self.kept, self.wrote, self.told = self.step, False, self.step   # it may be that of another worker
     self.chain.begin(self.step)   # its receipts, if it has any, come afterwards
     return self.step
 
 # %% ../../nbs/07_train/06_engine.ipynb #fc748e65
 @patch
 def state(self: Engine) -> State:
-    "All that decides what comes next. Nothing of the world is in it."
+    """All that decides what comes next, and what callbacks remember. Nothing of the world is in it. Raises
+    TypeError, with the place, for what cannot be kept."""
+    self.task.writes.look()
     tensors, skeleton = flatten(self.values())
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)
     state.tensors |= {f'values.{k}': v for k, v in tensors.items()}
+    if remembered := self.remembered():
+        tensors, state.meta[ASIDE] = flatten(remembered)
+        state.tensors |= {f'{ASIDE}.{k}': v for k, v in tensors.items()}
     return state
+
+@patch
+def remembered(self: Engine) -> list[Any]:
+    "What callbacks remember besides the things that have a place of their own in the state."
+    return self.memory.state([self, self.optimizer, self.scheduler, self.config, *self.model.modules(),
+                              *self.model.parameters(), *self.model.buffers()])
 
 @patch
 def load(self: Engine, state: State) -> int:
     "The inverse of `state`; returns the step."
     if self.manager: self.manager.before_update()
     unpack_state(state, self.model, self.optimizer)
-    tensors = {k[7:]: v for k, v in state.tensors.items() if k.startswith('values.')}
-    return self.take(unflatten(state.meta['values'], tensors))
+    self.task.writes.look()
+    def part(of: str) -> dict[str, Tensor]:
+        return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
+    if ASIDE in state.meta: self.memory.load(unflatten(state.meta[ASIDE], part(f'{ASIDE}.')), self.device)
+    return self.take(unflatten(state.meta['values'], part('values.')))
+
+# %% ../../nbs/07_train/06_engine.ipynb #3c3b9d5c
+@patch
+def try_state(self: Engine) -> None:
+    """Make the state of this run once, as a save would, and look whether a load would bring it back. Raises
+    Refused, with the name of what cannot be kept."""
+    self.tried = True
+    kept = self.c.checkpoint.wanted or not self.alone or getattr(self, 'recorded', False)
+    if not (kept and self.strategy.replicas): return
+    sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
+    with showing(sliced, Part(range(0))) if sliced is not None else nullcontext():
+        try:
+            state = self.state()
+            lay_out(state.tensors)
+            _, skeleton = flatten(state.tree())
+            json.dumps(skeleton, allow_nan=False)
+        except TypeError as e: raise Refused(f"no checkpoint could hold the state of this run: {e}") from None
+    before, after = self.beside, beside_state(self.optimizer) if sliced is None else self.beside
+    if moved := [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]:
+        name = f'{type(self.optimizer).__name__} changes its attribute {moved[0]}'
+        raise Refused(f"{name} when it steps, which is not in its state_dict: a resume would begin it anew. "
+                      "Keep it in the optimizer's state, or give it a state_dict and a load_state_dict")
+    if self.memory.lost:
+        warnings.warn(f"no checkpoint can hold {', '.join(self.memory.lost)}, which a callback has changed: "
+                      "after a resume it begins anew. Give the callback state_dict and load_state_dict")
+    if sliced is None and self._loads_itself(): self._try_load(state)
+
+@patch
+def _loads_itself(self: Engine) -> bool:
+    "Whether model or optimizer have code of their own for their state."
+    def own(x: Any, base: type) -> bool:
+        return any(getattr(type(x), k) is not getattr(base, k) for k in ('state_dict', 'load_state_dict'))
+    parts = any(type(m).get_extra_state is not nn.Module.get_extra_state
+                or type(m).set_extra_state is not nn.Module.set_extra_state for m in self.model.modules())
+    return parts or own(self.model, nn.Module) or own(self.optimizer, torch.optim.Optimizer)
+
+@patch
+def _try_load(self: Engine, state: State) -> None:
+    "Load what `state` would be as a checkpoint, in place. Raises Refused if the state is another one then."
+    def seen(s: State) -> dict[str, Any]: return bit_sums(s.tensors) | flatten(s.meta)[1]
+    before, (inside, skeleton) = seen(state), flatten(state.meta)
+    again = State(state.tensors, unflatten(json.loads(json.dumps(skeleton)), inside))
+    what = f'{type(self.model).__name__} or {type(self.optimizer).__name__}'
+    try: unpack_state(again, self.model, self.optimizer)
+    except Exception as e: raise Refused(f"{what} cannot load its own state: {type(e).__name__}: {e}") from e
+    after = seen(self.state())
+    if wrong := [k for k in before | after if before.get(k) != after.get(k)]:
+        raise Refused(f"what {what} loads is not what it has saved: {wrong[0]} is another one. Its "
+                      "state_dict and load_state_dict do not belong together")
 
 # %% ../../nbs/07_train/06_engine.ipynb #cb9f65d8
 @patch(as_prop=True)
 def fingerprint(self: Engine) -> str:
     "sha256 of all that decides the result and is visible here."
-    shapes = {k: list(v.shape) for k, v in self.model.state_dict().items()}
     mixed = getattr(self.train_dataset, 'identity', None)   # of a mixture, or of packed documents
     more = [dict(mixed)] if isinstance(mixed, Mapping) and mixed else []
-    return self.c.fingerprint(shapes, self.samples.samples, self.content, *more)
+    return self.c.fingerprint(self.shapes, self.samples.samples, self.content, *more)
 
 @patch(as_prop=True)
 def about(self: Engine) -> dict[str, Any]:
@@ -256,10 +350,23 @@ def due(self: Engine) -> bool:
 
 @patch
 def compared(self: Engine) -> dict[str, int]:
-    """The values on which all members must agree now, by name: the sums of the bits of the tensors of the
-    model. Empty between the beginning, saves and the end."""
-    if not ((self.due or not self.step) and self.strategy.replicas): return {}
-    return bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
+    """The values on which all members must agree now, by name: at first, and before a save, the sums of the bits of the
+    tensors of the model; what callbacks may set after each step, if there are any that could."""
+    if not self.strategy.replicas: return {}
+    known = self._set_by_callbacks()
+    if self.step and not self.due: return known
+    return known | bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
+
+@patch
+def _set_by_callbacks(self: Engine) -> dict[str, int]:
+    "A number for each rate, and for the end of the run."
+    names = ', '.join(type(c).__name__ for c in self.callbacks if listens(c, 'on_step_end'))
+    if not names: return {}
+    found = dict(steps=self.steps)
+    for n, g in enumerate(self.optimizer.param_groups):
+        found |= {f'{k} of group {n} of the optimizer': v for k, v in g.items() if k != 'params'}
+    def number(v: Any) -> int: return int(hashlib.sha256(repr(v).encode()).hexdigest()[:14], 16)
+    return {f'{k}, which the callback {names} may have set,': number(v) for k, v in found.items()}
 
 # %% ../../nbs/07_train/06_engine.ipynb #04e9c819
 @patch
@@ -268,7 +375,8 @@ def judged(self: Engine) -> dict[str, float]:
     not worth keeping."""
     self.judge(self.latest)
     if self.strategy.replicas and self.c.training.on_nonfinite == 'raise':
-        if not nn.utils.get_total_norm(self.model.parameters(), float('inf')).isfinite():
+        some = [p for p in self.model.parameters() if p.numel()]
+        if not nn.utils.get_total_norm(some, float('inf')).isfinite():
             raise NonFinite(f"after step {self.step - 1} the weights are not finite, though the loss was")
     known = {k: v for k, v in self.metrics.items() if k not in ('signal', 'noise')}   # no part of the run
     return known | (dict(val_loss=self.val[self.step]) if self.step in self.val else {})
@@ -281,7 +389,7 @@ def tree(self: Engine) -> dict[str, Any]:
 @patch
 def restore(self: Engine, manager: CheckpointManager) -> int | None:
     "Take up the newest good checkpoint; its step, None without one. Raises CheckpointError."
-    step = self.strategy.restore(self, manager)
+    step = self.resumed = self.strategy.restore(self, manager)
     self.wrote = True
     if step is not None: self._renew(getattr(manager, 'origin', {}))
     return step
@@ -306,7 +414,8 @@ def _renew(self: Engine, origin: Mapping[str, Any]) -> None:
 # %% ../../nbs/07_train/06_engine.ipynb #7a3f349e
 @patch
 def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
-    "Save if it is due: by the config, at the end, after the best validation, or `now`."
+    "Save if it is due: by the config, at the end, after the best validation, or `now`. Raises Refused."
+    if self.latest and not self.tried: self.try_state()
     if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
     self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step

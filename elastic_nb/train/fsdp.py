@@ -239,7 +239,7 @@ def manager(self: FSDPStrategy, engine: Any, rank: int = 0, world: int = 1, **op
 @patch
 def tree(self: FSDPStrategy, engine: Any) -> dict[str, Any]:
     "The values in a checkpoint besides the parts of model and optimizer."
-    values = engine.values() | dict(receipt=engine.chain.state)
+    values = engine.values() | dict(receipt=engine.chain.state, callbacks=engine.remembered())
     return dict(step=engine.step, values=values, metrics=engine.judged())
 
 @patch
@@ -248,5 +248,6 @@ def restore(self: FSDPStrategy, engine: Any, manager: ShardedManager) -> int | N
     values = manager.load_checkpoint()
     if values is None: return None
     step = engine.take(values)
+    engine.memory.load(values.get('callbacks', []), engine.device)
     engine.chain.take(values.get('receipt'), step)
     return step

@@ -17,12 +17,14 @@ from torch import nn
 from torch.utils.data import IterableDataset
 
 from ..basics import patch
-from ..checkpoint.format import flatten, unflatten
+from ..checkpoint.disk import found_of
+from ..checkpoint.format import MANIFEST, unflatten
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.newest import architecture_of, into
+from ..checkpoint.newest import CheckpointError, architecture_of, into
 from ..config import BadConfig, CheckpointConfig
 from ..exact.determinism import reading, seeded
-from ..exact.state import State, pack_state, unpack_state
+from ..exact.state import State, flatten, pack_state, unpack_model, unpack_state
+from .callbacks import Memory
 
 # %% ../../nbs/07_train/14_hf.ipynb #50025a90
 class SeededDataset(torch.utils.data.Dataset):
@@ -42,6 +44,7 @@ class ElasticResume:
     resumed: State | None = None # What it goes on from, until it is loaded
     resumed_from: int | None = None # The step of that
     micro = (-1, 0) # A step, and how many micro-batches of it are done
+    pins: list[int] = [] # Steps of the best checkpoint and of the one before
 
     def __init__(self, *args: Any, checkpoint: CheckpointConfig | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -51,18 +54,23 @@ class ElasticResume:
         self.checkpoint = checkpoint or CheckpointConfig(nvme_path=folder, memory_snapshot_interval=0)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        "As of `Trainer`. A folder in `resume_from_checkpoint` is loaded as the `Trainer` does."
-        if isinstance(resume_from_checkpoint, str):
-            return super().train(resume_from_checkpoint, *args, **kwargs)
+        """As of `Trainer`. `resume_from_checkpoint`: one of our folders is loaded, and no other one; another
+        folder as the `Trainer` does."""
+        asked = resume_from_checkpoint if isinstance(resume_from_checkpoint, (str, Path)) else None
+        if asked and not (Path(asked) / MANIFEST).exists():
+            return super().train(str(asked), *args, **kwargs)
+        self.memory = Memory(c for c in self.callback_handler.callbacks
+                             if not type(c).__module__.startswith('transformers.'))   # which has its own way
         about = elastic_identity(self)
         fingerprint = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
         self.manager = CheckpointManager(self.checkpoint, self.args.process_index, self.args.world_size,
                                          fingerprint, about, architecture_of(self.model))
         try:
             self.manager.enter(self.args.process_index, self.args.world_size, 0)
-            tree = self.manager.load_checkpoint(target=into(self.model, 'model.'))
+            tree = self.manager.load_checkpoint(asked, target=into(self.model, 'model.'))
             if tree is None: return super().train(None, *args, **kwargs)
             self.resumed, self.resumed_from = State.of(tree), tree['step']
+            self._pin(json.loads(self.resumed.meta['trainer']).get('best_model_checkpoint'))
             with tempfile.TemporaryDirectory() as folder:   # in it the Trainer looks for its step
                 (Path(folder) / 'trainer_state.json').write_text(self.resumed.meta['trainer'])
                 return super().train(folder, *args, **kwargs)
@@ -91,11 +99,23 @@ def _save_checkpoint(self: ElasticResume, model: nn.Module, trial: Any = None) -
     if not self.args.should_save: return   # rank 0 does
     scaler = getattr(self.accelerator, 'scaler', None)
     more = dict(scheduler=self.lr_scheduler.state_dict(), scaler=scaler.state_dict() if scaler else {})
+    if remembered := self.memory.state([self.model, self.optimizer, *self.model.parameters()]):
+        more['callbacks'] = remembered
     tensors, values = flatten(more)
+    step, tier = self.state.global_step, self.manager.nvme
+    if best := self.state.best_global_step:
+        names = [tier.new_name(step)] if best == step else [f.name for f in tier.found() if f.step == best]
+        if names: self.state.best_model_checkpoint = str(tier.base / names[0])
+    self._pin(self.state.best_model_checkpoint)
+    for c in [*self.callback_handler.callbacks, self.control]:
+        if any(base.__name__ == 'ExportableState' for base in type(c).__mro__):
+            known = self.state.stateful_callbacks.get(type(c).__name__)
+            if isinstance(known, list): known.append(c.state())
+            else: self.state.stateful_callbacks[type(c).__name__] = c.state()
     with tempfile.TemporaryDirectory() as folder:
         self.state.save_to_json(str(Path(folder) / 'state.json'))
         told = (Path(folder) / 'state.json').read_text()
-    state = pack_state(self.model, self.optimizer, step=self.state.global_step, values=values, trainer=told)
+    state = pack_state(self.model, _inner(self.optimizer), step=step, values=values, trainer=told)
     state.tensors |= {f'values.{k}': v for k, v in tensors.items()}
     self.manager.save_checkpoint(state.tree())
 
@@ -108,15 +128,38 @@ def _load_from_checkpoint(self: ElasticResume, folder: str, model: nn.Module | N
 def _load_optimizer_and_scheduler(self: ElasticResume, folder: str | None) -> None:
     if self.resumed is None: return super(ElasticResume, self)._load_optimizer_and_scheduler(folder)
     state, self.resumed = self.resumed, None
-    unpack_state(state, self.model, self.optimizer)
+    unpack_state(state, self.model, _inner(self.optimizer))
     tensors = {k[7:]: v for k, v in state.tensors.items() if k.startswith('values.')}
     more = unflatten(state.meta['values'], tensors)
     self.lr_scheduler.load_state_dict(more['scheduler'])
+    self.memory.load(more.get('callbacks', []), str(self.args.device))
     if more['scaler']: self.accelerator.scaler.load_state_dict(more['scaler'])
 
 @patch
 def _load_rng_state(self: ElasticResume, folder: str | None) -> None:
     if self.manager is None: super(ElasticResume, self)._load_rng_state(folder)   # else nothing depends on it
+
+def _inner(optimizer: Any) -> torch.optim.Optimizer:
+    "The optimizer that accelerate has wrapped, which keeps the types of its state."
+    return getattr(optimizer, 'optimizer', optimizer)
+
+# %% ../../nbs/07_train/14_hf.ipynb #90b1a806
+@patch
+def _pin(self: ElasticResume, path: str | None) -> None:
+    "Keep the best checkpoint, at `path`, and until the next save the one before."
+    found = found_of(Path(path).name) if path else None
+    self.pins = [*self.pins, found.step][-2:] if found else self.pins
+    self.manager.nvme.pinned = {*self.pins}
+
+@patch
+def _load_best_model(self: ElasticResume) -> None:
+    "As of `Trainer`. Raises CheckpointError if the best checkpoint is not there."
+    if self.manager is None: return super(ElasticResume, self)._load_best_model()
+    path = Path(self.state.best_model_checkpoint)
+    self.manager.wait_for_pending_saves()
+    if not (path / MANIFEST).exists():
+        raise CheckpointError(f"the best model was to be loaded from {path}, which is not there")
+    unpack_model(State.of(self.manager.load_checkpoint(path, target=into(self.model, 'model.'))), self.model)
 
 # %% ../../nbs/07_train/14_hf.ipynb #15814b30
 @patch

@@ -27,7 +27,7 @@ from ..elastic.shard import Sharded, ShardedLoop, measures
 from ..elastic.sync import Exact, StockDDP
 from ..exact.determinism import single_thread
 from ..exact.shard import ShardedOptimizer
-from ..exact.state import State
+from ..exact.state import State, bare_names
 from .world import Alone
 
 # %% ../../nbs/07_train/04_strategies.ipynb #a630e93c
@@ -182,9 +182,9 @@ def _deterministic() -> Iterator[None]:
 def tree(self: Strategy, engine: Any) -> dict[str, Any]:
     """The state of `engine` as a checkpoint holds it, with its metrics and its newest receipt; it stays until
     the next `update`."""
-    state = engine.state()
+    state, names = engine.state(), bare_names(engine.model)
     for k, b in engine.model.named_buffers(remove_duplicate=False):   # a forward pass may change them
-        if (name := f'model.{k}') in state.tensors: state.tensors[name] = b.detach().clone()
+        if (name := f'model.{names.get(k, k)}') in state.tensors: state.tensors[name] = b.detach().clone()
     return state.tree() | dict(metrics=engine.judged(), receipt=engine.chain.state)
 
 @patch

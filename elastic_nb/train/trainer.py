@@ -52,6 +52,8 @@ class ElasticTrainer(Engine):
     "Trains in this process: alone, or as one rank of a world that a launcher has made."
     record: Record | None = None # Where it reports to while it trains: the ledger, and the sinks
     entry = '' # What has made this trainer, for the ledger: `module:function`
+    began = False # The first step may come, and callbacks have not heard of the end
+    bar: list[Progress] = [] # The bar on a terminal, while there is one
 
     def train(self, resume: bool = True, progress: bool = True, out: str | Path | None = None) -> TrainResult:
         """Train to the end, from the newest good checkpoint if there is one. `out`: folder for the ledger
@@ -65,14 +67,14 @@ class ElasticTrainer(Engine):
         finally:
             if ours: cleanup_distributed()
 
-    def _train(self, resume: bool, progress: bool, out: str | Path | None) -> TrainResult:
-        self._enter()
+    def _trained(self, result: TrainResult, resume: bool, progress: bool, out: str | Path | None
+                 ) -> TrainResult:
         with self._reported() as how:
             manager = None
             try:
                 self._compare_ranks()
                 with all_or_none(): manager = self._manager(resume)
-                result = TrainResult(resumed_from=self._begin(manager) if resume and manager else None)
+                result.resumed_from = self._begin(manager) if resume and manager else None
                 self._note_start(out, manager, result, self.resize(self.world.world_size))
                 self.read_ahead()
                 if progress and self.main and not in_notebook(): self._say_what_is_left(result)
@@ -89,13 +91,9 @@ class ElasticTrainer(Engine):
         self._hear()
         if manager:
             result.checkpoints = {f.step: str(manager.nvme.base / f.name) for f in manager.nvme.found()[::-1]}
+        self.began = False   # the end is told once
         self.tell('on_train_end', result=result)
         return result
-
-    def _say_what_is_left(self, result: TrainResult) -> None:
-        if result.resumed_from is None: return
-        about = self.steps, 'checkpoint', self.c.checkpoint.nvme_path, 'nvme_path'
-        tqdm.write(what_is_left(result.resumed_from, *about), file=sys.stderr)
 
 def _go_on(manager: Any) -> str:
     "What to do when a rank is lost."
@@ -115,6 +113,31 @@ def _compare_ranks(self: ElasticTrainer) -> None:
     for other, why in told.items():
         raise OtherRun(f"rank {other} (here) and rank 0 (there) would not train the same run: {why}. Give "
                        "all ranks the same settings, model and data, and a seed to what is random")
+
+# %% ../../nbs/07_train/07_trainer.ipynb #18900207
+@patch
+def _say_what_is_left(self: ElasticTrainer, result: TrainResult) -> None:
+    if result.resumed_from is None: return
+    about = self.steps, 'checkpoint', self.c.checkpoint.nvme_path, 'nvme_path'
+    tqdm.write(what_is_left(result.resumed_from, *about), file=sys.stderr)
+
+@patch
+def _fell(self: ElasticTrainer, error: BaseException) -> None:
+    "Report to the callbacks how far training came before `error`."
+    self.began, result = False, self.result
+    result.steps, result.validation = self.step, dict(self.val)
+    result.error = f'{type(error).__name__}: {error}'
+    try: self.tell('on_train_end', result=result)
+    except Exception as e: warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")
+
+@patch
+def _train(self: ElasticTrainer, resume: bool, progress: bool, out: str | Path | None) -> TrainResult:
+    self._enter()
+    result = self.result = TrainResult()
+    try: return self._trained(result, resume, progress, out)
+    except BaseException as e:
+        if self.began: self._fell(e)
+        raise
 
 # %% ../../nbs/07_train/07_trainer.ipynb #d528ca9e
 @patch
@@ -191,7 +214,8 @@ def _note_start(self: ElasticTrainer, out: str | Path | None, manager: Any, resu
 @patch
 def _enter(self: ElasticTrainer) -> None:
     self.prepare(place_of(self.config.checked(), self.world.local_rank)[0])
-    self.main = self.world.is_main
+    self.main, self.alone = self.world.is_main, self.world.world_size == 1
+    self.noted = self.step # Steps whose numbers were reported
     ranks, most = self.world.world_size, self.most_workers
     if ranks > most: raise BadConfig(f"{ranks} ranks are more than {most} micro-batches")
     if ranks > 1 and self.c.distributed.shard != 'none':
@@ -342,16 +366,17 @@ def _committed(self: ElasticTrainer, report: StepReport) -> None:
 
 # %% ../../nbs/07_train/07_trainer.ipynb #012c74a4
 @patch
-def _read(self: ElasticTrainer, report: StepReport | None, result: TrainResult, bar: list[Progress]) -> None:
-    "Note the numbers of a step, if there was one, and call `on_metrics`."
-    if report is None: return
+def _read(self: ElasticTrainer, report: StepReport | None) -> None:
+    "Note the numbers of a step, if there was one and it was not noted yet, and call `on_metrics`."
+    if report is None or report.step < self.noted: return
     self.judge(report)
+    self.noted, result = report.step + 1, self.result
     self._committed(report)
     result.losses.append(report.metrics['loss'])
     result.targets += report.targets
     if report.noise: result.meter.update(report.noise)
     about = dict(step=report.step, **report.metrics)
-    call(bar, 'on_metrics', self, **about)
+    call(self.bar, 'on_metrics', self, **about)
     self.tell('on_metrics', **about)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #1e2ba57e
@@ -365,7 +390,7 @@ def _sinks(self: ElasticTrainer) -> Sinks:
 @patch
 def tree(self: ElasticTrainer) -> dict[str, Any]:
     "As of `Engine`; the numbers of the last step are reported before a checkpoint has it."
-    if self.record and self.latest: self._committed(self.latest)
+    if self.record and self.latest: self._read(self.latest)   # also to callbacks, whose state is saved
     if self.record and not self.strategy.replicas: self.record.flush()   # its manager does not ask for it
     return Engine.tree(self)
 
@@ -376,36 +401,37 @@ def tell(self: ElasticTrainer, moment: str, **data: Any) -> None:
         self.record.say('validation', self.record.me, data['step'], val_loss=data['val_loss'])
     Engine.tell(self, moment, **data)
 
-
 # %% ../../nbs/07_train/07_trainer.ipynb #88414f6c
 @patch
 def _steps(self: ElasticTrainer, manager: Any, result: TrainResult, progress: bool) -> None:
     sync = self.strategy.sync(self.task, self.world.world_size)
     sync.attach(group_of_all(self.device))
-    bar = [Progress(self.step, self.steps)] if progress and self.main else []
+    self.bar = [Progress(self.step, self.steps)] if progress and self.main else []
+    self.noted, self.began = self.step, True
     self.task.train()
     start = time.perf_counter()
     try:
         self._after(manager)
-        self._loop(sync, manager, result, bar)
+        self._loop(sync, manager, result)
         if result.preempted:
             self.keep(manager, now=True)
             if manager: manager.wait_for_pending_saves()
     finally:
         sync.detach()
-        call(bar, 'on_train_end', self, result=result)
+        call(self.bar, 'on_train_end', self, result=result)
+        self.bar = []
     result.seconds = time.perf_counter() - start
     result.steps, result.validation = self.step, dict(self.val)
     result.stopped_early = worn_out(self.val, self.c.training.patience)
 
 @patch
-def _loop(self: ElasticTrainer, sync: Any, manager: Any, result: TrainResult, bar: list[Progress]) -> None:
+def _loop(self: ElasticTrainer, sync: Any, manager: Any, result: TrainResult) -> None:
     before, at_once = None, any(listens(c, 'on_step_end') for c in self.callbacks)
     while self.step < self.steps and not result.preempted:
         self.one_step(sync)
-        self._read(before, result, bar)
+        self._read(before)
         before = self.latest
         if at_once: self.tell('on_step_end', step=before.step, **before.metrics)
         result.preempted = self._preempted(manager)
         self._after(manager)
-    self._read(before, result, bar)
+    self._read(before)
