@@ -75,7 +75,8 @@ REMARKS = 'code', 'runtime' # Sections that are reported where they differ, and 
 def unequal(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     "Key with dots -> both values, where two identities differ. A key that only one of them has counts not."
     a, b = ASSUMED | _flat(there), json.loads(json.dumps(_flat(here)))   # tuples become lists
-    out = {k: (a[k], b[k]) for k in b if k in a and a[k] != b[k] and k not in ('fingerprint', 'model.dressed')}
+    out = {k: (a[k], b[k]) for k in b if k in a and a[k] != b[k]}
+    for k in ('fingerprint', 'model.dressed'): out.pop(k, None)
     if 'model.shapes' in out and a['model.shapes'] == b.get('model.dressed'):
         del out['model.shapes']   # the same, by a wrapper's names
     return out

@@ -350,8 +350,8 @@ def due(self: Engine) -> bool:
 
 @patch
 def compared(self: Engine) -> dict[str, int]:
-    """The values on which all members must agree now, by name: at first, and before a save, the sums of the bits of the
-    tensors of the model; what callbacks may set after each step, if there are any that could."""
+    """The values on which all members must agree now, by name: at first, and before a save, the sums of the
+    bits of the tensors of the model; what callbacks may set after each step, if there are any that could."""
     if not self.strategy.replicas: return {}
     known = self._set_by_callbacks()
     if self.step and not self.due: return known

@@ -184,7 +184,8 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     held = dict(validation=of_data(engine.held, look)) if engine.held else {}
     length = {} if t.schedule == 'constant' else dict(steps=t.steps, epochs=t.epochs)
     about = dict(training=dict(optimizer=engine.steps_with, compile=t.compile) | length,
-                 model=of_model(engine.model) | dict(shapes=in_order(engine.shapes)) | names, data=train, optimizer=engine.given_optimizer,
+                 model=of_model(engine.model) | dict(shapes=in_order(engine.shapes)) | names,
+                 data=train, optimizer=engine.given_optimizer,
                  scheduler=engine.given_scheduler, loss=of_function(loss) or dict(name='of the model'))
     texts = dict(model=source_of(type(engine.model)), loss=source_of(loss),
                  collate=source_of(engine.collate_fn))
