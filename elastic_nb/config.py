@@ -78,6 +78,7 @@ class TrainingConfig(Section):
     activation_checkpointing: list[str] = [] # Classes of modules whose activations are recomputed.
     compile: bool = False # Use torch.compile, which needs a C++ compiler.
     check_data: bool = True # Read a few samples twice and compare them.
+    check_cut: bool = True # Compare the loss of a few samples as one batch and as two.
 
     @field_validator('precision', mode='before')
     @classmethod
@@ -327,7 +328,7 @@ class ChaosConfig(Section):
 
 # %% ../nbs/00_face/01_config.ipynb #3fd6e382
 _NO_MATTER = {'steps', 'epochs', 'val_every', 'patience', 'compile', # To what a step computes
-              'check_data', 'on_nonfinite'} # One that fails may be tried again with another answer
+              'check_data', 'check_cut', 'on_nonfinite'} # One that fails may be tried again with another
 _SIZES = {'width', 'layers', 'heads', 'dropout'}
 _DATA = {'text', 'length'} # How these are read makes no difference
 
@@ -499,7 +500,7 @@ def former(self: RunConfig, *about: Any) -> str:
 @patch
 def fingerprint(self: RunConfig, *about: Any) -> str:
     "sha256 of what decides the result; `about`: JSON values that describe model and data."
-    free = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data'}
+    free = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data', 'check_cut'}
     parts = self.training.model_dump(exclude=free)
     parts |= self._deciding() | dict(how=self.distributed.strategy, about=about)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -162,6 +162,7 @@ class Engine:
         self.chain = Chain() # Its receipts so far
         self.told = 0 # Number of steps that the callbacks know of
         self.changed: list[str] = [] # How the run that wrote its checkpoint differs, in words
+        self.uncut = '' # Why a batch, whole and cut, was not compared
         self.losses: list[float] = [] # Of the steps that this worker has reported
         self.resumed: int | None = None # Step of the checkpoint that it began with
         self.tried = False # The first state was tried

@@ -34,7 +34,9 @@ from ..exact.written import Refused, Slot
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
                                          worn_out)
 from .compute import CODE, Engine, NonFinite, beside_state, each, moved
+from .cut import check_cut
 from .identity import kernels
+from .task import ask, loss_of
 from .world import total
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9982376
@@ -338,7 +340,8 @@ def fingerprint(self: Engine) -> str:
 def about(self: Engine) -> dict[str, Any]:
     "Facts about a prepared engine for the supervisor, and what its receipts are made with, in JSON values."
     return dict(settings=self.config.values(), micro_batches=self.most_workers, steps=self.steps,
-                receipts=dict(config=self.fingerprint, code=CODE, machine=kernels()), identity=self.identity)
+                receipts=dict(config=self.fingerprint, code=CODE, machine=kernels()), identity=self.identity,
+                **(dict(uncut=self.uncut) if self.uncut else {}))
 
 # %% ../../nbs/07_train/06_engine.ipynb #a794a4e8
 @patch(as_prop=True)
@@ -367,6 +370,18 @@ def _set_by_callbacks(self: Engine) -> dict[str, int]:
         found |= {f'{k} of group {n} of the optimizer': v for k, v in g.items() if k != 'params'}
     def number(v: Any) -> int: return int(hashlib.sha256(repr(v).encode()).hexdigest()[:14], 16)
     return {f'{k}, which the callback {names} may have set,': number(v) for k, v in found.items()}
+
+# %% ../../nbs/07_train/06_engine.ipynb #1de70002
+@patch
+def check_cut(self: Engine) -> str:
+    "Compare a few samples whole and cut. Returns '' or why they were not compared. Raises BadConfig."
+    t, how = self.c.training, self.c.distributed.strategy
+    if not t.check_cut: return 'check_cut is off'
+    if t.cut < 2 and self.scaled is None: return 'batches are not cut'
+    if how == 'diloco': return 'each replica has batches of its own'
+    if how == 'fsdp': return 'no rank has the whole model'
+    ask_for = self.loss_fn or ask
+    return check_cut(self, lambda batch: loss_of(ask_for(self.model, moved(batch, self.device))))
 
 # %% ../../nbs/07_train/06_engine.ipynb #04e9c819
 @patch

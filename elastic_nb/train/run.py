@@ -102,6 +102,7 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     if device != 'cpu': torch.cuda.set_device(device)
     engine.prepare(device)
     if device != 'cpu' and engine.strategy.same_bits: deterministic_kernels()
+    if member.name == '0.0': engine.uncut = engine.check_cut()   # the first one; one is enough
     sync = engine.strategy.sync(engine.task)
     manager = _manager(engine, member, config.get('leased', False))
     comm = Communicator(member, lane=connect_nccl if nccl else None)

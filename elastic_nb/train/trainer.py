@@ -221,6 +221,7 @@ def _enter(self: ElasticTrainer) -> None:
     if ranks > 1 and self.c.distributed.shard != 'none':
         raise BadConfig(f"distributed.shard = {self.c.distributed.shard!r} is for elastic-nb train and "
                         f"run_elastic; {ranks} ranks under torchrun take shard='none' or strategy='fsdp'")
+    with all_or_none(): self.uncut = self.check_cut() if self.main else ''
     self.copied = '' # The rank that the state was copied from, in words
     self.given: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> when; micro-batches and samples
     self.over: dict[int, float | None] = {} # When the last two steps were over
