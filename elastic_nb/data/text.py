@@ -229,8 +229,13 @@ def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
 
 # %% ../../nbs/02_data/01_text.ipynb #c5dc4c31
 class Rows:
-    "A `datasets` dataset (map-style or streaming), or a list of texts, as a source: each row is a document."
+    """A `datasets` dataset (map-style or streaming), or a list of texts, as a source: each row is a document.
+
+    Raises ValueError for anything else."""
     def __init__(self, dataset: Any, field: str = 'text', rows: int = 1000, first: int = 0):
+        if not isinstance(dataset, list) and not hasattr(getattr(dataset, 'info', None), 'dataset_name'):
+            raise ValueError(f"a {type(dataset).__name__} is no source of texts: give a set of `datasets`, a list, or "
+                             "the names of files")
         self.dataset, self.field, self.rows = dataset, field, rows
         self.first = first # Rows that are taken, from the beginning; 0: all
         self.stream = not hasattr(dataset, '__len__')
@@ -268,8 +273,8 @@ class Rows:
             rows = get()
             if isinstance(rows, Mapping): rows = rows.get(self.field, [{}])   # a slice of columns
             elif not isinstance(rows, (list, tuple)):   # to iterate over a DataFrame gives the names of columns
-                raise ValueError(f"rows come as {type(rows).__name__}, and not as columns or a list of texts: give a "
-                                 "set of `datasets` with no format, such as Dataset.from_pandas(...) makes")
+                raise ValueError(f"rows come as {type(rows).__name__}, and not as columns or a list of texts: take "
+                                 "the format of the dataset away: with_format(None)")
             for i, row in enumerate(rows):
                 text = row.get(self.field) if isinstance(row, Mapping) else row
                 if not isinstance(text, str):
