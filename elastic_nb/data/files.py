@@ -27,8 +27,9 @@ _ENDINGS = {'.gz': 'gzip', '.gzip': 'gzip', '.zst': 'zstd', '.zstd': 'zstd', '.z
             '.ndjson': 'rows', '.json': 'json'}
 _MAGIC = {b'\x1f\x8b': 'gzip', b'\x28\xb5\x2f\xfd': 'zstd', b'PK\x03\x04': 'zip', b'PK\x05\x06': 'zip',
           b'PAR1': 'parquet', b'ARROW1': 'arrow', b'\xff\xff\xff\xff': 'arrow'} # First bytes; of a stream, too
-_OTHER = {b'BZh': 'bzip2', b'\xfd7zXZ': 'xz', b'7z\xbc\xaf': '7-Zip', b'Rar!': 'RAR', b'%PDF': 'PDF',
-          b'SQLite format 3': 'SQLite', b'{\\rtf': 'RTF'} # Not read
+_OTHER = {b'BZh': 'bzip2', b'\xfd7zXZ': 'xz', b'\x04"M\x18': 'lz4', b'7z\xbc\xaf': '7-Zip', b'Rar!': 'RAR',
+          b'%PDF': 'PDF', b'SQLite format 3': 'SQLite', b'{\\rtf': 'RTF', b'Obj\x01': 'Avro'} # Not read
+_TAR = 257, b'ustar' # Where it stands in a tar archive
 _TABLES = '.csv', '.tsv'
 _TEXT = 'text', 'rows', 'json'
 
@@ -67,14 +68,14 @@ def _members(part: Part) -> Iterator[Part]:
 
 def _unpacked(part: Part) -> Iterator[Part]:
     "The parts of a file of any form. Raises ValueError for one that is not read."
-    with part.open() as f: head = f.read(16)
+    with part.open() as f: head = f.read(512)
     path = Path(part.name)
     said, found = (_ENDINGS.get(path.suffix.lower()), next((v for k, v in _MAGIC.items() if head.startswith(k)), None))
     if found != said and {found, said} - {None, 'rows', 'json'}:
         raise ValueError(f"{part.name} is {found or 'something else'} by its content, and {said or 'a text'} by its "
                          f"name: give it the ending of what it is")
-    if other := next((v for k, v in _OTHER.items() if head.startswith(k)), None):
-        raise ValueError(f"{part.name} is {other}, which is not read: make it a text, .jsonl or .parquet")
+    other = next((v for k, v in _OTHER.items() if head.startswith(k)), 'tar' if head.startswith(_TAR[1], _TAR[0]) else '')
+    if other: raise ValueError(f"{part.name} is {other}, which is not read: unpack it, or make it .jsonl or .parquet")
     if path.suffix.lower() in _TABLES:
         raise ValueError(f"{part.name} is a table, and not a text: make it .jsonl or .parquet")
     if found == 'zip': yield from (p for m in _members(part) for p in _unpacked(m))
@@ -117,7 +118,8 @@ def parts_of(path: str | Path, encoding: str = 'utf-8') -> list[Part]:
     with readable(str(path)):
         for p in _unpacked(Part(str(path), '', partial(open, path, 'rb'))):
             if p.form in ('text', 'json'):
-                try: form = _json_form(text_of(p, encoding)) or p.form
+                try:
+                    with text_of(p, encoding) as text: form = _json_form(text) or p.form
                 except UnicodeError: form = p.form   # `Strict` says where
                 p = Part(p.name, form, p.open, p.wraps, p.bom)
             parts.append(p)
@@ -219,7 +221,8 @@ def documents(part: Part, field: str = 'text', encoding: str = 'utf-8') -> Itera
             for n, line in enumerate(lines, 1):
                 if line.strip(): yield f'line {n:,}', line_of(line.strip(), field, f'{part.name}, line {n}')
     elif part.form == 'json':
-        try: found = json.loads(text_of(part, encoding).read())
+        try:
+            with text_of(part, encoding) as f: found = json.load(f)
         except ValueError as e: raise ValueError(f"{part.name}: not JSON ({e})") from e
         for n, row in enumerate(found if isinstance(found, list) else [found], 1):
             yield f'row {n:,}', _field(row, field, f'{part.name}, row {n}')

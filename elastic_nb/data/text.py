@@ -190,30 +190,36 @@ def _unit(self: Files, part: Part, first: str, last: str, texts: list[bytes]) ->
     return Unit(label, 0, lambda: ((text, True) for text in texts))
 
 # %% ../../nbs/02_data/01_text.ipynb #be514153
-def encode_unit(unit: Unit, encoder: Encoder, seen: set[bytes] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of a unit, and where in it documents end (after the end token), uint64. Warns of the first special
-    token in a text that is not in `seen`, and puts it there. Raises ValueError for a text that cannot be encoded."""
+def encode_unit(unit: Unit, encoder: Encoder, told: set[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of a unit, and where in it documents end (after the end token), uint64. Warns of special tokens in a
+    text, once for all units that share `told`. Raises ValueError for a text that cannot be encoded."""
     parts, ends, count = [np.empty(0, encoder.dtype)], [], 0
     for text, ends_here in unit.read():
-        try: new = encoder.ids(text) + [np.array([encoder.eot] * ends_here)]
+        try: new = encoder.ids(text)
         except ValueError as e: raise ValueError(f"{unit.label}: {e}") from e
-        if seen is not None and encoder.special and not seen: _warn_of_special(text, unit, encoder, seen)
+        if told is not None and len(told) < 2: _warn_of_special(text, new, unit, encoder, told)
+        new.append(np.array([encoder.eot] * ends_here))
         parts += [n.astype(encoder.dtype) for n in new]
         count += sum(map(len, new))
         if ends_here: ends.append(count)
     return np.concatenate(parts), np.array(ends, '<u8')
 
-def _warn_of_special(text: bytes, unit: Unit, encoder: Encoder, seen: set[bytes]) -> None:
-    if not (found := encoder.special.search(text)): return
-    seen.add(found[0])
-    warnings.warn(f"{unit.label}: {found[0].decode()!r}, a special token of {encoder.name}, is in a text, and is "
-                  "encoded as text, as all special tokens are, so that no text can end a document. If it shall be a "
-                  "token, set special to false for it in the added_tokens of the tokenizer.json")
+def _warn_of_special(text: bytes, ids: list[np.ndarray], unit: Unit, encoder: Encoder, told: set[str]) -> None:
+    found = encoder.special and encoder.special.search(text)
+    if 'end' not in told and any((n == encoder.eot).any() for n in ids):
+        told.add('end')
+        warnings.warn(f"{unit.label}: the tokenizer {encoder.name} makes of this text the token that ends a document "
+                      f"({encoder.eot}), so for a model it ends there")
+    elif found and 'special' not in told:
+        told.add('special')
+        warnings.warn(f"{unit.label}: {found[0].decode()!r}, a special token of {encoder.name}, is in a text, and is "
+                      "encoded as text, as all special tokens are, so that no text can end a document. If it shall "
+                      "be a token, set special to false for it in the added_tokens of the tokenizer.json")
 
 def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
              ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
     "`encode_unit` on `workers` threads, at most two units ahead for each; results in the order of `units`."
-    seen: set[bytes] = set()
+    told: set[str] = set()
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque[tuple[Unit, Future]] = deque()
         def oldest() -> tuple[Unit, np.ndarray, np.ndarray]:
@@ -221,7 +227,7 @@ def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
             return unit, *future.result()
         try:
             for unit in units:
-                waiting.append((unit, pool.submit(encode_unit, unit, encoder, seen)))
+                waiting.append((unit, pool.submit(encode_unit, unit, encoder, told)))
                 if len(waiting) > 2 * workers: yield oldest()
             while waiting: yield oldest()
         finally:

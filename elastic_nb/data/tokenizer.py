@@ -122,7 +122,7 @@ def with_tiktoken(ranks: Mapping[bytes, int]) -> Callable[[str], np.ndarray] | N
 # %% ../../nbs/02_data/02_tokenizer.ipynb #cda90350
 def plain_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     "Ids of `text` with special tokens taken as plain text."
-    tokenizer.encode_special_tokens = True
+    if not tokenizer.encode_special_tokens: tokenizer.encode_special_tokens = True   # not while others encode
     encode = getattr(tokenizer, 'encode_batch_fast', tokenizer.encode_batch)   # fast: without offsets
     return encode([text], add_special_tokens=False)[0].ids
 
@@ -236,6 +236,7 @@ def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str 
     eot, added = end_of(tokenizer, name, eos), tokenizer.get_added_tokens_decoder().values()
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True   # now: a thread that changes it waits for all that encode
     ranks = about and gpt2_ranks(tokenizer, about)
     ids = with_tiktoken(ranks) if fast and ranks else None
     def encode(text: bytes) -> np.ndarray:
