@@ -314,7 +314,8 @@ def _train(asked: Config, out: str, json_file: str, **how: Any) -> None:
 # %% ../nbs/00_face/04_cli.ipynb #90416373
 @app.command()
 def index(
-    files: Annotated[list[str], typer.Argument(metavar='FILES...', help='Texts, .jsonl, .json, .parquet, .arrow, also in .gz, .zst, .zip; or globs.')],
+    files: Annotated[list[str], typer.Argument(metavar='FILES...', help='Texts, .jsonl, .json, .parquet or '
+                                               '.arrow, also in .gz, .zst or .zip; or globs.')],
     out: Annotated[str, typer.Option('-o', '--out', metavar='OUT', help='Token file to be made.')],
     tokenizer: Annotated[str, typer.Option(help='byte, gpt2, or the path of a tokenizer.json.',
                                            autocompletion=one_of('byte', 'gpt2'))] = 'byte',

@@ -22,11 +22,12 @@ from typing import Any, BinaryIO, TextIO
 import xxhash
 
 # %% ../../nbs/02_data/11_files.ipynb #2fdf56d4
-_ENDINGS = {'.gz': 'gzip', '.gzip': 'gzip', '.zst': 'zstd', '.zstd': 'zstd', '.zip': 'zip', '.parquet': 'parquet',
-            '.pq': 'parquet', '.arrow': 'arrow', '.feather': 'arrow', '.ipc': 'arrow', '.jsonl': 'rows',
+_ENDINGS = {'.gz': 'gzip', '.gzip': 'gzip', '.zst': 'zstd', '.zstd': 'zstd', '.zip': 'zip',
+            '.parquet': 'parquet', '.pq': 'parquet',
+            '.arrow': 'arrow', '.feather': 'arrow', '.ipc': 'arrow', '.jsonl': 'rows',
             '.ndjson': 'rows', '.json': 'json'}
 _MAGIC = {b'\x1f\x8b': 'gzip', b'\x28\xb5\x2f\xfd': 'zstd', b'PK\x03\x04': 'zip', b'PK\x05\x06': 'zip',
-          b'PAR1': 'parquet', b'ARROW1': 'arrow', b'\xff\xff\xff\xff': 'arrow'} # First bytes; of a stream, too
+          b'PAR1': 'parquet', b'ARROW1': 'arrow', b'\xff\xff\xff\xff': 'arrow'} # First bytes
 _OTHER = {b'BZh': 'bzip2', b'\xfd7zXZ': 'xz', b'\x04"M\x18': 'lz4', b'7z\xbc\xaf': '7-Zip', b'Rar!': 'RAR',
           b'%PDF': 'PDF', b'SQLite format 3': 'SQLite', b'{\\rtf': 'RTF', b'Obj\x01': 'Avro'} # Not read
 _TAR = 257, b'ustar' # Where it stands in a tar archive
@@ -70,12 +71,15 @@ def _unpacked(part: Part) -> Iterator[Part]:
     "The parts of a file of any form. Raises ValueError for one that is not read."
     with part.open() as f: head = f.read(512)
     path = Path(part.name)
-    said, found = (_ENDINGS.get(path.suffix.lower()), next((v for k, v in _MAGIC.items() if head.startswith(k)), None))
+    said = _ENDINGS.get(path.suffix.lower())
+    found = next((v for k, v in _MAGIC.items() if head.startswith(k)), None)
     if found != said and {found, said} - {None, 'rows', 'json'}:
-        raise ValueError(f"{part.name} is {found or 'something else'} by its content, and {said or 'a text'} by its "
-                         f"name: give it the ending of what it is")
-    other = next((v for k, v in _OTHER.items() if head.startswith(k)), 'tar' if head.startswith(_TAR[1], _TAR[0]) else '')
-    if other: raise ValueError(f"{part.name} is {other}, which is not read: unpack it, or make it .jsonl or .parquet")
+        raise ValueError(f"{part.name} is {found or 'something else'} by its content, and {said or 'a text'} "
+                         "by its name: give it the ending of what it is")
+    other = next((v for k, v in _OTHER.items() if head.startswith(k)), None)
+    if other or head.startswith(_TAR[1], _TAR[0]):
+        raise ValueError(f"{part.name} is {other or 'tar'}, which is not read: unpack it, or make it .jsonl "
+                         "or .parquet")
     if path.suffix.lower() in _TABLES:
         raise ValueError(f"{part.name} is a table, and not a text: make it .jsonl or .parquet")
     if found == 'zip': yield from (p for m in _members(part) for p in _unpacked(m))
@@ -95,7 +99,7 @@ def _json_form(text: TextIO) -> str:
     def is_it(s: str) -> bool:
         try: found = json.loads(s)
         except ValueError: return False
-        return isinstance(found, dict) or isinstance(found, list) and bool(found) and isinstance(found[0], dict)
+        return isinstance(found, dict) or isinstance(found, list) and isinstance((found or [0])[0], dict)
     alone, rest = is_it(first), text.read(SNIFF)
     if alone: return 'rows' if first.lstrip()[0] == '{' and rest.strip() else 'json'
     return 'json' if is_it(first + rest) else ''
@@ -140,13 +144,13 @@ class Strict:
         except UnicodeError as e:
             at = self.at - held + getattr(e, 'start', 0)
             mark = ' (by its first bytes it may be utf-16)' if self.at == 0 and block[:2] in _UTF16 else ''
-            raise ValueError(f"{self.name} is not {self.encoding}: {getattr(e, 'reason', e)} at byte {at:,}{mark}. If "
-                             "it is a text, name its encoding: --encoding, or data.encoding in a config") from e
+            why = f"is not {self.encoding}: {getattr(e, 'reason', e)} at byte {at:,}{mark}"
+            raise ValueError(f"{self.name} {why}. {_ASK}") from e
         if not self.nul and '\0' in text:
-            raise ValueError(f"{self.name} has a NUL in it, so it is no text in {self.encoding}. If it is one, name "
-                             "its encoding: --encoding, or data.encoding in a config")
+            raise ValueError(f"{self.name} has a NUL in it, so it is no text in {self.encoding}. {_ASK}")
         self.at += len(block)
 
+_ASK = "If it is a text, name its encoding: --encoding, or data.encoding in a config"
 _UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 _BLOCK = 1 << 20
 
@@ -158,8 +162,8 @@ def _look_at(part: Part, encoding: str) -> Strict | None:
     return Strict(part.name, encoding, part.form != 'text') if part.form in _TEXT else None
 
 def checked(path: str | Path, parts: list[Part], encoding: str = 'utf-8') -> str:
-    """xxh3 of the content of the file at `path`, 16 hex digits, once all of its parts have been looked at. Raises
-    ValueError for one that cannot be read, or is not of the encoding."""
+    """xxh3 of the content of the file at `path`, 16 hex digits, once all of its parts have been looked at.
+    Raises ValueError for one that cannot be read, or is not of the encoding."""
     h, plain = xxhash.xxh3_64(), len(parts) == 1 and not parts[0].wraps
     look = _look_at(parts[0], encoding) if plain else None
     with readable(str(path)):

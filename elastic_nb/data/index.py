@@ -132,8 +132,8 @@ def _named(e: Encoder) -> dict[str, Any]:
     return dict(name=e.name, hash=e.hash, vocab_size=e.vocab_size, eot=e.eot) | known
 
 def _same_ids(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether two tokenizers are the same, as far as is known. An index of an older version has no description:
-    it has the ids of a vocabulary of GPT-2's kind, but not those of all others."""
+    """Whether two tokenizers are the same, as far as is known. An index of an older version has no
+    description: it has the ids of a vocabulary of GPT-2's kind, but not those of all others."""
     old = then.get('description', now['description'] if now.get('description', '').startswith('gpt2') else '')
     return then['hash'] == now['hash'] and old == now.get('description', '')
 
@@ -142,7 +142,8 @@ def check(self: TokenIndexFile, data_files: Sequence[str | Path] = (), tokenizer
     "Is this the index of these files (read in full) by this tokenizer? Raises ValueError if not."
     then = self.manifest['tokenizer']
     if tokenizer is not None and not _same_ids(then, _named(found := load_encoder(tokenizer))):
-        raise ValueError(f"the index {self} was made with the tokenizer {then['name']}, not with {found.name}")
+        raise ValueError(f"the index {self} was made with the tokenizer {then['name']}, "
+                         f"not with {found.name}")
     if not data_files: return
     how = dict(encoding=self.manifest['source'].get('encoding', 'utf-8'))
     then, now = (s.get('files', []) for s in (self.manifest['source'], Files(data_files, **how).identity()))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import xxhash
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import Subset, default_collate
 
 from ..basics import patch
 from .dataset import ResumableDataset
@@ -39,11 +39,19 @@ def reader(dataset: Any, collate: Callable[[list[Any]], Any] | None = None, caus
     if isinstance(dataset, ResumableDataset) and not collate:
         return (lambda ids: dict(input_ids=dataset.get(ids)[0])) if causal else dataset.get
     kind = dataset.format['type'] if hasattr(dataset, 'with_format') else ''
+    if kind in ('arrow', 'polars') and not collate:
+        raise TypeError(f"samples in the format {kind} make no batch: take with_format('torch'), or give a "
+                        "collate_fn")
     if kind in (None, 'torch') and not collate: return partial(_columns, _as_torch(dataset))
     alone = partial(_one_by_one, dataset)
-    many = alone if kind == 'custom' else getattr(dataset, '__getitems__', alone)   # a transform sees one sample
+    many = alone if _transformed(dataset) else getattr(dataset, '__getitems__', alone)
     many = getattr(dataset, 'by_number', many)   # of a mixture, whose [i] is the i-th of its order
     return lambda ids: (collate or default_collate)(many(ids))
+
+def _transformed(dataset: Any) -> bool:
+    "Whether it is of the hub, with a transform, which must see one sample at a time; or a subset of it."
+    while isinstance(dataset, Subset): dataset = dataset.dataset
+    return hasattr(dataset, 'with_format') and dataset.format['type'] == 'custom'
 
 def _one_by_one(dataset: Any, ids: list[int]) -> list[Any]:
     samples = []

@@ -27,7 +27,8 @@ import numpy as np
 import xxhash
 
 from ..basics import patch
-from .files import Part, checked, codec_of, documents, line_of, parts_of, readable, text_of, utf8
+from .files import (Part, checked, codec_of, documents, line_of, parts_of, readable, text_of,
+                                   utf8)
 from .tokenizer import WHOLE, Encoder, cut
 
 # %% ../../nbs/02_data/01_text.ipynb #2d9eafea
@@ -58,7 +59,8 @@ class Unit:
 # %% ../../nbs/02_data/01_text.ipynb #d292e3b4
 class Files:
     "Files as a source. Raises ValueError for one that is missing, cannot be read, or holds no text."
-    def __init__(self, files: Iterable[str | Path], field: str = 'text', unit: int = UNIT, encoding: str = 'utf-8'):
+    def __init__(self, files: Iterable[str | Path], field: str = 'text', unit: int = UNIT,
+                 encoding: str = 'utf-8'):
         self.files, self.field, self.unit, self.encoding = expand(files), field, unit, codec_of(encoding)
 
     @cached_property
@@ -67,7 +69,7 @@ class Files:
         return {f: parts_of(f, self.encoding) for f in self.files}
 
     def identity(self) -> dict[str, Any]:
-        "The material of the index; changes with any byte of it. Raises ValueError for bytes that are no text."
+        "The material of the index; changes with any byte of it. Raises ValueError for what is no text."
         known = [self._known(f, parts) for f, parts in self.parts.items()]
         other = {} if self.encoding == 'utf-8' else dict(encoding=self.encoding)
         return dict(kind='files', unit=self.unit, field=self.field, files=known) | other
@@ -93,7 +95,7 @@ _LOOK = 1 << 16 # Bytes in which a safe place is looked for at once
 
 @patch
 def _text(self: Files, path: str, part: Part, cuts: str) -> Iterator[Unit]:
-    "The units of a file that is one document. Raises ValueError for a stretch that is too long to be encoded."
+    "The units of a file that is one document. Raises ValueError for a stretch that is too long."
     size, start = Path(path).stat().st_size, 3 * part.bom
     total, whole = size - start, partial(self._span, path, start, size)
     while start < size:
@@ -121,8 +123,8 @@ def _span(self: Files, path: str, start: int, end: int) -> bytes:
 
 def too_long(where: str, size: int) -> ValueError:
     "What is said of a text that cannot be encoded in one piece, and not in several."
-    return ValueError(f"{where}: {size:,} bytes in which there is no place to cut for this tokenizer, and at most "
-                      f"{WHOLE:,} can be encoded at once: make them several documents, such as rows of .jsonl")
+    return ValueError(f"{where}: {size:,} bytes in which there is no place to cut for this tokenizer, and it can "
+                      f"encode {WHOLE:,} at once. Make them several documents, such as rows of JSON")
 
 # %% ../../nbs/02_data/01_text.ipynb #44873f88
 @patch
@@ -137,8 +139,9 @@ def _unpacked(self: Files, part: Part, cuts: str) -> Iterator[Unit]:
     total, start, look, text = sum(map(len, self._blocks(part))), 0, 0, b''
     whole = lambda: b''.join(self._blocks(part))
     def unit(text: bytes) -> Unit:
-        ends, label = start + len(text) == total, f'{Path(part.name).name}, bytes {start:,} to {start + len(text):,}'
-        return Unit(label, 0, lambda: iter([(text, ends)]), whole, total)
+        end = start + len(text)
+        label, last = f'{Path(part.name).name}, bytes {start:,} to {end:,}', end == total
+        return Unit(label, 0, lambda: iter([(text, last)]), whole, total)
     for block in self._blocks(part):
         text += block
         while cuts and len(text) >= look + self.unit:
@@ -191,8 +194,8 @@ def _unit(self: Files, part: Part, first: str, last: str, texts: list[bytes]) ->
 
 # %% ../../nbs/02_data/01_text.ipynb #be514153
 def encode_unit(unit: Unit, encoder: Encoder, told: set[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of a unit, and where in it documents end (after the end token), uint64. Warns of special tokens in a
-    text, once for all units that share `told`. Raises ValueError for a text that cannot be encoded."""
+    """Tokens of a unit, and where in it documents end (after the end token), uint64. Warns of special tokens
+    in a text, once for all units that share `told`. Raises ValueError for a text that cannot be encoded."""
     parts, ends, count = [np.empty(0, encoder.dtype)], [], 0
     for text, ends_here in unit.read():
         try: new = encoder.ids(text)
@@ -204,17 +207,19 @@ def encode_unit(unit: Unit, encoder: Encoder, told: set[str] | None = None) -> t
         if ends_here: ends.append(count)
     return np.concatenate(parts), np.array(ends, '<u8')
 
-def _warn_of_special(text: bytes, ids: list[np.ndarray], unit: Unit, encoder: Encoder, told: set[str]) -> None:
+def _warn_of_special(text: bytes, ids: list[np.ndarray], unit: Unit, encoder: Encoder, told: set[str]
+                     ) -> None:
     found = encoder.special and encoder.special.search(text)
     if 'end' not in told and any((n == encoder.eot).any() for n in ids):
         told.add('end')
-        warnings.warn(f"{unit.label}: the tokenizer {encoder.name} makes of this text the token that ends a document "
-                      f"({encoder.eot}), so for a model it ends there")
+        warnings.warn(f"{unit.label}: the tokenizer {encoder.name} makes of this text the token that ends a "
+                      f"document ({encoder.eot}), so for a model it ends there")
     elif found and 'special' not in told:
         told.add('special')
-        warnings.warn(f"{unit.label}: {found[0].decode()!r}, a special token of {encoder.name}, is in a text, and is "
-                      "encoded as text, as all special tokens are, so that no text can end a document. If it shall "
-                      "be a token, set special to false for it in the added_tokens of the tokenizer.json")
+        warnings.warn(f"{unit.label}: {found[0].decode()!r}, a special token of {encoder.name}, is in a text, "
+                      "and is encoded as text, as all special tokens are, so that no text can end a document. "
+                      "If it shall be a token, set special to false for it in the added_tokens of the "
+                      "tokenizer.json")
 
 def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
              ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
@@ -240,8 +245,8 @@ class Rows:
     Raises ValueError for anything else."""
     def __init__(self, dataset: Any, field: str = 'text', rows: int = 1000, first: int = 0):
         if not isinstance(dataset, list) and not hasattr(getattr(dataset, 'info', None), 'dataset_name'):
-            raise ValueError(f"a {type(dataset).__name__} is no source of texts: give a set of `datasets`, a list, or "
-                             "the names of files")
+            raise ValueError(f"a {type(dataset).__name__} is no source of texts: give a set of `datasets`, a "
+                             "list, or the names of files")
         self.dataset, self.field, self.rows = dataset, field, rows
         self.first = first # Rows that are taken, from the beginning; 0: all
         self.stream = not hasattr(dataset, '__len__')
@@ -278,9 +283,9 @@ class Rows:
         def read() -> Iterator[tuple[bytes, bool]]:
             rows = get()
             if isinstance(rows, Mapping): rows = rows.get(self.field, [{}])   # a slice of columns
-            elif not isinstance(rows, (list, tuple)):   # to iterate over a DataFrame gives the names of columns
-                raise ValueError(f"rows come as {type(rows).__name__}, and not as columns or a list of texts: take "
-                                 "the format of the dataset away: with_format(None)")
+            elif not isinstance(rows, (list, tuple)):   # a DataFrame would give the names of its columns
+                raise ValueError(f"rows come as {type(rows).__name__}, and not as columns or texts: "
+                                 "take the format of the dataset away, with_format(None)")
             for i, row in enumerate(rows):
                 text = row.get(self.field) if isinstance(row, Mapping) else row
                 if not isinstance(text, str):

@@ -14,7 +14,7 @@ import json
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -105,7 +105,8 @@ def gpt2_ranks(tokenizer: Tokenizer, about: Mapping[str, Any]) -> dict[bytes, in
     if model.get('type') != 'BPE' or any(map(model.get, odd)) or about['normalizer']: return None
     if split.get('type') != 'ByteLevel' or split['add_prefix_space'] or not split['use_regex']: return None
     if not all(t['special'] for t in added): return None   # special tokens are plain text here
-    words, table = {w: i for w, i in model['vocab'].items() if w not in {t['content'] for t in added}}, gpt2_bytes()
+    special, table = {t['content'] for t in added}, gpt2_bytes()
+    words = {w: i for w, i in model['vocab'].items() if w not in special}
     made = [words.get(''.join(m) if isinstance(m, list) else m.replace(' ', '')) for m in model['merges']]
     if None in made or made != sorted({*made}) or len(made) + 256 != len(words): return None
     if not all(map(words.__contains__, table)): return None
@@ -128,7 +129,7 @@ def plain_ids(tokenizer: Tokenizer, text: str) -> list[int]:
 
 @contextmanager
 def told(name: str) -> Iterator[None]:
-    "A block in which a tokenizer may fail, also by a panic in Rust, which is no Exception. Raises ValueError."
+    "A block in which a tokenizer may fail, or panic in Rust (no Exception). Raises ValueError."
     try: yield
     except BaseException as e:
         if not isinstance(e, Exception) and type(e).__name__ != 'PanicException': raise
@@ -193,12 +194,14 @@ def end_of(tokenizer: Tokenizer, name: str, said: str | None = None) -> int:
     if len(found) == 1: return special[found[0]]
     which = f"{' and '.join(found)} could each end a document" if found else \
         f"no special token that ends a document, such as {END_NAMES[0]}"
-    raise ValueError(f"the tokenizer {name}: {which}; name one as eos_token, in a tokenizer_config.json beside "
-                     "its tokenizer.json or by PreTrainedTokenizerFast(tokenizer_object=..., eos_token=...)")
+    raise ValueError(f"the tokenizer {name}: {which}; name one as eos_token, in a tokenizer_config.json "
+                     "beside its tokenizer.json or by PreTrainedTokenizerFast(tokenizer_object=..., "
+                     "eos_token=...)")
 
 def cuts_of(about: Mapping[str, Any]) -> str:
     "Where texts for this tokenizer may be cut; '': nowhere. `about`: what it says of itself."
-    first, *rest = (about.get('pre_tokenizer') or {}).get('pretokenizers') or [about.get('pre_tokenizer') or {}]
+    pre = about.get('pre_tokenizer') or {}
+    first, *rest = pre.get('pretokenizers') or [pre]
     words = [t for t in about.get('added_tokens', []) if not t['special']]
     far = any(t['lstrip'] or t['rstrip'] or not re.fullmatch(r'\S*', t['content']) for t in words)
     if about.get('normalizer') or far: return ''
@@ -223,15 +226,16 @@ def _short(x: Any) -> Any:
 def _described(about: Mapping[str, Any]) -> str:
     if not about: return ''
     parts = {k: _short(about[k]) for k in ('model', 'normalizer', 'pre_tokenizer', 'added_tokens')}
-    parts['model'] |= dict(merges=[m if isinstance(m, str) else ' '.join(m) for m in about['model'].get('merges', [])])
+    merges = about['model'].get('merges', [])
+    parts['model'] |= dict(merges=[m if isinstance(m, str) else ' '.join(m) for m in merges])
     return 'tokenizers ' + _digest(parts)
 
 def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str | None = None) -> Encoder:
-    """An encoder with the vocabulary of a `tokenizers.Tokenizer`, which is left as it is. `eos`: the token that
-    ends a document, if that is known. Raises ValueError if there is none, or if ids would be drawn at random."""
+    """An encoder with the vocabulary of a `tokenizers.Tokenizer`, which is left as it is. `eos`: the token
+    that ends a document, if that is known. Raises ValueError if there is none, or if it has a dropout."""
     if dropout := getattr(tokenizer.model, 'dropout', None):
-        raise ValueError(f"the tokenizer {name} has a dropout of {dropout:g}: an index would differ from one time "
-                         "to the next. Set its dropout to null")
+        raise ValueError(f"the tokenizer {name} has a dropout of {dropout:g}: an index would differ from one "
+                         "time to the next. Set its dropout to null")
     if about := described(tokenizer): tokenizer = Tokenizer.from_str(tokenizer.to_str())
     eot, added = end_of(tokenizer, name, eos), tokenizer.get_added_tokens_decoder().values()
     tokenizer.no_truncation()
@@ -244,8 +248,8 @@ def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str 
         with told(name): return np.asarray(ids(words) if ids else plain_ids(tokenizer, words), np.uint32)
     special = b'|'.join(sorted((re.escape(t.content.encode()) for t in added if t.special), key=len)[::-1])
     size, engine = max(tokenizer.get_vocab().values()) + 1, 'tiktoken' if ids else 'tokenizers'
-    return Encoder(name, size, eot, engine, encode, cuts_of(about), _ranked(ranks) if ranks else _described(about),
-                   re.compile(special) if special else None)
+    known, found = _ranked(ranks) if ranks else _described(about), re.compile(special) if special else None
+    return Encoder(name, size, eot, engine, encode, cuts_of(about), known, found)
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #c267d366
 ENDS = 'eot_token', 'eos_token_id', 'eot_id', 'eos_id' # Names of the id that ends a document
@@ -267,7 +271,7 @@ def _encoding_of(obj: Any) -> Callable[[str], Any]:
     try: known = inspect.signature(obj.encode).parameters
     except (TypeError, ValueError): known = {}   # it is written in C
     plain = dict(add_special_tokens=False) if 'add_special_tokens' in known else {}
-    if hasattr(obj, 'split_special_tokens'): plain['split_special_tokens'] = True   # of transformers, in Python
+    if hasattr(obj, 'split_special_tokens'): plain['split_special_tokens'] = True   # of transformers
     return partial(obj.encode, **plain)
 
 def _end_token(obj: Any) -> str | None:
@@ -294,7 +298,7 @@ def from_object(obj: Any) -> Encoder:
     if `encode` does not return whole numbers below the size of the vocabulary, the same each time."""
     name, ids, lock = str(getattr(obj, 'name', type(obj).__name__)), _encoding_of(obj), threading.Lock()
     size, eot = max(_ids_of(obj), default=None), next(_asked(obj, ENDS), None)
-    unknown = next(_asked(obj, ('unk_token_id',)), None)   # what transformers gives for a word that is not there
+    unknown = next(_asked(obj, ('unk_token_id',)), None)   # of a word that is not there
     if eot is None or eot == unknown and _end_token(obj) != str(getattr(obj, 'unk_token', None)):
         raise ValueError(f"the tokenizer {name} has no token that ends a document: give it an attribute "
                          "eot_token, the id of one")
@@ -309,8 +313,8 @@ def from_object(obj: Any) -> Encoder:
             raise ValueError(f"the tokenizer {name}: id {found.max()} is not in its vocabulary of {size}")
         return found.astype(np.uint32)
     if not np.array_equal(encode(PROBE.encode()), encode(PROBE.encode())):   # its mistakes must come out now
-        raise ValueError(f"the tokenizer {name} gives other ids for the same text each time; an index needs one "
-                         "answer. Switch its sampling or dropout off")
+        raise ValueError(f"the tokenizer {name} gives other ids for the same text each time; an index needs "
+                         "one answer. Switch its sampling or dropout off")
     if size is not None: size = max(size, eot + 1)
     return Encoder(name, size, eot, type(obj).__module__.split('.')[0], encode, *_cuts_of_tiktoken(obj))
 
@@ -350,7 +354,8 @@ def load_encoder(tokenizer: Any = 'byte', fast: bool = True) -> Encoder:
     try:
         if path.exists():
             found = _from_path(path)
-            if path.is_dir() or path.name == 'tokenizer.json': eos = _declared(path if path.is_dir() else path.parent)
+            folder = path if path.is_dir() else path.parent
+            if path.is_dir() or path.name == 'tokenizer.json': eos = _declared(folder)
         elif tokenizer == 'gpt2': found = Tokenizer.from_pretrained('gpt2')
         else: raise ValueError(f"no tokenizer {tokenizer}: give byte, gpt2, or the path of a tokenizer.json")
     except ValueError: raise

@@ -57,7 +57,7 @@ def place_of(config: RunConfig, slot: int = 0) -> tuple[str, bool]:
 
 # %% ../../nbs/07_train/05_compute.ipynb #a9066f16
 def each(batch: Any, do: Callable[[Any], Any]) -> Any:
-    "`batch` with `do` done to all of its tensors, and to objects that have `to`; the rest of it stays as it is."
+    "`batch` with `do` done to all of its tensors, and to objects that have `to`; the rest stays as it is."
     if isinstance(batch, Tensor) or callable(getattr(batch, 'to', None)): return do(batch)
     if isinstance(batch, Mapping):
         new = {k: each(v, do) for k, v in batch.items()}

@@ -64,7 +64,8 @@ def _holds_tensors(x: Any) -> bool:
 def _labels_in(batch: Any) -> tuple[str, Any, bool]:
     "Which part of a batch shows how many targets it has, in words; the part; and whether these are labels."
     if isinstance(batch, Mapping):
-        if named := next((k for k in ('labels', 'y') if k in batch), None): return repr(named), batch[named], True
+        named = next((k for k in ('labels', 'y') if k in batch), None)
+        if named: return repr(named), batch[named], True
         first = next((k for k, v in batch.items() if isinstance(v, Tensor) and v.dim()), None)
         return ('it', batch, False) if first is None else (repr(first), batch[first], False)
     if not isinstance(batch, (tuple, list)): return 'it', batch, False
@@ -72,13 +73,14 @@ def _labels_in(batch: Any) -> tuple[str, Any, bool]:
     return (f'part {held[-1]}', batch[held[-1]], len(held) > 1) if held else ('it', batch, False)
 
 def targets_in(batch: Any, shifted: bool = False) -> int:
-    """Over how many targets a model takes the mean; `shifted`: the first label of a sequence is not one. Raises
-    NoLoss if that cannot be seen from the batch."""
+    """Over how many targets a model takes the mean; `shifted`: the first label of a sequence is not one.
+    Raises NoLoss if that cannot be seen from the batch."""
     what, labels, labelled = _labels_in(batch)
     if not (isinstance(labels, Tensor) and labels.dim()):
         is_one = f"a {type(labels).__name__}" + " of no dimension" * isinstance(labels, Tensor)
-        raise NoLoss(f"the targets of a batch cannot be counted: {what} is {is_one}, and no tensor of labels. Pass "
-                     "count=, a function from a batch to the number of targets that its loss is the mean of")
+        raise NoLoss(f"the targets of a batch cannot be counted: {what} is {is_one}, and no tensor of "
+                     "labels. Pass count=, a function from a batch to the number of targets that its loss is "
+                     "the mean of")
     whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
     if not (whole and labelled): return len(labels)
     if shifted: labels = labels[..., 1:]
