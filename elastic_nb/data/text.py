@@ -123,7 +123,7 @@ def _span(self: Files, path: str, start: int, end: int) -> bytes:
 
 def too_long(where: str, size: int) -> ValueError:
     "What is said of a text that cannot be encoded in one piece, and not in several."
-    return ValueError(f"{where}: {size:,} bytes in which there is no place to cut for this tokenizer, and it can "
+    return ValueError(f"{where}: {size:,} bytes in which there is no place to cut for this tokenizer; it can "
                       f"encode {WHOLE:,} at once. Make them several documents, such as rows of JSON")
 
 # %% ../../nbs/02_data/01_text.ipynb #44873f88
@@ -216,8 +216,8 @@ def _warn_of_special(text: bytes, ids: list[np.ndarray], unit: Unit, encoder: En
                       f"document ({encoder.eot}), so for a model it ends there")
     elif found and 'special' not in told:
         told.add('special')
-        warnings.warn(f"{unit.label}: {found[0].decode()!r}, a special token of {encoder.name}, is in a text, "
-                      "and is encoded as text, as all special tokens are, so that no text can end a document. "
+        warnings.warn(f"{unit.label}: {found[0].decode()!r}, a special token of {encoder.name}, is in a text "
+                      "and encoded as text, as all special tokens are, so that no text can end a document. "
                       "If it shall be a token, set special to false for it in the added_tokens of the "
                       "tokenizer.json")
 
