@@ -257,7 +257,8 @@ def main() -> int:
     config = (repo / 'settings.ini').read_text()
     flags = re.search(r'^tst_flags = (.*)$', config, re.M)[1].split()
     chosen.sort(key=lambda m: m.module)  # a worker that has seen a notebook without a fault knows its seconds
-    with tempfile.TemporaryDirectory() as room:
+    room = tempfile.mkdtemp()  # TemporaryDirectory would be deleted by the first lesson that ends: it runs what runs at exit
+    try:
         jobs, out = multiprocessing.Queue(), multiprocessing.Queue()
         crew = []
         for k in range(args.workers):
@@ -275,6 +276,7 @@ def main() -> int:
                 bar.update()
                 if args.json: args.json.write_text(json.dumps(rows, indent=1))
         for p in crew: p.join()
+    finally: shutil.rmtree(room)
     count = {k: sum(r['result'] == k for r in rows) for k in ('killed', 'limit', 'survived', 'unknown')}
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], cwd=repo, capture_output=True, text=True).stdout.strip()
     found = dict(commit=commit, seed=args.seed, n=len(rows)) | count

@@ -1,6 +1,6 @@
 """Do the tests take the time that CONTRIBUTING.md allows them?
 
-    NB_JSON=F nbdev-test --n-workers 2 && python tools/seconds.py F
+    NB_JSON=F nbdev-test --n-workers 3 && python tools/seconds.py F
 
 The table "Seconds" there has a row for each folder of nbs, with the seconds of all its notebooks on one core. They are
 multiplied by the slowness that the test run has measured at its start, and by `SLACK`. And no more than `LONG` notebooks may
