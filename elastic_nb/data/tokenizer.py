@@ -113,12 +113,14 @@ def gpt2_ranks(tokenizer: Tokenizer, about: Mapping[str, Any]) -> dict[bytes, in
     if any([t.id for t in tokenizer.model.tokenize(w)] != [i] for w, i in words.items()): return None
     return {bytes(table[c] for c in w): i for w, i in words.items()}
 
-def with_tiktoken(ranks: Mapping[bytes, int]) -> Callable[[str], np.ndarray] | None:
-    "A function from a text to ids by tiktoken; None if it is not installed."
+def with_tiktoken(ranks: Mapping[bytes, int], special: Mapping[str, int]
+                  ) -> Callable[[str], np.ndarray] | None:
+    "A function from a text to ids by tiktoken, `special` tokens taken as text; None if it is not installed."
     if importlib.util.find_spec('tiktoken') is None: return None
     import tiktoken
-    engine = tiktoken.Encoding('elastic-nb', pat_str=GPT2_SPLIT, mergeable_ranks=ranks, special_tokens={})
-    return engine.encode_to_numpy
+    engine = tiktoken.Encoding('elastic-nb', pat_str=GPT2_SPLIT, mergeable_ranks=ranks,
+                               special_tokens=special)
+    return partial(engine.encode_to_numpy, disallowed_special=())   # with no special tokens it is slower
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #cda90350
 def plain_ids(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -237,18 +239,19 @@ def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str 
         raise ValueError(f"the tokenizer {name} has a dropout of {dropout:g}: an index would differ from one "
                          "time to the next. Set its dropout to null")
     if about := described(tokenizer): tokenizer = Tokenizer.from_str(tokenizer.to_str())
-    eot, added = end_of(tokenizer, name, eos), tokenizer.get_added_tokens_decoder().values()
+    eot, added = end_of(tokenizer, name, eos), tokenizer.get_added_tokens_decoder()
+    special = {t.content: i for i, t in added.items() if t.special}
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True   # now: a thread that changes it waits for all that encode
     ranks = about and gpt2_ranks(tokenizer, about)
-    ids = with_tiktoken(ranks) if fast and ranks else None
+    ids = with_tiktoken(ranks, special) if fast and ranks else None
     def encode(text: bytes) -> np.ndarray:
         words = text.decode()
         with told(name): return np.asarray(ids(words) if ids else plain_ids(tokenizer, words), np.uint32)
-    special = b'|'.join(sorted((re.escape(t.content.encode()) for t in added if t.special), key=len)[::-1])
+    words = b'|'.join(re.escape(t.encode()) for t in sorted(special, key=len, reverse=True))
     size, engine = max(tokenizer.get_vocab().values()) + 1, 'tiktoken' if ids else 'tokenizers'
-    known, found = _ranked(ranks) if ranks else _described(about), re.compile(special) if special else None
+    known, found = _ranked(ranks) if ranks else _described(about), re.compile(words) if words else None
     return Encoder(name, size, eot, engine, encode, cuts_of(about), known, found)
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #c267d366
