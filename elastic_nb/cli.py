@@ -314,11 +314,13 @@ def _train(asked: Config, out: str, json_file: str, **how: Any) -> None:
 # %% ../nbs/00_face/04_cli.ipynb #90416373
 @app.command()
 def index(
-    files: Annotated[list[str], typer.Argument(metavar='FILES...', help='.txt or .jsonl files, or globs.')],
+    files: Annotated[list[str], typer.Argument(metavar='FILES...', help='Texts, .jsonl, .json, .parquet or '
+                                               '.arrow, also in .gz, .zst or .zip; or globs.')],
     out: Annotated[str, typer.Option('-o', '--out', metavar='OUT', help='Token file to be made.')],
     tokenizer: Annotated[str, typer.Option(help='byte, gpt2, or the path of a tokenizer.json.',
                                            autocompletion=one_of('byte', 'gpt2'))] = 'byte',
-    field: Annotated[str, typer.Option(help='Field of .jsonl lines that holds the text.')] = 'text',
+    field: Annotated[str, typer.Option(help='Field of rows that holds the text.')] = 'text',
+    encoding: Annotated[str, typer.Option(help='Encoding of the texts, such as latin-1.')] = 'utf-8',
     workers: Annotated[int, typer.Option(min=0, help='Threads that tokenize; 0: one per core.')] = 0,
     min_bytes: Annotated[int, typer.Option(min=0, help='Leave out documents with fewer bytes.')] = 0,
     max_bytes: Annotated[int, typer.Option(min=0, help='Leave out documents with more; 0: no limit.')] = 0,
@@ -336,7 +338,7 @@ def index(
         _check_parent(out)
         if keep: sys.path.insert(0, os.getcwd())   # where its module is looked for first
         chosen = keep or None, min_bytes or None, max_bytes or None
-        typer.echo(str(build_index(files, out, tokenizer, field, workers or None, *chosen)))
+        typer.echo(str(build_index(files, out, tokenizer, field, workers or None, *chosen, encoding)))
 
 def _check_parent(out: str) -> None:
     "Raises BadConfig if the folder that `out` shall be in is not there: it may be a slip of the pen."

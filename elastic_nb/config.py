@@ -171,13 +171,14 @@ class ModelConfig(Section):
 # %% ../nbs/00_face/01_config.ipynb #0b681565
 class SourceConfig(Section):
     "One source of text: files, a token index, or a set of the library `datasets`."
-    text: list[str] = [] # Text or .jsonl files, or globs.
+    text: list[str] = [] # Files of text, or globs: plain, .jsonl, .json, .parquet, .arrow; also packed.
     index: str | None = None # A token index: its path or its URL.
     dataset: str | None = None # A set of `datasets`: its name on the Hub, or its folder.
     part: str | None = None # Configuration of that set, such as wikitext-2-raw-v1.
     split: str = 'train' # Split of that set.
     rows: int = Field(0, ge=0) # First rows of it that are taken, one by one as they come; 0 fetches it whole.
-    field: str = 'text' # Field of its rows, or of .jsonl lines, that holds the text.
+    field: str = 'text' # Field of its rows, or of those of files, that holds the text.
+    encoding: str = 'utf-8' # Encoding of files of text, such as latin-1.
     weight: float = Field(1., gt=0) # Share in a mixture, in proportion to the others'.
 
     @model_validator(mode='after')
@@ -191,13 +192,14 @@ class SourceConfig(Section):
 
 class DataConfig(Section):
     "What is read."
-    text: list[str] = [] # Text or .jsonl files, or globs; without any source, Python's library.
+    text: list[str] = [] # Files of text, as for elastic-nb index, or globs; without any, Python's library.
     index: str | None = None # A token index: its path or its URL.
     dataset: str | None = None # A set of `datasets`: its name on the Hub, or its folder.
     part: str | None = None # Configuration of that set, such as wikitext-2-raw-v1.
     split: str = 'train' # Split of that set.
     rows: int = Field(0, ge=0) # First rows of it that are taken, one by one as they come; 0 fetches it whole.
-    field: str = 'text' # Field of its rows, or of .jsonl lines, that holds the text.
+    field: str = 'text' # Field of its rows, or of those of files, that holds the text.
+    encoding: str = 'utf-8' # Encoding of files of text, such as latin-1.
     tokenizer: str | None = None # byte, gpt2, a tokenizer.json, a folder, or a name on the Hub.
     length: int = Field(64, ge=2) # Tokens per sample.
 

@@ -82,6 +82,8 @@ def check_demo(config: Config, faults: Iterable[Fault], out: Path) -> None:
     def text() -> None:
         missing = ', '.join(t for t in config.data.text if not Path(t).is_file())
         if missing: raise BadConfig(f"data.text: cannot read the text {missing}: there is no such file")
+        try: text_of(config)
+        except ValueError as e: raise BadConfig(f"data.text: {e}") from None
     all_at_once(run, text, folder)
 
 def run_demo(

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from ..basics import patch
 from .text import UNIT, Files, Filter, Filtered, Rows, Unit, in_order
-from .tokenizer import load_encoder
+from .tokenizer import Encoder, load_encoder
 
 # %% ../../nbs/02_data/03_index.ipynb #1beaa92f
 class DamagedIndex(ValueError):
@@ -126,14 +126,27 @@ def fingerprint(self: TokenIndexFile) -> str:
     return xxhash.xxh3_64_hexdigest(' '.join(told).encode())
 
 # %% ../../nbs/02_data/03_index.ipynb #9c791721
+def _named(e: Encoder) -> dict[str, Any]:
+    "What an index records of its tokenizer."
+    known = dict(description=e.description) if e.description else {}
+    return dict(name=e.name, hash=e.hash, vocab_size=e.vocab_size, eot=e.eot) | known
+
+def _same_ids(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether two tokenizers are the same, as far as is known. An index of an older version has no
+    description: it has the ids of a vocabulary of GPT-2's kind, but not those of all others."""
+    old = then.get('description', now['description'] if now.get('description', '').startswith('gpt2') else '')
+    return then['hash'] == now['hash'] and old == now.get('description', '')
+
 @patch
 def check(self: TokenIndexFile, data_files: Sequence[str | Path] = (), tokenizer: Any = None) -> None:
     "Is this the index of these files (read in full) by this tokenizer? Raises ValueError if not."
-    if tokenizer is not None and (found := load_encoder(tokenizer)).hash != self.tokenizer_hash:
-        raise ValueError(f"the index {self} was made with the tokenizer "
-                         f"{self.manifest['tokenizer']['name']}, not with {found.name}")
+    then = self.manifest['tokenizer']
+    if tokenizer is not None and not _same_ids(then, _named(found := load_encoder(tokenizer))):
+        raise ValueError(f"the index {self} was made with the tokenizer {then['name']}, "
+                         f"not with {found.name}")
     if not data_files: return
-    then, now = (s.get('files', []) for s in (self.manifest['source'], Files(data_files).identity()))
+    how = dict(encoding=self.manifest['source'].get('encoding', 'utf-8'))
+    then, now = (s.get('files', []) for s in (self.manifest['source'], Files(data_files, **how).identity()))
     if then == now: return
     changed = [b['name'] for a, b in zip(then, now) if a != b] or ['their number']
     what = ', '.join(changed[:3])
@@ -144,6 +157,8 @@ def _dump(line: Any) -> str: return json.dumps(line, sort_keys=True) + '\n'
 
 def _refuse(out: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     "Raise ValueError if the file at `out` is the index of something else."
+    tokenizers = (h.get('tokenizer', {}) for h in (then, now))
+    if _same_ids(*tokenizers): then = then | dict(tokenizer=now['tokenizer'])
     if then == now: return
     kinds = 'tokenizer', 'source', 'keep'
     what = next((k for k in kinds if then.get(k) != now.get(k)), 'source').replace('keep', 'filter')
@@ -256,17 +271,18 @@ class IndexBuilder:
         tokenizer: Any = 'byte', # As for `load_encoder`
         entry_interval: int = UNIT, # Bytes of source text per block
         workers: int | None = None, # Threads that encode; None: one per core
-        field: str = 'text', # Of .jsonl rows and datasets
+        field: str = 'text', # Of rows of JSON, tables and datasets
+        encoding: str = 'utf-8', # Of the files
     ):
         if workers is not None and workers < 1: raise ValueError(f"at least one worker, not {workers}")
         self.encoder, self.unit, self.field = load_encoder(tokenizer), entry_interval, field
+        self.encoding = encoding
         self.workers = workers or len(os.sched_getaffinity(0))
 
     def head(self, source: Files | Rows | Filtered) -> dict[str, Any]:
         "What identifies an index, before anything is built."
         e = self.encoder
-        about = dict(name=e.name, hash=e.hash, vocab_size=e.vocab_size, eot=e.eot)
-        known = dict(format=1, dtype=e.dtype.str, tokenizer=about, source=source.identity())
+        known = dict(format=1, dtype=e.dtype.str, tokenizer=_named(e), source=source.identity())
         return known | (dict(keep=source.keep.identity) if isinstance(source, Filtered) else {})
 
 # %% ../../nbs/02_data/03_index.ipynb #5e5df95a
@@ -274,7 +290,7 @@ class IndexBuilder:
 def _missing(self: IndexBuilder, source: Files | Rows | Filtered, blocks: Sequence[Mapping[str, Any]]
              ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
     "The units that are still to be written. ValueError if the last block, made once more, differs."
-    made = in_order(source.units(max(0, len(blocks) - 1)), self.encoder, self.workers)
+    made = in_order(source.units(max(0, len(blocks) - 1), self.encoder.cuts), self.encoder, self.workers)
     if not blocks: return made
     _, ids, _ = next(made, (None, np.empty(0), None))
     if xxhash.xxh3_64_hexdigest(ids.tobytes()) == blocks[-1]['xxh3']: return made
@@ -314,7 +330,7 @@ def build(self: IndexBuilder, source: Any, out: str | Path, keep: Callable[[str]
 
     Raises ValueError for bad input, OSError for a full disk; finished blocks are kept for the next call."""
     if isinstance(source, (str, Path)): source = [source]
-    if isinstance(source, (list, tuple)): source = Files(source, self.field, self.unit)
+    if isinstance(source, (list, tuple)): source = Files(source, self.field, self.unit, self.encoding)
     elif not isinstance(source, (Files, Rows)): source = Rows(source, self.field)
     if wanted := Filter(keep, min_bytes, max_bytes): source = Filtered(source, wanted)
     with _alone(out := Path(out)): return self._build(source, out, self.head(source))
@@ -340,9 +356,10 @@ def _build(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head:
 # %% ../../nbs/02_data/03_index.ipynb #68addb31
 def build_index(files: list[str], out: str, tokenizer: str = 'byte', field: str = 'text',
                 workers: int | None = None, keep: Callable[[str], bool] | str | None = None,
-                min_bytes: int | None = None, max_bytes: int | None = None) -> IndexSummary:
+                min_bytes: int | None = None, max_bytes: int | None = None, encoding: str = 'utf-8'
+                ) -> IndexSummary:
     """What `elastic-nb index` does: files and globs to an index at `out`.
 
     Raises ValueError with one sentence for bad input, OSError for a disk that is full or read-only."""
-    builder = IndexBuilder(tokenizer, workers=workers, field=field)
+    builder = IndexBuilder(tokenizer, workers=workers, field=field, encoding=encoding)
     return builder.build(list(files), out, keep, min_bytes, max_bytes)

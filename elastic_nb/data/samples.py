@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import xxhash
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import Subset, default_collate
 
 from ..basics import patch
 from .dataset import ResumableDataset
@@ -30,16 +30,28 @@ def reader(dataset: Any, collate: Callable[[list[Any]], Any] | None = None, caus
            names: set[str] | None = None) -> Callable[[list[int]], Any]:
     """A function from sample numbers to a batch. `collate`: as collate_fn of a DataLoader; `causal`, `names`:
     as for `Samples`. Raises TypeError for a dataset without samples by number."""
+    if hasattr(dataset, 'with_format') and isinstance(dataset, Mapping):
+        raise TypeError(f"{type(dataset).__name__} holds the datasets {', '.join(dataset)}: give one of them")
     if not (hasattr(dataset, '__len__') and hasattr(dataset, '__getitem__')):
         raise TypeError(f"{type(dataset).__name__} has no length or no samples by number; "
                         "the order of samples could not be kept. Take a map-style dataset")
     if hasattr(dataset, 'for_model') and not collate: return dataset.for_model(causal, names)
     if isinstance(dataset, ResumableDataset) and not collate:
         return (lambda ids: dict(input_ids=dataset.get(ids)[0])) if causal else dataset.get
-    if hasattr(dataset, 'with_format') and not collate: return partial(_columns, dataset.with_format('torch'))
-    many = getattr(dataset, '__getitems__', partial(_one_by_one, dataset))
+    kind = dataset.format['type'] if hasattr(dataset, 'with_format') else ''
+    if kind in ('arrow', 'polars') and not collate:
+        raise TypeError(f"samples in the format {kind} make no batch: take with_format('torch'), or give a "
+                        "collate_fn")
+    if kind in (None, 'torch') and not collate: return partial(_columns, _as_torch(dataset))
+    alone = partial(_one_by_one, dataset)
+    many = alone if _transformed(dataset) else getattr(dataset, '__getitems__', alone)
     many = getattr(dataset, 'by_number', many)   # of a mixture, whose [i] is the i-th of its order
     return lambda ids: (collate or default_collate)(many(ids))
+
+def _transformed(dataset: Any) -> bool:
+    "Whether it is of the hub, with a transform, which must see one sample at a time; or a subset of it."
+    while isinstance(dataset, Subset): dataset = dataset.dataset
+    return hasattr(dataset, 'with_format') and dataset.format['type'] == 'custom'
 
 def _one_by_one(dataset: Any, ids: list[int]) -> list[Any]:
     samples = []
@@ -56,12 +68,18 @@ def noted(error: Exception, what: str) -> Exception:
     return error
 
 # %% ../../nbs/02_data/05_samples.ipynb #7fb675cd
-def _columns(dataset: Any, ids: list[int]) -> dict[str, Tensor]:
+def _as_torch(dataset: Any) -> Any:
+    "A dataset of the hub that gives tensors: in its own torch format, or with the columns that it gives."
+    if (own := dataset.format)['type'] == 'torch': return dataset
+    chosen = None if own['columns'] == dataset.column_names else own['columns']
+    return dataset.with_format('torch', chosen, output_all_columns=own['output_all_columns'])
+
+def _columns(dataset: Any, ids: list[int]) -> dict[str, Any]:
     batch = dataset[ids]
     if ragged := [k for k, v in batch.items() if isinstance(v, list) and v and isinstance(v[0], Tensor)]:
         raise ValueError(f"the samples differ in the length of {', '.join(ragged)}: pad them, "
                          "or give a collate_fn that does")
-    return {k: v for k, v in batch.items() if isinstance(v, Tensor)}   # texts are of no use to a model
+    return batch
 
 # %% ../../nbs/02_data/05_samples.ipynb #b748c475
 def opened(dataset: Any, length: int) -> Any:
@@ -122,7 +140,7 @@ class Samples:
     def get(self, ids: list[int]) -> Any:
         "The batch of the samples `ids`, on the CPU."
         batch = self.read([i % self.samples for i in ids])
-        if not isinstance(batch, Mapping): return batch
+        if not isinstance(batch, Mapping) or self.names is None and not self.causal: return batch
         batch = dict(batch)
         if self.causal and 'labels' not in batch:
             batch['labels'] = batch['input_ids'].masked_fill(batch['attention_mask'] == 0, -100) \
@@ -165,7 +183,10 @@ def content(self: Samples, place: int = 0) -> str:
         with borrowed(self.seed, -1, place): self.get(ids)
     for i in ids + ids[::-1]:
         h = xxhash.xxh3_64()
-        with borrowed(self.seed, -1, place + i): absorb(h, self.get([i]))
+        with borrowed(self.seed, -1, place + i): one = self.get([i])
+        if hasattr(self.dataset, 'with_format') and isinstance(one, Mapping):   # without texts, as ever
+            one = {k: v for k, v in one.items() if isinstance(v, Tensor)}
+        absorb(h, one)
         if found.setdefault(i, h.hexdigest()) != h.hexdigest():
             raise Stateful(f"sample {i} of the dataset is not the same when it is read again: the result "
                            "would depend on who has read what before. Let it depend on its number, and on "

@@ -17,6 +17,8 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
+from .files import whole_text
+
 # %% ../../nbs/02_data/06_windows.ipynb #62c224a4
 def stdlib_files(limit: int = 4_000_000) -> list[Path]:
     "Source files of the running Python's standard library, up to `limit` bytes, in the order of their names."
@@ -29,14 +31,10 @@ def stdlib_files(limit: int = 4_000_000) -> list[Path]:
 
 # %% ../../nbs/02_data/06_windows.ipynb #e739ee16
 def read_bytes(files: Iterable[str | Path]) -> Tensor:
-    """The bytes of `files`, one after the other, as a uint8 tensor.
+    """The bytes of the texts in `files`, one after the other, as a uint8 tensor.
 
-    Raises ValueError for a file that cannot be read, or if all are empty."""
-    parts = []
-    for f in files:
-        try: parts.append(Path(f).read_bytes())
-        except OSError as e: raise ValueError(f"cannot read the text {f}: {e.strerror or e}") from e
-    data = bytearray(b'\n'.join(parts))
+    Raises ValueError for a file that cannot be read or is no text, or if all are empty."""
+    data = bytearray(b'\n'.join(map(whole_text, files)))
     if not data: raise ValueError("the text is empty; give at least one file with some bytes in it")
     return torch.frombuffer(data, dtype=torch.uint8)
 

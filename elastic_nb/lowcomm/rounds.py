@@ -25,7 +25,8 @@ from .outer import Outer, travelled
 
 # %% ../../nbs/12_lowcomm/02_rounds.ipynb #8b95682b
 def cut(batch: Any, parts: int, samples: int | None = None) -> list[Any]:
-    """`batch` in `parts` equal parts, in order, along the first dimension of its tensors; None stays None.
+    """`batch` in `parts` equal parts, in order, along the first dimension of its tensors; a list of texts is
+    cut like a tensor; None stays None.
     Raises Refused for anything else in it, and for lengths that differ, are no multiple of `parts`, or are
     not `samples`, if that is known: then the first dimension is not that of the samples."""
     lengths: set[int] = set()
@@ -37,9 +38,13 @@ def cut(batch: Any, parts: int, samples: int | None = None) -> list[Any]:
                       "along the first dimension, where they are cut: let collate_fn put samples first")
     return [_part(batch, h * n // parts, (h + 1) * n // parts) for h in range(parts)]
 
+def _texts(x: Any) -> bool:
+    return isinstance(x, (tuple, list)) and bool(x) and all(isinstance(v, (str, bytes)) for v in x)
+
 def _measure(x: Any, lengths: set[int]) -> None:
     if isinstance(x, Mapping): x = [*x.values()]
-    if isinstance(x, (tuple, list)):
+    if _texts(x): lengths.add(len(x))
+    elif isinstance(x, (tuple, list)):
         for v in x: _measure(v, lengths)
     elif isinstance(x, Tensor) and x.dim(): lengths.add(len(x))
     elif x is not None:
@@ -49,7 +54,8 @@ def _measure(x: Any, lengths: set[int]) -> None:
 
 def _part(x: Any, lo: int, hi: int) -> Any:
     if isinstance(x, Mapping): return {k: _part(v, lo, hi) for k, v in x.items()}
-    if isinstance(x, (tuple, list)): return getattr(type(x), '_make', type(x))([_part(v, lo, hi) for v in x])
+    if isinstance(x, (tuple, list)) and not _texts(x):
+        return getattr(type(x), '_make', type(x))([_part(v, lo, hi) for v in x])
     return x if x is None else x[lo:hi]
 
 # %% ../../nbs/12_lowcomm/02_rounds.ipynb #45966172

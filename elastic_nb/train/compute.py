@@ -12,9 +12,9 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import partial
 from math import ceil, inf, isfinite
 from typing import Any
@@ -60,19 +60,26 @@ def place_of(config: RunConfig, slot: int = 0) -> tuple[str, bool]:
     return 'cpu', False
 
 # %% ../../nbs/07_train/05_compute.ipynb #a9066f16
-def each(batch: Any, do: Callable[[Tensor], Any]) -> Any:
-    "`batch` with `do` done to all of its tensors."
-    if isinstance(batch, dict): return {k: each(v, do) for k, v in batch.items()}
-    if isinstance(batch, (tuple, list)):
-        make = getattr(type(batch), '_make', type(batch))   # a named tuple has a way of its own
-        return make([each(v, do) for v in batch])
-    return do(batch) if isinstance(batch, Tensor) else batch
+def each(batch: Any, do: Callable[[Any], Any]) -> Any:
+    "`batch` with `do` done to all of its tensors, and to objects that have `to`; the rest stays as it is."
+    if isinstance(batch, Tensor) or callable(getattr(batch, 'to', None)): return do(batch)
+    if isinstance(batch, Mapping):
+        new = {k: each(v, do) for k, v in batch.items()}
+        if all(new[k] is batch[k] for k in new): return batch
+        if type(batch) is dict or not isinstance(batch, MutableMapping): return new
+        (other := copy(batch)).update(new)   # of the same class
+        return other
+    if not isinstance(batch, (tuple, list)): return batch
+    parts = [each(v, do) for v in batch]
+    if all(a is b for a, b in zip(parts, batch)): return batch
+    return getattr(type(batch), '_make', type(batch))(parts)   # a named tuple has a way of its own
 
 def moved(batch: Any, device: str) -> Any:
     "`batch` with its tensors on `device`; the copy is queued, not waited for."
-    def move(t: Tensor) -> Tensor:
-        if t.device.type == 'cpu' and device.startswith('cuda'): t = t.pin_memory()   # if it is not yet
-        return t.to(device, non_blocking=True)
+    def move(x: Any) -> Any:
+        if not isinstance(x, Tensor): return x.to(device)
+        if x.device.type == 'cpu' and device.startswith('cuda'): x = x.pin_memory()   # if it is not yet
+        return x.to(device, non_blocking=True)
     return each(batch, move)
 
 # %% ../../nbs/07_train/05_compute.ipynb #31a2af00

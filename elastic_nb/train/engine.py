@@ -185,9 +185,11 @@ def close_readers(self: Engine) -> None:
     if self.readers: self.readers.close()
     self.readers = None
 
+def _pinned(x: Any) -> Any: return x.pin_memory() if isinstance(x, Tensor) and not x.is_cuda else x
+
 def pinned(batch: Any, device: str) -> Any:
     "`batch` in pinned memory, from which a copy to `device` is queued."
-    with torch.cuda.device(device): return each(batch, lambda t: t.pin_memory() if not t.is_cuda else t)
+    with torch.cuda.device(device): return each(batch, _pinned)
 
 # %% ../../nbs/07_train/06_engine.ipynb #599bc6b1
 @patch

@@ -26,7 +26,7 @@ from ..data.index import IndexBuilder
 from ..data.mix import Mixture
 from ..data.pack import PackedDataset
 from ..data.remote import open_index
-from ..data.text import Rows, expand
+from ..data.text import Files, Rows
 from ..data.windows import stdlib_files
 from ..elastic.ledger import Event, Ledger, final_digest, recoveries, samples, sizer
 from ..elastic.nodes import own_share
@@ -74,7 +74,7 @@ def indexed(source: SourceConfig | DataConfig, out: Path, tokenizer: Any, sure: 
     texts = source.text or [*map(str, stdlib_files())]
     if source.dataset: texts = Rows(rows_of(source), source.field, first=source.rows)
     out.parent.mkdir(parents=True, exist_ok=True)
-    try: return IndexBuilder(tokenizer, field=source.field).build(texts, out).path
+    try: return IndexBuilder(tokenizer, field=source.field, encoding=source.encoding).build(texts, out).path
     except ValueError as e: raise BadConfig(f"data: {e}") from None
 
 # %% ../../nbs/07_train/13_recipe.ipynb #ab2d9793
@@ -165,7 +165,7 @@ def check_recipe(config: Config, folder: str | Path = '.') -> None:
     def readable(where: str, source: SourceConfig | DataConfig) -> Callable[[], None]:
         def check() -> None:
             try:
-                if source.text: expand(source.text)
+                if source.text: Files(source.text, encoding=source.encoding).parts
                 if source.index and '://' not in source.index: open_index(source.index)
             except (ValueError, OSError) as e: raise BadConfig(f"{where}: {e}") from None
         return check

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -22,7 +23,7 @@ from ..exact.written import Written, numbers
 
 # %% ../../nbs/07_train/01_task.ipynb #0e37c33f
 class NoLoss(TypeError):
-    "The model returns no loss for a batch of this dataset."
+    "The model returns no loss for a batch of this dataset, or it is not known over how many targets."
     final = True # A second try would end the same way
 
 def loss_of(out: Any) -> Tensor:
@@ -56,14 +57,32 @@ def names_of(model: nn.Module) -> set[str] | None:
     return names or None   # a forward of nothing but **kwargs
 
 # %% ../../nbs/07_train/01_task.ipynb #18c04119
+def _holds_tensors(x: Any) -> bool:
+    if isinstance(x, (Mapping, tuple, list)):
+        return any(map(_holds_tensors, x.values() if isinstance(x, Mapping) else x))
+    return isinstance(x, (Tensor, np.ndarray))
+
+def _labels_in(batch: Any) -> tuple[str, Any, bool]:
+    "Which part of a batch shows how many targets it has, in words; the part; and whether these are labels."
+    if isinstance(batch, Mapping):
+        named = next((k for k in ('labels', 'y') if k in batch), None)
+        if named: return repr(named), batch[named], True
+        first = next((k for k, v in batch.items() if isinstance(v, Tensor) and v.dim()), None)
+        return ('it', batch, False) if first is None else (repr(first), batch[first], False)
+    if not isinstance(batch, (tuple, list)): return 'it', batch, False
+    held = [i for i, part in enumerate(batch) if _holds_tensors(part)]
+    return (f'part {held[-1]}', batch[held[-1]], len(held) > 1) if held else ('it', batch, False)
+
 def targets_in(batch: Any, shifted: bool = False) -> int:
-    "Over how many targets a model takes the mean; `shifted`: the first label of a sequence is not one."
-    named = isinstance(batch, Mapping) and next((k for k in ('labels', 'y') if k in batch), None)
-    if isinstance(batch, Mapping): labels = batch[named] if named else next(iter(batch.values()))
-    else: labels = batch[-1] if isinstance(batch, (tuple, list)) else batch
+    """Over how many targets a model takes the mean; `shifted`: the first label of a sequence is not one.
+    Raises NoLoss if that cannot be seen from the batch."""
+    what, labels, labelled = _labels_in(batch)
+    if not (isinstance(labels, Tensor) and labels.dim()):
+        is_one = f"a {type(labels).__name__}" + " of no dimension" * isinstance(labels, Tensor)
+        raise NoLoss(f"the targets of a batch cannot be counted: {what} is {is_one}, and no tensor of "
+                     "labels. Pass count=, a function from a batch to the number of targets that its loss is "
+                     "the mean of")
     whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-    labelled = isinstance(batch, (tuple, list)) and len(batch) > 1
-    if isinstance(batch, Mapping): labelled = named is not None
     if not (whole and labelled): return len(labels)
     if shifted: labels = labels[..., 1:]
     return int((labels != -100).sum())
