@@ -30,7 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 import elastic_nb
-from .basics import shown
+from .basics import plain_terminal, shown
 from .elastic.faults import Fault, parse_fault, planned
 from .config import BadConfig, Config, all_at_once, without_errno
 
@@ -75,7 +75,8 @@ def plain_errors() -> Iterator[None]:
     except (ValueError, OSError) as e: code, text = 2, str(e)
     except RuntimeError as e:
         if not _run_failed(e): raise
-        code, text = 1, f"the run failed: {e}"
+        refused = isinstance(e, sys.modules['elastic_nb.elastic.workers'].RunRefused)
+        code, text = (2, str(e)) if refused else (1, f"the run failed: {e}")
     except KeyboardInterrupt as e: code, text = 130, str(e) or "interrupted; nothing is left running"
     else: return
     lines = f"elastic-nb: {without_errno(text)}".split('\n')
@@ -650,6 +651,7 @@ def _bench(measure: Callable[[], Any], json_file: str) -> Any:
 
 def main() -> None:
     "Entry point of `elastic-nb`."
+    plain_terminal()
     app()
 
 # %% ../nbs/00_face/04_cli.ipynb #dbd947c3

@@ -95,7 +95,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any], remarks: bool
 # %% ../../nbs/03_checkpoint/04_lease.ipynb #b4eca320
 class OtherRun(InUse):
     "What was found here, or who came to train along, is of another run."
-    final = True # Trying again does not help
+    final = refused = True # Trying again does not help; what would, has the user
 
 def other_run(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> str:
     """How the run that wrote `manifest` differs from ours, in words; '' if it is ours, or does not name its

@@ -29,7 +29,7 @@ from torch.distributed.elastic.rendezvous import (RendezvousClosedError, Rendezv
                                                   RendezvousParameters)
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from ..basics import patch
+from ..basics import LATE, patch, waits_for
 from ..config import BadConfig, ElasticConfig
 from .control import Orders
 from .faults import Fault
@@ -324,6 +324,7 @@ class NodeSupervisor(Supervisor):
         self.hands.also = [self.wires.bell]
         self.unreachable_since, self.apart = math.inf, False
         self.saving = False # All save and leave
+        self.told_waiting = False # For too few nodes, and has said so
         self.spare = False # It waits while others train, and has never trained itself
         self.asked_at, self.said_bye = math.inf, 0. # When this node was asked to, and when it told the boss
         if self.meeting.backend == 'c10d':
@@ -376,8 +377,18 @@ def patience(self: NodeSupervisor) -> None:
         return Supervisor.patience(self)
     self.progress = self.clock.now
     if self.membership.full: self.idle_since = time.monotonic()   # a spare waits as long as the run goes on
+    self.say_waiting(time.monotonic() - self.idle_since)
     if time.monotonic() - self.idle_since > self.meeting.patience:
         raise self.failure(f"{self.meeting.patience:.0f} s have passed without enough nodes to train")
+
+@patch
+def say_waiting(self: NodeSupervisor, waited: float) -> None:
+    "Say once, when there are too few nodes for some seconds, what this one waits for."
+    m, silent = self.meeting, waited < LATE
+    if not (silent or self.told_waiting):
+        who = f"other nodes: {m.least} must meet at {m.endpoint} as {m.run_id!r}"
+        self.note('node', say=True, text=waits_for(who, m.patience, time.time() - waited))
+    self.told_waiting = not silent
 
 @patch
 def turn(self: NodeSupervisor) -> None:

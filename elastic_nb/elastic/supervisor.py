@@ -27,7 +27,7 @@ from .faults import Fault
 from .ledger import Event, Ledger
 from .membership import Coordinator, Generation, Pulse, StateLost
 from .stragglers import Paces
-from .workers import Hands, RunFailed, Worker, state_of
+from .workers import Hands, RunFailed, RunRefused, Worker, state_of
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8b117253
 class Outside:
@@ -282,7 +282,7 @@ def on_error(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     if w.name in self.leaving: return   # its seat is taken, so no step depends on it
     w.error = self.last_error = event['message']
     if w.name in self.relief.values(): return   # it has no seat yet
-    if event.get('final'): raise RunFailed(w.error)
+    if event.get('final'): raise (RunRefused if event.get('refused') else RunFailed)(w.error)
     self.errors += 1
     self.same[event.get('step'), re.sub('0x[0-9a-f]+', '0x', w.error)] += 1   # no addresses
 
@@ -715,8 +715,8 @@ def run(self: Supervisor) -> None:
         self.stop()
         self.note('run_end', ok=True, **self.alarms())
     except (StateLost, RunFailed, KeyboardInterrupt) as e:
-        kind = next((k for k in (KeyboardInterrupt, Stopped) if isinstance(e, k)), RunFailed)
-        stopped = {} if kind is RunFailed else dict(stopped=self.asked.by)
+        kind = next((k for k in (KeyboardInterrupt, Stopped, RunRefused) if isinstance(e, k)), RunFailed)
+        stopped = {} if kind in (RunFailed, RunRefused) else dict(stopped=self.asked.by)
         self.note('run_end', ok=False, error=str(e) or 'interrupted', **stopped, **self.alarms())
         raise kind(str(e)) from None
     finally:

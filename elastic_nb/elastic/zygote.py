@@ -221,18 +221,20 @@ def work(spec: dict[str, Any], sock: socket.socket) -> None:
         member.say('error', **about_error(e, loop))
         os._exit(1)
 
+# %% ../../nbs/06_elastic/07_zygote.ipynb #1dea0001
 def about_error(error: BaseException, loop: Any = None) -> dict[str, Any]:
     "A worker's message about the error that ends it; `loop`: what it ran, None if it had not come that far."
-    final = isinstance(error, BadConfig) or getattr(error, 'final', False) is True
+    refused = isinstance(error, BadConfig) or getattr(error, 'refused', False) is True
+    final = refused or getattr(error, 'final', False) is True
     text = f'{type(error).__name__}: {error}'
     if not final: text = text.split('\n')[0][:300]
-    notes = (n for n in getattr(error, '__notes__', ()) if n.startswith('while reading'))
-    text = ', '.join([text, *notes])
+    text = ', '.join([text, *(n for n in getattr(error, '__notes__', ()) if n.startswith('while reading'))])
     step = getattr(getattr(loop, 'engine', loop), 'step', None)
     trace = [f'{os.path.basename(f.filename)}, line {f.lineno}, in {f.name}: {f.line}'[:300]
              for f in _own(error)[-8:]]
-    return dict(message=text + _own_line(error), step=step if isinstance(step, int) else None, final=final,
-                **(dict(trace=trace) if trace else {}))
+    more = dict(refused=True) if refused else {}
+    return more | dict(message=text + _own_line(error), step=step if isinstance(step, int) else None,
+                       final=final, **(dict(trace=trace) if trace else {}))
 
 def _own(error: BaseException) -> list[traceback.FrameSummary]:
     "The lines of the traceback that are neither ours nor of a library."

@@ -18,7 +18,7 @@ from ..basics import patch
 # %% ../../nbs/01_exact/06_written.ipynb #6d8e6728
 class Refused(RuntimeError):
     "The model does something that cannot be made right, and that no second try mends."
-    final = True # A supervisor need not try again
+    final = refused = True # A supervisor need not try again
 
 @dataclass
 class Slot:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from ..basics import die_with_parent, shown
+from ..basics import die_with_parent, plain_terminal, shown
 from ..checkpoint.lease import InUse
 from ..checkpoint.newest import CheckpointError
 from ..config import BadConfig, Config, all_at_once, without_errno
@@ -123,6 +123,7 @@ def _train(args: argparse.Namespace, info: WorldInfo) -> int:
 # %% ../../nbs/07_train/17_torchrun.ipynb #62df0125
 def main(argv: Sequence[str] | None = None) -> int:
     "Train as one rank; the exit code: 2 for bad input, 1 if the run ended before its last step."
+    plain_terminal()
     args, info = _arguments(sys.argv[1:] if argv is None else argv), get_world_info()
     if 'TORCHELASTIC_RUN_ID' in os.environ: die_with_parent()   # an agent that is killed leaves no orphans
     torch.set_num_threads(1)   # the bits of a sum depend on how many threads made it

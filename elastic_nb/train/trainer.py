@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from tqdm import tqdm
 
-from ..basics import patch
+from ..basics import patch, told_if_late
 from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import preemptible
 from ..exact.determinism import random_kept
@@ -37,8 +37,8 @@ from .compute import StepReport, place_of
 from .engine import Engine
 from .record import FIELDS, Record, accounted, launcher, restarts_left
 from .strategies import Strategy
-from .world import (all_or_none, cleanup_distributed, group_of_all, largest, peer_is_lost,
-                                    setup_distributed_environment, total)
+from .world import (PATIENCE, all_or_none, cleanup_distributed, group_of_all, largest,
+                                    peer_is_lost, setup_distributed_environment, total)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #aebcbe47
 @contextmanager
@@ -109,7 +109,9 @@ def _compare_ranks(self: ElasticTrainer) -> None:
     "Ask all ranks whether they train the same run. Raises OtherRun, in all ranks."
     rank, world = self.world.rank, self.world.world_size
     if world == 1: return
-    told = compare_identities(self.identity, rank, world, 0, largest(numbers_of(self.identity)), largest)
+    with told_if_late(f"the other ranks of {world}, which prepare model and data", PATIENCE):
+        numbers = largest(numbers_of(self.identity))
+    told = compare_identities(self.identity, rank, world, 0, numbers, largest)
     for other, why in told.items():
         raise OtherRun(f"rank {other} (here) and rank 0 (there) would not train the same run: {why}. Give "
                        "all ranks the same settings, model and data, and a seed to what is random")
