@@ -18,6 +18,7 @@ from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import CheckpointManager
 from .communicator import Communicator
 from .membership import Generation, Member, Newer, PeerLost, Removed, source_of
+from .nodes import node_of
 from .receipts import Chain
 from .sync import Sync
 from ..exact.state import State, digest, from_buffer, same_bits, to_buffer
@@ -172,8 +173,9 @@ def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[s
                               lambda some: self.comm.agree(*some))
     if not told or rank not in told and self.engine.step: return
     who = rank if rank in told else min(told)
-    raise OtherRun(f"worker {names[who]} (here) and worker {source} (there) would not train the same run: "
-                   f"{told[who]}. Give each the same settings, model and data, and a seed to what is random")
+    node = f" of node {node_of(names[who])}" if node_of(names[who]) else ''
+    raise OtherRun(f"worker {names[who]}{node} (here) and worker {source} (there) would not train the same "
+                   f"run: {told[who]}. Give each the same settings, model and data, and a seed to what is random")
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #884d4397
 @patch

@@ -22,17 +22,18 @@ from ..exact.determinism import borrowed, random_kept
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000a
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    "Evaluation mode; afterwards modes, buffers and plain numbers of `model` are as before."
+    "Evaluation mode; afterwards modes, tensors and plain numbers of `model` are as before."
     plain = bool, int, float, str, type(None)
     known = {m: {k: v for k, v in vars(m).items() if isinstance(v, plain)} for m in model.modules()}
-    buffers = {k: b.detach().clone() for k, b in model.named_buffers()}
+    tensors = {k: t for named in (model.named_buffers(), model.named_parameters()) for k, t in named}
+    before = {k: (t._version, t.detach().clone()) for k, t in tensors.items()}   # each write counts up
     model.eval()
     try: yield
     finally:
         for m, values in known.items(): vars(m).update(values)
         with torch.no_grad():
-            for k, b in model.named_buffers():
-                if k in buffers: b.copy_(buffers[k])
+            for k, t in tensors.items():
+                if t._version != before[k][0]: t.copy_(before[k][1])
 
 def state_of_random() -> bytes:
     "The state of the generator from which modules draw on a CPU."
