@@ -175,7 +175,7 @@ def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[s
     who = rank if rank in told else min(told)
     node = f" of node {node_of(names[who])}" if node_of(names[who]) else ''
     raise OtherRun(f"worker {names[who]}{node} (here) and worker {source} (there) would not train the same "
-                   f"run: {told[who]}. Give each the same settings, model and data, and a seed to what is random")
+                   f"run: {told[who]}. Give each the same settings, model and data, a seed to what is random")
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #884d4397
 @patch
