@@ -53,7 +53,8 @@ def lazy(package: str, rooms: dict[str, str]) -> tuple[Callable[[str], Any], Cal
 
 # %% ../nbs/00_face/02_basics.ipynb #b2f811a0
 def die_with_parent() -> None:
-    "Ask the kernel (Linux only) to kill this process when its parent dies; elsewhere nothing happens."
+    """Ask the kernel (Linux only) to kill this process when its parent dies; elsewhere nothing happens. Who
+    may have lost its parent before it asks, compares `os.getppid` afterwards."""
     if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 # %% ../nbs/00_face/02_basics.ipynb #761c7887
