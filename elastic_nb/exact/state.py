@@ -362,11 +362,10 @@ def same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]], step
     "Compare with all other ranks; see `differing`. Raises Diverged, with the name of the first tensor."
     names = differing(mine, most)
     if not names: return
-    more = f" and {len(names) - 1} more" if names[1:] else ''
-    names = f'{names[0]}{more}'
+    names = f"{names[0]} and {len(names) - 1} more differ" if names[1:] else f'{names[0]} differs'
     if not step:
-        raise Diverged(f"the workers do not begin with the same weights: {names} differ. Each makes the "
+        raise Diverged(f"the workers do not begin with the same weights: {names}. Each makes the "
                        "model by itself: call torch.manual_seed before, or load the same file in each")
-    raise Diverged(f"the workers no longer have the same weights after {step} steps: {names} differ. The "
+    raise Diverged(f"the workers no longer have the same weights after {step} steps: {names}. The "
                    "model, its data or a kernel computes something else on another worker; the newest "
                    "checkpoint is from before the difference was found")

@@ -99,7 +99,7 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     """Compare the loss of a few samples as one batch with that of the same samples as two; `ask`: the loss of
     a batch, in the engine's model. Returns '' or why it could not be compared. Raises BadConfig."""
     t, model, samples = engine.c.training, engine.model, engine.samples
-    ids = [*samples.of_step(0)][:4]
+    ids = [*samples.of_step(0)][:3]
     if len(ids) < 2: return 'a batch has one sample'
     with untouched(model), random_kept():
         with borrowed(t.seed, -1, 0): batches = [samples.get(ids[:1]), samples.get(ids[1:])]
