@@ -3,12 +3,14 @@
     NB_JSON=F nbdev-test --n-workers 3 && python tools/seconds.py F
 
 The table "Seconds" there has a row for each folder of nbs, with the seconds of all its notebooks on one core. They are
-multiplied by the slowness that the test run has measured at its start, and by `SLACK`. And no more than `LONG` notebooks may
-take more than `LONGEST`. Prints the seconds of each folder beside what it may take, and what is too long.
+multiplied by the slowness that the test run has measured at its start, by the workers per core, and by `SLACK`. And no more
+than `LONG` notebooks may take more than `LONGEST`, multiplied by the first two. Prints the seconds of each folder beside
+what it may take, and what is too long.
 """
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -29,7 +31,8 @@ def table(text: str) -> dict[str, float]:
 def judge(found: dict, folders: dict[str, float]) -> tuple[dict[str, float], list[str]]:
     "Seconds of each folder, and complaints; `found` is what NB_JSON holds"
     took: dict[str, float] = {}
-    much = found['scale'] * SLACK
+    pace = found['scale'] * max(1., found.get('workers', 1) / (os.cpu_count() or 1))   # they share the cores
+    much = pace * SLACK
     for row in found['notebooks']:
         name = row['path'].removeprefix('nbs/')
         folder = name.split('/')[0] if '/' in name else 'index'
@@ -38,7 +41,7 @@ def judge(found: dict, folders: dict[str, float]) -> tuple[dict[str, float], lis
     wrong += [f'CONTRIBUTING.md has seconds for {f}, which did not run' for f in folders if f not in took]
     wrong += [f'{f} took {s:.0f} s; it may take {folders[f]:.0f} x {much:.2f}' for f, s in took.items()
               if s > folders.get(f, s) * much]
-    long = [r['path'] for r in found['notebooks'] if r['seconds'] > LONGEST * found['scale']]
+    long = [r['path'] for r in found['notebooks'] if r['seconds'] > LONGEST * pace]
     if len(long) > LONG: wrong.append(f'{len(long)} notebooks take more than {LONGEST:.0f} s, at most {LONG} may')
     return took, wrong
 
