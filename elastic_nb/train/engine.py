@@ -360,7 +360,9 @@ def compared(self: Engine) -> dict[str, int]:
     if not self.strategy.replicas: return {}
     known = self._set_by_callbacks()
     if self.step and not self.due: return known
-    return known | bit_sums({k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)})
+    tensors = {} if self.step else dict(self.model.named_buffers())   # at first also those that are not saved
+    tensors |= {k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)}
+    return known | bit_sums(tensors)
 
 @patch
 def _set_by_callbacks(self: Engine) -> dict[str, int]:
