@@ -62,24 +62,26 @@ def of_modules(model: nn.Module) -> dict[str, str]:
                       and isinstance(v, (bool, int, float))} for name, m in model.named_modules()}
     hooks = [[*map(_hook, h.values())] for m in model.modules()
              for h in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks)]
-    return dict(modules=short([repr(model), {k: settings_of(v) for k, v in numbers.items() if v}])) | (
-        dict(hooks=short(hooks)) if any(hooks) else {})
+    given = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
+    hooks += [[_hook(h)] for h in given if getattr(h, '__module__', '') != 'elastic_nb.train.task']
+    return dict(modules=short([repr(model), {k: settings_of(v) for k, v in numbers.items() if v}]),
+                hooks=short([h for h in hooks if h]))
 
 def _hook(f: Any) -> str: return str(getattr(f, '__qualname__', type(f).__qualname__))
 
 def left_out(model: nn.Module) -> str:
-    "16 hex digits of the buffers that `model` does not save; '' if there are none."
+    "16 hex digits of the buffers that `model` does not save."
     saved, h = model.state_dict().keys(), xxhash.xxh3_64()
     some = {k: b for k, b in model.named_buffers() if k not in saved}
     with suppress(Exception): absorb(h, some)   # of a kind that cannot be read
-    return h.hexdigest() if some else ''
+    return h.hexdigest()
 
 def of_model(model: nn.Module) -> dict[str, Any]:
     "Class, modules, shapes and number of parameters."
     shapes = {k: list(v.shape) for k, v in model.state_dict().items() if isinstance(v, Tensor)}
     return dict(kind=type(model).__qualname__, tensors=len(shapes), shapes=in_order(shapes),
-                parameters=sum(p.numel() for p in model.parameters())) | of_modules(model) | (
-        dict(buffers=left_out(model)) if left_out(model) else {})
+                parameters=sum(p.numel() for p in model.parameters()), buffers=left_out(model)
+                ) | of_modules(model)
 
 def in_order(x: Any) -> str:
     "As `short`, but the order of keys counts, as in the checkpoints of the first version."
@@ -203,7 +205,7 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     look = t.check_data and bool(getattr(engine, 'content', ''))
     train = of_data(engine.samples, look)
     for k, f in dict(collate=engine.collate_fn, count=engine._count).items():
-        if f is not None: train[k] = of_function(f)
+        train[k] = of_function(f) or dict(name='by default')
     dressed = {f'_orig_mod.{k}': v for k, v in engine.shapes.items()}   # names of older versions
     names = {} if engine.called is engine.model else dict(dressed=in_order(dressed))
     held = dict(validation=of_data(engine.held, look)) if engine.held else {}
