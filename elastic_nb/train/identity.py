@@ -111,7 +111,10 @@ def of_function(f: Any) -> dict[str, Any]:
     return dict(name=name) | settings_of(given) | inside
 
 def _code(code: CodeType) -> list[Any]:
-    inner = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts[:]]
+    def known(c: Any) -> Any:   # the order of a set is another one in each process
+        if isinstance(c, CodeType): return _code(c)
+        return sorted(map(repr, c)) if isinstance(c, frozenset) else repr(c)
+    inner = [*map(known, code.co_consts)]
     return [code.co_code.hex(), [*code.co_names], inner]
 
 def code_of(*things: Any) -> str:
@@ -214,8 +217,9 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
                  model=of_model(engine.model) | dict(shapes=in_order(engine.shapes)) | names,
                  data=train, optimizer=engine.given_optimizer,
                  scheduler=engine.given_scheduler, loss=of_function(loss) or dict(name='of the model'))
-    own = {type(m) for m in engine.model.modules() if type(m).__module__.split('.')[0] not in LIBRARIES}
-    texts = dict(model=code_of(*sorted(own, key=_hook)), loss=code_of(loss) if loss else '',
+    kinds = dict.fromkeys(map(type, engine.model.modules()))   # in order, the same in each process
+    own = [kind for kind in kinds if kind.__module__.split('.')[0] not in LIBRARIES]
+    texts = dict(model=code_of(*own), loss=code_of(loss) if loss else '',
                  collate=code_of(engine.collate_fn) if engine.collate_fn else '')
     listeners = {f'{i} {_hook(c)}': c for i, c in enumerate(engine.callbacks)}
     held_by = {k: settings_of(vars(c)) for k, c in listeners.items() if hasattr(c, '__dict__')}
