@@ -593,13 +593,17 @@ SHOWN = ('loss', 'lr', 'batch', 'norm', 'signal', 'noise') # What a sink gets of
 def follow(sinks: Sinks, tell: Callable[[dict[str, Any]], None] = lambda e: None
            ) -> Callable[[dict[str, Any]], None]:
     "A listener for `supervise`: hands what the workers report to `sinks`, and every event to `tell`."
-    fresh = [True]
+    restored, newest = {}, [-1]
+    def enter(gen: int, back: int | None) -> None:
+        if gen <= newest[0]: return
+        newest[0] = gen
+        if back is not None: sinks.back(back)
     def listen(e: dict[str, Any]) -> None:
         kind = e['kind']
-        if kind in ('generation', 'go_back'): fresh[0] = True
-        elif kind == 'restored' and fresh[0]:
-            fresh[0] = False
-            sinks.back(e['step'] if e['tier'] else 0)
+        if kind == 'restored': restored[e['worker']] = e['step'] if e['tier'] else 0
+        elif kind == 'entered':
+            back = restored.pop(e['worker'], None)
+            if not e['copied_from']: enter(e['gen'], back)
         elif kind == 'commit': sinks.log(e['step'] + 1, {k: e[k] for k in SHOWN if k in e})
         elif kind == 'validation': sinks.log(e['step'], dict(val_loss=e['val_loss']))
         tell(e)
