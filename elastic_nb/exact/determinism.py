@@ -28,7 +28,7 @@ def _seed(*place: int | str) -> None:
     random.seed(key)
 
 @contextmanager
-def seeded(seed: int, step: int, micro: int) -> Iterator[None]:
+def seeded(seed: int, step: int, micro: int | str) -> Iterator[None]:
     """Within the block torch, numpy and `random` draw the random numbers of micro-batch `micro` of `step`, on
     whichever rank."""
     with RNG_LOCK:

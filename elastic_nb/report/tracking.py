@@ -600,8 +600,11 @@ def follow(sinks: Sinks, tell: Callable[[dict[str, Any]], None] = lambda e: None
         if back is not None: sinks.back(back)
     def listen(e: dict[str, Any]) -> None:
         kind = e['kind']
-        if kind == 'restored': restored[e['worker']] = e['step'] if e['tier'] else 0
-        elif kind == 'entered':
+        if kind == 'restored':
+            back = e['step'] if e['tier'] else 0
+            if e['gen'] is None: restored[e['worker']] = back
+            else: enter(e['gen'], back)   # a launcher's ranks have entered already
+        elif kind == 'entered' and e['step'] is not None:
             back = restored.pop(e['worker'], None)
             if not e['copied_from']: enter(e['gen'], back)
         elif kind == 'commit': sinks.log(e['step'] + 1, {k: e[k] for k in SHOWN if k in e})

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CODE', 'schedule_of', 'place_of', 'each', 'moved', 'shares_memory', 'own_memory', 'mistakes', 'wrong_optimizer',
-           'Engine', 'beside_state', 'tokens_in', 'misfits', 'StepReport', 'NonFinite']
+           'Engine', 'tensors_in', 'beside_state', 'tokens_in', 'misfits', 'StepReport', 'NonFinite']
 
 # %% ../../nbs/07_train/05_compute.ipynb #9b949d39
 import inspect
@@ -38,8 +38,9 @@ from ..scaling.noise import GradientNoise, length_of, square_of, watched
 from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
-from .callbacks import Memory, tensors_in
+from .callbacks import numbers_of, parts_of, wrong_callbacks
 from .identity import identity_of, of_optimizer, of_scheduler
+from .memory import Memory
 from .strategies import strategy_of
 from .task import Task, ask, checkpoint_activations, loss_of, names_of, shifts, targets_in
 
@@ -174,6 +175,8 @@ class Engine:
         self.resumed: int | None = None # Step of the checkpoint that it began with
         self.tried = False # The first state was tried
         self.stop: int | None = None # The last step, if a callback has set one
+        self.turned: dict[str, Any] = {} # Numbers of modules that callbacks have changed, as they are now,
+        self.unturned: dict[str, Any] = {} # and as they were
 
 # %% ../../nbs/07_train/05_compute.ipynb #2921add4
 @patch
@@ -183,6 +186,7 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
     c = self.c = self.config.checked()
     self.strategy = strategy_of(c)
     wrong = mistakes(self.model, c) + self.strategy.mistakes(self.model, self.optimizer)
+    wrong += wrong_callbacks(self.callbacks)
     if wrong: raise BadConfig('\n'.join(wrong))
     own_memory(self.model)
     checkpoint_activations(self.model, c.training.activation_checkpointing)
@@ -194,13 +198,21 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
     names, state = bare_names(self.model), self.model.state_dict()
     self.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
     if left_out := self._left_out(state): raise BadConfig(left_out)
-    self.memory, self.beside = Memory(self.callbacks), beside_state(self.optimizer)
+    self.memory = Memory(self.callbacks, self.with_places())
+    self._note_written()
+    self.beside = beside_state(self.optimizer)
     self.identity = identity_of(self, c.former)
     self._prepare_accepted(c.checkpoint.accept)
     self.ready = True
     return self
 
 # %% ../../nbs/07_train/05_compute.ipynb #50115d7d
+def tensors_in(value: Any) -> list[Tensor]:
+    "The tensors in dicts, lists and tuples."
+    if isinstance(value, Tensor): return [value]
+    if isinstance(value, Mapping): value = [*value.values()]
+    return [t for v in value for t in tensors_in(v)] if isinstance(value, (list, tuple)) else []
+
 @patch
 def _left_out(self: Engine, state: Mapping[str, Any]) -> str:
     "Why the `state_dict` of the model is not all of it; '' if it is."
@@ -228,6 +240,30 @@ def beside_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict: return {}   # it knows better
     return {k: seen(v) for k, v in vars(optimizer).items()
             if k not in _KNOWN and not k.startswith('_optimizer_')}
+
+# %% ../../nbs/07_train/05_compute.ipynb #1de9a021
+@patch
+def with_places(self: Engine) -> list[Any]:
+    "Objects that have a place of their own in a state, or none, whoever else holds them."
+    own = (self, self.config, self.optimizer, self.scheduler, self.train_dataset, self.val_dataset,
+           self.loss_fn, self.collate_fn)
+    model = (*self.model.modules(), *self.model.parameters(), *self.model.buffers())
+    return [x for x in (*own, *model) if x is not None]
+
+@patch
+def _note_written(self: Engine) -> None:
+    "Note what functions of the user's own have around them, and the numbers of modules."
+    own = [f for f in (self.loss_fn, self.collate_fn) if f is not None and not isinstance(f, nn.Module)]
+    self.called_with = Memory(own, [x for x in self.with_places() if x not in own])
+    self.made_as = numbers_of(parts_of(model=self.model))
+
+@patch
+def written_when_called(self: Engine) -> list[str]:
+    "What the model, the loss and `collate_fn` have changed in Python since the run began, by name."
+    now = numbers_of(parts_of(model=self.model))
+    by_model = [k for k, v in now.items() if k not in self.turned and self.made_as.get(k, v) != v]
+    told = self.called_with.changed(self.with_places())
+    return by_model + told
 
 # %% ../../nbs/07_train/05_compute.ipynb #a2c56bee
 @patch

@@ -32,7 +32,7 @@ from ..exact.shard import Part, ShardedOptimizer, showing
 from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, unpack_state
 from ..exact.written import Refused, Slot
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
-                                         worn_out)
+                                         numbers_of, parts_of, worn_out)
 from .compute import CODE, Engine, NonFinite, beside_state, each, moved
 from .cut import check_cut
 from .identity import kernels
@@ -40,20 +40,68 @@ from .task import ask, loss_of
 from .world import total
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9982376
+_ENDS = 'should_stop', 'stop_training', 'should_training_stop', 'stop' # What other trainers read
+
 @patch
 def tell(self: Engine, moment: str, **data: Any) -> None:
     """Call the callbacks' method `moment`. Raises what they raise, and Refused if one has changed what is
     trained."""
-    for c in self.callbacks:
+    at_any_time, before = moment in ('on_metrics', 'on_checkpoint'), None
+    for i, c in enumerate(self.callbacks):
         if not listens(c, moment): continue
+        with seeded(self.c.training.seed, self.step, f'{moment} {i}'): pass   # everywhere it draws the same
         if moment == 'on_train_end':
             call([c], moment, self, **data)
             continue
-        at_any_time = moment in ('on_metrics', 'on_checkpoint')
-        before, steps = form_of(self.model, self.optimizer, at_any_time), self.steps
+        before = before or self._form(at_any_time)
+        steps, stop, there = self.steps, self.stop, {*vars(self)}
         call([c], moment, self, **data)
+        self._check_new(c, {*vars(self)} - there | ({'stop'} if self.stop is not stop else set()))
         if self.steps != steps: self.stop = self.steps   # so a joiner and a resume end there, too
-        check_form(before, form_of(self.model, self.optimizer, at_any_time), c, moment, self.step)
+        after = self._form(at_any_time)
+        check_form(before[0], after[0], c, moment, self.step)
+        self._note_turned(before[1], after[1])
+        before = after
+
+@patch
+def _form(self: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    "What a callback must leave as it is (with `numbers` all of it), and numbers that it may change."
+    fixed = parts_of(train_dataset=self.train_dataset, val_dataset=self.val_dataset,
+                     collate_fn=self.collate_fn, **{'the settings': self.c.training})
+    form, free = form_of(self.model, self.optimizer, numbers), numbers_of(self._turnable())
+    form |= numbers_of(fixed)
+    return (form | free, {}) if numbers else (form, free)
+
+@patch
+def _turnable(self: Engine) -> dict[str, Any]: return parts_of(model=self.model, loss_fn=self.loss_fn)
+
+# %% ../../nbs/07_train/06_engine.ipynb #1de9a011
+@patch
+def _check_new(self: Engine, callback: Any, names: set[str]) -> None:
+    "A callback has set new attributes of the trainer. Raises Refused if it was to end the run."
+    name = type(callback).__name__
+    for k in sorted(names):
+        if k in _ENDS:
+            raise Refused(f"the callback {name} has set trainer.{k}, which nobody reads: trainer.steps = "
+                          "trainer.step ends the run with this step")
+        warnings.warn(f"the callback {name} keeps something in trainer.{k}, which is not saved: keep it in "
+                      "the callback")
+
+@patch
+def _note_turned(self: Engine, before: dict[str, Any], after: dict[str, Any]) -> None:
+    for k in after:
+        if k in before and before[k] == after[k]: continue
+        self.turned[k] = after[k]
+        self.unturned.setdefault(k, before.get(k))
+
+@patch
+def turn(self: Engine, numbers: dict[str, Any]) -> None:
+    "Give modules and the loss the `numbers` that callbacks have set by now, and others what they had."
+    parts = self._turnable()
+    for k, v in ({k: self.unturned.get(k) for k in self.turned} | numbers).items():
+        name, _, part = k.partition(' of ')
+        if part in parts: setattr(parts[part], name, v)
+    self.turned = dict(numbers)
 
 # %% ../../nbs/07_train/06_engine.ipynb #b05bfd4f
 @patch
@@ -227,7 +275,8 @@ def values(self: Engine) -> dict[str, Any]:
     return dict(step=self.step, val=self.val, data=self.samples.cursor(self.step),
                 scheduler=self.scheduler.state_dict(), scaler=self.scaler.state_dict(),
                 **(dict(unsaved=unsaved) if unsaved else {}), **self._scaling_values(),
-                **(dict(stop=self.stop) if self.stop is not None else {}))
+                **(dict(stop=self.stop) if self.stop is not None else {}),
+                **(dict(turned=self.turned) if self.turned else {}))
 
 @patch
 def _unsaved(self: Engine) -> list[Slot]:
@@ -245,6 +294,7 @@ def take(self: Engine, values: dict[str, Any]) -> int:
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
     self.step, self.val = values['step'], values['val']
     if 'stop' in values: self.steps = self.stop = values['stop']
+    self.turn(values.get('turned', {}))
     if self.scaled: self._take_scaling(values['scaling'])
     self.kept, self.wrote, self.told = self.step, False, self.step   # it may be that of another worker
     self.chain.begin(self.step)   # its receipts, if it has any, come afterwards
@@ -267,8 +317,7 @@ def state(self: Engine) -> State:
 @patch
 def remembered(self: Engine) -> list[Any]:
     "What callbacks remember besides the things that have a place of their own in the state."
-    return self.memory.state([self, self.optimizer, self.scheduler, self.config, *self.model.modules(),
-                              *self.model.parameters(), *self.model.buffers()])
+    return self.memory.state(self.with_places())
 
 @patch
 def load(self: Engine, state: State) -> int:
@@ -287,6 +336,9 @@ def try_state(self: Engine) -> None:
     """Make the state of this run once, as a save would, and look whether a load would bring it back. Raises
     Refused, with the name of what cannot be kept."""
     self.tried = True
+    if some := self.written_when_called():
+        warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint has "
+                      "it. What the result depends on belongs into buffers of the model")
     kept = self.c.checkpoint.wanted or not self.alone or getattr(self, 'recorded', False)
     if not (kept and self.strategy.replicas): return
     sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
@@ -302,9 +354,6 @@ def try_state(self: Engine) -> None:
         name = f'{type(self.optimizer).__name__} changes its attribute {moved[0]}'
         raise Refused(f"{name} when it steps, which is not in its state_dict: a resume would begin it anew. "
                       "Keep it in the optimizer's state, or give it a state_dict and a load_state_dict")
-    if self.memory.lost:
-        warnings.warn(f"no checkpoint can hold {', '.join(self.memory.lost)}, which a callback has changed: "
-                      "after a resume it begins anew. Give the callback state_dict and load_state_dict")
     if sliced is None and self._loads_itself(): self._try_load(state)
 
 @patch
@@ -366,10 +415,10 @@ def compared(self: Engine) -> dict[str, int]:
 
 @patch
 def _set_by_callbacks(self: Engine) -> dict[str, int]:
-    "A number for each rate, and for the end of the run."
+    "A number for each rate, for numbers of modules that were changed, and for the end of the run."
     names = ', '.join(type(c).__name__ for c in self.callbacks if listens(c, 'on_step_end'))
     if not names: return {}
-    found = dict(steps=self.steps)
+    found = dict(steps=self.steps) | self.turned
     for n, g in enumerate(self.optimizer.param_groups):
         found |= {f'{k} of group {n} of the optimizer': v for k, v in g.items() if k != 'params'}
     def number(v: Any) -> int: return int(hashlib.sha256(repr(v).encode()).hexdigest()[:14], 16)

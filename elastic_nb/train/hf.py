@@ -24,7 +24,7 @@ from ..checkpoint.newest import CheckpointError, architecture_of, into
 from ..config import BadConfig, CheckpointConfig
 from ..exact.determinism import reading, seeded
 from ..exact.state import State, flatten, pack_state, unpack_model, unpack_state
-from .callbacks import Memory
+from .memory import Memory
 
 # %% ../../nbs/07_train/14_hf.ipynb #50025a90
 class SeededDataset(torch.utils.data.Dataset):
