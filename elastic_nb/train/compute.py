@@ -262,8 +262,8 @@ def written_when_called(self: Engine) -> list[str]:
     "What the model, the loss and `collate_fn` have changed in Python since the run began, by name."
     now = numbers_of(parts_of(model=self.model))
     by_model = [k for k, v in now.items() if k not in self.turned and self.made_as.get(k, v) != v]
-    told = self.called_with.changed(self.with_places())
-    return by_model + told
+    by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
+    return by_model + [k for k in self.called_with.changed(self.with_places()) if k not in by_callbacks]
 
 # %% ../../nbs/07_train/05_compute.ipynb #a2c56bee
 @patch

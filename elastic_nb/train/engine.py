@@ -100,7 +100,9 @@ def turn(self: Engine, numbers: dict[str, Any]) -> None:
     parts = self._turnable()
     for k, v in ({k: self.unturned.get(k) for k in self.turned} | numbers).items():
         name, _, part = k.partition(' of ')
-        if part in parts: setattr(parts[part], name, v)
+        if part not in parts: continue
+        self.unturned.setdefault(k, getattr(parts[part], name, None))
+        setattr(parts[part], name, v)
     self.turned = dict(numbers)
 
 # %% ../../nbs/07_train/06_engine.ipynb #b05bfd4f
@@ -422,6 +424,7 @@ def _set_by_callbacks(self: Engine) -> dict[str, int]:
     for n, g in enumerate(self.optimizer.param_groups):
         found |= {f'{k} of group {n} of the optimizer': v for k, v in g.items() if k != 'params'}
     def number(v: Any) -> int: return int(hashlib.sha256(repr(v).encode()).hexdigest()[:14], 16)
+    found = dict(sorted(found.items()))   # a group that was loaded may have its keys in another order
     return {f'{k}, which the callback {names} may have set,': number(v) for k, v in found.items()}
 
 # %% ../../nbs/07_train/06_engine.ipynb #1de70002
