@@ -606,7 +606,7 @@ def follow(sinks: Sinks, tell: Callable[[dict[str, Any]], None] = lambda e: None
             else: enter(e['gen'], back)   # a launcher's ranks have entered already
         elif kind == 'entered' and e['step'] is not None:
             back = restored.pop(e['worker'], None)
-            if not e['copied_from']: enter(e['gen'], back)
+            if not e.get('copied_from'): enter(e['gen'], back)
         elif kind == 'commit': sinks.log(e['step'] + 1, {k: e[k] for k in SHOWN if k in e})
         elif kind == 'validation': sinks.log(e['step'], dict(val_loss=e['val_loss']))
         tell(e)

@@ -20,8 +20,9 @@ import tempfile
 import threading
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -85,7 +86,9 @@ def _become(order: dict[str, Any], files: list[int], client: ForkClient | None) 
     os.environ.clear()
     os.environ.update(order['env'])
     os.chdir(order['folder'])
-    sys.argv, sys.path[:] = ['program', *order['args']], order['path']
+    if order['session']: os.setsid()
+    file = order['file'] or 'program'
+    sys.argv, sys.path[:] = [file, *order['args']], order['path']
     importlib.invalidate_caches()
     random.seed()
     if 'numpy' in sys.modules: sys.modules['numpy'].random.seed()
@@ -93,8 +96,11 @@ def _become(order: dict[str, Any], files: list[int], client: ForkClient | None) 
     if threads := os.environ.get('OMP_NUM_THREADS'): torch.set_num_threads(int(threads))
     forkserver._client = client
     main = sys.modules['__main__'] = types.ModuleType('__main__')
+    if order['file']:   # as for any script: its folder comes first
+        main.__file__ = os.path.abspath(file)
+        sys.path.insert(0, os.path.dirname(main.__file__))
     code: Any = 0
-    try: exec(compile(order['text'], 'program', 'exec'), vars(main))
+    try: exec(compile(order['text'], file, 'exec'), vars(main))
     except SystemExit as e: code = e.code
     except BaseException as e:
         sys.excepthook(type(e), e, e.__traceback__)
@@ -184,8 +190,25 @@ class Copies:
 
     def start(self, text: str, *args: Any, cwd: Any = '.', **env: str) -> Program:
         "Start the program `text` in the folder `cwd`, with these arguments and more of an environment."
-        order = dict(text=text, args=[*map(str, args)], env=os.environ | env, folder=os.path.abspath(cwd),
-                     path=sys.path)
+        return self._start(text, '', args, cwd, os.environ | env, False)
+
+    def command(self,
+        words: Sequence[Any], # `[python, file, *arguments]`, or `[python, '-c', text, *arguments]`
+        cwd: Any = '.', # Its folder
+        env: Mapping[str, str] | None = None, # All of its environment; None: ours
+        start_new_session: bool = False, # Begin a session of its own
+        **_: Any, # More of what `subprocess.Popen` takes; a copy has its three streams anyway
+    ) -> Program:
+        "Start what `subprocess.Popen` would start."
+        _, file, *args = words
+        text = args.pop(0) if file == '-c' else Path(cwd, file).read_text(encoding='utf-8')
+        return self._start(text, '' if file == '-c' else str(file), args, cwd,
+                           os.environ if env is None else env, start_new_session)
+
+    def _start(self, text: str, file: str, args: Sequence[Any], cwd: Any, env: Mapping[str, str],
+               session: bool) -> Program:
+        order = dict(text=text, file=file, args=[*map(str, args)], env=dict(env),
+                     folder=os.path.abspath(cwd), path=sys.path, session=session)
         return Program(self.line, order)
 
     def close(self) -> None:
