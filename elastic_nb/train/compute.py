@@ -248,7 +248,7 @@ def with_places(self: Engine) -> list[Any]:
     own = (self, self.config, self.optimizer, self.scheduler, self.train_dataset, self.val_dataset,
            self.loss_fn, self.collate_fn)
     model = (*self.model.modules(), *self.model.parameters(), *self.model.buffers())
-    return [x for x in (*own, *model) if x is not None]
+    return [*own, *model]
 
 @patch
 def _note_written(self: Engine) -> None:

@@ -252,7 +252,7 @@ class Memory:
     def __init__(self, callbacks: Iterable[Any], others: Iterable[Any] = ()):
         self.callbacks, self.lost = [*callbacks], list[str]() # lost: variables that no checkpoint can hold
         self.parts, self.said = dict[int, Any](), set[str]() # Objects with a state; what was warned of
-        known = {*map(id, others)}
+        known = {id(x) for x in others if x is not None}
         self.first = [{k: self._look(v, known, self.parts) for k, v in self._variables(c).items()}
                       for c in self.callbacks]
 
@@ -272,7 +272,7 @@ class Memory:
 
     def changed(self, others: Iterable[Any] = ()) -> list[str]:
         "Names of variables that are not what they were. `others`: what is looked at elsewhere."
-        known = {*map(id, others)}
+        known = {id(x) for x in others if x is not None}
         return [f'{getattr(c, "__qualname__", type(c).__qualname__)}.{k}' if place != 'around' else k
                 for c, first in zip(self.callbacks, self.first)
                 for (place, k), v in self._variables(c).items()
