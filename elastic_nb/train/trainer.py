@@ -113,8 +113,10 @@ def _compare_ranks(self: ElasticTrainer) -> None:
         numbers = largest(numbers_of(self.identity))
     told = compare_identities(self.identity, rank, world, 0, numbers, largest)
     for other, why in told.items():
+        give = "callbacks, and let one print, below `if trainer.main:`" if why.startswith('callbacks') else \
+            "settings, model and data, and a seed to what is random"
         raise OtherRun(f"rank {other} (here) and rank 0 (there) would not train the same run: {why}. Give "
-                       "all ranks the same settings, model and data, and a seed to what is random")
+                       f"all ranks the same {give}")
 
 # %% ../../nbs/07_train/07_trainer.ipynb #18900207
 @patch
