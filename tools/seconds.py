@@ -2,10 +2,11 @@
 
     NB_JSON=F nbdev-test --n-workers 3 && python tools/seconds.py F
 
-The table "Seconds" there has a row for each folder of nbs, with the seconds of all its notebooks on one core. They are
-multiplied by the slowness that the test run has measured at its start, by the workers per core, and by `SLACK`. And no more
-than `LONG` notebooks may take more than `LONGEST`, multiplied by the first two. Prints the seconds of each folder beside
-what it may take, and what is too long.
+The table "Seconds" there has a row for each folder of nbs: the seconds of processor time that all its notebooks use, for
+these depend less than others on what else the machine does. They are multiplied by the slowness that the test run has
+measured at its start and its end, and by `SLACK`. And no more than `LONG` notebooks may take more than `LONGEST` by the clock,
+multiplied by the slowness and the workers per core. Prints the seconds of each folder beside what it may use, and what is
+too long.
 """
 from __future__ import annotations
 
@@ -31,15 +32,15 @@ def table(text: str) -> dict[str, float]:
 def judge(found: dict, folders: dict[str, float]) -> tuple[dict[str, float], list[str]]:
     "Seconds of each folder, and complaints; `found` is what NB_JSON holds"
     took: dict[str, float] = {}
+    much = found['scale'] * SLACK
     pace = found['scale'] * max(1., found.get('workers', 1) / (os.cpu_count() or 1))   # they share the cores
-    much = pace * SLACK
     for row in found['notebooks']:
         name = row['path'].removeprefix('nbs/')
         folder = name.split('/')[0] if '/' in name else 'index'
-        took[folder] = took.get(folder, 0.) + row['seconds']
+        took[folder] = took.get(folder, 0.) + row['cpu_s']
     wrong = [f'CONTRIBUTING.md has no seconds for {f}' for f in took if f not in folders]
     wrong += [f'CONTRIBUTING.md has seconds for {f}, which did not run' for f in folders if f not in took]
-    wrong += [f'{f} took {s:.0f} s; it may take {folders[f]:.0f} x {much:.2f}' for f, s in took.items()
+    wrong += [f'{f} used {s:.0f} s; it may use {folders[f]:.0f} x {much:.2f}' for f, s in took.items()
               if s > folders.get(f, s) * much]
     long = [r['path'] for r in found['notebooks'] if r['seconds'] > LONGEST * pace]
     if len(long) > LONG: wrong.append(f'{len(long)} notebooks take more than {LONGEST:.0f} s, at most {LONG} may')
@@ -51,9 +52,9 @@ def self_test() -> None:
     folders = table('## Seconds\n| `01_a` | 1,030 |\n## Next\n| `02_b` | 3 |\n')
     assert folders == {'01_a': 1030.}, folders
     def run(*rows: tuple[str, float], scale: float = 1.) -> list[str]:
-        return judge(dict(scale=scale, notebooks=[dict(path=f'nbs/{n}.ipynb', seconds=s) for n, s in rows]), folders)[1]
+        return judge(dict(scale=scale, notebooks=[dict(path=f'nbs/{n}.ipynb', seconds=s, cpu_s=s) for n, s in rows]), folders)[1]
     assert run(('01_a/02_b', 800.), ('01_a/03_c', 700.)) == []
-    assert run(('01_a/02_b', 800.), ('01_a/03_c', 800.)) == ['01_a took 1600 s; it may take 1030 x 1.50']
+    assert run(('01_a/02_b', 800.), ('01_a/03_c', 800.)) == ['01_a used 1600 s; it may use 1030 x 1.50']
     assert run(('01_a/02_b', 1600.), scale=2.) == []
     assert run(('01_a/03_c', 1.), ('02_x/01_y', 1.)) == ['CONTRIBUTING.md has no seconds for 02_x']
     many = [(f'01_a/{n}', 21.) for n in range(LONG + 1)]
@@ -67,7 +68,7 @@ def main() -> int:
     for folder in sorted(took): print(f'{folder:14} {took[folder]:6.0f} s of {folders.get(folder, 0.):.0f}')
     longest = sorted(found['notebooks'], key=lambda r: -r['seconds'])[:12]
     print('longest:', ', '.join(f"{r['path'].removeprefix('nbs/').removesuffix('.ipynb')} {r['seconds']:.0f}" for r in longest))
-    print(*wrong, f"{sum(took.values()):.0f} s on one core, {found['seconds']:.0f} s in all with {found['workers']} "
+    print(*wrong, f"{sum(took.values()):.0f} s of processor time, {found['seconds']:.0f} s in all with {found['workers']} "
           f"workers, slowness {found['scale']}", sep='\n')
     return int(bool(wrong))
 

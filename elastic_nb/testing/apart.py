@@ -257,8 +257,9 @@ def each_apart(
         _test_run = TestRun(len(files), max(1, n_workers))
         results = of_nbdev(fn, files, n_workers=n_workers, **options)
         if out := os.environ.get('NB_JSON'):
-            about = dict(seconds=round(time.monotonic() - _test_run.began, 1), workers=n_workers,
-                         scale=_test_run.scale, notebooks=[r.kept for r in results])
+            took = round(time.monotonic() - _test_run.began, 1)
+            scale = max(_test_run.scale, slowness(n_workers))   # it may have become slower meanwhile
+            about = dict(seconds=took, workers=n_workers, scale=scale, notebooks=[r.kept for r in results])
             (test.get_config().config_path / out).write_text(json.dumps(about, indent=1))
         site.cleanup()
         return results
