@@ -162,6 +162,7 @@ class Engine:
         self.latest: StepReport | None = None # The numbers of the last step
         self.manager: CheckpointManager | None = None # The manager that saves this engine
         self.targets_seen_in = -1 # The last step in which this worker has seen a target
+        self.idle_in, self.idle = -1, set[int]() # A step; parameters without a gradient in it, seen from here
         self.ready, self.main = False, True # main: the one that prints and writes
         self.alone = False # No other worker will ever take part
         self.scaled: ScaledRates | None = None # The optimizer's rates, if the batch follows the world
@@ -381,7 +382,7 @@ def _prepare_task(self: Engine, t: TrainingConfig) -> None:
     model = self.called
     if t.compile and model is self.model: model = torch.compile(model)
     self.task = Task(model, self.loss_fn or ask, t.loss == 'sum',
-                     partial(torch.autocast, kind, half, enabled=half is not None))
+                     partial(torch.autocast, kind, half, enabled=half is not None), self.strategy.spares)
     self.task.targets_of = self.count   # for a strategy that computes parts of a micro-batch
     self.task.end = partial(getattr, self, 'steps')   # for one that does something else in the last step
     known = getattr(self.model, 'reduction', t.loss)
@@ -449,6 +450,32 @@ def batch(self: Engine, i: int, ids: list[int]) -> Any:
     if self.readers is None: return self.read(self.step, i, ids)
     return self.readers.get(self.step, i, ids, lambda: self.coming(i))
 
+# %% ../../nbs/07_train/05_compute.ipynb #504bc87a
+@patch
+def _writes(self: Engine, sync: Any) -> list[int]:
+    "Writes to gradients, last that of `count`; empty once all have a gradient in this step, seen from here."
+    if self.task.idle is None or self.idle_in == self.step and not self.idle: return []
+    return sync.writes([*self.task.learning, self.task.count])
+
+@patch
+def _note_idle(self: Engine, before: list[int], after: list[int], targets: int) -> None:
+    "Count a micro-batch for each parameter that has no gradient in it. Each has fewer writes than `count`."
+    made = [b - a for a, b in zip(before, after)]
+    idle = {k for k, n in enumerate(made[:-1]) if n < made[-1] or not targets}
+    if self.idle_in != self.step: self.idle_in, self.idle = self.step, idle
+    self.idle &= idle
+    if not idle: return
+    marks = torch.zeros(len(made) - 1)
+    marks[[*idle]] = 1.
+    self.task.idle[0].grad.add_(moved(marks, self.device))
+
+@patch
+def _spare_idle(self: Engine) -> None:
+    "Take the gradient, which is zero, from parameters that have none in any micro-batch of this step."
+    if self.task.idle is None or self.idle_in == self.step and not self.idle: return
+    pieces, times = self.samples.pieces(self.step), self.task.idle[0].grad.tolist()   # waits
+    self.strategy.spare([p for p, n in zip(self.task.learning, times) if round(n) >= pieces])
+
 # %% ../../nbs/07_train/05_compute.ipynb #a6fda8a3
 @patch(as_prop=True)
 def measures(self: Engine) -> bool:
@@ -467,7 +494,9 @@ def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
             targets = self.count(batch)
             loss = sync.module(moved(batch, self.device), targets)
         look = watched(self.model.named_parameters()) if self.measures else nullcontext()
+        before = self._writes(sync)
         with look as square: self.scaler.scale(loss * sync.scale).backward()
+        if before: self._note_idle(before, self._writes(sync), targets)
         self.task.writes.put_back()   # the next micro-batch begins with the same buffers
         summed[0].add_(loss.detach())
         if square and targets:
@@ -650,6 +679,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     self._set_rates()
     lr = self.optimizer.param_groups[0]['lr']
     if self.manager: self.manager.before_update()
+    self._spare_idle()
     grads = self.strategy.grads(self.model)
     told = self._noise(grads, beside, targets, scale) if self.measures else {}
     told |= self._divide(grads, targets)

@@ -131,6 +131,7 @@ class Task(nn.Module):
         loss_fn: Callable[[nn.Module, Any], Any] = ask, # Called as loss_fn(model, batch)
         summed: bool = False, # It returns a sum and not a mean
         autocast: Callable[[], Any] = nullcontext, # Makes the context of the forward pass
+        idle: bool = False, # With a parameter whose gradient can count micro-batches for each parameter
     ):
         super().__init__()
         dense_gradients(model)
@@ -139,6 +140,9 @@ class Task(nn.Module):
         self.count = nn.Parameter(torch.zeros((), dtype=some.dtype, device=some.device))
         self.writes, self.looked, self.written = Written(model), False, None
         if self.writes.width: self.written = nn.Parameter(self.count.new_zeros(self.writes.width))
+        self.learning = [p for p in model.parameters() if p.requires_grad]
+        # a list, because that is a module: it comes after the model, whose gradients keep their places
+        self.idle = nn.ParameterList([self.count.new_zeros(len(self.learning))]) if idle else None
 
     def forward(self, batch: Any, targets: int) -> Tensor:
         learning = torch.is_grad_enabled()   # and not a validation
