@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ..config import BadConfig
 from ..exact.determinism import borrowed, random_kept
+from ..exact.written import Refused
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000a
 @contextmanager
@@ -64,11 +65,12 @@ def mixed(a: list[Tensor], b: list[Tensor], share: float) -> list[Tensor]:
     return [share * x + (1 - share) * y for x, y in zip(a, b)]
 
 def tried(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> tuple[float, list[Tensor]]:
-    "Loss and gradient of `batch`. Raises NotComparable."
+    "Loss and gradient of `batch`. Raises NotComparable; what is Refused passes through."
     before = state_of_random()
     try:
         loss = ask(batch)
         grads = gradient(loss, model)
+    except Refused: raise
     except Exception as e: raise NotComparable(f"in a trial: {type(e).__name__}: {e}") from None
     if state_of_random() != before: raise NotComparable("the loss draws random numbers in evaluation, too")
     return loss.item(), grads
@@ -129,6 +131,7 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
         try: found = [tried(model, ask, b) for b in batches]
         except NotComparable as e: return str(e)
     if not isfinite(found[0][0]): return 'the loss of a few samples is not finite'
+    if not isfinite(length(found[0][1])): return 'the gradient of a few samples is not finite'
     if has_hooks(model): found = [(f[0], [torch.full((), f[0])]) for f in found]   # the loss alone
     if t.loss == 'sum': found = [(f[0] / n, [g / n for g in f[1]]) for f, n in zip(found, counts)]
     said = verdict(*found, counts[1] / sum(counts[1:]))

@@ -99,6 +99,7 @@ class FSDPStrategy(Strategy):
         shard(model, device)
 
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
+        if hasattr(task, 'writes'): task.writes.places = []   # FSDP itself replaces parameters
         return Sharded(task, self.c.training.cut)
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #bfbbf276

@@ -139,6 +139,7 @@ class Task(nn.Module):
         some = next(model.parameters())
         self.count = nn.Parameter(torch.zeros((), dtype=some.dtype, device=some.device))
         self.writes, self.looked, self.written = Written(model), False, None
+        self.look_at: Callable[[Tensor], None] = lambda loss: None # Called with the first loss, once
         if self.writes.width: self.written = nn.Parameter(self.count.new_zeros(self.writes.width))
         self.learning = [p for p in model.parameters() if p.requires_grad]
         # a list, because that is a module: it comes after the model, whose gradients keep their places
@@ -162,7 +163,8 @@ class Task(nn.Module):
         loss = self._loss(batch)
         self.writes.warn_of_numbers(before)
         self.writes.look()
-        return with_gradient(loss)
+        self.look_at(with_gradient(loss))
+        return loss
 
     def _loss(self, batch: Any) -> Tensor:
         with self.autocast(): return loss_of(self.loss_fn(self.model, batch)).to(self.count.dtype)
