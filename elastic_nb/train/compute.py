@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy, deepcopy
 from functools import partial
 from math import ceil, inf, isfinite
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -100,10 +101,20 @@ def own_memory(model: nn.Module) -> None:
             m._buffers[k] = copies[id(b)]
 
 # %% ../../nbs/07_train/05_compute.ipynb #dc25bc3d
+def _unkept(t: Tensor) -> str:
+    "Why no checkpoint could hold `t`."
+    if isinstance(t, nn.parameter.UninitializedTensorMixin): return ''
+    if t.is_meta: return 'is on the meta device and has no numbers: call to_empty(), and set them'
+    if t.layout != torch.strided:
+        return 'is sparse, and no checkpoint holds that: keep indices and values, or the dense tensor'
+    return 'is quantized, and no checkpoint holds that: keep int_repr() and the scale' * t.is_quantized
+
 def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
     "Combinations that no strategy can train, one sentence each."
     wrong = [f"the parameter {k} has no shape before the model has run: call the model once with a batch"
              for k, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)][:1]
+    wrong += [f"{kind} {k} {why}" for kind, named in (('the parameter', model.named_parameters()),
+              ('the buffer', model.named_buffers())) for k, t in named if (why := _unkept(t))]
     if wrong: return wrong
     wrong += [f"the numbers of the parameter {k} share memory (expand), so no optimizer can step them: give "
               "it memory of its own, with clone()" for k, p in model.named_parameters() if shares_memory(p)]
@@ -112,6 +123,10 @@ def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
         wrong.append(f"weights are {', '.join(sorted(odd))}: keep float32 and set training.precision")
     if c.scaling.noise and c.training.cut < 2:
         wrong.append("scaling.noise compares micro-batches: batch_size and micro_batches must be 2 or more")
+    if c.checkpoint.checkpoint_interval != 0:
+        at = Path(c.checkpoint.nvme_path).absolute()
+        if file := next((p for p in (at, *at.parents) if os.path.isfile(p)), None):
+            wrong.append(f"checkpoint.nvme_path: {file} is a file, and checkpoints need a folder")
     compilers = os.environ.get('CXX', 'g++'), 'g++', 'clang++', 'c++'
     if c.training.compile and not any(map(shutil.which, compilers)):
         wrong.append("training.compile needs a C++ compiler (g++ or clang++), and there is none")
@@ -475,13 +490,27 @@ def progress(self: Engine, step: int) -> float:
     return self.samples.schedule.span(step).position / self.c.training.batch_size
 
 # %% ../../nbs/07_train/05_compute.ipynb #564454c8
+def _made(what: str, given: Any, of: Any, has: str) -> Any:
+    "`given(of)`. Raises BadConfig if that makes none that `has` what it must have."
+    name = getattr(given, '__name__', type(given).__name__)
+    instead = f"give a torch {what}, or a function that returns one"
+    if not callable(given): raise BadConfig(f"{what} is the {name} {given!r}: {instead}")
+    try: made = given(of)
+    except TypeError as e:
+        if not isinstance(given, type): raise
+        raise BadConfig(f"{what} is the class {name}, which needs more than one argument ({e}): {instead}"
+                        ) from e
+    if hasattr(made, has): return made
+    raise BadConfig(f"{what}: {name} returns {type(made).__name__}: {instead}")
+
 @patch
 def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     self.strategy.prepare(self.model, self.device)
     params = [p for p in self.model.parameters() if p.requires_grad]
     given = self.optimizer is not None, self.scheduler is not None   # of these the settings do not tell
     if self.optimizer is None: self.optimizer = self.strategy.optimizer(params)
-    elif not isinstance(self.optimizer, torch.optim.Optimizer): self.optimizer = self.optimizer(params)
+    elif not isinstance(self.optimizer, torch.optim.Optimizer):
+        self.optimizer = _made('optimizer', self.optimizer, params, 'step')
     if wrong := wrong_optimizer(self.optimizer, self.model): raise BadConfig('\n'.join(wrong))
     self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class,
     self.given_optimizer = of_optimizer(self.optimizer, self.model, rate=given[0])   # and what made it
@@ -490,7 +519,13 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
         shape = schedule_of(t, self.steps)
         def at(step: int) -> float: return shape(self.progress(step))
         self.scheduler = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=at)
-    if not hasattr(self.scheduler, 'state_dict'): self.scheduler = self.scheduler(self.optimizer)
+    if isinstance(self.scheduler, type) or not hasattr(self.scheduler, 'state_dict'):
+        self.scheduler = _made('scheduler', self.scheduler, self.optimizer, 'state_dict')
+    own = {*map(id, self.optimizer.param_groups)}
+    other = getattr(self.scheduler, 'optimizer', self.optimizer)
+    if not own & {*map(id, getattr(other, 'param_groups', self.optimizer.param_groups))}:
+        raise BadConfig(f"scheduler: {type(self.scheduler).__name__} moves the rates of another optimizer "
+                        "than the one that steps: give a function from the optimizer to a scheduler")
     self.given_scheduler = of_scheduler(self.scheduler) if given[1] else {}
     if self.c.scaling.policy == 'variable': self._prepare_scaling()
 

@@ -32,6 +32,11 @@ def loss_of(out: Any) -> Tensor:
     elif hasattr(out, 'loss'): out = out.loss
     elif isinstance(out, (tuple, list)) and out: out = out[0]
     if isinstance(out, Tensor) and out.numel() == 1 and out.is_floating_point(): return out.reshape(())
+    if isinstance(out, (bool, int, float)):
+        raise NoLoss(f"the loss is a {type(out).__name__}, which has no gradient: return the tensor, without "
+                     "item() or float()")
+    if isinstance(out, Tensor) and out.numel() == 1:
+        raise NoLoss(f"the loss is a number of {out.dtype}, which has no gradient: return one of floats")
     what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
     raise NoLoss(f"the model must return its loss, a tuple that begins with it, or an object with .loss; "
                  f"this is {what}. Has it been given labels? Else pass loss_fn(model, batch)")
