@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['NEAR', 'NEARLY', 'Tried', 'LOOK', 'untouched', 'state_of_random', 'NotComparable', 'gradient', 'has_hooks', 'length',
-           'mixed', 'tried', 'near', 'verdict', 'samples_in', 'check_cut']
+           'mixed', 'tried', 'near', 'verdict', 'unlike_first', 'samples_in', 'check_cut']
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de60004
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import isfinite
 from typing import Any
 
@@ -97,6 +98,28 @@ def verdict(whole: Tried, one: Tried, rest: Tried, share: float) -> str:
         if 0 < other < 1 and away <= NEARLY * length(whole[1]): return 'count'
     return 'whole'
 
+# %% ../../nbs/07_train/24_cut.ipynb #2f6522aa
+def _kind(engine: Any, k: int) -> tuple[str, int]:
+    "Shapes and number of targets of a sample."
+    batch = engine.samples.get([k])
+    parts = [*batch.values()] if isinstance(batch, Mapping) else batch
+    parts = parts if isinstance(parts, (list, tuple)) else [parts]
+    return str([tuple(p.shape) for p in parts if isinstance(p, Tensor)]), engine.count(batch)
+
+def unlike_first(engine: Any, ids: list[int], end: float) -> list[int]:
+    "`ids` in another order: samples that are unlike most come first, two of them at most; looks until `end`."
+    kinds: dict[int, tuple[str, int]] = {}
+    with borrowed(engine.c.training.seed, -1, 0), suppress(Exception):   # it is for the run to raise it
+        for k in ids[:64]:
+            kinds[k] = _kind(engine, k)
+            if time.monotonic() > end: break
+    times = Counter(kinds.values())
+    usual = max((kind for kind in times if kind[1]), key=times.__getitem__, default=None)
+    odd = sorted((k for k in kinds if kinds[k] != usual), key=lambda k: (kinds[k][1] > 0, times[kinds[k]]))
+    plain = [k for k in ids if kinds.get(k, usual) == usual]
+    first = [k for a, o, b in zip(plain[::2], odd[:2], plain[1::2]) for k in (a, o, b)]
+    return first + [k for k in ids if k not in {*first}]
+
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000f
 def samples_in(batch: Any) -> int | None:
     "How many samples a batch has: the size of the first tensor in it."
@@ -114,6 +137,7 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     ids, end, said = [*engine.samples.of_step(0)], time.monotonic() + LOOK, ''
     if len(ids) < 2: return 'a batch has one sample'
     training = not any(isinstance(m, _RANDOM) for m in engine.model.modules())
+    ids = unlike_first(engine, ids, time.monotonic() + LOOK / 2)
     for at in range(0, min(len(ids) - 1, 48), 3):
         said = _compared(engine, ask, ids[at:at + 3], training)
         if said and training: said = _compared(engine, ask, ids[at:at + 3], training := False)
