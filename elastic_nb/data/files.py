@@ -74,7 +74,8 @@ def _unpacked(part: Part) -> Iterator[Part]:
     with part.open() as f: head = f.read(512)
     path = Path(part.name)
     if head.startswith(_POINTER):
-        raise ValueError(f"{part.name} is a pointer of Git LFS, and not the file itself: `git lfs pull` fetches it")
+        raise ValueError(f"{part.name} is a pointer of Git LFS, and not the file itself: `git lfs pull` "
+                         "fetches it")
     said = _ENDINGS.get(path.suffix.lower())
     found = next((v for k, v in _MAGIC.items() if head.startswith(k)), None)
     if found != said and {found, said} - {None, 'rows', 'json'}:
