@@ -19,7 +19,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..basics import patch
-from .reduce import GradBuffer, exchange, family, gathered, reduce_scatter, scatter
+from .reduce import (GradBuffer, exchange, family, gathered, reduce_scatter, scatter,
+                                     writes_to)
 from .shard import Layout, ShardedOptimizer, ShardedReducer, overlap, trade
 from .state import WHOLE
 from .written import Refused
@@ -241,6 +242,7 @@ class BucketReducer(ShardedReducer):
         self.buckets = buckets_of(optimizer.starts, [place[id(p)] for p in optimizer.params], least)
         self.bucket_of = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.params}
         self.todo: set[int] = set() # Micro-batches of this step to come
+        self.times = [0] * len(optimizer.params) # How often the gradient of each parameter has come
         self.current: BucketBuffer | None = None # Where backward adds now
         self.leaving: Leaving | None = None
         self.exchange: Exchange | None = None
@@ -317,6 +319,7 @@ def _arrives(self: BucketReducer, i: int, grad: Tensor | None) -> None:
 
 @patch
 def _arrived(self: BucketReducer, i: int, p: Tensor) -> None:
+    self.times[i] += 1
     if self.current is None or self.leaving is None: return
     missing = self.leaving.missing[b := self.bucket_of[i]]
     missing.discard(i)
@@ -361,6 +364,13 @@ def detach(self: BucketReducer) -> None:
     if self.exchange: self.exchange.stopped = True
     self.group, self.exchange, self.leaving, self.busy = None, None, None, False
     for p in self.optimizer.params: p.grad = None
+
+# %% ../../nbs/01_exact/08_gradients.ipynb #59e9e590
+@patch
+def writes(self: BucketReducer, params: Sequence[Tensor]) -> list[int]:
+    "As in LocalTree; also of gradients that have left."
+    known = dict(zip(map(id, self.optimizer.params), self.times))
+    return [known[id(p)] if id(p) in known else n for p, n in zip(params, writes_to(params))]
 
 # %% ../../nbs/01_exact/08_gradients.ipynb #e74684cc
 @patch

@@ -146,6 +146,7 @@ class ShardedOptimizer(Optimizer):
         self.size = self.starts[-1] # Numbers in all parameters
         self.shown: Part | None = None # What `state_dict` returns, if not its own state
         self.norms: Tensor | None = None # Of the gradient of each parameter, if they were measured apart
+        self.spared: set[int] = set() # Ids of parameters that have no gradient in this step
         self.twins: list[tuple[range, Optimizer, dict[int, Tensor]]] = []
         self.install([Part(range(self.size))])
         if whole.state: self.load_state_dict(whole.state_dict())
@@ -220,9 +221,17 @@ def use(self: ShardedOptimizer, flat: Tensor) -> None:
 @patch
 def forget(self: ShardedOptimizer) -> None:
     "Let go of gradients and norms."
-    self.norms = None
+    self.norms, self.spared = None, set()
     for _, _, views in self.twins:
         for v in views.values(): v.grad = None
+
+@patch
+def spare(self: ShardedOptimizer, params: Iterable[Tensor]) -> None:
+    "Leave `params` as they are in this step: they have no gradient."
+    self.spared = {*map(id, params)}
+    for _, _, views in self.twins:
+        for i, v in views.items():
+            if id(self.params[i]) in self.spared: v.grad = None
 
 @patch
 def grads(self: ShardedOptimizer) -> list[Tensor]:

@@ -55,6 +55,7 @@ class Written:
         self.late: list[Slot] = [] # Buffers that a forward pass has made; see `look`
         self.params = {k.removeprefix('_orig_mod.'): p for k, p in model.named_parameters()}
         self.versions: list[int] = [] # Writes to the parameters before the forward pass
+        self.places = [(m._parameters, key, p) for m in model.modules() for key, p in m._parameters.items()]
         self.floats, self.counts, self.fixed = [], [], []
         for slot in _slots(model):
             plain = not (slot.tensor.is_complex() or slot.tensor.dtype == torch.bool)
@@ -88,7 +89,8 @@ ALONE = "train in a single process with strategy ddp"
 
 @patch
 def check(self: Written) -> None:
-    "Raises Refused if the forward pass has written a parameter, or a buffer of booleans or complex numbers."
+    "Raises Refused if the forward pass has replaced or written a parameter, or a buffer that has no sum."
+    if any(now.get(key) is not p for now, key, p in self.places): self._replaced()
     if not self.strict: return
     moved = [k for (k, p), v in zip(self.params.items(), self.versions) if p._version != v]
     if moved:
@@ -116,6 +118,14 @@ def _of(model: nn.Module, path: str) -> nn.Module:
 def _place(self: Written, name: str) -> str:
     owner = name.rpartition('.')[0]
     return f"{name} ({type(_of(self.model, owner)).__name__})"
+
+@patch
+def _replaced(self: Written) -> None:
+    gone = next(p for now, key, p in self.places if now.get(key) is not p)
+    name = next((k for k, p in self.params.items() if p is gone), f'of shape {tuple(gone.shape)}')
+    raise Refused(f"the forward pass replaces the parameter {name}, and the optimizer steps the old one: "
+                  "keep the parameter, and compute with a changed copy (torch.nn.utils.parametrize)")
+
 
 # %% ../../nbs/01_exact/06_written.ipynb #80945c5c
 @patch

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['ZOO', 'STRATEGIES', 'HABITAT', 'WORLDS', 'GOOD', 'BY_NIGHT', 'COLORS', 'Animal', 'animal', 'habitat', 'Net', 'points',
            'words', 'sgd', 'Visit', 'hatch', 'impatient', 'no_collector', 'generators', 'in_threads', 'visit',
-           'tensors_of', 'apart', 'judge', 'Record', 'Tour', 'tour', 'family', 'by_day', 'Tied', 'tied', 'frozen',
-           'unused', 'groups', 'Both', 'two_optimizers', 'sparse', 'Looked', 'sparse_function', 'large_steps',
+           'tensors_of', 'apart', 'judge', 'Record', 'Tour', 'tour', 'family', 'by_day', 'Tied', 'Seldom', 'tied',
+           'frozen', 'unused', 'groups', 'Both', 'two_optimizers', 'sparse', 'Looked', 'sparse_function', 'large_steps',
            'Centered', 'moving_average', 'Experts', 'experts', 'batch_norm', 'weight_norm', 'weight_norm_new',
            'spectral_norm', 'spectral_norm_new', 'max_norm', 'counter_in_python', 'flags', 'Deep', 'dropout',
            'stochastic_depth', 'Block', 'recomputed', 'recomputed_dropout', 'bf16', 'fp16', 'half_weights', 'compiled',
@@ -323,6 +323,16 @@ class Tied(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self.out(self.embed(x)).flatten(0, 1), y.flatten())
 
+class Seldom(nn.Module):
+    "A classifier with one more layer for some samples, and one that it never calls."
+    def __init__(self):
+        super().__init__()
+        self.body, self.some, self.spare = (nn.Linear(4, 3) for _ in range(3))
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        out, few = self.body(x), x[:, 3] > 1.5
+        if few.any(): out = out.index_add(0, few.nonzero().flatten(), self.some(x[few]))
+        return F.cross_entropy(out, y)
+
 @animal('parameters')
 def tied(config: Config) -> Engine:
     "One matrix is the first and the last layer: two gradients for one tensor, stored and sent once."
@@ -337,10 +347,10 @@ def frozen(config: Config) -> Engine:
 
 @animal('parameters')
 def unused(config: Config) -> Engine:
-    "A layer that forward never calls: no gradient ever comes, and DDP would wait for it."
-    model = Net(nn.Linear(4, 3))
-    model.spare = nn.Linear(4, 3)
-    return ElasticTrainer(model, config, points(), optimizer=sgd)
+    "A layer that forward never calls, and one for few samples: DDP would wait, and a decay shrink them."
+    def decaying(params: Iterable[Any]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(params, lr=.05, momentum=.9, weight_decay=.1)
+    return ElasticTrainer(Seldom(), config, points(), optimizer=decaying)
 
 @animal('parameters')
 def groups(config: Config) -> Engine:

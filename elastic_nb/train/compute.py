@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['CODE', 'schedule_of', 'place_of', 'each', 'moved', 'shares_memory', 'own_memory', 'mistakes', 'wrong_optimizer',
-           'Engine', 'tensors_in', 'beside_state', 'tokens_in', 'misfits', 'StepReport', 'NonFinite']
+           'Engine', 'tensors_in', 'beside_state', 'leaves_of', 'tokens_in', 'misfits', 'copied', 'StepReport',
+           'NonFinite']
 
 # %% ../../nbs/07_train/05_compute.ipynb #9b949d39
 import inspect
@@ -12,11 +13,12 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy, deepcopy
 from functools import partial
 from math import ceil, inf, isfinite
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,13 +36,14 @@ from ..elastic.columns import Drawn
 from ..elastic.receipts import Chain, about_of
 from ..exact.determinism import borrowed, reading, seeded
 from ..exact.state import bare_names, unwrapped
+from ..exact.written import Refused
 from ..scaling.noise import GradientNoise, length_of, square_of, watched
 from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, parts_of, wrong_callbacks
 from .identity import identity_of, of_optimizer, of_scheduler
-from .memory import Memory
+from .memory import Memory, has_drawn, is_generator, reached, reseed, restore, state_of
 from .strategies import strategy_of
 from .task import Task, ask, checkpoint_activations, loss_of, names_of, shifts, targets_in
 
@@ -98,10 +101,20 @@ def own_memory(model: nn.Module) -> None:
             m._buffers[k] = copies[id(b)]
 
 # %% ../../nbs/07_train/05_compute.ipynb #dc25bc3d
+def _unkept(t: Tensor) -> str:
+    "Why no checkpoint could hold `t`."
+    if isinstance(t, nn.parameter.UninitializedTensorMixin): return ''
+    if t.is_meta: return 'is on the meta device and has no numbers: call to_empty(), and set them'
+    if t.layout != torch.strided:
+        return 'is sparse, and no checkpoint holds that: keep indices and values, or the dense tensor'
+    return 'is quantized, and no checkpoint holds that: keep int_repr() and the scale' * t.is_quantized
+
 def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
     "Combinations that no strategy can train, one sentence each."
     wrong = [f"the parameter {k} has no shape before the model has run: call the model once with a batch"
              for k, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)][:1]
+    wrong += [f"{kind} {k} {why}" for kind, named in (('the parameter', model.named_parameters()),
+              ('the buffer', model.named_buffers())) for k, t in named if (why := _unkept(t))]
     if wrong: return wrong
     wrong += [f"the numbers of the parameter {k} share memory (expand), so no optimizer can step them: give "
               "it memory of its own, with clone()" for k, p in model.named_parameters() if shares_memory(p)]
@@ -110,6 +123,10 @@ def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
         wrong.append(f"weights are {', '.join(sorted(odd))}: keep float32 and set training.precision")
     if c.scaling.noise and c.training.cut < 2:
         wrong.append("scaling.noise compares micro-batches: batch_size and micro_batches must be 2 or more")
+    if c.checkpoint.checkpoint_interval != 0:
+        at = Path(c.checkpoint.nvme_path).absolute()
+        if file := next((p for p in (at, *at.parents) if os.path.isfile(p)), None):
+            wrong.append(f"checkpoint.nvme_path: {file} is a file, and checkpoints need a folder")
     compilers = os.environ.get('CXX', 'g++'), 'g++', 'clang++', 'c++'
     if c.training.compile and not any(map(shutil.which, compilers)):
         wrong.append("training.compile needs a C++ compiler (g++ or clang++), and there is none")
@@ -162,6 +179,8 @@ class Engine:
         self.latest: StepReport | None = None # The numbers of the last step
         self.manager: CheckpointManager | None = None # The manager that saves this engine
         self.targets_seen_in = -1 # The last step in which this worker has seen a target
+        self.overwrites: bool | None = None # Whether forward passes write into batches; None: not known yet
+        self.idle_in, self.idle = -1, set[int]() # A step; parameters without a gradient in it, seen from here
         self.ready, self.main = False, True # main: the one that prints and writes
         self.alone = False # No other worker will ever take part
         self.scaled: ScaledRates | None = None # The optimizer's rates, if the batch follows the world
@@ -256,6 +275,7 @@ def _note_written(self: Engine) -> None:
     own = [f for f in (self.loss_fn, self.collate_fn) if f is not None and not isinstance(f, nn.Module)]
     self.called_with = Memory(own, [x for x in self.with_places() if x not in own])
     self.made_as = numbers_of(parts_of(model=self.model))
+    self._note_around()
 
 @patch
 def written_when_called(self: Engine) -> list[str]:
@@ -264,6 +284,77 @@ def written_when_called(self: Engine) -> list[str]:
     by_model = [k for k, v in now.items() if k not in self.turned and self.made_as.get(k, v) != v]
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
     return by_model + [k for k in self.called_with.changed(self.with_places()) if k not in by_callbacks]
+
+# %% ../../nbs/07_train/05_compute.ipynb #41a8e457
+def leaves_of(loss: Tensor) -> list[Tensor]:
+    "Everything that has a gradient and that `loss` depends on, by its graph."
+    found, seen, todo = [], set(), [loss.grad_fn]
+    while todo:
+        if (f := todo.pop()) is None or f in seen: continue
+        seen.add(f)
+        if type(f).__name__ == 'AccumulateGrad': found.append(f.variable)
+        todo += [g for g, _ in f.next_functions]
+    return found
+
+@patch
+def _note_around(self: Engine) -> None:
+    "Note generators, trained tensors and buffers that model and loss have, and that are not the model's."
+    loss, own = self.loss_fn, {*map(id, (*self.model.parameters(), *self.model.buffers()))}
+    name = getattr(loss, '__qualname__', type(loss).__qualname__)
+    roots = {type(self.model).__name__: self.model} | ({name: loss} if loss is not None else {})
+    def wanted(x: Any) -> bool:
+        if isinstance(x, Tensor): return x.requires_grad and x.is_leaf and id(x) not in own
+        return is_generator(x)
+    around = reached(roots, wanted)
+    self.learnt = {id(x): k for k, x in around.items() if isinstance(x, Tensor)}
+    self.generators = {k: (g, state_of(g)) for k, g in around.items() if not isinstance(g, Tensor)}
+    buffers = loss.named_buffers() if isinstance(loss, nn.Module) else ()
+    self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
+    self.task.look_at = self.look_at
+
+@patch
+def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
+    """Raises Refused if `loss` depends on what no optimizer steps, or has changed what no checkpoint holds.
+    Warns of generators that were drawn from, if it was not `tried` whether that matters."""
+    if moved := [k for k, (b, version) in self.beside_model.items() if b._version != version]:
+        raise Refused(f"the loss {type(self.loss_fn).__name__} writes its buffer {moved[0]}, of which each "
+                      "worker would have its own, and no checkpoint any: make the loss a part of the model")
+    if self.strategy.replicas: self._check_leaves(leaves_of(loss))
+    if not tried and (moved := self.drawn_from): warnings.warn(_of_generator(moved[0]))
+
+@patch
+def _check_leaves(self: Engine, leaves: list[Tensor]) -> None:
+    known = {*map(id, self.model.parameters())}
+    astray = [t for t in leaves if id(t) not in known]
+    if found := [self.learnt[id(t)] for t in astray if id(t) in self.learnt]:
+        raise Refused(f"the loss depends on {found[-1]}, which is no parameter of the model: no optimizer "
+                      "steps it, and no checkpoint has it. Make it a part of the model (what is in a plain "
+                      "list is none: nn.ModuleList), or freeze it with requires_grad_(False)")
+    if some := [t for t in astray if isinstance(t, nn.Parameter)]:
+        warnings.warn(f"the loss depends on a parameter of shape {tuple(some[0].shape)} that is not the "
+                      "model's: no optimizer steps it")
+
+# %% ../../nbs/07_train/05_compute.ipynb #dd842c73
+def _of_generator(name: str) -> str:
+    return (f"random numbers are drawn from {name}, a generator of which each worker has its own, and no "
+            "checkpoint the state: draw from torch, numpy.random or random, without a generator; they are "
+            "set for each place in the run")
+
+@patch(as_prop=True)
+def drawn_from(self: Engine) -> list[str]:
+    "Generators of the model and the loss that have drawn numbers, by name."
+    return [k for k, (g, before) in self.generators.items() if has_drawn(g, before)]
+
+@patch
+def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
+    "Raises Refused if the number that `loss` returns depends on the state of generators that it draws from."
+    if not (moved := self.drawn_from): return
+    found = []
+    for seed in (1, 2):
+        for k in moved: reseed(self.generators[k][0], seed)
+        with borrowed(self.c.training.seed, -1, 0): found.append(loss().item())
+    for k in moved: restore(*self.generators[k])
+    if found[0] != found[1]: raise Refused(_of_generator(moved[0]))
 
 # %% ../../nbs/07_train/05_compute.ipynb #a2c56bee
 @patch
@@ -381,7 +472,7 @@ def _prepare_task(self: Engine, t: TrainingConfig) -> None:
     model = self.called
     if t.compile and model is self.model: model = torch.compile(model)
     self.task = Task(model, self.loss_fn or ask, t.loss == 'sum',
-                     partial(torch.autocast, kind, half, enabled=half is not None))
+                     partial(torch.autocast, kind, half, enabled=half is not None), self.strategy.spares)
     self.task.targets_of = self.count   # for a strategy that computes parts of a micro-batch
     self.task.end = partial(getattr, self, 'steps')   # for one that does something else in the last step
     known = getattr(self.model, 'reduction', t.loss)
@@ -399,13 +490,27 @@ def progress(self: Engine, step: int) -> float:
     return self.samples.schedule.span(step).position / self.c.training.batch_size
 
 # %% ../../nbs/07_train/05_compute.ipynb #564454c8
+def _made(what: str, given: Any, of: Any, has: str) -> Any:
+    "`given(of)`. Raises BadConfig if that makes none that `has` what it must have."
+    name = getattr(given, '__name__', type(given).__name__)
+    instead = f"give a torch {what}, or a function that returns one"
+    if not callable(given): raise BadConfig(f"{what} is the {name} {given!r}: {instead}")
+    try: made = given(of)
+    except TypeError as e:
+        if not isinstance(given, type): raise
+        raise BadConfig(f"{what} is the class {name}, which needs more than one argument ({e}): {instead}"
+                        ) from e
+    if hasattr(made, has): return made
+    raise BadConfig(f"{what}: {name} returns {type(made).__name__}: {instead}")
+
 @patch
 def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     self.strategy.prepare(self.model, self.device)
     params = [p for p in self.model.parameters() if p.requires_grad]
     given = self.optimizer is not None, self.scheduler is not None   # of these the settings do not tell
     if self.optimizer is None: self.optimizer = self.strategy.optimizer(params)
-    elif not isinstance(self.optimizer, torch.optim.Optimizer): self.optimizer = self.optimizer(params)
+    elif not isinstance(self.optimizer, torch.optim.Optimizer):
+        self.optimizer = _made('optimizer', self.optimizer, params, 'step')
     if wrong := wrong_optimizer(self.optimizer, self.model): raise BadConfig('\n'.join(wrong))
     self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class,
     self.given_optimizer = of_optimizer(self.optimizer, self.model, rate=given[0])   # and what made it
@@ -414,7 +519,13 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
         shape = schedule_of(t, self.steps)
         def at(step: int) -> float: return shape(self.progress(step))
         self.scheduler = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=at)
-    if not hasattr(self.scheduler, 'state_dict'): self.scheduler = self.scheduler(self.optimizer)
+    if isinstance(self.scheduler, type) or not hasattr(self.scheduler, 'state_dict'):
+        self.scheduler = _made('scheduler', self.scheduler, self.optimizer, 'state_dict')
+    own = {*map(id, self.optimizer.param_groups)}
+    other = getattr(self.scheduler, 'optimizer', self.optimizer)
+    if not own & {*map(id, getattr(other, 'param_groups', self.optimizer.param_groups))}:
+        raise BadConfig(f"scheduler: {type(self.scheduler).__name__} moves the rates of another optimizer "
+                        "than the one that steps: give a function from the optimizer to a scheduler")
     self.given_scheduler = of_scheduler(self.scheduler) if given[1] else {}
     if self.c.scaling.policy == 'variable': self._prepare_scaling()
 
@@ -449,6 +560,59 @@ def batch(self: Engine, i: int, ids: list[int]) -> Any:
     if self.readers is None: return self.read(self.step, i, ids)
     return self.readers.get(self.step, i, ids, lambda: self.coming(i))
 
+# %% ../../nbs/07_train/05_compute.ipynb #bb5fc6f6
+def _copied(x: Any) -> Any: return x.clone() if isinstance(x, Tensor) else x
+
+def copied(batch: Any) -> Any:
+    "`batch` with tensors of its own."
+    return each(batch, _copied)
+
+def _writes_in(batch: Any) -> list[int]:
+    return [0 if t.is_inference() else t._version for t in tensors_in(batch)]
+
+@patch
+@contextmanager
+def lent(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
+    "The same for a block that may write into it: the data stay as they are. Raises Refused."
+    batch, known = self.batch(i, ids), self.overwrites
+    if known is not False: batch = copied(batch)
+    before = _writes_in(batch)
+    yield batch
+    if known: return
+    self.overwrites = _writes_in(batch) != before
+    if known is None or not self.overwrites: return
+    mine = {t.data_ptr() for t in tensors_in(batch) if t.numel()}
+    if any(t.data_ptr() in mine for t in tensors_in(self.read(self.step, i, ids))):
+        raise Refused(f"in step {self.step} the forward pass has written into its batch for the first time, "
+                      "and the dataset keeps these tensors: its samples are others now. Write into a copy "
+                      "(x = x.clone()), or let collate_fn return copies")
+
+# %% ../../nbs/07_train/05_compute.ipynb #504bc87a
+@patch
+def _writes(self: Engine, sync: Any) -> list[int]:
+    "Writes to gradients, last that of `count`; empty once all have a gradient in this step, seen from here."
+    if self.task.idle is None or self.idle_in == self.step and not self.idle: return []
+    return sync.writes([*self.task.learning, self.task.count])
+
+@patch
+def _note_idle(self: Engine, before: list[int], after: list[int], targets: int) -> None:
+    "Count a micro-batch for each parameter that has no gradient in it. Each has fewer writes than `count`."
+    made = [b - a for a, b in zip(before, after)]
+    idle = {k for k, n in enumerate(made[:-1]) if n < made[-1] or not targets}
+    if self.idle_in != self.step: self.idle_in, self.idle = self.step, idle
+    self.idle &= idle
+    if not idle: return
+    marks = torch.zeros(len(made) - 1)
+    marks[[*idle]] = 1.
+    self.task.idle[0].grad.add_(moved(marks, self.device))
+
+@patch
+def _spare_idle(self: Engine) -> None:
+    "Take the gradient, which is zero, from parameters that have none in any micro-batch of this step."
+    if self.task.idle is None or self.idle_in == self.step and not self.idle: return
+    pieces, times = self.samples.pieces(self.step), self.task.idle[0].grad.tolist()   # waits
+    self.strategy.spare([p for p, n in zip(self.task.learning, times) if round(n) >= pieces])
+
 # %% ../../nbs/07_train/05_compute.ipynb #a6fda8a3
 @patch(as_prop=True)
 def measures(self: Engine) -> bool:
@@ -461,13 +625,14 @@ def measures(self: Engine) -> bool:
 def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
     "Forward and backward of micro-batch `i`, the samples `ids`. Raises Refused."
     self.span = sync.span
-    batch = self.batch(i, ids)
-    with sync.micro_batch(i) as summed:
+    with self.lent(i, ids) as batch, sync.micro_batch(i) as summed:
         with seeded(self.samples.seed, self.step, i):
             targets = self.count(batch)
             loss = sync.module(moved(batch, self.device), targets)
         look = watched(self.model.named_parameters()) if self.measures else nullcontext()
+        before = self._writes(sync)
         with look as square: self.scaler.scale(loss * sync.scale).backward()
+        if before: self._note_idle(before, self._writes(sync), targets)
         self.task.writes.put_back()   # the next micro-batch begins with the same buffers
         summed[0].add_(loss.detach())
         if square and targets:
@@ -650,6 +815,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     self._set_rates()
     lr = self.optimizer.param_groups[0]['lr']
     if self.manager: self.manager.before_update()
+    self._spare_idle()
     grads = self.strategy.grads(self.model)
     told = self._noise(grads, beside, targets, scale) if self.measures else {}
     told |= self._divide(grads, targets)

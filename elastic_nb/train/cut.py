@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['NEAR', 'NEARLY', 'Tried', 'LOOK', 'untouched', 'state_of_random', 'NotComparable', 'gradient', 'has_hooks', 'length',
-           'mixed', 'tried', 'near', 'verdict', 'samples_in', 'check_cut']
+           'mixed', 'tried', 'near', 'verdict', 'unlike_first', 'samples_in', 'check_cut']
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de60004
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import isfinite
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from ..config import BadConfig
 from ..exact.determinism import borrowed, random_kept
+from ..exact.written import Refused
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000a
 @contextmanager
@@ -64,11 +66,12 @@ def mixed(a: list[Tensor], b: list[Tensor], share: float) -> list[Tensor]:
     return [share * x + (1 - share) * y for x, y in zip(a, b)]
 
 def tried(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> tuple[float, list[Tensor]]:
-    "Loss and gradient of `batch`. Raises NotComparable."
+    "Loss and gradient of `batch`. Raises NotComparable; what is Refused passes through."
     before = state_of_random()
     try:
         loss = ask(batch)
         grads = gradient(loss, model)
+    except Refused: raise
     except Exception as e: raise NotComparable(f"in a trial: {type(e).__name__}: {e}") from None
     if state_of_random() != before: raise NotComparable("the loss draws random numbers in evaluation, too")
     return loss.item(), grads
@@ -95,6 +98,28 @@ def verdict(whole: Tried, one: Tried, rest: Tried, share: float) -> str:
         if 0 < other < 1 and away <= NEARLY * length(whole[1]): return 'count'
     return 'whole'
 
+# %% ../../nbs/07_train/24_cut.ipynb #2f6522aa
+def _kind(engine: Any, k: int) -> tuple[str, int]:
+    "Shapes and number of targets of a sample."
+    batch = engine.samples.get([k])
+    parts = [*batch.values()] if isinstance(batch, Mapping) else batch
+    parts = parts if isinstance(parts, (list, tuple)) else [parts]
+    return str([tuple(p.shape) for p in parts if isinstance(p, Tensor)]), engine.count(batch)
+
+def unlike_first(engine: Any, ids: list[int], end: float) -> list[int]:
+    "`ids` in another order: samples that are unlike most come first, two of them at most; looks until `end`."
+    kinds: dict[int, tuple[str, int]] = {}
+    with borrowed(engine.c.training.seed, -1, 0), suppress(Exception):   # it is for the run to raise it
+        for k in ids[:64]:
+            kinds[k] = _kind(engine, k)
+            if time.monotonic() > end: break
+    times = Counter(kinds.values())
+    usual = max((kind for kind in times if kind[1]), key=times.__getitem__, default=None)
+    odd = sorted((k for k in kinds if kinds[k] != usual), key=lambda k: (kinds[k][1] > 0, times[kinds[k]]))
+    plain = [k for k in ids if kinds.get(k, usual) == usual]
+    first = [k for a, o, b in zip(plain[::2], odd[:2], plain[1::2]) for k in (a, o, b)]
+    return first + [k for k in ids if k not in {*first}]
+
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000f
 def samples_in(batch: Any) -> int | None:
     "How many samples a batch has: the size of the first tensor in it."
@@ -112,6 +137,7 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     ids, end, said = [*engine.samples.of_step(0)], time.monotonic() + LOOK, ''
     if len(ids) < 2: return 'a batch has one sample'
     training = not any(isinstance(m, _RANDOM) for m in engine.model.modules())
+    ids = unlike_first(engine, ids, time.monotonic() + LOOK / 2)
     for at in range(0, min(len(ids) - 1, 48), 3):
         said = _compared(engine, ask, ids[at:at + 3], training)
         if said and training: said = _compared(engine, ask, ids[at:at + 3], training := False)
@@ -129,6 +155,7 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
         try: found = [tried(model, ask, b) for b in batches]
         except NotComparable as e: return str(e)
     if not isfinite(found[0][0]): return 'the loss of a few samples is not finite'
+    if not isfinite(length(found[0][1])): return 'the gradient of a few samples is not finite'
     if has_hooks(model): found = [(f[0], [torch.full((), f[0])]) for f in found]   # the loss alone
     if t.loss == 'sum': found = [(f[0] / n, [g / n for g in f[1]]) for f, n in zip(found, counts)]
     said = verdict(*found, counts[1] / sum(counts[1:]))

@@ -35,7 +35,7 @@ CODECS: dict[str, Codec] = dict(int8=Quantized(), int4=Quantized(4, 64), sparse=
 class DiLoCoStrategy(ExactStrategy):
     """Replicas take `lowcomm.inner_steps` steps each, then all agree on one outer step (DiLoCo, Douillard et
     al. 2023, arXiv 2311.08105). The same bits for any number of workers, on one kind of processor."""
-    name = 'diloco'
+    name, spares = 'diloco', False
     rounds: Rounds | None = None # How its ranks agree, once they do
 
     @property

@@ -33,7 +33,7 @@ from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, 
 from ..exact.written import Refused, Slot
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
                                          numbers_of, parts_of, worn_out)
-from .compute import CODE, Engine, NonFinite, beside_state, each, moved
+from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved
 from .cut import check_cut
 from .identity import kernels
 from .task import ask, loss_of
@@ -145,8 +145,8 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     with torch.no_grad():
         for i in mine:
             tick()
-            batch = self.batch(-1 - i, self._held_ids(i))
-            with seeded(self.held.seed, self.step, -1 - i):
+            with (self.lent(-1 - i, self._held_ids(i)) as batch,
+                  seeded(self.held.seed, self.step, -1 - i)):
                 table[1, i] = targets = self.count(batch)
                 losses.append(self.task(moved(batch, self.device), targets).double())
     self.task.train()
@@ -436,8 +436,15 @@ def check_cut(self: Engine) -> str:
     if t.cut < 2 and self.scaled is None: return 'batches are not cut'
     if how == 'diloco': return 'each replica has batches of its own'
     if how == 'fsdp': return 'no rank has the whole model'
-    ask_for = self.loss_fn or ask
-    return check_cut(self, lambda batch: loss_of(ask_for(self.model, moved(batch, self.device))))
+    ask_for, first = self.loss_fn or ask, [True]
+    def loss(batch: Any) -> Tensor:
+        out = loss_of(ask_for(self.model, moved(copied(batch), self.device)))
+        if first and out.requires_grad:
+            first.clear()
+            self.look_at(out, tried=True)
+            self.check_generators(lambda: loss(batch))
+        return out
+    return check_cut(self, loss)
 
 # %% ../../nbs/07_train/06_engine.ipynb #04e9c819
 @patch

@@ -48,6 +48,11 @@ class Sharded(StockDDP):
     def attach(self, group: Any) -> None:
         self.group, self.scale = group, float(group.size())   # FSDP divides by the world, we want the sum
 
+    def clear(self) -> None:
+        "No gradients: of a parameter that no rank uses FSDP makes none."
+        super().clear()
+        for p in self.model.model.parameters(): p.grad = None
+
     def micro_batch(self, i: int) -> Any:
         self.model.model.set_requires_gradient_sync(i == self.span[-1])
         return nullcontext(self.loss)
@@ -66,7 +71,7 @@ class Sharded(StockDDP):
 # %% ../../nbs/07_train/08_fsdp.ipynb #47bcf9ed
 class FSDPStrategy(Strategy):
     "Fully sharded data parallel: no rank has the whole model. All ranks need equally many micro-batches."
-    name, replicas = 'fsdp', False
+    name, replicas, spares = 'fsdp', False, False
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
         world, c, wrong = get_world_info(), self.c, []
@@ -94,6 +99,7 @@ class FSDPStrategy(Strategy):
         shard(model, device)
 
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
+        if hasattr(task, 'writes'): task.writes.places = []   # FSDP itself replaces parameters
         return Sharded(task, self.c.training.cut)
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #bfbbf276

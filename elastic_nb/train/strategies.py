@@ -37,6 +37,7 @@ class Strategy:
     same_bits = False # Whether the result is the same, bit for bit, for any number of ranks
     replicas = True # Whether each rank holds the whole model
     passes = 1 # Batches that a replica computes one after the other in a micro-batch
+    spares = True # Whether it must be told to leave parameters without a gradient as they are
     def __init__(self, config: RunConfig): self.c = config
 
     @property
@@ -139,7 +140,8 @@ class ExactStrategy(Strategy):
         if o is None or o.norms is None: return super().norm(model)
         known = {id(p): norm for p, norm in zip(o.params, o.norms)}
         norms = [known[id(p)] if id(p) in known else torch.linalg.vector_norm(p.grad)
-                 for p in model.parameters() if id(p) in known or p.grad is not None]
+                 for p in model.parameters()
+                 if id(p) not in o.spared and (id(p) in known or p.grad is not None)]
         return torch.linalg.vector_norm(torch.stack(norms))
 
     def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
@@ -151,6 +153,18 @@ def out_of_order(params: Sequence[nn.Parameter], model: nn.Module) -> bool:
     "Whether `params` are not the first trainable ones of `model`, in its order."
     own = [p for p in model.parameters() if p.requires_grad]
     return [*map(id, params)] != [*map(id, own[:len(params)])]
+
+# %% ../../nbs/07_train/04_strategies.ipynb #df9105d8
+@patch
+def spare(self: Strategy, params: list[nn.Parameter]) -> None:
+    "Let the optimizer leave `params` as they are in this step: they have no gradient."
+    for p in params: p.grad = None
+
+@patch
+def spare(self: ExactStrategy, params: list[nn.Parameter]) -> None:
+    "As in `Strategy`; of slices, too."
+    Strategy.spare(self, params)
+    if self.sliced is not None: self.sliced.spare(params)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #88008778
 def deterministic_kernels() -> None:

@@ -32,6 +32,11 @@ def loss_of(out: Any) -> Tensor:
     elif hasattr(out, 'loss'): out = out.loss
     elif isinstance(out, (tuple, list)) and out: out = out[0]
     if isinstance(out, Tensor) and out.numel() == 1 and out.is_floating_point(): return out.reshape(())
+    if isinstance(out, (bool, int, float)):
+        raise NoLoss(f"the loss is a {type(out).__name__}, which has no gradient: return the tensor, without "
+                     "item() or float()")
+    if isinstance(out, Tensor) and out.numel() == 1:
+        raise NoLoss(f"the loss is a number of {out.dtype}, which has no gradient: return one of floats")
     what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
     raise NoLoss(f"the model must return its loss, a tuple that begins with it, or an object with .loss; "
                  f"this is {what}. Has it been given labels? Else pass loss_fn(model, batch)")
@@ -131,6 +136,7 @@ class Task(nn.Module):
         loss_fn: Callable[[nn.Module, Any], Any] = ask, # Called as loss_fn(model, batch)
         summed: bool = False, # It returns a sum and not a mean
         autocast: Callable[[], Any] = nullcontext, # Makes the context of the forward pass
+        idle: bool = False, # With a parameter whose gradient can count micro-batches for each parameter
     ):
         super().__init__()
         dense_gradients(model)
@@ -138,7 +144,11 @@ class Task(nn.Module):
         some = next(model.parameters())
         self.count = nn.Parameter(torch.zeros((), dtype=some.dtype, device=some.device))
         self.writes, self.looked, self.written = Written(model), False, None
+        self.look_at: Callable[[Tensor], None] = lambda loss: None # Called with the first loss, once
         if self.writes.width: self.written = nn.Parameter(self.count.new_zeros(self.writes.width))
+        self.learning = [p for p in model.parameters() if p.requires_grad]
+        # a list, because that is a module: it comes after the model, whose gradients keep their places
+        self.idle = nn.ParameterList([self.count.new_zeros(len(self.learning))]) if idle else None
 
     def forward(self, batch: Any, targets: int) -> Tensor:
         learning = torch.is_grad_enabled()   # and not a validation
@@ -158,7 +168,8 @@ class Task(nn.Module):
         loss = self._loss(batch)
         self.writes.warn_of_numbers(before)
         self.writes.look()
-        return with_gradient(loss)
+        self.look_at(with_gradient(loss))
+        return loss
 
     def _loss(self, batch: Any) -> Tensor:
         with self.autocast(): return loss_of(self.loss_fn(self.model, batch)).to(self.count.dtype)
