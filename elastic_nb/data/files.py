@@ -32,6 +32,7 @@ _MAGIC = {b'\x1f\x8b': 'gzip', b'\x28\xb5\x2f\xfd': 'zstd', b'PK\x03\x04': 'zip'
 _OTHER = {b'BZh': 'bzip2', b'\xfd7zXZ': 'xz', b'\x04"M\x18': 'lz4', b'7z\xbc\xaf': '7-Zip', b'Rar!': 'RAR',
           b'%PDF': 'PDF', b'SQLite format 3': 'SQLite', b'{\\rtf': 'RTF', b'Obj\x01': 'Avro'} # Not read
 _TAR = 257, b'ustar' # Where it stands in a tar archive
+_POINTER = b'version https://git-lfs.github.com/spec/' # What Git keeps where a large file should be
 _TABLES = '.csv', '.tsv'
 _TEXT = 'text', 'rows', 'json'
 
@@ -72,6 +73,9 @@ def _unpacked(part: Part) -> Iterator[Part]:
     "The parts of a file of any form. Raises ValueError for one that is not read."
     with part.open() as f: head = f.read(512)
     path = Path(part.name)
+    if head.startswith(_POINTER):
+        raise ValueError(f"{part.name} is a pointer of Git LFS, and not the file itself: `git lfs pull` "
+                         "fetches it")
     said = _ENDINGS.get(path.suffix.lower())
     found = next((v for k, v in _MAGIC.items() if head.startswith(k)), None)
     if found != said and {found, said} - {None, 'rows', 'json'}:
@@ -203,21 +207,24 @@ def _columns(part: Part, field: str) -> Iterator[Any]:
     "The column `field` of a table, in parts: arrays of pyarrow."
     import pyarrow as pa
     import pyarrow.parquet as pq
-    raw = io.BytesIO(part.open().read()) if part.wraps else part.open()
-    with raw as f:
-        if part.form == 'parquet':
-            table = pq.ParquetFile(f)
-            names, batches = table.schema_arrow.names, partial(table.iter_batches, 1000, columns=[field])
-        else:
-            stream = f.read(4) == b'\xff\xff\xff\xff'
-            f.seek(0)
-            table = pa.ipc.open_stream(f) if stream else pa.ipc.open_file(f)
-            def batches() -> Iterator[Any]:
-                return iter(table) if stream else map(table.get_batch, range(table.num_record_batches))
-            names = table.schema.names
-        if field not in names:
-            raise ValueError(f"{part.name}: no field {field!r}; it has {', '.join(names)}")
-        for batch in batches(): yield batch.column(batch.schema.get_field_index(field))
+    try:
+        raw = io.BytesIO(part.open().read()) if part.wraps else part.open()
+        with raw as f:
+            if part.form == 'parquet':
+                table = pq.ParquetFile(f)
+                names, batches = table.schema_arrow.names, partial(table.iter_batches, 1000, columns=[field])
+            else:
+                stream = f.read(4) == b'\xff\xff\xff\xff'
+                f.seek(0)
+                table = pa.ipc.open_stream(f) if stream else pa.ipc.open_file(f)
+                def batches() -> Iterator[Any]:
+                    return iter(table) if stream else map(table.get_batch, range(table.num_record_batches))
+                names = table.schema.names
+            if field not in names:
+                raise ValueError(f"{part.name}: no field {field!r}; it has {', '.join(names)}")
+            for batch in batches(): yield batch.column(batch.schema.get_field_index(field))
+    except pa.ArrowException as e:
+        raise ValueError(f"cannot read {part.name}: {next(iter(str(e).splitlines()), e)}") from e
 
 def documents(part: Part, field: str = 'text', encoding: str = 'utf-8') -> Iterator[tuple[str, bytes]]:
     "Where each document of rows, JSON or a table is (in words), and its text, UTF-8. Raises ValueError."

@@ -32,6 +32,9 @@ def reader(dataset: Any, collate: Callable[[list[Any]], Any] | None = None, caus
     as for `Samples`. Raises TypeError for a dataset without samples by number."""
     if hasattr(dataset, 'with_format') and isinstance(dataset, Mapping):
         raise TypeError(f"{type(dataset).__name__} holds the datasets {', '.join(dataset)}: give one of them")
+    if hasattr(dataset, 'iloc') or isinstance(dataset, Mapping) and len(dataset) and 0 not in dataset:
+        raise TypeError(f"{type(dataset).__name__} has columns or names, and no samples by number: give "
+                        "a list of its rows, a TensorDataset of its columns, or `datasets`' from_pandas")
     if not (hasattr(dataset, '__len__') and hasattr(dataset, '__getitem__')):
         raise TypeError(f"{type(dataset).__name__} has no length or no samples by number; "
                         "the order of samples could not be kept. Take a map-style dataset")

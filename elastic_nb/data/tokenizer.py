@@ -273,9 +273,17 @@ def _encoding_of(obj: Any) -> Callable[[str], Any]:
     if hasattr(obj, 'encode_ordinary'): return obj.encode_ordinary
     try: known = inspect.signature(obj.encode).parameters
     except (TypeError, ValueError): known = {}   # it is written in C
-    plain = dict(add_special_tokens=False) if 'add_special_tokens' in known else {}
-    if hasattr(obj, 'split_special_tokens'): plain['split_special_tokens'] = True   # of transformers
+    transformers = hasattr(obj, 'split_special_tokens')
+    plain = dict(add_special_tokens=False) if 'add_special_tokens' in known or transformers else {}
+    if transformers: plain['split_special_tokens'] = True
     return partial(obj.encode, **plain)
+
+_WAYS = 'encode', '__call__', 'tokenize', '_tokenize', '_encode_plus', 'prepare_for_tokenization'
+
+def _own_way(obj: Any) -> bool:
+    "Whether a tokenizer of transformers has a way to ids that is written elsewhere."
+    own = [c for c in type(obj).__mro__ if c.__module__.split('.')[0] != 'transformers']
+    return any(way in vars(x) for x in (obj, *own) for way in _WAYS)
 
 def _end_token(obj: Any) -> str | None:
     "The token that ends a text, as a tokenizer of transformers says it."
@@ -348,7 +356,7 @@ def load_encoder(tokenizer: Any = 'byte', fast: bool = True) -> Encoder:
     Raises ValueError with one sentence if there is no such tokenizer or it cannot be read."""
     if isinstance(tokenizer, Encoder): return tokenizer
     if isinstance(tokenizer, Tokenizer): return from_tokenizer(tokenizer, 'given', fast)
-    if hasattr(tokenizer, 'backend_tokenizer'):
+    if hasattr(tokenizer, 'backend_tokenizer') and not _own_way(tokenizer):
         name = Path(tokenizer.name_or_path or 'given').name
         return from_tokenizer(tokenizer.backend_tokenizer, name, fast, _end_token(tokenizer))
     if not isinstance(tokenizer, (str, Path)) and hasattr(tokenizer, 'encode'): return from_object(tokenizer)
