@@ -294,7 +294,8 @@ def _missing(self: IndexBuilder, source: Files | Rows | Filtered, blocks: Sequen
     if not blocks: return made
     _, ids, _ = next(made, (None, np.empty(0), None))
     if xxhash.xxh3_64_hexdigest(ids.tobytes()) == blocks[-1]['xxh3']: return made
-    raise ValueError(f"the source has changed ({blocks[-1]['from']}); delete the index and build it anew")
+    raise ValueError(f"the source has changed ({blocks[-1]['from']}), or the tokenizer; delete the index and "
+                     "build it anew")
 
 # %% ../../nbs/02_data/03_index.ipynb #d267f105
 @patch
@@ -340,7 +341,9 @@ def _build(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head:
            ) -> IndexSummary:
     "The same under the lock."
     blocks, manifest = _finished_blocks(out, head), _beside(out, 'json')
-    kept = len(blocks)
+    kept, e = len(blocks), self.encoder
+    if blocks and e.engine != 'numpy' and not e.description:   # one that may be another one: it shows
+        self._missing(source, blocks).close()
     if not (manifest.exists() and _whole(out, head, blocks)):
         self._append(source, out, head, blocks)
         (tokens, docs), dropped = _totals(blocks), _dropped(blocks)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import xxhash
 from torch import Tensor
-from torch.utils.data import Subset, default_collate
+from torch.utils.data import Dataset, Subset, default_collate
 
 from ..basics import patch
 from .dataset import ResumableDataset
@@ -35,7 +35,8 @@ def reader(dataset: Any, collate: Callable[[list[Any]], Any] | None = None, caus
     if hasattr(dataset, 'iloc') or isinstance(dataset, Mapping) and len(dataset) and 0 not in dataset:
         raise TypeError(f"{type(dataset).__name__} has columns or names, and no samples by number: give "
                         "a list of its rows, a TensorDataset of its columns, or `datasets`' from_pandas")
-    if not (hasattr(dataset, '__len__') and hasattr(dataset, '__getitem__')):
+    numbered = getattr(type(dataset), '__getitem__', Dataset.__getitem__) is not Dataset.__getitem__
+    if not (hasattr(dataset, '__len__') and (numbered or hasattr(dataset, '__getitems__'))):
         raise TypeError(f"{type(dataset).__name__} has no length or no samples by number; "
                         "the order of samples could not be kept. Take a map-style dataset")
     if hasattr(dataset, 'for_model') and not collate: return dataset.for_model(causal, names)

@@ -273,7 +273,8 @@ def with_places(self: Engine) -> list[Any]:
 def _note_written(self: Engine) -> None:
     "Note what functions of the user's own have around them, and the numbers of modules."
     own = [f for f in (self.loss_fn, self.collate_fn) if f is not None and not isinstance(f, nn.Module)]
-    self.called_with = Memory(own, [x for x in self.with_places() if x not in own])
+    called = {*map(id, own)}
+    self.called_with = Memory(own, [x for x in self.with_places() if id(x) not in called])
     self.made_as = numbers_of(parts_of(model=self.model))
     self._note_around()
 

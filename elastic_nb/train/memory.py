@@ -49,7 +49,7 @@ def has_state(x: Any) -> bool:
 
 def _slots(x: Any) -> set[str]:
     inside = (pair for base in type(x).__mro__ for pair in vars(base).items())
-    return {k for k, v in inside if isinstance(v, MemberDescriptorType)}
+    return {k for k, v in inside if isinstance(v, MemberDescriptorType) and not k.startswith('__')}
 
 def attributes(x: Any) -> dict[str, Any]:
     "What `x` has in its `__dict__` and in slots."
