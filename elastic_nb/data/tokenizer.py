@@ -268,6 +268,13 @@ def _asked(obj: Any, names: tuple[str, ...]) -> Iterator[int]:
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         if whole and value >= 0: yield int(value)
 
+_WAYS = 'encode', '__call__', 'tokenize', '_tokenize', '_encode_plus', 'prepare_for_tokenization'
+
+def _own_ways(obj: Any) -> set[str]:
+    "The ways of a tokenizer of transformers to ids that are written elsewhere."
+    own = [c for c in type(obj).__mro__ if c.__module__.split('.')[0] != 'transformers']
+    return {way for x in (obj, *own) for way in _WAYS if way in vars(x)}
+
 def _encoding_of(obj: Any) -> Callable[[str], Any]:
     "Its way from a text to ids, with special tokens taken as plain text and none added."
     if hasattr(obj, 'encode_ordinary'): return obj.encode_ordinary
@@ -276,14 +283,8 @@ def _encoding_of(obj: Any) -> Callable[[str], Any]:
     transformers = hasattr(obj, 'split_special_tokens')
     plain = dict(add_special_tokens=False) if 'add_special_tokens' in known or transformers else {}
     if transformers: plain['split_special_tokens'] = True
+    if transformers and _own_ways(obj) == {'__call__'}: return lambda text: obj(text, **plain)['input_ids']
     return partial(obj.encode, **plain)
-
-_WAYS = 'encode', '__call__', 'tokenize', '_tokenize', '_encode_plus', 'prepare_for_tokenization'
-
-def _own_way(obj: Any) -> bool:
-    "Whether a tokenizer of transformers has a way to ids that is written elsewhere."
-    own = [c for c in type(obj).__mro__ if c.__module__.split('.')[0] != 'transformers']
-    return any(way in vars(x) for x in (obj, *own) for way in _WAYS)
 
 def _end_token(obj: Any) -> str | None:
     "The token that ends a text, as a tokenizer of transformers says it."
@@ -356,7 +357,7 @@ def load_encoder(tokenizer: Any = 'byte', fast: bool = True) -> Encoder:
     Raises ValueError with one sentence if there is no such tokenizer or it cannot be read."""
     if isinstance(tokenizer, Encoder): return tokenizer
     if isinstance(tokenizer, Tokenizer): return from_tokenizer(tokenizer, 'given', fast)
-    if hasattr(tokenizer, 'backend_tokenizer') and not _own_way(tokenizer):
+    if hasattr(tokenizer, 'backend_tokenizer') and not _own_ways(tokenizer):
         name = Path(tokenizer.name_or_path or 'given').name
         return from_tokenizer(tokenizer.backend_tokenizer, name, fast, _end_token(tokenizer))
     if not isinstance(tokenizer, (str, Path)) and hasattr(tokenizer, 'encode'): return from_object(tokenizer)
