@@ -374,13 +374,16 @@ def check_sinks(tracking: TrackingConfig) -> None:
 # %% ../../nbs/08_report/11_tracking.ipynb #dfb22c57
 def feed(make: Callable[[], Sink], journal: Path, ended: threading.Event, say: Callable[..., None],
          pause: float = 1.) -> None:
-    "Feed a sink to the end. After an error it begins anew, `pause` seconds later; a longer pause every time."
+    """Feed a sink to the end. After an error it begins anew, `pause` seconds later, and later every time.
+    When training has ended it tries twice."""
+    tries = 0
     while True:
-        last = ended.is_set()
+        tries += ended.is_set()
         try: return feed_once(make(), journal, ended, say)
         except Exception as e: say(error=f'{type(e).__name__}: {e}'[:300])
-        if last: return
-        ended.wait(pause)
+        if tries == 2: return
+        if tries: time.sleep(min(1., pause))
+        else: ended.wait(pause)
         pause = min(60., 2 * pause)
 
 def feeder() -> None:
