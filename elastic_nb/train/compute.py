@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CODE', 'schedule_of', 'place_of', 'each', 'moved', 'shares_memory', 'own_memory', 'mistakes', 'wrong_optimizer',
-           'Engine', 'tensors_in', 'beside_state', 'tokens_in', 'misfits', 'StepReport', 'NonFinite']
+           'Engine', 'tensors_in', 'beside_state', 'looked_at', 'tokens_in', 'misfits', 'StepReport', 'NonFinite']
 
 # %% ../../nbs/07_train/05_compute.ipynb #9b949d39
 import inspect
@@ -40,7 +40,7 @@ from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, parts_of, wrong_callbacks
 from .identity import identity_of, of_optimizer, of_scheduler
-from .memory import Memory
+from .memory import Memory, changes, held_by
 from .strategies import strategy_of
 from .task import Task, ask, checkpoint_activations, loss_of, names_of, shifts, targets_in
 
@@ -265,6 +265,33 @@ def written_when_called(self: Engine) -> list[str]:
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
     return by_model + [k for k in self.called_with.changed(self.with_places()) if k not in by_callbacks]
 
+# %% ../../nbs/07_train/05_compute.ipynb #67bd8d84
+def looked_at(
+    samples: Samples,
+    collate: Any, # What makes batches of them, if it is not PyTorch's
+    which: str, # Dataset they are, in words
+) -> str:
+    """The `content` of `samples`. Raises Stateful if they depend on what was read before, warns of what they
+    count."""
+    held = samples.dataset, collate
+    def again() -> dict[str, Any]:
+        with borrowed(samples.seed, -1, 0):
+            for i in (0, samples.samples // 2, samples.samples - 1): samples.get([i])
+        return held_by(*held)
+    before = held_by(*held)
+    try: content = samples.content()
+    except Stateful as e: raise Stateful(f"{which}: {e}") from None
+    generators, numbers = changes(before, held_by(*held))
+    if generators: generators, _ = changes(again(), again())   # one that each sample seeds has not moved
+    if generators:
+        raise Stateful(f"{which}: reading draws from {', '.join(generators)}, which goes on from sample to "
+                       "sample: the result would depend on who has read what before. Let it draw from "
+                       "torch's, numpy's or random's generator, which are set for each place in the run")
+    if numbers:
+        warnings.warn(f"{which}: reading changes {', '.join(numbers)}: each worker has its own, and no "
+                      "checkpoint has it. No sample may depend on it")
+    return content
+
 # %% ../../nbs/07_train/05_compute.ipynb #a2c56bee
 @patch
 def _prepare_data(self: Engine, t: TrainingConfig) -> None:
@@ -278,6 +305,7 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
     self.held = None
     if self.val_dataset is not None:   # in batches as large as those that training has in memory
         self.held = samples(self.val_dataset, ceil(t.batch_size / t.cut / self.strategy.passes), 1)
+        if t.check_data and self.val_dataset is not self.train_dataset: self._look_at_held(t)
     self.count = self._count or partial(targets_in, shifted=causal)
     self.steps, asked = self._length(), self._asked()
     if self.steps < asked:
@@ -307,13 +335,21 @@ def _length(self: Engine) -> int:
     return max(self.step, min(self._asked(), whole))
 
 @patch
+def _look_at_held(self: Engine, t: TrainingConfig) -> None:
+    "Warns of validation data that remember what was read. Raises BadConfig if they decide when the run ends."
+    try: looked_at(self.held, self.collate_fn, 'val_dataset')
+    except Stateful as e:
+        if t.patience: raise BadConfig(f"{e}; or set check_data=False") from None
+        warnings.warn(str(e))
+
+@patch
 def _content(self: Engine) -> str:
     """What distinguishes these data from others. Raises BadConfig if they remember what was read, and that
     matters."""
-    try: return self.samples.content()
+    try: return looked_at(self.samples, self.collate_fn, 'train_dataset')
     except Stateful as e:
-        if self.strategy.same_bits: raise BadConfig(f"train_dataset: {e}; or set check_data=False") from None
-        warnings.warn(f"train_dataset: {e}")
+        if self.strategy.same_bits: raise BadConfig(f"{e}; or set check_data=False") from None
+        warnings.warn(str(e))
         return ''
 
 # %% ../../nbs/07_train/05_compute.ipynb #55cab63f
