@@ -7,6 +7,8 @@ __all__ = ['reader', 'noted', 'opened', 'Even', 'Samples', 'absorb', 'Stateful']
 
 # %% ../../nbs/02_data/05_samples.ipynb #d9e9025a
 import os
+import random
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -176,23 +178,56 @@ def absorb(h: xxhash.xxh3_64, x: Any) -> None:
 
 class Stateful(ValueError): "A sample is not a function of its number; the message says which one."
 
+def _digest(x: Any) -> str:
+    absorb(h := xxhash.xxh3_64(), x)
+    return h.hexdigest()
+
+def _drawn() -> int:
+    "Another number once a random number was drawn from torch's, numpy's or random's generator."
+    return hash((torch.get_rng_state().numpy().tobytes(), str(np.random.get_state()), random.getstate()))
+
 @patch
 def content(self: Samples, place: int = 0) -> str:
     """16 hex digits that distinguish these data from others by a few samples, read with the random numbers of
     `place`. Raises Stateful if a sample differs when it is read again, ValueError if the samples of a mixture
-    do not fit into one batch."""
-    ids, found = [0, self.samples // 2, self.samples - 1], {}
+    do not fit into one batch. Warns of samples that were drawn at random once, and kept."""
+    ids, found, drew = [0, self.samples // 2, self.samples - 1], {}, {}
     if hasattr(self.dataset, 'shown'):   # some of each source, and first all in one batch
         ids = self.dataset.shown()
         with borrowed(self.seed, -1, place): self.get(ids)
     for i in ids + ids[::-1]:
-        h = xxhash.xxh3_64()
-        with borrowed(self.seed, -1, place + i): one = self.get([i])
+        with borrowed(self.seed, -1, place + i):
+            before, one = _drawn(), self.get([i])
+            draws = _drawn() != before
         if hasattr(self.dataset, 'with_format') and isinstance(one, Mapping):   # without texts, as ever
             one = {k: v for k, v in one.items() if isinstance(v, Tensor)}
-        absorb(h, one)
-        if found.setdefault(i, h.hexdigest()) != h.hexdigest():
+        if found.setdefault(i, _digest(one)) != _digest(one):
             raise Stateful(f"sample {i} of the dataset is not the same when it is read again: the result "
                            "would depend on who has read what before. Let it depend on its number, and on "
                            "torch's, numpy's or random's generator, which are set for each place in the run")
+        if drew.setdefault(i, draws) and not draws and i == ids[-1]:   # once is enough
+            warnings.warn(f"sample {i} of the dataset was drawn at random when it was first read, and kept: "
+                          "in another worker, and after a resume, it is another one. Draw it each time")
+    self._check_apart(place)
     return xxhash.xxh3_64(''.join(found.values()).encode()).hexdigest()
+
+# %% ../../nbs/02_data/05_samples.ipynb #b099c2fd
+def _one_by_one_read(dataset: Any) -> bool:
+    "Whether a batch is made of its samples, each of them read by `dataset[i]`."
+    while isinstance(dataset, Subset): dataset = dataset.dataset
+    own = 'for_model', 'by_number', '__getitems__', 'with_format'
+    return not isinstance(dataset, ResumableDataset) and not any(hasattr(dataset, k) for k in own)
+
+@patch
+def _check_apart(self: Samples, place: int) -> None:
+    "Raises Stateful if a sample changes when another one is read, or the length of the dataset does."
+    own, last, span = self.dataset, self.samples - 1, self.schedule.span(0)
+    if span.size > span.pieces and last and _one_by_one_read(own):
+        with borrowed(self.seed, -1, place):
+            before, _ = _digest(one := own[0]), own[last]
+        if _digest(one) != before:
+            raise Stateful("sample 0 of the dataset changes when another one is read, as if all were views "
+                           "of one buffer: a batch would hold the last one several times. Return a copy")
+    if len(own) != self.samples:
+        raise Stateful(f"the dataset had {self.samples:,} samples, and has {len(own):,} after some were "
+                       "read: its length decides the order, and must stay the same")

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CODE', 'schedule_of', 'place_of', 'each', 'moved', 'shares_memory', 'own_memory', 'mistakes', 'wrong_optimizer',
-           'Engine', 'tensors_in', 'beside_state', 'leaves_of', 'tokens_in', 'misfits', 'copied', 'StepReport',
-           'NonFinite']
+           'Engine', 'tensors_in', 'beside_state', 'leaves_of', 'looked_at', 'tokens_in', 'misfits', 'copied',
+           'StepReport', 'NonFinite']
 
 # %% ../../nbs/07_train/05_compute.ipynb #9b949d39
 import inspect
@@ -43,7 +43,8 @@ from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, parts_of, wrong_callbacks
 from .identity import identity_of, of_optimizer, of_scheduler
-from .memory import Memory, has_drawn, is_generator, reached, reseed, restore, state_of
+from .memory import (Memory, changes, has_drawn, is_generator, reached, reseed, restore,
+                                     standing, state_of)
 from .strategies import strategy_of
 from .task import Task, ask, checkpoint_activations, loss_of, names_of, shifts, targets_in
 
@@ -357,6 +358,33 @@ def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
     for k in moved: restore(*self.generators[k])
     if found[0] != found[1]: raise Refused(_of_generator(moved[0]))
 
+# %% ../../nbs/07_train/05_compute.ipynb #67bd8d84
+def looked_at(
+    samples: Samples,
+    collate: Any, # What makes batches of them, if it is not PyTorch's
+    which: str, # Of the trainer's arguments they are
+) -> str:
+    """The `content` of `samples`. Raises Stateful if they depend on what was read before, warns of what they
+    count."""
+    held = {which: samples.dataset, 'collate_fn': collate}
+    def again() -> dict[str, Any]:
+        with borrowed(samples.seed, -1, 0):
+            for i in (0, samples.samples // 2, samples.samples - 1): samples.get([i])
+        return standing(held)
+    before = standing(held)
+    try: content = samples.content()
+    except Stateful as e: raise Stateful(f"{which}: {e}") from None
+    generators, numbers = changes(before, standing(held))
+    if generators: generators, _ = changes(again(), again())   # one that each sample seeds has not moved
+    if generators:
+        raise Stateful(f"{which}: reading draws from {', '.join(generators)}, which goes on from sample to "
+                       "sample: the result would depend on who has read what before. Let it draw from "
+                       "torch's, numpy's or random's generator, which are set for each place in the run")
+    if numbers:
+        warnings.warn(f"{which}: reading changes {', '.join(numbers)}: each worker has its own, and no "
+                      "checkpoint has it. No sample may depend on it")
+    return content
+
 # %% ../../nbs/07_train/05_compute.ipynb #a2c56bee
 @patch
 def _prepare_data(self: Engine, t: TrainingConfig) -> None:
@@ -370,6 +398,7 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
     self.held = None
     if self.val_dataset is not None:   # in batches as large as those that training has in memory
         self.held = samples(self.val_dataset, ceil(t.batch_size / t.cut / self.strategy.passes), 1)
+        if t.check_data and self.val_dataset is not self.train_dataset: self._look_at_held(t)
     self.count = self._count or partial(targets_in, shifted=causal)
     self.steps, asked = self._length(), self._asked()
     if self.steps < asked:
@@ -399,13 +428,21 @@ def _length(self: Engine) -> int:
     return max(self.step, min(self._asked(), whole))
 
 @patch
+def _look_at_held(self: Engine, t: TrainingConfig) -> None:
+    "Warns of validation data that remember what was read. Raises BadConfig if they decide when the run ends."
+    try: looked_at(self.held, self.collate_fn, 'val_dataset')
+    except Stateful as e:
+        if t.patience: raise BadConfig(f"{e}; or set check_data=False") from None
+        warnings.warn(str(e))
+
+@patch
 def _content(self: Engine) -> str:
     """What distinguishes these data from others. Raises BadConfig if they remember what was read, and that
     matters."""
-    try: return self.samples.content()
+    try: return looked_at(self.samples, self.collate_fn, 'train_dataset')
     except Stateful as e:
-        if self.strategy.same_bits: raise BadConfig(f"train_dataset: {e}; or set check_data=False") from None
-        warnings.warn(f"train_dataset: {e}")
+        if self.strategy.same_bits: raise BadConfig(f"{e}; or set check_data=False") from None
+        warnings.warn(str(e))
         return ''
 
 # %% ../../nbs/07_train/05_compute.ipynb #55cab63f

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Variables', 'KIND', 'GENERATORS', 'MOST', 'is_own', 'has_state', 'attributes', 'variables', 'written', 'read',
-           'Memory', 'reached', 'is_generator', 'state_of', 'restore', 'has_drawn', 'reseed']
+           'Memory', 'reached', 'is_generator', 'state_of', 'restore', 'has_drawn', 'reseed', 'standing', 'changes']
 
 # %% ../../nbs/07_train/25_memory.ipynb #1de90004
 import json
@@ -338,11 +338,11 @@ def _recalled(self: Memory, c: Any, told: dict[str, Any], device: str) -> list[s
 
 # %% ../../nbs/07_train/25_memory.ipynb #8465d6cd
 GENERATORS = random.Random, np.random.Generator, np.random.RandomState, torch.Generator
-MOST = 10_000 # Objects that are looked at
+MOST = 10_000 # Objects and numbers that are looked at
 
 def _inside(name: str, x: Any) -> Iterator[tuple[str, Any]]:
     "What `x` holds, and where."
-    if isinstance(x, (*_LEAVES, Tensor, np.ndarray, ModuleType, type)): return
+    if isinstance(x, (*_LEAVES, *GENERATORS, Tensor, np.ndarray, ModuleType, type)): return
     if isinstance(x, (list, tuple, set, frozenset, deque)):
         yield from ((f'{name}[{i}]', v) for i, v in enumerate(x) if len(x) <= 1000)
     elif isinstance(x, dict): yield from ((f'{name}[{k!r}]', v) for k, v in [*x.items()] if len(x) <= 1000)
@@ -361,10 +361,11 @@ def _inside(name: str, x: Any) -> Iterator[tuple[str, Any]]:
 def reached(roots: dict[str, Any], wanted: Callable[[Any], bool]) -> dict[str, Any]:
     "What `wanted` chooses of the objects that `roots` hold, by its place; of the nearest `MOST`."
     found, seen, todo = dict[str, Any](), dict[int, Any](), deque(roots.items())
-    while todo and len(seen) < MOST:
+    for _ in range(MOST):
+        if not todo: break
         name, x = todo.popleft()
         if id(x) in seen: continue
-        seen[id(x)] = x
+        if not isinstance(x, _LEAVES): seen[id(x)] = x
         if wanted(x): found[name] = x
         else:
             with suppress(Exception): todo += _inside(name, x)   # an object that answers for another one
@@ -399,3 +400,17 @@ def reseed(generator: Any, seed: int) -> None:
     if type(generator) is torch.Generator: generator.manual_seed(seed)
     elif type(generator) is not np.random.Generator: generator.seed(seed)
     else: restore(generator, type(generator.bit_generator)(seed).state)
+
+# %% ../../nbs/07_train/25_memory.ipynb #474f7af1
+def standing(roots: dict[str, Any]) -> dict[str, Any]:
+    "Numbers, and digests of generators of random numbers, that `roots` hold, by their place."
+    found = reached(roots, lambda x: type(x) in (int, float) or is_generator(x))
+    def digest(generator: Any) -> str:
+        absorb(h := xxhash.xxh3_64(), state_of(generator))
+        return h.hexdigest()
+    return {k: digest(x) if is_generator(x) else x for k, x in found.items()}
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[list[str], list[str]]:
+    "Between two answers of `standing`: places of generators that have moved, of numbers that have changed."
+    new = [k for k, v in after.items() if k in before and before[k] != v]
+    return [k for k in new if isinstance(after[k], str)], [k for k in new if not isinstance(after[k], str)]
