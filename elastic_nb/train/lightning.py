@@ -26,7 +26,7 @@ from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig, CheckpointConfig
 from ..exact.determinism import seeded
 from ..exact.order import permute
-from .hf import SeededDataset
+from .hf import SeededDataset, look_at
 
 # %% ../../nbs/07_train/15_lightning.ipynb #71d13d74
 def _bases() -> tuple[type, type]:
@@ -124,6 +124,7 @@ class ElasticLoader:
         self.dataset, self.size, self.seed = SeededDataset(dataset, seed), batch_size, seed
         self.options = dict(num_workers=num_workers, collate_fn=collate_fn)
         self.trainer: Any = None # Known when `fit` begins, from the callback
+        look_at(self.dataset, batch_size, collate_fn)
 
     def __len__(self) -> int: return len(self.dataset) // self.size
     def state_dict(self) -> dict[str, Any]: return dict(seed=self.seed)   # Lightning knows the rest
