@@ -273,8 +273,9 @@ def _encoding_of(obj: Any) -> Callable[[str], Any]:
     if hasattr(obj, 'encode_ordinary'): return obj.encode_ordinary
     try: known = inspect.signature(obj.encode).parameters
     except (TypeError, ValueError): known = {}   # it is written in C
-    plain = dict(add_special_tokens=False) if 'add_special_tokens' in known else {}
-    if hasattr(obj, 'split_special_tokens'): plain['split_special_tokens'] = True   # of transformers
+    of_hub = hasattr(obj, 'split_special_tokens')   # of transformers
+    plain = dict(add_special_tokens=False) if of_hub or 'add_special_tokens' in known else {}
+    if of_hub: plain['split_special_tokens'] = True
     return partial(obj.encode, **plain)
 
 def _end_token(obj: Any) -> str | None:
@@ -341,6 +342,18 @@ def _from_path(path: Path) -> Tokenizer:
         return tokenizer
     return Tokenizer.from_file(str(path / 'tokenizer.json' if path.is_dir() else path))
 
+_WAYS = '__call__', 'encode', '_encode_plus', '_batch_encode_plus', 'tokenize', 'prepare_for_tokenization'
+
+def _own_ways(tokenizer: Any) -> bool:
+    """Whether a tokenizer of transformers is of a class that encodes in a way of its own. Raises ValueError
+    if `encode` does not know of it."""
+    kinds = [k for k in type(tokenizer).__mro__ if k.__module__.partition('.')[0] != 'transformers']
+    if not any(name in vars(k) for name in _WAYS for k in kinds): return False
+    plain = dict(add_special_tokens=False)
+    if [*tokenizer.encode(PROBE, **plain)] == [*tokenizer(PROBE, **plain)['input_ids']]: return True
+    raise ValueError(f"the tokenizer {type(tokenizer).__name__} gives other ids when it is called than by "
+                     "its encode, and an index takes encode: let both do the same")
+
 def load_encoder(tokenizer: Any = 'byte', fast: bool = True) -> Encoder:
     """From `byte`, `gpt2`, a path, a `tokenizers.Tokenizer`, a tokenizer of transformers, a
     `tiktoken.Encoding`, or any object with `encode` from text to ids and a known end-of-document token.
@@ -348,7 +361,7 @@ def load_encoder(tokenizer: Any = 'byte', fast: bool = True) -> Encoder:
     Raises ValueError with one sentence if there is no such tokenizer or it cannot be read."""
     if isinstance(tokenizer, Encoder): return tokenizer
     if isinstance(tokenizer, Tokenizer): return from_tokenizer(tokenizer, 'given', fast)
-    if hasattr(tokenizer, 'backend_tokenizer'):
+    if hasattr(tokenizer, 'backend_tokenizer') and not _own_ways(tokenizer):
         name = Path(tokenizer.name_or_path or 'given').name
         return from_tokenizer(tokenizer.backend_tokenizer, name, fast, _end_token(tokenizer))
     if not isinstance(tokenizer, (str, Path)) and hasattr(tokenizer, 'encode'): return from_object(tokenizer)
