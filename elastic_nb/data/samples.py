@@ -28,6 +28,26 @@ from ..exact.order import Order, Span
 from ..exact.share import share
 
 # %% ../../nbs/02_data/05_samples.ipynb #b54b0dbb
+def _no_samples(dataset: Any) -> str:
+    "Why `dataset` has no samples by number, and what has, after its name; '' if it has."
+    if hasattr(dataset, 'batch_sampler'): return "makes batches itself: give its dataset, and batch_size"
+    if not (hasattr(dataset, '__len__') and hasattr(dataset, '__getitem__')):
+        return ("has no length or no samples by number; the order of samples could not be kept. Take a "
+                "map-style dataset, such as a list")
+    columns = hasattr(dataset, 'iloc') and hasattr(dataset, 'columns')
+    if columns or isinstance(dataset, Mapping) and len(dataset) and 0 not in dataset:
+        names = ', '.join(map(str, dataset))
+        return (f"holds columns ({names[:60]}), and no samples by number: take a TensorDataset of them, or a "
+                f"set of `datasets`, by Dataset.{'from_pandas' if columns else 'from_dict'}")
+    if isinstance(dataset, tuple) and 2 <= len(dataset) <= 3 and all(map(_has_rows, dataset)):
+        rows = {*map(len, dataset)}
+        if len(rows) == 1 and max(rows) > 3:
+            return (f"holds {len(dataset)} arrays of {max(rows):,} rows, and each would be one sample: "
+                    "TensorDataset(*arrays) makes a sample of each row")
+    return ''
+
+def _has_rows(x: Any) -> bool: return isinstance(x, (Tensor, np.ndarray)) and x.ndim > 0
+
 def reader(dataset: Any, collate: Callable[[list[Any]], Any] | None = None, causal: bool = False,
            names: set[str] | None = None) -> Callable[[list[int]], Any]:
     """A function from sample numbers to a batch. `collate`: as collate_fn of a DataLoader; `causal`, `names`:
@@ -147,7 +167,10 @@ class Samples:
         "The batch of the samples `ids`, on the CPU."
         batch = self.read([i % self.samples for i in ids])
         if not isinstance(batch, Mapping) or self.names is None and not self.causal: return batch
-        batch = dict(batch)
+        batch = self._with_labels(dict(batch))
+        if isinstance(batch.get('input_ids'), list):   # the first tokens of all, the second ones, ...
+            raise ValueError("the input_ids of a sample are a list of numbers, which make no batch: give "
+                             "tensors, or a set of `datasets`")
         if self.causal and 'labels' not in batch:
             batch['labels'] = batch['input_ids'].masked_fill(batch['attention_mask'] == 0, -100) \
                 if 'attention_mask' in batch else batch['input_ids']
@@ -159,6 +182,18 @@ class Samples:
         epoch, position = divmod(at, self.samples)
         places = getattr(self.dataset, 'places', None)
         return dict(epoch=epoch, position=position) | (dict(sources=places(at, self.seed)) if places else {})
+
+# %% ../../nbs/02_data/05_samples.ipynb #0e3922ae
+@patch
+def _with_labels(self: Samples, batch: dict[str, Any]) -> dict[str, Any]:
+    """With `labels`, if the model takes them and `label` or `label_ids` is there, as the collator of
+    transformers has it. The label of a whole text is none of its tokens."""
+    given = next((k for k in ('label', 'label_ids') if isinstance(batch.get(k), Tensor)), None)
+    if given is None or 'labels' in batch or 'labels' not in (self.names or ()) or given in self.names:
+        return batch
+    found = batch[given]
+    if self.causal and found.shape != getattr(batch.get('input_ids'), 'shape', None): return batch
+    return batch | dict(labels=found.float() if found.is_floating_point() else found.long())
 
 # %% ../../nbs/02_data/05_samples.ipynb #141bd362
 def absorb(h: xxhash.xxh3_64, x: Any) -> None:

@@ -350,6 +350,18 @@ def _from_path(path: Path) -> Tokenizer:
         return tokenizer
     return Tokenizer.from_file(str(path / 'tokenizer.json' if path.is_dir() else path))
 
+_WAYS = '__call__', 'encode', '_encode_plus', '_batch_encode_plus', 'tokenize', 'prepare_for_tokenization'
+
+def _own_ways(tokenizer: Any) -> bool:
+    """Whether a tokenizer of transformers is of a class that encodes in a way of its own. Raises ValueError
+    if `encode` does not know of it."""
+    kinds = [k for k in type(tokenizer).__mro__ if k.__module__.partition('.')[0] != 'transformers']
+    if not any(name in vars(k) for name in _WAYS for k in kinds): return False
+    plain = dict(add_special_tokens=False)
+    if [*tokenizer.encode(PROBE, **plain)] == [*tokenizer(PROBE, **plain)['input_ids']]: return True
+    raise ValueError(f"the tokenizer {type(tokenizer).__name__} gives other ids when it is called than by "
+                     "its encode, and an index takes encode: let both do the same")
+
 def load_encoder(tokenizer: Any = 'byte', fast: bool = True) -> Encoder:
     """From `byte`, `gpt2`, a path, a `tokenizers.Tokenizer`, a tokenizer of transformers, a
     `tiktoken.Encoding`, or any object with `encode` from text to ids and a known end-of-document token.
