@@ -31,7 +31,8 @@ from ..exact.share import share
 def _no_samples(dataset: Any) -> str:
     "Why `dataset` has no samples by number, and what has, after its name; '' if it has."
     if hasattr(dataset, 'batch_sampler'): return "makes batches itself: give its dataset, and batch_size"
-    if not (hasattr(dataset, '__len__') and hasattr(dataset, '__getitem__')):
+    numbered = getattr(type(dataset), '__getitem__', Dataset.__getitem__) is not Dataset.__getitem__
+    if not (hasattr(dataset, '__len__') and (numbered or hasattr(dataset, '__getitems__'))):
         return ("has no length or no samples by number; the order of samples could not be kept. Take a "
                 "map-style dataset, such as a list")
     columns = hasattr(dataset, 'iloc') and hasattr(dataset, 'columns')
@@ -54,13 +55,7 @@ def reader(dataset: Any, collate: Callable[[list[Any]], Any] | None = None, caus
     as for `Samples`. Raises TypeError for a dataset without samples by number."""
     if hasattr(dataset, 'with_format') and isinstance(dataset, Mapping):
         raise TypeError(f"{type(dataset).__name__} holds the datasets {', '.join(dataset)}: give one of them")
-    if hasattr(dataset, 'iloc') or isinstance(dataset, Mapping) and len(dataset) and 0 not in dataset:
-        raise TypeError(f"{type(dataset).__name__} has columns or names, and no samples by number: give "
-                        "a list of its rows, a TensorDataset of its columns, or `datasets`' from_pandas")
-    numbered = getattr(type(dataset), '__getitem__', Dataset.__getitem__) is not Dataset.__getitem__
-    if not (hasattr(dataset, '__len__') and (numbered or hasattr(dataset, '__getitems__'))):
-        raise TypeError(f"{type(dataset).__name__} has no length or no samples by number; "
-                        "the order of samples could not be kept. Take a map-style dataset")
+    if wrong := _no_samples(dataset): raise TypeError(f"{type(dataset).__name__} {wrong}")
     if hasattr(dataset, 'for_model') and not collate: return dataset.for_model(causal, names)
     if isinstance(dataset, ResumableDataset) and not collate:
         return (lambda ids: dict(input_ids=dataset.get(ids)[0])) if causal else dataset.get

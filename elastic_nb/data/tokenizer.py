@@ -232,6 +232,11 @@ def _described(about: Mapping[str, Any]) -> str:
     parts['model'] |= dict(merges=[m if isinstance(m, str) else ' '.join(m) for m in merges])
     return 'tokenizers ' + _digest(parts)
 
+def _finding(special: Iterable[str]) -> re.Pattern[bytes] | None:
+    "Finds these tokens in a text."
+    words = b'|'.join(re.escape(t.encode()) for t in sorted(special, key=len, reverse=True))
+    return re.compile(words) if words else None
+
 def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str | None = None) -> Encoder:
     """An encoder with the vocabulary of a `tokenizers.Tokenizer`, which is left as it is. `eos`: the token
     that ends a document, if that is known. Raises ValueError if there is none, or if it has a dropout."""
@@ -249,10 +254,9 @@ def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str 
     def encode(text: bytes) -> np.ndarray:
         words = text.decode()
         with told(name): return np.asarray(ids(words) if ids else plain_ids(tokenizer, words), np.uint32)
-    words = b'|'.join(re.escape(t.encode()) for t in sorted(special, key=len, reverse=True))
     size, engine = max(tokenizer.get_vocab().values()) + 1, 'tiktoken' if ids else 'tokenizers'
-    known, found = _ranked(ranks) if ranks else _described(about), re.compile(words) if words else None
-    return Encoder(name, size, eot, engine, encode, cuts_of(about), known, found)
+    known = _ranked(ranks) if ranks else _described(about)
+    return Encoder(name, size, eot, engine, encode, cuts_of(about), known, _finding(special))
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #c267d366
 ENDS = 'eot_token', 'eos_token_id', 'eot_id', 'eos_id' # Names of the id that ends a document
@@ -328,7 +332,9 @@ def from_object(obj: Any) -> Encoder:
         raise ValueError(f"the tokenizer {name} gives other ids for the same text each time; an index needs "
                          "one answer. Switch its sampling or dropout off")
     if size is not None: size = max(size, eot + 1)
-    return Encoder(name, size, eot, type(obj).__module__.split('.')[0], encode, *_cuts_of_tiktoken(obj))
+    special = getattr(obj, 'all_special_tokens', ()) if hasattr(obj, 'split_special_tokens') else ()
+    engine, how = type(obj).__module__.split('.')[0], _cuts_of_tiktoken(obj)
+    return Encoder(name, size, eot, engine, encode, *how, _finding(special))
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #5fe86811
 def _declared(folder: Path) -> str | None:
@@ -349,18 +355,6 @@ def _from_path(path: Path) -> Tokenizer:
         tokenizer.add_special_tokens([AddedToken(t, special=True) for t in known])
         return tokenizer
     return Tokenizer.from_file(str(path / 'tokenizer.json' if path.is_dir() else path))
-
-_WAYS = '__call__', 'encode', '_encode_plus', '_batch_encode_plus', 'tokenize', 'prepare_for_tokenization'
-
-def _own_ways(tokenizer: Any) -> bool:
-    """Whether a tokenizer of transformers is of a class that encodes in a way of its own. Raises ValueError
-    if `encode` does not know of it."""
-    kinds = [k for k in type(tokenizer).__mro__ if k.__module__.partition('.')[0] != 'transformers']
-    if not any(name in vars(k) for name in _WAYS for k in kinds): return False
-    plain = dict(add_special_tokens=False)
-    if [*tokenizer.encode(PROBE, **plain)] == [*tokenizer(PROBE, **plain)['input_ids']]: return True
-    raise ValueError(f"the tokenizer {type(tokenizer).__name__} gives other ids when it is called than by "
-                     "its encode, and an index takes encode: let both do the same")
 
 def load_encoder(tokenizer: Any = 'byte', fast: bool = True) -> Encoder:
     """From `byte`, `gpt2`, a path, a `tokenizers.Tokenizer`, a tokenizer of transformers, a

@@ -42,7 +42,7 @@ from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, parts_of, wrong_callbacks
-from .identity import identity_of, of_optimizer, of_scheduler
+from .identity import identity_of, of_optimizer, of_scheduler, unsteady
 from .memory import (Memory, changes, has_drawn, is_generator, reached, reseed, restore,
                                      standing, state_of)
 from .strategies import strategy_of
@@ -564,6 +564,9 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if not own & {*map(id, getattr(other, 'param_groups', self.optimizer.param_groups))}:
         raise BadConfig(f"scheduler: {type(self.scheduler).__name__} moves the rates of another optimizer "
                         "than the one that steps: give a function from the optimizer to a scheduler")
+    if wrong := unsteady(self.scheduler) if given[1] else []:
+        raise BadConfig(f"scheduler: {wrong[0]} gives another factor each time it is asked for the same "
+                        "step: after a resume it would begin anew. Let it follow from the step")
     self.given_scheduler = of_scheduler(self.scheduler) if given[1] else {}
     if self.c.scaling.policy == 'variable': self._prepare_scaling()
 

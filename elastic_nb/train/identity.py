@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SEEN', 'ASKED', 'MARKS', 'WHOLE', 'LIBRARIES', 'plain', 'short', 'settings_of', 'of_modules', 'left_out',
-           'frozen_outside', 'of_model', 'in_order', 'of_function', 'code_of', 'of_optimizer', 'of_scheduler',
-           'contents', 'of_data', 'kernels', 'identity_of']
+           'frozen_outside', 'of_model', 'in_order', 'of_function', 'code_of', 'of_optimizer', 'factors', 'unsteady',
+           'of_scheduler', 'contents', 'of_data', 'kernels', 'identity_of']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import hashlib
@@ -30,6 +30,7 @@ from ..data.dataset import ResumableDataset
 from ..data.samples import Samples, absorb
 from ..exact.determinism import borrowed
 from ..exact.order import Order
+from .memory import attributes, is_own
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20009
 def plain(x: Any) -> Any:
@@ -56,16 +57,26 @@ def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20010
-def of_modules(model: nn.Module) -> dict[str, str]:
-    "A digest of what the modules of `model` are, and of the numbers that they hold."
+def of_modules(model: nn.Module) -> dict[str, Any]:
+    "Digests of the modules of `model`, of their numbers and hooks; functions that they hold, by name."
     numbers = {name: {k: v for k, v in vars(m).items() if k[0] != '_' and k != 'training'
                       and isinstance(v, (bool, int, float))} for name, m in model.named_modules()}
     hooks = [[*map(_hook, h.values())] for m in model.modules()
              for h in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks)]
     given = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
     hooks += [[_hook(h)] for h in given if getattr(h, '__module__', '') != 'elastic_nb.train.task']
+    holds = {f'{name}.{k}'.lstrip('.'): _held(v) for name, m in model.named_modules() if is_own(type(m))
+             for k, v in vars(m).items() if k[0] != '_'}
     return dict(modules=short([repr(model), {k: settings_of(v) for k, v in numbers.items() if v}]),
-                hooks=short([h for h in hooks if h]))
+                hooks=short([h for h in hooks if h]), holds={k: v for k, v in holds.items() if v})
+
+def _held(x: Any) -> dict[str, Any]:
+    "What is known of a function; of a container, of its numbers and functions, if they are few."
+    if inspect.isroutine(x) or isinstance(x, partial): return of_function(x)
+    if not isinstance(x, (dict, list, tuple)) or len(x) > 100: return {}
+    parts = {str(k): v for k, v in (x.items() if isinstance(x, dict) else enumerate(x))}
+    numbers = settings_of({k: v for k, v in parts.items() if isinstance(v, (bool, int, float, str))})
+    return numbers | {k: found for k, v in parts.items() if (found := _held(v))}
 
 def _hook(f: Any) -> str: return str(getattr(f, '__qualname__', type(f).__qualname__))
 
@@ -100,27 +111,47 @@ def in_order(x: Any) -> str:
     return hashlib.sha256(json.dumps(x).encode()).hexdigest()[:16]
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de2000c
-def of_function(f: Any) -> dict[str, Any]:
-    "Name and numbers of a function, a partial one, a method or a module; empty for None."
+def _names(code: CodeType) -> set[str]:
+    "Names that instructions mention, in functions inside, too."
+    return {*code.co_names}.union(*(_names(c) for c in code.co_consts if isinstance(c, CodeType)))
+
+def _inside(values: Mapping[str, Any], names: set[str], known: set[int]) -> dict[str, Any]:
+    "Plain values, and what functions, and objects of the user's own, among them hold under these names."
+    deeper = {k: _of_object(v, names, known) if is_own(type(v)) else of_function(v, known)
+              for k, v in values.items() if id(v) not in known and not isinstance(v, type)
+              and (inspect.isroutine(v) or is_own(type(v)))}
+    return settings_of(values) | deeper
+
+def _of_object(x: Any, names: set[str], known: set[int]) -> dict[str, Any]:
+    "Class of an object, and those of its attributes that a function mentions, or a method that it calls."
+    called = [getattr(type(x), k, None) for k in (*names, '__call__', '__getitem__')]
+    names = names.union(*(_names(m.__code__) for m in called if hasattr(m, '__code__')))
+    found = {k: v for k, v in attributes(x).items() if k in names}
+    return dict(name=type(x).__qualname__) | _inside(found, names, known | {id(x)})
+
+def of_function(f: Any, known: set[int] = frozenset()) -> dict[str, Any]:
+    """Name and numbers of a function, a partial one, a method or a module; empty for None. `known`: what is
+    looked at already."""
     if f is None: return {}
     if isinstance(f, partial):
-        inner = of_function(f.func)
+        inner = of_function(f.func, known)
         given = settings_of(dict(enumerate(f.args)) | f.keywords)
         return inner | dict(name=f"partial {inner.get('name')}") | given
     if isinstance(f, nn.Module): return dict(name=type(f).__qualname__) | of_modules(f)
     code, name = getattr(f, '__code__', None), getattr(f, '__qualname__', type(f).__qualname__)
     if code is None:   # an object that can be called
         return dict(name=name) | settings_of(vars(f) if hasattr(f, '__dict__') else {})
+    names = _names(code)
     cells = zip(code.co_freevars, f.__closure__ or ())
     given = {}
     for k, cell in cells:
         with suppress(ValueError): given[k] = cell.cell_contents   # one that is not filled yet
-    names = code.co_varnames[:code.co_argcount][::-1]
-    given |= dict(zip(names, (f.__defaults__ or ())[::-1])) | (f.__kwdefaults__ or {})
-    given |= {k: f.__globals__[k] for k in code.co_names if k in getattr(f, '__globals__', {})
-              and isinstance(f.__globals__[k], (bool, int, float, str))}   # constants of its module
-    inside = {k: of_function(v) for k, v in given.items() if inspect.isfunction(v) and v is not f}
-    return dict(name=name) | settings_of(given) | inside
+    order = code.co_varnames[:code.co_argcount][::-1]
+    given |= dict(zip(order, (f.__defaults__ or ())[::-1])) | (f.__kwdefaults__ or {})
+    around = {k: f.__globals__[k] for k in names if k in getattr(f, '__globals__', {})}
+    given |= {k: v for k, v in around.items() if isinstance(v, (bool, int, float, str)) or is_own(type(v))
+              or inspect.isfunction(v) and is_own(v)}   # of its module
+    return dict(name=name) | _inside(given, names, known | {id(f)})
 
 def _code(code: CodeType) -> list[Any]:
     def known(c: Any) -> Any:   # the order of a set is another one in each process
@@ -157,12 +188,24 @@ def of_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, rate: bool 
 ASKED = 0, 1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10_000 # Steps for which a function of the step is asked
 _CHANGING = 'last_epoch', 'base_lrs', 'lr_lambdas', 'best', 'num_bad_epochs', 'cooldown_counter'
 
+def factors(f: Callable[[int], float]) -> list[Any]:
+    "What a function of the step gives for some steps."
+    return [plain(float(f(step))) for step in ASKED]
+
+def unsteady(scheduler: Any) -> list[str]:
+    "Names of functions of the step in `scheduler` that give something else when they are asked again."
+    found = []
+    for f in getattr(scheduler, 'lr_lambdas', ()):
+        with suppress(Exception):
+            if factors(f) != factors(f): found.append(_hook(f))
+    return found + [k for part in getattr(scheduler, '_schedulers', ()) for k in unsteady(part)]
+
 def of_scheduler(scheduler: Any) -> dict[str, Any]:
     "Class and arguments of a scheduler that has not made a step; those of its parts, by their numbers."
     known = {k: v for k, v in scheduler.state_dict().items() if k[0] != '_' and k not in _CHANGING}
     out = dict(kind=type(scheduler).__qualname__) | settings_of(known)
     for i, f in enumerate(getattr(scheduler, 'lr_lambdas', ())):
-        with suppress(Exception): out[f'factors {i}'] = short([plain(float(f(step))) for step in ASKED])
+        with suppress(Exception): out[f'factors {i}'] = short(factors(f))
     for i, part in enumerate(getattr(scheduler, '_schedulers', ())): out[str(i)] = of_scheduler(part)
     return out
 
