@@ -391,9 +391,11 @@ def restore(generator: Any, state: Any) -> None:
 
 def has_drawn(generator: Any, before: Any) -> bool:
     "Whether the state of a generator is another one than `before`."
-    digests = [xxhash.xxh3_64(), xxhash.xxh3_64()]
-    for h, state in zip(digests, (before, state_of(generator))): absorb(h, state)
-    return digests[0].digest() != digests[1].digest()
+    return _digest(before) != _digest(state_of(generator))
+
+def _digest(state: Any) -> str:
+    absorb(h := xxhash.xxh3_64(), state)
+    return h.hexdigest()
 
 def reseed(generator: Any, seed: int) -> None:
     "Begin anew with `seed`."
@@ -405,10 +407,7 @@ def reseed(generator: Any, seed: int) -> None:
 def standing(roots: dict[str, Any]) -> dict[str, Any]:
     "Numbers, and digests of generators of random numbers, that `roots` hold, by their place."
     found = reached(roots, lambda x: type(x) in (int, float) or is_generator(x))
-    def digest(generator: Any) -> str:
-        absorb(h := xxhash.xxh3_64(), state_of(generator))
-        return h.hexdigest()
-    return {k: digest(x) if is_generator(x) else x for k, x in found.items()}
+    return {k: _digest(state_of(x)) if is_generator(x) else x for k, x in found.items()}
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[list[str], list[str]]:
     "Between two answers of `standing`: places of generators that have moved, of numbers that have changed."
