@@ -21,8 +21,8 @@ from copy import deepcopy
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import (BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, field_validator,
-                      model_validator)
+from pydantic import (BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, ValidationInfo,
+                      field_validator, model_validator)
 
 from .basics import patch
 
@@ -32,7 +32,7 @@ _LIMITS = 'clip', 'max_lr' # For which infinity means none
 def setting(name: str, value: Any) -> Any:
     "The value of a setting `name` as JSON has it: paths are texts, and NumPy's numbers are Python's."
     if name in _LIMITS and isinstance(value, numbers.Real) and value == math.inf: return None
-    if isinstance(value, os.PathLike): return os.fspath(value)
+    if isinstance(value, (os.PathLike, bytes)): return os.fsdecode(value)
     if isinstance(value, (bool, int, float, str)) and type(value) in (bool, int, float, str): return value
     if getattr(value, 'shape', None) == () and hasattr(value, 'item'): return setting(name, value.item())
     if isinstance(value, numbers.Integral): return int(value)
@@ -51,6 +51,14 @@ class Section(BaseModel):
     def _plainly(cls, values: Any) -> Any:
         if not isinstance(values, dict): return values
         return {k: v if isinstance(v, dict) else setting(k, v) for k, v in values.items()}
+
+    @field_validator('*', mode='before')
+    @classmethod
+    def _number(cls, x: Any, field: ValidationInfo) -> Any:
+        kinds = str(cls.model_fields[field.field_name or ''].annotation)
+        if x is True and 'bool' not in kinds and ('int' in kinds or 'float' in kinds):
+            raise ValueError("needs a number")
+        return x
 
     def unlike(self, *names: str) -> list[str]:
         "Those of the settings `names` that have another value than by default."

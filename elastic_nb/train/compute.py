@@ -276,14 +276,19 @@ def _note_written(self: Engine) -> None:
     own = [f for f in (self.loss_fn, self.collate_fn) if f is not None and not isinstance(f, nn.Module)]
     called = {*map(id, own)}
     self.called_with = Memory(own, [x for x in self.with_places() if id(x) not in called])
-    self.made_as = numbers_of(parts_of(model=self.model))
+    self.made_as = self._numbers()
     self._note_around()
+
+@patch
+def _numbers(self: Engine) -> dict[str, Any]:
+    "Numbers of modules of the model, and of a loss that is one, by name."
+    loss = dict(loss_fn=self.loss_fn) if isinstance(self.loss_fn, nn.Module) else {}
+    return numbers_of(parts_of(model=self.model, **loss))
 
 @patch
 def written_when_called(self: Engine) -> list[str]:
     "What the model, the loss and `collate_fn` have changed in Python since the run began, by name."
-    now = numbers_of(parts_of(model=self.model))
-    by_model = [k for k, v in now.items() if k not in self.turned and self.made_as.get(k, v) != v]
+    by_model = [k for k, v in self._numbers().items() if k not in self.turned and self.made_as.get(k, v) != v]
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
     return by_model + [k for k in self.called_with.changed(self.with_places()) if k not in by_callbacks]
 
@@ -542,6 +547,22 @@ def _made(what: str, given: Any, of: Any, has: str) -> Any:
     raise BadConfig(f"{what}: {name} returns {type(made).__name__}: {instead}")
 
 @patch
+def _idle_settings(self: Engine, optimizer: bool, scheduler: bool) -> Iterator[str]:
+    "Settings that say nothing beside an optimizer or scheduler that was given, or that nobody can mean."
+    t, told, n = self.c.training, self.config.given['training'], self.samples.samples
+    of_scheduler = [k for k in ('warmup', 'schedule') if k in told]
+    if optimizer and 'lr' in told:
+        yield f"training.lr = {t.lr:g} is not used: the optimizer that was given has its own rate"
+    if scheduler and of_scheduler:
+        yield f"training.{', '.join(of_scheduler)}: not used, for a scheduler was given"
+    elif t.warmup > self.steps:
+        yield (f"training.warmup = {t.warmup:,}: the run has {self.steps:,} steps, so the rate never gets to "
+               "its peak")
+    if t.batch_size > n:
+        yield (f"training.batch_size = {t.batch_size:,}: the data have {n:,} samples, so each batch has some "
+               "of them more than once")
+
+@patch
 def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     self.strategy.prepare(self.model, self.device)
     params = [p for p in self.model.parameters() if p.requires_grad]
@@ -550,6 +571,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     elif not isinstance(self.optimizer, torch.optim.Optimizer):
         self.optimizer = _made('optimizer', self.optimizer, params, 'step')
     if wrong := wrong_optimizer(self.optimizer, self.model): raise BadConfig('\n'.join(wrong))
+    for told in self._idle_settings(*given): warnings.warn(told)
     self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class,
     self.given_optimizer = of_optimizer(self.optimizer, self.model, rate=given[0])   # and what made it
     self.optimizer = self.strategy.stepping(self.optimizer, self.model)

@@ -177,8 +177,12 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     if not isfinite(found[0][0]): return 'the loss of a few samples is not finite'
     if not isfinite(length(found[0][1])): return 'the gradient of a few samples is not finite'
     if has_hooks(model): found = [(f[0], [torch.full((), f[0])]) for f in found]   # the loss alone
-    if t.loss == 'sum': found = [(f[0] / n, [g / n for g in f[1]]) for f, n in zip(found, counts)]
-    said = verdict(*found, counts[1] / sum(counts[1:]))
+    def taken_as(loss: str) -> list[Tried]:
+        return [(f[0] / n, [g / n for g in f[1]]) if loss == 'sum' else f for f, n in zip(found, counts)]
+    share, other = counts[1] / sum(counts[1:]), 'mean' if t.loss == 'sum' else 'sum'
+    said = verdict(*taken_as(t.loss), share)
+    if said and not verdict(*taken_as(other), share): said = other
+    found = taken_as(t.loss)
     sizes = [samples_in(b) for b in batches]
     missing = None not in sizes and sizes[0] != sizes[1] + sizes[2]
     if not said and not missing: return ''
@@ -207,4 +211,5 @@ def _remedy(engine: Any, said: str, missing: bool, sizes: list[int | None]) -> s
     if said == 'count':
         return ("it is a mean over something else than the targets that are counted here; give count=, a "
                 "function of the batch that returns over how many targets it is the mean")
+    if said in ('mean', 'sum'): return f"it is a {said} over the targets: set loss={said!r}"
     return "what it computes for a sample depends on the others in its batch; set micro_batches=1"

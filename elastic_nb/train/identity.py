@@ -64,9 +64,12 @@ def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20010
 def of_modules(model: nn.Module) -> dict[str, Any]:
-    "Digests of the modules of `model`, of their numbers and hooks; functions that they hold, by name."
-    numbers = {name: {k: v for k, v in vars(m).items() if k[0] != '_' and k != 'training'
-                      and isinstance(v, (bool, int, float))} for name, m in model.named_modules()}
+    """Digests of the modules of `model` and of their hooks; their numbers, by kind of module: all of them if
+    they differ; functions that they hold, by name."""
+    numbers = {name: _numbers(m) for name, m in model.named_modules()}
+    of_kind: dict[str, list[Any]] = {}
+    for m in model.modules():
+        for k, v in _numbers(m).items(): of_kind.setdefault(f'{type(m).__name__}.{k}', []).append(v)
     hooks = [[*map(_hook, h.values())] for m in model.modules()
              for h in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks)]
     given = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
@@ -74,7 +77,13 @@ def of_modules(model: nn.Module) -> dict[str, Any]:
     holds = {f'{name}.{k}'.lstrip('.'): _held(v) for name, m in model.named_modules() if is_own(type(m))
              for k, v in vars(m).items() if k[0] != '_'}
     return dict(modules=short([repr(model), {k: settings_of(v) for k, v in numbers.items() if v}]),
+                numbers=settings_of({k: v[0] if v == v[:1] * len(v) else v for k, v in of_kind.items()}),
                 hooks=short([h for h in hooks if h]), holds={k: v for k, v in holds.items() if v})
+
+def _numbers(m: nn.Module) -> dict[str, Any]:
+    "Numbers that a module has as attributes."
+    return {k: v for k, v in vars(m).items()
+            if k[0] != '_' and k != 'training' and isinstance(v, (bool, int, float))}
 
 def _held(x: Any) -> dict[str, Any]:
     "What is known of a function; of a container, of its numbers and functions, if they are few."
