@@ -63,6 +63,11 @@ def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20010
+def _numbers(m: nn.Module) -> dict[str, Any]:
+    "Numbers that a module has as attributes."
+    return {k: v for k, v in vars(m).items()
+            if k[0] != '_' and k != 'training' and isinstance(v, (bool, int, float))}
+
 def of_modules(model: nn.Module) -> dict[str, Any]:
     """Digests of the modules of `model` and of their hooks; their numbers, by kind of module: all of them if
     they differ; functions that they hold, by name."""
@@ -80,11 +85,6 @@ def of_modules(model: nn.Module) -> dict[str, Any]:
                 numbers=settings_of({k: v[0] if v == v[:1] * len(v) else v for k, v in of_kind.items()}),
                 hooks=short([h for h in hooks if h]), holds={k: v for k, v in holds.items() if v})
 
-def _numbers(m: nn.Module) -> dict[str, Any]:
-    "Numbers that a module has as attributes."
-    return {k: v for k, v in vars(m).items()
-            if k[0] != '_' and k != 'training' and isinstance(v, (bool, int, float))}
-
 def _held(x: Any) -> dict[str, Any]:
     "What is known of a function; of a container, of its numbers and functions, if they are few."
     if inspect.isroutine(x) or isinstance(x, partial): return of_function(x)
@@ -95,6 +95,7 @@ def _held(x: Any) -> dict[str, Any]:
 
 def _hook(f: Any) -> str: return str(getattr(f, '__qualname__', type(f).__qualname__))
 
+# %% ../../nbs/07_train/23_identity.ipynb #3d4da8f8
 def left_out(model: nn.Module) -> str:
     "16 hex digits of the buffers that `model` does not save."
     saved, h = model.state_dict().keys(), xxhash.xxh3_64()
