@@ -71,7 +71,7 @@ def tried(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> tuple[f
     before = state_of_random()
     try:
         loss = ask(batch)
-        grads = gradient(loss, model)
+        grads = gradient(loss, model) if state_of_random() == before else []
     except Refused: raise
     except Exception as e: raise NotComparable(f"in a trial: {type(e).__name__}: {e}") from None
     if state_of_random() != before: raise NotComparable("the loss draws random numbers in evaluation, too")
@@ -164,36 +164,40 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
         if i == 0 and two > 3 and took * two / 3 < end - time.monotonic(): groups.insert(1, ids[:two])
     return said
 
+# %% ../../nbs/07_train/24_cut.ipynb #4dccfddf
 def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], training: bool) -> str:
     "The same, for these samples."
     t, model, samples = engine.c.training, engine.model, engine.samples
     with untouched(model, training), random_kept():
         with borrowed(t.seed, -1, 0): batches = [samples.get(ids[:1]), samples.get(ids[1:])]
-        with borrowed(t.seed, -1, 0): batches.insert(0, samples.get(ids))
+        with borrowed(t.seed, -1, 0): batches.append(samples.get(ids))
         counts = [engine.count(b) for b in batches]
         if not all(counts): return 'a sample without targets'
-        try: found = [tried(model, ask, b) for b in batches]
+        try: found = [tried(model, ask, b) for b in batches]   # the smallest first
         except NotComparable as e: return str(e)
-    if not isfinite(found[0][0]): return 'the loss of a few samples is not finite'
-    if not isfinite(length(found[0][1])): return 'the gradient of a few samples is not finite'
+    if not isfinite(found[2][0]): return 'the loss of a few samples is not finite'
+    if not isfinite(length(found[2][1])): return 'the gradient of a few samples is not finite'
     if has_hooks(model): found = [(f[0], [torch.full((), f[0])]) for f in found]   # the loss alone
+    share = counts[0] / sum(counts[:2])
     def taken_as(loss: str) -> list[Tried]:
         return [(f[0] / n, [g / n for g in f[1]]) if loss == 'sum' else f for f, n in zip(found, counts)]
-    share, other = counts[1] / sum(counts[1:]), 'mean' if t.loss == 'sum' else 'sum'
-    said = verdict(*taken_as(t.loss), share)
-    if said and not verdict(*taken_as(other), share): said = other
-    found = taken_as(t.loss)
+    def judged(loss: str) -> str:
+        one, rest, whole = taken_as(loss)
+        return verdict(whole, one, rest, share)
+    other = 'mean' if t.loss == 'sum' else 'sum'
+    if (said := judged(t.loss)) and not judged(other): said = other
     sizes = [samples_in(b) for b in batches]
-    missing = None not in sizes and sizes[0] != sizes[1] + sizes[2]
+    missing = None not in sizes and sizes[2] != sizes[0] + sizes[1]
     if not said and not missing: return ''
-    cut = (found[1][0] * counts[1] + found[2][0] * counts[2]) / sum(counts[1:])
+    one, rest, whole = [f[0] for f in taken_as(t.loss)]
     name = getattr(engine.loss_fn, '__qualname__', type(model).__name__)
-    told = (f"{name}: the loss of {len(ids)} samples is {found[0][0]:.6g} as one batch and {cut:.6g} as two, "
-            f"and training.micro_batches = {t.micro_batches} cuts each batch")
+    told = (f"{name}: the loss of {len(ids)} samples is {whole:.6g} as one batch and "
+            f"{share * one + (1 - share) * rest:.6g} as two, and training.micro_batches = {t.micro_batches} "
+            "cuts each batch")
     if _router(model):
         warnings.warn(f"{told}. So it is in every framework with a loss that balances experts")
         return 'experts are balanced in each micro-batch'
-    raise BadConfig(f"{told}: {_remedy(engine, said, missing, sizes)}. Or check_cut=False, if that is meant")
+    raise BadConfig(f"{told}: {_remedy(said, missing, sizes)}. Or check_cut=False, if that is meant")
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6001f
 def _router(model: nn.Module) -> bool:
@@ -201,9 +205,9 @@ def _router(model: nn.Module) -> bool:
     config = getattr(model, 'config', None)
     return bool(getattr(config, 'router_aux_loss_coef', None) or getattr(config, 'aux_loss_alpha', None))
 
-def _remedy(engine: Any, said: str, missing: bool, sizes: list[int | None]) -> str:
+def _remedy(said: str, missing: bool, sizes: list[int | None]) -> str:
     if missing:
-        return (f"together they make a batch of {sizes[0]}, apart of {sizes[1]} and {sizes[2]}, so what is "
+        return (f"together they make a batch of {sizes[2]}, apart of {sizes[0]} and {sizes[1]}, so what is "
                 "left out depends on the cut; let collate_fn keep every sample, or set micro_batches=1")
     if said == 'alone':
         return ("and a part of them has none; set micro_batches=1, or give count= if it is a mean over "
