@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics import die_with_parent, name_process, patch
+from ..basics import die_with_parent, leave_signals, name_process, patch
 from ..exact.determinism import RNG_LOCK
 
 # %% ../../nbs/02_data/07_readers.ipynb #a4413a63
@@ -123,9 +123,9 @@ def _become(number: int, parent: int, keep: Iterable[int]) -> None:
     "What a fresh copy of the training process does to be reader `number`, and nothing else."
     die_with_parent()
     if os.getppid() != parent: os._exit(0)   # it died before we asked
-    for s in signal.valid_signals():   # its handlers save checkpoints, and Ctrl-C goes to all of us
-        if callable(signal.getsignal(s)) or s in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(s, signal.SIG_IGN)
+    leave_signals(heirs=False)
+    for s in signal.valid_signals() - {signal.SIGTERM}:   # the handlers of its parent save checkpoints
+        if callable(signal.getsignal(s)): signal.signal(s, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)   # for a dataset that runs programs
     signal.set_wakeup_fd(-1)
     name_process(f'elastic-nb reader {number}')

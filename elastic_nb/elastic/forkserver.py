@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from ..basics import die_with_parent, name_process, patch
+from ..basics import die_with_parent, leave_signals, name_process, patch
 from .zygote import entry_of, zygote
 
 # %% ../../nbs/06_elastic/22_forkserver.ipynb #a424f675
@@ -89,6 +89,7 @@ class ForkServer:
 def serve(fd: int, like: str, warm_up: str, idle: float, began: int) -> None:
     "The life of a fork server: run `warm_up` (`module:function`), then copy to order."
     die_with_parent()
+    leave_signals()
     name_process('elastic-nb server')
     server = ForkServer(fd, like, began)
     entry_of(warm_up)()

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..basics import die_with_parent, name_process
+from ..basics import die_with_parent, leave_signals, name_process
 from ..config import BadConfig
 from .faults import Body, Fault, Faults, Killed
 from .membership import Heartbeat, Member, decode_generation
@@ -67,6 +67,7 @@ def receive_order(sock: socket.socket) -> tuple[dict[str, Any], int] | None:
 def zygote(fd: int, warm_up: str, *args: str) -> None:
     "The process to copy from. Runs `warm_up` (`module:function`), then forks to order until its line closes."
     die_with_parent()
+    leave_signals()
     name_process('elastic-nb zygote')
     sock, children = socket.socket(fileno=fd), set()
     wake_r, wake_w = os.pipe()
@@ -200,11 +201,23 @@ def cut(host: str, port: int) -> None:
                 if sock.getpeername()[:2] in ((host, port), (f'::ffff:{host}', port)):
                     sock.shutdown(socket.SHUT_RDWR)
 
+def _signals_read() -> int:
+    "A file from which the numbers of the signals of this process can be read, whatever its main thread does."
+    r, w = os.pipe()
+    os.set_blocking(w, False)
+    signal.set_wakeup_fd(w, warn_on_full_buffer=False)
+    return r
+
+def _pass_on(member: Member, numbers: int) -> None:
+    "Tell the supervisor of each SIGTERM."
+    while number := os.read(numbers, 1):
+        if number[0] == signal.SIGTERM: member.say('signal', by='SIGTERM')
+
 def work(spec: dict[str, Any], sock: socket.socket) -> None:
     "The life of one worker process."
     die_with_parent()
     name_process(f"elastic-nb {spec['name']}")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)   # Ctrl-C is the supervisor's business
+    leave_signals(heirs=False)
     control, loop = Control(sock), None
     member = Member(spec['name'], store_at(*spec['store']), snapshots=tuple(spec['snapshots']),
                     emit=control.emit, host=spec.get('host', '127.0.0.1'))
@@ -212,6 +225,7 @@ def work(spec: dict[str, Any], sock: socket.socket) -> None:
     plan, body = Faults(*(Fault(**f) for f in spec['faults'])), Body()
     member.point = lambda step, phase: _point(plan, body, member, spec['slot'], step, phase)
     threading.Thread(target=control.listen, args=(member,), daemon=True).start()
+    threading.Thread(target=_pass_on, args=(member, _signals_read()), daemon=True).start()
     Heartbeat(store_at(*spec['store']), spec['name'], spec['beat']).start()
     try:
         loop = entry_of(spec['entry'])(member, spec['config'])
