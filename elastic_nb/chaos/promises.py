@@ -89,7 +89,7 @@ def preempted(config: str, folder: str, times: int, seed: int = 0, most: int = 8
             print(json.dumps(_one_start(stage, after)), flush=True)
 
 def _one_start(stage: Stage, after: int | None) -> dict[str, Any]:
-    "Start the run; SIGTERM comes after so many steps, never if None."
+    "Start the run; SIGTERM comes to all its processes after so many steps, never if None."
     told: dict[str, Any] = dict.fromkeys(('began', 'struck', 'took', 'sha256')) | dict(said='')
     first, sent = [], []
     def hear(e: dict[str, Any]) -> None:
@@ -99,7 +99,8 @@ def _one_start(stage: Stage, after: int | None) -> dict[str, Any]:
         if e['step'] >= first[0] + after - 1:
             told['struck'] = e['step']
             sent.append(time.monotonic())
-            os.kill(os.getpid(), signal.SIGTERM)
+            for pid in (stage.hands.process.pid, *(w.pid for w in stage.hands.workers.values()), os.getpid()):
+                os.kill(pid, signal.SIGTERM)
     try: told['sha256'] = final_digest(stage.run('preempted', hear=hear))
     except Stopped as e: told |= dict(said=str(e), took=time.monotonic() - sent[0])
     return told

@@ -132,10 +132,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _train(args, info)
     except (ValueError, OSError) as e: code, error = 2, e
     except (RankFailed, PeerLost, CheckpointError, InUse, Diverged) as e: code, error = 1, e
+    except KeyboardInterrupt as e: code, error = 130, e
     finally: cleanup_distributed()
-    if info.local_rank == 0 or not isinstance(error, (BadConfig, RankFailed, PeerLost)):
+    if info.local_rank == 0 or not isinstance(error, (BadConfig, RankFailed, PeerLost, KeyboardInterrupt)):
         who = f'rank {info.rank}: ' if info.world_size > 1 and not isinstance(error, RankFailed) else ''
-        for line in f'elastic-nb: {who}{without_errno(str(error))}'.split('\n'):
+        for line in f'elastic-nb: {who}{without_errno(str(error) or "interrupted")}'.split('\n'):
             print(shown(line, 2000), file=sys.stderr)
     return code
 

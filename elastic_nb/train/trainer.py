@@ -82,6 +82,9 @@ class ElasticTrainer(Engine):
                 with isolated(self.strategy, self.device), preemptible(manager) if catch else nullcontext():
                     self._steps(manager, result, progress)
                 how |= self._ended(result)
+            except KeyboardInterrupt:
+                if not result.preempted: raise
+                raise KeyboardInterrupt(f"Ctrl-C came; {self._goes_on()}") from None
             except (PeerLost, RuntimeError) as e:
                 if not peer_is_lost(e): raise
                 raise PeerLost(_go_on(manager)) from e
@@ -161,10 +164,14 @@ def _reported(self: ElasticTrainer) -> Iterator[dict[str, Any]]:
         self.sinks.close()
 
 @patch
+def _goes_on(self: ElasticTrainer) -> str:
+    return f"the state after {self.step} steps is on the disk, and the next start goes on from there"
+
+@patch
 def _ended(self: ElasticTrainer, result: TrainResult) -> dict[str, Any]:
     "How it ended, for the last row; before it the state, on which all ranks agree. Raises Diverged."
     if result.preempted:
-        text = f"the state after {self.step} steps is on the disk, and the next start goes on from there"
+        text = self._goes_on()
         self.record.say('asked', by='SIGTERM', text=f"SIGTERM: {text}")
         return dict(ok=False, error=text, stopped='SIGTERM', again=launcher() is not None)
     if self.recorded and self.strategy.replicas:
@@ -178,7 +185,8 @@ def _ended(self: ElasticTrainer, result: TrainResult) -> dict[str, Any]:
 @patch
 def _broken(self: ElasticTrainer, error: BaseException) -> dict[str, Any]:
     "How it ended with this error."
-    if isinstance(error, KeyboardInterrupt): return dict(ok=False, error='interrupted')
+    if isinstance(error, KeyboardInterrupt):
+        return dict(ok=False, error=str(error) or 'interrupted', **dict(stopped='Ctrl-C') if str(error) else {})
     about = about_error(error, self)
     self.record.say('interrupted' if isinstance(error, PeerLost) else 'error', self.record.me, **about)
     return dict(ok=False, error=about['message'], again=restarts_left())
