@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TIMES', 'READ', 'PING', 'QUIET', 'FAINT', 'FIRST', 'CARDS', 'LOST', 'MUST_NOT_DIE', 'ENDED', 'SEEN', 'GO_ON',
-           'TOGETHER', 'Meeting', 'handler_of', 'Line', 'Wires', 'NodeAgent', 'base_store', 'who_is_there',
+           'ALONE_NOW', 'TOGETHER', 'Meeting', 'handler_of', 'Line', 'Wires', 'NodeAgent', 'base_store', 'who_is_there',
            'Membership', 'knock', 'rendezvous_state', 'NodeSupervisor', 'no_store', 'supervise_node', 'meeting_of',
            'own_address']
 
@@ -477,6 +477,7 @@ def lacks_store(self: NodeSupervisor, error: BaseException) -> None:
     self.unreachable_since = min(self.unreachable_since, now)
     refused = isinstance(error, ConnectionRefusedError) and m.backend == 'c10d'   # what it knew is lost
     if refused or now - self.unreachable_since > (LOST if m.backend == 'c10d' else m.patience):
+        if self.saving: raise self.end_of(ALONE_NOW)
         text = f"the store of the rendezvous at {m.endpoint} is gone"
         if m.backend == 'c10d': text += f'; {MUST_NOT_DIE.format(m.endpoint)}'
         if not self.coordinator.inside: text += '; this node was not in the run: perhaps it has ended'
@@ -558,12 +559,15 @@ def linger(self: NodeSupervisor) -> None:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #febae0a3
 GO_ON = '; the other nodes go on'
+ALONE_NOW = ('; the other nodes are gone, and what they have saved is not known here: a run with these checkpoints goes '
+             'on from the newest that any node has')
 TOGETHER = .7 # Seconds in which the orders to leave of several nodes count as one
 
 @patch
 def hurry(self: NodeSupervisor, now: float) -> None:
     "A signal came: leave, if enough nodes stay; else all save. Raises RunFailed, KeyboardInterrupt."
     node = self.coordinator
+    if self.saving and self.alone: raise self.end_of(ALONE_NOW)
     if self.saving or self.overdue(now): return Supervisor.hurry(self, now)
     if not node.inside: raise self.end_of('')
     if self.meeting.is_host and len(node.record.nodes) > 1:   # no store, no run
@@ -576,6 +580,12 @@ def hurry(self: NodeSupervisor, now: float) -> None:
         self.said_bye = now
         self.wires.send(node.record.boss, dict(kind='bye', by=self.asked.by, all=bool(self.meeting.is_host)))
 
+@patch(as_prop=True)
+def alone(self: NodeSupervisor) -> bool:
+    "Whether this node is left over from a world that was to save, and cannot do it."
+    node = self.coordinator
+    return not node.inside or (node.leads and len(node.record.nodes) < self.meeting.least)
+
 @patch
 def overdue(self: NodeSupervisor, now: float) -> bool:
     if self.asked.is_set(): self.asked_at = min(self.asked_at, now)
@@ -586,6 +596,7 @@ def overdue(self: NodeSupervisor, now: float) -> bool:
 def all_save(self: NodeSupervisor) -> None:
     "The boss: too few nodes would be left, so all save and leave."
     self.saving = True
+    self.coordinator.leaving.clear()   # nobody is left out: they end together
     self.asked.set()
     self.broadcast(kind='asked', by=self.asked.by)
 
@@ -603,7 +614,7 @@ def on_saved(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
 def heard_of_end(self: NodeSupervisor, node: int, m: dict[str, Any]) -> bool:
     "A message about leaving; whether it was one. Raises RunFailed, KeyboardInterrupt."
     kind = m['kind']
-    if kind == 'bye' and self.coordinator.leads:
+    if kind == 'bye' and self.coordinator.leads and not self.saving:
         self.coordinator.leaving.add(node)
         if not self.asked.is_set(): self.asked.by = m['by']
         if m['all'] or not self.coordinator.spared(): self.all_save()

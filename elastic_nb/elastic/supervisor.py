@@ -137,6 +137,7 @@ class Supervisor:
         self.best = -1 # The newest step that was ever committed
         self.asked = Asked() # A signal has come: save, and leave
         self.deadline = math.inf # When the grace period is over
+        self.kept_step = 0 # The newest checkpoint on the disk that is known here
         self.reminded = 0. # When the workers were last asked to leave
         self.same: Counter[tuple[int | None, str]] = Counter() # Errors by step and text
         self.slots = self.workers + self.spares # So many have been given out
@@ -253,7 +254,9 @@ def on_entered(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     self.outside.done(w.slot, event['step'], event['t'])
 
 @patch
-def on_restored(self: Supervisor, w: Worker, event: dict[str, Any]) -> None: self.renew('restored')
+def on_restored(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
+    self.renew('restored')
+    if event.get('tier') == 'nvme': self.kept_step = max(self.kept_step, event['step'])
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #39a54a59
 @patch
@@ -652,7 +655,7 @@ def end_of(self: Supervisor, text: str) -> BaseException:
 def hurry(self: Supervisor, now: float) -> None:
     "Ask all workers to save and leave; rank 0 does it. Raises RunFailed, KeyboardInterrupt."
     if self.overdue(now) or not self.kept:
-        raise self.end_of(', and nothing could be saved before the end')
+        raise self.end_of(', and nothing could be saved before the end' + self.goes_on_from())
     if now < self.reminded + .5: return
     if not self.reminded:
         again = '; again: end at once' if self.asked.by == 'Ctrl-C' else ''
@@ -660,6 +663,16 @@ def hurry(self: Supervisor, now: float) -> None:
         self.note('asked', by=self.asked.by, text=text)
     self.reminded = now
     for w in self.hands.workers.values(): w.tell(kind='leave')
+
+@patch
+def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
+    if event.get('tier') == 'nvme': self.kept_step = max(self.kept_step, event.get('saved') or 0)
+
+@patch
+def goes_on_from(self: Supervisor) -> str:
+    "What is left if nothing was saved at the end: the newest checkpoint on the disk that is known here."
+    if self.kept_step: return f": a run with these checkpoints goes on from step {self.kept_step}"
+    return ''
 
 @patch
 def on_saved(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
