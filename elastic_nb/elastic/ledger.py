@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'SCHEMA_VERSION', 'APPLICATION_ID', 'SCHEMA', 'STEP_KINDS', 'PACK_AT', 'FRESH', 'PLAIN', 'PACKED', 'Story',
-           'Event', 'NoRoom', 'Ledger', 'Gap', 'myself', 'lives', 'reading', 'Steps', 'History', 'history', 'losses',
-           'sizer', 'world_sizes', 'samples', 'drawn', 'Mark', 'Outage', 'outages', 'recoveries', 'final_digest',
-           'verdict', 'summary']
+           'Event', 'NoRoom', 'Ledger', 'Gap', 'DamagedRow', 'naming', 'row_data', 'unpacked', 'myself', 'lives',
+           'reading', 'Steps', 'History', 'history', 'losses', 'sizer', 'world_sizes', 'samples', 'drawn', 'Mark',
+           'Outage', 'outages', 'recoveries', 'final_digest', 'verdict', 'summary']
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #9d26d801
 import json
@@ -267,18 +267,48 @@ def close(self: Ledger) -> None:
         if self._db: self._db.close()
 
 
+# %% ../../nbs/06_elastic/04_ledger.ipynb #f80df413
+class DamagedRow(ValueError):
+    "A row of a ledger cannot be read; the message says which one, and what to do."
+    def __init__(self, table: str, where: str, why: str, path: str | Path = 'the ledger'):
+        self.about = table, where, why
+        super().__init__(f"{path}: the row {where} of the table {table} is damaged ({why}). Put a copy of the file from "
+                         "before in its place; or, to read all the others, take this row out, in SQLite: "
+                         f"DELETE FROM {table} WHERE {where}")
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    "In the block, a damaged row is named with its file."
+    try: yield
+    except DamagedRow as e: raise DamagedRow(*e.about, path) from None
+
+def row_data(text: str, where: str, table: str = 'events') -> dict[str, Any]:
+    "The JSON object of a row. Raises DamagedRow."
+    try: found = json.loads(text)
+    except (TypeError, ValueError) as e: raise DamagedRow(table, where, str(e)) from None
+    if not isinstance(found, dict): raise DamagedRow(table, where, "it should hold a JSON object")
+    return found
+
+def unpacked(rows: Iterable[tuple[bytes, int]]) -> list[Block]:
+    "The blocks in rows of `packs` (block, id). Raises DamagedRow."
+    blocks = []
+    for block, number in rows:
+        try: blocks.append(unpack(block))
+        except (TypeError, ValueError) as e: raise DamagedRow('packs', f'id={number}', str(e)) from None
+    return blocks
+
 # %% ../../nbs/06_elastic/04_ledger.ipynb #d2649173
 PLAIN = ('SELECT id, t, kind, worker, gen, step, data FROM events WHERE run=?1 AND '
          '(?2 IS NULL OR kind=?2) AND id>?3 ORDER BY id')
-PACKED = 'SELECT block FROM packs WHERE run=?1 AND last>?3 ORDER BY id'
+PACKED = 'SELECT block, id FROM packs WHERE run=?1 AND last>?3 ORDER BY id'
 
 @patch
 def events(self: Ledger, kind: str | None = None) -> list[Event]:
     "The events of this run, in the order of their times; those of one `kind` only, if it is given."
-    with self._lock:
+    with self._lock, naming(self.path):
         plain, packed = self._rows(kind)
-        blocks = [unpack(block) for block, in packed]
-        rows = [(*row[:6], json.loads(row[6])) for row in plain]
+        blocks = unpacked(packed)
+        rows = [(*row[:6], row_data(row[6], f'id={row[0]}')) for row in plain]
         rows += [row for b in blocks if kind in (None, b.kind) for row in b.rows()]
         rows.sort(key=lambda row: (row[1], row[0]))
         waiting = [(0, *row[:5], json.loads(row[5])) for row in self._waiting if kind in (None, row[1])]
@@ -348,7 +378,8 @@ def writer(self: Ledger) -> dict[str, Any] | None:
     with self._lock:
         if self._begun: return json.loads(self._begun[2])
         rows, = self._ask(['SELECT * FROM runs WHERE run=?'], self.run)
-    return json.loads(rows[0][3]) if rows and len(rows[0]) > 3 and rows[0][3] else None
+    if not (rows and len(rows[0]) > 3 and rows[0][3]): return None
+    with naming(self.path): return row_data(rows[0][3], f'run={self.run!r}', 'runs')
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #a1ababb8
 @contextmanager
@@ -363,7 +394,7 @@ def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
                                      uri=True)) as db:
             db.execute('BEGIN')
             _check(db, path)
-            yield db
+            with naming(path): yield db
     except sqlite3.Error as e: raise ValueError(f"{path} cannot be read as a ledger: {e}") from None
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #06020f96
@@ -386,7 +417,7 @@ def config(self: Ledger) -> dict[str, Any] | None:
     with self._lock:
         rows, = self._ask(['SELECT config FROM runs WHERE run=?'], self.run)
         if self._begun: rows = [self._begun[1:]]
-    return json.loads(rows[0][0]) if rows else None
+    with naming(self.path): return row_data(rows[0][0], f'run={self.run!r}', 'runs') if rows else None
 
 @patch
 def runs(self: Ledger) -> list[str]:
@@ -497,11 +528,11 @@ def history(self: Ledger, after: int = -1) -> History:
     with self._lock:
         plain, packed = self._rows(after=after)
         waiting = [(0, *row) for row in self._waiting] if after < 0 else []
-    return _history([*plain, *waiting], packed, after)
+    with naming(self.path): return _history([*plain, *waiting], packed, after)
 
-def _history(plain: Iterable[tuple[Any, ...]], packed: Iterable[tuple[bytes]], after: int = -1) -> History:
-    rows = [(*row[:6], json.loads(row[6])) for row in plain]
-    blocks = [unpack(block) for block, in packed]
+def _history(plain: Iterable[tuple[Any, ...]], packed: Iterable[tuple[bytes, int]], after: int = -1) -> History:
+    rows = [(*row[:6], row_data(row[6], f'id={row[0]}')) for row in plain]
+    blocks = unpacked(packed)
     if after >= 0: blocks = [b.where(b.id > after) for b in blocks]
     blocks += blocks_of(row for row in rows if row[2] in STEP_KINDS)
     return History([Event(*row[1:]) for row in rows if row[2] not in STEP_KINDS], merged(blocks))

@@ -39,9 +39,9 @@ import numpy as np
 
 from ..basics import patch
 from ..config import BadConfig
-from ..elastic.columns import Block, unpack
+from ..elastic.columns import Block
 from ..elastic.control import Refused, ask
-from ..elastic.ledger import Event, reading
+from ..elastic.ledger import Event, reading, row_data, unpacked
 from .starts import runs_of, starts_in
 from .status import Watch, runs_in
 
@@ -503,7 +503,7 @@ def rows_after(found: Found, last: int, most: int = 1000) -> list[tuple[int, str
         rows = db.execute(f'SELECT {", ".join(FIXED)}, substr(data, 1, {CUT}), length(data) FROM events '
                           f'WHERE run IN ({_places(names)}) AND id>? AND id<=? ORDER BY id LIMIT ?',
                           (*names, last, horizon, most))
-        plain = [(row[0], _told(row[:6], json.loads(row[6]) if row[7] <= CUT else dict(cut=row[7])))
+        plain = [(row[0], _told(row[:6], row_data(row[6], f'id={row[0]}') if row[7] <= CUT else dict(cut=row[7])))
                  for row in rows]
     if len(plain) == most: horizon = plain[-1][0]
     steps = [(row[0], _told(row[:6], row[6])) for block in packed for row in block.rows()
@@ -517,11 +517,11 @@ def _places(names: Sequence[str]) -> str: return ', '.join('?' * len(names))
 
 def _packed_after(db: sqlite3.Connection, names: Sequence[str], last: int) -> tuple[list[Block], int]:
     "The oldest blocks of these starts with ids above `last`, and the id up to which there are no others."
-    question = f'SELECT block FROM packs WHERE run IN ({_places(names)}) AND last>? ORDER BY id LIMIT ?'
+    question = f'SELECT block, id FROM packs WHERE run IN ({_places(names)}) AND last>? ORDER BY id LIMIT ?'
     most = 3
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name='packs'").fetchone(): return [], 2**62
     while True:
-        found = [unpack(block) for block, in db.execute(question, (*names, last, most))]
+        found = unpacked(db.execute(question, (*names, last, most)))
         if len(found) < most: return found, 2**62
         for n in range(len(found) - 1, 0, -1):   # blocks that were packed at once overlap
             if max(int(b.id[-1]) for b in found[:n]) < int(found[n].id[0]):

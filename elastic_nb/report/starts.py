@@ -6,7 +6,6 @@
 __all__ = ['Start', 'starts_in', 'Run', 'runs_of', 'Part', 'ends_of', 'away', 'arranged', 'placed', 'joined']
 
 # %% ../../nbs/08_report/14_starts.ipynb #2b65a01d
-import json
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..elastic.columns import NONE
-from ..elastic.ledger import Event, History, Steps
+from ..elastic.ledger import Event, History, Steps, row_data
 
 # %% ../../nbs/08_report/14_starts.ipynb #411a10df
 @dataclass(frozen=True)
@@ -52,9 +51,9 @@ def starts_in(db: sqlite3.Connection) -> list[Start]:
     names = db.execute('SELECT 0, rowid, run FROM runs UNION ALL '
                        'SELECT 1, min(id), run FROM events GROUP BY run')
     facts: dict[str, dict[str, Any]] = {run: {} for *_, run in sorted(names.fetchall())}
-    for run, kind, step, data in db.execute('SELECT run, kind, step, data FROM events WHERE kind IN '
-                                            "('restored', 'error', 'run_end') ORDER BY id"):
-        _note(facts[run], kind, step, json.loads(data))
+    for run, kind, step, data, n in db.execute('SELECT run, kind, step, data, id FROM events WHERE kind IN '
+                                               "('restored', 'error', 'run_end') ORDER BY id"):
+        _note(facts[run], kind, step, row_data(data, f'id={n}'))
     trained = {run for run, in db.execute("SELECT DISTINCT run FROM events WHERE kind='commit'")}
     with suppress(sqlite3.OperationalError):   # nothing is packed in a ledger of version 1
         trained |= {run for run, in db.execute('SELECT DISTINCT run FROM packs')}
@@ -68,8 +67,9 @@ def _note(facts: dict[str, Any], kind: str, step: int | None, data: dict[str, An
 def _start(name: str, about: Sequence[Any] | None, facts: dict[str, Any], trained: bool) -> Start:
     end = facts.get('end', {})
     refused = 'final' in facts and not trained and end.get('ok') is False
-    known = (about[1], json.loads(about[2])) if about else (None, {})
-    writer = json.loads(about[3]) if about and len(about) > 3 and about[3] else None
+    row = f'run={name!r}', 'runs'
+    known = (about[1], row_data(about[2], *row)) if about else (None, {})
+    writer = row_data(about[3], *row) if about and len(about) > 3 and about[3] else None
     return Start(name, *known, writer, facts.get('resumed'), end.get('ok') is True,
                  str(end.get('error') or facts['final']) if refused else None)
 

@@ -20,8 +20,8 @@ import numpy as np
 from ..basics import patch
 from ..checkpoint.lease import differences
 from ..config import LowCommConfig
-from ..elastic.columns import Drawn, unpack
-from ..elastic.ledger import Event, History, _hashed, reading
+from ..elastic.columns import Drawn
+from ..elastic.ledger import Event, History, _hashed, reading, unpacked
 from ..elastic.receipts import about_of, link, root
 from .starts import Part
 from .status import Watch
@@ -345,7 +345,7 @@ def taken_away(path: Path) -> list[tuple[int, int]]:
     with reading(path) as db:
         ids = [np.array([i for i, in db.execute('SELECT id FROM events')], np.int64)]
         if db.execute('PRAGMA user_version').fetchone()[0] > 1:
-            ids += [unpack(block).id for block, in db.execute('SELECT block FROM packs')]
+            ids += [b.id for b in unpacked(db.execute('SELECT block, id FROM packs'))]
     ids = np.unique(np.concatenate([np.zeros(1, np.int64), *ids]))
     holes = np.flatnonzero(np.diff(ids) > 1)
     return [(int(ids[i]) + 1, int(ids[i + 1]) - 1) for i in holes]
