@@ -55,9 +55,9 @@ class Section(BaseModel):
     @field_validator('*', mode='before')
     @classmethod
     def _number(cls, x: Any, field: ValidationInfo) -> Any:
+        if x is not True: return x
         kinds = str(cls.model_fields[field.field_name or ''].annotation)
-        if x is True and 'bool' not in kinds and ('int' in kinds or 'float' in kinds):
-            raise ValueError("needs a number")
+        if 'bool' not in kinds and ('int' in kinds or 'float' in kinds): raise ValueError("needs a number")
         return x
 
     def unlike(self, *names: str) -> list[str]:
@@ -540,11 +540,15 @@ def known_name(name: str, names: Iterable[str], where: str) -> str:
     raise AttributeError(f"{where} has no setting {name}{hint}")
 
 # %% ../nbs/00_face/01_config.ipynb #257d36e9
+_DEFAULTS = RunConfig()
+
+def _default(section: str) -> dict[str, Any]: return getattr(_DEFAULTS, section).model_dump()
+
 class Settings:
     "One section that can be changed. Names are checked at once, values when training begins."
     def __init__(self, name: str):
         self.__dict__.update(_name=name, _given=set(), _pinned=frozenset())   # more on these two below
-        self.__dict__.update(getattr(RunConfig(), name).model_dump())
+        self.__dict__.update(_default(name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = known_name(name, self.values(), self._name)
@@ -632,7 +636,7 @@ def all_at_once(*checks: Callable[[], Any]) -> list[Any]:
 @patch(as_prop=True)
 def given(self: Settings) -> dict[str, Any]:
     "What was set, by its name, even if it is the default."
-    default = getattr(RunConfig(), self._name).model_dump()
+    default = _default(self._name)
     return {k: v for k, v in self.values().items() if k in self._given or v != default[k]}
 
 @patch(as_prop=True)

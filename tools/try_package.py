@@ -4,26 +4,40 @@
 """
 import importlib
 import json
+import os
 import pkgutil
 import subprocess
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 import elastic_nb
 from elastic_nb.checkpoint.remote.store import StoreRefused, open_store
 
 EXTRA = {'elastic_nb.checkpoint.remote.gcs', 'elastic_nb.train.lightning'}  # modules that need an extra
+SLOW = 'torch', 'torch._dynamo', 'matplotlib.pyplot', 'pydantic', 'boto3'
 
 
 def imports() -> None:
-    "Every module can be imported with nothing but the declared requirements, or says which extra it needs"
+    "Each module can be imported, first and alone, with nothing but the declared requirements, or names its extra"
     names = [m.name for m in pkgutil.walk_packages(elastic_nb.__path__, 'elastic_nb.')]
-    for name in sorted({*names} - EXTRA): importlib.import_module(name)
+    for name in SLOW: importlib.import_module(name)  # once, for all
+    ended = {name: alone(name) for name in sorted({*names} - EXTRA)}
+    assert not any(ended.values()), [name for name, code in ended.items() if code]
     try: open_store('gs://bucket/run')
     except StoreRefused as e: assert "pip install 'elastic-nb[gcs]'" in str(e), e
     else: raise AssertionError('the libraries of the extra gcs are here, so nothing is shown')
     print(f'{len(names)} modules, {len(EXTRA)} of an extra')
+
+
+def alone(name: str) -> int:
+    "The exit code of a process that imports this module before any other of the package but those around it"
+    if not (pid := os.fork()):
+        try: importlib.import_module(name)
+        except BaseException: traceback.print_exc(); os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def demo() -> None:

@@ -214,7 +214,8 @@ def _digest(x: Any) -> str:
 
 def _drawn() -> int:
     "Another number once a random number was drawn from torch's, numpy's or random's generator."
-    return hash((torch.get_rng_state().numpy().tobytes(), str(np.random.get_state()), random.getstate()))
+    _, key, *rest = np.random.get_state()
+    return hash((torch.get_rng_state().numpy().tobytes(), key.tobytes(), *rest, random.getstate()))
 
 @patch
 def content(self: Samples, place: int = 0) -> str:

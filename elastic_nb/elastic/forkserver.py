@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['INHERITED', 'IDLE', 'LAST_WORD', 'START', 'ANSWER', 'WARM_UP', 'conditions', 'digest', 'give', 'take', 'ForkServer',
-           'serve', 'stamp', 'module_file', 'hidden', 'Copy', 'Refused', 'ForkClient', 'copied', 'drop']
+           'serve', 'stamp', 'module_file', 'hidden', 'Copy', 'Refused', 'interpreter', 'ForkClient', 'copied', 'drop']
 
 # %% ../../nbs/06_elastic/22_forkserver.ipynb #bc90e181
 import atexit
@@ -282,6 +282,11 @@ WARM_UP = 'elastic_nb.elastic.zygote:warm_up'
 
 class Refused(RuntimeError): "The server makes no copy; the message says why."
 
+def interpreter(code: str, env: Mapping[str, str], fd: int) -> subprocess.Popen:
+    "A fresh one that runs `code`, in a session of its own, and has this open file. Raises OSError."
+    return subprocess.Popen([sys.executable, '-c', code], env=env, start_new_session=True, pass_fds=[fd],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
 class ForkClient:
     "Starts a fork server, and orders copies from it. Raises OSError where there is none to be had."
     def __init__(self, env: Mapping[str, str], warm_up: str = WARM_UP, idle: float = IDLE):
@@ -303,10 +308,7 @@ class ForkClient:
 
     def _keep(self, theirs: socket.socket, code: str) -> None:
         with theirs, suppress(OSError):   # then the line is closed, which says enough
-            self.process = subprocess.Popen(
-                [sys.executable, '-c', code], env=self.like['env'], start_new_session=True,
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.process = interpreter(code, self.like['env'], theirs.fileno())
         if self.process: self.process.wait()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ __all__ = ['Program', 'Copies']
 # %% ../../nbs/09_testing/18_copies.ipynb #c0b1e503
 import atexit
 import builtins
+import fcntl
 import gc
 import importlib
 import os
@@ -22,6 +23,7 @@ import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -76,7 +78,9 @@ def _become(order: dict[str, Any], files: list[int], client: ForkClient | None) 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for to, fd in enumerate(files[:3]):
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 500) for fd in files]   # out of the way of those that follow
+    for fd in files: os.close(fd)
+    for fd, to in zip(high, (0, 1, 2, *order['fds'])):
         os.dup2(fd, to)
         os.close(fd)
     sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, 'w'), os.fdopen(2, 'w', 1)
@@ -122,11 +126,11 @@ def _leave(code: Any) -> NoReturn:
 # %% ../../nbs/09_testing/18_copies.ipynb #c0b1e50a
 class Program:
     "A program that runs, or has run."
-    def __init__(self, line: socket.socket, order: dict[str, Any]):
+    def __init__(self, line: socket.socket, order: dict[str, Any], fds: Sequence[int] = ()):
         (in_r, in_w), (out_r, out_w) = os.pipe(), os.pipe()
         self._errors = tempfile.TemporaryFile()
         self._report, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        give(line, order, [in_r, out_w, self._errors.fileno(), theirs.fileno()])
+        give(line, order | dict(fds=list(fds)), [in_r, out_w, self._errors.fileno(), *fds, theirs.fileno()])
         theirs.close()
         for fd in (in_r, out_w): os.close(fd)
         self.stdin, self.stdout = os.fdopen(in_w, 'w'), os.fdopen(out_r)
@@ -140,7 +144,7 @@ class Program:
     def kill(self) -> None: self.send_signal(signal.SIGKILL)
     def terminate(self) -> None: self.send_signal(signal.SIGTERM)
 
-    def wait(self, timeout: float = 120.) -> int:
+    def wait(self, timeout: float | None = 120.) -> int:
         "The exit code; minus the number of a signal. Raises TimeoutError."
         if self.returncode is None:
             self._report.settimeout(timeout)
@@ -169,6 +173,12 @@ class Program:
         return out, self._errors.read().decode(errors='replace')
 
 # %% ../../nbs/09_testing/18_copies.ipynb #c0b1e50b
+_fresh = forkserver.interpreter
+
+def _inherits() -> dict[str, Any]:
+    "What this thread would hand down to a process, besides what the caller says."
+    return forkserver.conditions({}) | dict(folder=None)
+
 class Copies:
     "A copy of this process as it is now, which is copied for each program. Make it before you use torch."
     def __init__(self,
@@ -176,7 +186,7 @@ class Copies:
     ):
         if workers:
             with suppress(OSError, AttributeError): forkserver._client = ForkClient(os.environ | ZYGOTE_ENV)
-        client = forkserver._client
+        client, self.inherits = forkserver._client, _inherits()
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if pid := os.fork():
             theirs.close()
@@ -206,15 +216,26 @@ class Copies:
                            os.environ if env is None else env, start_new_session)
 
     def _start(self, text: str, file: str, args: Sequence[Any], cwd: Any, env: Mapping[str, str],
-               session: bool) -> Program:
+               session: bool, fds: Sequence[int] = ()) -> Program:
         order = dict(text=text, file=file, args=[*map(str, args)], env=dict(env),
                      folder=os.path.abspath(cwd), path=sys.path, session=session)
-        return Program(self.line, order)
+        return Program(self.line, order, fds)
 
     def close(self) -> None:
         "Kill what is left."
         self.line.close()
         os.waitpid(self.pid, 0)
+
+# %% ../../nbs/09_testing/18_copies.ipynb #93b20a5d
+@patch
+def interpreter(self: Copies, code: str, env: Mapping[str, str], fd: int) -> Any:
+    "What `forkserver.interpreter` would start."
+    if self.inherits != _inherits(): return _fresh(code, env, fd)
+    quiet = "import os; null = os.open(os.devnull, os.O_RDWR); [os.dup2(null, k) for k in range(3)]; "
+    program = self._start(quiet + code, '', (), '.', env, True, [fd])
+    for end in program.stdin, program.stdout: end.close()
+    program.wait = partial(program.wait, None)   # like Popen
+    return program
 
 # %% ../../nbs/09_testing/18_copies.ipynb #c0b1e50c
 @patch
