@@ -56,7 +56,8 @@ class CheckpointManager:
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric, place)
         self.far = {name: S3Backend(open_store(url, limit_s=PATIENCE), c.keep_last_n)
                     for name, url in c.far.items()}
-        self.uploaders = {k: Uploader(k, tier, self.nvme, self.board) for k, tier in self.far.items()}
+        self.uploaders = {k: Uploader(k, tier, self.nvme, self.board, c.async_save_policy == 'fail')
+                          for k, tier in self.far.items()}
         self.writer = Writer(c, self.memory, self.nvme, self.uploaders, self.board)
         self.interval = Interval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
         self.generation = 0   # of the world

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['VOLATILE', 'CheckpointTier', 'CheckpointState', 'as_state', 'describe', 'create_checkpoint_state',
-           'load_checkpoint_to_model', 'into', 'architecture_of', 'CheckpointError', 'Skipped', 'candidates',
-           'load_from', 'Loaded', 'newest_good']
+           'load_checkpoint_to_model', 'into', 'architecture_of', 'CheckpointError', 'SaveFailed', 'Skipped',
+           'candidates', 'load_from', 'Loaded', 'newest_good']
 
 # %% ../../nbs/03_checkpoint/08_newest.ipynb #64c3d755
 import enum
@@ -172,6 +172,10 @@ def architecture_of(model: nn.Module) -> dict[str, Any]:
 
 # %% ../../nbs/03_checkpoint/08_newest.ipynb #b6653264
 class CheckpointError(RuntimeError): "A checkpoint could not be saved, or there is no good one to load."
+
+class SaveFailed(CheckpointError):
+    "A save has failed, and the config asks for the end of the run then (`async_save_policy`)."
+    final = True # Another worker would fail, too
 
 @dataclass(frozen=True)
 class Skipped:

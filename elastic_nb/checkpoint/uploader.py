@@ -16,6 +16,7 @@ from ..basics import patch
 from .remote.tier import S3Backend
 from .format import Damaged
 from .disk import NVMeBackend, found_of
+from .newest import SaveFailed
 from .buffers import begun
 
 # %% ../../nbs/03_checkpoint/09_uploader.ipynb #555561aa
@@ -44,8 +45,9 @@ class Board:
 # %% ../../nbs/03_checkpoint/09_uploader.ipynb #edf90fe4
 class Uploader:
     "Keeps the newest folder of `local` in the far tier `name` too, in a thread of its own."
-    def __init__(self, name: str, far: S3Backend, local: NVMeBackend, board: Board):
+    def __init__(self, name: str, far: S3Backend, local: NVMeBackend, board: Board, fails: bool = False):
         self.name, self.far, self.local, self.board = name, far, local, board
+        self.fails = fails   # what goes wrong ends the run (`async_save_policy=fail`)
         self.newest = ''   # name of the folder that goes up next
         self.wake, self.last_call = threading.Condition(), False
         self.over = threading.Event()   # the time is up: an upload on its way stops
@@ -59,7 +61,7 @@ def _upload(self: Uploader, name: str) -> bool:
     try:
         if not self.far.upload(self.local, name, self.over): return False
     except (OSError, Damaged) as e:   # of the store, or of the disk it copies from
-        if not self.over.is_set(): self.board.bad(self.name, e)
+        if not self.over.is_set(): self._bad(e)
         return False
     self.board.good(self.name)
     with self.wake:
@@ -68,6 +70,13 @@ def _upload(self: Uploader, name: str) -> bool:
     self.board.report('checkpoint', tier=self.name, saved=found_of(name).step, blocking=0., bytes=0,
                       durable=time.monotonic() - start)
     return True
+
+@patch
+def _bad(self: Uploader, error: Exception) -> None:
+    self.board.bad(self.name, error)
+    if not self.fails: return
+    self.board.errors.append(SaveFailed(f"{self.name}: {self.board.degraded[self.name]} "
+                                        "(checkpoint.async_save_policy is fail)"))
 
 @patch
 def _attempt(self: Uploader, name: str) -> bool:
@@ -121,4 +130,4 @@ def close(self: Uploader, timeout: float) -> None:
     elif self.newest: self._attempt(self.newest)   # Python 3.12 starts no thread any more when it ends
     self.over.set()
     if self.newest and self.name not in self.board.degraded:
-        self.board.bad(self.name, TimeoutError(f"the run ended before {self.newest} was there"))
+        self._bad(TimeoutError(f"the run ended before {self.newest} was there"))

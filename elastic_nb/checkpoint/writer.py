@@ -17,7 +17,7 @@ from .buffers import begun, each
 from .disk import NVMeBackend
 from .lease import InUse
 from .memory import MemorySnapshotBackend
-from .newest import CheckpointError
+from .newest import CheckpointError, SaveFailed
 from .snapshot import Snapshot
 from .uploader import Board, Uploader
 from ..config import CheckpointConfig
@@ -89,7 +89,7 @@ def to_disk(self: Writer, snap: Snapshot) -> str | None:
         else:
             self.board.good('nvme')
             return name
-    if policy != 'warn': self.board.errors.append(CheckpointError(f"{self.config.nvme_path}: {why}"))
+    if policy != 'warn': self.board.errors.append(SaveFailed(f"{self.config.nvme_path}: {why}"))
     return None
 
 # %% ../../nbs/03_checkpoint/10_writer.ipynb #583a89ee
