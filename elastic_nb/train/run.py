@@ -20,7 +20,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from importlib import import_module
@@ -322,14 +322,21 @@ def _repr_html_(self: ElasticRun) -> str:
 
 # %% ../../nbs/07_train/09_run.ipynb #60a51413
 @contextmanager
-def _folder(c: RunConfig) -> Iterator[bool]:
+def _folder(c: RunConfig, meeting: Any = None, out: Path = Path()) -> Iterator[bool]:
     "The folder of checkpoints for this run alone, from before its first worker on. Raises RunFailed."
     with ExitStack() as stack:
         leased = False
         try:
             if c.checkpoint.checkpoint_interval:
                 leased = stack.enter_context(place_of_run(c.checkpoint.nvme_path))
-        except InUse as e: raise RunFailed(str(e)) from None
+                if meeting: Path(c.checkpoint.nvme_path, '.refused').unlink(missing_ok=True)   # of an earlier run
+        except InUse as e:
+            if not meeting: raise RunFailed(str(e)) from None
+            from elastic_nb.elastic.agent import leave_note
+            leave_note(meeting)
+            raise RunFailed(f"{str(e).partition(';')[0]}. Nodes of one run need "
+                            "folders of their own, on a shared disk, too: start this one with another --out, such as "
+                            f"{out}-{meeting.host}") from None
         yield leased
 
 # %% ../../nbs/07_train/09_run.ipynb #5b45da0c
@@ -391,10 +398,11 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
     see_through, host = supervise, '127.0.0.1'
     if meeting:
         from elastic_nb.elastic.agent import supervise_node
+        meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.wanted else '')
         see_through, host = partial(supervise_node, meeting), meeting.host
     first = entry, str(folder), c.model.hub or ''
     with (orders, Hands('elastic_nb.train.run:warm_up', 2, first, host) as hands,
-          _folder(c) as leased, _ledger(out, name) as ledger,
+          _folder(c, meeting, out) as leased, _ledger(out, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear, closing(sinks)):
         values['leased'] = leased
         orders.listen(out)
