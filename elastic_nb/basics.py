@@ -64,8 +64,8 @@ def _again_default() -> None:
     if signal.getsignal(signal.SIGTERM) is _nothing: signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 def leave_signals(heirs: bool = True) -> None:
-    """From now on SIGTERM and Ctrl-C do nothing in this process; what is ignored already stays so. `heirs`: nor in
-    those that it forks. For the main thread alone."""
+    """From now on SIGTERM and Ctrl-C do nothing in this process; what is ignored already stays so.
+    `heirs`: nor in those that it forks. For the main thread alone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN: return
     signal.signal(signal.SIGTERM, _nothing)

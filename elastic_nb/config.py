@@ -285,7 +285,7 @@ class CheckpointConfig(Section):
     peer_url: str | None = None # Copy to another node's memory, peer://host:port/prefix.
     async_save: bool = True # Write behind training.
     if_busy: Literal['skip', 'wait'] = 'skip' # What to do if a save is still going on.
-    async_save_policy: Literal['warn', 'fail', 'retry'] = 'warn' # After a failed save (fail: of a far tier, too).
+    async_save_policy: Literal['warn', 'fail', 'retry'] = 'warn' # After a failed save, far or near.
     async_save_retries: int = Field(3, ge=0) # Attempts of retry before it raises.
     async_save_retry_delay: float = Field(5., ge=0) # Seconds between two attempts.
     max_memory_mb: int | None = None # Limit of the memory tier, in MB.

@@ -51,13 +51,12 @@ class CheckpointManager:
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
         self.compared = strip_accepted(self.identity, c.accept)   # with those of checkpoints
         self.origin: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
-        self.board, self.overlap = Board(report), overlap
+        self.board, self.overlap, fails = Board(report), overlap, c.async_save_policy == 'fail'
         self.memory = memory or self._own_memory()
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric, place)
         self.far = {name: S3Backend(open_store(url, limit_s=PATIENCE), c.keep_last_n)
                     for name, url in c.far.items()}
-        self.uploaders = {k: Uploader(k, tier, self.nvme, self.board, c.async_save_policy == 'fail')
-                          for k, tier in self.far.items()}
+        self.uploaders = {k: Uploader(k, t, self.nvme, self.board, fails) for k, t in self.far.items()}
         self.writer = Writer(c, self.memory, self.nvme, self.uploaders, self.board)
         self.interval = Interval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
         self.generation = 0   # of the world
@@ -293,8 +292,8 @@ TWICE = 1. # Seconds until a second Ctrl-C counts: launchers hand on what each p
 
 @contextmanager
 def preemptible(manager: CheckpointManager) -> Iterator[threading.Event]:
-    """In the block, SIGTERM sets `manager.preempted`; `grace` seconds later the process ends with code 143. Ctrl-C
-    sets it, too, and the block ends with KeyboardInterrupt; a second one raises that at once."""
+    """In the block, SIGTERM sets `manager.preempted`; `grace` seconds later the process ends with code 143.
+    Ctrl-C sets it, too, and the block ends with KeyboardInterrupt; a second one raises that at once."""
     came: list[float] = [] # When Ctrl-C came first
     def end() -> None:
         time.sleep(manager.config.grace)

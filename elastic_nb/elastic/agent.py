@@ -578,8 +578,8 @@ def read_note(m: Meeting) -> str:
     except (OSError, ValueError): return ''   # nobody was, or is about to say so
     note.unlink(missing_ok=True)
     if said['run_id'] != m.run_id: return ''
-    return (f"a node at {said['host']} was given the folder of this one, {m.folder}, and has ended: start it again with "
-            "a folder of its own (--out)")
+    return (f"a node at {said['host']} was given the folder of this one, {m.folder}, and has ended: start it "
+            "again with a folder of its own (--out)")
 
 @patch
 def hear_refused(self: NodeSupervisor, now: float) -> None:
@@ -590,8 +590,8 @@ def hear_refused(self: NodeSupervisor, now: float) -> None:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #febae0a3
 GO_ON = '; the other nodes go on'
-ALONE_NOW = ('; the other nodes are gone, and what they have saved is not known here: a run with these checkpoints goes '
-             'on from the newest that any node has')
+ALONE_NOW = ('; the other nodes are gone, and what they have saved is not known here: a run with these '
+             'checkpoints goes on from the newest that any node has')
 TOGETHER = .7 # Seconds in which the orders to leave of several nodes count as one
 
 @patch

@@ -272,9 +272,9 @@ class DamagedRow(ValueError):
     "A row of a ledger cannot be read; the message says which one, and what to do."
     def __init__(self, table: str, where: str, why: str, path: str | Path = 'the ledger'):
         self.about = table, where, why
-        super().__init__(f"{path}: the row {where} of the table {table} is damaged ({why}). Put a copy of the file from "
-                         "before in its place; or, to read all the others, take this row out, in SQLite: "
-                         f"DELETE FROM {table} WHERE {where}")
+        super().__init__(f"{path}: the row {where} of the table {table} is damaged ({why}). Put a copy of "
+                         "the file from before in its place; or, to read all the others, take this row out, in "
+                         f"SQLite: DELETE FROM {table} WHERE {where}")
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
@@ -530,7 +530,8 @@ def history(self: Ledger, after: int = -1) -> History:
         waiting = [(0, *row) for row in self._waiting] if after < 0 else []
     with naming(self.path): return _history([*plain, *waiting], packed, after)
 
-def _history(plain: Iterable[tuple[Any, ...]], packed: Iterable[tuple[bytes, int]], after: int = -1) -> History:
+def _history(plain: Iterable[tuple[Any, ...]], packed: Iterable[tuple[bytes, int]], after: int = -1
+             ) -> History:
     rows = [(*row[:6], row_data(row[6], f'id={row[0]}')) for row in plain]
     blocks = unpacked(packed)
     if after >= 0: blocks = [b.where(b.id > after) for b in blocks]

@@ -92,7 +92,7 @@ class Asked(threading.Event):
     def signal(self, number: int, frame: Any = None) -> None:
         if number == signal.SIGINT:
             now = time.monotonic()
-            if self.is_set() and self.by == 'Ctrl-C' and now > self.since + ALONE: raise KeyboardInterrupt(TWICE)
+            if self.is_set() and now > self.since + ALONE: raise KeyboardInterrupt(TWICE)
             self.by, self.since = 'Ctrl-C', min(self.since, now)
         self.set()
 

@@ -503,8 +503,9 @@ def rows_after(found: Found, last: int, most: int = 1000) -> list[tuple[int, str
         rows = db.execute(f'SELECT {", ".join(FIXED)}, substr(data, 1, {CUT}), length(data) FROM events '
                           f'WHERE run IN ({_places(names)}) AND id>? AND id<=? ORDER BY id LIMIT ?',
                           (*names, last, horizon, most))
-        plain = [(row[0], _told(row[:6], row_data(row[6], f'id={row[0]}') if row[7] <= CUT else dict(cut=row[7])))
-                 for row in rows]
+        def data_of(row: Any) -> dict[str, Any]:
+            return row_data(row[6], f'id={row[0]}') if row[7] <= CUT else dict(cut=row[7])
+        plain = [(row[0], _told(row[:6], data_of(row))) for row in rows]
     if len(plain) == most: horizon = plain[-1][0]
     steps = [(row[0], _told(row[:6], row[6])) for block in packed for row in block.rows()
              if last < row[0] <= horizon]

@@ -329,13 +329,13 @@ def _folder(c: RunConfig, meeting: Any = None, out: Path = Path()) -> Iterator[b
         try:
             if c.checkpoint.checkpoint_interval:
                 leased = stack.enter_context(place_of_run(c.checkpoint.nvme_path))
-                if meeting: Path(c.checkpoint.nvme_path, '.refused').unlink(missing_ok=True)   # of an earlier run
+                if meeting: Path(c.checkpoint.nvme_path, '.refused').unlink(missing_ok=True)   # an old note
         except InUse as e:
             if not meeting: raise RunFailed(str(e)) from None
             from elastic_nb.elastic.agent import leave_note
             leave_note(meeting)
-            raise RunFailed(f"{str(e).partition(';')[0]}. Nodes of one run need "
-                            "folders of their own, on a shared disk, too: start this one with another --out, such as "
+            raise RunFailed(f"{str(e).partition(';')[0]}. Nodes of one run need folders of their own, on a "
+                            "shared disk, too: start this one with another --out, such as "
                             f"{out}-{meeting.host}") from None
         yield leased
 

@@ -186,7 +186,8 @@ def _ended(self: ElasticTrainer, result: TrainResult) -> dict[str, Any]:
 def _broken(self: ElasticTrainer, error: BaseException) -> dict[str, Any]:
     "How it ended with this error."
     if isinstance(error, KeyboardInterrupt):
-        return dict(ok=False, error=str(error) or 'interrupted', **dict(stopped='Ctrl-C') if str(error) else {})
+        stopped = dict(stopped='Ctrl-C') if str(error) else {}
+        return dict(ok=False, error=str(error) or 'interrupted', **stopped)
     about = about_error(error, self)
     self.record.say('interrupted' if isinstance(error, PeerLost) else 'error', self.record.me, **about)
     return dict(ok=False, error=about['message'], again=restarts_left())
