@@ -273,8 +273,8 @@ class DamagedRow(ValueError):
     def __init__(self, table: str, where: str, why: str, path: str | Path = 'the ledger'):
         self.about = table, where, why
         super().__init__(f"{path}: the row {where} of the table {table} is damaged ({why}). Put a copy of "
-                         "the file from before in its place; or, to read all the others, take this row out, in "
-                         f"SQLite: DELETE FROM {table} WHERE {where}")
+                         "the file from before in its place; or, to read all the others, take this row "
+                         f"out, in SQLite: DELETE FROM {table} WHERE {where}")
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
