@@ -583,18 +583,18 @@ def _made(what: str, given: Any, of: Any, has: str) -> Any:
 @patch
 def _idle_settings(self: Engine, optimizer: bool, scheduler: bool) -> Iterator[str]:
     "Settings that say nothing beside an optimizer or scheduler that was given, or that nobody can mean."
-    t, told, n = self.c.training, self.config.given['training'], self.samples.samples
-    of_scheduler = [k for k in ('warmup', 'schedule') if k in told]
-    if optimizer and 'lr' in told:
+    t, n = self.c.training, self.samples.samples
+    of_scheduler = t.unlike('warmup', 'schedule')
+    if optimizer and t.unlike('lr'):
         yield f"training.lr = {t.lr:g} is not used: the optimizer that was given has its own rate"
     if scheduler and of_scheduler:
         yield f"training.{', '.join(of_scheduler)}: not used, for a scheduler was given"
     elif t.warmup > self.steps:
         yield (f"training.warmup = {t.warmup:,}: the run has {self.steps:,} steps, so the rate never gets to "
                "its peak")
-    if self.held is None and (idle := [k for k in ('val_every', 'patience') if k in told]):
+    if self.held is None and (idle := t.unlike('val_every', 'patience')):
         yield f"training.{', '.join(idle)}: not used, for there is no val_dataset"
-    if {'steps', 'epochs'} <= told.keys() and t.steps:
+    if t.steps and t.unlike('epochs'):
         yield f"training.epochs = {t.epochs:g}: not used, for training.steps = {t.steps:,} ends the run"
     if t.batch_size > n:
         yield (f"training.batch_size = {t.batch_size:,}: the data have {n:,} samples, so each batch has some "
