@@ -162,8 +162,10 @@ def _hook(f: Any) -> str: return str(getattr(f, '__qualname__', type(f).__qualna
 _SAID = {'transformers_version', 'architectures', 'use_cache', 'return_dict', 'dtype', 'torch_dtype'}
 
 def _objects(model: nn.Module) -> dict[str, Any]:
-    "Values of objects that modules hold, such as a config: of each once, where it comes first."
+    """Values of objects that modules hold, such as a config: of each once, where it comes first; of the
+    user's own what methods of modules mention, for a folder or a flag of the program stands there, too."""
     found, seen = dict[str, Any](), set[int]()
+    names = set[str]().union(*(_names(f.__code__) for f in _methods(model).values()))
     for name, m in model.named_modules():
         for k, v in vars(m).items():
             known = hasattr(v, 'to_dict') or is_own(type(v)) and not inspect.isroutine(v)
@@ -171,7 +173,8 @@ def _objects(model: nn.Module) -> dict[str, Any]:
             seen.add(id(v))
             with suppress(Exception):   # an object that answers for another one
                 values = v.to_dict() if hasattr(v, 'to_dict') else attributes(v)
-                values = {a: x for a, x in values.items() if a[0] != '_' and a not in _SAID}
+                known = names if not hasattr(v, 'to_dict') else values.keys() - _SAID
+                values = {a: x for a, x in values.items() if a[0] != '_' and a in known}
                 held = {a: inner for a, x in values.items() if (inner := _held(x))}
                 found[f'{name}.{k}'.lstrip('.')] = settings_of(values) | held
     return {k: v for k, v in found.items() if v}
@@ -187,11 +190,14 @@ def _hooks_hold(model: nn.Module) -> dict[str, Any]:
 
 def _mentions(model: nn.Module) -> dict[str, Any]:
     "Numbers and functions around the methods of the user's own modules that these mention."
-    kinds = {k for m in model.modules() for k in type(m).__mro__ if is_own(k)}
-    kinds = sorted(kinds, key=lambda k: k.__qualname__)
-    found = {f'{kind.__qualname__}.{k}': of_function(f) for kind in kinds
-             for k, f in vars(kind).items() if inspect.isfunction(f) and k != '__init__'}
+    found = {k: of_function(f) for k, f in _methods(model).items()}
     return {k: v for k, v in found.items() if len(v) > 1}
+
+def _methods(model: nn.Module) -> dict[str, Any]:
+    "Those of the user's own modules in `model`, by class and name."
+    kinds = {k for m in model.modules() for k in type(m).__mro__ if is_own(k)}
+    return {f'{kind.__qualname__}.{k}': f for kind in sorted(kinds, key=lambda k: k.__qualname__)
+            for k, f in vars(kind).items() if inspect.isfunction(f) and k != '__init__'}
 
 # %% ../../nbs/07_train/23_identity.ipynb #3d4da8f8
 def left_out(model: nn.Module) -> str:
