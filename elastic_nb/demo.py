@@ -48,7 +48,10 @@ def demo_config(**settings: Any) -> Config:
     training = dict(steps=400, batch_size=16, lr=.01, warmup=10, schedule='cosine')
     checkpoint = dict(checkpoint_interval=100, memory_snapshot_interval=5, keep_last_n=1)
     chosen = dict(model=model, data=dict(length=32), training=training, checkpoint=checkpoint)
-    return Config(**chosen).update(**settings)
+    config = Config(**chosen).update(**settings)
+    steps = config.training.steps
+    if 'warmup' not in settings and isinstance(steps, int) and 0 < steps < 10: config.training.warmup = steps
+    return config
 
 # %% ../nbs/00_face/03_demo.ipynb #c11f0c4a
 @torch.no_grad()

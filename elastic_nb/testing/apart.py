@@ -244,6 +244,7 @@ def _cpu_of_children() -> float:
 # Imported once, for all lessons
 SHARED = ('torch', 'torch._dynamo', 'matplotlib_inline.backend_inline', 'matplotlib.pyplot', 'pydantic',
           'ipywidgets', 'boto3', 'hypothesis', *IN_CHILD)
+_LEVEL = 'TORCH_CPP_LOG_LEVEL'
 OFTEN = 4 # Cells that import a module of the project, so that it is imported once, too
 
 def of_project(cells: list[Any], package: str) -> list[str]:
@@ -258,7 +259,11 @@ def each_apart(
     "For `test_setup` of nbdev: from now on each notebook is tested in a process of its own."
     from nbdev import test
     if hasattr(test.test_nb, 'of_nbdev'): return
+    level = os.environ.get(_LEVEL)
+    os.environ[_LEVEL] = 'FATAL'   # PyTorch reads it when it is imported; workers begin so
     for name in SHARED: importlib.import_module(name)
+    if level is None: del os.environ[_LEVEL]
+    else: os.environ[_LEVEL] = level
     for name in of_project(cells, test.get_config().lib_path.name):
         with suppress(Exception): importlib.import_module(name)   # the lesson that needs it will say
     site = tempfile.TemporaryDirectory()

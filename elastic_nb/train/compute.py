@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CODE', 'schedule_of', 'place_of', 'each', 'moved', 'shares_memory', 'own_memory', 'mistakes', 'wrong_optimizer',
-           'Engine', 'tensors_in', 'beside_state', 'leaves_of', 'looked_at', 'tokens_in', 'misfits', 'copied',
-           'StepReport', 'NonFinite']
+           'Engine', 'tensors_in', 'beside_state', 'has_own_hooks', 'leaves_of', 'version_of', 'looked_at', 'tokens_in',
+           'misfits', 'copied', 'StepReport', 'NonFinite']
 
 # %% ../../nbs/07_train/05_compute.ipynb #9b949d39
 import inspect
@@ -43,10 +43,11 @@ from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, parts_of, wrong_callbacks
 from .identity import identity_of, of_optimizer, of_scheduler, unsteady
-from .memory import (Memory, changes, has_drawn, is_generator, reached, reseed, restore,
-                                     standing, state_of)
+from .memory import (Memory, changes, has_drawn, is_generator, is_own, reached, reseed,
+                                     restore, standing, state_of)
 from .strategies import strategy_of
-from .task import Task, ask, checkpoint_activations, loss_of, names_of, shifts, targets_in
+from .task import (Task, ask, checkpoint_activations, counted, loss_of, names_of, shifts,
+                                   targets_in)
 
 # %% ../../nbs/07_train/05_compute.ipynb #977c5705
 def schedule_of(t: TrainingConfig, steps: int) -> Callable[[float], float]:
@@ -207,6 +208,11 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
     self.strategy = strategy_of(c)
     wrong = mistakes(self.model, c) + self.strategy.mistakes(self.model, self.optimizer)
     wrong += wrong_callbacks(self.callbacks)
+    given = dict(loss_fn=self.loss_fn, collate_fn=self.collate_fn, count=self._count)
+    wrong += [f"{k} is the {type(f).__name__} {f!r}, and must be a function" for k, f in given.items()
+              if f is not None and not callable(f)]
+    if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+        wrong.append("training begins inside torch.no_grad() or torch.inference_mode(): begin it outside")
     if wrong: raise BadConfig('\n'.join(wrong))
     own_memory(self.model)
     checkpoint_activations(self.model, c.training.activation_checkpointing)
@@ -274,23 +280,46 @@ def with_places(self: Engine) -> list[Any]:
 def _note_written(self: Engine) -> None:
     "Note what functions of the user's own have around them, and the numbers of modules."
     own = [f for f in (self.loss_fn, self.collate_fn) if f is not None and not isinstance(f, nn.Module)]
-    called = {*map(id, own)}
-    self.called_with = Memory(own, [x for x in self.with_places() if id(x) not in called])
+    parts = parts_of(model=self.model) | self._of_loss()
+    own += [m for m in parts.values() if is_own(type(m)) or has_own_hooks(m)]
+    step = self.optimizer
+    own += [*step._optimizer_step_pre_hooks.values(), *step._optimizer_step_post_hooks.values()]
+    own += [f for f in vars(type(step)).values() if is_own(type(step)) and inspect.isfunction(f)]
+    self.own = {*map(id, own)}
+    self.called_with = Memory(own, self._with_places_but_own())
     self.made_as = self._numbers()
     self._note_around()
+
+# %% ../../nbs/07_train/05_compute.ipynb #6751e044
+def has_own_hooks(m: nn.Module) -> bool:
+    "Whether the user has given hooks to a module or its parameters."
+    hooks = [*m._forward_pre_hooks.values(), *m._forward_hooks.values(), *m._backward_hooks.values()]
+    for p in m._parameters.values(): hooks += (getattr(p, '_backward_hooks', None) or {}).values()
+    return any(is_own(h if inspect.isroutine(h) else type(h)) for h in hooks)
+
+@patch
+def _of_loss(self: Engine) -> dict[str, nn.Module]:
+    "The modules of a loss that is one, by name."
+    return parts_of(loss_fn=self.loss_fn) if isinstance(self.loss_fn, nn.Module) else {}
+
+@patch
+def _with_places_but_own(self: Engine) -> list[Any]:
+    return [x for x in self.with_places() if id(x) not in self.own]
 
 @patch
 def _numbers(self: Engine) -> dict[str, Any]:
     "Numbers of modules of the model, and of a loss that is one, by name."
-    loss = dict(loss_fn=self.loss_fn) if isinstance(self.loss_fn, nn.Module) else {}
-    return numbers_of(parts_of(model=self.model, **loss))
+    return numbers_of(parts_of(model=self.model) | self._of_loss())
 
+# %% ../../nbs/07_train/05_compute.ipynb #13ee4e1a
 @patch
 def written_when_called(self: Engine) -> list[str]:
     "What the model, the loss and `collate_fn` have changed in Python since the run began, by name."
     by_model = [k for k, v in self._numbers().items() if k not in self.turned and self.made_as.get(k, v) != v]
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
-    return by_model + [k for k in self.called_with.changed(self.with_places()) if k not in by_callbacks]
+    beside = [k for k, (t, version) in self.around.items() if version_of(t) != version]
+    found = by_model + beside + self.called_with.changed(self._with_places_but_own())
+    return [k for k in dict.fromkeys(found) if k not in by_callbacks]
 
 # %% ../../nbs/07_train/05_compute.ipynb #41a8e457
 def leaves_of(loss: Tensor) -> list[Tensor]:
@@ -303,6 +332,8 @@ def leaves_of(loss: Tensor) -> list[Tensor]:
         todo += [g for g, _ in f.next_functions]
     return found
 
+def version_of(t: Tensor) -> int: return 0 if t.is_inference() else t._version
+
 @patch
 def _note_around(self: Engine) -> None:
     "Note generators, trained tensors and buffers that model and loss have, and that are not the model's."
@@ -310,13 +341,15 @@ def _note_around(self: Engine) -> None:
     name = getattr(loss, '__qualname__', type(loss).__qualname__)
     roots = {type(self.model).__name__: self.model} | ({name: loss} if loss is not None else {})
     def wanted(x: Any) -> bool:
-        if isinstance(x, Tensor): return x.requires_grad and x.is_leaf and id(x) not in own
-        return is_generator(x)
-    around = reached(roots, wanted)
-    self.learnt = {id(x): k for k, x in around.items() if isinstance(x, Tensor)}
-    self.generators = {k: (g, state_of(g)) for k, g in around.items() if not isinstance(g, Tensor)}
+        return is_generator(x) or isinstance(x, Tensor) and id(x) not in own
+    found = reached(roots, wanted)
+    self.around = {k: (x, version_of(x)) for k, x in found.items() if isinstance(x, Tensor)}
+    self.learnt = {id(x): k for k, (x, _) in self.around.items() if x.requires_grad and x.is_leaf}
+    self.generators = {k: (g, state_of(g)) for k, g in found.items() if not isinstance(g, Tensor)}
     buffers = loss.named_buffers() if isinstance(loss, nn.Module) else ()
     self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
+    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
+    self.of_data = reached(data, lambda x: isinstance(x, Tensor)) if self.callbacks else {}
     self.task.look_at = self.look_at
 
 @patch
@@ -404,7 +437,7 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
     if self.val_dataset is not None:   # in batches as large as those that training has in memory
         self.held = samples(self.val_dataset, ceil(t.batch_size / t.cut / self.strategy.passes), 1)
         if t.check_data and self.val_dataset is not self.train_dataset: self._look_at_held(t)
-    self.count = self._count or partial(targets_in, shifted=causal)
+    self.count = partial(counted, self._count) if self._count else partial(targets_in, shifted=causal)
     self.steps, asked = self._length(), self._asked()
     if self.steps < asked:
         warnings.warn(f"{self._ending()}; so the run has {self.steps:,} steps, and not {asked:,}")
@@ -477,6 +510,7 @@ def _open(self: Engine, which: str, causal: bool, names: set[str] | None) -> Non
     "Make a dataset of an index. Raises BadConfig if there is none, or if it does not fit the model."
     try: data = opened(getattr(self, which), self.c.data.length)
     except (ValueError, OSError) as e: raise BadConfig(f"{which}: {e}") from None
+    if hasattr(data, '__len__') and not len(data): raise BadConfig(f"{which}: it has no sample")
     setattr(self, which, data)
     parts = getattr(data, 'datasets', [data])   # of a mixture
     own = next((n for n in map(tokens_in, parts) if n), None)
@@ -549,19 +583,24 @@ def _made(what: str, given: Any, of: Any, has: str) -> Any:
 @patch
 def _idle_settings(self: Engine, optimizer: bool, scheduler: bool) -> Iterator[str]:
     "Settings that say nothing beside an optimizer or scheduler that was given, or that nobody can mean."
-    t, told, n = self.c.training, self.config.given['training'], self.samples.samples
-    of_scheduler = [k for k in ('warmup', 'schedule') if k in told]
-    if optimizer and 'lr' in told:
+    t, n = self.c.training, self.samples.samples
+    of_scheduler = t.unlike('warmup', 'schedule')
+    if optimizer and t.unlike('lr'):
         yield f"training.lr = {t.lr:g} is not used: the optimizer that was given has its own rate"
     if scheduler and of_scheduler:
         yield f"training.{', '.join(of_scheduler)}: not used, for a scheduler was given"
     elif t.warmup > self.steps:
         yield (f"training.warmup = {t.warmup:,}: the run has {self.steps:,} steps, so the rate never gets to "
                "its peak")
+    if self.held is None and (idle := t.unlike('val_every', 'patience')):
+        yield f"training.{', '.join(idle)}: not used, for there is no val_dataset"
+    if t.steps and t.unlike('epochs'):
+        yield f"training.epochs = {t.epochs:g}: not used, for training.steps = {t.steps:,} ends the run"
     if t.batch_size > n:
         yield (f"training.batch_size = {t.batch_size:,}: the data have {n:,} samples, so each batch has some "
                "of them more than once")
 
+# %% ../../nbs/07_train/05_compute.ipynb #f25920f8
 @patch
 def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     self.strategy.prepare(self.model, self.device)
@@ -862,14 +901,19 @@ def on_metric(self: Engine) -> bool:
     "Whether the scheduler looks at the validation loss and not at the step."
     return isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
 
+def _whole(targets: Tensor) -> Tensor:
+    "A number of targets that a mean over ranks has moved by a rounding is whole again; other sums stay."
+    near = targets.round()
+    return torch.where((targets - near).abs() <= 1e-6 * near.abs(), near, targets)
+
 @patch
 def update(self: Engine, summed: Tensor | float) -> Tensor:
     """The optimizer's step, from the whole gradient; `summed`: what a sync strategy returns, first the loss
     over all targets. Returns the mean loss, of no dimension, float64, which may not be computed yet. Raises
     ValueError if there is no target."""
     scale = self.scaler.get_scale()   # 1., unless this is fp16
-    targets = (self.task.count.grad.double() / scale).round()
-    if self.targets_seen_in != self.step and targets < 1:
+    targets = _whole(self.task.count.grad.double() / scale)
+    if self.targets_seen_in != self.step and targets <= 0:
         raise ValueError(f"step {self.step}: not one target in the whole batch")
     written = None if self.task.written is None else self.task.written.grad / scale
     if self.scaler.is_enabled(): self.scaler.unscale_(self.optimizer)

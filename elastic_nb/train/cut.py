@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['NEAR', 'NEARLY', 'Tried', 'MANY', 'LOOK', 'untouched', 'state_of_random', 'NotComparable', 'gradient', 'has_hooks',
-           'length', 'mixed', 'tried', 'near', 'verdict', 'unlike_first', 'samples_in', 'check_cut']
+           'length', 'mixed', 'tried', 'near', 'verdict', 'unlike_first', 'samples_in', 'check_cut', 'own_functions',
+           'bounds']
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de60004
+import random
 import time
 import warnings
 from collections import Counter
@@ -15,6 +17,7 @@ from contextlib import contextmanager, suppress
 from math import ceil, isfinite
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +25,8 @@ from ..config import BadConfig
 from ..exact.determinism import borrowed, random_kept
 from ..exact.order import Order
 from ..exact.written import Refused
+from .compute import tensors_in
+from .memory import is_own
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000a
 @contextmanager
@@ -39,9 +44,10 @@ def untouched(model: nn.Module, training: bool) -> Iterator[None]:
             for k, t in tensors.items():
                 if t._version != before[k][0]: t.copy_(before[k][1])
 
-def state_of_random() -> bytes:
-    "The state of the generator from which modules draw on a CPU."
-    return torch.get_rng_state().numpy().tobytes()
+def state_of_random() -> int:
+    "A number for the state of the generators of torch (on a CPU), numpy and random."
+    _, key, *rest = np.random.get_state()
+    return hash((torch.get_rng_state().numpy().tobytes(), key.tobytes(), *rest, random.getstate()))
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000c
 class NotComparable(Exception): "Why nothing can be said, in words."
@@ -143,6 +149,12 @@ def samples_in(batch: Any) -> int | None:
     parts = batch if isinstance(batch, (list, tuple)) else ()
     return next((n for n in map(samples_in, parts) if n is not None), None)
 
+def _same_samples(one: Any, rest: Any, whole: Any) -> bool:
+    "Whether two batches have together what is in the whole one; False where they have other shapes."
+    parts = zip(*map(tensors_in, (one, rest, whole)))
+    try: return all(torch.equal(torch.cat([a, b]), c) for a, b, c in parts)
+    except RuntimeError: return False
+
 LOOK = .2 # Seconds in which more samples are tried
 _RANDOM = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU, nn.RNNBase
 
@@ -170,7 +182,10 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     t, model, samples = engine.c.training, engine.model, engine.samples
     with untouched(model, training), random_kept():
         with borrowed(t.seed, -1, 0): batches = [samples.get(ids[:1]), samples.get(ids[1:])]
-        with borrowed(t.seed, -1, 0): batches.append(samples.get(ids))
+        with borrowed(t.seed, -1, 0):
+            before = state_of_random()
+            batches.append(samples.get(ids))
+            drew = state_of_random() != before
         counts = [engine.count(b) for b in batches]
         if not all(counts): return 'a sample without targets'
         try: found = [tried(model, ask, b) for b in batches]   # the smallest first
@@ -189,6 +204,8 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     sizes = [samples_in(b) for b in batches]
     missing = None not in sizes and sizes[2] != sizes[0] + sizes[1]
     if not said and not missing: return ''
+    if drew and not _same_samples(*batches):
+        return 'what is in a batch is drawn at random, anew for each batch'
     one, rest, whole = [f[0] for f in taken_as(t.loss)]
     name = getattr(engine.loss_fn, '__qualname__', type(model).__name__)
     told = (f"{name}: the loss of {len(ids)} samples is {whole:.6g} as one batch and "
@@ -198,6 +215,35 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
         warnings.warn(f"{told}. So it is in every framework with a loss that balances experts")
         return 'experts are balanced in each micro-batch'
     raise BadConfig(f"{told}: {_remedy(said, missing, sizes)}. Or check_cut=False, if that is meant")
+
+# %% ../../nbs/07_train/24_cut.ipynb #c51df1e8
+def own_functions(loss: Tensor) -> list[str]:
+    "Names of the user's own `autograd.Function`s in the graph of `loss`."
+    found, seen, todo = dict[str, None](), set[Any](), [loss.grad_fn]
+    while todo:
+        if (f := todo.pop()) is None or f in seen: continue
+        seen.add(f)
+        kind = getattr(f, '_forward_cls', None)
+        if kind is not None and is_own(kind): found[kind.__qualname__] = None
+        todo += [g for g, _ in f.next_functions]
+    return [*found]
+
+def bounds(engine: Any, ask: Callable[[Any], Tensor]) -> str:
+    "What to say of hooks and functions that make something else of the loss times its targets; '' of none."
+    t, model, samples = engine.c.training, engine.model, engine.samples
+    some = [*samples.of_step(0)][:2]
+    with untouched(model, training=False), random_kept(), borrowed(t.seed, -1, 0), suppress(Exception):
+        batch = samples.get(some)   # what fails here is for the run to raise
+        targets = engine.count(batch) * len(samples.ids(0, 0)) / len(some)   # of a micro-batch
+        loss = ask(batch)
+        who = own_functions(loss) + ['the hooks of its parameters'] * has_hooks(model)
+        if t.loss == 'sum' or targets == 1 or not who: return ''
+        plain, made = gradient(loss, model), gradient(ask(batch) * targets, model)
+        if length([g / targets - p for g, p in zip(made, plain)]) > NEARLY * length(plain):
+            return (f"{type(model).__name__}: {', '.join(who)} make another gradient of a loss that is "
+                    f"{targets:g} times as large, and here they get that of the loss times its targets, some "
+                    f"{targets:g} in a micro-batch: a bound in them must be as much larger")
+    return ''
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6001f
 def _router(model: nn.Module) -> bool:
@@ -215,5 +261,7 @@ def _remedy(said: str, missing: bool, sizes: list[int | None]) -> str:
     if said == 'count':
         return ("it is a mean over something else than the targets that are counted here; give count=, a "
                 "function of the batch that returns over how many targets it is the mean")
-    if said in ('mean', 'sum'): return f"it is a {said} over the targets: set loss={said!r}"
+    if said in ('mean', 'sum'):
+        return (f"it is a {said} over the targets, as far as these samples show: set loss={said!r}; or give "
+                "count=, if it is a mean over something else")
     return "what it computes for a sample depends on the others in its batch; set micro_batches=1"

@@ -33,10 +33,10 @@ from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, 
 from ..exact.written import Refused, Slot
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
                                          numbers_of, parts_of, worn_out)
-from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved
-from .cut import check_cut
+from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of
+from .cut import bounds, check_cut, has_hooks, own_functions
 from .identity import kernels
-from .task import ask, loss_of
+from .task import ask, loss_of, without_backward
 from .world import total
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9982376
@@ -51,7 +51,11 @@ def tell(self: Engine, moment: str, **data: Any) -> None:
         if not listens(c, moment): continue
         with seeded(self.c.training.seed, self.step, f'{moment} {i}'): pass   # everywhere it draws the same
         if moment == 'on_train_end':
+            weights = [p._version for p in self.model.parameters()]
             call([c], moment, self, **data)
+            if not self.alone and weights != [p._version for p in self.model.parameters()]:
+                warnings.warn(f"the callback {type(c).__name__} has changed the model in on_train_end: the "
+                              "result of the run, and its last checkpoint, have the weights of before")
             continue
         before = before or self._form(at_any_time)
         steps, stop, there = self.steps, self.stop, {*vars(self)}
@@ -69,7 +73,7 @@ def _form(self: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     fixed = parts_of(train_dataset=self.train_dataset, val_dataset=self.val_dataset,
                      collate_fn=self.collate_fn, **{'the settings': self.c.training})
     form, free = form_of(self.model, self.optimizer, numbers), numbers_of(self._turnable())
-    form |= numbers_of(fixed)
+    form |= numbers_of(fixed) | {f'the tensor {k}': version_of(x) for k, x in self.of_data.items()}
     return (form | free, {}) if numbers else (form, free)
 
 @patch
@@ -433,17 +437,22 @@ def check_cut(self: Engine) -> str:
     "Compare a few samples whole and cut. Returns '' or why they were not compared. Raises BadConfig."
     t, how = self.c.training, self.c.distributed.strategy
     if not t.check_cut: return 'check_cut is off'
-    if t.cut < 2 and self.scaled is None: return 'batches are not cut'
     if how == 'diloco': return 'each replica has batches of its own'
     if how == 'fsdp': return 'no rank has the whole model'
     ask_for, first = self.loss_fn or ask, [True]
+    name = getattr(ask_for, '__qualname__', type(ask_for).__name__) if self.loss_fn else 'the model'
     def loss(batch: Any) -> Tensor:
-        out = loss_of(ask_for(self.model, moved(copied(batch), self.device)))
+        with without_backward(self.task.learning if first else (), name):
+            out = loss_of(ask_for(self.model, moved(copied(batch), self.device)))
         if first and out.requires_grad:
             first.clear()
             self.look_at(out, tried=True)
             self.check_generators(lambda: loss(batch))
+            bound = has_hooks(self.model) or own_functions(out)
+            if bound and (said := bounds(self, loss)): warnings.warn(said)
         return out
+    if t.cut < 2: bounds(self, loss)   # for its first look at a loss
+    if t.cut < 2 and self.scaled is None: return 'batches are not cut'
     return check_cut(self, loss)
 
 # %% ../../nbs/07_train/06_engine.ipynb #04e9c819

@@ -245,8 +245,21 @@ def of_generator(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any)
     self.seen[n], state = out, self.walk(t['state'], None)
     if kind == 'Random': out.setstate(state)
     elif kind == 'Generator': out.bit_generator.state = state
+    elif kind == 'torch': out.set_state(state.clone())   # torch reads words of it, wherever it lies
     else: out.set_state(state)
     return out
+
+# %% ../../nbs/07_train/25_memory.ipynb #8d29f6e4
+_CONTAINERS = list, dict, set, deque
+
+def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
+    "What a module remembers in containers, and in variables around its methods and hooks."
+    held = {('attributes', k): v for k, v in vars(m).items() if k[0] != '_' and isinstance(v, _CONTAINERS)}
+    hooks = m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
+    given = [h for some in hooks for h in some.values()]
+    given += [h for p in m._parameters.values() if p is not None for h in (p._backward_hooks or {}).values()]
+    methods = [f for kind in type(m).__mro__ if is_own(kind) for f in vars(kind).values()]
+    return held | {k: v for k, (v, _) in _around([*given, *methods]).items()}
 
 # %% ../../nbs/07_train/25_memory.ipynb #1de90018
 class Memory:
@@ -259,6 +272,7 @@ class Memory:
                       for c in self.callbacks]
 
     def _variables(self, c: Any) -> dict[tuple[str, str], Any]:
+        if isinstance(c, nn.Module): return _beside_state(c)
         return {} if has_state(c) else {k: v for k, (v, _) in variables(c).items()}
 
     def _look(self, value: Any, known: Container[int], parts: dict[int, Any] | None = None) -> str:
@@ -284,7 +298,7 @@ class Memory:
         """For each callback that remembers something its class and that, in values for `flatten`. `others`:
         what has its own place in a state, as the model. Warns of what cannot be kept, once. Raises TypeError,
         with the callback, if its `state_dict` cannot be."""
-        self.lost, known = [], {*map(id, others)}
+        self.lost, known = [], {id(x) for x in others if x is not None}
         all_told = [[type(c).__name__, told] for c, first in zip(self.callbacks, self.first)
                     if (told := self._told(c, first, known))]
         if new := [k for k in self.lost if k not in self.said]:
