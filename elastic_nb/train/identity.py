@@ -69,10 +69,14 @@ def _names(code: CodeType) -> set[str]:
 
 def _inside(values: Mapping[str, Any], names: set[str], known: set[int]) -> dict[str, Any]:
     "Plain values, and what functions, and objects of the user's own, among them hold under these names."
-    deeper = {k: _of_object(v, names, known) if is_own(type(v)) else of_function(v, known)
-              for k, v in values.items() if id(v) not in known and not isinstance(v, type)
-              and (inspect.isroutine(v) or is_own(type(v)))}
+    deeper = {k: _of_object(v, names, known) if is_own(type(v)) and not isinstance(v, nn.Module)
+              else of_function(v, known) for k, v in values.items() if id(v) not in known
+              and not isinstance(v, type) and (inspect.isroutine(v) or is_own(type(v)) or _is_criterion(v))}
     return settings_of(values) | deeper
+
+def _is_criterion(x: Any) -> bool:
+    "Whether `x` is a module without parameters, such as a loss of PyTorch."
+    return isinstance(x, nn.Module) and not any(True for _ in x.parameters())
 
 def _of_object(x: Any, names: set[str], known: set[int]) -> dict[str, Any]:
     "Class of an object, and those of its attributes that a function mentions, or a method that it calls."
@@ -80,6 +84,12 @@ def _of_object(x: Any, names: set[str], known: set[int]) -> dict[str, Any]:
     names = names.union(*(_names(m.__code__) for m in called if hasattr(m, '__code__')))
     found = {k: v for k, v in attributes(x).items() if k in names}
     return dict(name=type(x).__qualname__) | _inside(found, names, known | {id(x)})
+
+def _weights_of(f: nn.Module) -> dict[str, str]:
+    "16 hex digits of the buffers of a criterion, such as the weights of classes; {} without any."
+    h, some = xxhash.xxh3_64(), dict(f.named_buffers())
+    if some: absorb(h, some)
+    return dict(tensors=h.hexdigest()) if some and _is_criterion(f) else {}
 
 def of_function(f: Any, known: set[int] = frozenset()) -> dict[str, Any]:
     """Name and numbers of a function, a partial one, a method or a module; empty for None. `known`: what is
@@ -89,7 +99,7 @@ def of_function(f: Any, known: set[int] = frozenset()) -> dict[str, Any]:
         inner = of_function(f.func, known)
         given = settings_of(dict(enumerate(f.args)) | f.keywords)
         return inner | dict(name=f"partial {inner.get('name')}") | given
-    if isinstance(f, nn.Module): return dict(name=type(f).__qualname__) | of_modules(f)
+    if isinstance(f, nn.Module): return dict(name=type(f).__qualname__) | of_modules(f) | _weights_of(f)
     code, name = getattr(f, '__code__', None), getattr(f, '__qualname__', type(f).__qualname__)
     if code is None:   # an object that can be called
         return dict(name=name) | settings_of(attributes(f))
@@ -102,9 +112,10 @@ def of_function(f: Any, known: set[int] = frozenset()) -> dict[str, Any]:
     given |= dict(zip(order, (f.__defaults__ or ())[::-1])) | (f.__kwdefaults__ or {})
     around = {k: f.__globals__[k] for k in names if k in getattr(f, '__globals__', {})}
     given |= {k: v for k, v in around.items() if isinstance(v, (bool, int, float, str)) or is_own(type(v))
-              or inspect.isfunction(v) and is_own(v)}   # of its module
+              or _is_criterion(v) or inspect.isfunction(v) and is_own(v)}   # of its module
     return dict(name=name) | _inside(given, names, known | {id(f)})
 
+# %% ../../nbs/07_train/23_identity.ipynb #5198fbb5
 def _code(code: CodeType) -> list[Any]:
     def known(c: Any) -> Any:   # the order of a set is another one in each process
         if isinstance(c, CodeType): return _code(c)
@@ -262,6 +273,8 @@ def unsteady(scheduler: Any) -> list[str]:
 def of_scheduler(scheduler: Any) -> dict[str, Any]:
     "Class and arguments of a scheduler that has not made a step; those of its parts, by their numbers."
     known = {k: v for k, v in scheduler.state_dict().items() if k[0] != '_' and k not in _CHANGING}
+    known = {k: sorted(v.items()) if isinstance(v, dict) else v for k, v in known.items()}   # as a whole
+    if hasattr(scheduler, '_milestones'): known['begins'] = scheduler._milestones   # of its parts
     out = dict(kind=type(scheduler).__qualname__) | settings_of(known)
     for i, f in enumerate(getattr(scheduler, 'lr_lambdas', ())):
         with suppress(Exception): out[f'factors {i}'] = short(factors(f))
