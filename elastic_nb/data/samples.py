@@ -213,7 +213,7 @@ def _digest(x: Any) -> str:
     return h.hexdigest()
 
 def state_of_random() -> int:
-    "A number for the state of the generators of torch (on a CPU), numpy and random: it changes with each draw."
+    "A number for the state of torch's (on a CPU), numpy's and random's generator: each draw changes it."
     _, key, *rest = np.random.get_state()
     return hash((torch.get_rng_state().numpy().tobytes(), key.tobytes(), *rest, random.getstate()))
 
