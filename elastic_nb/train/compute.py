@@ -43,8 +43,8 @@ from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, parts_of, wrong_callbacks
 from .identity import identity_of, of_optimizer, of_scheduler, unsteady
-from .memory import (Memory, changes, has_drawn, is_generator, is_own, reached, reseed,
-                                     restore, standing, state_of)
+from .memory import (Memory, Places, changes, has_drawn, is_generator, is_own, reached, reseed,
+                                     restore, standing, state_of, variables, walked)
 from .strategies import strategy_of
 from .task import (Task, ask, checkpoint_activations, counted, loss_of, names_of, shifts,
                                    targets_in)
@@ -350,7 +350,22 @@ def _note_around(self: Engine) -> None:
     self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
     self.of_data = reached(data, lambda x: isinstance(x, Tensor)) if self.callbacks else {}
+    self._note_places()
     self.task.look_at = self.look_at
+
+@patch
+def _note_places(self: Engine) -> None:
+    "Note where model, loss and data hold what a callback could exchange, and what is there."
+    if not self.callbacks: return
+    around = {str(i): v for i, c in enumerate(self.callbacks) for v, _ in variables(c).values()}
+    placed = {*map(id, self.with_places())}
+    kept = {id(x) for _, x in walked(around, lambda x: id(x) in placed)} - placed   # and saved, by its callback
+    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset, collate_fn=self.collate_fn)
+    parts = parts_of(model=self.model)
+    held = {f'{k} of {name}': v for name, m in parts.items() for k, v in vars(m).items() if k[0] != '_'}
+    given = {name: m for name, m in parts.items()} | held | dict(loss_fn=self.loss_fn)
+    self.places = dict(data=Places(data, kept), model=Places(given, kept))
+    self.rows, self.moving = {k: p.rows() for k, p in self.places.items()}, set[tuple[int, Any]]()
 
 @patch
 def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -35,11 +36,13 @@ from .callbacks import (TrainResult, best_step, call, check_form, form_of, liste
                                          numbers_of, parts_of, worn_out)
 from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of
 from .cut import bounds, check_cut, has_hooks, own_functions
-from .identity import kernels
+from .identity import UNUSED, contents, kernels
+from .memory import is_other
 from .task import ask, loss_of, without_backward
 from .world import total
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9982376
+_GIVEN = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'scheduler' # To the trainer
 _ENDS = 'should_stop', 'stop_training', 'should_training_stop', 'stop' # What other trainers read
 
 @patch
@@ -58,12 +61,14 @@ def tell(self: Engine, moment: str, **data: Any) -> None:
                               "result of the run, and its last checkpoint, have the weights of before")
             continue
         before = before or self._form(at_any_time)
+        self._note_moving()
         steps, stop, there = self.steps, self.stop, {*vars(self)}
         call([c], moment, self, **data)
         self._check_new(c, {*vars(self)} - there | ({'stop'} if self.stop is not stop else set()))
         if self.steps != steps: self.stop = self.steps   # so a joiner and a resume end there, too
         after = self._form(at_any_time)
         check_form(before[0], after[0], c, moment, self.step)
+        self._check_exchanged(c, moment)
         self._note_turned(before[1], after[1])
         before = after
 
@@ -73,6 +78,7 @@ def _form(self: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     fixed = parts_of(train_dataset=self.train_dataset, val_dataset=self.val_dataset,
                      collate_fn=self.collate_fn, **{'the settings': self.c.training})
     form, free = form_of(self.model, self.optimizer, numbers), numbers_of(self._turnable())
+    form |= {f'the {k}': id(getattr(self, k)) for k in _GIVEN} | {'the callbacks': [*map(id, self.callbacks)]}
     form |= numbers_of(fixed) | {f'the tensor {k}': version_of(x) for k, x in self.of_data.items()}
     return (form | free, {}) if numbers else (form, free)
 
@@ -108,6 +114,45 @@ def turn(self: Engine, numbers: dict[str, Any]) -> None:
         self.unturned.setdefault(k, getattr(parts[part], name, None))
         setattr(parts[part], name, v)
     self.turned = dict(numbers)
+
+# %% ../../nbs/07_train/06_engine.ipynb #e7986b08
+@patch
+def _note_moving(self: Engine) -> None:
+    "What model, loss and data exchange themselves, from step to step, is not a callback's doing."
+    for of, places in self.places.items():
+        rows = places.rows()
+        self.moving |= {(id(x), k) for _, x, k, _, _ in places.exchanged(self.rows[of], rows)}
+        self.rows[of] = rows
+
+@patch
+def _check_exchanged(self: Engine, callback: Any, moment: str) -> None:
+    "Raises Refused if a callback has put something else into the model, the loss or the data since `_note_moving`."
+    found = dict[str, list[str]](data=[], model=[])
+    for of, places in self.places.items():
+        rows = places.rows()
+        for name, x, k, old, new in places.exchanged(self.rows[of], rows):
+            if (id(x), k) in self.moving or x is self.loss_fn and type(new) in (bool, int, float, str): continue
+            self.moving.add((id(x), k))   # once is enough
+            if of == 'data' and old is not None or of == 'model' and k not in UNUSED and is_other(x, k, old, new):
+                name = name.removesuffix('._modules')
+                found[of].append(name if isinstance(x, (list, set, deque)) else f'{k} of {name}')
+        self.rows[of] = rows
+    if found['model']: check_form({}, dict.fromkeys(found['model']), callback, moment, self.step, True)
+    if found['data']: self._check_data(found['data'], callback, moment)
+
+@patch
+def _check_data(self: Engine, places: list[str], callback: Any, moment: str) -> None:
+    "The same for data: caches may change, samples may not. Warns of what cannot be known, or counts for nothing."
+    for which, samples in dict(data=self.samples, validation=self.held).items():
+        known = self.identity.get(which, {}).get('content', {})
+        now = contents(samples) if known else {}
+        if any(now[k] != known[k] for k in now.keys() & known.keys()):
+            check_form({}, dict.fromkeys(places), callback, moment, self.step, True)
+        if samples and len(samples.dataset) != samples.samples:
+            warnings.warn(f"the callback {type(callback).__name__} has changed {places[0]} in {moment}: the dataset has "
+                          f"{len(samples.dataset):,} samples now, and the run goes on with the numbers of the "
+                          f"{samples.samples:,} with which it began; train in two runs")
+            return
 
 # %% ../../nbs/07_train/06_engine.ipynb #b05bfd4f
 @patch
