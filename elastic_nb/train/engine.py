@@ -31,11 +31,11 @@ from ..exact.determinism import seeded
 from ..exact.share import share
 from ..exact.shard import Part, ShardedOptimizer, showing
 from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, unpack_state
-from ..exact.written import Refused, Slot
+from ..exact.written import Refused, Slot, numbers
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
                                          numbers_of, parts_of, worn_out)
 from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of
-from .cut import bounds, check_cut, has_hooks, own_functions
+from .cut import bounds, check_cut, has_hooks, made_by_first, own_functions
 from .identity import UNUSED, contents, kernels
 from .memory import is_other
 from .task import ask, loss_of, without_backward
@@ -188,7 +188,8 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     self.seat = rank, world
     table = torch.zeros(2, ceil(self.held.samples / self.held.schedule.size), dtype=torch.float64)
     mine = self._held_share()
-    losses, writes = [], self.task.writes
+    losses, writes, undone = [], self.task.writes, set[str]()
+    before = None if self.judged_once else numbers(self.model)
     writes.begin()
     self.task.eval()
     with torch.no_grad():
@@ -198,9 +199,14 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
                   seeded(self.held.seed, self.step, -1 - i)):
                 table[1, i] = targets = self.count(batch)
                 losses.append(self.task(moved(batch, self.device), targets).double())
+            undone |= {*writes.undo()}   # to validate must not change what is trained, nor what comes next
     self.task.train()
-    writes.check()
-    writes.put_back()   # to validate must not change what is trained
+    if before is not None:
+        writes.warn_of_numbers(before)
+        if undone:
+            warnings.warn(f"a validation writes the buffer {', '.join(sorted(undone))}: what it writes is put back after "
+                          "each batch, and reaches no result. Write in training alone (if self.training)")
+        self.judged_once = bool(mine)
     if losses: table[0, mine.start:mine.stop] = torch.stack(losses).cpu()
     return table
 
@@ -496,6 +502,10 @@ def check_cut(self: Engine) -> str:
             bound = has_hooks(self.model) or own_functions(out)
             if bound and (said := bounds(self, loss)): warnings.warn(said)
         return out
+    if some := made_by_first(self, loss):
+        warnings.warn(f"the first forward pass makes {', '.join(some)}, and the loss of other samples depends on it: "
+                      "each worker has its own, of the samples it has seen first, and no checkpoint has it. Compute "
+                      "it before the run, or keep it in a buffer (register_buffer)")
     if t.cut < 2: bounds(self, loss)   # for its first look at a loss
     if t.cut < 2 and self.scaled is None: return 'batches are not cut'
     return check_cut(self, loss)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Variables', 'KIND', 'GENERATORS', 'MOST', 'ROW', 'PLACES', 'is_own', 'has_state', 'attributes', 'variables',
-           'written', 'read', 'Memory', 'walked', 'reached', 'is_generator', 'state_of', 'restore', 'has_drawn',
-           'reseed', 'standing', 'changes', 'Places', 'is_other']
+           'written', 'read', 'Memory', 'walked', 'reached', 'is_generator', 'state_of', 'restore', 'digest_of',
+           'has_drawn', 'reseed', 'standing', 'changes', 'values_in', 'Places', 'is_other']
 
 # %% ../../nbs/07_train/25_memory.ipynb #1de90004
 import json
@@ -255,9 +255,15 @@ def of_generator(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any)
 # %% ../../nbs/07_train/25_memory.ipynb #8d29f6e4
 _CONTAINERS = list, dict, set, deque
 
+def _moves_on(x: Any) -> bool:
+    "Whether `x` is an iterator, which remembers how far it is, or a container that holds one."
+    if isinstance(x, (list, tuple, dict)): x = [*(x.values() if isinstance(x, dict) else x)][:ROW]
+    return any(hasattr(type(v), '__next__') and not isinstance(v, IOBase) for v in (x if isinstance(x, list) else [x]))
+
 def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
     "What a module remembers in containers, and in variables around its methods and hooks."
-    held = {('attributes', k): v for k, v in vars(m).items() if k[0] != '_' and isinstance(v, _CONTAINERS)}
+    held = {('attributes', k): v for k, v in vars(m).items()
+            if k[0] != '_' and (isinstance(v, _CONTAINERS) or _moves_on(v))}
     hooks = m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
     given = [h for some in hooks for h in some.values()]
     given += [h for p in m._parameters.values() if p is not None for h in (p._backward_hooks or {}).values()]
@@ -290,12 +296,12 @@ class Memory:
         return '' if unseen else h.hexdigest()
 
     def changed(self, others: Iterable[Any] = ()) -> list[str]:
-        "Names of variables that are not what they were. `others`: what is looked at elsewhere."
+        "Names of variables that are not what they were, and of iterators. `others`: what is looked at elsewhere."
         known = {id(x) for x in others if x is not None}
         return [f'{getattr(c, "__qualname__", type(c).__qualname__)}.{k}' if place != 'around' else k
                 for c, first in zip(self.callbacks, self.first)
                 for (place, k), v in self._variables(c).items()
-                if id(v) not in known and first.get((place, k)) != self._look(v, known)]
+                if id(v) not in known and (first.get((place, k)) != self._look(v, known) or _moves_on(v))]
 
     def state(self, others: Iterable[Any] = ()) -> list[Any]:
         """For each callback that remembers something its class and that, in values for `flatten`. `others`:
@@ -409,13 +415,14 @@ def restore(generator: Any, state: Any) -> None:
     elif type(generator) is np.random.Generator: generator.bit_generator.state = state
     else: generator.set_state(state)
 
-def has_drawn(generator: Any, before: Any) -> bool:
-    "Whether the state of a generator is another one than `before`."
-    return _digest(before) != _digest(state_of(generator))
-
-def _digest(state: Any) -> str:
+def digest_of(state: Any) -> str:
+    "16 hex digits of tensors, arrays, numbers, texts, and containers of them."
     absorb(h := xxhash.xxh3_64(), state)
     return h.hexdigest()
+
+def has_drawn(generator: Any, before: Any) -> bool:
+    "Whether the state of a generator is another one than `before`."
+    return digest_of(before) != digest_of(state_of(generator))
 
 def reseed(generator: Any, seed: int) -> None:
     "Begin anew with `seed`."
@@ -427,12 +434,19 @@ def reseed(generator: Any, seed: int) -> None:
 def standing(roots: dict[str, Any]) -> dict[str, Any]:
     "Numbers, and digests of generators of random numbers, that `roots` hold, by their place."
     found = reached(roots, lambda x: type(x) in (int, float) or is_generator(x))
-    return {k: _digest(state_of(x)) if is_generator(x) else x for k, x in found.items()}
+    return {k: digest_of(state_of(x)) if is_generator(x) else x for k, x in found.items()}
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[list[str], list[str]]:
     "Between two answers of `standing`: places of generators that have moved, of numbers that have changed."
     new = [k for k, v in after.items() if k in before and before[k] != v]
     return [k for k in new if isinstance(after[k], str)], [k for k in new if not isinstance(after[k], str)]
+
+def values_in(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    "Numbers, texts, arrays, and lengths of containers that `roots` hold, by their place; tensors by their version."
+    for name, x in walked(roots, lambda x: isinstance(x, (nn.Module, torch.optim.Optimizer))):
+        if isinstance(x, Tensor): yield name, 0 if x.is_inference() else x._version
+        elif isinstance(x, (np.ndarray, *_LEAVES)): yield name, x
+        elif isinstance(x, (list, tuple, dict, set, deque)): yield name, len(x)
 
 # %% ../../nbs/07_train/25_memory.ipynb #2bfe0d08
 ROW, PLACES = 1000, 2000 # Things of a container that are compared; containers and objects that are looked at
