@@ -170,13 +170,13 @@ def put_back(self: Written) -> None:
 
 @patch
 def undo(self: Written) -> list[str]:
-    "After a validation: put back what it has written; the names of buffers that it has changed. Raises Refused."
+    "After a validation: put back what it has written; the names of buffers that changed. Raises Refused."
     self.check()
     if all(s.untouched for s in self.slots): return []
-    bases = [b.split([s.tensor.numel() for s in kind]) if kind else () for kind, b in
-             zip((self.floats, self.counts), self.bases)]
-    known = {s.name: v for kind, some in zip((self.floats, self.counts), bases) for s, v in zip(kind, some)}
-    moved = [s.name for s in self.slots if s.now is None or not torch.equal(s.now.detach().flatten(), known[s.name])]
+    bases = [b.split([s.tensor.numel() for s in kind]) if kind else ()
+             for kind, b in zip((self.floats, self.counts), self.bases)]
+    pairs = [p for kind, some in zip((self.floats, self.counts), bases) for p in zip(kind, some)]
+    moved = [s.name for s, v in pairs if s.now is None or not torch.equal(s.now.flatten(), v)]
     self.put_back()
     return moved
 

@@ -43,8 +43,9 @@ from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, parts_of, wrong_callbacks
 from .identity import identity_of, of_optimizer, of_scheduler, unsteady
-from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator, is_own, reached, reseed,
-                                     restore, standing, state_of, values_in, variables, walked)
+from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator, is_own,
+                                     reached, reseed, restore, standing, state_of, values_in, variables,
+                                     walked)
 from .strategies import strategy_of
 from .task import (Task, ask, checkpoint_activations, counted, loss_of, names_of, shifts,
                                    targets_in)
@@ -325,7 +326,8 @@ def written_when_called(self: Engine) -> list[str]:
 
 @patch
 def _in_optimizer(self: Engine) -> dict[str, str]:
-    "Digests of what an optimizer of the user's own, without a state_dict of its own, holds in containers and objects."
+    """Digests of what an optimizer of the user's own, without a state_dict of its own, holds in containers
+    and objects."""
     o, plain = self.optimizer, (bool, int, float, str, Tensor, nn.Module, torch.optim.Optimizer)
     if not is_own(type(o)) or type(o).state_dict is not torch.optim.Optimizer.state_dict: return {}
     held = {k: v for k, v in vars(o).items() if k not in _KNOWN and not k.startswith('_optimizer_')}
@@ -364,14 +366,16 @@ def _note_around(self: Engine) -> None:
     self._note_places()
     self.task.look_at = self.look_at
 
+# %% ../../nbs/07_train/05_compute.ipynb #00f6e86d
 @patch
 def _note_places(self: Engine) -> None:
     "Note where model, loss and data hold what a callback could exchange, and what is there."
     if not self.callbacks: return
     around = {str(i): v for i, c in enumerate(self.callbacks) for v, _ in variables(c).values()}
     placed = {*map(id, self.with_places())}
-    kept = {id(x) for _, x in walked(around, lambda x: id(x) in placed)} - placed   # and saved, by its callback
-    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset, collate_fn=self.collate_fn)
+    kept = {id(x) for _, x in walked(around, lambda x: id(x) in placed)} - placed   # and saved
+    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
+    data |= dict(collate_fn=self.collate_fn)
     parts = parts_of(model=self.model)
     held = {f'{k} of {name}': v for name, m in parts.items() for k, v in vars(m).items() if k[0] != '_'}
     given = {name: m for name, m in parts.items()} | held | dict(loss_fn=self.loss_fn)

@@ -44,7 +44,7 @@ def untouched(model: nn.Module, training: bool) -> Iterator[None]:
             vars(m).update(values)
         with torch.no_grad():
             for k, t in tensors.items():
-                unseen = training and not isinstance(t, nn.Parameter)   # batch norm writes, and no write is counted
+                unseen = training and not isinstance(t, nn.Parameter)   # batch norm's writes do not count
                 if unseen or t._version != before[k][0]: t.copy_(before[k][1])
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000c
@@ -260,7 +260,8 @@ def made_by_first(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]:
     def of(batch: Any) -> float:
         with borrowed(engine.c.training.seed, -1, 0): return ask(batch).item()
     with untouched(model, training=True), random_kept(), torch.no_grad(), suppress(Exception):
-        with borrowed(engine.c.training.seed, -1, 0): one, *others = (samples.get(ids[i:i + 2]) for i in range(0, 12, 2))
+        with borrowed(engine.c.training.seed, -1, 0):
+            one, *others = (samples.get(ids[i:i + 2]) for i in range(0, min(12, len(ids) - 1), 2))
         of(one)   # what fails here is for the run to raise it
         if not (made := [f'{name}.{k}'.lstrip('.') for name, k in there().keys() - before.keys()]): return []
         def shapes(batch: Any) -> list[torch.Size]: return [t.shape for t in tensors_in(batch)]

@@ -126,14 +126,16 @@ def _note_moving(self: Engine) -> None:
 
 @patch
 def _check_exchanged(self: Engine, callback: Any, moment: str) -> None:
-    "Raises Refused if a callback has put something else into the model, the loss or the data since `_note_moving`."
+    """Raises Refused if a callback has put something else into the model, the loss or the data since
+    `_note_moving`."""
     found = dict[str, list[str]](data=[], model=[])
     for of, places in self.places.items():
         rows = places.rows()
         for name, x, k, old, new in places.exchanged(self.rows[of], rows):
-            if (id(x), k) in self.moving or x is self.loss_fn and type(new) in (bool, int, float, str): continue
+            number = x is self.loss_fn and type(new) in (bool, int, float, str)   # it goes with the state
+            if (id(x), k) in self.moving or number: continue
             self.moving.add((id(x), k))   # once is enough
-            if of == 'data' and old is not None or of == 'model' and k not in UNUSED and is_other(x, k, old, new):
+            if old is not None if of == 'data' else k not in UNUSED and is_other(x, k, old, new):
                 name = name.removesuffix('._modules')
                 found[of].append(name if isinstance(x, (list, set, deque)) else f'{k} of {name}')
         self.rows[of] = rows
@@ -142,16 +144,16 @@ def _check_exchanged(self: Engine, callback: Any, moment: str) -> None:
 
 @patch
 def _check_data(self: Engine, places: list[str], callback: Any, moment: str) -> None:
-    "The same for data: caches may change, samples may not. Warns of what cannot be known, or counts for nothing."
+    "The same for data: caches may change, samples may not. Warns of samples that count for nothing."
     for which, samples in dict(data=self.samples, validation=self.held).items():
         known = self.identity.get(which, {}).get('content', {})
         now = contents(samples) if known else {}
         if any(now[k] != known[k] for k in now.keys() & known.keys()):
             check_form({}, dict.fromkeys(places), callback, moment, self.step, True)
         if samples and len(samples.dataset) != samples.samples:
-            warnings.warn(f"the callback {type(callback).__name__} has changed {places[0]} in {moment}: the dataset has "
-                          f"{len(samples.dataset):,} samples now, and the run goes on with the numbers of the "
-                          f"{samples.samples:,} with which it began; train in two runs")
+            warnings.warn(f"the callback {type(callback).__name__} has changed {places[0]} in {moment}: the "
+                          f"dataset has {len(samples.dataset):,} samples now, and the run goes on with the "
+                          f"numbers of the {samples.samples:,} with which it began; train in two runs")
             return
 
 # %% ../../nbs/07_train/06_engine.ipynb #b05bfd4f
@@ -204,8 +206,10 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     if before is not None:
         writes.warn_of_numbers(before)
         if undone:
-            warnings.warn(f"a validation writes the buffer {', '.join(sorted(undone))}: what it writes is put back after "
-                          "each batch, and reaches no result. Write in training alone (if self.training)")
+            names = ', '.join(sorted(undone))
+            warnings.warn(f"a validation writes the buffer {names}: what it writes is put "
+                          "back after each batch, and reaches no result. Write in training alone (if "
+                          "self.training)")
         self.judged_once = bool(mine)
     if losses: table[0, mine.start:mine.stop] = torch.stack(losses).cpu()
     return table
@@ -503,8 +507,9 @@ def check_cut(self: Engine) -> str:
             if bound and (said := bounds(self, loss)): warnings.warn(said)
         return out
     if some := made_by_first(self, loss):
-        warnings.warn(f"the first forward pass makes {', '.join(some)}, and the loss of other samples depends on it: "
-                      "each worker has its own, of the samples it has seen first, and no checkpoint has it. Compute "
+        made = ', '.join(some)
+        warnings.warn(f"the first forward pass makes {made}, and the loss of other samples depends on it: each "
+                      "worker has its own, of the samples it has seen first, and no checkpoint has it. Compute "
                       "it before the run, or keep it in a buffer (register_buffer)")
     if t.cut < 2: bounds(self, loss)   # for its first look at a loss
     if t.cut < 2 and self.scaled is None: return 'batches are not cut'

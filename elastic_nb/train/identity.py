@@ -98,7 +98,7 @@ FEW = 100 # Things in a container that are looked at
 def _deeper(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
     "What there is to say of `x` besides a plain value; of an object of the user's own, under these `names`."
     if id(x) in known or isinstance(x, (type, Enum, Tensor)): return {}
-    if isinstance(x, nn.Module) or inspect.isroutine(x) or isinstance(x, partial): return of_function(x, known)
+    if isinstance(x, (nn.Module, partial)) or inspect.isroutine(x): return of_function(x, known)
     known = {id(x), *known}
     if is_own(type(x)): return _of_object(x, names, known)
     if not isinstance(x, (list, tuple, dict)) or len(x) > FEW: return {}
@@ -116,6 +116,7 @@ def _of_object(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]
     found = {k: v for k, v in attributes(x).items() if k in names}
     return dict(name=type(x).__qualname__) | _inside(found, names, {id(x), *known})
 
+# %% ../../nbs/07_train/23_identity.ipynb #bc43c0a9
 SEEN = 1 << 14 # Numbers of a tensor of a network, at most, that are read
 
 def _read(tensors: Mapping[str, Tensor]) -> str:
@@ -125,15 +126,16 @@ def _read(tensors: Mapping[str, Tensor]) -> str:
     return h.hexdigest()
 
 def _weights_of(f: nn.Module, known: Container[int]) -> dict[str, str]:
-    """16 hex digits of the buffers of a criterion, such as the weights of classes, and of the weights of another
-    network, such as a teacher; {} without any."""
+    """16 hex digits of the buffers of a criterion, such as the weights of classes, and of the weights of
+    another network, such as a teacher; {} without any."""
     named = *f.named_parameters(), *f.named_buffers()
     if _is_criterion(f):
         h, some = xxhash.xxh3_64(), dict(f.named_buffers())
         if some: absorb(h, some)
         return dict(tensors=h.hexdigest()) if some else {}
     some = {k: t for k, t in named if id(t) not in known and t.layout == torch.strided and not t.is_meta}
-    with suppress(Exception): return dict(weights=_read(some)) if some else {}   # of a kind that cannot be read
+    with suppress(Exception):   # of a kind that cannot be read
+        return dict(weights=_read(some)) if some else {}
     return {}
 
 def of_function(f: Any, known: Container[int] = frozenset()) -> dict[str, Any]:
@@ -143,9 +145,11 @@ def of_function(f: Any, known: Container[int] = frozenset()) -> dict[str, Any]:
     if isinstance(f, partial):
         inner = of_function(f.func, known)
         names = _names(f.func.__code__) if hasattr(f.func, '__code__') else set()
-        given = _inside({str(k): v for k, v in (dict(enumerate(f.args)) | f.keywords).items()}, names, known)
+        bound = {str(k): v for k, v in (dict(enumerate(f.args)) | f.keywords).items()}
+        given = _inside(bound, names, known)
         return inner | dict(name=f"partial {inner.get('name')}") | given
-    if isinstance(f, nn.Module): return dict(name=type(f).__qualname__) | of_modules(f, known) | _weights_of(f, known)
+    if isinstance(f, nn.Module):
+        return dict(name=type(f).__qualname__) | of_modules(f, known) | _weights_of(f, known)
     code, name = getattr(f, '__code__', None), getattr(f, '__qualname__', type(f).__qualname__)
     if code is None:   # an object that can be called
         return _of_object(f, set(), known) | dict(name=name) | settings_of(attributes(f))
@@ -203,11 +207,13 @@ def of_modules(model: nn.Module, known: Container[int] = ()) -> dict[str, Any]:
     hooks += [[_hook(h)] for h in given if getattr(h, '__module__', '') != 'elastic_nb.train.task']
     known = {*known, *map(id, (*model.modules(), *model.parameters(), *model.buffers()))}
     holds = {f'{name}.{k}'.lstrip('.'): _held(v, known) or _used(m, k, v, known)
-             for name, m in model.named_modules() if is_own(type(m)) for k, v in vars(m).items() if k[0] != '_'}
+             for name, m in model.named_modules() if is_own(type(m))
+             for k, v in vars(m).items() if k[0] != '_'}
     return dict(modules=short([repr(model), {k: settings_of(v) for k, v in numbers.items() if v}]),
                 numbers=settings_of({k: v[0] if v == v[:1] * len(v) else v for k, v in of_kind.items()}),
-                hooks=short([h for h in hooks if h]), replaced=_replaced(model, known), holds={k: v for k, v in holds.items() if v},
-                objects=_objects(model, known), hook=_hooks_hold(model, known), mentions=_mentions(model, known))
+                hooks=short([h for h in hooks if h]), replaced=_replaced(model, known),
+                holds={k: v for k, v in holds.items() if v}, objects=_objects(model, known),
+                hook=_hooks_hold(model, known), mentions=_mentions(model, known))
 
 def _held(x: Any, known: Container[int]) -> dict[str, Any]:
     "What is known of a function; of a container, of its numbers and functions, if they are few."
@@ -218,8 +224,8 @@ def _held(x: Any, known: Container[int]) -> dict[str, Any]:
     return numbers | {k: found for k, v in parts.items() if (found := _held(v, known))}
 
 def _used(m: nn.Module, k: str, x: Any, known: Container[int]) -> dict[str, Any]:
-    """What is known of the attribute `k` of a module, such as a table of numbers, if its forward pass uses it and
-    does not set it."""
+    """What is known of the attribute `k` of a module, such as a table of numbers, if its forward pass uses it
+    and does not set it."""
     if isinstance(x, Tensor) and x.requires_grad or not isinstance(x, (*_VALUES, Enum, dict)): return {}
     called = _called(type(m), ('forward',)).values()
     names = set[str]().union(*map(_names, called))
@@ -323,7 +329,8 @@ def of_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, rate: bool 
 def _beside_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
     "What the methods of an optimizer of the user's own use of its attributes; its hooks."
     kinds = [k for k in type(optimizer).__mro__ if is_own(k)]
-    methods = [f for k in kinds for name, f in vars(k).items() if inspect.isfunction(f) and name != '__init__']
+    methods = [f for k in kinds for name, f in vars(k).items()
+               if inspect.isfunction(f) and name != '__init__']
     names = set[str]().union(*(_names(f.__code__) for f in methods)) - {'state', 'param_groups', 'defaults'}
     values = {k: v for k, v in vars(optimizer).items() if k in names}
     known = {*map(id, (optimizer, model, *model.modules(), *model.parameters(), *model.buffers()))}

@@ -258,7 +258,8 @@ _CONTAINERS = list, dict, set, deque
 def _moves_on(x: Any) -> bool:
     "Whether `x` is an iterator, which remembers how far it is, or a container that holds one."
     if isinstance(x, (list, tuple, dict)): x = [*(x.values() if isinstance(x, dict) else x)][:ROW]
-    return any(hasattr(type(v), '__next__') and not isinstance(v, IOBase) for v in (x if isinstance(x, list) else [x]))
+    some = x if isinstance(x, list) else [x]
+    return any(hasattr(type(v), '__next__') and not isinstance(v, IOBase) for v in some)
 
 def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
     "What a module remembers in containers, and in variables around its methods and hooks."
@@ -296,7 +297,8 @@ class Memory:
         return '' if unseen else h.hexdigest()
 
     def changed(self, others: Iterable[Any] = ()) -> list[str]:
-        "Names of variables that are not what they were, and of iterators. `others`: what is looked at elsewhere."
+        """Names of variables that are not what they were, and of iterators. `others`: what is looked at
+        elsewhere."""
         known = {id(x) for x in others if x is not None}
         return [f'{getattr(c, "__qualname__", type(c).__qualname__)}.{k}' if place != 'around' else k
                 for c, first in zip(self.callbacks, self.first)
@@ -442,7 +444,8 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[list[str], l
     return [k for k in new if isinstance(after[k], str)], [k for k in new if not isinstance(after[k], str)]
 
 def values_in(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    "Numbers, texts, arrays, and lengths of containers that `roots` hold, by their place; tensors by their version."
+    """Numbers, texts, arrays, and lengths of containers that `roots` hold, by their place; tensors by their
+    version."""
     for name, x in walked(roots, lambda x: isinstance(x, (nn.Module, torch.optim.Optimizer))):
         if isinstance(x, Tensor): yield name, 0 if x.is_inference() else x._version
         elif isinstance(x, (np.ndarray, *_LEAVES)): yield name, x
@@ -488,9 +491,10 @@ def _holds(x: Any) -> bool:
     still = *_STILL, Tensor, np.ndarray, *_LEAVES, tuple, frozenset, partial, MethodType
     return hasattr(x, '__dict__') and not isinstance(x, still)
 
+# %% ../../nbs/07_train/25_memory.ipynb #78022f84
 def is_other(holder: Any, key: Any, old: Any, new: Any) -> bool:
-    """Whether a model in which `key` of `holder` has changed from `old` to `new` computes something else; numbers of
-    modules, caches and notes of a forward pass do not count."""
+    """Whether a model in which `key` of `holder` has changed from `old` to `new` computes something else;
+    numbers of modules, caches and notes of a forward pass do not count."""
     plain = bool, int, float, str
     if isinstance(holder, nn.Module):
         if key in ('forward', 'train', 'eval'): return True
