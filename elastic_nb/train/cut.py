@@ -8,6 +8,7 @@ __all__ = ['NEAR', 'NEARLY', 'Tried', 'MANY', 'LOOK', 'untouched', 'NotComparabl
            'made_by_first']
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de60004
+import dis
 import time
 import warnings
 from collections import Counter
@@ -248,6 +249,9 @@ def made_by_first(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]:
     "Attributes that the first forward pass sets to tensors, and on which the loss of other samples depends."
     model, loss, samples = engine.model, engine.loss_fn, engine.samples
     parts = dict(model.named_modules()) | ({type(loss).__qualname__: loss} if is_own(type(loss)) else {})
+    kinds = {kind for x in parts.values() for kind in type(x).__mro__ if is_own(kind)}
+    methods = [f for kind in kinds for k, f in vars(kind).items() if k != '__init__']
+    if not any(map(_sets, (*methods, loss))): return []   # which costs nothing
     def there() -> dict[tuple[str, str], Any]:
         held = {(name, k): v for name, x in parts.items() for k, v in getattr(x, '__dict__', {}).items()}
         return {place: v for place, v in held.items() if place[1] not in _SLOTS and tensors_in(v)}
@@ -273,6 +277,11 @@ def made_by_first(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]:
         return [] if near(with_it, without, 1e-6) else sorted(made)
     back()
     return []
+
+def _sets(f: Any) -> bool:
+    "Whether a function sets attributes."
+    code = getattr(f, '__code__', None)
+    return code is not None and any(i.opname == 'STORE_ATTR' for i in dis.get_instructions(code))
 
 _SLOTS = '_parameters', '_buffers', '_modules' # Where a module has what belongs to its state
 

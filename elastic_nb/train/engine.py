@@ -399,7 +399,8 @@ def try_state(self: Engine) -> None:
     self.tried = True
     if some := self.written_when_called():
         warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint has "
-                      "it. What the result depends on belongs into buffers of the model")
+                      "it. What the result depends on belongs into buffers of the model, or into the state of "
+                      "the optimizer")
     kept = self.c.checkpoint.wanted or not self.alone or getattr(self, 'recorded', False)
     if not (kept and self.strategy.replicas): return
     sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
@@ -508,9 +509,9 @@ def check_cut(self: Engine) -> str:
         return out
     if some := made_by_first(self, loss):
         made = ', '.join(some)
-        warnings.warn(f"the first forward pass makes {made}, and the loss of other samples depends on it: each "
-                      "worker has its own, of the samples it has seen first, and no checkpoint has it. Compute "
-                      "it before the run, or keep it in a buffer (register_buffer)")
+        warnings.warn(f"the first forward pass makes {made}, and the loss of other samples depends on it: "
+                      "each worker has its own, of the samples it has seen first, and no checkpoint has it. "
+                      "Compute it before the run, or keep it in a buffer (register_buffer)")
     if t.cut < 2: bounds(self, loss)   # for its first look at a loss
     if t.cut < 2 and self.scaled is None: return 'batches are not cut'
     return check_cut(self, loss)
