@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..config import LowCommConfig
+
 # %% ../../nbs/03_checkpoint/04_lease.ipynb #fbcd3087
 class InUse(ValueError): "Another run writes to this folder."
 
@@ -69,13 +71,18 @@ def _brief(value: Any) -> str:
     text = str(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + '...'
 
-ASSUMED = {'scaling.policy': 'constant'} # Meaning of a manifest without the key: it is older
+_LATER = ('outer_warmup', 'moments', 'fragments', 'overlap', 'alpha', 'compression', 'empty_at', 'quorum', 'late',
+          'rule', 'attackers')
+# Meaning of a manifest without the key: it is older, and did as is the default today.
+ASSUMED = {'scaling.policy': 'constant', 'lowcomm.steps_at': '{}',
+           **{f'lowcomm.{k}': getattr(LowCommConfig(), k) for k in _LATER}}
 REMARKS = 'code', 'callbacks', 'runtime', 'notes' # Reported at a resume, and no reason to refuse
 COURSE = 'course' # What must be equal in one world, and may differ at a resume: how long a run is
 
 def unequal(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     "Key with dots -> both values, where two identities differ. A key that only one of them has counts not."
-    a, b = ASSUMED | _flat(there), json.loads(json.dumps(_flat(here)))   # tuples become lists
+    a, b = _flat(there), json.loads(json.dumps(_flat(here)))   # tuples become lists
+    if not any(k.startswith('lowcomm.steps_at.') for k in a): a = ASSUMED | a   # else an older one repeats a run
     out = {k: (a[k], b[k]) for k in b if k in a and a[k] != b[k]}
     for k in ('fingerprint', 'model.dressed'): out.pop(k, None)
     if 'model.shapes' in out and a['model.shapes'] == b.get('model.dressed'):
