@@ -39,7 +39,7 @@ from .ledger import Event, Ledger
 from .membership import Generation
 from .nodes import SLOTS, Board, Node, Record, node_of
 from .supervisor import Listener, Supervisor, signals
-from .workers import Hands, RunFailed, Worker
+from .workers import Hands, RunFailed, RunRefused, Worker
 from .zygote import Lines, loopback_store, send
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #db912d2f
@@ -350,6 +350,7 @@ class NodeSupervisor(Supervisor):
     def send(self, node: int, message: dict[str, Any]) -> None: self.wires.send(node, message)
     def hang_up(self, node: int | None = None) -> None: self.wires.hang_up(node)
     def warn(self, text: str) -> None: self.note('node', say=True, text=text)
+    def refuse(self, why: str) -> None: raise RunRefused(why)
     def tell(self, gen: Generation, store: tuple[str, int]) -> None:
         self.note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined,
                   reason=gen.reason)
