@@ -128,6 +128,7 @@ class Node:
         self.floor = 0 # Steps committed, as far as it knows
         self.alive: dict[int, dict[str, int | None]] = {id: {}} # Workers; micro-batches once one is ready
         self.final: dict[str, int] = {} # Own workers that have finished, and in which generation
+        self.has: dict[int, int] = {} # Steps of the newest checkpoint, by node, once it has said it
         self.refused: set[int] = set() # Nodes that would train another run
         self.identity: dict[int, dict[str, Any]] = {} # What decides the result, by node, once it has said it
         self.coordinator: NodeCoordinator | None = None # If this node leads
@@ -284,7 +285,7 @@ def resign(self: Node) -> None:
 
 @patch
 def forget(self: Node, node: int) -> None:
-    for known in (self.heard, self.alive, self.identity): known.pop(node, None)
+    for known in (self.heard, self.alive, self.identity, self.has): known.pop(node, None)
     self.reach.hang_up(node)
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #30d20778
@@ -328,7 +329,16 @@ def let_in(self: Node, nodes: set[int]) -> list[int]:
     known = set() if of is None else (nodes - inside) & set(self.identity)
     found = {n: differences(self.identity[of], self.identity[n], live=True) for n in known}
     for node in [n for n in known if found[n]]: self.turn_away(node, of, found[node])
+    for node in [n for n in known if not found[n]]: self.look_ahead(node)
     return sorted(inside | {n for n in known if not found[n]})
+
+@patch
+def look_ahead(self: Node, node: int) -> None:
+    "Say it once if `node` brings more than the world has: its workers load that when they join."
+    kept = self.has.pop(node, 0)
+    if kept > self.floor:
+        self.reach.warn(f"node {node} has a checkpoint of step {kept}, and the others have done {self.floor} "
+                        "steps: all go on from there")
 
 @patch
 def turn_away(self: Node, node: int, of: int, found: list[str]) -> None:
@@ -377,6 +387,7 @@ def handle(self: Node, event: dict[str, Any]) -> None:
     if kind == 'ready':
         self.alive[self.id][name] = event.get('micro_batches') or 0
         self.identity.setdefault(self.id, event.get('identity') or {})
+        self.has[self.id] = event.get('kept', 0)
     elif kind == 'final': self.final[name] = event['gen']
     elif kind == 'commit':
         if event['step'] < self.floor: return
@@ -384,7 +395,12 @@ def handle(self: Node, event: dict[str, Any]) -> None:
     elif kind == 'go_back': self.floor = 0
     elif kind not in ('behind', 'entered'): return
     told = {k: event.get(k) for k in ('kind', 'worker', 'step', 'gen', 'micro_batches', 'number')}
-    self.forward(told | (dict(identity=self.identity[self.id]) if kind == 'ready' else {}))
+    self.forward(told | (self.mine() if kind == 'ready' else {}))
+
+@patch
+def mine(self: Node) -> dict[str, Any]:
+    "What decides the result here, and the steps of the newest checkpoint."
+    return dict(identity=self.identity.get(self.id), kept=self.has.get(self.id, 0))
 
 @patch
 def forward(self: Node, message: dict[str, Any]) -> None:
@@ -414,10 +430,10 @@ def take(self: Node, node: int, m: dict[str, Any]) -> None:
     if kind == 'spawned': self.alive[node][name] = None
     elif kind == 'here':
         self.alive[node] = dict(m['alive'])
-        self.identity |= {node: m['identity']} if m['identity'] is not None else {}
+        if m['identity'] is not None: self.identity[node], self.has[node] = m['identity'], m['kept']
     elif kind == 'ready':
         self.alive[node][name] = m['micro_batches'] or 0
-        self.identity[node] = m['identity']
+        self.identity[node], self.has[node] = m['identity'], m['kept']
     elif kind == 'lost': self.alive[node].pop(name, None)
     elif kind == 'behind': return self.above(m['number'])
     elif kind in ('commit', 'entered', 'final', 'go_back'):
@@ -448,7 +464,7 @@ def message(self: Node, node: int, m: dict[str, Any]) -> None:
     elif kind == 'lease': self.renew()
     elif kind == 'record':
         found = decode_record(m['text'])
-        self.forward(dict(kind='here', alive=self.alive[self.id], identity=self.identity.get(self.id)))
+        self.forward(dict(kind='here', alive=self.alive[self.id], **self.mine()))
         if found.term > self.record.term: self.adopt(found)
     elif kind == 'refused': self.reach.refuse(m['why'])
     elif kind == 'generation' and m['term'] >= self.line: self.learn(decode_generation(m['text']), m['store'])
