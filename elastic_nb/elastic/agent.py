@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['TIMES', 'READ', 'PING', 'QUIET', 'FAINT', 'FIRST', 'CARDS', 'LOST', 'MUST_NOT_DIE', 'ENDED', 'SEEN', 'REFUSED',
-           'GO_ON', 'ALONE_NOW', 'TOGETHER', 'Meeting', 'handler_of', 'Line', 'Wires', 'NodeAgent', 'base_store',
-           'who_is_there', 'Membership', 'knock', 'rendezvous_state', 'NodeSupervisor', 'no_store', 'leave_note',
-           'read_note', 'supervise_node', 'meeting_of', 'own_address']
+           'GO_ON', 'ALONE_NOW', 'TOGETHER', 'OwnClock', 'with_own_clock', 'Meeting', 'handler_of', 'Line', 'Wires',
+           'NodeAgent', 'base_store', 'who_is_there', 'Membership', 'knock', 'rendezvous_state', 'NodeSupervisor',
+           'no_store', 'leave_note', 'read_note', 'supervise_node', 'meeting_of', 'own_address']
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #031a6bd0
 import hmac
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta, timezone
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import (RunResult, SimpleElasticAgent, WorkerGroup,
                                                         WorkerSpec, WorkerState)
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_rendezvous
 from torch.distributed.elastic.rendezvous import (RendezvousClosedError, RendezvousError, RendezvousHandler,
                                                   RendezvousParameters)
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
@@ -41,6 +43,55 @@ from .nodes import SLOTS, Board, Node, Record, node_of
 from .supervisor import Listener, Supervisor, signals
 from .workers import Hands, RunFailed, RunRefused, Worker
 from .zygote import Lines, loopback_store, send
+
+# %% ../../nbs/06_elastic/17_agent.ipynb #83f475b0
+class OwnClock(torch_rendezvous._BackendRendezvousStateHolder):
+    "The state of PyTorch's rendezvous, in which all times are measured here. What others wrote goes back as it was."
+    def __init__(self, backend: Any, settings: Any, cache: int = 1, clock: Callable[[], float] = time.monotonic):
+        super().__init__(backend, settings, cache)
+        self.clock = clock # Seconds
+        self.seen: dict[Any, tuple[Any, float]] = {} # A time as it was written, and when it came; None: last call
+        self.shown: dict[Any, tuple[Any, Any]] = {} # The same, and what it became here
+
+    def age(self, key: Any, value: Any) -> timedelta:
+        "For how long `value` has been what is written for `key`."
+        if self.seen.get(key, (None,))[0] != value: self.seen[key] = value, self.clock()
+        return timedelta(seconds=self.clock() - self.seen[key][1])
+
+    def here(self, key: Any, value: Any, ends: timedelta = timedelta()) -> Any:
+        "A time for `value` by the clock that PyTorch compares it with."
+        own = torch_rendezvous.datetime.now(timezone.utc) - self.age(key, value) + ends
+        self.shown[key] = own, value
+        return own
+
+    def there(self, key: Any, own: Any) -> Any:
+        "What to write for `key`: a time that is not ours as its node wrote it."
+        known = self.shown.get(key)
+        return known[1] if known and known[0] == own else own
+
+    def sync(self) -> bool | None:
+        "As PyTorch's."
+        if self._dirty: self._rewrite(self.there)
+        return super().sync()
+
+    def _sanitize(self) -> None:
+        self._rewrite(lambda k, v: self.here(k, v, timedelta() if k else self._settings.timeout.last_call))
+        super()._sanitize()
+
+    def _rewrite(self, of: Callable[[Any, Any], Any]) -> None:
+        s = self._state
+        s.last_heartbeats = {node: of(node, at) for node, at in s.last_heartbeats.items()}
+        if s.deadline is not None: s.deadline = of(None, s.deadline)
+
+def with_own_clock(handler: RendezvousHandler) -> RendezvousHandler:
+    "A handler of PyTorch that compares no clocks; one that does not do so anyway is returned as it is."
+    old = getattr(handler, '_state_holder', None)
+    if type(old) is torch_rendezvous._BackendRendezvousStateHolder:
+        handler._state_holder = OwnClock(old._backend, old._settings, old._cache_duration)
+        handler._op_executor = torch_rendezvous._DistributedRendezvousOpExecutor(
+            handler._this_node, handler._state_holder, handler._settings)
+    return handler
+
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #db912d2f
 @dataclass(frozen=True)
@@ -68,7 +119,7 @@ def handler_of(m: Meeting) -> RendezvousHandler:
     about = m.backend, m.endpoint, m.run_id, m.least, m.most, m.host
     try: params = RendezvousParameters(*about, **more | m.conf)
     except ValueError as e: raise BadConfig(str(e)) from None
-    return get_rendezvous_handler(params)
+    return with_own_clock(get_rendezvous_handler(params))
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #3cca8efb
 class Line:

@@ -269,7 +269,8 @@ def take(self: EtcdStateHolder, now: Snapshot) -> None:
     nodes = {*s.participants, *s.wait_list, *s.redundancy_list}
     s.last_heartbeats = dict.fromkeys(nodes, _EVER)
     if raw['deadline'] not in (None, self._last_call[0]):
-        self._last_call = raw['deadline'], datetime.now(timezone.utc) + self.settings.timeout.last_call
+        now_here = torch_rendezvous.datetime.now(timezone.utc)   # what torch compares it with
+        self._last_call = raw['deadline'], now_here + self.settings.timeout.last_call
     s.deadline = None if raw['deadline'] is None else self._last_call[1]
     self._state, self._token, self._revision, self._first = s, now.token, now.revision, raw['first']
     self._floor = s.round
@@ -330,7 +331,8 @@ class EtcdOps(torch_rendezvous._DistributedRendezvousOpExecutor):
     def pause(self) -> float:
         "Seconds until the last call ends, at most 1."
         if self._state.deadline is None: return 1.
-        return min(1., max(0., (self._state.deadline - datetime.now(timezone.utc)).total_seconds()) + .001)
+        left = self._state.deadline - torch_rendezvous.datetime.now(timezone.utc)
+        return min(1., max(0., left.total_seconds()) + .001)
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #89889744
 class EtcdRendezvousHandler(DynamicRendezvousHandler):
