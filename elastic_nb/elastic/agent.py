@@ -36,6 +36,7 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from ..basics import LATE, patch, waits_for
 from ..config import BadConfig, ElasticConfig
 from .control import Orders
+from .etcd import LeaseLost
 from .faults import Fault
 from .ledger import Event, Ledger
 from .membership import Generation
@@ -263,7 +264,7 @@ class NodeAgent(SimpleElasticAgent):
         how = dict(entrypoint='elastic_nb', monitor_interval=.2)
         super().__init__(WorkerSpec('default', workers, handler, **how))
         self.handler, self.meeting, self.id, self.put = handler, meeting, id, put
-        self.again, self.over = threading.Event(), threading.Event()
+        self.again, self.over, self.ended = threading.Event(), threading.Event(), False
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         "Meet the others; say which round it is, and who is there."
@@ -325,21 +326,24 @@ class Membership:
         agent = NodeAgent(self.handler, self.meeting, self.id, self.workers, self.wires.put)
         self.agent = agent
         def run() -> None:
+            error = None
             try: agent.run()
-            except Exception as e:
-                if agent is self.agent: self.wires.put('apart', e)
-            else:
-                if agent is self.agent and not agent.over.is_set(): self.wires.put('apart', None)
+            except Exception as e: error = e
+            agent.ended = True
+            if agent is self.agent and (error or not agent.over.is_set()): self.wires.put('apart', error)
         threading.Thread(target=run, daemon=True).start()
 
     def renew(self) -> None:
-        """Everything anew, in the thread that asks. Raises RendezvousError, or OSError
+        """The way to the store anew, in the thread that asks. Raises RendezvousError, or OSError
         (ConnectionRefusedError if nothing listens where the store was)."""
         if self.meeting.backend == 'c10d':   # PyTorch would try for a minute
             host, _, port = self.meeting.endpoint.rpartition(':')
             socket.create_connection((host, int(port)), 2).close()
-        handler = handler_of(self.meeting)
-        self.handler, self.board = handler, Board(base_store(handler))
+        if seat := getattr(self.handler, '_seat', None):   # of etcd-v3: a process has one lease
+            if self.agent and not self.agent.ended: return   # it replaces a lost one, and meets the others anew
+            seat.close()
+        self.handler = handler_of(self.meeting)
+        self.board = Board(base_store(self.handler))
 
 def knock(endpoint: str, seconds: float = READ) -> None:
     "Wait until something listens at `endpoint`. Raises OSError after so many seconds."
@@ -531,7 +535,8 @@ def lacks_store(self: NodeSupervisor, error: BaseException) -> None:
     m, now = self.meeting, time.monotonic()
     if self.unreachable_since == math.inf:
         text = str(error).split('\n')[0]
-        self.warn(f'the store of the rendezvous at {m.endpoint} does not answer: {text}')
+        self.warn(text if isinstance(error, LeaseLost) else
+                  f'the store of the rendezvous at {m.endpoint} does not answer: {text}')
     self.unreachable_since = min(self.unreachable_since, now)
     refused = isinstance(error, ConnectionRefusedError) and m.backend == 'c10d'   # what it knew is lost
     if refused or now - self.unreachable_since > (LOST if m.backend == 'c10d' else m.patience):
