@@ -82,7 +82,8 @@ COURSE = 'course' # What must be equal in one world, and may differ at a resume:
 def unequal(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     "Key with dots -> both values, where two identities differ. A key that only one of them has counts not."
     a, b = _flat(there), json.loads(json.dumps(_flat(here)))   # tuples become lists
-    if not any(k.startswith('lowcomm.steps_at.') for k in a): a = ASSUMED | a   # else an older one repeats a run
+    repeats = any(k.startswith('lowcomm.steps_at.') for k in a)   # in the form of an older manifest
+    if not repeats: a = ASSUMED | a
     out = {k: (a[k], b[k]) for k in b if k in a and a[k] != b[k]}
     for k in ('fingerprint', 'model.dressed'): out.pop(k, None)
     if 'model.shapes' in out and a['model.shapes'] == b.get('model.dressed'):

@@ -129,6 +129,7 @@ class Node:
         self.alive: dict[int, dict[str, int | None]] = {id: {}} # Workers; micro-batches once one is ready
         self.final: dict[str, int] = {} # Own workers that have finished, and in which generation
         self.has: dict[int, int] = {} # Steps of the newest checkpoint, by node, once it has said it
+        self.few: set[int] = set() # The nodes that were too few, as was said last
         self.refused: set[int] = set() # Nodes that would train another run
         self.identity: dict[int, dict[str, Any]] = {} # What decides the result, by node, once it has said it
         self.coordinator: NodeCoordinator | None = None # If this node leads
@@ -295,6 +296,7 @@ def review(self: Node, why: str) -> None:
     c, nodes = self.coordinator, set(self.record.nodes)
     now = self.clock()
     c.held = not self.due & nodes <= set(self.heard) or len(nodes) < self.least
+    self.say_few(nodes)
     if c.held: return
     alive = {name: most for node in self.let_in(nodes & set(self.heard))
              for name, most in self.alive[node].items()}
@@ -319,6 +321,16 @@ def review(self: Node, why: str) -> None:
     else: c._fill()
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #7f0374fa
+@patch
+def say_few(self: Node, nodes: set[int]) -> None:
+    "Say once what becomes of a world of fewer `nodes` than there must be."
+    few = nodes if len(nodes) < self.least and self.newest else set()
+    if few and few != self.few:
+        whole = {node_of(n) for n in self.newest.roster} <= few
+        then = 'all that train are on them, and they go on' if whole else 'nobody trains until others come'
+        self.reach.warn(f"{len(few)} of at least {self.least} nodes are left: {then}")
+    self.few = few
+
 @patch
 def let_in(self: Node, nodes: set[int]) -> list[int]:
     """Those of `nodes` whose workers may be in the next generation: they train, or would train the same run.
