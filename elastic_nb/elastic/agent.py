@@ -797,8 +797,8 @@ def meeting_of(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict
     if not local_addr and is_loopback(found) and not is_loopback(place):
         found, remark = reachable(place)
     if local_addr and is_loopback(local_addr) and not is_loopback(own_address(place)):
-        raise BadConfig(f"local_addr: other machines cannot reach {local_addr}, and {place} is on one; give an "
-                        f"address such as {own_address(place)}, or leave it out")
+        raise BadConfig(f"local_addr: other machines cannot reach {local_addr}, and {place} is on one; give "
+                        f"an address such as {own_address(place)}, or leave it out")
     is_host = None if local_addr is None and not remark else bool(remark) or local_addr == place
     if node_rank is not None: is_host = node_rank == 0
     return Meeting(int(least), int(most or least), backend, endpoint, run_id, found, is_host, dict(conf),
