@@ -381,6 +381,9 @@ class RunConfig(Section):
         """What decides the result, in words: JSON values by section. `about` adds to a section what the
         config cannot know of it, such as model=dict(shapes=...) or data=dict(content=...)."""
         known = dict(scaling=dict(policy='constant')) | self._deciding()
+        if 'lowcomm' in known:   # all of it: what one of two runs leaves out is compared, too
+            known['lowcomm'] = self.lowcomm.model_dump(mode='json', exclude={'grace'})
+            known['lowcomm']['steps_at'] = json.dumps(known['lowcomm']['steps_at'])
         known['strategy'] = self.distributed.strategy
         known['training'] = self.training.model_dump(mode='json', exclude=_NO_MATTER)
         for section, more in about.items(): known[section] = known.get(section, {}) | more

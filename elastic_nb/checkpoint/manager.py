@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,12 @@ from .snapshot import Snapshot, Target, no_target, snapshot
 from .interval import Interval
 from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
-from .lease import InUse, OtherRun, strip_accepted
+from .format import Damaged
+from .lease import InUse, OtherRun, other_run, strip_accepted
 from .remote.store import open_store
 from .remote.tier import PATIENCE, S3Backend
-from .newest import CheckpointError, CheckpointTier, describe, load_from, newest_good
+from .newest import (CheckpointError, CheckpointTier, candidates, describe, load_from,
+                                          newest_good)
 from .uploader import Board, Report, Uploader
 from .writer import Saved, SaveJob, Writer
 from ..exact.state import flatten
@@ -266,6 +268,15 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike | None = No
     if m := found.manifest: self.pace, self.seal, self.origin = m.pace, m.seal, m.identity
     for s in self.skipped: self.report('skipped', **vars(s))
     return found.state
+
+@patch
+def newest_step(self: CheckpointManager, far: bool = False) -> int:
+    "Steps of the newest checkpoint of this run, as its manifest says; 0 without one. `far`: ask all tiers."
+    tiers = {k: tier for k, tier in self.tiers.items() if far or k not in self.far}
+    for tier, found in candidates(tiers, []):
+        with suppress(OSError, Damaged), tiers[tier].open(found.name) as (manifest, _):
+            if not other_run(manifest, self.fingerprint, self.compared): return found.step
+    return 0
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #cd4d81c9
 @patch

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['VOLATILE', 'CheckpointTier', 'CheckpointState', 'as_state', 'describe', 'create_checkpoint_state',
-           'load_checkpoint_to_model', 'into', 'architecture_of', 'CheckpointError', 'SaveFailed', 'Skipped',
-           'candidates', 'load_from', 'Loaded', 'newest_good']
+           'load_checkpoint_to_model', 'into', 'architecture_of', 'CheckpointError', 'SaveFailed', 'TierRefused',
+           'Skipped', 'candidates', 'load_from', 'Loaded', 'newest_good']
 
 # %% ../../nbs/03_checkpoint/08_newest.ipynb #64c3d755
 import enum
@@ -23,7 +23,7 @@ from ..exact.state import State, bare_names, flatten, undressed
 from .format import Damaged, Found, Manifest, unflatten
 from .lease import OtherRun, in_place_of, other_run
 from .snapshot import Target, no_target, read
-from .remote.store import StoreError
+from .remote.store import StoreError, StoreRefused
 
 # %% ../../nbs/03_checkpoint/08_newest.ipynb #496b692c
 class CheckpointTier(enum.Enum):
@@ -177,6 +177,10 @@ class SaveFailed(CheckpointError):
     "A save has failed, and the config asks for the end of the run then (`async_save_policy`)."
     final = True # Another worker would fail, too
 
+class TierRefused(CheckpointError):
+    "There is nothing to load, but for what a tier may hold that does not let us in."
+    final = refused = True # Trying again does not help; the right secret does
+
 @dataclass(frozen=True)
 class Skipped:
     "A checkpoint that was passed over, and why."
@@ -184,6 +188,7 @@ class Skipped:
     name: str
     why: str
     seconds: float = 0. # Seconds until it was given up
+    refused: bool = False # The whole tier: wrong credentials, which no new try mends
 
 # %% ../../nbs/03_checkpoint/08_newest.ipynb #613eb80f
 def candidates(tiers: Mapping[str, Any], skipped: list[Skipped]) -> list[tuple[str, Found]]:
@@ -191,7 +196,8 @@ def candidates(tiers: Mapping[str, Any], skipped: list[Skipped]) -> list[tuple[s
     every = []
     for speed, (tier, backend) in enumerate(tiers.items()):
         try: every += [(-f.step, speed, -f.number, tier, f) for f in backend.found()]
-        except (OSError, Damaged) as e: skipped.append(Skipped(tier, '', str(e)))
+        except (OSError, Damaged) as e:
+            skipped.append(Skipped(tier, '', str(e), refused=isinstance(e, StoreRefused)))
     return [(tier, f) for *_, tier, f in sorted(every)]
 
 # %% ../../nbs/03_checkpoint/08_newest.ipynb #a0d83e60
@@ -216,7 +222,7 @@ class Loaded(NamedTuple):
     manifest: Manifest | None = None
     seconds: float = 0. # Seconds to read and verify it
 
-VOLATILE = 'memory', 'peer' # Empty after a restart: if it cannot be asked, a new run starts all the same
+VOLATILE = 'memory', 'peer' # Empty after a restart: if it does not answer, a new run starts all the same
 
 def newest_good(tiers: Mapping[str, Any], fingerprint: str = '', target: Target = no_target,
                 identity: Mapping[str, Any] | None = None) -> Loaded:
@@ -232,6 +238,8 @@ def newest_good(tiers: Mapping[str, Any], fingerprint: str = '', target: Target 
             skipped.append(Skipped(tier, found.name, str(e), took()))
             if isinstance(e, OtherRun): foreign = foreign or e
         else: return Loaded(state, tier, found.name, skipped, manifest, took())
+    for s in [s for s in skipped if s.refused and s.tier in VOLATILE]:
+        raise TierRefused(f"{s.tier} refuses this run, and may hold its state: {s.why}")
     if all(s.tier in VOLATILE and not s.name for s in skipped): return Loaded(None, '', '', skipped)
     if foreign: raise foreign
     tried = '\n'.join(f'{s.tier} {s.name}: {s.why}' for s in skipped)

@@ -4,22 +4,27 @@
 
 # %% auto #0
 __all__ = ['TIMES', 'READ', 'PING', 'QUIET', 'FAINT', 'FIRST', 'CARDS', 'LOST', 'MUST_NOT_DIE', 'ENDED', 'SEEN', 'REFUSED',
-           'GO_ON', 'ALONE_NOW', 'TOGETHER', 'Meeting', 'handler_of', 'Line', 'Wires', 'NodeAgent', 'base_store',
-           'who_is_there', 'Membership', 'knock', 'rendezvous_state', 'NodeSupervisor', 'no_store', 'leave_note',
-           'read_note', 'supervise_node', 'meeting_of', 'own_address']
+           'GO_ON', 'ALONE_NOW', 'TOGETHER', 'SIOCGIFADDR', 'OwnClock', 'with_own_clock', 'Meeting', 'handler_of',
+           'Line', 'Wires', 'NodeAgent', 'base_store', 'who_is_there', 'Membership', 'knock', 'rendezvous_state',
+           'NodeSupervisor', 'no_store', 'leave_note', 'read_note', 'supervise_node', 'meeting_of', 'host_port',
+           'is_loopback', 'own_address', 'addresses', 'reachable']
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #031a6bd0
+import fcntl
 import hmac
 import json
 import logging
 import math
 import secrets
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta, timezone
+from ipaddress import ip_address
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -27,6 +32,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import (RunResult, SimpleElasticAgent, WorkerGroup,
                                                         WorkerSpec, WorkerState)
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_rendezvous
 from torch.distributed.elastic.rendezvous import (RendezvousClosedError, RendezvousError, RendezvousHandler,
                                                   RendezvousParameters)
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
@@ -34,13 +40,64 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from ..basics import LATE, patch, waits_for
 from ..config import BadConfig, ElasticConfig
 from .control import Orders
+from .etcd import LeaseLost
 from .faults import Fault
 from .ledger import Event, Ledger
 from .membership import Generation
 from .nodes import SLOTS, Board, Node, Record, node_of
 from .supervisor import Listener, Supervisor, signals
-from .workers import Hands, RunFailed, Worker
-from .zygote import Lines, loopback_store, send
+from .workers import Hands, RunFailed, RunRefused, Worker
+from .zygote import Lines, family_of, loopback_store, send
+
+# %% ../../nbs/06_elastic/17_agent.ipynb #83f475b0
+class OwnClock(torch_rendezvous._BackendRendezvousStateHolder):
+    "The state of PyTorch's rendezvous; all times are measured here. What others wrote goes back as it was."
+    def __init__(self, backend: Any, settings: Any, cache: int = 1,
+                 clock: Callable[[], float] = time.monotonic):
+        super().__init__(backend, settings, cache)
+        self.clock = clock # Seconds
+        self.seen: dict[Any, tuple[Any, float]] = {} # A time as written, and when it came; None: last call
+        self.shown: dict[Any, tuple[Any, Any]] = {} # The same, and what it became here
+
+    def age(self, key: Any, value: Any) -> timedelta:
+        "For how long `value` has been what is written for `key`."
+        if self.seen.get(key, (None,))[0] != value: self.seen[key] = value, self.clock()
+        return timedelta(seconds=self.clock() - self.seen[key][1])
+
+    def here(self, key: Any, value: Any, ends: timedelta = timedelta()) -> Any:
+        "A time for `value` by the clock that PyTorch compares it with."
+        own = torch_rendezvous.datetime.now(timezone.utc) - self.age(key, value) + ends
+        self.shown[key] = own, value
+        return own
+
+    def there(self, key: Any, own: Any) -> Any:
+        "What to write for `key`: a time that is not ours as its node wrote it."
+        known = self.shown.get(key)
+        return known[1] if known and known[0] == own else own
+
+    def sync(self) -> bool | None:
+        "As PyTorch's."
+        if self._dirty: self._rewrite(self.there)
+        return super().sync()
+
+    def _sanitize(self) -> None:
+        self._rewrite(lambda k, v: self.here(k, v, timedelta() if k else self._settings.timeout.last_call))
+        super()._sanitize()
+
+    def _rewrite(self, of: Callable[[Any, Any], Any]) -> None:
+        s = self._state
+        s.last_heartbeats = {node: of(node, at) for node, at in s.last_heartbeats.items()}
+        if s.deadline is not None: s.deadline = of(None, s.deadline)
+
+def with_own_clock(handler: RendezvousHandler) -> RendezvousHandler:
+    "A handler of PyTorch that compares no clocks; one that does not do so anyway is returned as it is."
+    old = getattr(handler, '_state_holder', None)
+    if type(old) is torch_rendezvous._BackendRendezvousStateHolder:
+        handler._state_holder = OwnClock(old._backend, old._settings, old._cache_duration)
+        handler._op_executor = torch_rendezvous._DistributedRendezvousOpExecutor(
+            handler._this_node, handler._state_holder, handler._settings)
+    return handler
+
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #db912d2f
 @dataclass(frozen=True)
@@ -56,6 +113,7 @@ class Meeting:
     conf: dict[str, str] = field(default_factory=dict) # More for the backend
     patience: float = 600. # Seconds to wait for enough nodes
     folder: str = '' # Of this node's checkpoints
+    remark: str = '' # What to say about it at the start
 
 TIMES = dict(last_call_timeout=1, keep_alive_interval=1, keep_alive_max_attempt=3, close_timeout=5)
 READ = 10 # Seconds until a request to a store that does not answer is given up
@@ -68,7 +126,7 @@ def handler_of(m: Meeting) -> RendezvousHandler:
     about = m.backend, m.endpoint, m.run_id, m.least, m.most, m.host
     try: params = RendezvousParameters(*about, **more | m.conf)
     except ValueError as e: raise BadConfig(str(e)) from None
-    return get_rendezvous_handler(params)
+    return with_own_clock(get_rendezvous_handler(params))
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #3cca8efb
 class Line:
@@ -96,7 +154,7 @@ class Wires:
     "The lines of a node and its questions to the store, each with a thread; what comes lies in `inbox`."
     def __init__(self, host: str, quiet: float = QUIET):
         self.host, self.quiet, self.token = host, quiet, secrets.token_hex(16)
-        self.server = socket.create_server((host, 0))
+        self.server = socket.create_server((host, 0), family=family_of(host))
         self.port = self.server.getsockname()[1]
         self.inbox: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self.bell, self._rope = socket.socketpair() # Readable when there is something in the inbox
@@ -212,7 +270,7 @@ class NodeAgent(SimpleElasticAgent):
         how = dict(entrypoint='elastic_nb', monitor_interval=.2)
         super().__init__(WorkerSpec('default', workers, handler, **how))
         self.handler, self.meeting, self.id, self.put = handler, meeting, id, put
-        self.again, self.over = threading.Event(), threading.Event()
+        self.again, self.over, self.ended = threading.Event(), threading.Event(), False
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         "Meet the others; say which round it is, and who is there."
@@ -274,29 +332,30 @@ class Membership:
         agent = NodeAgent(self.handler, self.meeting, self.id, self.workers, self.wires.put)
         self.agent = agent
         def run() -> None:
+            error = None
             try: agent.run()
-            except Exception as e:
-                if agent is self.agent: self.wires.put('apart', e)
-            else:
-                if agent is self.agent and not agent.over.is_set(): self.wires.put('apart', None)
+            except Exception as e: error = e
+            agent.ended = True
+            if agent is self.agent and (error or not agent.over.is_set()): self.wires.put('apart', error)
         threading.Thread(target=run, daemon=True).start()
 
     def renew(self) -> None:
-        """Everything anew, in the thread that asks. Raises RendezvousError, or OSError
+        """The way to the store anew, in the thread that asks. Raises RendezvousError, or OSError
         (ConnectionRefusedError if nothing listens where the store was)."""
         if self.meeting.backend == 'c10d':   # PyTorch would try for a minute
-            host, _, port = self.meeting.endpoint.rpartition(':')
-            socket.create_connection((host, int(port)), 2).close()
-        handler = handler_of(self.meeting)
-        self.handler, self.board = handler, Board(base_store(handler))
+            socket.create_connection(host_port(self.meeting.endpoint), 2).close()
+        if seat := getattr(self.handler, '_seat', None):   # of etcd-v3: a process has one lease
+            if self.agent and not self.agent.ended: return   # it replaces a lost one, and meets again
+            seat.close()
+        self.handler = handler_of(self.meeting)
+        self.board = Board(base_store(self.handler))
 
 def knock(endpoint: str, seconds: float = READ) -> None:
     "Wait until something listens at `endpoint`. Raises OSError after so many seconds."
-    host, _, port = endpoint.rpartition(':')
     end = time.monotonic() + seconds
     while True:
         try:
-            with socket.create_connection((host, int(port)), seconds) as s:
+            with socket.create_connection(host_port(endpoint), seconds) as s:
                 if s.getsockname() != s.getpeername(): return   # a free port of this machine can reach itself
         except OSError:
             if time.monotonic() > end: raise
@@ -332,6 +391,7 @@ class NodeSupervisor(Supervisor):
         self.told_waiting = False # For too few nodes, and has said so
         self.spare = False # It waits while others train, and has never trained itself
         self.asked_at, self.said_bye = math.inf, 0. # When this node was asked to, and when it told the boss
+        if self.meeting.remark: self.warn(self.meeting.remark)
         if self.meeting.backend == 'c10d':
             self.note('node', say=True, text=MUST_NOT_DIE.format(self.meeting.endpoint))
         self.idle_since = time.monotonic()
@@ -350,6 +410,7 @@ class NodeSupervisor(Supervisor):
     def send(self, node: int, message: dict[str, Any]) -> None: self.wires.send(node, message)
     def hang_up(self, node: int | None = None) -> None: self.wires.hang_up(node)
     def warn(self, text: str) -> None: self.note('node', say=True, text=text)
+    def refuse(self, why: str) -> None: raise RunRefused(why)
     def tell(self, gen: Generation, store: tuple[str, int]) -> None:
         self.note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined,
                   reason=gen.reason)
@@ -479,7 +540,8 @@ def lacks_store(self: NodeSupervisor, error: BaseException) -> None:
     m, now = self.meeting, time.monotonic()
     if self.unreachable_since == math.inf:
         text = str(error).split('\n')[0]
-        self.warn(f'the store of the rendezvous at {m.endpoint} does not answer: {text}')
+        self.warn(text if isinstance(error, LeaseLost) else
+                  f'the store of the rendezvous at {m.endpoint} does not answer: {text}')
     self.unreachable_since = min(self.unreachable_since, now)
     refused = isinstance(error, ConnectionRefusedError) and m.backend == 'c10d'   # what it knew is lost
     if refused or now - self.unreachable_since > (LOST if m.backend == 'c10d' else m.patience):
@@ -730,16 +792,59 @@ def meeting_of(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict
         raise BadConfig(f"nnodes: {nnodes!r} is neither a number nor MIN:MAX, such as 1:4")
     if not endpoint: raise BadConfig("rdzv_endpoint: where do the nodes meet? Say HOST:PORT")
     if not run_id: raise BadConfig("rdzv_id: it must not be empty")
-    place = endpoint.rpartition(':')[0] or endpoint
-    is_host = None if local_addr is None else local_addr == place
+    place = host_port(endpoint.split(',')[0].rpartition('://')[2])[0]
+    found, remark = local_addr or own_address(place), ''
+    if not local_addr and is_loopback(found) and not is_loopback(place):
+        found, remark = reachable(place)
+    if local_addr and is_loopback(local_addr) and not is_loopback(own_address(place)):
+        raise BadConfig(f"local_addr: other machines cannot reach {local_addr}, and {place} is on one; give "
+                        f"an address such as {own_address(place)}, or leave it out")
+    is_host = None if local_addr is None and not remark else bool(remark) or local_addr == place
     if node_rank is not None: is_host = node_rank == 0
-    host = local_addr or own_address(place)
-    return Meeting(int(least), int(most or least), backend, endpoint, run_id, host, is_host, dict(conf))
+    return Meeting(int(least), int(most or least), backend, endpoint, run_id, found, is_host, dict(conf),
+                   remark=remark)
+
+def host_port(endpoint: str) -> tuple[str, int]:
+    "Of `HOST:PORT`, `[::1]:PORT` or `HOST`; 0 for no port."
+    host, colon, port = endpoint.rpartition(':')
+    if not colon or endpoint.endswith(']') or not port.isdigit(): host, port = endpoint, '0'
+    return host.strip('[]'), int(port)
+
+def is_loopback(host: str) -> bool:
+    "Whether this is an address that no other machine can reach; `localhost` says that it is meant so."
+    try: return host == 'localhost' or ip_address(host).is_loopback
+    except ValueError: return False   # a name
 
 def own_address(place: str) -> str:
     "The address of this machine that others see on the way to `place`. Raises BadConfig."
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:   # no packet is sent
-            s.connect((place, 1))
+        family, *_, at = socket.getaddrinfo(place, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as s:   # no packet is sent
+            s.connect(at)
             return s.getsockname()[0]
     except OSError as e: raise BadConfig(f"rdzv_endpoint: {place}: {e.strerror or e}") from None
+
+# %% ../../nbs/06_elastic/17_agent.ipynb #f9dfea38
+SIOCGIFADDR = 0x8915 # Ask Linux for the address of an interface
+
+def addresses() -> list[str]:
+    "The IPv4 addresses of this machine that are not loopback, one for each network (Linux)."
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        for _, name in socket.if_nameindex():
+            ask = struct.pack('256s', name.encode()[:15])
+            with suppress(OSError):
+                found.append(socket.inet_ntoa(fcntl.ioctl(s, SIOCGIFADDR, ask)[20:24]))
+    return [a for a in dict.fromkeys(found) if not is_loopback(a)]
+
+def reachable(place: str) -> tuple[str, str]:
+    "An address for other machines, where `place` is a name of this one, and why. Raises BadConfig."
+    known = addresses()
+    with suppress(BadConfig):
+        if (first := own_address('198.51.100.1')) in known: known = [first]   # on the way to all networks
+    named = socket.getaddrinfo(place, 1)[0][4][0]
+    about = f"{place} is {named} on this machine, which other machines cannot reach"
+    if len(known) == 1: return known[0], f"{about}: they get {known[0]} (local_addr gives another one)"
+    many = f"it has {', '.join(known)}" if known else "and it has no other address"
+    raise BadConfig(f"local_addr: {about}; {many}: give one that they can reach")
+

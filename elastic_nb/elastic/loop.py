@@ -63,6 +63,8 @@ class ElasticLoop:
         self.member, self.engine, self.sync, self.checkpoints = member, engine, sync, checkpoints
         self.comm = comm or Communicator(member)
         self.floor = 0 # Steps done by the world, as far as this worker knows
+        self.kept = 0 # Steps of the newest checkpoint that it found before it joined
+        self.best: tuple[int, str] = 0, '' # Most steps that a member of its last world had, and which one
         self.last: dict[str, Any] | None = None # The last step done, until it is known to be committed
         self.heard: deque[dict[str, Any]] = deque() # Checkpoints that other threads have completed
         if checkpoints: checkpoints.report = self.report
@@ -83,8 +85,9 @@ class ElasticLoop:
 @patch
 def run(self: ElasticLoop) -> None:
     "Train until the end of the run. Raises Removed, StateLost, and any error of the engine."
-    self.say('ready', **self.engine.about)
     try:
+        if self.checkpoints: self.kept = self.checkpoints.newest_step(self.member.name.endswith('.0'))
+        self.say('ready', **self.engine.about, **(dict(kept=self.kept) if self.kept else {}))
         self.train()
         if self.checkpoints: self.checkpoints.close()
         self.hear()
@@ -126,6 +129,7 @@ def enter(self: ElasticLoop) -> bool:
     steps = self.comm.roster(self.engine.step)
     ms = {'roll call': lap()}
     self.answered(gen, steps)
+    self.remember(gen, steps)
     self.at('regroup')
     self.comm.reconfigure()
     ms['group'] = lap()
@@ -218,13 +222,15 @@ def copy(self: ElasticLoop, source: str, behind: list[str]) -> None:
 # %% ../../nbs/06_elastic/06_loop.ipynb #8dee37ab
 @patch
 def look_at_checkpoints(self: ElasticLoop, gen: Generation) -> None:
-    "Count the lost members; in a world that has committed nothing, take up the newest checkpoint."
+    """Count the lost members. In a world that has committed nothing, take up the newest checkpoint; a
+    newcomer, also one that is newer than what the world has."""
     if not self.checkpoints: return
     if self.gen and {*self.gen.roster} - {*gen.roster}: self.checkpoints.failed()
-    if self.engine.step or gen.floor: return
+    ahead = self.gen is None and self.kept > gen.floor
+    if self.engine.step or gen.floor and not ahead: return
     self.engine.restore(self.checkpoints)
     if self.engine.step: self.at('load')
-    if self.member.tried > 1: self.checkpoints.failed()   # a world has ended before this one
+    if self.member.tried > 1 and not gen.floor: self.checkpoints.failed()   # a world has ended before
     about = dict(receipt=self.chain.value, seal=self.checkpoints.seal) if self.chain else {}
     skipped = [vars(s) for s in self.checkpoints.skipped]
     if changed := getattr(self.engine, 'changed', []): about['changed'] = changed
@@ -234,8 +240,20 @@ def look_at_checkpoints(self: ElasticLoop, gen: Generation) -> None:
 def go_back(self: ElasticLoop, gen: Generation) -> None:
     "No member has the committed steps: the next generation begins at the newest checkpoint."
     self.say('go_back', floor=gen.floor)
+    self.best = 0, ''   # it has been said
     self.comm.again('back to a checkpoint', floor=0)
     raise Newer(f"everybody who had the state of step {gen.floor - 1} is gone")
+
+# %% ../../nbs/06_elastic/06_loop.ipynb #7c004621
+@patch
+def remember(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
+    "Note who has the newest state of the world; report if this world has less than the one before."
+    newest = max(steps.values())
+    before, who = self.best if 'checkpoint' not in gen.reason else (0, '')
+    if newest < before - 1:   # one step may have been done and not committed
+        self.say('begins_anew', had=before, holder=who, step=newest)
+    self.best = newest, next(n for n in gen.roster if steps[n] == newest)
+
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #cd4294dd
 @patch

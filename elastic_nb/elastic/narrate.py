@@ -37,6 +37,7 @@ class Narrator:
         self.logged: tuple[float, int] | None = None # Time of the last line on steps, and the step
         self.batch: tuple[int, int] | None = None # Generation and batch that were last reported
         self.resumed: int | None = None # Step of the checkpoint that the run began with
+        self.anew: tuple[str, int] = '', 0 # Which worker took which state away, as was said last
         self.errors: set[str] = set() # What was said of errors
         self.short = self.untrained = 0 # Rounds with late replicas; samples that did not count
         self.left_out = False # Whether a rule has left a replica out
@@ -197,6 +198,15 @@ def _schedule(self: Narrator, e: dict[str, Any]) -> str | None:
 @patch
 def _go_back(self: Narrator, e: dict[str, Any]) -> str:
     return f"nobody is left with the state after {e['floor']} steps: back to the newest checkpoint"
+
+@patch
+def _begins_anew(self: Narrator, e: dict[str, Any]) -> str | None:
+    "All members report it, and one sentence is enough."
+    if self.anew == (e['holder'], e['had']): return None
+    self.anew = e['holder'], e['had']
+    where = f"from step {e['step']}" if e['step'] else "anew, from step 0"
+    return (f"only worker {e['holder']} had the state after {e['had']} steps, and it is gone: the others go "
+            f"on {where} until a worker brings it back from a checkpoint")
 
 @patch
 def _restored(self: Narrator, e: dict[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch.distributed as dist
 
 from ..basics import patch
+from ..checkpoint.lease import differences, in_few
 from .ledger import Event
 from ..exact.share import share
 from .membership import KEY, Coordinator, Generation, StateLost, decode_generation, propose
@@ -80,6 +81,7 @@ class Reach(Protocol):
     def hang_up(self, node: int | None = None) -> None: "Close the line to `node`, or all lines."
     def tell(self, gen: Generation, store: tuple[str, int]) -> None: "A generation, for the own workers."
     def warn(self, text: str) -> None: "A sentence for people, and for the ledger."
+    def refuse(self, why: str) -> None: "This node may not train along: end it. Raises RunRefused."
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #19f8b3dc
 class NodeCoordinator(Coordinator):
@@ -126,6 +128,10 @@ class Node:
         self.floor = 0 # Steps committed, as far as it knows
         self.alive: dict[int, dict[str, int | None]] = {id: {}} # Workers; micro-batches once one is ready
         self.final: dict[str, int] = {} # Own workers that have finished, and in which generation
+        self.has: dict[int, int] = {} # Steps of the newest checkpoint, by node, once it has said it
+        self.few: set[int] = set() # The nodes that were too few, as was said last
+        self.refused: set[int] = set() # Nodes that would train another run
+        self.identity: dict[int, dict[str, Any]] = {} # What decides the result, by node, once it has said it
         self.coordinator: NodeCoordinator | None = None # If this node leads
         self.heard: dict[int, float] = {} # When the boss heard a node's hello; own since it leads
         self.since = 0. # When the boss began to wait for hellos
@@ -267,8 +273,9 @@ def lead(self: Node) -> None:
     self.changed_at = self.lease = now
     self.heard, self.since, self.lost, self.due = {self.id: now}, now, set(), set(self.record.nodes)
     self.alive = {self.id: self.alive[self.id]}
+    self.identity = {k: v for k, v in self.identity.items() if k == self.id}
     self.coordinator.final.update(self.final)
-    self.fresh = True
+    self.fresh, self.refused = True, set()
 
 @patch
 def resign(self: Node) -> None:
@@ -279,8 +286,7 @@ def resign(self: Node) -> None:
 
 @patch
 def forget(self: Node, node: int) -> None:
-    self.heard.pop(node, None)
-    self.alive.pop(node, None)
+    for known in (self.heard, self.alive, self.identity, self.has): known.pop(node, None)
     self.reach.hang_up(node)
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #30d20778
@@ -290,8 +296,10 @@ def review(self: Node, why: str) -> None:
     c, nodes = self.coordinator, set(self.record.nodes)
     now = self.clock()
     c.held = not self.due & nodes <= set(self.heard) or len(nodes) < self.least
+    self.say_few(nodes)
     if c.held: return
-    alive = {name: most for node in nodes & set(self.heard) for name, most in self.alive[node].items()}
+    alive = {name: most for node in self.let_in(nodes & set(self.heard))
+             for name, most in self.alive[node].items()}
     ready = [most for most in alive.values() if most is not None]
     c.world = min([len(alive), *(most for most in ready if most)]) if ready else len(alive)
     if self.fresh and self.newest: c.store.set(KEY, self.newest.encode())
@@ -311,6 +319,50 @@ def review(self: Node, why: str) -> None:
                             "and there is no checkpoint")
         c._propose(why)
     else: c._fill()
+
+# %% ../../nbs/06_elastic/16_nodes.ipynb #7f0374fa
+@patch
+def say_few(self: Node, nodes: set[int]) -> None:
+    "Say once what becomes of a world of fewer `nodes` than there must be."
+    few = nodes if len(nodes) < self.least and self.newest else set()
+    if few and few != self.few:
+        whole = {node_of(n) for n in self.newest.roster} <= few
+        then = 'all that train are on them, and they go on' if whole else 'nobody trains until others come'
+        self.reach.warn(f"{len(few)} of at least {self.least} nodes are left: {then}")
+    self.few = few
+
+@patch
+def let_in(self: Node, nodes: set[int]) -> list[int]:
+    """Those of `nodes` whose workers may be in the next generation: they train, or would train the same run.
+    The others are refused. Before the first generation all may."""
+    inside = nodes & {node_of(n) for n in (self.newest.roster if self.newest else ())}
+    of = next((n for n in sorted(inside) if n in self.identity), None)
+    if not inside: return sorted(nodes)
+    known = set() if of is None else (nodes - inside) & set(self.identity)
+    found = {n: differences(self.identity[of], self.identity[n], live=True) for n in known}
+    for node in [n for n in known if found[n]]: self.turn_away(node, of, found[node])
+    for node in [n for n in known if not found[n]]: self.look_ahead(node)
+    return sorted(inside | {n for n in known if not found[n]})
+
+@patch
+def look_ahead(self: Node, node: int) -> None:
+    "Say it once if `node` brings more than the world has: its workers load that when they join."
+    kept = self.has.pop(node, 0)
+    if kept > self.floor:
+        self.reach.warn(f"node {node} has a checkpoint of step {kept}, and the others have done {self.floor} "
+                        "steps: all go on from there")
+
+@patch
+def turn_away(self: Node, node: int, of: int, found: list[str]) -> None:
+    "The boss: `node` would train another run than node `of`. Raises RunRefused if it is this one."
+    if node in self.refused: return
+    self.refused.add(node)
+    why = (f"node {node} (here) and node {of} (there) would not train the same run: {in_few(found)}. Give "
+           "each the same settings, model and data, or this one an --rdzv-id of its own")
+    self.reach.warn(f"node {node} is refused: {in_few(found)}")
+    if node == self.id: return self.reach.refuse(why)
+    self.reach.send(node, dict(kind='refused', why=why))
+
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #124510b6
 @patch
@@ -344,14 +396,23 @@ def spread(self: Node, gen: Generation, nodes: Iterable[int] | None = None) -> N
 def handle(self: Node, event: dict[str, Any]) -> None:
     "An own worker has said something."
     name, kind = event['worker'], event['kind']
-    if kind == 'ready': self.alive[self.id][name] = event.get('micro_batches') or 0
+    if kind == 'ready':
+        self.alive[self.id][name] = event.get('micro_batches') or 0
+        self.identity.setdefault(self.id, event.get('identity') or {})
+        self.has[self.id] = event.get('kept', 0)
     elif kind == 'final': self.final[name] = event['gen']
     elif kind == 'commit':
         if event['step'] < self.floor: return
         self.floor = event['step'] + 1
     elif kind == 'go_back': self.floor = 0
     elif kind not in ('behind', 'entered'): return
-    self.forward({k: event.get(k) for k in ('kind', 'worker', 'step', 'gen', 'micro_batches', 'number')})
+    told = {k: event.get(k) for k in ('kind', 'worker', 'step', 'gen', 'micro_batches', 'number')}
+    self.forward(told | (self.mine() if kind == 'ready' else {}))
+
+@patch
+def mine(self: Node) -> dict[str, Any]:
+    "What decides the result here, and the steps of the newest checkpoint."
+    return dict(identity=self.identity.get(self.id), kept=self.has.get(self.id, 0))
 
 @patch
 def forward(self: Node, message: dict[str, Any]) -> None:
@@ -379,7 +440,12 @@ def take(self: Node, node: int, m: dict[str, Any]) -> None:
     c, name, kind = self.coordinator, m.get('worker'), m['kind']
     if node not in self.heard: return
     if kind == 'spawned': self.alive[node][name] = None
-    elif kind == 'ready': self.alive[node][name] = m['micro_batches'] or 0
+    elif kind == 'here':
+        self.alive[node] = dict(m['alive'])
+        if m['identity'] is not None: self.identity[node], self.has[node] = m['identity'], m['kept']
+    elif kind == 'ready':
+        self.alive[node][name] = m['micro_batches'] or 0
+        self.identity[node], self.has[node] = m['identity'], m['kept']
     elif kind == 'lost': self.alive[node].pop(name, None)
     elif kind == 'behind': return self.above(m['number'])
     elif kind in ('commit', 'entered', 'final', 'go_back'):
@@ -410,7 +476,9 @@ def message(self: Node, node: int, m: dict[str, Any]) -> None:
     elif kind == 'lease': self.renew()
     elif kind == 'record':
         found = decode_record(m['text'])
+        self.forward(dict(kind='here', alive=self.alive[self.id], **self.mine()))
         if found.term > self.record.term: self.adopt(found)
+    elif kind == 'refused': self.reach.refuse(m['why'])
     elif kind == 'generation' and m['term'] >= self.line: self.learn(decode_generation(m['text']), m['store'])
     elif kind == 'over': self.over = True
 
@@ -435,6 +503,7 @@ def welcome(self: Node, node: int, m: dict[str, Any]) -> None:
         return self.reach.hang_up(node)
     self.heard[node] = self.clock()
     self.lost.discard(node)
+    self.refused.discard(node)   # it may not have heard of it
     self.alive[node] = dict(m['alive'])
     self.coordinator.final.update(m['final'])
     self.floor = self.coordinator.floor = max(self.floor, m['floor'])

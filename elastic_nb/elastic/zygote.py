@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['send', 'Lines', 'receive_order', 'zygote', 'entry_of', 'warm_up', 'first_backward', 'no_gpu', 'Control', 'store_at',
-           'cut', 'work', 'about_error', 'loopback_store']
+           'cut', 'work', 'about_error', 'family_of', 'loopback_store']
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #b6e698ef
 import gc
@@ -271,9 +271,13 @@ def _point(plan: Faults, body: Body, member: Member, slot: int, step: int, phase
         body.suffer(fault)
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #147d9c41
+def family_of(host: str) -> socket.AddressFamily:
+    "The kind of this address: IPv6 has colons."
+    return socket.AF_INET6 if ':' in host else socket.AF_INET
+
 def loopback_store(host: str = '127.0.0.1') -> dist.TCPStore:
     "A TCPStore on a free port of this address; by default only this machine can reach it."
-    s = socket.socket()
+    s = socket.socket(family_of(host))
     s.bind((host, 0))
     s.listen(128)
     port, fd = s.getsockname()[1], s.detach()
