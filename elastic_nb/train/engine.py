@@ -398,9 +398,9 @@ def try_state(self: Engine) -> None:
     Refused, with the name of what cannot be kept."""
     self.tried = True
     if some := self.written_when_called():
-        warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint has "
-                      "it. What the result depends on belongs into buffers of the model, or into the state of "
-                      "the optimizer")
+        warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint "
+                      "has it. What the result depends on belongs into buffers of the model, or into the "
+                      "state of the optimizer")
     kept = self.c.checkpoint.wanted or not self.alone or getattr(self, 'recorded', False)
     if not (kept and self.strategy.replicas): return
     sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
