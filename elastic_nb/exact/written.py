@@ -169,6 +169,18 @@ def put_back(self: Written) -> None:
         for s in kind: s.version = s.tensor._version
 
 @patch
+def undo(self: Written) -> list[str]:
+    "After a validation: put back what it has written; the names of buffers that changed. Raises Refused."
+    self.check()
+    if all(s.untouched for s in self.slots): return []
+    bases = [b.split([s.tensor.numel() for s in kind]) if kind else ()
+             for kind, b in zip((self.floats, self.counts), self.bases)]
+    pairs = [p for kind, some in zip((self.floats, self.counts), bases) for p in zip(kind, some)]
+    moved = [s.name for s, v in pairs if s.now is None or not torch.equal(s.now.flatten(), v)]
+    self.put_back()
+    return moved
+
+@patch
 def apply(self: Written, summed: Tensor) -> None:
     "Make the changes: `summed` is the sum of `taken` over all micro-batches of the step."
     (floats, counts), summed = self.bases, summed.double()

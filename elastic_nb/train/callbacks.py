@@ -123,17 +123,24 @@ def numbers_of(parts: dict[str, Any]) -> dict[str, Any]:
 
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #1de9a004
+# What a trainer is given
+_GIVEN = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'scheduler', 'callbacks'
 _INSTEAD = dict(on_metrics="do that in on_step_end", on_checkpoint="do that in on_step_end")
 
-def check_form(before: dict[str, Any], after: dict[str, Any], callback: Any, moment: str, steps: int) -> None:
-    "Raises Refused, with the name of `callback` and of what it has changed in `moment`, after `steps` steps."
-    changed = [k for k in (before | after) if before.get(k) != after.get(k)]
+def check_form(before: dict[str, Any], after: dict[str, Any], callback: Any, moment: str, steps: int,
+               exchanged: bool = False) -> None:
+    """Raises Refused, with the name of `callback` and of what it has changed in `moment`, after `steps`
+    steps. `exchanged`: all that is in `after`."""
+    changed = [k for k in (before | after) if exchanged or before.get(k) != after.get(k)]
     if not changed: return
     more = f" (and {len(changed) - 1} more)" if changed[1:] else ''
     instead = _INSTEAD.get(moment, "let all that is to be trained have a gradient from the beginning, in a "
                            "group of its own with the rate 0, and let the callback change that rate; or "
                            "train in two runs")
-    if changed[0].startswith('the training mode'): instead = "override train() of that module"
+    if changed[0].removeprefix('the ') in _GIVEN:
+        instead = ("the run keeps those that the trainer was made with; let it follow from trainer.step, or "
+                   "train in two runs")
+    elif changed[0].startswith('the training mode'): instead = "override train() of that module"
     elif not changed[0].startswith(('the ', 'group ')) and moment not in _INSTEAD:
         instead = "let it follow from the step or the number of the sample, or train in two runs"
     raise Refused(f"the callback {type(callback).__name__} has changed {changed[0]}{more} in {moment} after "

@@ -43,8 +43,9 @@ from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, parts_of, wrong_callbacks
 from .identity import identity_of, of_optimizer, of_scheduler, unsteady
-from .memory import (Memory, changes, has_drawn, is_generator, is_own, reached, reseed,
-                                     restore, standing, state_of)
+from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator, is_own,
+                                     reached, reseed, restore, standing, state_of, values_in, variables,
+                                     walked)
 from .strategies import strategy_of
 from .task import (Task, ask, checkpoint_activations, counted, loss_of, names_of, shifts,
                                    targets_in)
@@ -194,7 +195,7 @@ class Engine:
         self.uncut = '' # Why a batch, whole and cut, was not compared
         self.losses: list[float] = [] # Of the steps that this worker has reported
         self.resumed: int | None = None # Step of the checkpoint that it began with
-        self.tried = False # The first state was tried
+        self.tried, self.judged_once = False, False # The first state was tried; there was a validation
         self.stop: int | None = None # The last step, if a callback has set one
         self.turned: dict[str, Any] = {} # Numbers of modules that callbacks have changed, as they are now,
         self.unturned: dict[str, Any] = {} # and as they were
@@ -287,7 +288,7 @@ def _note_written(self: Engine) -> None:
     own += [f for f in vars(type(step)).values() if is_own(type(step)) and inspect.isfunction(f)]
     self.own = {*map(id, own)}
     self.called_with = Memory(own, self._with_places_but_own())
-    self.made_as = self._numbers()
+    self.made_as, self.made_step = self._numbers(), self._in_optimizer()
     self._note_around()
 
 # %% ../../nbs/07_train/05_compute.ipynb #6751e044
@@ -319,7 +320,19 @@ def written_when_called(self: Engine) -> list[str]:
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
     beside = [k for k, (t, version) in self.around.items() if version_of(t) != version]
     found = by_model + beside + self.called_with.changed(self._with_places_but_own())
+    step = self._in_optimizer()
+    found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)]
     return [k for k in dict.fromkeys(found) if k not in by_callbacks]
+
+@patch
+def _in_optimizer(self: Engine) -> dict[str, str]:
+    """Digests of what an optimizer of the user's own, without a state_dict of its own, holds in containers
+    and objects."""
+    o, plain = self.optimizer, (bool, int, float, str, Tensor, nn.Module, torch.optim.Optimizer)
+    if not is_own(type(o)) or type(o).state_dict is not torch.optim.Optimizer.state_dict: return {}
+    held = {k: v for k, v in vars(o).items() if k not in _KNOWN and not k.startswith('_optimizer_')}
+    return {f'{type(o).__qualname__}.{k}': digest_of([*values_in({k: v})]) for k, v in held.items()
+            if not isinstance(v, plain)}
 
 # %% ../../nbs/07_train/05_compute.ipynb #41a8e457
 def leaves_of(loss: Tensor) -> list[Tensor]:
@@ -350,7 +363,24 @@ def _note_around(self: Engine) -> None:
     self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
     self.of_data = reached(data, lambda x: isinstance(x, Tensor)) if self.callbacks else {}
+    self._note_places()
     self.task.look_at = self.look_at
+
+# %% ../../nbs/07_train/05_compute.ipynb #00f6e86d
+@patch
+def _note_places(self: Engine) -> None:
+    "Note where model, loss and data hold what a callback could exchange, and what is there."
+    if not self.callbacks: return
+    around = {str(i): v for i, c in enumerate(self.callbacks) for v, _ in variables(c).values()}
+    placed = {*map(id, self.with_places())}
+    kept = {id(x) for _, x in walked(around, lambda x: id(x) in placed)} - placed   # and saved
+    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
+    data |= dict(collate_fn=self.collate_fn)
+    parts = parts_of(model=self.model)
+    held = {f'{k} of {name}': v for name, m in parts.items() for k, v in vars(m).items() if k[0] != '_'}
+    given = {name: m for name, m in parts.items()} | held | dict(loss_fn=self.loss_fn)
+    self.places = dict(data=Places(data, kept), model=Places(given, kept))
+    self.rows, self.moving = {k: p.rows() for k, p in self.places.items()}, set[tuple[int, Any]]()
 
 @patch
 def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:

@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['NEAR', 'NEARLY', 'Tried', 'MANY', 'LOOK', 'untouched', 'NotComparable', 'gradient', 'has_hooks', 'length', 'mixed',
-           'tried', 'near', 'verdict', 'unlike_first', 'samples_in', 'check_cut', 'own_functions', 'bounds']
+           'tried', 'near', 'verdict', 'unlike_first', 'samples_in', 'check_cut', 'own_functions', 'bounds',
+           'made_by_first']
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de60004
+import dis
 import time
 import warnings
 from collections import Counter
@@ -30,17 +32,21 @@ from .memory import is_own
 @contextmanager
 def untouched(model: nn.Module, training: bool) -> Iterator[None]:
     "In the mode of training or evaluation; afterwards modes, tensors and numbers of `model` are as before."
-    plain = bool, int, float, str, type(None)
+    plain = bool, int, float, str, type(None), Tensor
     known = {m: {k: v for k, v in vars(m).items() if isinstance(v, plain)} for m in model.modules()}
+    there = {m: {*vars(m)} for m in known}
     tensors = {k: t for named in (model.named_buffers(), model.named_parameters()) for k, t in named}
     before = {k: (t._version, t.detach().clone()) for k, t in tensors.items()}   # each write counts up
     if not training: model.eval()
     try: yield
     finally:
-        for m, values in known.items(): vars(m).update(values)
+        for m, values in known.items():
+            for k in vars(m).keys() - there[m]: del vars(m)[k]
+            vars(m).update(values)
         with torch.no_grad():
             for k, t in tensors.items():
-                if t._version != before[k][0]: t.copy_(before[k][1])
+                unseen = training and not isinstance(t, nn.Parameter)   # batch norm's writes do not count
+                if unseen or t._version != before[k][0]: t.copy_(before[k][1])
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000c
 class NotComparable(Exception): "Why nothing can be said, in words."
@@ -237,6 +243,47 @@ def bounds(engine: Any, ask: Callable[[Any], Tensor]) -> str:
                     f"{targets:g} times as large, and here they get that of the loss times its targets, some "
                     f"{targets:g} in a micro-batch: a bound in them must be as much larger")
     return ''
+
+# %% ../../nbs/07_train/24_cut.ipynb #a1f8cbcb
+def made_by_first(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]:
+    "Attributes that the first forward pass sets to tensors, and on which the loss of other samples depends."
+    model, loss, samples = engine.model, engine.loss_fn, engine.samples
+    parts = dict(model.named_modules()) | ({type(loss).__qualname__: loss} if is_own(type(loss)) else {})
+    kinds = {kind for x in parts.values() for kind in type(x).__mro__ if is_own(kind)}
+    methods = [f for kind in kinds for k, f in vars(kind).items() if k != '__init__']
+    if not any(map(_sets, (*methods, loss))): return []   # which costs nothing
+    def there() -> dict[tuple[str, str], Any]:
+        held = {(name, k): v for name, x in parts.items() for k, v in getattr(x, '__dict__', {}).items()}
+        return {place: v for place, v in held.items() if place[1] not in _SLOTS and tensors_in(v)}
+    before, ids = there(), [*samples.of_step(0)]
+    states = {name: dict(vars(x)) for name, x in parts.items() if hasattr(x, '__dict__')}
+    def back() -> None:
+        for name, k in there().keys() - before.keys():
+            if k in states[name]: vars(parts[name])[k] = states[name][k]
+            else: del vars(parts[name])[k]
+    def of(batch: Any) -> float:
+        with borrowed(engine.c.training.seed, -1, 0): return ask(batch).item()
+    with untouched(model, training=True), random_kept(), torch.no_grad(), suppress(Exception):
+        with borrowed(engine.c.training.seed, -1, 0):
+            one, *others = (samples.get(ids[i:i + 2]) for i in range(0, min(12, len(ids) - 1), 2))
+        of(one)   # what fails here is for the run to raise it
+        if not (made := [f'{name}.{k}'.lstrip('.') for name, k in there().keys() - before.keys()]): return []
+        def shapes(batch: Any) -> list[torch.Size]: return [t.shape for t in tensors_in(batch)]
+        other = next((b for b in others if shapes(b) == shapes(one)), others[0])
+        with_it = of(other)
+        back()
+        without = of(other)
+        back()
+        return [] if near(with_it, without, 1e-6) else sorted(made)
+    back()
+    return []
+
+def _sets(f: Any) -> bool:
+    "Whether a function sets attributes."
+    code = getattr(f, '__code__', None)
+    return code is not None and any(i.opname == 'STORE_ATTR' for i in dis.get_instructions(code))
+
+_SLOTS = '_parameters', '_buffers', '_modules' # Where a module has what belongs to its state
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6001f
 def _router(model: nn.Module) -> bool:

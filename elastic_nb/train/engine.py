@@ -10,6 +10,7 @@ import hashlib
 import json
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -30,16 +31,18 @@ from ..exact.determinism import seeded
 from ..exact.share import share
 from ..exact.shard import Part, ShardedOptimizer, showing
 from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, unpack_state
-from ..exact.written import Refused, Slot
+from ..exact.written import Refused, Slot, numbers
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
                                          numbers_of, parts_of, worn_out)
 from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of
-from .cut import bounds, check_cut, has_hooks, own_functions
-from .identity import kernels
+from .cut import bounds, check_cut, has_hooks, made_by_first, own_functions
+from .identity import UNUSED, contents, kernels
+from .memory import is_other
 from .task import ask, loss_of, without_backward
 from .world import total
 
 # %% ../../nbs/07_train/06_engine.ipynb #d9982376
+_GIVEN = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'scheduler' # To the trainer
 _ENDS = 'should_stop', 'stop_training', 'should_training_stop', 'stop' # What other trainers read
 
 @patch
@@ -58,12 +61,14 @@ def tell(self: Engine, moment: str, **data: Any) -> None:
                               "result of the run, and its last checkpoint, have the weights of before")
             continue
         before = before or self._form(at_any_time)
+        self._note_moving()
         steps, stop, there = self.steps, self.stop, {*vars(self)}
         call([c], moment, self, **data)
         self._check_new(c, {*vars(self)} - there | ({'stop'} if self.stop is not stop else set()))
         if self.steps != steps: self.stop = self.steps   # so a joiner and a resume end there, too
         after = self._form(at_any_time)
         check_form(before[0], after[0], c, moment, self.step)
+        self._check_exchanged(c, moment)
         self._note_turned(before[1], after[1])
         before = after
 
@@ -73,6 +78,7 @@ def _form(self: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     fixed = parts_of(train_dataset=self.train_dataset, val_dataset=self.val_dataset,
                      collate_fn=self.collate_fn, **{'the settings': self.c.training})
     form, free = form_of(self.model, self.optimizer, numbers), numbers_of(self._turnable())
+    form |= {f'the {k}': id(getattr(self, k)) for k in _GIVEN} | {'the callbacks': [*map(id, self.callbacks)]}
     form |= numbers_of(fixed) | {f'the tensor {k}': version_of(x) for k, x in self.of_data.items()}
     return (form | free, {}) if numbers else (form, free)
 
@@ -109,6 +115,47 @@ def turn(self: Engine, numbers: dict[str, Any]) -> None:
         setattr(parts[part], name, v)
     self.turned = dict(numbers)
 
+# %% ../../nbs/07_train/06_engine.ipynb #e7986b08
+@patch
+def _note_moving(self: Engine) -> None:
+    "What model, loss and data exchange themselves, from step to step, is not a callback's doing."
+    for of, places in self.places.items():
+        rows = places.rows()
+        self.moving |= {(id(x), k) for _, x, k, _, _ in places.exchanged(self.rows[of], rows)}
+        self.rows[of] = rows
+
+@patch
+def _check_exchanged(self: Engine, callback: Any, moment: str) -> None:
+    """Raises Refused if a callback has put something else into the model, the loss or the data since
+    `_note_moving`."""
+    found = dict[str, list[str]](data=[], model=[])
+    for of, places in self.places.items():
+        rows = places.rows()
+        for name, x, k, old, new in places.exchanged(self.rows[of], rows):
+            number = x is self.loss_fn and type(new) in (bool, int, float, str)   # it goes with the state
+            if (id(x), k) in self.moving or number: continue
+            self.moving.add((id(x), k))   # once is enough
+            if old is not None if of == 'data' else k not in UNUSED and is_other(x, k, old, new):
+                name = name.removesuffix('._modules')
+                found[of].append(name if isinstance(x, (list, set, deque)) else f'{k} of {name}')
+        self.rows[of] = rows
+    if found['model']: check_form({}, dict.fromkeys(found['model']), callback, moment, self.step, True)
+    if found['data']: self._check_data(found['data'], callback, moment)
+
+@patch
+def _check_data(self: Engine, places: list[str], callback: Any, moment: str) -> None:
+    "The same for data: caches may change, samples may not. Warns of samples that count for nothing."
+    for which, samples in dict(data=self.samples, validation=self.held).items():
+        known = self.identity.get(which, {}).get('content', {})
+        now = contents(samples) if known else {}
+        if any(now[k] != known[k] for k in now.keys() & known.keys()):
+            check_form({}, dict.fromkeys(places), callback, moment, self.step, True)
+        if samples and len(samples.dataset) != samples.samples:
+            warnings.warn(f"the callback {type(callback).__name__} has changed {places[0]} in {moment}: the "
+                          f"dataset has {len(samples.dataset):,} samples now, and the run goes on with the "
+                          f"numbers of the {samples.samples:,} with which it began; train in two runs")
+            return
+
 # %% ../../nbs/07_train/06_engine.ipynb #b05bfd4f
 @patch
 def step_ended(self: Engine) -> None:
@@ -143,7 +190,8 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     self.seat = rank, world
     table = torch.zeros(2, ceil(self.held.samples / self.held.schedule.size), dtype=torch.float64)
     mine = self._held_share()
-    losses, writes = [], self.task.writes
+    losses, writes, undone = [], self.task.writes, set[str]()
+    before = None if self.judged_once else numbers(self.model)
     writes.begin()
     self.task.eval()
     with torch.no_grad():
@@ -153,9 +201,16 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
                   seeded(self.held.seed, self.step, -1 - i)):
                 table[1, i] = targets = self.count(batch)
                 losses.append(self.task(moved(batch, self.device), targets).double())
+            undone |= {*writes.undo()}   # to validate must not change what is trained, nor what comes next
     self.task.train()
-    writes.check()
-    writes.put_back()   # to validate must not change what is trained
+    if before is not None:
+        writes.warn_of_numbers(before)
+        if undone:
+            names = ', '.join(sorted(undone))
+            warnings.warn(f"a validation writes the buffer {names}: what it writes is put "
+                          "back after each batch, and reaches no result. Write in training alone (if "
+                          "self.training)")
+        self.judged_once = bool(mine)
     if losses: table[0, mine.start:mine.stop] = torch.stack(losses).cpu()
     return table
 
@@ -343,8 +398,9 @@ def try_state(self: Engine) -> None:
     Refused, with the name of what cannot be kept."""
     self.tried = True
     if some := self.written_when_called():
-        warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint has "
-                      "it. What the result depends on belongs into buffers of the model")
+        warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint "
+                      "has it. What the result depends on belongs into buffers of the model, or into the "
+                      "state of the optimizer")
     kept = self.c.checkpoint.wanted or not self.alone or getattr(self, 'recorded', False)
     if not (kept and self.strategy.replicas): return
     sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
@@ -451,6 +507,11 @@ def check_cut(self: Engine) -> str:
             bound = has_hooks(self.model) or own_functions(out)
             if bound and (said := bounds(self, loss)): warnings.warn(said)
         return out
+    if some := made_by_first(self, loss):
+        made = ', '.join(some)
+        warnings.warn(f"the first forward pass makes {made}, and the loss of other samples depends on it: "
+                      "each worker has its own, of the samples it has seen first, and no checkpoint has it. "
+                      "Compute it before the run, or keep it in a buffer (register_buffer)")
     if t.cut < 2: bounds(self, loss)   # for its first look at a loss
     if t.cut < 2 and self.scaled is None: return 'batches are not cut'
     return check_cut(self, loss)
