@@ -122,7 +122,10 @@ def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
     wrong += [f"the numbers of the parameter {k} share memory (expand), so no optimizer can step them: give "
               "it memory of its own, with clone()" for k, p in model.named_parameters() if shares_memory(p)]
     odd = {str(p.dtype) for p in model.parameters() if p.dtype not in (torch.float32, torch.float64)}
-    if odd:
+    if some := [k for k, p in model.named_parameters() if p.is_complex()]:
+        wrong.append(f"the parameter {some[0]} is complex, and gradients are summed as real numbers: keep its "
+                     "two parts in a float32 parameter, and compute with torch.view_as_complex")
+    elif odd:
         wrong.append(f"weights are {', '.join(sorted(odd))}: keep float32 and set training.precision")
     if c.scaling.noise and c.training.cut < 2:
         wrong.append("scaling.noise compares micro-batches: batch_size and micro_batches must be 2 or more")
@@ -265,8 +268,16 @@ def beside_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         if isinstance(v, (list, dict)): return len(tensors_in(v))   # a list of numbers is a note, not a state
         return v if isinstance(v, (bool, int, float)) else None
     if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict: return {}   # it knows better
-    return {k: seen(v) for k, v in vars(optimizer).items()
-            if k not in _KNOWN and not k.startswith('_optimizer_')}
+    found = {k: seen(v) for k, v in vars(optimizer).items()
+             if k not in _KNOWN and not k.startswith('_optimizer_')}
+    if not is_own(type(optimizer)): return found
+    plain = bool, int, float
+    held = {f'{k} of its class': v for kind in type(optimizer).__mro__ if is_own(kind)
+            for k, v in vars(kind).items() if type(v) in plain and k[0] != '_'}
+    held |= {f'defaults[{k!r}]': v for k, v in optimizer.defaults.items() if type(v) in plain}
+    params = (p for g in optimizer.param_groups for p in g['params'])
+    held |= {f'{k} of a parameter': True for p in params for k in getattr(p, '__dict__', {})}
+    return found | held
 
 # %% ../../nbs/07_train/05_compute.ipynb #1de9a021
 @patch
@@ -931,6 +942,14 @@ def on_metric(self: Engine) -> bool:
     "Whether the scheduler looks at the validation loss and not at the step."
     return isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
 
+@patch
+def _drawing(self: Engine) -> AbstractContextManager[None]:
+    "A block in which an optimizer that is not PyTorch's own draws the same random numbers in all workers."
+    whole = getattr(self.optimizer, 'whole', self.optimizer)
+    hooks = whole._optimizer_step_pre_hooks or whole._optimizer_step_post_hooks
+    if type(whole).__module__.startswith('torch.optim') and not hooks: return nullcontext()
+    return seeded(self.samples.seed, self.step, 'update')
+
 def _whole(targets: Tensor) -> Tensor:
     "A number of targets that a mean over ranks has moved by a rounding is whole again; other sums stay."
     near = targets.round()
@@ -959,7 +978,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     self.latest = StepReport(self.step, lr, self.scaler.is_enabled(), loss=loss, targets=targets, **told)
     self.latest.facts = self.strategy.facts
     if self.c.training.on_nonfinite != 'skip' or self.latest.finite:
-        self.scaler.step(self.optimizer)
+        with self._drawing(): self.scaler.step(self.optimizer)
         if written is not None: self.task.writes.apply(written)
     self.scaler.update()
     skipped = self.scaler.get_scale() < scale   # fp16 overflowed: no step was made

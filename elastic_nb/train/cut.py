@@ -34,7 +34,7 @@ def untouched(model: nn.Module, training: bool) -> Iterator[None]:
     "In the mode of training or evaluation; afterwards modes, tensors and numbers of `model` are as before."
     plain = bool, int, float, str, type(None), Tensor
     known = {m: {k: v for k, v in vars(m).items() if isinstance(v, plain)} for m in model.modules()}
-    there = {m: {*vars(m)} for m in known}
+    there, held = {m: {*vars(m)} for m in known}, {m: dict(m._buffers.items()) for m in known}
     tensors = {k: t for named in (model.named_buffers(), model.named_parameters()) for k, t in named}
     before = {k: (t._version, t.detach().clone()) for k, t in tensors.items()}   # each write counts up
     if not training: model.eval()
@@ -43,6 +43,9 @@ def untouched(model: nn.Module, training: bool) -> Iterator[None]:
         for m, values in known.items():
             for k in vars(m).keys() - there[m]: del vars(m)[k]
             vars(m).update(values)
+            for k in [*m._buffers.keys()]:
+                if k not in held[m]: del m._buffers[k]
+                elif m._buffers[k] is not held[m][k]: m._buffers[k] = held[m][k]
         with torch.no_grad():
             for k, t in tensors.items():
                 unseen = training and not isinstance(t, nn.Parameter)   # batch norm's writes do not count
