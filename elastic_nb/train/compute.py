@@ -41,8 +41,8 @@ from ..scaling.noise import GradientNoise, length_of, square_of, watched
 from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
-from .callbacks import numbers_of, parts_of, wrong_callbacks
-from .identity import identity_of, of_optimizer, of_scheduler, unsteady
+from .callbacks import numbers_of, own_classes, parts_of, shared_in, wrong_callbacks
+from .identity import identity_of, of_optimizer, of_scheduler, own_code, unsteady
 from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator, is_own,
                                      reached, reseed, restore, standing, state_of, values_in, variables,
                                      walked)
@@ -381,10 +381,18 @@ def _note_around(self: Engine) -> None:
 @patch
 def _note_places(self: Engine) -> None:
     "Note where model, loss and data hold what a callback could exchange, and what is there."
+    self.of_callbacks: list[str] = []
     if not self.callbacks: return
-    around = {str(i): v for i, c in enumerate(self.callbacks) for v, _ in variables(c).values()}
+    around = {f'{i} {k}': v for i, c in enumerate(self.callbacks) for k, (v, _) in variables(c).items()}
     placed = {*map(id, self.with_places())}
     kept = {id(x) for _, x in walked(around, lambda x: id(x) in placed)} - placed   # and saved
+    self.of_callbacks = [k for k, (x, _) in self.around.items() if id(x) in kept]
+    parts = parts_of(model=self.model, loss_fn=self.loss_fn, train_dataset=self.train_dataset,
+                     val_dataset=self.val_dataset, collate_fn=self.collate_fn)
+    parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, self.callbacks)}}
+    self.shared, self.kinds = shared_in(parts), own_classes(parts)
+    self.asked = sorted({c for code in own_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
+                         for c in code.co_consts if isinstance(c, str)})   # of the environment
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
     data |= dict(collate_fn=self.collate_fn)
     parts = parts_of(model=self.model)
