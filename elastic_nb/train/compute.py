@@ -218,6 +218,10 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         wrong.append("training begins inside torch.no_grad() or torch.inference_mode(): begin it outside")
     if wrong: raise BadConfig('\n'.join(wrong))
+    if self.strategy.same_bits and any(isinstance(m, torch.jit.ScriptModule) for m in self.model.modules()):
+        warnings.warn(f"{type(self.model).__name__}: PyTorch compiles a scripted or traced module anew after it "
+                      "has run a few times, with other last bits, and each worker has run it another number of "
+                      "times. Train the module that it was made from, and script it afterwards")
     own_memory(self.model)
     checkpoint_activations(self.model, c.training.activation_checkpointing)
     self.device = device or place_of(c)[0]
