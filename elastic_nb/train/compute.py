@@ -123,8 +123,8 @@ def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
               "it memory of its own, with clone()" for k, p in model.named_parameters() if shares_memory(p)]
     odd = {str(p.dtype) for p in model.parameters() if p.dtype not in (torch.float32, torch.float64)}
     if some := [k for k, p in model.named_parameters() if p.is_complex()]:
-        wrong.append(f"the parameter {some[0]} is complex, and gradients are summed as real numbers: keep its "
-                     "two parts in a float32 parameter, and compute with torch.view_as_complex")
+        wrong.append(f"the parameter {some[0]} is complex, and gradients are summed as real numbers: keep "
+                     "its two parts in a float32 parameter, and compute with torch.view_as_complex")
     elif odd:
         wrong.append(f"weights are {', '.join(sorted(odd))}: keep float32 and set training.precision")
     if c.scaling.noise and c.training.cut < 2:
@@ -218,10 +218,11 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         wrong.append("training begins inside torch.no_grad() or torch.inference_mode(): begin it outside")
     if wrong: raise BadConfig('\n'.join(wrong))
-    if self.strategy.same_bits and any(isinstance(m, torch.jit.ScriptModule) for m in self.model.modules()):
-        warnings.warn(f"{type(self.model).__name__}: PyTorch compiles a scripted or traced module anew after it "
-                      "has run a few times, with other last bits, and each worker has run it another number of "
-                      "times. Train the module that it was made from, and script it afterwards")
+    scripted = any(isinstance(m, torch.jit.ScriptModule) for m in self.model.modules())
+    if self.strategy.same_bits and scripted:
+        warnings.warn(f"{type(self.model).__name__}: PyTorch compiles a scripted or traced module anew after "
+                      "it has run a few times, with other last bits, and each worker has run it another "
+                      "number of times. Train the module that it was made from, and script it afterwards")
     own_memory(self.model)
     checkpoint_activations(self.model, c.training.activation_checkpointing)
     self.device = device or place_of(c)[0]

@@ -97,8 +97,8 @@ Tried = tuple[float, list[Tensor]] # Loss and gradient
 
 def verdict(whole: Tried, one: Tried, rest: Tried, share: float, rough: float = 1.) -> str:
     """'' if the loss and the gradient of the whole are those of its parts, `one` with the weight `share`;
-    `count` if they would be with another weight, `whole` if with none, `alone` if a part has no loss. `rough`:
-    how much farther they may differ."""
+    `count` if they would be with another weight, `whole` if with none, `alone` if a part has no loss.
+    `rough`: how much farther they may differ."""
     if not isfinite(one[0] + rest[0]): return 'alone'
     cut = share * one[0] + (1 - share) * rest[0]
     lengths = length(whole[1]), length(mixed(one[1], rest[1], share))
@@ -194,8 +194,8 @@ class _Halves(TorchFunctionMode):
 
 def in_half(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> bool:
     "Whether the loss of `batch` is computed in half precision, in part."
-    with untouched(model, training=False), random_kept(), torch.no_grad(), suppress(Exception), _Halves() as seen:
-        ask(batch)
+    with untouched(model, training=False), random_kept(), torch.no_grad(), _Halves() as seen:
+        with suppress(Exception): ask(batch)
     return seen.found
 
 
@@ -326,12 +326,12 @@ def remembers(engine: Any, ask: Callable[[Any], Tensor]) -> str:
             batch, between = samples.get(ids[:2]), samples.get(ids[2:4] or ids[:2])
         (one, drew), _, (other, again) = of(batch), of(between), of(batch)
         if drew is not None and drew != again:
-            return ("the first loss draws random numbers that the next ones do not draw: each worker has its own, "
-                    "and no checkpoint has them. Draw them before the run, and keep them in a buffer")
+            return ("the first loss draws random numbers that the next ones do not draw: each worker has its "
+                    "own, and no checkpoint has them. Draw them before the run, and keep them in a buffer")
         if isfinite(one) and isfinite(other) and not near(one, other, 1e-6):
-            return (f"the loss of two samples is {one:.6g}, and {other:.6g} when it is computed again: it depends "
-                    "on what was computed before, which is another thing in each worker, and in no checkpoint. "
-                    "Keep that in a buffer of the model")
+            return (f"the loss of two samples is {one:.6g}, and {other:.6g} when it is computed again: it "
+                    "depends on what was computed before, which is another thing in each worker, and in no "
+                    "checkpoint. Keep that in a buffer of the model")
     return ''
 
 

@@ -113,7 +113,8 @@ def _is_criterion(x: Any) -> bool:
 def _of_class(kind: type, names: set[str]) -> dict[str, Any]:
     "Numbers and texts that a class of the user's own, or its bases, have under these `names`."
     held = {k: v for base in kind.__mro__[::-1] if is_own(base) for k, v in vars(base).items()}
-    return {k: v for k, v in held.items() if k in names and k[0] != '_' and type(v) in (bool, int, float, str)}
+    return {k: v for k, v in held.items()
+            if k in names and k[0] != '_' and type(v) in (bool, int, float, str)}
 
 def _of_object(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
     "Class of an object, and those of its attributes that a function mentions, or a method that it calls."
@@ -201,16 +202,19 @@ def _leads_to(x: Any) -> Iterator[Any]:
     "What a function, a class, a module or an object leads to that could be executed."
     if isinstance(x, partial): yield from (x.func, *x.args, *x.keywords.values())
     elif isinstance(x, property): yield from (x.fget, x.fset)
-    elif isinstance(x, (MethodType, classmethod, staticmethod)): yield from (x.__func__, getattr(x, '__self__', None))
+    elif isinstance(x, (MethodType, classmethod, staticmethod)):
+        yield from (x.__func__, getattr(x, '__self__', None))
     elif hasattr(x, '__wrapped__'): yield x.__wrapped__
     elif inspect.isfunction(x):
         names = _names(x.__code__)
         around = [x.__globals__[k] for k in sorted(names) if k in x.__globals__]
         yield from (*around, *(x.__defaults__ or ()), *(x.__kwdefaults__ or {}).values())
-        yield from (vars(m)[k] for m in around if isinstance(m, ModuleType) for k in sorted(names) if k in vars(m))
+        inside = [vars(m) for m in around if isinstance(m, ModuleType)]
+        yield from (m[k] for m in inside for k in sorted(names) if k in m)
         for cell in x.__closure__ or ():
             with suppress(ValueError): yield cell.cell_contents
-    elif isinstance(x, type): yield from (v for kind in x.__mro__ if is_own(kind) for v in vars(kind).values())
+    elif isinstance(x, type):
+        yield from (v for kind in x.__mro__ if is_own(kind) for v in vars(kind).values())
     else:
         if isinstance(x, nn.Module): yield from x.children()
         yield from (type(x), *(v for v in attributes(x).values() if callable(v)))
@@ -223,15 +227,15 @@ def own_code(*things: Any) -> list[CodeType]:
         if id(x) in seen or isinstance(x, _NO_CODE): continue
         seen[id(x)] = x
         with suppress(Exception):   # an object that answers for another one
-            routine = isinstance(x, (type, partial, property)) or inspect.isroutine(x)
-            if not (isinstance(x, (partial, property, MethodType, nn.Module)) or is_own(x if routine else type(x))):
-                continue
+            named = isinstance(x, type) or inspect.isroutine(x)
+            around = isinstance(x, (partial, property, MethodType, nn.Module))   # of anybody
+            if not (around or is_own(x if named else type(x))): continue
             if inspect.isfunction(x) and not hasattr(x, '__wrapped__'): found.append(x.__code__)
             todo += _leads_to(x)
     return found
 
 def all_code_of(*things: Any) -> str:
-    "16 hex digits of `own_code`, and of what modules that were traced or compiled say of themselves; '' of none."
+    "16 hex digits of `own_code`, and of the text of modules that were traced or compiled; '' without any."
     found = [json.dumps(_code(c)) for c in own_code(*things)]
     for m in (m for x in things if isinstance(x, nn.Module) for m in x.modules()):
         with suppress(Exception): found += [m.code] if isinstance(m.code, str) else []
@@ -336,7 +340,8 @@ def _methods(model: nn.Module) -> dict[str, Any]:
     "Those of the user's own modules in `model`, by class and name."
     kinds = {k for m in model.modules() for k in type(m).__mro__ if is_own(k)}
     return {f'{kind.__qualname__}.{k}': f for kind in sorted(kinds, key=lambda k: k.__qualname__)
-            for k, v in vars(kind).items() if inspect.isfunction(f := getattr(v, 'fget', v)) and k != '__init__'}
+            for k, v in vars(kind).items()
+            if inspect.isfunction(f := getattr(v, 'fget', v)) and k != '__init__'}
 
 # %% ../../nbs/07_train/23_identity.ipynb #3d4da8f8
 def left_out(model: nn.Module) -> str:

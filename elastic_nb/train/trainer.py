@@ -289,11 +289,12 @@ def _check_left(self: ElasticTrainer, resume: bool) -> None:
                  and (k in both or not k.startswith('the tensor '))]
         return sorted(found, key=lambda k: (not k.startswith('the module'), k))
     if some := changed(self.left[0], self._made_of()):
-        raise BadConfig(f"changed since this trainer has trained: {some[0].lstrip('_')}. It goes on with what "
-                        "it was made with: make another ElasticTrainer, with a folder of its own (nvme_path)")
+        raise BadConfig(f"changed since this trainer has trained: {some[0].lstrip('_')}. It goes on with "
+                        "what it was made with: make another ElasticTrainer, with a folder of its own "
+                        "(nvme_path)")
     if (resume and self.c.checkpoint.wanted) and (some := changed(self.left[1], self._stands())):
-        raise BadConfig(f"changed since this trainer has trained: {some[0]}. The newest checkpoint would take "
-                        "its place: make another ElasticTrainer, with a folder of its own (nvme_path)")
+        raise BadConfig(f"changed since this trainer has trained: {some[0]}. The newest checkpoint would "
+                        "take its place: make another ElasticTrainer, with a folder of its own (nvme_path)")
 
 
 # %% ../../nbs/07_train/07_trainer.ipynb #b9165f90
