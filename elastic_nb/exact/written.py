@@ -90,7 +90,7 @@ ALONE = "train in a single process with strategy ddp"
 @patch
 def check(self: Written) -> None:
     "Raises Refused if the forward pass has replaced or written a parameter, or a buffer that has no sum."
-    if any(now.get(key) is not p for now, key, p in self.places): self._replaced()
+    if any(key not in now or now[key] is not p for now, key, p in self.places): self._replaced()
     if not self.strict: return
     moved = [k for (k, p), v in zip(self.params.items(), self.versions) if p._version != v]
     if moved:
@@ -121,7 +121,7 @@ def _place(self: Written, name: str) -> str:
 
 @patch
 def _replaced(self: Written) -> None:
-    gone = next(p for now, key, p in self.places if now.get(key) is not p)
+    gone = next(p for now, key, p in self.places if key not in now or now[key] is not p)
     name = next((k for k, p in self.params.items() if p is gone), f'of shape {tuple(gone.shape)}')
     raise Refused(f"the forward pass replaces the parameter {name}, and the optimizer steps the old one: "
                   "keep the parameter, and compute with a changed copy (torch.nn.utils.parametrize)")

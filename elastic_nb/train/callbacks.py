@@ -4,9 +4,12 @@
 
 # %% auto #0
 __all__ = ['MOMENTS', 'Callback', 'call', 'listens', 'Progress', 'best_step', 'worn_out', 'wrong_callbacks', 'form_of',
-           'parts_of', 'numbers_of', 'check_form', 'TrainResult']
+           'parts_of', 'numbers_of', 'of_process', 'shared_in', 'own_classes', 'of_classes', 'check_form',
+           'TrainResult']
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #48fbded8
+import ctypes
+import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +19,7 @@ from inspect import getattr_static
 from math import isfinite
 from typing import Any
 
+import torch
 from torch import nn
 from tqdm import tqdm
 
@@ -121,6 +125,28 @@ def numbers_of(parts: dict[str, Any]) -> dict[str, Any]:
             for k, v in getattr(part, '__dict__', {}).items()
             if type(v) in (bool, int, float, str) and k != 'training' and k[0] != '_'}
 
+def of_process(asked: Iterable[str] = ()) -> dict[str, Any]:
+    "Settings of this process on which a forward pass may depend, by name. `asked`: variables that it reads."
+    return {"torch's default dtype": torch.get_default_dtype(), "torch's threads": torch.get_num_threads(),
+            "torch's precision of float32": torch.get_float32_matmul_precision(),
+            "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled()
+            } | {f'os.environ[{k!r}]': os.environ.get(k) for k in asked}
+
+def shared_in(parts: dict[str, Any]) -> dict[str, Any]:
+    "What `parts` have in shared memory (`multiprocessing.Value` and `Array`), by name."
+    held = {f'{k} of {name}': getattr(v, 'get_obj', lambda v=v: v)()
+            for name, part in parts.items() for k, v in getattr(part, '__dict__', {}).items()
+            if type(v).__module__ in ('multiprocessing.sharedctypes', 'ctypes')}
+    return {k: v for k, v in held.items() if isinstance(v, (ctypes._SimpleCData, ctypes.Array))}
+
+def own_classes(parts: dict[str, Any]) -> list[type]:
+    "The classes of the user's own that `parts` are of, and their bases."
+    return [*dict.fromkeys(k for part in parts.values() for k in type(part).__mro__ if is_own(k))]
+
+def of_classes(kinds: Iterable[type]) -> dict[str, Any]:
+    "Numbers and texts that classes have."
+    return {f'{k} of the class {kind.__qualname__}': v for kind in kinds for k, v in vars(kind).items()
+            if type(v) in (bool, int, float, str) and k[0] != '_'}
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #1de9a004
 # What a trainer is given
@@ -141,7 +167,8 @@ def check_form(before: dict[str, Any], after: dict[str, Any], callback: Any, mom
         instead = ("the run keeps those that the trainer was made with; let it follow from trainer.step, or "
                    "train in two runs")
     elif changed[0].startswith('the training mode'): instead = "override train() of that module"
-    elif not changed[0].startswith(('the ', 'group ')) and moment not in _INSTEAD:
+    elif moment not in _INSTEAD and (changed[0].startswith('the tensor')
+                                     or not changed[0].startswith(('the ', 'group '))):
         instead = "let it follow from the step or the number of the sample, or train in two runs"
     raise Refused(f"the callback {type(callback).__name__} has changed {changed[0]}{more} in {moment} after "
                   f"{steps} steps, and this would be lost in other workers and at a resume: {instead}")

@@ -41,8 +41,8 @@ from ..scaling.noise import GradientNoise, length_of, square_of, watched
 from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
-from .callbacks import numbers_of, parts_of, wrong_callbacks
-from .identity import identity_of, of_optimizer, of_scheduler, unsteady
+from .callbacks import numbers_of, own_classes, parts_of, shared_in, wrong_callbacks
+from .identity import identity_of, of_optimizer, of_scheduler, own_code, unsteady
 from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator, is_own,
                                      reached, reseed, restore, standing, state_of, values_in, variables,
                                      walked)
@@ -122,7 +122,10 @@ def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
     wrong += [f"the numbers of the parameter {k} share memory (expand), so no optimizer can step them: give "
               "it memory of its own, with clone()" for k, p in model.named_parameters() if shares_memory(p)]
     odd = {str(p.dtype) for p in model.parameters() if p.dtype not in (torch.float32, torch.float64)}
-    if odd:
+    if some := [k for k, p in model.named_parameters() if p.is_complex()]:
+        wrong.append(f"the parameter {some[0]} is complex, and gradients are summed as real numbers: keep "
+                     "its two parts in a float32 parameter, and compute with torch.view_as_complex")
+    elif odd:
         wrong.append(f"weights are {', '.join(sorted(odd))}: keep float32 and set training.precision")
     if c.scaling.noise and c.training.cut < 2:
         wrong.append("scaling.noise compares micro-batches: batch_size and micro_batches must be 2 or more")
@@ -215,6 +218,11 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         wrong.append("training begins inside torch.no_grad() or torch.inference_mode(): begin it outside")
     if wrong: raise BadConfig('\n'.join(wrong))
+    scripted = any(isinstance(m, torch.jit.ScriptModule) for m in self.model.modules())
+    if self.strategy.same_bits and scripted:
+        warnings.warn(f"{type(self.model).__name__}: PyTorch compiles a scripted or traced module anew after "
+                      "it has run a few times, with other last bits, and each worker has run it another "
+                      "number of times. Train the module that it was made from, and script it afterwards")
     own_memory(self.model)
     checkpoint_activations(self.model, c.training.activation_checkpointing)
     self.device = device or place_of(c)[0]
@@ -265,8 +273,16 @@ def beside_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         if isinstance(v, (list, dict)): return len(tensors_in(v))   # a list of numbers is a note, not a state
         return v if isinstance(v, (bool, int, float)) else None
     if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict: return {}   # it knows better
-    return {k: seen(v) for k, v in vars(optimizer).items()
-            if k not in _KNOWN and not k.startswith('_optimizer_')}
+    found = {k: seen(v) for k, v in vars(optimizer).items()
+             if k not in _KNOWN and not k.startswith('_optimizer_')}
+    if not is_own(type(optimizer)): return found
+    plain = bool, int, float
+    held = {f'{k} of its class': v for kind in type(optimizer).__mro__ if is_own(kind)
+            for k, v in vars(kind).items() if type(v) in plain and k[0] != '_'}
+    held |= {f'defaults[{k!r}]': v for k, v in optimizer.defaults.items() if type(v) in plain}
+    params = (p for g in optimizer.param_groups for p in g['params'])
+    held |= {f'{k} of a parameter': True for p in params for k in getattr(p, '__dict__', {})}
+    return found | held
 
 # %% ../../nbs/07_train/05_compute.ipynb #1de9a021
 @patch
@@ -370,10 +386,18 @@ def _note_around(self: Engine) -> None:
 @patch
 def _note_places(self: Engine) -> None:
     "Note where model, loss and data hold what a callback could exchange, and what is there."
+    self.of_callbacks: list[str] = []
     if not self.callbacks: return
-    around = {str(i): v for i, c in enumerate(self.callbacks) for v, _ in variables(c).values()}
+    around = {f'{i} {k}': v for i, c in enumerate(self.callbacks) for k, (v, _) in variables(c).items()}
     placed = {*map(id, self.with_places())}
     kept = {id(x) for _, x in walked(around, lambda x: id(x) in placed)} - placed   # and saved
+    self.of_callbacks = [k for k, (x, _) in self.around.items() if id(x) in kept]
+    parts = parts_of(model=self.model, loss_fn=self.loss_fn, train_dataset=self.train_dataset,
+                     val_dataset=self.val_dataset, collate_fn=self.collate_fn)
+    parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, self.callbacks)}}
+    self.shared, self.kinds = shared_in(parts), own_classes(parts)
+    self.asked = sorted({c for code in own_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
+                         for c in code.co_consts if isinstance(c, str)})   # of the environment
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
     data |= dict(collate_fn=self.collate_fn)
     parts = parts_of(model=self.model)
@@ -931,6 +955,14 @@ def on_metric(self: Engine) -> bool:
     "Whether the scheduler looks at the validation loss and not at the step."
     return isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
 
+@patch
+def _drawing(self: Engine) -> AbstractContextManager[None]:
+    "A block in which an optimizer that is not PyTorch's own draws the same random numbers in all workers."
+    whole = getattr(self.optimizer, 'whole', self.optimizer)
+    hooks = whole._optimizer_step_pre_hooks or whole._optimizer_step_post_hooks
+    if type(whole).__module__.startswith('torch.optim') and not hooks: return nullcontext()
+    return seeded(self.samples.seed, self.step, 'update')
+
 def _whole(targets: Tensor) -> Tensor:
     "A number of targets that a mean over ranks has moved by a rounding is whole again; other sums stay."
     near = targets.round()
@@ -959,7 +991,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     self.latest = StepReport(self.step, lr, self.scaler.is_enabled(), loss=loss, targets=targets, **told)
     self.latest.facts = self.strategy.facts
     if self.c.training.on_nonfinite != 'skip' or self.latest.finite:
-        self.scaler.step(self.optimizer)
+        with self._drawing(): self.scaler.step(self.optimizer)
         if written is not None: self.task.writes.apply(written)
     self.scaler.update()
     skipped = self.scaler.get_scale() < scale   # fp16 overflowed: no step was made

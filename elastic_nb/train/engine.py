@@ -33,9 +33,9 @@ from ..exact.shard import Part, ShardedOptimizer, showing
 from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, unpack_state
 from ..exact.written import Refused, Slot, numbers
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
-                                         numbers_of, parts_of, worn_out)
+                                         numbers_of, of_classes, of_process, parts_of, worn_out)
 from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of
-from .cut import bounds, check_cut, has_hooks, made_by_first, own_functions
+from .cut import bounds, check_cut, has_hooks, made_by_first, own_functions, remembers
 from .identity import UNUSED, contents, kernels
 from .memory import is_other
 from .task import ask, loss_of, without_backward
@@ -63,7 +63,9 @@ def tell(self: Engine, moment: str, **data: Any) -> None:
         before = before or self._form(at_any_time)
         self._note_moving()
         steps, stop, there = self.steps, self.stop, {*vars(self)}
+        mine = {k: version_of(self.around[k][0]) for k in self.of_callbacks if not self.tried}
         call([c], moment, self, **data)
+        self._note_own(mine)
         self._check_new(c, {*vars(self)} - there | ({'stop'} if self.stop is not stop else set()))
         if self.steps != steps: self.stop = self.steps   # so a joiner and a resume end there, too
         after = self._form(at_any_time)
@@ -73,6 +75,13 @@ def tell(self: Engine, moment: str, **data: Any) -> None:
         before = after
 
 @patch
+def _note_own(self: Engine, before: dict[str, int]) -> None:
+    "Networks that a callback holds are saved with it: what it does to them is no change by a forward pass."
+    for k, seen in before.items():
+        t, version = self.around[k]
+        self.around[k] = t, version + version_of(t) - seen
+
+@patch
 def _form(self: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     "What a callback must leave as it is (with `numbers` all of it), and numbers that it may change."
     fixed = parts_of(train_dataset=self.train_dataset, val_dataset=self.val_dataset,
@@ -80,6 +89,7 @@ def _form(self: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     form, free = form_of(self.model, self.optimizer, numbers), numbers_of(self._turnable())
     form |= {f'the {k}': id(getattr(self, k)) for k in _GIVEN} | {'the callbacks': [*map(id, self.callbacks)]}
     form |= numbers_of(fixed) | {f'the tensor {k}': version_of(x) for k, x in self.of_data.items()}
+    form |= of_process(self.asked) | of_classes(self.kinds) | {k: bytes(v) for k, v in self.shared.items()}
     return (form | free, {}) if numbers else (form, free)
 
 @patch
@@ -388,7 +398,9 @@ def load(self: Engine, state: State) -> int:
     self.task.writes.look()
     def part(of: str) -> dict[str, Tensor]:
         return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
+    before = {k: version_of(self.around[k][0]) for k in self.of_callbacks}
     if ASIDE in state.meta: self.memory.load(unflatten(state.meta[ASIDE], part(f'{ASIDE}.')), self.device)
+    self._note_own(before)
     return self.take(unflatten(state.meta['values'], part('values.')))
 
 # %% ../../nbs/07_train/06_engine.ipynb #3c3b9d5c
@@ -512,6 +524,7 @@ def check_cut(self: Engine) -> str:
         warnings.warn(f"the first forward pass makes {made}, and the loss of other samples depends on it: "
                       "each worker has its own, of the samples it has seen first, and no checkpoint has it. "
                       "Compute it before the run, or keep it in a buffer (register_buffer)")
+    elif said := remembers(self, loss): warnings.warn(f"{name}: {said}")
     if t.cut < 2: bounds(self, loss)   # for its first look at a loss
     if t.cut < 2 and self.scaled is None: return 'batches are not cut'
     return check_cut(self, loss)

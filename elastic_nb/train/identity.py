@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['LARGE', 'FEW', 'SEEN', 'UNUSED', 'ASKED', 'MARKS', 'WHOLE', 'LIBRARIES', 'plain', 'short', 'settings_of',
-           'of_function', 'code_of', 'of_modules', 'left_out', 'frozen_outside', 'of_model', 'in_order', 'of_optimizer',
-           'factors', 'unsteady', 'of_scheduler', 'contents', 'of_data', 'kernels', 'identity_of']
+           'of_function', 'code_of', 'own_code', 'all_code_of', 'of_modules', 'left_out', 'frozen_outside', 'of_model',
+           'in_order', 'of_optimizer', 'factors', 'unsteady', 'of_scheduler', 'contents', 'of_data', 'kernels',
+           'identity_of']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -15,11 +16,11 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
-from types import CodeType
+from types import CodeType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -109,11 +110,17 @@ def _is_criterion(x: Any) -> bool:
     "Whether `x` is a module without parameters, such as a loss of PyTorch."
     return isinstance(x, nn.Module) and not any(True for _ in x.parameters())
 
+def _of_class(kind: type, names: set[str]) -> dict[str, Any]:
+    "Numbers and texts that a class of the user's own, or its bases, have under these `names`."
+    held = {k: v for base in kind.__mro__[::-1] if is_own(base) for k, v in vars(base).items()}
+    return {k: v for k, v in held.items()
+            if k in names and k[0] != '_' and type(v) in (bool, int, float, str)}
+
 def _of_object(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
     "Class of an object, and those of its attributes that a function mentions, or a method that it calls."
     called = _called(type(x), (*names, '__call__', '__getitem__'))
     names = names.union(*map(_names, called.values()))
-    found = {k: v for k, v in attributes(x).items() if k in names}
+    found = _of_class(type(x), names) | {k: v for k, v in attributes(x).items() if k in names}
     return dict(name=type(x).__qualname__) | _inside(found, names, {id(x), *known})
 
 # %% ../../nbs/07_train/23_identity.ipynb #bc43c0a9
@@ -187,6 +194,53 @@ def code_of(*things: Any) -> str:
         many = [f] if hasattr(f, '__code__') else [*vars(f if isinstance(f, type) else type(f)).values()]
         found += [_code(g.__code__) for g in many if hasattr(g, '__code__')]
     return short(found) if found else ''
+
+# %% ../../nbs/07_train/23_identity.ipynb #3de1cf6d
+_NO_CODE = type(None), bool, int, float, str, bytes, np.ndarray, Tensor, ModuleType
+
+def _leads_to(x: Any) -> Iterator[Any]:
+    "What a function, a class, a module or an object leads to that could be executed."
+    if isinstance(x, partial): yield from (x.func, *x.args, *x.keywords.values())
+    elif isinstance(x, property): yield from (x.fget, x.fset)
+    elif isinstance(x, (MethodType, classmethod, staticmethod)):
+        yield from (x.__func__, getattr(x, '__self__', None))
+    elif hasattr(x, '__wrapped__'): yield x.__wrapped__
+    elif inspect.isfunction(x):
+        names = _names(x.__code__)
+        around = [x.__globals__[k] for k in sorted(names) if k in x.__globals__]
+        yield from (*around, *(x.__defaults__ or ()), *(x.__kwdefaults__ or {}).values())
+        inside = [vars(m) for m in around if isinstance(m, ModuleType)]
+        yield from (m[k] for m in inside for k in sorted(names) if k in m)
+        for cell in x.__closure__ or ():
+            with suppress(ValueError): yield cell.cell_contents
+    elif isinstance(x, type):
+        yield from (v for kind in x.__mro__ if is_own(kind) for v in vars(kind).values())
+    else:
+        if isinstance(x, nn.Module): yield from x.children()
+        yield from (type(x), *(v for v in attributes(x).values() if callable(v)))
+
+def own_code(*things: Any) -> list[CodeType]:
+    "The code of the user's own functions that `things` lead to, each once; of `MOST` things at most."
+    found, seen, todo = [], dict[int, Any](), [*things]
+    while todo and len(seen) < MOST:
+        x = todo.pop()
+        if id(x) in seen or isinstance(x, _NO_CODE): continue
+        seen[id(x)] = x
+        with suppress(Exception):   # an object that answers for another one
+            named = isinstance(x, type) or inspect.isroutine(x)
+            around = isinstance(x, (partial, property, MethodType, nn.Module))   # of anybody
+            if not (around or is_own(x if named else type(x))): continue
+            if inspect.isfunction(x) and not hasattr(x, '__wrapped__'): found.append(x.__code__)
+            todo += _leads_to(x)
+    return found
+
+def all_code_of(*things: Any) -> str:
+    "16 hex digits of `own_code`, and of the text of modules that were traced or compiled; '' without any."
+    found = [json.dumps(_code(c)) for c in own_code(*things)]
+    for m in (m for x in things if isinstance(x, nn.Module) for m in x.modules()):
+        with suppress(Exception): found += [m.code] if isinstance(m.code, str) else []
+    return short(sorted(found)) if found else ''
+
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20010
 def _numbers(m: nn.Module) -> dict[str, Any]:
@@ -276,14 +330,18 @@ def _hooks_hold(model: nn.Module, known: Container[int]) -> dict[str, Any]:
 
 def _mentions(model: nn.Module, known: Container[int]) -> dict[str, Any]:
     "Numbers and functions around the methods of the user's own modules that these mention."
-    found = {k: of_function(f, known) for k, f in _methods(model).items()}
-    return {k: v for k, v in found.items() if len(v) > 1}
+    methods, kinds = _methods(model), {*map(type, model.modules())}
+    found = {k: of_function(f, known) for k, f in methods.items()}
+    names = set[str]().union(*(_names(f.__code__) for f in methods.values()))
+    of_classes = {f'{kind.__qualname__}.{k}': v for kind in kinds for k, v in _of_class(kind, names).items()}
+    return {k: v for k, v in found.items() if len(v) > 1} | of_classes
 
 def _methods(model: nn.Module) -> dict[str, Any]:
     "Those of the user's own modules in `model`, by class and name."
     kinds = {k for m in model.modules() for k in type(m).__mro__ if is_own(k)}
     return {f'{kind.__qualname__}.{k}': f for kind in sorted(kinds, key=lambda k: k.__qualname__)
-            for k, f in vars(kind).items() if inspect.isfunction(f) and k != '__init__'}
+            for k, v in vars(kind).items()
+            if inspect.isfunction(f := getattr(v, 'fget', v)) and k != '__init__'}
 
 # %% ../../nbs/07_train/23_identity.ipynb #3d4da8f8
 def left_out(model: nn.Module) -> str:
@@ -329,14 +387,17 @@ def of_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, rate: bool 
 def _beside_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
     "What the methods of an optimizer of the user's own use of its attributes; its hooks."
     kinds = [k for k in type(optimizer).__mro__ if is_own(k)]
-    methods = [f for k in kinds for name, f in vars(k).items()
-               if inspect.isfunction(f) and name != '__init__']
-    names = set[str]().union(*(_names(f.__code__) for f in methods)) - {'state', 'param_groups', 'defaults'}
-    values = {k: v for k, v in vars(optimizer).items() if k in names}
+    methods = {f'{k.__qualname__}.{name}': inspect.unwrap(f) for k in kinds for name, f in vars(k).items()
+               if inspect.isfunction(f) and name != '__init__'}
+    names = set[str]().union(*(_names(f.__code__) for f in methods.values()))
+    names -= {'state', 'param_groups', 'defaults'}
+    values = _of_class(type(optimizer), names) | {k: v for k, v in vars(optimizer).items() if k in names}
     known = {*map(id, (optimizer, model, *model.modules(), *model.parameters(), *model.buffers()))}
     hooks = *optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()
     holds = _inside(values, names, known) | {f'hook {i}': of_function(h, known) for i, h in enumerate(hooks)}
-    return dict(hooks=short([*map(_hook, hooks)])) | (dict(holds=holds) if holds else {})
+    mentions = {k: v for k, f in methods.items() if len(v := of_function(f, known)) > 1}
+    return dict(hooks=short([*map(_hook, hooks)])) | (dict(holds=holds) if holds else {}) | (
+        dict(mentions=mentions) if mentions else {})
 
 ASKED = 0, 1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10_000 # Steps for which a function of the step is asked
 _CHANGING = 'last_epoch', 'base_lrs', 'lr_lambdas', 'best', 'num_bad_epochs', 'cooldown_counter'
@@ -435,6 +496,10 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     step = [type(engine.optimizer)] if is_own(type(engine.optimizer)) else []
     texts = dict(model=code_of(*own), loss=code_of(loss) if loss else '', optimizer=code_of(*step),
                  collate=code_of(engine.collate_fn) if engine.collate_fn else '')
+    roots = dict(model=[engine.model], loss=[loss], callbacks=engine.callbacks,
+                 optimizer=[getattr(engine.optimizer, 'whole', engine.optimizer)],
+                 data=[engine.train_dataset, engine.val_dataset, engine.collate_fn, engine._count])
+    texts |= {f'{k} and what it calls': all_code_of(*some) for k, some in roots.items()}
     listeners = {f'{i} {_hook(c)}': c for i, c in enumerate(engine.callbacks)}
     held_by = {k: settings_of(vars(c)) for k, c in listeners.items() if hasattr(c, '__dict__')}
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,

@@ -20,7 +20,10 @@ from enum import Enum
 from functools import partial
 from io import IOBase
 from itertools import islice
+from logging import Logger
 from operator import is_
+from socket import socket
+from threading import Thread
 from types import (BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType,
                    SimpleNamespace)
 from typing import Any
@@ -29,6 +32,7 @@ import numpy as np
 import torch
 import xxhash
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from ..basics import patch
 from ..data.samples import absorb
@@ -254,6 +258,11 @@ def of_generator(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any)
 
 # %% ../../nbs/07_train/25_memory.ipynb #8d29f6e4
 _CONTAINERS = list, dict, set, deque
+_HANDLES = IOBase, Thread, Logger, socket, tqdm # To the world outside: made anew, they are as good
+
+def _remembered(c: Any) -> dict[tuple[str, str], Any]:
+    "The values of `variables`, without handles."
+    return {k: v for k, (v, _) in variables(c).items() if not isinstance(v, _HANDLES)}
 
 def _moves_on(x: Any) -> bool:
     "Whether `x` is an iterator, which remembers how far it is, or a container that holds one."
@@ -283,7 +292,7 @@ class Memory:
 
     def _variables(self, c: Any) -> dict[tuple[str, str], Any]:
         if isinstance(c, nn.Module): return _beside_state(c)
-        return {} if has_state(c) else {k: v for k, (v, _) in variables(c).items()}
+        return {} if has_state(c) else _remembered(c)
 
     def _look(self, value: Any, known: Container[int], parts: dict[int, Any] | None = None) -> str:
         "A digest of `value`; '' if it may change unseen. `parts`: takes objects that have a state."

@@ -32,9 +32,10 @@ from ..elastic.membership import PeerLost, peers
 from ..elastic.narrate import in_notebook, what_is_left
 from ..elastic.zygote import about_error
 from ..report.tracking import Sinks, follow, open_sinks
-from .callbacks import Progress, TrainResult, call, listens, worn_out
-from .compute import StepReport, place_of
+from .callbacks import Progress, TrainResult, call, form_of, listens, worn_out
+from .compute import StepReport, place_of, version_of
 from .engine import Engine
+from .memory import reached
 from .record import FIELDS, Record, accounted, launcher, restarts_left
 from .strategies import Strategy
 from .world import (PATIENCE, all_or_none, cleanup_distributed, group_of_all, largest,
@@ -54,6 +55,7 @@ class ElasticTrainer(Engine):
     entry = '' # What has made this trainer, for the ledger: `module:function`
     began = False # The first step may come, and callbacks have not heard of the end
     bar: list[Progress] = [] # The bar on a terminal, while there is one
+    left: tuple[dict[str, Any], dict[str, Any]] | None = None # What it had when `train` was last over
 
     def train(self, resume: bool = True, progress: bool = True, out: str | Path | None = None) -> TrainResult:
         """Train to the end, from the newest good checkpoint if there is one. `out`: folder for the ledger
@@ -139,12 +141,16 @@ def _fell(self: ElasticTrainer, error: BaseException) -> None:
 
 @patch
 def _train(self: ElasticTrainer, resume: bool, progress: bool, out: str | Path | None) -> TrainResult:
-    self._enter()
-    result = self.result = TrainResult()
-    try: return self._trained(result, resume, progress, out)
+    self._check_left(resume)
+    try:
+        self._enter()
+        result = self.result = TrainResult()
+        return self._trained(result, resume, progress, out)
     except BaseException as e:
         if self.began: self._fell(e)
         raise
+    finally:
+        if self.ready: self.left = self._made_of(), self._stands()
 
 # %% ../../nbs/07_train/07_trainer.ipynb #d528ca9e
 @patch
@@ -239,6 +245,57 @@ def _enter(self: ElasticTrainer) -> None:
     self.given: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> when; micro-batches and samples
     self.over: dict[int, float | None] = {} # When the last two steps were over
     self.heard: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()   # from other threads
+
+# %% ../../nbs/07_train/07_trainer.ipynb #2378a747
+_MADE_WITH = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'count', '_count', 'scheduler'
+_SECTIONS = 'training', 'checkpoint' # With settings of whose names a trainer has no attribute, but steps
+
+@patch
+def _made_of(self: ElasticTrainer) -> dict[str, Any]:
+    "What a trainer keeps from its first step to its last, by name: objects, settings, the form of the model."
+    form = {k: v for k, v in form_of(self.model, self.optimizer).items() if 'the training mode of' not in k}
+    form |= {k: id(getattr(self, k)) for k in _MADE_WITH} | {'callbacks': [*map(id, self.callbacks)]}
+    for name, m in self.model.named_modules():
+        path = name or type(m).__name__
+        form[f'the module {path}'] = id(m)
+        if type(m).__module__.startswith('torch.'):
+            form |= {f'{k} of {path}': v for k, v in vars(m).items()
+                     if type(v) in (bool, int, float) and k[0] != '_' and k != 'training'}
+    form |= {f'the type of {k}': p.dtype for k, p in self.model.named_parameters()}
+    data = reached(dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset),
+                   lambda x: isinstance(x, Tensor))
+    return form | {f'the tensor {k}': version_of(t) for k, t in data.items()} | {
+        f'config.{s}.{k}': v for s, some in self.config.values().items() for k, v in some.items()}
+
+@patch
+def _stands(self: ElasticTrainer) -> dict[str, Any]:
+    "What a checkpoint would bring back: step, weights, and the settings and state of the optimizer."
+    form = form_of(self.model, self.optimizer, numbers=True)
+    return {k: v for k, v in form.items() if 'the training mode of' not in k} | {
+        'step': self.step, 'the state of the optimizer': len(getattr(self.optimizer, 'state', ()))}
+
+@patch
+def _check_left(self: ElasticTrainer, resume: bool) -> None:
+    "Raises BadConfig if something was assigned that a trainer does not read, or not any more."
+    names = {k for s in _SECTIONS for k in type(getattr(self.config.checked(), s)).model_fields}
+    names = names - {'steps'} if self.ready else names | {'count'}
+    if odd := sorted(names & vars(self).keys()):
+        raise BadConfig(f"trainer.{odd[0]} was assigned, and nobody reads it: give it when the trainer is "
+                        f"made, ElasticTrainer(..., {odd[0]}=...)")
+    if self.left is None: return
+    def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+        both = before.keys() & now.keys()   # a dataset may read more, and keep it
+        found = [k for k in before | now if before.get(k) != now.get(k)
+                 and (k in both or not k.startswith('the tensor '))]
+        return sorted(found, key=lambda k: (not k.startswith('the module'), k))
+    if some := changed(self.left[0], self._made_of()):
+        raise BadConfig(f"changed since this trainer has trained: {some[0].lstrip('_')}. It goes on with "
+                        "what it was made with: make another ElasticTrainer, with a folder of its own "
+                        "(nvme_path)")
+    if (resume and self.c.checkpoint.wanted) and (some := changed(self.left[1], self._stands())):
+        raise BadConfig(f"changed since this trainer has trained: {some[0]}. The newest checkpoint would "
+                        "take its place: make another ElasticTrainer, with a folder of its own (nvme_path)")
+
 
 # %% ../../nbs/07_train/07_trainer.ipynb #b9165f90
 @patch
