@@ -117,6 +117,7 @@ class Supervisor:
     base: int = 0 # Number of the first slot; not 0 on other nodes
     relieves: bool = False # Give the seat of a straggler to a new worker
     first_wait: float = 1. # Seconds before the replacement of a dead worker starts; later ones wait longer
+    promised: int = 0 # Steps of the newest checkpoint of which earlier starts have told
 
     def __post_init__(self) -> None:
         first = {f'{slot}.0' for slot in range(self.workers)}
@@ -189,7 +190,8 @@ def spawn(self: Supervisor, name: str) -> None:
     "Fork the worker `name`. Raises RunFailed."
     slot = int(name.split('.')[0])
     faults = [vars(f) for f in self.inside if f.worker == slot]
-    spec = dict(entry=self.entry, config=self.config, slot=slot, faults=faults, beat=self.silence / 5)
+    spec = dict(entry=self.entry, config=self.config, slot=slot, faults=faults, beat=self.silence / 5,
+                promised=max(self.promised, self.kept_step) if self.kept else 0)
     w = self.hands.fork(name, spec)
     self.note('spawn', name, pid=w.pid)
 
@@ -790,10 +792,11 @@ def supervise(
     "Run a job to its end; returns the events. Raises RunFailed; KeyboardInterrupt after Ctrl-C."
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)   # the ledger may have news of its own
+    promised = ledger.promised(config)
     for event in ledger.start(config): tell(event)
     e = elastic
     boss = Supervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), e.notices, e.silence,
                       e.max_restarts, e.stall, kept, e.grace, orders or Orders(),
-                      relieves=e.stragglers == 'replace')
+                      relieves=e.stragglers == 'replace', promised=promised)
     with signals(boss.asked): boss.run()
     return ledger.events()
