@@ -139,6 +139,7 @@ class Supervisor:
         self.asked = Asked() # A signal has come: save, and leave
         self.deadline = math.inf # When the grace period is over
         self.kept_step = 0 # The newest checkpoint on the disk that is known here
+        self.result: dict[str, str] = {} # Hash of the state with which its workers have ended
         self.reminded = 0. # When the workers were last asked to leave
         self.same: Counter[tuple[int | None, str]] = Counter() # Errors by step and text
         self.slots = self.workers + self.spares # So many have been given out
@@ -271,6 +272,10 @@ def on_ready(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #d3802529
+@patch
+def on_final(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
+    if 'digest' in event: self.result = dict(sha256=event['digest'])
+
 @patch
 def on_record(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     self.flush()
@@ -746,7 +751,7 @@ def run(self: Supervisor) -> None:
         for slot in range(self.workers + self.spares): self.spawn(f'{self.base + slot}.0')
         while not self.coordinator.finished: self.turn()
         self.stop()
-        self.note('run_end', ok=True, **self.alarms())
+        self.note('run_end', ok=True, **self.result, **self.alarms())
     except (StateLost, RunFailed, KeyboardInterrupt) as e:
         kind = next((k for k in (KeyboardInterrupt, Stopped, RunRefused) if isinstance(e, k)), RunFailed)
         stopped = {} if kind in (RunFailed, RunRefused) else dict(stopped=self.asked.by)
