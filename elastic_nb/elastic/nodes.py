@@ -231,6 +231,7 @@ def adopt(self: Node, record: Record) -> None:
         if before and set(before.nodes) - set(record.nodes): self.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
         if new: self.since = self.clock()
+        if self.newest is None: self.due |= new   # nobody trains: the first world has its workers, too
         for node in self.heard:
             if node != self.id: self.reach.send(node, dict(kind='record', text=record.encode()))
         for node in [n for n in self.heard if n not in record.nodes]: self.forget(node)
