@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'POINTS', 'STEP', 'BEFORE', 'Rule', 'SPARE', 'ROWS', 'Told', 'WITNESSES', 'PATIENCE', 'ALLOWED', 'at_phase',
-           'Job', 'of_worker', 'from_outside', 'of_disk', 'damaged', 'of_store', 'of_machine', 'unhealed', 'has_etcd',
-           'flapping', 'jobs', 'matrix_config', 'excluded', 'left_in_order', 'healed_sources', 'none_taken_for_dead',
-           'Lab', 'chosen', 'known_cells', 'summary', 'measure_matrix', 'line_of_cell', 'shown', 'draw_matrix']
+           'Job', 'of_worker', 'from_outside', 'of_disk', 'damaged', 'of_store', 'of_machine', 'unhealed', 'foreign',
+           'has_etcd', 'flapping', 'jobs', 'matrix_config', 'excluded', 'left_in_order', 'healed_sources',
+           'none_taken_for_dead', 'Lab', 'chosen', 'known_cells', 'summary', 'measure_matrix', 'line_of_cell', 'shown',
+           'draw_matrix']
 
 # %% ../../nbs/11_chaos/06_matrix.ipynb #65a0d1d0
 import difflib
@@ -129,8 +130,7 @@ def of_machine(what: str, etcd: int = 0, lasts: str = '') -> Rule:
         if etcd and not has_etcd(): return Job(why_not='there is no program etcd')
         first = ['kill agent 2@20:forward'] * (column == 'rendezvous')
         point = POINTS.get(column, column)
-        long = lasts or what.startswith('foreign')   # the machine comes before the others have finished
-        more = dict(steps=800) if long else {}
+        more = dict(steps=800) if lasts else {}   # the machine comes back before the others have finished
         return Job((*first, f'{what}@{STEP}:{point}{lasts}'), machines=3, etcd=etcd, settings=more)
     return rule
 
@@ -139,6 +139,12 @@ def unhealed(column: str) -> Job:
     left = dict(rendezvous=(), join=('kill 1@20:copy',))   # another has the state; nobody has it
     if column not in left: return Job(why_not='no one is without the state')
     return Job(('kill 2@20:forward', 'kill 0@20:copy', *left[column]))
+
+def foreign(column: str) -> Job:
+    "A machine that would train another run comes; its workers need seconds until they can be asked for which."
+    if column not in ('rendezvous', 'join'): return Job(why_not='it comes some seconds later')
+    first = ['kill agent 2@20:forward'] * (column == 'rendezvous')
+    return Job((*first, f'foreign agent 3@{STEP}'), machines=3, settings=dict(steps=2000))
 
 def has_etcd() -> bool:
     try: return bool(etcd_program())
@@ -182,7 +188,7 @@ ROWS: dict[str, Rule] = {
     'machine killed': of_machine('kill agent 1'),
     'machine stopped': of_machine('hang agent 1', lasts=' for 4s'),
     'clock of a machine': of_machine('skew agent 1'),
-    'foreign joiner': of_machine('foreign agent 3'),
+    'foreign joiner': foreign,
     'etcd member killed': of_machine('kill etcd 0', etcd=3),
 }
 

@@ -168,14 +168,10 @@ def strike(self: Machines, s: Strike, hosts: Loopback, etcd: EtcdCluster | None,
 
 @patch
 def intrude(self: Machines, k: int, hosts: Loopback) -> None:
-    "Machine `k` would train with another rate. Who is held for this strike waits until it was refused."
+    "Machine `k` would train with another rate."
     other = self.config.update(workers=1, spares=0, lr=2 * self.config.checked().training.lr)
     (self.out / 'foreign.yaml').write_text(written(other, '# '), encoding='utf-8')
     self.foreign.append(self.agent(hosts, k, self.out / 'foreign.yaml', self.about))
-    end = time.monotonic() + HOLD / 2
-    while self.foreign[-1].code is None and time.monotonic() < end:
-        for watched in self.watched: watched.look()
-        time.sleep(.02)
 
 @patch
 def not_refused(self: Machines) -> str:
