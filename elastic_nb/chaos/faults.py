@@ -171,8 +171,10 @@ def _all(self: Striker, strike: Strike) -> str:
     found = [p for p in self.run.ever if alive(p)]
     for pid, _ in found: found += [(child, born(child)) for child, parent in above.items()
                                    if parent == pid and child not in [known for known, _ in found]]
-    text = self.signalled(strike, self.run.supervisor, f"{SIGNAL[strike.kind].name} hits every process of the run")
-    for process in found: send_signal(process, SIGNAL[strike.kind] if process != self.run.supervisor else 0)
+    text = f"{SIGNAL[strike.kind].name} hits every process of the run"
+    self.signalled(strike, self.run.supervisor, text)
+    for process in found:
+        if process != self.run.supervisor: send_signal(process, SIGNAL[strike.kind])
     return text
 
 @patch

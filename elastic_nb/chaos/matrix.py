@@ -141,7 +141,7 @@ def unhealed(column: str) -> Job:
     return Job(('kill 2@20:forward', 'kill 0@20:copy', *left[column]))
 
 def foreign(column: str) -> Job:
-    "A machine that would train another run comes; its workers need seconds until they can be asked for which."
+    "A machine that would train another run comes; its workers need seconds until they can be asked."
     if column not in ('rendezvous', 'join'): return Job(why_not='it comes some seconds later')
     first = ['kill agent 2@20:forward'] * (column == 'rendezvous')
     return Job((*first, f'foreign agent 3@{STEP}'), machines=3, settings=dict(steps=2000))

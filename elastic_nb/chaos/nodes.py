@@ -50,7 +50,7 @@ def node_here(config: str, out: str, folder: str, how: str) -> None:
 SKEW = 600. # Seconds by which the wall clock of a machine is off
 
 def skewed(path: str) -> None:
-    "From now on the wall clock of this process is off by the seconds in the file `path`, as soon as it is there."
+    "From now on the wall clock of this process is off by the seconds in the file `path`, once it is there."
     before, plain = time.time, torch_rendezvous.datetime
     def off() -> float:
         try: return float(Path(path).read_text() or 0)
@@ -97,7 +97,8 @@ def start(self: Machines, hosts: Loopback, etcd: EtcdCluster | None) -> None:
                                stall=3 * HOLD)   # a worker that is held makes no progress
     (self.out / 'config.yaml').write_text(written(asked, '# '), encoding='utf-8')
     with socket.create_server((hosts[0].address, 0)) as s: port = s.getsockname()[1]
-    about = dict(nnodes=f'1:{self.nodes + self.more}', rdzv_id=self.out.name, rdzv_endpoint=f'{hosts[0].address}:{port}')
+    about = dict(nnodes=f'1:{self.nodes + self.more}', rdzv_id=self.out.name,
+                 rdzv_endpoint=f'{hosts[0].address}:{port}')
     if etcd: about |= dict(rdzv_backend='etcd-v3', rdzv_endpoint=etcd.url)
     for k in range(self.nodes):
         self.commands.append(self.agent(hosts, k, self.out / 'config.yaml', about))
@@ -115,9 +116,10 @@ def start(self: Machines, hosts: Loopback, etcd: EtcdCluster | None) -> None:
 def agent(self: Machines, hosts: Loopback, k: int, config: Path, about: dict[str, Any]) -> Command:
     "Start the agent of machine `k`; `about`: how it finds the others."
     place, self.about = self.out / f'node-{k}', about
-    clock = dict(clock=str(self.holds / f'clock-{k}')) if any(s.kind == 'skew' for s in self.plan.strikes) else {}
     place.mkdir()
-    how = json.dumps(about | clock | dict(local_addr=hosts[k].address))
+    mine = dict(local_addr=hosts[k].address)
+    if any(s.kind == 'skew' for s in self.plan.strikes): mine['clock'] = str(self.holds / f'clock-{k}')
+    how = json.dumps(about | mine)
     return hosts[k].start(sys.executable, '-c', PROGRAM, config, place, Path(self.folder).absolute(), how,
                           env={HOLD_ENV: str(self.holds)})
 
@@ -166,6 +168,7 @@ def strike(self: Machines, s: Strike, hosts: Loopback, etcd: EtcdCluster | None,
     hosts[k].kill()
     self.dead.add(k)
 
+# %% ../../nbs/11_chaos/09_nodes.ipynb #6d35cad0
 @patch
 def intrude(self: Machines, k: int, hosts: Loopback) -> None:
     "Machine `k` would train with another rate."

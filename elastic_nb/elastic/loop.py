@@ -122,9 +122,9 @@ class Missing(CheckpointError):
     "The ledger knows of a checkpoint, and no member has found one."
     final = refused = True # Trying again does not help
 
-MISSING = ("the ledger of this run has a checkpoint of step {}, and none is there any more, on no tier of any "
-           "member: bring it back; to begin anew, remove the whole folder of the run, run.db and all, or give "
-           "another one")
+MISSING = ("the ledger of this run has a checkpoint of step {}, and none is there any more, on no tier of "
+           "any member: bring it back; to begin anew, remove the whole folder of the run, run.db and all, or "
+           "give another one")
 
 @patch
 def enter(self: ElasticLoop) -> bool:

@@ -219,6 +219,7 @@ def pause(self: Node) -> None:
     self.reach.tell(replace(gen, number=self.paused, roster=(*gen.roster, HOLD), lost=(), joined=(),
                             reason='no word from the store'), self.store_at)
 
+# %% ../../nbs/06_elastic/16_nodes.ipynb #16dfdfe3
 @patch
 def adopt(self: Node, record: Record) -> None:
     "A newer record: lead, follow, or leave."
@@ -349,7 +350,7 @@ def let_in(self: Node, nodes: set[int]) -> list[int]:
 
 @patch
 def like_this(self: Node, nodes: set[int]) -> set[int]:
-    "The boss, while nobody trains: `nodes` without those that are known to differ from it, which are refused."
+    "The boss, while nobody trains: `nodes` without those that differ from it, which are refused."
     if self.id not in self.identity: return nodes   # its workers start, and all wait for them
     for node in (nodes & set(self.identity)) - {self.id}:
         found = differences(self.identity[self.id], self.identity[node], live=True)

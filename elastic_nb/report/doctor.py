@@ -387,6 +387,7 @@ def _check_end(state: tuple[str, str | None], rows: History) -> list[Finding]:
     return [_bad('the run', f"it failed: {(why or 'without a reason').splitlines()[0]}",
                  f"Mend that, and start it again: it {then}")]
 
+# %% ../../nbs/08_report/17_doctor.ipynb #0b7f8db1
 def check_kept(watch: Watch, c: RunConfig) -> list[Finding]:
     """Whether the checkpoints that the ledger knows of are there, if the run has no other tier; and why the
     last start was refused."""

@@ -124,8 +124,8 @@ class Facts:
         return any(a <= last and first <= b for a, b in self.gaps)
 
     def member(self, worker: str | None, gen: int, kind: str) -> bool:
-        """Whether `worker` may have a row of this kind in generation `gen`, as far as the rosters are known. Who
-        copies the state reports its last commit, too, in the generation in which that was done."""
+        """Whether `worker` may have a row of this kind in generation `gen`, as far as the rosters are known.
+        Who copies the state reports its last commit, too, in the generation in which that was done."""
         known = [g for g in self.rosters if g == gen or kind == 'commit' and g > gen]
         return worker is None or not known or any(worker in self.rosters[g] for g in known)
 
@@ -381,7 +381,8 @@ def same_settings(self: Verified, start: Start, facts: Facts) -> None:
         odd = [f'{s}.{k} is {mine[k]} there and {v} in the row of {e.worker}' for s in _DECIDE
                for mine in [start.section(s)] for k, v in theirs.get(s, {}).items()
                if k in mine and repr(mine[k]) != repr(v)]
-        if odd: self.wrong('identity', start.name, None, f"the settings of the run are others: {'; '.join(odd)}")
+        text = f"the settings of the run are others: {'; '.join(odd)}"
+        if odd: self.wrong('identity', start.name, None, text)
 
 @patch
 def same_validation(self: Verified, start: str, facts: Facts) -> None:
@@ -400,7 +401,7 @@ def same_validation(self: Verified, start: str, facts: Facts) -> None:
 _SPEAK = 'ready', 'restored', 'entered', 'validation', 'checkpoint', 'final' # Kinds of workers' other rows
 PAUSE = 1. # Seconds that a worker may have been stopped between its clock and its row
 
-def _node_of(worker: str) -> int: return int(worker.split('.')[0]) // 1000   # as in `nodes`, which needs torch
+def _node_of(worker: str) -> int: return int(worker.split('.')[0]) // 1000   # `nodes` needs torch
 
 @patch
 def named(self: Verified, start: str, facts: Facts) -> None:
@@ -412,12 +413,13 @@ def named(self: Verified, start: str, facts: Facts) -> None:
     steps = {kind: facts.rows.steps(kind) for kind in STEP_KINDS}
     for rows in steps.values(): said |= {rows.workers[i] for i in np.unique(rows.worker)} - {None}
     for w in sorted((said | rostered) - facts.own):
-        self.wrong('names', start, None, f"there are rows of {w}, and no worker of this name was started here")
+        self.wrong('names', start, None, f"there are rows of {w}, and no such worker was started here")
     for kind, rows in steps.items():
         pairs = set(zip(rows.worker.tolist(), rows.gen.tolist()))
-        odd = sorted({(gen, rows.workers[i]) for i, gen in pairs if not facts.member(rows.workers[i], gen, kind)})
-        for gen, w in odd:
-            self.wrong('names', start, None, f"there are rows of {w} in generation {gen}, and it was no member")
+        who = {(gen, rows.workers[i]) for i, gen in pairs}
+        for gen, w in sorted(pair for pair in who if not facts.member(pair[1], pair[0], kind)):
+            text = f"there are rows of {w} in generation {gen}, and it was no member"
+            self.wrong('names', start, None, text)
 
 @patch
 def timed(self: Verified, start: str, facts: Facts) -> None:
