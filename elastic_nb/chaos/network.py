@@ -492,7 +492,8 @@ def throughput(address: tuple[str, int], seconds: float = 1., limit_s: float = 6
     """Megabits per second that arrive at the `Meter` at `address` while one connection sends for `seconds`.
 
     `control`: the congestion control of TCP, such as 'reno' (Linux); '': that of the machine.
-    The first tenth of what arrives is left out: buffers fill, and TCP starts slowly."""
+    The first tenth of what arrives is left out: buffers fill, and TCP starts slowly. On a bad link it sends
+    for longer, until there are two reports to compare. Raises TimeoutError after `limit_s`."""
     with socket.create_connection(address, limit_s) as line:
         if control: line.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
         said, done = bytearray(), threading.Event()
@@ -502,17 +503,18 @@ def throughput(address: tuple[str, int], seconds: float = 1., limit_s: float = 6
                     with suppress(TimeoutError): said.extend(line.recv(1 << 12))
         ear = threading.Thread(target=listen, daemon=True)
         ear.start()
-        end = time.monotonic() + seconds
+        def reports() -> list[tuple[int, float]]:
+            rows = [(int(n), float(t)) for n, t in (row.split() for row in bytes(said).split(b'\n')[:-1])]
+            return [r for r in rows if r[0] > .1 * rows[-1][0]]
+        begin = time.monotonic()
         line.settimeout(.05)
         line.sendall(b's')
-        while time.monotonic() < end:
+        while (now := time.monotonic() - begin) < seconds or len(reports()) < 2:
+            if now > limit_s: raise TimeoutError(f"{address[0]}:{address[1]} reports nothing in {limit_s} s")
             with suppress(TimeoutError): line.send(bytes(1 << 14))
         done.set()
         ear.join()
-        rows = [(int(n), float(t)) for n, t in (row.split() for row in bytes(said).split(b'\n')[:-1])]
-    rows = [r for r in rows if r[0] > .1 * rows[-1][0]] if rows else rows
-    if len(rows) < 2: return 0.
-    (n0, t0), (n1, t1) = rows[0], rows[-1]
+    (n0, t0), (n1, t1) = reports()[0], reports()[-1]
     return (n1 - n0) * 8e-6 / (t1 - t0)
 
 # %% ../../nbs/11_chaos/04_network.ipynb #7707295a

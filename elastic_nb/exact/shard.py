@@ -378,6 +378,16 @@ def _odd(optimizer: Optimizer) -> str:
     own = [k for k in ('state_dict', 'load_state_dict') if getattr(kind, k) is not getattr(Optimizer, k)]
     return f"it has a {own[0]} of its own" if own else ''
 
+_passed: dict[tuple[Any, ...], set[str]] = {}
+
+def _tried(optimizer: Optimizer, settings: dict[str, Any], params: Sequence[Tensor]) -> set[str]:
+    "As `_probe`. What PyTorch's own optimizers have passed once, they do not do again in this process."
+    kind, p = type(optimizer), params[0]
+    if not kind.__module__.startswith('torch.optim.'): return _probe(optimizer, settings, params)
+    case = kind, kind.step, repr(settings), repr(_shapes(params)), p.dtype, p.device
+    if case not in _passed: _passed[case] = _probe(optimizer, settings, params)
+    return _passed[case]
+
 def probed(optimizer: Optimizer) -> set[str]:
     """Names of the slots that have a number for each parameter. Raises NotElementwise, with what to use, for
     an optimizer whose steps on pieces are not its steps on the whole, bit for bit."""
@@ -388,7 +398,7 @@ def probed(optimizer: Optimizer) -> set[str]:
         with _without_grads([p for g in optimizer.param_groups for p in g['params']]):
             for g in optimizer.param_groups:
                 settings = {k: v for k, v in g.items() if k != 'params'}
-                if g['params']: found |= _probe(optimizer, settings, [p.detach() for p in g['params']])
+                if g['params']: found |= _tried(optimizer, settings, [p.detach() for p in g['params']])
     except Exception as e:
         why = f'{e}'.split('\n')[0]
         raise NotElementwise(f"{name} does not work element by element: its step on two pieces of a "

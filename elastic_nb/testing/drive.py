@@ -210,6 +210,6 @@ def folder_uploads(folder: Path) -> Iterator[int]:
         try:
             name = next((f.name for f in local.found() if f.step == step), None) or local.save(state_at(step))
         finally: local.close()
-        far = S3Backend(open_store(f'folder://{folder}/run', limit_s=.3), keep_last_n=2)
+        far = S3Backend(open_store(f'folder://{folder}/run', late_s=.3), keep_last_n=2)
         far.upload(local, name)
         yield step
