@@ -165,6 +165,19 @@ def _supervisor(self: Striker, strike: Strike) -> str:
     return self.signalled(strike, self.run.supervisor, f"{SIGNAL[strike.kind].name} hits the supervisor")
 
 @patch
+def _all(self: Striker, strike: Strike) -> str:
+    "To every process of the run, as Slurm and systemd do, and a terminal. Raises Missed."
+    above = {int(p.name): parent_of(int(p.name)) for p in Path('/proc').glob('[0-9]*')}
+    found = [p for p in self.run.ever if alive(p)]
+    for pid, _ in found: found += [(child, born(child)) for child, parent in above.items()
+                                   if parent == pid and child not in [known for known, _ in found]]
+    text = f"{SIGNAL[strike.kind].name} hits every process of the run"
+    self.signalled(strike, self.run.supervisor, text)
+    for process in found:
+        if process != self.run.supervisor: send_signal(process, SIGNAL[strike.kind])
+    return text
+
+@patch
 def _zygote(self: Striker, strike: Strike) -> str:
     return self.signalled(strike, self.run.zygote, f"{SIGNAL[strike.kind].name} hits the zygote")
 

@@ -25,7 +25,8 @@ from ..elastic.ledger import Ledger
 STRIKES = dict( # What it does, and to what
     kill=('SIGKILL', 'worker rank zygote supervisor agent etcd'),
     hang=('SIGSTOP; after the time that is given, SIGCONT', 'worker rank zygote supervisor agent etcd'),
-    term=('SIGTERM: a supervisor saves and leaves, a worker dies', 'worker rank supervisor'),
+    term=('SIGTERM: a supervisor saves and leaves, a worker dies; `all`: every process of the run',
+          'worker rank supervisor all'),
     starve=('its memory is limited to what it has: the kernel kills it', 'worker rank'),
     fill=('no byte is free, until the time is over', 'disk'),
     freeze=('files can only be read, until the time is over', 'disk'),
@@ -33,9 +34,11 @@ STRIKES = dict( # What it does, and to what
     down=('connections are cut, until the time is over', 's3'),
     slow=('each answer takes a second more, or a write ever so long, until the time is over', 's3 disk'),
     fail=('each answer is 503, until the time is over', 's3'),
+    skew=('its wall clock is ten minutes off: ahead on odd machines, behind on even ones', 'agent'),
+    foreign=('a machine more comes, which would train another run', 'agent'),
 )
-ENDS = {('kill', 'supervisor'), ('term', 'supervisor'), ('kill',
-                                                         'zygote')} # After these a run must be started again
+# After these a run must be started again
+ENDS = {('kill', 'supervisor'), ('term', 'supervisor'), ('term', 'all'), ('kill', 'zygote')}
 NUMBERED = 'worker', 'rank', 'agent', 'etcd' # There are several of these
 LASTING = 'fill', 'freeze', 'down', 'slow', 'fail' # These need a time
 

@@ -774,10 +774,12 @@ def supervise_node(
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)
+    promised = ledger.promised(config)
     for event in ledger.start(config): tell(event)
     e = elastic
     boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True, e.silence,
-                          e.max_restarts, e.stall, kept, e.grace, orders or Orders(), meeting=meeting)
+                          e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
+                          meeting=meeting)
     try:
         with signals(boss.asked): boss.run()
     finally: boss.shut()

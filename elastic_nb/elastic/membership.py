@@ -98,6 +98,7 @@ class Member:
         self.heard: Generation | None = None
         self.seen_in: dist.Store | None = None # The store that is known to have a generation
         self.tried = 0 # Number of the newest generation it has tried to enter; none is tried twice
+        self.promised = 0 # Steps of the newest checkpoint of this run of which its ledger knows
         self.stop, self.leave = Bell(), threading.Event() # It is over; it soon will be
         self.looked = time.monotonic() # When its main thread last looked up: in a wait, before a micro-batch
 

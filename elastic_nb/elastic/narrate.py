@@ -7,6 +7,7 @@ __all__ = ['Narrator', 'in_notebook', 'what_is_left']
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #c6ae4c87
 import builtins
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,7 @@ class Narrator:
         self.logged: tuple[float, int] | None = None # Time of the last line on steps, and the step
         self.batch: tuple[int, int] | None = None # Generation and batch that were last reported
         self.resumed: int | None = None # Step of the checkpoint that the run began with
+        self.safe = False # Whether a checkpoint is known
         self.anew: tuple[str, int] = '', 0 # Which worker took which state away, as was said last
         self.errors: set[str] = set() # What was said of errors
         self.short = self.untrained = 0 # Rounds with late replicas; samples that did not count
@@ -197,7 +199,11 @@ def _schedule(self: Narrator, e: dict[str, Any]) -> str | None:
 # %% ../../nbs/06_elastic/10_narrate.ipynb #189fabfb
 @patch
 def _go_back(self: Narrator, e: dict[str, Any]) -> str:
-    return f"nobody is left with the state after {e['floor']} steps: back to the newest checkpoint"
+    then = ": back to the newest checkpoint" if self.safe else ", and no checkpoint is known here"
+    return f"nobody is left with the state after {e['floor']} steps{then}"
+
+@patch
+def _checkpoint(self: Narrator, e: dict[str, Any]) -> None: self.safe = True
 
 @patch
 def _begins_anew(self: Narrator, e: dict[str, Any]) -> str | None:
@@ -210,7 +216,10 @@ def _begins_anew(self: Narrator, e: dict[str, Any]) -> str | None:
 
 @patch
 def _restored(self: Narrator, e: dict[str, Any]) -> str | None:
-    if not e['tier']: return "there is no checkpoint yet; all begins anew" if self.done else None
+    if not e['tier']:
+        if self.safe: return "no checkpoint is there any more"
+        return "there is no checkpoint yet; all begins anew" if self.done else None
+    self.safe = True
     bad = ''.join(f"; passed over {s['name']} in {s['tier']}: {s['why']}" for s in e['skipped'])
     if self.last is None: return self._begins(e, bad)
     return f"worker {e['worker']} has the checkpoint of step {e['step']} from {e['tier']}{bad}"
@@ -228,8 +237,9 @@ def what_is_left(step: int, steps: int | None, tier: str, place: str, setting: s
     "A run of `steps` begins with the checkpoint of `step` in `tier`; `setting` chose `place` for the disk."
     if steps is None: return f"goes on from step {step} ({tier})"
     if step < steps: return f"goes on from step {step} ({tier}); {steps - step} of {steps} steps are left"
+    whole = os.path.dirname(place) if setting == 'out' and os.path.basename(place) == 'checkpoints' else ''
     return (f"nothing left to do: step {step} of {steps} is in {place}; "
-            f"use another {setting}=, more steps, or remove it")
+            f"use another {setting}=, more steps, or remove {whole or 'it'}")
 
 @patch
 def _degraded(self: Narrator, e: dict[str, Any]) -> str:

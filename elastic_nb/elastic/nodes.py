@@ -219,6 +219,7 @@ def pause(self: Node) -> None:
     self.reach.tell(replace(gen, number=self.paused, roster=(*gen.roster, HOLD), lost=(), joined=(),
                             reason='no word from the store'), self.store_at)
 
+# %% ../../nbs/06_elastic/16_nodes.ipynb #16dfdfe3
 @patch
 def adopt(self: Node, record: Record) -> None:
     "A newer record: lead, follow, or leave."
@@ -231,6 +232,7 @@ def adopt(self: Node, record: Record) -> None:
         if before and set(before.nodes) - set(record.nodes): self.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
         if new: self.since = self.clock()
+        if self.newest is None: self.due |= new   # nobody trains: the first world has its workers, too
         for node in self.heard:
             if node != self.id: self.reach.send(node, dict(kind='record', text=record.encode()))
         for node in [n for n in self.heard if n not in record.nodes]: self.forget(node)
@@ -298,8 +300,10 @@ def review(self: Node, why: str) -> None:
     c.held = not self.due & nodes <= set(self.heard) or len(nodes) < self.least
     self.say_few(nodes)
     if c.held: return
-    alive = {name: most for node in self.let_in(nodes & set(self.heard))
-             for name, most in self.alive[node].items()}
+    let_in = self.let_in(nodes & set(self.heard))
+    c.held = len(nodes - self.refused) < self.least or self.in_doubt(let_in)
+    if c.held: return
+    alive = {name: most for node in let_in for name, most in self.alive[node].items()}
     ready = [most for most in alive.values() if most is not None]
     c.world = min([len(alive), *(most for most in ready if most)]) if ready else len(alive)
     if self.fresh and self.newest: c.store.set(KEY, self.newest.encode())
@@ -334,15 +338,32 @@ def say_few(self: Node, nodes: set[int]) -> None:
 @patch
 def let_in(self: Node, nodes: set[int]) -> list[int]:
     """Those of `nodes` whose workers may be in the next generation: they train, or would train the same run.
-    The others are refused. Before the first generation all may."""
+    The others are refused. Before the first generation all may that do not differ from this node."""
     inside = nodes & {node_of(n) for n in (self.newest.roster if self.newest else ())}
+    if not inside: return sorted(self.like_this(nodes))
     of = next((n for n in sorted(inside) if n in self.identity), None)
-    if not inside: return sorted(nodes)
     known = set() if of is None else (nodes - inside) & set(self.identity)
     found = {n: differences(self.identity[of], self.identity[n], live=True) for n in known}
     for node in [n for n in known if found[n]]: self.turn_away(node, of, found[node])
     for node in [n for n in known if not found[n]]: self.look_ahead(node)
     return sorted(inside | {n for n in known if not found[n]})
+
+@patch
+def like_this(self: Node, nodes: set[int]) -> set[int]:
+    "The boss, while nobody trains: `nodes` without those that differ from it, which are refused."
+    if self.id not in self.identity: return nodes   # its workers start, and all wait for them
+    for node in (nodes & set(self.identity)) - {self.id}:
+        found = differences(self.identity[self.id], self.identity[node], live=True)
+        if found: self.turn_away(node, self.id, found)
+    return nodes - self.refused
+
+@patch
+def in_doubt(self: Node, let_in: list[int]) -> bool:
+    "Whether nobody trains, and a node of `let_in` with a worker that is ready has not said for which run."
+    trains = {node_of(n) for n in (self.newest.roster if self.newest else ())}
+    if self.id not in self.identity or not trains.isdisjoint(let_in): return False
+    silent = {*let_in} - set(self.identity)   # its `here` is on the way
+    return any(most is not None for node in silent for most in self.alive[node].values())
 
 @patch
 def look_ahead(self: Node, node: int) -> None:

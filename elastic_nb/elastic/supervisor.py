@@ -117,6 +117,7 @@ class Supervisor:
     base: int = 0 # Number of the first slot; not 0 on other nodes
     relieves: bool = False # Give the seat of a straggler to a new worker
     first_wait: float = 1. # Seconds before the replacement of a dead worker starts; later ones wait longer
+    promised: int = 0 # Steps of the newest checkpoint of which earlier starts have told
 
     def __post_init__(self) -> None:
         first = {f'{slot}.0' for slot in range(self.workers)}
@@ -138,6 +139,7 @@ class Supervisor:
         self.asked = Asked() # A signal has come: save, and leave
         self.deadline = math.inf # When the grace period is over
         self.kept_step = 0 # The newest checkpoint on the disk that is known here
+        self.result: dict[str, str] = {} # Hash of the state with which its workers have ended
         self.reminded = 0. # When the workers were last asked to leave
         self.same: Counter[tuple[int | None, str]] = Counter() # Errors by step and text
         self.slots = self.workers + self.spares # So many have been given out
@@ -189,7 +191,8 @@ def spawn(self: Supervisor, name: str) -> None:
     "Fork the worker `name`. Raises RunFailed."
     slot = int(name.split('.')[0])
     faults = [vars(f) for f in self.inside if f.worker == slot]
-    spec = dict(entry=self.entry, config=self.config, slot=slot, faults=faults, beat=self.silence / 5)
+    spec = dict(entry=self.entry, config=self.config, slot=slot, faults=faults, beat=self.silence / 5,
+                promised=max(self.promised, self.kept_step) if self.kept else 0)
     w = self.hands.fork(name, spec)
     self.note('spawn', name, pid=w.pid)
 
@@ -269,6 +272,10 @@ def on_ready(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #d3802529
+@patch
+def on_final(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
+    if 'digest' in event: self.result = dict(sha256=event['digest'])
+
 @patch
 def on_record(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     self.flush()
@@ -744,7 +751,7 @@ def run(self: Supervisor) -> None:
         for slot in range(self.workers + self.spares): self.spawn(f'{self.base + slot}.0')
         while not self.coordinator.finished: self.turn()
         self.stop()
-        self.note('run_end', ok=True, **self.alarms())
+        self.note('run_end', ok=True, **self.result, **self.alarms())
     except (StateLost, RunFailed, KeyboardInterrupt) as e:
         kind = next((k for k in (KeyboardInterrupt, Stopped, RunRefused) if isinstance(e, k)), RunFailed)
         stopped = {} if kind in (RunFailed, RunRefused) else dict(stopped=self.asked.by)
@@ -790,10 +797,11 @@ def supervise(
     "Run a job to its end; returns the events. Raises RunFailed; KeyboardInterrupt after Ctrl-C."
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)   # the ledger may have news of its own
+    promised = ledger.promised(config)
     for event in ledger.start(config): tell(event)
     e = elastic
     boss = Supervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), e.notices, e.silence,
                       e.max_restarts, e.stall, kept, e.grace, orders or Orders(),
-                      relieves=e.stragglers == 'replace')
+                      relieves=e.stragglers == 'replace', promised=promised)
     with signals(boss.asked): boss.run()
     return ledger.events()

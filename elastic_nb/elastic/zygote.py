@@ -221,7 +221,7 @@ def work(spec: dict[str, Any], sock: socket.socket) -> None:
     control, loop = Control(sock), None
     member = Member(spec['name'], store_at(*spec['store']), snapshots=tuple(spec['snapshots']),
                     emit=control.emit, host=spec.get('host', '127.0.0.1'))
-    member.record = lambda: control.record(member)
+    member.record, member.promised = lambda: control.record(member), spec.get('promised', 0)
     plan, body = Faults(*(Fault(**f) for f in spec['faults'])), Body()
     member.point = lambda step, phase: _point(plan, body, member, spec['slot'], step, phase)
     threading.Thread(target=control.listen, args=(member,), daemon=True).start()

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEVELS', 'SKEW', 'ADVICE', 'Finding', 'Measured', 'measured_of', 'Layer', 'layers', 'check_layers', 'timeouts',
-           'check_settings', 'Machine', 'size_of', 'check_machine', 'check_services', 'check_run', 'examine',
-           'examine_run', 'doctor']
+           'check_settings', 'Machine', 'size_of', 'check_machine', 'check_services', 'check_run', 'check_kept',
+           'examine', 'examine_run', 'doctor']
 
 # %% ../../nbs/08_report/17_doctor.ipynb #a1848603
 import math
@@ -33,7 +33,7 @@ from ..elastic.faults import planned
 from ..elastic.ledger import History, Story, history, outages
 from ..elastic.supervisor import FAR, LOADING
 from .goodput import Goodput, goodput_of
-from .status import Watch, state_of
+from .status import Watch, is_kept, state_of
 
 # %% ../../nbs/08_report/17_doctor.ipynb #608478b3
 class Finding(NamedTuple):
@@ -377,13 +377,30 @@ ADVICE = dict(
 
 def check_run(rows: History, state: tuple[str, str | None], found: Goodput, c: RunConfig) -> list[Finding]:
     "What a run has gone through; `state`: as `status` knows it."
-    return [*_check_end(state), *_check_events(rows, c), *_check_time(rows, found), *_recovered(rows, found)]
+    return [*_check_end(state, rows), *_check_events(rows, c), *_check_time(rows, found),
+            *_recovered(rows, found)]
 
-def _check_end(state: tuple[str, str | None]) -> list[Finding]:
+def _check_end(state: tuple[str, str | None], rows: History) -> list[Finding]:
     what, why = state
+    then = 'goes on from the newest checkpoint' if is_kept(rows) else 'begins anew'
     if what != 'failed': return []
     return [_bad('the run', f"it failed: {(why or 'without a reason').splitlines()[0]}",
-                 "Mend that, and start it again: it goes on from the newest checkpoint")]
+                 f"Mend that, and start it again: it {then}")]
+
+# %% ../../nbs/08_report/17_doctor.ipynb #0b7f8db1
+def check_kept(watch: Watch, c: RunConfig) -> list[Finding]:
+    """Whether the checkpoints that the ledger knows of are there, if the run has no other tier; and why the
+    last start was refused."""
+    place = Path(c.checkpoint.nvme_path)
+    if not place.is_dir(): place = watch.path.parent / place.name
+    steps = [e.data.get('saved', 0) for e in watch.story.events
+             if e.kind == 'checkpoint' and e.data.get('tier') == 'nvme']
+    if steps and not c.checkpoint.far and not any(place.glob('step-*')):
+        return [_bad('the checkpoints', f"the ledger has one of step {max(steps)}, and none is in {place}",
+                     "Bring them back; to begin anew, remove the whole folder of the run")]
+    last = watch.run.refused[-1:]
+    if not last or (last[0].started or '') < (watch.run.starts[-1].started or ''): return []
+    return [_bad('the run', f"its last start was refused: {last[0].refused.splitlines()[0]}", "Mend that")]
 
 def _check_events(rows: History, c: RunConfig) -> list[Finding]:
     found, many = [], Counter(e.kind for e in rows.events)
@@ -476,7 +493,8 @@ def examine_run(path: str | Path, here: Machine = Machine(), name: str | None = 
                   "Set the clock")] if begun > here.now() + 5 else []
     measured = measured_of(watch.newest.rows)
     later = [] if state[0] == 'finished' else check_settings(c, measured)
-    return _sorted([*clock, *check_run(rows, state, found, c), *check_layers(c, measured), *later])
+    kept = check_kept(watch, c)
+    return _sorted([*clock, *check_run(rows, state, found, c), *kept, *check_layers(c, measured), *later])
 
 def _sorted(found: Sequence[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(found), key=lambda f: LEVELS.index(f.level))

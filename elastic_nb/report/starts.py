@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..elastic.columns import NONE
-from ..elastic.ledger import Event, History, Steps, row_data
+from ..elastic.ledger import FREE, Event, History, Steps, row_data
 
 # %% ../../nbs/08_report/14_starts.ipynb #411a10df
 @dataclass(frozen=True)
@@ -74,8 +74,6 @@ def _start(name: str, about: Sequence[Any] | None, facts: dict[str, Any], traine
                  str(end.get('error') or facts['final']) if refused else None)
 
 # %% ../../nbs/08_report/14_starts.ipynb #288a38b0
-_FREE = 'steps', 'epochs', 'val_every', 'patience' # Settings of `training` that a later start may change
-
 @dataclass
 class Run:
     "What people call a run: its starts, in their order, and those that were refused in between."
@@ -100,7 +98,7 @@ class Run:
 def _result_of(start: Start) -> list[dict[str, Any]]:
     "The settings of a start that decide its result."
     sections = (start.section(name) for name in ('model', 'training', 'scaling'))
-    return [{k: v for k, v in s.items() if k not in _FREE} for s in sections]
+    return [{k: v for k, v in s.items() if k not in FREE} for s in sections]
 
 def runs_of(starts: Sequence[Start]) -> list[Run]:
     "The runs that these starts are, in the order in which they were started last."
