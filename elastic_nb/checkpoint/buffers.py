@@ -12,10 +12,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/03_checkpoint/02_buffers.ipynb #09a0c909
 def begun(work: Callable[[], None], name: str | None = None) -> threading.Thread | None:
@@ -42,8 +41,9 @@ def each(work: Callable[[Any], Any], items: Iterable[Any], threads: int = 4) -> 
     if errors: raise errors.pop()   # kept here, it would keep all that its traceback refers to
 
 # %% ../../nbs/03_checkpoint/02_buffers.ipynb #9ac4b72d
-def fresh(sizes: list[int]) -> list[Tensor]:
+def fresh(sizes: list[int]) -> 'list[Tensor]':
     "One uint8 tensor per size, 64 bytes aligned, in one piece of new memory that begins on a page."
+    import torch   # late: who needs the hands alone, a store say, does not wait for it
     starts = [*accumulate((-(-n // 64) * 64 for n in sizes), initial=0)]
     pages = mmap.mmap(-1, max(1, starts[-1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     whole = torch.frombuffer(pages, dtype=torch.uint8)
@@ -54,7 +54,7 @@ STEP = 4 << 20 # Bytes asked for at a time
 MADV_POPULATE_WRITE = 23 # From the kernel's headers; Python does not name it
 
 @contextmanager
-def ahead(t: Tensor, lead: int = 1 << 28) -> Iterator[Callable[[int], None]]:
+def ahead(t: 'Tensor', lead: int = 1 << 28) -> Iterator[Callable[[int], None]]:
     """In the block, a thread makes the pages of the memory that holds `t` ready, from its beginning.
     The block gets a function `done(bytes)`; the thread stays at most `lead` bytes ahead of the sum of its
     calls."""

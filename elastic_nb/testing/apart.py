@@ -276,8 +276,8 @@ def each_apart(
         results = of_nbdev(fn, files, n_workers=n_workers, **options)
         if out := os.environ.get('NB_JSON'):
             took = round(time.monotonic() - _test_run.began, 1)
-            scale = max(_test_run.scale, slowness(n_workers))   # it may have become slower meanwhile
-            about = dict(seconds=took, workers=n_workers, scale=scale, notebooks=[r.kept for r in results])
+            scale = max(_test_run.scale, slowness(_test_run.workers))   # it may have become slower meanwhile
+            about = dict(seconds=took, workers=_test_run.workers, scale=scale, notebooks=[r.kept for r in results])
             (test.get_config().config_path / out).write_text(json.dumps(about, indent=1))
         site.cleanup()
         return results

@@ -115,6 +115,7 @@ def _leave(code: Any) -> NoReturn:
     "End as the interpreter does."
     if isinstance(code, str): print(code, file=sys.stderr)
     number = code if isinstance(code, int) else int(code is not None)
+    threading._shutdown()   # waits for its threads
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError): stream.flush()
@@ -207,13 +208,14 @@ class Copies:
         cwd: Any = '.', # Its folder
         env: Mapping[str, str] | None = None, # All of its environment; None: ours
         start_new_session: bool = False, # Begin a session of its own
+        pass_fds: Sequence[int] = (), # Descriptors that it has, too
         **_: Any, # More of what `subprocess.Popen` takes; a copy has its three streams anyway
     ) -> Program:
         "Start what `subprocess.Popen` would start."
         _, file, *args = words
         text = args.pop(0) if file == '-c' else Path(cwd, file).read_text(encoding='utf-8')
         return self._start(text, '' if file == '-c' else str(file), args, cwd,
-                           os.environ if env is None else env, start_new_session)
+                           os.environ if env is None else env, start_new_session, pass_fds)
 
     def _start(self, text: str, file: str, args: Sequence[Any], cwd: Any, env: Mapping[str, str],
                session: bool, fds: Sequence[int] = ()) -> Program:

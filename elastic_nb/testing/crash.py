@@ -232,13 +232,13 @@ class Run:
 
 # %% ../../nbs/09_testing/03_crash.ipynb #0fa31e1f
 class Runner:
-    "A process from which scenarios are run; `path` is a folder with more modules."
-    def __init__(self, path: str | Path = ''):
-        paths = os.pathsep.join(filter(None, [str(path), *sys.path]))
-        code = 'from elastic_nb.testing.crash import serve_runs; serve_runs()'
-        self.process = subprocess.Popen([sys.executable, '-c', code], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env=os.environ | dict(PYTHONPATH=paths, OMP_NUM_THREADS='1'))
+    """A process from which scenarios are run; `path` is a folder with more modules. `start`: what starts it,
+    such as `Copies.command`."""
+    def __init__(self, path: str | Path = '', start: Callable[..., Any] = subprocess.Popen):
+        paths = [*filter(None, [str(path)]), *sys.path]
+        code = f'import sys; sys.path[:] = {paths}\nfrom elastic_nb.testing.crash import serve_runs; serve_runs()'
+        self.process = start([sys.executable, '-c', code], text=True, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, env=os.environ | dict(OMP_NUM_THREADS='1'))
 
     def run(self, scenario: str, folder: Path, number: int = 0, kind: str = '') -> Run:
         "Run `scenario` (`module:function`) in `folder`; its call `number`, counted from 1, goes wrong."
