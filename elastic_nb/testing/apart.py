@@ -114,6 +114,7 @@ def _in_child(out: Connection, notebook: str, options: dict[str, Any], file: str
     "Run the notebook as nbdev does, and send what came of it."
     from nbdev import test
     faulthandler.register(signal.SIGQUIT, open(file, 'ab', 0), all_threads=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)   # ignored behind a shell
     torch, copies, forkserver = (importlib.import_module(name) for name in IN_CHILD)   # all there already
     with suppress(OSError): forkserver.interpreter = copies.Copies().interpreter
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // _test_run.workers))
@@ -277,7 +278,8 @@ def each_apart(
         if out := os.environ.get('NB_JSON'):
             took = round(time.monotonic() - _test_run.began, 1)
             scale = max(_test_run.scale, slowness(_test_run.workers))   # it may have become slower meanwhile
-            about = dict(seconds=took, workers=_test_run.workers, scale=scale, notebooks=[r.kept for r in results])
+            about = dict(seconds=took, workers=_test_run.workers, scale=scale,
+                         notebooks=[r.kept for r in results])
             (test.get_config().config_path / out).write_text(json.dumps(about, indent=1))
         site.cleanup()
         return results

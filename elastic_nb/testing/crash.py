@@ -236,7 +236,8 @@ class Runner:
     such as `Copies.command`."""
     def __init__(self, path: str | Path = '', start: Callable[..., Any] = subprocess.Popen):
         paths = [*filter(None, [str(path)]), *sys.path]
-        code = f'import sys; sys.path[:] = {paths}\nfrom elastic_nb.testing.crash import serve_runs; serve_runs()'
+        code = (f'import sys; sys.path[:] = {paths}; '
+                'from elastic_nb.testing.crash import serve_runs; serve_runs()')
         self.process = start([sys.executable, '-c', code], text=True, stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, env=os.environ | dict(OMP_NUM_THREADS='1'))
 
