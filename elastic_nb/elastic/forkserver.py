@@ -26,6 +26,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +123,17 @@ def remember(self: ForkServer) -> None:
     gc.freeze()
 
 # %% ../../nbs/06_elastic/22_forkserver.ipynb #0741b253
+def _can_be_imported(path: str) -> bool:
+    names = [path + '/__init__' + s for s in all_suffixes()]   # other folders come last for Python
+    return any(map(os.path.isfile, names)) if os.path.isdir(path) else path.endswith(tuple(all_suffixes()))
+
 def hidden(folders: Sequence[str]) -> str | None:
     "The first file in `folders` with the name of a module that this process has from elsewhere."
     for folder in filter(os.path.isdir, folders):
         home = os.path.realpath(folder) + os.sep
         for entry in sorted(os.listdir(folder)):
-            file = module_file(sys.modules.get(entry.partition('.')[0]))
-            if file and not os.path.realpath(file).startswith(home): return os.path.join(folder, entry)
+            file, path = module_file(sys.modules.get(entry.partition('.')[0])), os.path.join(folder, entry)
+            if file and not os.path.realpath(file).startswith(home) and _can_be_imported(path): return path
     return None
 
 # %% ../../nbs/06_elastic/22_forkserver.ipynb #09278c04
