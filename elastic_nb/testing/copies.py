@@ -138,6 +138,7 @@ class Program:
         theirs.close()
         for fd in (in_r, out_w): os.close(fd)
         self.stdin, self.stdout = os.fdopen(in_w, 'w'), os.fdopen(out_r)
+        self.stderr = open(f'/proc/self/fd/{self._errors.fileno()}', errors='replace') # So far; it never waits
         if out: self.stdin.close()   # there is nothing to read
         self.pid: int = take(self._report)[0]['pid']
         self.returncode: int | None = None
@@ -175,8 +176,8 @@ class Program:
             with self.stdout: out = self.stdout.read()
             self.wait(timeout)
         finally: late.cancel()
-        self._errors.seek(0)
-        return out, self._errors.read().decode(errors='replace')
+        self.stderr.seek(0)
+        return out, self.stderr.read()
 
 # %% ../../nbs/09_testing/18_copies.ipynb #c0b1e50b
 _fresh = forkserver.interpreter
@@ -218,7 +219,7 @@ class Copies:
         **_: Any, # More of what `subprocess.Popen` takes
     ) -> Program:
         "Start what `subprocess.Popen` would start."
-        _, file, *args = words
+        _, file, *args = [w for k, w in enumerate(words) if (k, w) != (1, '-u')]
         if file == '-m': file, text = '', _MODULE.format(args.pop(0))
         elif file == '-c': file, text = '', args.pop(0)
         else: text = Path(cwd, file).read_text(encoding='utf-8')
@@ -264,9 +265,19 @@ def world(self: Copies, text: str, n: int, *args: Any, of: Callable[[int], Seque
 @patch(as_prop=True)
 def in_place(self: Copies) -> types.SimpleNamespace:
     "In place of the module `subprocess`: `Popen` starts copies where it is asked for a program of this Python."
-    def popen(words: Sequence[Any], **how: Any) -> Any:
-        return (self.command if words[0] == sys.executable else subprocess.Popen)(words, **how)
+    def popen(args: Sequence[Any], **how: Any) -> Any:
+        return (self.command if args[0] == sys.executable else subprocess.Popen)(args, **how)
     return types.SimpleNamespace(**vars(subprocess) | dict(Popen=popen))
+
+# %% ../../nbs/09_testing/18_copies.ipynb #65bbc812
+@patch
+def launchers(self: Copies) -> Copies:
+    "Copies in which `torchrun` starts ranks that are copies of this one."
+    place = 'torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler'
+    handler = importlib.import_module(place)
+    fresh, handler.Popen = handler.Popen, self.in_place.Popen
+    try: return Copies()
+    finally: handler.Popen = fresh
 
 # %% ../../nbs/09_testing/18_copies.ipynb #e52a97ef
 class CopiedHost(Host):
