@@ -138,7 +138,7 @@ class Program:
         theirs.close()
         for fd in (in_r, out_w): os.close(fd)
         self.stdin, self.stdout = os.fdopen(in_w, 'w'), os.fdopen(out_r)
-        self.stderr = open(f'/proc/self/fd/{self._errors.fileno()}', errors='replace') # So far; it never waits
+        self.stderr = open(f'/proc/self/fd/{self._errors.fileno()}', errors='replace') # Those so far
         if out: self.stdin.close()   # there is nothing to read
         self.pid: int = take(self._report)[0]['pid']
         self.returncode: int | None = None
@@ -264,7 +264,7 @@ def world(self: Copies, text: str, n: int, *args: Any, of: Callable[[int], Seque
 # %% ../../nbs/09_testing/18_copies.ipynb #98b724ab
 @patch(as_prop=True)
 def in_place(self: Copies) -> types.SimpleNamespace:
-    "In place of the module `subprocess`: `Popen` starts copies where it is asked for a program of this Python."
+    "In place of the module `subprocess`: `Popen` starts programs of this Python as copies."
     def popen(args: Sequence[Any], **how: Any) -> Any:
         return (self.command if args[0] == sys.executable else subprocess.Popen)(args, **how)
     return types.SimpleNamespace(**vars(subprocess) | dict(Popen=popen))
