@@ -8,6 +8,7 @@ __all__ = ['MODEL', 'WAYS', 'SEGMENT', 'AROUND', 'LINKS', 'NAMES', 'fragment_siz
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #a1ca0b96
 import json
+import socket
 import statistics
 import sys
 import time
@@ -88,9 +89,9 @@ class Lap:
     compute: float # Seconds
     talk: float # Seconds of the reductions
 
-def run_rank(rank: int, mine: str, first: str, rounds: int, settings: dict[str, Any]) -> None:
+def run_rank(rank: int, mine: str, first: str, port: int, rounds: int, settings: dict[str, Any]) -> None:
     "Train as one of two workers; print the laps and the digest of the state."
-    store = dist.TCPStore(first, 7001, is_master=not rank, wait_for_workers=False,
+    store = dist.TCPStore(first, port, is_master=not rank, wait_for_workers=False,
                           timeout=timedelta(seconds=90))
     group = gloo_group(store, rank, 2, 90., host=mine)
     numbers = torch.randint(0, 128, (4096,), generator=torch.Generator().manual_seed(0))
@@ -114,8 +115,8 @@ def run_rank(rank: int, mine: str, first: str, rounds: int, settings: dict[str, 
     if not rank: store.wait(['left0', 'left1'])   # the store lives here: it goes last
 
 if __name__ == '__main__' and __spec__:   # python -m sets __spec__, a notebook does not
-    rank, mine, first, rounds, settings = sys.argv[1:]
-    run_rank(int(rank), mine, first, int(rounds), json.loads(settings))
+    rank, mine, first, port, rounds, settings = sys.argv[1:]
+    run_rank(int(rank), mine, first, int(port), int(rounds), json.loads(settings))
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #94d066a6
 def measured_laps(way: str, given: Given, rounds: int = 5, limit_s: float = 300.) -> list[Lap]:
@@ -125,7 +126,8 @@ def measured_laps(way: str, given: Given, rounds: int = 5, limit_s: float = 300.
     with Cabled(2) as net, TunLink(net, 1, given):
         program, settings = (sys.executable, '-m', 'elastic_nb.bench.walltime'), json.dumps(WAYS[way])
         several = len(fragment_sizes(way))
-        ranks = [net[r].start(*program, r, net[r].address, net[0].address, (rounds + 1) * several, settings)
+        with socket.create_server(('', 0)) as door: where = net[0].address, door.getsockname()[1]
+        ranks = [net[r].start(*program, r, net[r].address, *where, (rounds + 1) * several, settings)
                  for r in range(2)]
         if codes := [r.output() for r in ranks if r.wait(limit_s)]:
             raise RuntimeError(f"{way} over {profile(given).name}: {codes[0][-1000:]}")
