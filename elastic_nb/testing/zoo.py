@@ -305,7 +305,8 @@ def family(name: str) -> list[str]:
 BY_NIGHT = dict(
     frozen='unused', groups='two_optimizers', sparse='sparse_function', moving_average='experts',
     weight_norm='spectral_norm_new', weight_norm_new='spectral_norm_new', spectral_norm='spectral_norm_new',
-    dropout='read_ahead', bf16='fp16', compiled='recomputed', augmented='read_ahead',
+    dropout='read_ahead', stochastic_depth='unused', bf16='fp16', compiled='recomputed',
+    augmented='read_ahead',
     augmented_numpy='read_ahead', augmented_random='read_ahead', slow='read_ahead', uneven='last_partial',
     packed_together='packed', mixture='mixture_ends', one_cycle='plateau') # And who stands for them by day
 
