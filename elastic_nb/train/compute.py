@@ -142,6 +142,9 @@ def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
 def wrong_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[str]:
     "Why a trainer of `model` cannot step with `optimizer`, one sentence each."
     name, wrong = type(optimizer).__name__, []
+    if not hasattr(optimizer, '_optimizer_step_pre_hooks'):
+        return [f"{name} is no whole optimizer of torch, for its __init__ does not call that of "
+                "torch.optim.Optimizer: let it do so, or give the optimizer that it wraps"]
     closure = inspect.signature(optimizer.step).parameters.get('closure')
     if closure is not None and closure.default is closure.empty:
         wrong.append(f"{name} needs a closure that computes the loss again, and here each micro-batch is "
@@ -639,6 +642,11 @@ def _idle_settings(self: Engine, optimizer: bool, scheduler: bool) -> Iterator[s
     "Settings that say nothing beside an optimizer or scheduler that was given, or that nobody can mean."
     t, n = self.c.training, self.samples.samples
     of_scheduler = t.unlike('warmup', 'schedule')
+    kind = type(self.optimizer)
+    if optimizer and all(callable(getattr(kind, k, None)) for k in ('train', 'eval')):
+        yield (f"{kind.__name__} has eval(), which exchanges the weights, and nobody calls it here: "
+               "validations, checkpoints and the result have those of training. For the others call it in "
+               "on_train_end, and save the model there")
     if optimizer and t.unlike('lr'):
         yield f"training.lr = {t.lr:g} is not used: the optimizer that was given has its own rate"
     if scheduler and of_scheduler:
@@ -667,6 +675,9 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     for told in self._idle_settings(*given): warnings.warn(told)
     self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class,
     self.given_optimizer = of_optimizer(self.optimizer, self.model, rate=given[0])   # and what made it
+    if not hasattr(self.scheduler, 'state_dict') and not hasattr(self.optimizer.step, '__func__'):
+        raise BadConfig(f"optimizer: step of {self.steps_with} was replaced by a function, which no "
+                        "scheduler of torch can follow: write a class with a method step")
     self.optimizer = self.strategy.stepping(self.optimizer, self.model)
     if self.scheduler is None:
         shape = schedule_of(t, self.steps)

@@ -160,6 +160,7 @@ def _same_samples(one: Any, rest: Any, whole: Any) -> bool:
     except RuntimeError: return False
 
 LOOK = .2 # Seconds in which more samples are tried
+_FEW = 'in a trial', 'the loss of a few', 'the gradient of a few' # Reasons that more samples may not have
 _RANDOM = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU, nn.RNNBase
 
 def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
@@ -178,6 +179,7 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
         if said or time.monotonic() > end: break
         took = time.monotonic() - began
         if i == 0 and two > 3 and took * two / 3 < end - time.monotonic(): groups.insert(1, ids[:two])
+    if said.startswith(_FEW) and two > 3: said = _compared(engine, ask, ids[:two], training, two // 2)
     return said
 
 # %% ../../nbs/07_train/24_cut.ipynb #c017e87a
@@ -200,11 +202,11 @@ def in_half(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> bool:
 
 
 # %% ../../nbs/07_train/24_cut.ipynb #4dccfddf
-def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], training: bool) -> str:
-    "The same, for these samples."
+def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], training: bool, at: int = 1) -> str:
+    "The same, for these samples: the first `at` of them, and the rest."
     t, model, samples = engine.c.training, engine.model, engine.samples
     with untouched(model, training), random_kept():
-        with borrowed(t.seed, -1, 0): batches = [samples.get(ids[:1]), samples.get(ids[1:])]
+        with borrowed(t.seed, -1, 0): batches = [samples.get(ids[:at]), samples.get(ids[at:])]
         with borrowed(t.seed, -1, 0):
             before = state_of_random()
             batches.append(samples.get(ids))

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LARGE', 'FEW', 'SEEN', 'UNUSED', 'ASKED', 'MARKS', 'WHOLE', 'LIBRARIES', 'plain', 'short', 'settings_of',
            'of_function', 'code_of', 'own_code', 'all_code_of', 'of_modules', 'left_out', 'frozen_outside', 'of_model',
-           'in_order', 'of_optimizer', 'factors', 'unsteady', 'of_scheduler', 'contents', 'of_data', 'kernels',
-           'identity_of']
+           'in_order', 'of_optimizer', 'factors', 'unsteady', 'of_scheduler', 'contents', 'of_data', 'compiled_in',
+           'kernels', 'identity_of']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -98,7 +98,8 @@ FEW = 100 # Things in a container that are looked at
 
 def _deeper(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
     "What there is to say of `x` besides a plain value; of an object of the user's own, under these `names`."
-    if id(x) in known or isinstance(x, (type, Enum, Tensor)): return {}
+    if id(x) in known or isinstance(x, (Enum, Tensor)): return {}
+    if isinstance(x, type): return _of_named(x, names, known) if is_own(x) else {}
     if isinstance(x, (nn.Module, partial)) or inspect.isroutine(x): return of_function(x, known)
     known = {id(x), *known}
     if is_own(type(x)): return _of_object(x, names, known)
@@ -122,6 +123,15 @@ def _of_object(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]
     names = names.union(*map(_names, called.values()))
     found = _of_class(type(x), names) | {k: v for k, v in attributes(x).items() if k in names}
     return dict(name=type(x).__qualname__) | _inside(found, names, {id(x), *known})
+
+# %% ../../nbs/07_train/23_identity.ipynb #ce01e0f3
+def _of_named(kind: type, names: set[str], known: Container[int]) -> dict[str, Any]:
+    "Numbers of a class that a function mentions, and of its methods, under these `names`."
+    called, known = _called(kind, names), {id(kind), *known}
+    names = names.union(*map(_names, called.values()))
+    inner = {k: of_function(f, known) for k in called
+             if inspect.isroutine(f := getattr(kind, k)) and is_own(getattr(f, '__func__', f))}
+    return _of_class(kind, names) | {k: v for k, v in inner.items() if len(v) > 1}
 
 # %% ../../nbs/07_train/23_identity.ipynb #bc43c0a9
 SEEN = 1 << 14 # Numbers of a tensor of a network, at most, that are read
@@ -163,13 +173,13 @@ def of_function(f: Any, known: Container[int] = frozenset()) -> dict[str, Any]:
     names, own = _names(code), getattr(f, '__self__', None)
     cells = zip(code.co_freevars, f.__closure__ or ())
     given = {}
-    for k, cell in cells:
+    for k, cell in ((k, cell) for k, cell in cells if k != '__class__'):   # which a `super()` leaves
         with suppress(ValueError): given[k] = cell.cell_contents   # one that is not filled yet
     order = code.co_varnames[:code.co_argcount][::-1]
     given |= dict(zip(order, (f.__defaults__ or ())[::-1])) | (f.__kwdefaults__ or {})
     around = {k: f.__globals__[k] for k in names if k in getattr(f, '__globals__', {})}
     given |= {k: v for k, v in around.items() if isinstance(v, (bool, int, float, str)) or is_own(type(v))
-              or _is_criterion(v) or inspect.isfunction(v) and is_own(v)}   # of its module
+              or _is_criterion(v) or (inspect.isfunction(v) or isinstance(v, type)) and is_own(v)}
     meant = _instructions(code, 'LOAD_GLOBAL') if around else ()   # others only where no attribute is meant
     given |= {k: v for k, v in around.items() if k in meant and isinstance(v, (nn.Module, *_VALUES))
               and (isinstance(v, nn.Module) or len(v) <= MOST if hasattr(v, '__len__') else True)}
@@ -263,6 +273,8 @@ def of_modules(model: nn.Module, known: Container[int] = ()) -> dict[str, Any]:
     holds = {f'{name}.{k}'.lstrip('.'): _held(v, known) or _used(m, k, v, known)
              for name, m in model.named_modules() if is_own(type(m))
              for k, v in vars(m).items() if k[0] != '_'}
+    holds |= {f'{name}.{k[1:]}'.lstrip('.'): dict(value=v) for name, m in model.named_modules()
+              for k, v in vars(m).items() if _shown(m, k) and _is_name(v)}
     return dict(modules=short([repr(model), {k: settings_of(v) for k, v in numbers.items() if v}]),
                 numbers=settings_of({k: v[0] if v == v[:1] * len(v) else v for k, v in of_kind.items()}),
                 hooks=short([h for h in hooks if h]), replaced=_replaced(model, known),
@@ -295,6 +307,15 @@ def _replaced(model: nn.Module, known: Container[int]) -> str:
     return short(found)
 
 def _hook(f: Any) -> str: return str(getattr(f, '__qualname__', type(f).__qualname__))
+
+# %% ../../nbs/07_train/23_identity.ipynb #a593c9ef
+def _shown(m: nn.Module, k: str) -> bool:
+    "Whether a property shows the attribute `k`, such as `_active_adapter` of peft."
+    return k[0] == '_' and isinstance(getattr(type(m), k[1:], None), property)
+
+def _is_name(v: Any) -> bool:
+    "A name, a few of them, or yes or no."
+    return isinstance(v, (bool, str)) or isinstance(v, list) and all(isinstance(x, str) for x in v[:FEW])
 
 # %% ../../nbs/07_train/23_identity.ipynb #4e613e33
 # Of a config of transformers: no matter
@@ -464,6 +485,13 @@ def of_data(samples: Samples, look: bool = True) -> dict[str, Any]:
     seen = dict(content=contents(samples)) if look and not own else {}
     return dict(samples=samples.samples) | seen | own
 
+# %% ../../nbs/07_train/23_identity.ipynb #cc8c7a9d
+def compiled_in(model: nn.Module) -> str:
+    "Which parts of `model` its owner has compiled; 'nothing' where none."
+    found = [name or 'all' for name, m in model.named_modules()
+             if hasattr(m, '_orig_mod') or m._compiled_call_impl is not None]
+    return ', '.join(found[:3]) + ' and more' * (len(found) > 3) or 'nothing'
+
 # %% ../../nbs/07_train/23_identity.ipynb #1de2001b
 LIBRARIES = 'torch', 'torchvision', 'transformers', 'timm', 'peft', 'elastic_nb' # Known by their versions
 
@@ -505,7 +533,8 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,
                   validation=engine.held.samples if engine.held else 0,
                   saves=engine.c.checkpoint.every, strategy=engine.c.distributed.strategy)
-    known = engine.c.identity(**about, **held, runtime=dict(torch=torch.__version__, kernels=kernels()),
+    runtime = dict(torch=torch.__version__, kernels=kernels(), compiled_before=compiled_in(engine.called))
+    known = engine.c.identity(**about, **held, runtime=runtime,
                               code={k: v for k, v in texts.items() if v}, course=course,
                               callbacks=dict(names=[*listeners]), notes=held_by)
     return known | dict(fingerprint=former(engine.shapes, engine.samples.samples))
