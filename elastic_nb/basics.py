@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PLAIN', 'LATE', 'patch', 'lazy', 'die_with_parent', 'leave_signals', 'born', 'shown', 'plain_terminal', 'waits_for',
-           'told_if_late', 'name_process', 'machine']
+           'told_if_late', 'TimeBudget', 'name_process', 'machine']
 
 # %% ../nbs/00_face/02_basics.ipynb #c492cc82
 import builtins
@@ -125,6 +125,21 @@ def told_if_late(what: str, limit: float, late: float = LATE, tell: Callable[[st
     timer.start()
     try: yield
     finally: timer.cancel()
+
+# %% ../nbs/00_face/02_basics.ipynb #0c927df6
+class TimeBudget:
+    "True while a look may go on: `seconds` of this thread's processor time, ten times as long by the clock."
+    def __init__(self, seconds: float, cpu: Callable[[], float] = time.thread_time,
+                 clock: Callable[[], float] = time.monotonic):
+        self.seconds, self._cpu, self._clock = seconds, cpu, clock
+        self._began = cpu(), clock()
+
+    @property
+    def used(self) -> float:
+        "Seconds of it that are over."
+        return max(self._cpu() - self._began[0], (self._clock() - self._began[1]) / 10)
+
+    def __bool__(self) -> bool: return self.used < self.seconds
 
 # %% ../nbs/00_face/02_basics.ipynb #5df86f41
 def name_process(name: str) -> None:

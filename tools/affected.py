@@ -221,7 +221,7 @@ def main() -> int:
     print(*found, sep='\n') if found else print('no notebook')
     if not args.run or not found: return 0
     glob = '|'.join(re.escape(n) for n in found)
-    return subprocess.run(['nbdev-test', '--n-workers', '3', '--path-re', f'(?:{glob})$'], cwd=ROOT).returncode
+    return subprocess.run(['nbdev-test', '--n-workers', '4', '--path-re', f'(?:{glob})$'], cwd=ROOT).returncode
 
 
 if __name__ == '__main__': sys.exit(main())

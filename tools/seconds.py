@@ -1,6 +1,6 @@
 """Do the tests take the time that CONTRIBUTING.md allows them?
 
-    NB_JSON=F nbdev-test --n-workers 3 && python tools/seconds.py F
+    NB_JSON=F nbdev-test --n-workers 4 && python tools/seconds.py F
 
 The table "Seconds" there has a row for each folder of nbs: the seconds of processor time that all its notebooks use, for
 these depend less than others on what else the machine does. They are multiplied by the slowness that the test run has

@@ -9,7 +9,6 @@ __all__ = ['NEAR', 'NEARLY', 'Tried', 'MANY', 'LOOK', 'ROUGH', 'untouched', 'Not
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de60004
 import dis
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ..basics import TimeBudget
 from ..config import BadConfig
 from ..data.samples import state_of_random
 from ..exact.determinism import borrowed, random_kept
@@ -129,14 +129,14 @@ def _coarse(kinds: dict[int, tuple[str, int, tuple[float, ...]]]) -> dict[int, t
 
 MANY = 512 # Samples that are looked at, at most
 
-def unlike_first(engine: Any, ids: list[int], end: float) -> list[int]:
+def unlike_first(engine: Any, ids: list[int], budget: TimeBudget) -> list[int]:
     """`ids` in another order, and with other samples: those that are unlike most come first, two of them at
-    most; looks until `end`."""
+    most; looks as long as `budget` allows."""
     found, n = {}, engine.samples.samples
     with borrowed(engine.c.training.seed, -1, 0), suppress(Exception):   # it is for the run to raise it
         for k in dict.fromkeys([*ids[:64], *Order(n)(0, min(n, MANY)).tolist()]):
             found[k] = _kind(engine, k)
-            if time.monotonic() > end: break
+            if not budget: break
     kinds = _coarse(found)
     times = Counter(kinds.values())
     usual = max((kind for kind in times if kind[1]), key=times.__getitem__, default=None)
@@ -166,19 +166,19 @@ _RANDOM = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReL
 def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     """Compare the loss of a few samples as one batch with that of the same samples as two; `ask`: the loss of
     a batch, in the engine's model. Returns '' or why it could not be compared. Raises BadConfig."""
-    ids, end, said = [*engine.samples.of_step(0)], time.monotonic() + LOOK, ''
+    ids, budget, said = [*engine.samples.of_step(0)], TimeBudget(LOOK), ''
     if len(ids) < 2: return 'a batch has one sample'
     training = not any(isinstance(m, _RANDOM) for m in engine.model.modules())
     two = 2 * ceil(len(ids) / engine.c.training.micro_batches)   # the size of two micro-batches
-    ids = unlike_first(engine, ids, time.monotonic() + LOOK / 2)
+    ids = unlike_first(engine, ids, TimeBudget(LOOK / 2))
     groups = [ids[at:at + 3] for at in range(0, min(len(ids) - 1, 48), 3)]
-    began = time.monotonic()
+    before = budget.used
     for i, some in enumerate(groups):
         said = _compared(engine, ask, some, training)
         if said and training: said = _compared(engine, ask, some, training := False)
-        if said or time.monotonic() > end: break
-        took = time.monotonic() - began
-        if i == 0 and two > 3 and took * two / 3 < end - time.monotonic(): groups.insert(1, ids[:two])
+        if said or not budget: break
+        took = budget.used - before
+        if i == 0 and two > 3 and took * two / 3 < LOOK - budget.used: groups.insert(1, ids[:two])
     if said.startswith(_FEW) and two > 3: said = _compared(engine, ask, ids[:two], training, two // 2)
     return said
 

@@ -15,7 +15,6 @@ import inspect
 import json
 import math
 import platform
-import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
@@ -30,6 +29,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
+from ..basics import TimeBudget
 from ..data.dataset import ResumableDataset
 from ..data.samples import Samples, absorb
 from ..exact.determinism import borrowed
@@ -468,14 +468,14 @@ def contents(samples: Samples, seconds: float = .1) -> dict[str, str]:
     if tensors is not None and sum(t.nbytes for t in tensors) <= WHOLE:
         absorb(h := xxhash.xxh3_64(), tensors)
         return dict(tensors=h.hexdigest())
-    h, out, end = xxhash.xxh3_64(), {}, time.monotonic() + seconds
+    h, out, budget = xxhash.xxh3_64(), {}, TimeBudget(seconds)
     most = min(samples.samples, MARKS[-1])
     with borrowed(samples.seed, -1, 0):
         for n, k in enumerate(Order(samples.samples)(0, most).tolist(), 1):
             try: absorb(h, samples.get([k]))
             except Exception as e: h.update(type(e).__name__.encode())   # it is for the run to raise it
             if n in MARKS or n == most: out[f'{n} samples'] = h.hexdigest()
-            if n >= MARKS[0] and time.monotonic() > end: break
+            if n >= MARKS[0] and not budget: break
     return out
 
 def of_data(samples: Samples, look: bool = True) -> dict[str, Any]:
