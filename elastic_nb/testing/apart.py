@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LIMIT', 'SLOW', 'LEAVING', 'LOOP', 'IN_CHILD', 'SHARED', 'OFTEN', 'slowness', 'limit_of', 'stacks', 'Patience',
-           'TestRun', 'Outcome', 'test_apart', 'of_project', 'each_apart']
+           'TestRun', 'Outcome', 'test_apart', 'of_project', 'without_a_clock', 'each_apart']
 
 # %% ../../nbs/09_testing/17_apart.ipynb #3b7f6900
 import faulthandler
@@ -254,6 +254,12 @@ def of_project(cells: list[Any], package: str) -> list[str]:
     times = Counter(name for cell in cells for name in line.findall(cell.source))
     return [name for name, n in times.items() if n >= OFTEN]
 
+def without_a_clock() -> None:
+    "From now on hypothesis does not judge how fast a property or its examples are."
+    how = importlib.import_module('hypothesis')
+    how.settings.register_profile('lessons', deadline=None, suppress_health_check=[how.HealthCheck.too_slow])
+    how.settings.load_profile('lessons')
+
 def each_apart(
     cells: list[Any], # All cells that will be tested
 ) -> None:
@@ -263,6 +269,7 @@ def each_apart(
     level = os.environ.get(_LEVEL)
     os.environ[_LEVEL] = 'FATAL'   # PyTorch reads it when it is imported; workers begin so
     for name in SHARED: importlib.import_module(name)
+    without_a_clock()
     if level is None: del os.environ[_LEVEL]
     else: os.environ[_LEVEL] = level
     for name in of_project(cells, test.get_config().lib_path.name):
