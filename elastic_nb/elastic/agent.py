@@ -777,9 +777,13 @@ def supervise_node(
     promised = ledger.promised(config)
     for event in ledger.start(config): tell(event)
     e = elastic
-    boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True, e.silence,
-                          e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
-                          meeting=meeting)
+    try: boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True, e.silence,
+                               e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
+                               meeting=meeting)
+    except (RunFailed, KeyboardInterrupt) as error:   # it has not met the others
+        record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,
+                     error=str(error) or 'interrupted')])
+        raise
     try:
         with signals(boss.asked): boss.run()
     finally: boss.shut()

@@ -147,6 +147,7 @@ class Node:
         self.sound = False # Whether what this boss knew when it took over was the newest
         self.changed_at = 0. # When this node became the boss, or left a node out
         self.tries = 0 # Rounds without being taken in
+        self.heir_of: int | None = None # Who led before this node; it is gone, and this node never met it
 
     @property
     def leads(self) -> bool: return self.coordinator is not None
@@ -229,6 +230,7 @@ def adopt(self: Node, record: Record) -> None:
     if self.inside: self.tries = 0
     if record.boss == self.id:
         if not self.leads: self.lead()
+        if before and self.newest is None and before.boss not in record.nodes: self.heir_of = before.boss
         if before and set(before.nodes) - set(record.nodes): self.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
         if new: self.since = self.clock()
@@ -316,11 +318,14 @@ def review(self: Node, why: str) -> None:
     c.gone = (c.gone | roster | set(c.lobby)) - set(alive)
     c.lobby = sorted(n for n, most in alive.items() if most is not None and n not in roster)
     if self.must_wait(gen, nodes, alive): return
-    if gen is None: c._fill()
+    if gen is None:
+        self.say_heir(nodes)
+        c._fill()
     elif self.fresh or not roster <= set(alive):
         if self.floor and not self.kept and not roster & set(alive):
             raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, "
                             "and there is no checkpoint")
+        self.say_heir(nodes)
         c._propose(why)
     else: c._fill()
 
@@ -334,6 +339,16 @@ def say_few(self: Node, nodes: set[int]) -> None:
         then = 'all that train are on them, and they go on' if whole else 'nobody trains until others come'
         self.reach.warn(f"{len(few)} of at least {self.least} nodes are left: {then}")
     self.few = few
+
+@patch
+def say_heir(self: Node, nodes: set[int]) -> None:
+    "Say once that none of `nodes` knows what those have done who trained or led before: they are gone."
+    trained = {node_of(n) for n in (self.newest.roster if self.newest else ())}
+    gone, self.heir_of = trained or {self.heir_of} - {None}, None
+    if not gone or self.floor or gone & nodes: return
+    who = ', '.join(map(str, sorted(gone)))
+    self.reach.warn(f"nobody is left of those who began this run (node {who}): what they had done is not known "
+                    "here, and it begins with the newest checkpoint that a node has")
 
 @patch
 def let_in(self: Node, nodes: set[int]) -> list[int]:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..basics import patch
+from ..basics import EARLY, patch
 from ..config import ElasticConfig
 from .control import Order, Orders, Refused
 from .faults import Fault
@@ -776,6 +776,7 @@ def signals(asked: Asked) -> Iterator[None]:
     before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     caught = [n for n, how in before.items() if how != signal.SIG_IGN]
     for n in caught: signal.signal(n, asked.signal)
+    if EARLY.came: asked.signal(EARLY.came)   # it was raised, and was lost on its way
     try: yield
     finally:
         for n in caught: signal.signal(n, before[n] or signal.SIG_DFL)
@@ -797,11 +798,11 @@ def supervise(
     "Run a job to its end; returns the events. Raises RunFailed; KeyboardInterrupt after Ctrl-C."
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)   # the ledger may have news of its own
-    promised = ledger.promised(config)
-    for event in ledger.start(config): tell(event)
     e = elastic
     boss = Supervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), e.notices, e.silence,
                       e.max_restarts, e.stall, kept, e.grace, orders or Orders(),
-                      relieves=e.stragglers == 'replace', promised=promised)
-    with signals(boss.asked): boss.run()
+                      relieves=e.stragglers == 'replace', promised=ledger.promised(config))
+    with signals(boss.asked):   # from here on the ledger will say how it ended
+        for event in ledger.start(config): tell(event)
+        boss.run()
     return ledger.events()
