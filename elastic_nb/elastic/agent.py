@@ -37,7 +37,7 @@ from torch.distributed.elastic.rendezvous import (RendezvousClosedError, Rendezv
                                                   RendezvousParameters)
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from ..basics import LATE, patch, waits_for
+from ..basics import LATE, Terminated, patch, waits_for
 from ..config import BadConfig, ElasticConfig
 from .control import Orders
 from .etcd import LeaseLost
@@ -781,8 +781,9 @@ def supervise_node(
                                e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
                                meeting=meeting)
     except (RunFailed, KeyboardInterrupt) as error:   # it has not met the others
+        by = dict(stopped='SIGTERM' if isinstance(error, Terminated) else 'Ctrl-C')
         record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,
-                     error=str(error) or 'interrupted')])
+                     error=str(error) or 'interrupted') | ({} if isinstance(error, RunFailed) else by)])
         raise
     try:
         with signals(boss.asked): boss.run()
