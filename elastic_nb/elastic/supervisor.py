@@ -662,6 +662,7 @@ def end_of(self: Supervisor, text: str) -> BaseException:
 def hurry(self: Supervisor, now: float) -> None:
     "Ask all workers to save and leave; rank 0 does it. Raises RunFailed, KeyboardInterrupt."
     if self.overdue(now) or not self.kept:
+        self.last_words()
         raise self.end_of(', and nothing could be saved before the end' + self.goes_on_from())
     if now < self.reminded + .5: return
     if not self.reminded:
@@ -670,6 +671,21 @@ def hurry(self: Supervisor, now: float) -> None:
         self.note('asked', by=self.asked.by, text=text)
     self.reminded = now
     for w in self.hands.workers.values(): w.tell(kind='leave')
+
+@patch
+def last_words(self: Supervisor) -> None:
+    "The end: kill all workers, and hear of saves that were over before. Raises RunFailed, KeyboardInterrupt."
+    workers, end = [*self.hands.workers.values()], time.monotonic() + 1.
+    for w in workers: w.kill(signal.SIGKILL)
+    while {w.pid for w in workers} - {e['pid'] for e in self.hands.exits} and time.monotonic() < end:
+        self.hands.poll(.01)
+    for w in workers:
+        w.lines.sock.settimeout(0)
+        while said := w.lines.read():
+            for event in said:
+                self.events.append(event)
+                if event['kind'] == 'checkpoint': self.on_checkpoint(w, event)
+                if event['kind'] == 'saved': self.on_saved(w, event)
 
 @patch
 def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
