@@ -386,6 +386,7 @@ class NodeSupervisor(Supervisor):
         self.stores: list[dist.Store] = []
         self.hands.also = [self.wires.bell]
         self.unreachable_since, self.apart = math.inf, False
+        self.closed = False # The rendezvous: no one meets any more
         self.saving = False # All save and leave
         self.looked = 0. # When it looked whether another node was refused this one's folder
         self.told_waiting = False # For too few nodes, and has said so
@@ -466,6 +467,7 @@ def turn(self: NodeSupervisor) -> None:
         line.close()
     self.watch_places()
     self.hear_refused(time.monotonic())
+    self.look_outside()
     self.coordinator.tick()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #12041ea8
@@ -568,11 +570,16 @@ def again(self: NodeSupervisor) -> None:
     self.wires.jobs.put(run)
 
 @patch
+def look_outside(self: NodeSupervisor) -> None:
+    "If the rendezvous is closed, and this node is not in the run any more: end. Raises RunFailed."
+    if self.closed and not self.coordinator.inside and not self.coordinator.over: self.left_over()
+
+@patch
 def had_apart(self: NodeSupervisor, error: BaseException | None) -> None:
     "The agent's loop has ended: the rendezvous is closed, or its store is lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
-        if self.coordinator.inside: return   # the others have finished, and we are about to hear of it
-        return self.left_over()
+        self.closed = True   # the others have finished; who is inside is about to hear of it, or that it is not
+        return self.look_outside()
     self.lacks_store(error)
     self.apart = True   # until the store is there again
     if not self.coordinator.asking:
