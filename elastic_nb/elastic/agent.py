@@ -806,6 +806,9 @@ def meeting_of(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict
         raise BadConfig(f"nnodes: {nnodes!r} is neither a number nor MIN:MAX, such as 1:4")
     if not endpoint: raise BadConfig("rdzv_endpoint: where do the nodes meet? Say HOST:PORT")
     if not run_id: raise BadConfig("rdzv_id: it must not be empty")
+    if conf.get('store_type', '').lower() == 'file':
+        raise BadConfig("rdzv_conf: store_type=file: our nodes do not meet in a file; give rdzv_endpoint as "
+                        "HOST:PORT of one of them, or of etcd with rdzv_backend etcd-v3")
     place = host_port(endpoint.split(',')[0].rpartition('://')[2])[0]
     found, remark = local_addr or own_address(place), ''
     if not local_addr and is_loopback(found) and not is_loopback(place):
