@@ -380,7 +380,8 @@ class NodeSupervisor(Supervisor):
             why = [no_store(self.meeting, e), read_note(self.meeting) if self.meeting.folder else '']
             raise RunFailed('; '.join(filter(None, why))) from None
         self.host, self.port, self.token = self.wires.host, self.wires.port, self.wires.token
-        self.coordinator = Node(self.membership.id, self, self.meeting.least, self.kept)
+        self.coordinator = Node(self.membership.id, self, self.meeting.least, self.kept,
+                                most=self.meeting.most)
         self.base = SLOTS * self.membership.id
         self.slots += self.base
         self.stores: list[dist.Store] = []

@@ -8,6 +8,7 @@ __all__ = ['SLOTS', 'RECORD', 'HELLO', 'VACANT', 'TURN', 'LEASE', 'HOLD', 'START
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #bba04ead
 import json
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -113,8 +114,9 @@ class Node:
         least: int = 1, # Nodes without which nothing is trained
         kept: bool = False, # Whether workers keep checkpoints
         clock: Callable[[], float] = time.monotonic, # Seconds
+        most: float = math.inf, # Nodes that may train at the same time
     ):
-        self.id, self.reach, self.least, self.kept, self.clock = id, reach, least, kept, clock
+        self.id, self.reach, self.least, self.kept, self.clock, self.most = id, reach, least, kept, clock, most
         self.record: Record | None = None # The newest that it knows
         self.round, self.ids = 0, () # The newest rendezvous that it came through, and who was there
         self.met_at = self.lost_at = 0. # When that was; when the boss was lost
@@ -598,11 +600,17 @@ def outside(self: Node, now: float) -> None:
     elif now - self.asked_at > .1: self.ask()
 
 @patch
+def who_met(self: Node) -> tuple[int, ...]:
+    "The nodes of the newest round, and those that were too slow for it and are heard all the same."
+    late = tuple(n for n in self.record.nodes if n in self.heard and n not in self.ids)
+    return self.ids + late if len(self.ids + late) <= self.most else self.ids
+
+@patch
 def govern(self: Node, now: float) -> None:
     "The boss: take in a new round, leave out who is lost, and look at the store now and then."
     r = self.record
     if now - self.since > HELLO: self.lost |= set(r.nodes) - set(self.heard)
-    if self.round > r.round: wanted, why = self.ids, 'join'
+    if self.round > r.round: wanted, why = self.who_met(), 'join'
     else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str, sorted(self.lost | self.leaving)))
     nodes = tuple(n for n in wanted if n not in self.lost | self.leaving - {self.id})
     if nodes == r.nodes: why = f'round {self.round}'   # all have met again, and are the same
