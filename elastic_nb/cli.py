@@ -30,7 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 import elastic_nb
-from .basics import plain_terminal, shown
+from .basics import EARLY, Terminated, plain_terminal, shown
 from .elastic.faults import Fault, parse_fault, planned
 from .config import BadConfig, Config, all_at_once, without_errno
 
@@ -68,7 +68,8 @@ def _run_failed(e: Exception) -> bool:
 @contextmanager
 def plain_errors() -> Iterator[None]:
     "Turn expected failures into one message and an exit code: 2 bad input, 1 a failed run, 130 Ctrl-C."
-    try: yield
+    try:
+        with EARLY.raised(): yield
     except BrokenPipeError:   # such as `| head`: the reader has all that it wants
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(141) from None
@@ -77,6 +78,7 @@ def plain_errors() -> Iterator[None]:
         if not _run_failed(e): raise
         refused = isinstance(e, sys.modules['elastic_nb.elastic.workers'].RunRefused)
         code, text = (2, str(e)) if refused else (1, f"the run failed: {e}")
+    except Terminated as e: code, text = 1, str(e)
     except KeyboardInterrupt as e: code, text = 130, str(e) or "interrupted; nothing is left running"
     else: return
     lines = f"elastic-nb: {without_errno(text)}".split('\n')
@@ -650,9 +652,9 @@ def _bench(measure: Callable[[], Any], json_file: str) -> Any:
         return result
 
 def main() -> None:
-    "Entry point of `elastic-nb`."
+    "What `elastic-nb` does; `basics.command` begins it."
     plain_terminal()
-    app()
+    with EARLY.heard(): app()
 
 # %% ../nbs/00_face/04_cli.ipynb #dbd947c3
 @app.command()

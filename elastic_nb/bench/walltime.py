@@ -8,7 +8,6 @@ __all__ = ['MODEL', 'WAYS', 'SEGMENT', 'AROUND', 'LINKS', 'NAMES', 'fragment_siz
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #a1ca0b96
 import json
-import socket
 import statistics
 import sys
 import time
@@ -35,6 +34,7 @@ from ..lowcomm.quantize import Codec
 from ..lowcomm.streaming import Stream, fragments_of, layers_of
 from ..models.gpt import GPTConfig, seeded_gpt
 from ..testing.hosts import Cabled
+from ..testing.servers import free_port
 from ..train.diloco import CODECS
 from ..train.engine import Engine
 
@@ -126,7 +126,7 @@ def measured_laps(way: str, given: Given, rounds: int = 5, limit_s: float = 300.
     with Cabled(2) as net, TunLink(net, 1, given):
         program, settings = (sys.executable, '-m', 'elastic_nb.bench.walltime'), json.dumps(WAYS[way])
         several = len(fragment_sizes(way))
-        with socket.create_server(('', 0)) as door: where = net[0].address, door.getsockname()[1]
+        where = net[0].address, free_port()
         ranks = [net[r].start(*program, r, net[r].address, *where, (rounds + 1) * several, settings)
                  for r in range(2)]
         if codes := [r.output() for r in ranks if r.wait(limit_s)]:

@@ -188,6 +188,7 @@ ROWS: dict[str, Rule] = {
     'machine killed': of_machine('kill agent 1'),
     'machine stopped': of_machine('hang agent 1', lasts=' for 4s'),
     'clock of a machine': of_machine('skew agent 1'),
+    'clock of a machine, etcd': of_machine('skew agent 1', etcd=1),
     'foreign joiner': foreign,
     'etcd member killed': of_machine('kill etcd 0', etcd=3),
 }
@@ -237,7 +238,8 @@ WITNESSES: dict[str, list[tuple[Callable[[Told], bool], str]]] = {
     'flapping worker': [(excluded, 'the slot was not excluded')],
     'SIGTERM to all': [(left_in_order, 'it did not save and leave')],
     'unhealed source': [(healed_sources, 'a state came from a worker that had none')],
-    'clock of a machine': [(none_taken_for_dead, 'a sound machine was taken for dead')],
+    **dict.fromkeys(('clock of a machine', 'clock of a machine, etcd'),
+                    [(none_taken_for_dead, 'a sound machine was taken for dead')]),
     'foreign joiner': [(none_taken_for_dead, 'a sound machine was lost')],
 }
 

@@ -37,7 +37,7 @@ from torch.distributed.elastic.rendezvous import (RendezvousClosedError, Rendezv
                                                   RendezvousParameters)
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from ..basics import LATE, patch, waits_for
+from ..basics import LATE, Terminated, patch, waits_for
 from ..config import BadConfig, ElasticConfig
 from .control import Orders
 from .etcd import LeaseLost
@@ -380,12 +380,14 @@ class NodeSupervisor(Supervisor):
             why = [no_store(self.meeting, e), read_note(self.meeting) if self.meeting.folder else '']
             raise RunFailed('; '.join(filter(None, why))) from None
         self.host, self.port, self.token = self.wires.host, self.wires.port, self.wires.token
-        self.coordinator = Node(self.membership.id, self, self.meeting.least, self.kept)
+        self.coordinator = Node(self.membership.id, self, self.meeting.least, self.kept,
+                                most=self.meeting.most)
         self.base = SLOTS * self.membership.id
         self.slots += self.base
         self.stores: list[dist.Store] = []
         self.hands.also = [self.wires.bell]
         self.unreachable_since, self.apart = math.inf, False
+        self.closed = False # The rendezvous: no one meets any more
         self.saving = False # All save and leave
         self.looked = 0. # When it looked whether another node was refused this one's folder
         self.told_waiting = False # For too few nodes, and has said so
@@ -466,6 +468,7 @@ def turn(self: NodeSupervisor) -> None:
         line.close()
     self.watch_places()
     self.hear_refused(time.monotonic())
+    self.look_outside()
     self.coordinator.tick()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #12041ea8
@@ -568,11 +571,16 @@ def again(self: NodeSupervisor) -> None:
     self.wires.jobs.put(run)
 
 @patch
+def look_outside(self: NodeSupervisor) -> None:
+    "If the rendezvous is closed, and this node is not in the run any more: end. Raises RunFailed."
+    if self.closed and not self.coordinator.inside and not self.coordinator.over: self.left_over()
+
+@patch
 def had_apart(self: NodeSupervisor, error: BaseException | None) -> None:
     "The agent's loop has ended: the rendezvous is closed, or its store is lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
-        if self.coordinator.inside: return   # the others have finished, and we are about to hear of it
-        return self.left_over()
+        self.closed = True   # the others have finished; who is inside is about to hear of it, or that it is not
+        return self.look_outside()
     self.lacks_store(error)
     self.apart = True   # until the store is there again
     if not self.coordinator.asking:
@@ -777,9 +785,14 @@ def supervise_node(
     promised = ledger.promised(config)
     for event in ledger.start(config): tell(event)
     e = elastic
-    boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True, e.silence,
-                          e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
-                          meeting=meeting)
+    try: boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True, e.silence,
+                               e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
+                               meeting=meeting)
+    except (RunFailed, KeyboardInterrupt) as error:   # it has not met the others
+        by = dict(stopped='SIGTERM' if isinstance(error, Terminated) else 'Ctrl-C')
+        record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,
+                     error=str(error) or 'interrupted') | ({} if isinstance(error, RunFailed) else by)])
+        raise
     try:
         with signals(boss.asked): boss.run()
     finally: boss.shut()
@@ -794,6 +807,9 @@ def meeting_of(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict
         raise BadConfig(f"nnodes: {nnodes!r} is neither a number nor MIN:MAX, such as 1:4")
     if not endpoint: raise BadConfig("rdzv_endpoint: where do the nodes meet? Say HOST:PORT")
     if not run_id: raise BadConfig("rdzv_id: it must not be empty")
+    if conf.get('store_type', '').lower() == 'file':
+        raise BadConfig("rdzv_conf: store_type=file: our nodes do not meet in a file; give rdzv_endpoint as "
+                        "HOST:PORT of one of them, or of etcd with rdzv_backend etcd-v3")
     place = host_port(endpoint.split(',')[0].rpartition('://')[2])[0]
     found, remark = local_addr or own_address(place), ''
     if not local_addr and is_loopback(found) and not is_loopback(place):

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from ..basics import born, patch
+from ..checkpoint.lease import differences
 from ..exact.share import share
 from .columns import NONE, Block, Drawn, blocks_of, lean, merged, pack, positions, unpack
 
@@ -445,18 +446,24 @@ FREE = 'steps', 'epochs', 'val_every', 'patience' # Settings of `training` that 
 _DECIDE = 'model', 'data', 'training', 'scaling', 'distributed', 'lowcomm' # Sections
 
 @patch
-def promised(self: Ledger, config: dict[str, Any]) -> int:
+def promised(self: Ledger, config: dict[str, Any], identity: dict[str, Any] | None = None) -> int:
     """Steps of the newest checkpoint that earlier starts have on the disk, where a start with `config` would
-    look for it (`settings`, and in `given` the names of those that were given, by section); 0 for none."""
+    look for it (`settings`, and in `given` the names of those that were given, by section); 0 for none.
+    `identity`: all that decides the result; starts with another one are other runs."""
     with self._lock: runs, = self._ask(['SELECT run, config FROM runs ORDER BY rowid DESC'])
     for run, text in runs:
         with suppress(DamagedRow, KeyError, TypeError):   # who reads all of it names a damaged row
             if run == self.run or not self._same_place(row_data(text, run), config): continue
             rows, = self._ask(["SELECT kind, step, data FROM events WHERE run=? AND "
-                               "kind IN ('checkpoint', 'restored')"], run)
-            kept = [_kept(kind, step, json.loads(data)) for kind, step, data in rows]
-            if kept: return max(kept)
+                               "kind IN ('ready', 'checkpoint', 'restored', 'entered')"], run)
+            told = [(kind, step, json.loads(data)) for kind, step, data in rows]
+            if identity and any(_is_other(data, identity) for kind, _, data in told if kind == 'ready'): continue
+            kept = [_kept(*row) for row in told if row[0] in ('checkpoint', 'restored')]
+            if kept and (max(kept) or any(kind == 'entered' for kind, *_ in told)): return max(kept)
     return 0
+
+def _is_other(ready: dict[str, Any], identity: dict[str, Any]) -> bool:
+    return bool(ready.get('identity') and differences(ready['identity'], identity))
 
 def _kept(kind: str, step: int | None, data: dict[str, Any]) -> int:
     "Steps of a checkpoint on the disk that a row of this kind tells of; 0 if it tells of none."

@@ -8,6 +8,7 @@ __all__ = ['SLOTS', 'RECORD', 'HELLO', 'VACANT', 'TURN', 'LEASE', 'HOLD', 'START
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #bba04ead
 import json
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -113,8 +114,9 @@ class Node:
         least: int = 1, # Nodes without which nothing is trained
         kept: bool = False, # Whether workers keep checkpoints
         clock: Callable[[], float] = time.monotonic, # Seconds
+        most: float = math.inf, # Nodes that may train at the same time
     ):
-        self.id, self.reach, self.least, self.kept, self.clock = id, reach, least, kept, clock
+        self.id, self.reach, self.least, self.kept, self.clock, self.most = id, reach, least, kept, clock, most
         self.record: Record | None = None # The newest that it knows
         self.round, self.ids = 0, () # The newest rendezvous that it came through, and who was there
         self.met_at = self.lost_at = 0. # When that was; when the boss was lost
@@ -147,6 +149,7 @@ class Node:
         self.sound = False # Whether what this boss knew when it took over was the newest
         self.changed_at = 0. # When this node became the boss, or left a node out
         self.tries = 0 # Rounds without being taken in
+        self.heir_of: int | None = None # Who led before this node; it is gone, and this node never met it
 
     @property
     def leads(self) -> bool: return self.coordinator is not None
@@ -229,6 +232,7 @@ def adopt(self: Node, record: Record) -> None:
     if self.inside: self.tries = 0
     if record.boss == self.id:
         if not self.leads: self.lead()
+        if before and self.newest is None and before.boss not in record.nodes: self.heir_of = before.boss
         if before and set(before.nodes) - set(record.nodes): self.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
         if new: self.since = self.clock()
@@ -316,11 +320,14 @@ def review(self: Node, why: str) -> None:
     c.gone = (c.gone | roster | set(c.lobby)) - set(alive)
     c.lobby = sorted(n for n, most in alive.items() if most is not None and n not in roster)
     if self.must_wait(gen, nodes, alive): return
-    if gen is None: c._fill()
+    if gen is None:
+        self.say_heir(nodes)
+        c._fill()
     elif self.fresh or not roster <= set(alive):
         if self.floor and not self.kept and not roster & set(alive):
             raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, "
                             "and there is no checkpoint")
+        self.say_heir(nodes)
         c._propose(why)
     else: c._fill()
 
@@ -334,6 +341,16 @@ def say_few(self: Node, nodes: set[int]) -> None:
         then = 'all that train are on them, and they go on' if whole else 'nobody trains until others come'
         self.reach.warn(f"{len(few)} of at least {self.least} nodes are left: {then}")
     self.few = few
+
+@patch
+def say_heir(self: Node, nodes: set[int]) -> None:
+    "Say once that none of `nodes` knows what those have done who trained or led before: they are gone."
+    trained = {node_of(n) for n in (self.newest.roster if self.newest else ())}
+    gone, self.heir_of = trained or {self.heir_of} - {None}, None
+    if not gone or self.floor or gone & nodes: return
+    who = ', '.join(map(str, sorted(gone)))
+    self.reach.warn(f"nobody is left of those who began this run (node {who}): what they had done is not known "
+                    "here, and it begins with the newest checkpoint that a node has")
 
 @patch
 def let_in(self: Node, nodes: set[int]) -> list[int]:
@@ -583,11 +600,17 @@ def outside(self: Node, now: float) -> None:
     elif now - self.asked_at > .1: self.ask()
 
 @patch
+def who_met(self: Node) -> tuple[int, ...]:
+    "The nodes of the newest round, and those that were too slow for it and are heard all the same."
+    late = tuple(n for n in self.record.nodes if n in self.heard and n not in self.ids)
+    return self.ids + late if len(self.ids + late) <= self.most else self.ids
+
+@patch
 def govern(self: Node, now: float) -> None:
     "The boss: take in a new round, leave out who is lost, and look at the store now and then."
     r = self.record
     if now - self.since > HELLO: self.lost |= set(r.nodes) - set(self.heard)
-    if self.round > r.round: wanted, why = self.ids, 'join'
+    if self.round > r.round: wanted, why = self.who_met(), 'join'
     else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str, sorted(self.lost | self.leaving)))
     nodes = tuple(n for n in wanted if n not in self.lost | self.leaving - {self.id})
     if nodes == r.nodes: why = f'round {self.round}'   # all have met again, and are the same

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..basics import patch
+from ..basics import EARLY, patch
 from ..config import ElasticConfig
 from .control import Order, Orders, Refused
 from .faults import Fault
@@ -662,6 +662,7 @@ def end_of(self: Supervisor, text: str) -> BaseException:
 def hurry(self: Supervisor, now: float) -> None:
     "Ask all workers to save and leave; rank 0 does it. Raises RunFailed, KeyboardInterrupt."
     if self.overdue(now) or not self.kept:
+        self.last_words()
         raise self.end_of(', and nothing could be saved before the end' + self.goes_on_from())
     if now < self.reminded + .5: return
     if not self.reminded:
@@ -670,6 +671,21 @@ def hurry(self: Supervisor, now: float) -> None:
         self.note('asked', by=self.asked.by, text=text)
     self.reminded = now
     for w in self.hands.workers.values(): w.tell(kind='leave')
+
+@patch
+def last_words(self: Supervisor) -> None:
+    "The end: kill all workers, and hear of saves that were over before. Raises RunFailed, KeyboardInterrupt."
+    workers, end = [*self.hands.workers.values()], time.monotonic() + 1.
+    for w in workers: w.kill(signal.SIGKILL)
+    while {w.pid for w in workers} - {e['pid'] for e in self.hands.exits} and time.monotonic() < end:
+        self.hands.poll(.01)
+    for w in workers:
+        w.lines.sock.settimeout(0)
+        while said := w.lines.read():
+            for event in said:
+                self.events.append(event)
+                if event['kind'] == 'checkpoint': self.on_checkpoint(w, event)
+                if event['kind'] == 'saved': self.on_saved(w, event)
 
 @patch
 def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
@@ -776,6 +792,7 @@ def signals(asked: Asked) -> Iterator[None]:
     before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     caught = [n for n, how in before.items() if how != signal.SIG_IGN]
     for n in caught: signal.signal(n, asked.signal)
+    if EARLY.came: asked.signal(EARLY.came)   # it was raised, and was lost on its way
     try: yield
     finally:
         for n in caught: signal.signal(n, before[n] or signal.SIG_DFL)
@@ -797,11 +814,11 @@ def supervise(
     "Run a job to its end; returns the events. Raises RunFailed; KeyboardInterrupt after Ctrl-C."
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)   # the ledger may have news of its own
-    promised = ledger.promised(config)
-    for event in ledger.start(config): tell(event)
     e = elastic
     boss = Supervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), e.notices, e.silence,
                       e.max_restarts, e.stall, kept, e.grace, orders or Orders(),
-                      relieves=e.stragglers == 'replace', promised=promised)
-    with signals(boss.asked): boss.run()
+                      relieves=e.stragglers == 'replace', promised=ledger.promised(config))
+    with signals(boss.asked):   # from here on the ledger will say how it ended
+        for event in ledger.start(config): tell(event)
+        boss.run()
     return ledger.events()

@@ -33,7 +33,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from ..basics import patch
+from ..basics import EARLY, Terminated, patch
 from ..checkpoint.disk import place_of_run
 from ..checkpoint.lease import InUse
 from ..checkpoint.manager import CheckpointManager
@@ -48,7 +48,7 @@ from ..elastic.loop import ElasticLoop
 from ..elastic.communicator import Communicator
 from ..elastic.membership import Member, connect_nccl
 from ..elastic.narrate import Narrator, in_notebook
-from ..elastic.supervisor import Listener, supervise
+from ..elastic.supervisor import Listener, Stopped, supervise
 from ..elastic.workers import Hands, RunFailed
 from ..elastic.zygote import no_gpu
 from ..elastic.zygote import warm_up as warm_up_torch
@@ -388,6 +388,13 @@ def _meeting(nnodes: int | str | None, backend: str, endpoint: str, run_id: str,
     from elastic_nb.elastic.agent import meeting_of   # here: one machine needs none of it
     return meeting_of(str(nnodes), backend, endpoint, run_id, conf or {}, node_rank, local_addr)
 
+@contextmanager
+def _in_order() -> Iterator[None]:
+    "Until a supervisor listens, signals are raised here, so that all is cleaned up. Raises Stopped after SIGTERM."
+    try:
+        with EARLY.heard(), EARLY.raised(): yield
+    except Terminated as e: raise Stopped(str(e)) from None
+
 def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], out: Path, name: str | None,
                  meeting: Any, orders: Orders, tell: Listener | None,
                  begins: Callable[[str], None] = str) -> ElasticRun:
@@ -401,7 +408,7 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
         meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.wanted else '')
         see_through, host = partial(supervise_node, meeting), meeting.host
     first = entry, str(folder), c.model.hub or ''
-    with (orders, Hands('elastic_nb.train.run:warm_up', 2, first, host) as hands,
+    with (_in_order(), orders, Hands('elastic_nb.train.run:warm_up', 2, first, host) as hands,
           _folder(c, meeting, out) as leased, _ledger(out, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear, closing(sinks)):
         values['leased'] = leased
