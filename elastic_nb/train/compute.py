@@ -306,7 +306,7 @@ def _note_written(self: Engine) -> None:
     own += [*step._optimizer_step_pre_hooks.values(), *step._optimizer_step_post_hooks.values()]
     own += [f for f in vars(type(step)).values() if is_own(type(step)) and inspect.isfunction(f)]
     self.own = {*map(id, own)}
-    self.called_with = Memory(own, self._with_places_but_own())
+    self.called_with = Memory(own, self._with_places_but_own(), deep=False)
     self.made_as, self.made_step = self._numbers(), self._in_optimizer()
     self._note_around()
 
