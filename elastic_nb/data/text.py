@@ -225,6 +225,9 @@ def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
              ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
     "`encode_unit` on `workers` threads, at most two units ahead for each; results in the order of `units`."
     told: set[str] = set()
+    if begins := getattr(encoder, 'begins', ''):
+        warnings.warn(f"the tokenizer {encoder.name} puts {begins} before each text, and an index does not: "
+                      f"in it a document has only the token that ends it ({encoder.eot})")
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque[tuple[Unit, Future]] = deque()
         def oldest() -> tuple[Unit, np.ndarray, np.ndarray]:
