@@ -34,11 +34,16 @@ from .tokenizer import WHOLE, Encoder, cut
 # %% ../../nbs/02_data/01_text.ipynb #2d9eafea
 UNIT = 1 << 20 # Bytes of a unit, about
 
+def _annexed(link: str) -> str:
+    return ": `git annex get` fetches it" * ('annex/objects' in os.readlink(link))
+
 def expand(files: Iterable[str | Path]) -> list[str]:
     "Globs are expanded and sorted, repetitions dropped. Raises ValueError for files that do not exist."
     found: dict[str, None] = {}
     for f in map(str, files):
-        matches = [f] if Path(f).is_file() else sorted(filter(os.path.isfile, glob.glob(f, recursive=True)))
+        named = [f] if Path(f).is_file() else sorted(glob.glob(f, recursive=True))
+        matches, lost = [*filter(os.path.isfile, named)], [p for p in named if not os.path.exists(p)]
+        if lost: raise ValueError(f"{lost[0]} is a link to a file that is not there{_annexed(lost[0])}")
         if not matches and Path(f).is_dir(): raise ValueError(f"{f} is a folder; name its files: '{f}/*.txt'")
         if not matches: raise ValueError(f"no file {f}")
         found |= dict.fromkeys(matches)
