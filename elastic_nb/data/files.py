@@ -33,7 +33,8 @@ _OTHER = {b'BZh': 'bzip2', b'\xfd7zXZ': 'xz', b'\x04"M\x18': 'lz4', b'7z\xbc\xaf
           b'%PDF': 'PDF', b'SQLite format 3': 'SQLite', b'{\\rtf': 'RTF', b'Obj\x01': 'Avro'} # Not read
 _TAR = 257, b'ustar' # Where it stands in a tar archive
 _POINTERS = {b'version https://git-lfs.github.com/spec/': ('Git LFS', 'git lfs pull'),
-             b'/annex/objects/': ('git-annex', 'git annex get'), b'# xet version': ('Git Xet', 'git xet checkout'),
+             b'/annex/objects/': ('git-annex', 'git annex get'),
+             b'# xet version': ('Git Xet', 'git xet checkout'),
              b'outs:\n- md5:': ('DVC', 'dvc pull')} # What is kept where a large file should be
 _TABLES = '.csv', '.tsv'
 _TEXT = 'text', 'rows', 'json'
@@ -75,8 +76,8 @@ def _unpacked(part: Part) -> Iterator[Part]:
     "The parts of a file of any form. Raises ValueError for one that is not read."
     with part.open() as f: head = f.read(512)
     path = Path(part.name)
-    if of := next((of for k, of in _POINTERS.items() if head.startswith(k)), None):
-        raise ValueError(f"{part.name} is a pointer of {of[0]}, and not the file itself: `{of[1]}` fetches it")
+    for whose, fetch in (of for k, of in _POINTERS.items() if head.startswith(k)):
+        raise ValueError(f"{part.name} is a pointer of {whose}, not the file itself: `{fetch}` fetches it")
     said = _ENDINGS.get(path.suffix.lower())
     found = next((v for k, v in _MAGIC.items() if head.startswith(k)), None)
     if found != said and {found, said} - {None, 'rows', 'json'}:
