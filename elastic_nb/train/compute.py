@@ -31,7 +31,7 @@ from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig, Config, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from ..data.dataset import ResumableDataset
 from ..data.readers import Readers
-from ..data.samples import Samples, Stateful, noted, opened
+from ..data.samples import Samples, Stateful, noted, opened, slow_reads
 from ..elastic.columns import Drawn
 from ..elastic.receipts import Chain, about_of
 from ..exact.determinism import borrowed, reading, seeded
@@ -219,6 +219,15 @@ class Engine:
 def prepare(self: Engine, device: str | None = None) -> Engine:
     "Check everything, and make what is missing. Raises BadConfig, TypeError (the dataset), ValueError."
     if self.ready: return self
+    with slow_reads(self.being_read): return self._prepare(device)
+
+@patch
+def being_read(self: Engine) -> list[Samples]:
+    "The samples of training and validation, as far as they are known."
+    return [x for x in (getattr(self, 'samples', None), getattr(self, 'held', None)) if x is not None]
+
+@patch
+def _prepare(self: Engine, device: str | None) -> Engine:
     c = self.c = self.config.checked()
     self.strategy = strategy_of(c)
     wrong = mistakes(self.model, c) + self.strategy.mistakes(self.model, self.optimizer)

@@ -27,6 +27,7 @@ from ..checkpoint.lease import differences, unequal
 from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig
 from ..data.readers import Place, Readers
+from ..data.samples import slow_reads
 from ..exact.determinism import seeded
 from ..exact.share import share
 from ..exact.shard import Part, ShardedOptimizer, showing
@@ -514,6 +515,10 @@ def _set_by_callbacks(self: Engine) -> dict[str, int]:
 @patch
 def check_cut(self: Engine) -> str:
     "Compare a few samples whole and cut. Returns '' or why they were not compared. Raises BadConfig."
+    with slow_reads(self.being_read): return self._check_cut()
+
+@patch
+def _check_cut(self: Engine) -> str:
     t, how = self.c.training, self.c.distributed.strategy
     if not t.check_cut: return 'check_cut is off'
     if how == 'diloco': return 'each replica has batches of its own'
