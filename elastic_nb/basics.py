@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AT_ONCE', 'EARLY', 'PLAIN', 'LATE', 'patch', 'lazy', 'die_with_parent', 'leave_signals', 'Terminated', 'Early',
-           'command', 'born', 'shown', 'plain_terminal', 'waits_for', 'told_if_late', 'TimeBudget', 'name_process',
-           'machine']
+           'command', 'born', 'shown', 'plain_terminal', 'waits_for', 'say', 'told_if_late', 'TimeBudget',
+           'name_process', 'machine']
 
 # %% ../nbs/00_face/02_basics.ipynb #c492cc82
 import builtins
@@ -170,10 +170,12 @@ def waits_for(what: str, limit: float, began: float | None = None) -> str:
     since, until = (time.strftime('%H:%M:%S', time.localtime(t)) for t in (began, began + limit))
     return f"waits for {what}, since {since} and until {until} at most"
 
-def _say(text: str) -> None: print(f'elastic-nb: {text}', file=sys.stderr, flush=True)
+def say(text: str) -> None:
+    "Print a line for whoever waits, on stderr."
+    print(f'elastic-nb: {text}', file=sys.stderr, flush=True)
 
 @contextmanager
-def told_if_late(what: str, limit: float, late: float = LATE, tell: Callable[[str], None] = _say
+def told_if_late(what: str, limit: float, late: float = LATE, tell: Callable[[str], None] = say
                  ) -> Iterator[None]:
     "If the block takes longer than `late` seconds, tell for `what` it waits, and for how long: `limit`."
     timer = threading.Timer(late, tell, [waits_for(what, limit)])

@@ -32,7 +32,10 @@ _MAGIC = {b'\x1f\x8b': 'gzip', b'\x28\xb5\x2f\xfd': 'zstd', b'PK\x03\x04': 'zip'
 _OTHER = {b'BZh': 'bzip2', b'\xfd7zXZ': 'xz', b'\x04"M\x18': 'lz4', b'7z\xbc\xaf': '7-Zip', b'Rar!': 'RAR',
           b'%PDF': 'PDF', b'SQLite format 3': 'SQLite', b'{\\rtf': 'RTF', b'Obj\x01': 'Avro'} # Not read
 _TAR = 257, b'ustar' # Where it stands in a tar archive
-_POINTER = b'version https://git-lfs.github.com/spec/' # What Git keeps where a large file should be
+_POINTERS = {b'version https://git-lfs.github.com/spec/': ('Git LFS', 'git lfs pull'),
+             b'/annex/objects/': ('git-annex', 'git annex get'),
+             b'# xet version': ('Git Xet', 'git xet checkout'),
+             b'outs:\n- md5:': ('DVC', 'dvc pull')} # What is kept where a large file should be
 _TABLES = '.csv', '.tsv'
 _TEXT = 'text', 'rows', 'json'
 
@@ -73,9 +76,8 @@ def _unpacked(part: Part) -> Iterator[Part]:
     "The parts of a file of any form. Raises ValueError for one that is not read."
     with part.open() as f: head = f.read(512)
     path = Path(part.name)
-    if head.startswith(_POINTER):
-        raise ValueError(f"{part.name} is a pointer of Git LFS, and not the file itself: `git lfs pull` "
-                         "fetches it")
+    for whose, fetch in (of for k, of in _POINTERS.items() if head.startswith(k)):
+        raise ValueError(f"{part.name} is a pointer of {whose}, not the file itself: `{fetch}` fetches it")
     said = _ENDINGS.get(path.suffix.lower())
     found = next((v for k, v in _MAGIC.items() if head.startswith(k)), None)
     if found != said and {found, said} - {None, 'rows', 'json'}:
@@ -116,9 +118,15 @@ def codec_of(encoding: str) -> str:
     if found and found._is_text_encoding: return 'utf-8' if found.name == 'utf-8-sig' else found.name
     raise ValueError(f"there is no text encoding {encoding!r}; such as utf-8, utf-16, latin-1 or cp1252")
 
+# Marks of texts whose encoding says the order of bytes already
+_MARKS = {'utf-16-le': codecs.BOM_UTF16_LE, 'utf-16-be': codecs.BOM_UTF16_BE,
+          'utf-32-le': codecs.BOM_UTF32_LE, 'utf-32-be': codecs.BOM_UTF32_BE}
+
 def text_of(part: Part, encoding: str = 'utf-8') -> TextIO:
     "The characters of a part, without a byte order mark; lines end as they do."
-    codec = 'utf-8-sig' if encoding == 'utf-8' else encoding
+    codec, marks = 'utf-8-sig' if encoding == 'utf-8' else encoding, _MARKS.get(encoding)
+    if marks:
+        with part.open() as f: codec = encoding[:6] if f.read(4).startswith(marks) else encoding
     return io.TextIOWrapper(part.open(), codec, newline='\n')
 
 def parts_of(path: str | Path, encoding: str = 'utf-8') -> list[Part]:
@@ -148,7 +156,8 @@ class Strict:
         try: text = self.decoder.decode(block, last)
         except UnicodeError as e:
             at = self.at - held + getattr(e, 'start', 0)
-            mark = ' (by its first bytes it may be utf-16)' if self.at == 0 and block[:2] in _UTF16 else ''
+            known = [k[:6] for k, mark in _MARKS.items() if self.at == 0 and block.startswith(mark)][-1:]
+            mark = f' (by its first bytes it may be {known[0]})' if known else ''
             why = f"is not {self.encoding}: {getattr(e, 'reason', e)} at byte {at:,}{mark}"
             raise ValueError(f"{self.name} {why}. {_ASK}") from e
         if not self.nul and '\0' in text:
@@ -156,7 +165,6 @@ class Strict:
         self.at += len(block)
 
 _ASK = "If it is a text, name its encoding: --encoding, or data.encoding in a config"
-_UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 _BLOCK = 1 << 20
 
 def _blocks(f: BinaryIO) -> Iterator[bytes]:

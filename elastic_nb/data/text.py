@@ -34,11 +34,16 @@ from .tokenizer import WHOLE, Encoder, cut
 # %% ../../nbs/02_data/01_text.ipynb #2d9eafea
 UNIT = 1 << 20 # Bytes of a unit, about
 
+def _annexed(link: str) -> str:
+    return ": `git annex get` fetches it" * ('annex/objects' in os.readlink(link))
+
 def expand(files: Iterable[str | Path]) -> list[str]:
     "Globs are expanded and sorted, repetitions dropped. Raises ValueError for files that do not exist."
     found: dict[str, None] = {}
     for f in map(str, files):
-        matches = [f] if Path(f).is_file() else sorted(filter(os.path.isfile, glob.glob(f, recursive=True)))
+        named = [f] if Path(f).is_file() else sorted(glob.glob(f, recursive=True))
+        matches, lost = [*filter(os.path.isfile, named)], [p for p in named if not os.path.exists(p)]
+        if lost: raise ValueError(f"{lost[0]} is a link to a file that is not there{_annexed(lost[0])}")
         if not matches and Path(f).is_dir(): raise ValueError(f"{f} is a folder; name its files: '{f}/*.txt'")
         if not matches: raise ValueError(f"no file {f}")
         found |= dict.fromkeys(matches)
@@ -225,6 +230,9 @@ def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
              ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
     "`encode_unit` on `workers` threads, at most two units ahead for each; results in the order of `units`."
     told: set[str] = set()
+    if begins := getattr(encoder, 'begins', ''):
+        warnings.warn(f"the tokenizer {encoder.name} puts {begins} before each text, and an index does not: "
+                      f"in it a document has only the token that ends it ({encoder.eot})")
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque[tuple[Unit, Future]] = deque()
         def oldest() -> tuple[Unit, np.ndarray, np.ndarray]:

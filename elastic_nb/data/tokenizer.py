@@ -14,8 +14,8 @@ import json
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -150,6 +150,7 @@ class Encoder:
     cuts: str = '' # Where a text may be cut: 'anywhere', 'spaces', 'words' (see `cut`), or nowhere
     description: str = '' # A digest of what the tokenizer says of itself, if it does
     special: re.Pattern[bytes] | None = None # Finds special tokens in a text, where they are plain text
+    begins: str = '' # Tokens that the tokenizer puts before a text, and an index does not
 
     @property
     def dtype(self) -> np.dtype:
@@ -237,6 +238,12 @@ def _finding(special: Iterable[str]) -> re.Pattern[bytes] | None:
     words = b'|'.join(re.escape(t.encode()) for t in sorted(special, key=len, reverse=True))
     return re.compile(words) if words else None
 
+def _leading(whole: Sequence[str], plain: Sequence[str]) -> str:
+    "What `whole` has before `plain`."
+    n = len(plain)
+    at = next((i for i in range(len(whole) - n + 1) if [*whole[i:i + n]] == [*plain]), 0)
+    return ' '.join(whole[:at])
+
 def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str | None = None) -> Encoder:
     """An encoder with the vocabulary of a `tokenizers.Tokenizer`, which is left as it is. `eos`: the token
     that ends a document, if that is known. Raises ValueError if there is none, or if it has a dropout."""
@@ -256,7 +263,10 @@ def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str 
         with told(name): return np.asarray(ids(words) if ids else plain_ids(tokenizer, words), np.uint32)
     size, engine = max(tokenizer.get_vocab().values()) + 1, 'tiktoken' if ids else 'tokenizers'
     known = _ranked(ranks) if ranks else _described(about)
-    return Encoder(name, size, eot, engine, encode, cuts_of(about), known, _finding(special))
+    begins = ''
+    with suppress(Exception):   # a word that it does not know
+        begins = _leading(*(tokenizer.encode('a', add_special_tokens=k).tokens for k in (True, False)))
+    return Encoder(name, size, eot, engine, encode, cuts_of(about), known, _finding(special), begins)
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #c267d366
 ENDS = 'eot_token', 'eos_token_id', 'eot_id', 'eos_id' # Names of the id that ends a document
@@ -333,8 +343,11 @@ def from_object(obj: Any) -> Encoder:
                          "one answer. Switch its sampling or dropout off")
     if size is not None: size = max(size, eot + 1)
     special = getattr(obj, 'all_special_tokens', ()) if hasattr(obj, 'split_special_tokens') else ()
-    engine, how = type(obj).__module__.split('.')[0], _cuts_of_tiktoken(obj)
-    return Encoder(name, size, eot, engine, encode, *how, _finding(special))
+    engine, how, begins = type(obj).__module__.split('.')[0], _cuts_of_tiktoken(obj), ''
+    with suppress(Exception):   # one of transformers
+        both = obj.encode('a', add_special_tokens=True), obj.encode('a', add_special_tokens=False)
+        begins = _leading(*map(obj.convert_ids_to_tokens, both))
+    return Encoder(name, size, eot, engine, encode, *how, _finding(special), begins)
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #5fe86811
 def _declared(folder: Path) -> str | None:

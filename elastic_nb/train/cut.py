@@ -228,7 +228,8 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     if (said := judged(t.loss)) and not judged(other): said = other
     elif said and in_half(model, ask, batches[1]): said = judged(t.loss, ROUGH)
     sizes = [samples_in(b) for b in batches]
-    missing = None not in sizes and sizes[2] != sizes[0] + sizes[1]
+    other_size = None not in sizes and sizes[2] != sizes[0] + sizes[1]
+    missing = other_size and abs(counts[2] - counts[0] - counts[1]) > 1e-6   # or they are in one row
     if not said and not missing: return ''
     if drew and not _same_samples(*batches):
         return 'what is in a batch is drawn at random, anew for each batch'
@@ -240,6 +241,7 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     if _router(model):
         warnings.warn(f"{told}. So it is in every framework with a loss that balances experts")
         return 'experts are balanced in each micro-batch'
+    if said == 'whole' and other_size: said = 'row'
     raise BadConfig(f"{told}: {_remedy(said, missing, sizes)}. Or check_cut=False, if that is meant")
 
 # %% ../../nbs/07_train/24_cut.ipynb #c51df1e8
@@ -347,6 +349,10 @@ def _remedy(said: str, missing: bool, sizes: list[int | None]) -> str:
     if missing:
         return (f"together they make a batch of {sizes[2]}, apart of {sizes[0]} and {sizes[1]}, so what is "
                 "left out depends on the cut; let collate_fn keep every sample, or set micro_batches=1")
+    if said == 'row':
+        return ("its samples are put into one row, and there one looks into another; a model of transformers "
+                "keeps them apart, by their positions, if model.config.use_cache is False; or set "
+                "micro_batches=1")
     if said == 'alone':
         return ("and a part of them has none; set micro_batches=1, or give count= if it is a mean over "
                 "targets of which a sample may have none")

@@ -27,6 +27,7 @@ from ..checkpoint.lease import differences, unequal
 from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig
 from ..data.readers import Place, Readers
+from ..data.samples import slow_reads
 from ..exact.determinism import seeded
 from ..exact.share import share
 from ..exact.shard import Part, ShardedOptimizer, showing
@@ -423,12 +424,23 @@ def try_state(self: Engine) -> None:
             _, skeleton = flatten(state.tree())
             json.dumps(skeleton, allow_nan=False)
         except TypeError as e: raise Refused(f"no checkpoint could hold the state of this run: {e}") from None
-    before, after = self.beside, beside_state(self.optimizer) if sliced is None else self.beside
-    if moved := [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]:
+    if sliced is None: self._check_beside(first=True)
+    if sliced is None and self._loads_itself(): self._try_load(state)
+
+@patch
+def _check_beside(self: Engine, first: bool = False) -> None:
+    """Raises Refused if the optimizer changes attributes when it steps. What its `first` step makes may be a
+    cache, such as a flag or a buffer: then the next one leaves it as it is."""
+    before, after = self.beside, beside_state(self.optimizer)
+    moved = [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
+    made = [k for k in moved if before.get(k) is None and k in vars(self.optimizer)
+            and not isinstance(vars(self.optimizer)[k], (list, dict))]
+    self.made_by_step = self.step if first and made else 0
+    if first: self.beside = before | {k: after[k] for k in made}
+    if moved := [k for k in moved if not (first and k in made)]:
         name = f'{type(self.optimizer).__name__} changes its attribute {moved[0]}'
         raise Refused(f"{name} when it steps, which is not in its state_dict: a resume would begin it anew. "
                       "Keep it in the optimizer's state, or give it a state_dict and a load_state_dict")
-    if sliced is None and self._loads_itself(): self._try_load(state)
 
 @patch
 def _loads_itself(self: Engine) -> bool:
@@ -503,6 +515,10 @@ def _set_by_callbacks(self: Engine) -> dict[str, int]:
 @patch
 def check_cut(self: Engine) -> str:
     "Compare a few samples whole and cut. Returns '' or why they were not compared. Raises BadConfig."
+    with slow_reads(self.being_read): return self._check_cut()
+
+@patch
+def _check_cut(self: Engine) -> str:
     t, how = self.c.training, self.c.distributed.strategy
     if not t.check_cut: return 'check_cut is off'
     if how == 'diloco': return 'each replica has batches of its own'
@@ -577,6 +593,7 @@ def _renew(self: Engine, origin: Mapping[str, Any]) -> None:
 def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
     "Save if it is due: by the config, at the end, after the best validation, or `now`. Raises Refused."
     if self.latest and not self.tried: self.try_state()
+    elif self.latest and 0 < self.made_by_step < self.step: self._check_beside()
     if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
     self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step

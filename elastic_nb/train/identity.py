@@ -486,11 +486,25 @@ def of_data(samples: Samples, look: bool = True) -> dict[str, Any]:
     return dict(samples=samples.samples) | seen | own
 
 # %% ../../nbs/07_train/23_identity.ipynb #cc8c7a9d
-def compiled_in(model: nn.Module) -> str:
-    "Which parts of `model` its owner has compiled; 'nothing' where none."
-    found = [name or 'all' for name, m in model.named_modules()
-             if hasattr(m, '_orig_mod') or m._compiled_call_impl is not None]
+def _how(compiled: Any) -> str:
+    "Backend and options of what `torch.compile` has made, in brackets; '' for those by default."
+    about = getattr(compiled, 'dynamo_ctx', None) or inspect.getclosurevars(compiled).nonlocals.get('self')
+    f, dynamic = getattr(about, 'callback', None), getattr(about, '_dynamic', None)
+    while hasattr(f, '_torchdynamo_orig_backend'): f = f._torchdynamo_orig_backend
+    options = settings_of(getattr(f, 'config', None) or getattr(f, 'kwargs', {}))
+    found = [getattr(f, 'compiler_name', None) or _hook(f)] + [f'{k}={v}' for k, v in sorted(options.items())]
+    found += [f'dynamic={dynamic}'] * (dynamic is not None)
+    return f" ({', '.join(found)})" if found != ['inductor'] else ''
+
+def compiled_in(model: nn.Module, loss: Any = None) -> str:
+    "Which parts of `model` its owner has compiled, and how; 'nothing' where none."
+    made = {name or 'all': m if hasattr(m, '_orig_mod') else m._compiled_call_impl
+            for name, m in model.named_modules()}
+    made['the loss'] = getattr(loss, '_compiled_call_impl', None) or loss
+    found = [f'{name}{_how(m)}' for name, m in made.items()
+             if hasattr(m, '_orig_mod') or hasattr(m, '_torchdynamo_orig_callable')]
     return ', '.join(found[:3]) + ' and more' * (len(found) > 3) or 'nothing'
+
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de2001b
 LIBRARIES = 'torch', 'torchvision', 'transformers', 'timm', 'peft', 'elastic_nb' # Known by their versions
@@ -533,7 +547,8 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,
                   validation=engine.held.samples if engine.held else 0,
                   saves=engine.c.checkpoint.every, strategy=engine.c.distributed.strategy)
-    runtime = dict(torch=torch.__version__, kernels=kernels(), compiled_before=compiled_in(engine.called))
+    runtime = dict(torch=torch.__version__, kernels=kernels(),
+                   compiled_before=compiled_in(engine.called, loss))
     known = engine.c.identity(**about, **held, runtime=runtime,
                               code={k: v for k, v in texts.items() if v}, course=course,
                               callbacks=dict(names=[*listeners]), notes=held_by)

@@ -4,26 +4,32 @@
 
 # %% auto #0
 __all__ = ['Variables', 'KIND', 'GENERATORS', 'MOST', 'ROW', 'PLACES', 'is_own', 'has_state', 'attributes', 'variables',
-           'written', 'read', 'Memory', 'walked', 'reached', 'is_generator', 'state_of', 'restore', 'digest_of',
-           'has_drawn', 'reseed', 'standing', 'changes', 'values_in', 'Places', 'is_other']
+           'written', 'read', 'walked', 'reached', 'is_generator', 'state_of', 'restore', 'digest_of', 'has_drawn',
+           'reseed', 'standing', 'changes', 'values_in', 'is_output', 'beside', 'put_beside', 'left_out', 'Memory',
+           'Places', 'is_other']
 
 # %% ../../nbs/07_train/25_memory.ipynb #1de90004
+import datetime
 import json
 import random
 import sys
 import sysconfig
+import time
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from functools import partial
 from io import IOBase
 from itertools import islice
 from logging import Logger
 from operator import is_
+from pathlib import Path
 from socket import socket
-from threading import Thread
+from threading import Lock, RLock, Thread
 from types import (BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType,
                    SimpleNamespace)
 from typing import Any
@@ -112,6 +118,9 @@ KIND = '::' # The key in a dict that stands for something else
 _LEAVES = type(None), bool, int, float, str, bytes
 _DICTS = {k.__name__: k for k in (dict, OrderedDict, Counter, defaultdict)}
 _ROWS = {k.__name__: k for k in (set, frozenset, deque)}
+_VALUES = {k.__name__: k for k in (
+    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, type(Path()), Decimal, Fraction,
+    bytearray, torch.Size, torch.device)} # They say what they are made of
 _MAKERS = {k.__name__: k for k in (int, float, str, list, dict, set)} # What a defaultdict makes
 
 def _is_leaf(x: Any) -> bool:
@@ -135,15 +144,17 @@ def _parts(x: Any) -> dict[str, Any] | None:
     if _ROWS.get(name) is kind:
         row = [*x] if kind is deque else sorted(x, key=repr)
         return {KIND: name, 'row': row, 'most': getattr(x, 'maxlen', None)}
+    if _VALUES.get(name) is kind: return {KIND: name, 'made of': [*x.__reduce__()[1]]}
     if has_state(x) or not is_own(kind) or isinstance(x, (BaseException, *_STILL)): return None
     if isinstance(x, Enum): return {KIND: 'enum', 'name': kind.__qualname__, 'member': x.name}
     if isinstance(x, (*_DICTS.values(), *_ROWS.values(), *_LEAVES[1:], list, tuple)): return None
     return {KIND: 'object', 'name': kind.__qualname__, 'attributes': attributes(x)}
 
 # %% ../../nbs/07_train/25_memory.ipynb #1de90010
-def written(x: Any, known: Container[int], odd: Callable[[Any], Any]) -> Any:
+def written(x: Any, known: Container[int], odd: Callable[[Any], Any],
+            more: Callable[[Any], dict[str, Any]] = lambda x: {}) -> Any:
     """`x` as a tree for `flatten`. `known`: ids of objects that have another place in a state. `odd`: what
-    stands for an object that cannot be written; None: its `state_dict`."""
+    stands for an object that cannot be written; None: its `state_dict`, and what it has beside it, `more`."""
     seen: dict[int, tuple[int, Any]] = {}   # with the object, so that its id stays its own
     def walk(x: Any) -> Any:
         if id(x) in known: return {KIND: 'known'}
@@ -154,7 +165,7 @@ def written(x: Any, known: Container[int], odd: Callable[[Any], Any]) -> Any:
         simple = type(x) is dict and all(type(k) is str and k != KIND for k in x)
         if (parts := x if simple else _parts(x)) is None:
             if (other := odd(x)) is not None: return other
-            parts = {KIND: 'state', 'state': x.state_dict()}
+            parts = {KIND: 'state', 'state': x.state_dict()} | (dict(beside=b) if (b := more(x)) else {})
         return {k: v if k == KIND else walk(v) for k, v in parts.items()}
     return walk(x)
 
@@ -213,11 +224,13 @@ def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
         own.clear()
         own.extend(new) if kind == 'deque' else own.update(new)
         return own
+    if kind in _VALUES: return _VALUES[kind](*self.walk(t['made of'], None))
     if kind == 'enum': return self.of_name(t['name'])[t['member']]
     if kind == 'state':
         if not has_state(own): raise LookupError('it is not there')
         self.seen[n] = own
         own.load_state_dict(self.walk(t['state'], None))
+        put_beside(own, self.walk(t.get('beside', {}), beside(own)))
         return own
     if kind == 'object':
         same = type(own).__qualname__ == t['name']
@@ -256,123 +269,9 @@ def of_generator(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any)
     else: out.set_state(state)
     return out
 
-# %% ../../nbs/07_train/25_memory.ipynb #8d29f6e4
-_CONTAINERS = list, dict, set, deque
-_HANDLES = IOBase, Thread, Logger, socket, tqdm # To the world outside: made anew, they are as good
-
-def _remembered(c: Any) -> dict[tuple[str, str], Any]:
-    "The values of `variables`, without handles."
-    return {k: v for k, (v, _) in variables(c).items() if not isinstance(v, _HANDLES)}
-
-def _moves_on(x: Any) -> bool:
-    "Whether `x` is an iterator, which remembers how far it is, or a container that holds one."
-    if isinstance(x, (list, tuple, dict)): x = [*(x.values() if isinstance(x, dict) else x)][:ROW]
-    some = x if isinstance(x, list) else [x]
-    return any(hasattr(type(v), '__next__') and not isinstance(v, IOBase) for v in some)
-
-def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
-    "What a module remembers in containers, and in variables around its methods and hooks."
-    held = {('attributes', k): v for k, v in vars(m).items()
-            if k[0] != '_' and (isinstance(v, _CONTAINERS) or _moves_on(v))}
-    hooks = m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
-    given = [h for some in hooks for h in some.values()]
-    given += [h for p in m._parameters.values() if p is not None for h in (p._backward_hooks or {}).values()]
-    methods = [f for kind in type(m).__mro__ if is_own(kind) for f in vars(kind).values()]
-    return held | {k: v for k, (v, _) in _around([*given, *methods]).items()}
-
-# %% ../../nbs/07_train/25_memory.ipynb #1de90018
-class Memory:
-    "What callbacks remember: made when a run begins, it knows later what has changed."
-    def __init__(self, callbacks: Iterable[Any], others: Iterable[Any] = ()):
-        self.callbacks, self.lost = [*callbacks], list[str]() # lost: variables that no checkpoint can hold
-        self.parts, self.said = dict[int, Any](), set[str]() # Objects with a state; what was warned of
-        known = {id(x) for x in others if x is not None}
-        self.first = [{k: self._look(v, known, self.parts) for k, v in self._variables(c).items()}
-                      for c in self.callbacks]
-
-    def _variables(self, c: Any) -> dict[tuple[str, str], Any]:
-        if isinstance(c, nn.Module): return _beside_state(c)
-        return {} if has_state(c) else _remembered(c)
-
-    def _look(self, value: Any, known: Container[int], parts: dict[int, Any] | None = None) -> str:
-        "A digest of `value`; '' if it may change unseen. `parts`: takes objects that have a state."
-        h, unseen = xxhash.xxh3_64(), []
-        def odd(x: Any) -> int:
-            if parts is not None and has_state(x): parts[id(x)] = x
-            if has_state(x) or hasattr(x, '__next__') and not isinstance(x, IOBase): unseen.append(x)
-            return id(x)
-        tensors, skeleton = flatten(written(value, known, odd))
-        absorb(h, [json.dumps(skeleton), *tensors.values()])
-        return '' if unseen else h.hexdigest()
-
-    def changed(self, others: Iterable[Any] = ()) -> list[str]:
-        """Names of variables that are not what they were, and of iterators. `others`: what is looked at
-        elsewhere."""
-        known = {id(x) for x in others if x is not None}
-        return [f'{getattr(c, "__qualname__", type(c).__qualname__)}.{k}' if place != 'around' else k
-                for c, first in zip(self.callbacks, self.first)
-                for (place, k), v in self._variables(c).items()
-                if id(v) not in known and (first.get((place, k)) != self._look(v, known) or _moves_on(v))]
-
-    def state(self, others: Iterable[Any] = ()) -> list[Any]:
-        """For each callback that remembers something its class and that, in values for `flatten`. `others`:
-        what has its own place in a state, as the model. Warns of what cannot be kept, once. Raises TypeError,
-        with the callback, if its `state_dict` cannot be."""
-        self.lost, known = [], {id(x) for x in others if x is not None}
-        all_told = [[type(c).__name__, told] for c, first in zip(self.callbacks, self.first)
-                    if (told := self._told(c, first, known))]
-        if new := [k for k in self.lost if k not in self.said]:
-            self.said |= {*new}
-            warnings.warn(f"no checkpoint can hold {', '.join(new)}: after a resume, and in workers that "
-                          "join, it begins anew. Make it when the callback is made, of plain values, or "
-                          "give the callback state_dict and load_state_dict")
-        return all_told
-
-    def _told(self, c: Any, first: dict[tuple[str, str], str], known: Container[int]) -> dict[str, Any]:
-        name, told = type(c).__name__, dict[str, Any]()
-        def odd(x: Any) -> None:
-            if not has_state(x) or id(x) not in self.parts: raise TypeError(type(x).__name__)
-        try:
-            if has_state(c): told['state'] = written(c.state_dict(), (), odd)
-        except TypeError as e: raise TypeError(f"of the callback {name}, its state has a {e}") from None
-        for (place, k), v in self._variables(c).items():
-            if id(v) in known or first.get((place, k)) == (self._look(v, known) or 'unseen'): continue
-            try: told[place] = told.get(place, {}) | {k: written(v, known, odd)}
-            except TypeError as e: self.lost.append(f"{'' if place == 'around' else f'{name}.'}{k} ({e})")
-        return told
-
-# %% ../../nbs/07_train/25_memory.ipynb #1de9001a
-@patch
-def load(self: Memory, saved: list[Any], device: str = 'cpu') -> None:
-    "The inverse of `state`, in place. Warns of what has no callback any more, or no variable."
-    left, missing = [*saved], list[str]()
-    for c in self.callbacks:
-        found = next((entry for entry in left if entry[0] == type(c).__name__), None)
-        if found is None: continue
-        left.remove(found)
-        missing += self._recalled(c, found[1], device)
-    if names := [*(name for name, _ in left), *missing]:
-        warnings.warn(f"the state of {', '.join(names)} is in the checkpoint, and this run has no such "
-                      "callback: it is left out")
-
-@patch
-def _recalled(self: Memory, c: Any, told: dict[str, Any], device: str) -> list[str]:
-    "Give `c` what it had; names of what could not be given."
-    name, module, missing = type(c).__name__, type(c).__module__, []
-    if 'state' in told: c.load_state_dict(read(told['state'], None, module, device))
-    there = variables(c)
-    for place in ('attributes', 'class', 'around'):
-        for k, tree in told.get(place, {}).items():
-            own, put = there.get((place, k), (None, partial(_put, c, k)))
-            if (place, k) not in there and place == 'around': missing.append(k)
-            else:
-                try: put(read(tree, own, module, device))
-                except LookupError: missing.append(f'{name}.{k}')
-    return missing
-
 # %% ../../nbs/07_train/25_memory.ipynb #8465d6cd
 GENERATORS = random.Random, np.random.Generator, np.random.RandomState, torch.Generator
-MOST = 10_000 # Objects and numbers that are looked at
+MOST, ROW = 10_000, 1000 # Objects and numbers that are looked at; things of a container
 
 def _inside(name: str, x: Any) -> Iterator[tuple[str, Any]]:
     "What `x` holds, and where."
@@ -452,16 +351,251 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[list[str], l
     new = [k for k, v in after.items() if k in before and before[k] != v]
     return [k for k in new if isinstance(after[k], str)], [k for k in new if not isinstance(after[k], str)]
 
-def values_in(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def values_in(roots: dict[str, Any], but: Container[int] = ()) -> Iterator[tuple[str, Any]]:
     """Numbers, texts, arrays, and lengths of containers that `roots` hold, by their place; tensors by their
-    version."""
-    for name, x in walked(roots, lambda x: isinstance(x, (nn.Module, torch.optim.Optimizer))):
+    version. What is in objects with ids in `but` does not count."""
+    for name, x in walked(roots, lambda x: id(x) in but or isinstance(x, (nn.Module, torch.optim.Optimizer))):
         if isinstance(x, Tensor): yield name, 0 if x.is_inference() else x._version
         elif isinstance(x, (np.ndarray, *_LEAVES)): yield name, x
         elif isinstance(x, (list, tuple, dict, set, deque)): yield name, len(x)
 
+# %% ../../nbs/07_train/25_memory.ipynb #8d29f6e4
+_CONTAINERS = list, dict, set, deque
+_HANDLES = IOBase, Thread, Logger, socket, tqdm # To the world outside: made anew, they are as good
+_LOCKS, _CLOCKS = (type(Lock()), type(RLock())), (time.time, time.monotonic, time.perf_counter)
+_SHOWN = 'matplotlib', 'plotly', 'IPython', 'ipywidgets', 'rich', 'tqdm', 'wandb', 'torch.profiler'
+
+def is_output(x: Any) -> bool:
+    "Whether an object of a library shows something, or leads out of this process by a file or thread."
+    if isinstance(x, _HANDLES) or type(x).__module__.startswith(_SHOWN): return True
+    if has_state(x) or is_own(type(x)) or isinstance(x, (*_STILL, *_LOCKS, *_CONTAINERS)): return False
+    return any(isinstance(v, (*_HANDLES, *_LOCKS)) for _, v in walked({'': x}, lambda v: is_own(type(v))))
+
+def _size(x: Any) -> bytes | str:
+    "The bytes of an `array`, the shape of a data frame, the length of another container; '' without any."
+    with suppress(Exception): return bytes(memoryview(x))
+    with suppress(Exception): return str(getattr(x, 'shape', None) or len(x))
+    return ''
+
+def _remembered(c: Any) -> dict[tuple[str, str], Any]:
+    "The values of `variables`, without handles."
+    return {k: v for k, (v, _) in variables(c).items() if not isinstance(v, _HANDLES)}
+
+def _moves_on(x: Any) -> bool:
+    "Whether `x` is an iterator, which remembers how far it is, or a container that holds one."
+    if isinstance(x, (list, tuple, dict)): x = [*(x.values() if isinstance(x, dict) else x)][:ROW]
+    some = x if isinstance(x, list) else [x]
+    return any(hasattr(type(v), '__next__') and not isinstance(v, IOBase) for v in some)
+
+def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
+    "What a module remembers in containers, and in variables around its methods and hooks."
+    held = {('attributes', k): v for k, v in vars(m).items()
+            if k[0] != '_' and (isinstance(v, _CONTAINERS) or _moves_on(v))}
+    hooks = m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
+    given = [h for some in hooks for h in some.values()]
+    given += [h for p in m._parameters.values() if p is not None for h in (p._backward_hooks or {}).values()]
+    methods = [f for kind in type(m).__mro__ if is_own(kind) for f in vars(kind).values()]
+    return held | {k: v for k, (v, _) in _around([*given, *methods]).items()}
+
+# %% ../../nbs/07_train/25_memory.ipynb #4d87e619
+_OF_TORCH = {*vars(nn.Module())} - {'training'} # What PyTorch keeps in a module
+
+def beside(x: Any) -> dict[str, Any]:
+    "Attributes of `x`, which has a state; of a module, by path, those that are in no state of PyTorch's."
+    if not isinstance(x, nn.Module): return attributes(x) if is_own(type(x)) else {}
+    held = {f'{path}.{k}': v for path, m in x.named_modules() for k, v in vars(m).items()
+            if k not in _OF_TORCH}
+    return held | {f'{path}.{k}': m._buffers[k] for path, m in x.named_modules()
+                   for k in m._non_persistent_buffers_set}
+
+def put_beside(x: Any, values: dict[str, Any]) -> None:
+    "The inverse of `beside`, for a module. Raises LookupError if it has no such part."
+    for name, v in values.items():
+        path, _, k = name.rpartition('.')
+        try: m = x.get_submodule(path)
+        except AttributeError as e: raise LookupError(str(e)) from None
+        (m._buffers if k in m._buffers else vars(m))[k] = v
+
+def _items(tree: Any, name: str = '') -> Iterator[tuple[str, Any]]:
+    "Keys at any depth of a `state_dict`, with values that are no containers, or None."
+    if isinstance(tree, Mapping):
+        for k, v in tree.items(): yield from ((str(k), None), *_items(v, str(k)))
+    elif isinstance(tree, (list, tuple)): yield from (pair for v in tree for pair in _items(v, name))
+    else: yield name, tree
+
+def _leaves(x: Any) -> set[str]:
+    "Digests of numbers, texts and tensors in `x`."
+    return {digest_of(v) for _, v in walked({'': x}, lambda v: False)
+            if v is not None and isinstance(v, (*_LEAVES, Tensor, np.ndarray))}
+
+def left_out(x: Any, names: Iterable[str]) -> list[str]:
+    "Which of these attributes of `x` are not in its `state_dict`, neither by name nor by value."
+    state, own = [*_items(x.state_dict())], {k.strip('_') for k in attributes(x)}
+    named = {k.strip('_') for k, _ in state}
+    rest = _leaves([v for k, v in state if k.strip('_') not in own])
+    return [k for k in names if k.strip('_') not in named and not _leaves(attributes(x)[k]) & rest]
+
+
+# %% ../../nbs/07_train/25_memory.ipynb #1de90018
+class Memory:
+    "What callbacks remember: made when a run begins, it knows later what has changed."
+    def __init__(self, callbacks: Iterable[Any], others: Iterable[Any] = (), deep: bool = True):
+        self.callbacks, self.deep = [*callbacks], deep # deep: into objects of libraries, and beside states
+        self.lost, self.left = list[str](), list[str]() # What cannot be held; what a state_dict forgets
+        self.said, self.since = set[str](), [clock() for clock in _CLOCKS] # said: what was warned of
+        self.parts = dict[int, tuple[Any, dict[str, str]]]() # Objects with a state; what they had beside it
+        known = {id(x) for x in others if x is not None}
+        self.first = [{k: self._look(v, known, new=True) for k, v in self._variables(c).items()}
+                      for c in self.callbacks]
+        for c in self.callbacks: self._note(c, known)
+
+    def _variables(self, c: Any) -> dict[tuple[str, str], Any]:
+        if isinstance(c, nn.Module): return _beside_state(c)
+        return {} if has_state(c) else _remembered(c)
+
+    def _note(self, x: Any, known: Container[int]) -> None:
+        if not has_state(x) or id(x) in self.parts: return
+        self.parts[id(x)] = x, (marks := dict[str, str]())
+        if self.deep: marks |= self._marks(x, known, new=True)
+
+    def _marks(self, x: Any, known: Container[int], new: bool = False) -> dict[str, str]:
+        "Digests of what `x` has beside its state."
+        states = not isinstance(x, nn.Module)
+        return {k: self._look(v, known, new, states) for k, v in beside(x).items()}
+
+    def _module(self, x: Any, known: Container[int]) -> Iterable[str]:
+        return self._marks(x, known).values() if isinstance(x, nn.Module) else ()
+
+    def _look(self, value: Any, known: Container[int], new: bool = False, states: bool = False) -> str:
+        """A digest of `value`; '' if it may change unseen. `new`: note objects that have a state; `states`:
+        look at what that is."""
+        if type(value) in _LEAVES: return repr(value)
+        h, unseen = xxhash.xxh3_64(), []
+        def odd(x: Any) -> Any:
+            if new: self._note(x, known)
+            if has_state(x) and states: return [id(x), digest_of(x.state_dict()), *self._module(x, known)]
+            if has_state(x) or hasattr(x, '__next__') and not isinstance(x, IOBase): unseen.append(x)
+            elif self.deep and not isinstance(x, (*_STILL, MethodType, partial)) and not is_output(x):
+                return [id(x), digest_of([*values_in({'': x}, known), _size(x)])]
+            return id(x)
+        tensors, skeleton = flatten(written(value, known, odd))
+        absorb(h, [json.dumps(skeleton), *tensors.values()])
+        return '' if unseen else h.hexdigest()
+
+
+# %% ../../nbs/07_train/25_memory.ipynb #e4f05bbf
+@patch
+def changed(self: Memory, others: Iterable[Any] = ()) -> list[str]:
+    """Names of variables that are not what they were, and of iterators. `others`: what is looked at
+    elsewhere."""
+    known = {id(x) for x in others if x is not None}
+    return [f'{getattr(c, "__qualname__", type(c).__qualname__)}.{k}' if place != 'around' else k
+            for c, first in zip(self.callbacks, self.first)
+            for (place, k), v in self._variables(c).items()
+            if id(v) not in known and (first.get((place, k)) != self._look(v, known) or _moves_on(v))]
+
+@patch
+def state(self: Memory, others: Iterable[Any] = ()) -> list[Any]:
+    """For each callback that remembers something its class and that, in values for `flatten`. `others`:
+    what has its own place in a state, as the model. Warns of what cannot be kept, once. Raises TypeError,
+    with the callback, if its `state_dict` cannot be."""
+    self.lost, self.left, known = [], [], {id(x) for x in others if x is not None}
+    all_told = [[type(c).__name__, told] for c, first in zip(self.callbacks, self.first)
+                if (told := self._told(c, first, known))]
+    if new := self._unsaid(self.lost):
+        warnings.warn(f"no checkpoint can hold {', '.join(new)}: after a resume, and in workers that "
+                      "join, it begins anew. Make it when the callback is made, of plain values, or "
+                      "give the callback state_dict and load_state_dict")
+    if new := self._unsaid(self.left):
+        warnings.warn(f"{', '.join(new)} has changed, and the state_dict of its object leaves it out: after "
+                      "a resume, and in workers that join, it begins anew. Let state_dict return it")
+    return all_told
+
+@patch
+def _unsaid(self: Memory, names: list[str]) -> list[str]:
+    new = [k for k in dict.fromkeys(names) if k not in self.said]
+    self.said |= {*new}
+    return new
+
+@patch
+def _told(self: Memory, c: Any, first: dict[tuple[str, str], str], known: Container[int]) -> dict[str, Any]:
+    name, told = type(c).__name__, dict[str, Any]()
+    def odd(x: Any) -> Any:
+        if is_output(x): return {KIND: 'known'}   # it stays as it is there
+        if not has_state(x) or id(x) not in self.parts: raise TypeError(type(x).__name__)
+    def more(x: Any) -> dict[str, Any]: return self._more(x, known, odd)
+    try:
+        if has_state(c): told['state'] = written(c.state_dict(), (), odd)
+    except TypeError as e: raise TypeError(f"of the callback {name}, its state has a {e}") from None
+    if has_state(c) and (some := more(c)): told['beside'] = written(some, known, odd, more)
+    for (place, k), v in self._variables(c).items():
+        if place == 'attributes' and isinstance(c, nn.Module): continue   # beside
+        if id(v) in known or first.get((place, k)) == (self._look(v, known) or 'unseen'): continue
+        try: told[place] = told.get(place, {}) | {k: written(v, known, odd, more)}
+        except TypeError as e: self.lost.append(f"{'' if place == 'around' else f'{name}.'}{k} ({e})")
+    return told
+
+# %% ../../nbs/07_train/25_memory.ipynb #985585f9
+@patch
+def _more(self: Memory, x: Any, known: Container[int], odd: Callable[[Any], Any]) -> dict[str, Any]:
+    "What a module has beside its state and has changed. Notes what others leave out of theirs."
+    there, marks, name = beside(x), self.parts[id(x)][1], type(x).__name__
+    whole = isinstance(x, nn.Module)
+    new = [k for k, mark in self._marks(x, known).items()
+           if mark != marks.get(k) or whole and not mark if id(there[k]) not in known]
+    if whole: return {k: there[k] for k in new if self._can_be_kept(f'{name}.{k}', there[k], known, odd)}
+    new = [k for k in new if f'{name}.{k}' not in self.said and not self._passes(there[k])]
+    self.said |= {f'{name}.{k}' for k in new} - (some := {f'{name}.{k}' for k in left_out(x, new)})
+    self.left += sorted(some)
+    return {}
+
+@patch
+def _passes(self: Memory, x: Any) -> bool:
+    "Whether `x` shows something, or is a time since the run began."
+    return is_output(x) or isinstance(x, float) and any(a <= x <= c() for a, c in zip(self.since, _CLOCKS))
+
+@patch
+def _can_be_kept(self: Memory, name: str, value: Any, known: Container[int], odd: Callable[[Any], Any]
+                 ) -> bool:
+    try: written(value, known, odd)
+    except TypeError as e: self.lost.append(f'{name} ({e})'.replace('..', '.'))
+    else: return True
+    return False
+
+
+# %% ../../nbs/07_train/25_memory.ipynb #1de9001a
+@patch
+def load(self: Memory, saved: list[Any], device: str = 'cpu') -> None:
+    "The inverse of `state`, in place. Warns of what has no callback any more, or no variable."
+    left, missing = [*saved], list[str]()
+    for c in self.callbacks:
+        found = next((entry for entry in left if entry[0] == type(c).__name__), None)
+        if found is None: continue
+        left.remove(found)
+        missing += self._recalled(c, found[1], device)
+    if names := [*(name for name, _ in left), *missing]:
+        warnings.warn(f"the state of {', '.join(names)} is in the checkpoint, and this run has no such "
+                      "callback: it is left out")
+
+@patch
+def _recalled(self: Memory, c: Any, told: dict[str, Any], device: str) -> list[str]:
+    "Give `c` what it had; names of what could not be given."
+    name, module, missing = type(c).__name__, type(c).__module__, []
+    if 'state' in told: c.load_state_dict(read(told['state'], None, module, device))
+    try: put_beside(c, read(told.get('beside', {}), beside(c), module, device))
+    except LookupError: missing.append(name)
+    there = variables(c)
+    for place in ('attributes', 'class', 'around'):
+        for k, tree in told.get(place, {}).items():
+            own, put = there.get((place, k), (None, partial(_put, c, k)))
+            if (place, k) not in there and place == 'around': missing.append(k)
+            else:
+                try: put(read(tree, own, module, device))
+                except LookupError: missing.append(f'{name}.{k}')
+    return missing
+
 # %% ../../nbs/07_train/25_memory.ipynb #2bfe0d08
-ROW, PLACES = 1000, 2000 # Things of a container that are compared; containers and objects that are looked at
+PLACES = 2000 # Containers and objects that are looked at
 _NOTHING = object()
 
 def _row(x: Any) -> dict[Any, Any]:

@@ -25,6 +25,7 @@ from tqdm import tqdm
 from ..basics import patch, told_if_late
 from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import preemptible
+from ..data.samples import slow_reads
 from ..exact.determinism import random_kept
 from ..exact.state import State, digest, from_buffer, same_bits, to_buffer
 from ..config import BadConfig, RunConfig, TrackingConfig
@@ -73,7 +74,7 @@ class ElasticTrainer(Engine):
 
     def _trained(self, result: TrainResult, resume: bool, progress: bool, out: str | Path | None
                  ) -> TrainResult:
-        with self._reported() as how:
+        with self._reported() as how, slow_reads(self.being_read):
             manager = None
             try:
                 self._compare_ranks()
