@@ -6,7 +6,7 @@
 __all__ = ['CODECS', 'DiLoCoStrategy', 'emptied', 'shortened']
 
 # %% ../../nbs/07_train/19_diloco.ipynb #f2ffb9b5
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,13 @@ from ..elastic.communicator import Communicator
 from ..elastic.ledger import Event
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, peers
+from ..exact.written import Refused
 from ..lowcomm.compressed import CompressedRounds
 from ..lowcomm.fragments import CompressedFragments, Drifting, FragmentRounds, Timetable
 from ..lowcomm.late import Late, LateCompressed, LateReplica, Window
 from ..lowcomm.outer import Outer
 from ..lowcomm.quantize import Codec, Quantized
-from ..lowcomm.rounds import Replica, Rounds
+from ..lowcomm.rounds import Replica, Rounds, cut, numbers_in
 from ..lowcomm.ruled import Ruled
 from ..lowcomm.sparse import Sparse
 from ..lowcomm.streaming import Float32, Stream, layers_of
@@ -47,6 +48,22 @@ class DiLoCoStrategy(ExactStrategy):
     def clip(self) -> float | None:
         "None: `training.clip` is for the inner steps, and what they have moved is not cut."
         return None
+
+    def pieces(self, batch: Any) -> list[Any]:
+        "As in `Strategy`: one batch for each inner step."
+        return cut(batch, self.passes, self.c.training.batch_size // self.c.training.cut)
+
+    def check_batch(self, read: Callable[[int], Any]) -> None:
+        "Cut two samples into two steps; `read`: a batch of the first few samples. Raises Refused."
+        if self.passes == 1: return
+        cut(two := read(2), 2, 2)
+        try: other = numbers_in(read(1))
+        except Exception: return   # one sample alone may be no batch
+        for k, v in numbers_in(two).items():
+            if other.get(k, v) == v: continue
+            raise Refused(f"strategy diloco: {k} of a batch is {v:g} for two samples and {other[k]:g} for one, and "
+                          "a batch is cut into the steps of a round, of which each gets this number as it is. "
+                          "Compute it in loss_fn, or let collate_fn return a tensor with one entry per sample")
 
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."

@@ -79,6 +79,10 @@ class Strategy:
         "What stands in the place of `optimizer`, if anything does. Raises BadConfig."
         return optimizer
 
+    def pieces(self, batch: Any) -> list[Any]:
+        "What the passes of a micro-batch compute, one after the other. Raises Refused for what cannot be cut."
+        return [batch]
+
     def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
              comm: Communicator | None = None) -> ElasticLoop:
         "The loop of a worker, whose world may change; `sync`: that of this strategy."
