@@ -28,11 +28,12 @@ from .outer import Outer, travelled
 # %% ../../nbs/12_lowcomm/02_rounds.ipynb #8b95682b
 _PLAIN = bool, int, float, complex, str, bytes, Enum, type, torch.dtype, torch.device, np.generic
 
-def _plain(x: Any) -> bool: return x is None or isinstance(x, _PLAIN) or callable(x) and not hasattr(x, 'shape')
+def _plain(x: Any) -> bool:
+    return x is None or isinstance(x, _PLAIN) or callable(x) and not hasattr(x, 'shape')
 
 def cut(batch: Any, parts: int, samples: int | None = None) -> list[Any]:
-    """`batch` in `parts` equal parts, in order, along the first dimension of its tensors and arrays; a list of
-    texts or numbers is cut like a tensor; each part has None, flags, names and numbers as they are.
+    """`batch` in `parts` equal parts, in order, along the first dimension of its tensors and arrays; a list
+    of texts or numbers is cut like a tensor; each part has None, flags, names and numbers as they are.
     Raises Refused for any other object in it, and for lengths that differ, are no multiple of `parts`, or are
     not `samples`, if that is known: then the first dimension is not that of the samples."""
     lengths: set[int] = set()
@@ -55,14 +56,14 @@ def _measure(x: Any, lengths: set[int]) -> None:
     elif isinstance(x, (Mapping, tuple, list)):
         for v in x.values() if isinstance(x, Mapping) else x: _measure(v, lengths)
     elif not _plain(x) and not isinstance(x, (Tensor, np.ndarray)):
-        raise Refused(f"strategy diloco cuts batches into the steps of a round, and a {type(x).__name__} in them "
-                      "cannot be cut; let collate_fn return tensors with one entry per sample")
+        raise Refused(f"strategy diloco cuts batches into the steps of a round, and a {type(x).__name__} in "
+                      "them cannot be cut; let collate_fn return tensors with one entry per sample")
 
 def _part(x: Any, lo: int, hi: int) -> Any:
     if _entries(x) is not None: return x[lo:hi]
     if isinstance(x, Mapping): return {k: _part(v, lo, hi) for k, v in x.items()}
-    if isinstance(x, (tuple, list)): return getattr(type(x), '_make', type(x))([_part(v, lo, hi) for v in x])
-    return x
+    if not isinstance(x, (tuple, list)): return x
+    return getattr(type(x), '_make', type(x))([_part(v, lo, hi) for v in x])
 
 
 # %% ../../nbs/12_lowcomm/02_rounds.ipynb #b9a742c6
@@ -74,7 +75,8 @@ def numbers_in(batch: Any, path: str = 'a part') -> dict[str, float]:
         alone = isinstance(batch, (int, float, np.number)) and not isinstance(batch, bool)
         of_none = isinstance(batch, (Tensor, np.ndarray)) and not batch.ndim
         return {path: float(batch)} if alone or of_none else {}
-    return {} if _entries(batch) is not None else {k: v for name, x in some for k, v in numbers_in(x, name).items()}
+    if _entries(batch) is not None: return {}
+    return {k: v for name, x in some for k, v in numbers_in(x, name).items()}
 
 
 # %% ../../nbs/12_lowcomm/02_rounds.ipynb #45966172

@@ -49,22 +49,6 @@ class DiLoCoStrategy(ExactStrategy):
         "None: `training.clip` is for the inner steps, and what they have moved is not cut."
         return None
 
-    def pieces(self, batch: Any) -> list[Any]:
-        "As in `Strategy`: one batch for each inner step."
-        return cut(batch, self.passes, self.c.training.batch_size // self.c.training.cut)
-
-    def check_batch(self, read: Callable[[int], Any]) -> None:
-        "Cut two samples into two steps; `read`: a batch of the first few samples. Raises Refused."
-        if self.passes == 1: return
-        cut(two := read(2), 2, 2)
-        try: other = numbers_in(read(1))
-        except Exception: return   # one sample alone may be no batch
-        for k, v in numbers_in(two).items():
-            if other.get(k, v) == v: continue
-            raise Refused(f"strategy diloco: {k} of a batch is {v:g} for two samples and {other[k]:g} for one, and "
-                          "a batch is cut into the steps of a round, of which each gets this number as it is. "
-                          "Compute it in loss_fn, or let collate_fn return a tensor with one entry per sample")
-
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
         wrong = []
@@ -136,6 +120,26 @@ def emptied(events: Iterable[Event]) -> list[int]:
             if e.step is None or e.gen <= newest: continue
             newest, rounds = e.gen, [*(r for r in rounds if r < e.step), e.step]   # later ones are undone
     return [r for r in rounds if r]
+
+# %% ../../nbs/07_train/19_diloco.ipynb #4f861a38
+@patch
+def pieces(self: DiLoCoStrategy, batch: Any) -> list[Any]:
+    "As in `Strategy`: one batch for each inner step."
+    return cut(batch, self.passes, self.c.training.batch_size // self.c.training.cut)
+
+@patch
+def check_batch(self: DiLoCoStrategy, read: Callable[[int], Any]) -> None:
+    "Cut two samples into two steps; `read`: a batch of the first few samples. Raises Refused."
+    if self.passes == 1: return
+    cut(two := read(2), 2, 2)
+    try: other = numbers_in(read(1))
+    except Exception: return   # one sample alone may be no batch
+    for k, v in numbers_in(two).items():
+        if other.get(k, v) == v: continue
+        raise Refused(f"strategy diloco: {k} of a batch is {v:g} for two samples and {other[k]:g} for one, "
+                      "and each step of a round gets it as it is. Compute it in loss_fn, or let collate_fn "
+                      "return a tensor with one entry per sample")
+
 
 # %% ../../nbs/07_train/19_diloco.ipynb #0c1f9a41
 @patch

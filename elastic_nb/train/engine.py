@@ -35,7 +35,8 @@ from ..exact.written import Refused, Slot, numbers
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
                                          numbers_of, of_classes, of_process, parts_of, worn_out)
 from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of
-from .cut import bounds, check_cut, has_hooks, made_by_first, own_functions, remembers, untouched
+from .cut import (bounds, check_cut, has_hooks, made_by_first, own_functions, remembers,
+                                  untouched)
 from .identity import UNUSED, contents, kernels
 from .memory import is_other
 from .task import ask, loss_of, without_backward

@@ -79,10 +79,6 @@ class Strategy:
         "What stands in the place of `optimizer`, if anything does. Raises BadConfig."
         return optimizer
 
-    def pieces(self, batch: Any) -> list[Any]:
-        "What the passes of a micro-batch compute, one after the other. Raises Refused for what cannot be cut."
-        return [batch]
-
     def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
              comm: Communicator | None = None) -> ElasticLoop:
         "The loop of a worker, whose world may change; `sync`: that of this strategy."
@@ -159,6 +155,11 @@ def out_of_order(params: Sequence[nn.Parameter], model: nn.Module) -> bool:
     return [*map(id, params)] != [*map(id, own[:len(params)])]
 
 # %% ../../nbs/07_train/04_strategies.ipynb #df9105d8
+@patch
+def pieces(self: Strategy, batch: Any) -> list[Any]:
+    "What the passes of a micro-batch compute, one after the other. Raises Refused for what cannot be cut."
+    return [batch]
+
 @patch
 def spare(self: Strategy, params: list[nn.Parameter]) -> None:
     "Let the optimizer leave `params` as they are in this step: they have no gradient."
