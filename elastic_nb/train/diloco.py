@@ -77,9 +77,10 @@ class DiLoCoStrategy(ExactStrategy):
     def optimizer(self, params: list[nn.Parameter]) -> Outer:
         "The outer optimizer, which also makes the inner ones."
         t, c = self.c.training, self.c.lowcomm
+        decay = c.decay if t.weight_decay is None else t.weight_decay
         outer = dict(outer_lr=c.outer_lr, momentum=c.outer_momentum, nesterov=c.nesterov,
                      warmup=c.outer_warmup * c.fragments)   # they land one by one
-        self.outer = Outer(params, t.lr, betas=(c.beta1, c.beta2), weight_decay=c.decay, **outer)
+        self.outer = Outer(params, t.lr, betas=(c.beta1, c.beta2), weight_decay=decay, **outer)
         return self.outer
 
 # %% ../../nbs/07_train/19_diloco.ipynb #5ac0d1e7

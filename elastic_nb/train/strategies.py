@@ -66,11 +66,13 @@ class Strategy:
 
     def optimizer(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
         "The optimizer of a run that was given none."
-        return torch.optim.AdamW(params, lr=self.c.training.lr)
+        decay = self.c.training.weight_decay
+        return torch.optim.AdamW(params, self.c.training.lr, weight_decay=.01 if decay is None else decay)
 
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
-        return []
+        if optimizer is None or self.c.training.weight_decay is None: return []
+        return ["training.weight_decay is for the default optimizer, and this run has one of its own"]
 
     def prepare(self, model: nn.Module, device: str) -> None:
         "Change `model`, which is on `device`, in place, before an optimizer is made for its parameters."
