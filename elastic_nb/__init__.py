@@ -14,7 +14,8 @@ __getattr__, __dir__ = lazy('elastic_nb', {
     '.config': 'BadConfig Config',
     '.elastic.faults': 'fail_at',
     '.elastic.workers': 'RunFailed',
-    '.train.trainer': 'ElasticTrainer',
+    '.train.trainer': 'ElasticTrainer DistributedTrainer',
     '.train.run': 'run_elastic build ElasticRun',
     '.checkpoint.manager': 'CheckpointManager',
     '.checkpoint.newest': 'CheckpointError'})
+__all__ = __dir__()

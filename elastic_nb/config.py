@@ -71,6 +71,7 @@ class TrainingConfig(Section):
     batch_size: int = Field(32, ge=1) # Samples per optimizer step, over all workers.
     micro_batches: int = Field(8, ge=1) # Pieces of a batch, at most one per sample.
     lr: float = Field(3e-4, gt=0) # Peak learning rate of the default optimizer, AdamW.
+    weight_decay: float | None = Field(None, ge=0) # Of AdamW; null takes 0.01, diloco lowcomm.decay.
     warmup: int = Field(0, ge=0) # Steps in which the default scheduler raises the rate.
     schedule: Literal['constant', 'cosine'] = 'constant' # Rate after the warm-up; cosine ends at a tenth.
     clip: float | None = Field(None, gt=0) # Largest norm of the whole gradient; null does not clip.
@@ -85,12 +86,22 @@ class TrainingConfig(Section):
     patience: int | None = Field(None, ge=1) # Validations without a better one that end the run.
     activation_checkpointing: list[str] = [] # Classes of modules whose activations are recomputed.
     compile: bool = False # Use torch.compile, which needs a C++ compiler.
+    compile_backend: str = 'inductor' # Backend of torch.compile.
+    # Mode of torch.compile; its first step may take longer than elastic.stall.
+    compile_mode: Literal['default', 'reduce-overhead', 'max-autotune',
+                          'max-autotune-no-cudagraphs'] = 'default'
     check_data: bool = True # Read a few samples twice and compare them.
     check_cut: bool = True # Compare the loss of a few samples as one batch and as two.
 
     @field_validator('precision', mode='before')
     @classmethod
     def _switch(cls, x: Any) -> Any: return {'True': 'bf16', 'False': 'fp32', 'no': 'fp32'}.get(str(x), x)
+
+    @model_validator(mode='after')
+    def _compiled(self) -> 'TrainingConfig':
+        if idle := not self.compile and self.unlike('compile_backend', 'compile_mode'):
+            raise ValueError(f"{', '.join(idle)}: only with compile = true")
+        return self
 
     @property
     def cut(self) -> int:
@@ -319,6 +330,9 @@ class TrackingConfig(Section):
     project: str = 'elastic-nb' # Name of the project there.
     run: str | None = None # Name of the run there; null takes the name of its folder.
     folder: str | None = None # Folder for files of these programs; null is a folder of the run.
+    group: str | None = None # Group of runs that it belongs to there; for wandb, mlflow and trackio.
+    tags: list[str] = [] # Tags of the run; for wandb and mlflow.
+    notes: str | None = None # A description of the run; for wandb and mlflow.
 
 class ChaosConfig(Section):
     "What goes wrong on purpose. An exact run ends with the same bits."
@@ -328,7 +342,11 @@ class ChaosConfig(Section):
     faults: list[str] = [] # Other faults, as KIND WORKER@STEP[:PHASE], such as slow 1@20.
     crash_probability: float = Field(0., ge=0, lt=1) # Probability that a worker is killed in a step.
     crash_after_step: int = Field(0, ge=0) # First step with such crashes.
-    crash_ranks: list[int] = [] # Slots of workers that may crash so; empty means all of them.
+    crash_ranks: list[int] = [] # Slots of workers that may crash so; empty or null means all of them.
+
+    @field_validator('crash_ranks', mode='before')
+    @classmethod
+    def _all(cls, x: Any) -> Any: return [] if x is None else x
 
     @model_validator(mode='after')
     def _some_crash(self) -> 'ChaosConfig':
@@ -337,8 +355,8 @@ class ChaosConfig(Section):
         return self
 
 # %% ../nbs/00_face/01_config.ipynb #3fd6e382
-_NO_MATTER = {'steps', 'epochs', 'val_every', 'patience', 'compile', # To what a step computes
-              'check_data', 'check_cut', 'on_nonfinite'} # One that fails may be tried again with another
+_NO_MATTER = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'compile_backend', 'compile_mode',
+              'check_data', 'check_cut', 'on_nonfinite'} # A step that fails may be tried with another one
 _SIZES = {'width', 'layers', 'heads', 'dropout'}
 _DATA = {'text', 'length'} # How these are read makes no difference
 
@@ -404,6 +422,8 @@ def _scales(self: RunConfig) -> Iterator[str]:
 @patch
 def _rounds(self: RunConfig) -> Iterator[str]:
     t, h = self.training, self.lowcomm.inner_steps
+    if t.weight_decay is not None and self.lowcomm.unlike('decay'):
+        yield "training.weight_decay and lowcomm.decay are both of the inner AdamW; give one of them"
     if self.distributed.strategy != 'diloco':
         if idle := self.lowcomm.unlike(*LowCommConfig.model_fields):
             yield f"lowcomm.{', '.join(idle)}: only with distributed.strategy='diloco'"
@@ -513,7 +533,8 @@ def former(self: RunConfig, *about: Any) -> str:
 @patch
 def fingerprint(self: RunConfig, *about: Any) -> str:
     "sha256 of what decides the result; `about`: JSON values that describe model and data."
-    free = {'steps', 'epochs', 'val_every', 'patience', 'compile', 'check_data', 'check_cut'}
+    plain = set() if self.training.unlike('weight_decay') else {'weight_decay'}   # as before it came
+    free = plain | _NO_MATTER - {'on_nonfinite'}
     parts = self.training.model_dump(exclude=free)
     parts |= self._deciding() | dict(how=self.distributed.strategy, about=about)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

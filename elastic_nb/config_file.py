@@ -87,13 +87,24 @@ def parse(text: str, name: str = 'config') -> tuple[dict[str, Any], Lines, list[
 # %% ../nbs/00_face/05_config_file.ipynb #c8ee040d
 ELSEWHERE = { # What stands in the files of others -> what to write here
     'model.vocab_size': "leave it out, the tokenizer knows it: data.tokenizer: gpt2 has 50257, byte 257",
-    'model.name': "write model.hub, with the same value",
+    'model.name': "write model.hub: a causal model by its name on the Hub, or its folder; for our own "
+                  "small GPT leave it out, and write model.width, model.layers and model.heads",
+    'model.dim_feedforward': "leave it out: four times model.width",
+    'model.max_seq_length': "write data.length, with the same value",
     'elastic.min_nodes': "leave it out: the world may shrink to 1",
-    'elastic.max_nodes': "write elastic.workers, the processes on this machine",
+    'elastic.max_nodes': "leave it out: elastic-nb train --nnodes MIN:MAX, on each node; elastic.workers are "
+                         "the processes of one machine",
+    **dict.fromkeys(['elastic.rdzv_backend', 'elastic.rdzv_endpoint', 'elastic.rdzv_id', 'elastic.etcd'],
+                    "leave it out: where nodes meet is said by elastic-nb train --rdzv-backend etcd-v3 "
+                    "--rdzv-endpoint HOST:PORT"),
+    'elastic.heartbeat_timeout': "leave it out: a death is noticed at once, and elastic.silence says after "
+                                 "how many seconds a process that is stopped counts as dead",
+    'training.log_interval': "leave it out: each step is in the ledger, and elastic-nb metrics shows them",
     'main.experiment_name': "write tracking.run, with the same value",
     'main.output_dir': "leave it out: elastic-nb train --out DIR",
     'distributed.mixed_precision': "write training.precision: bf16 or fp16",
-    'scaling.strategy': "write scaling.policy: constant or variable",
+    'scaling.strategy': "write scaling.policy: constant (constant_batch), or variable (variable_batch) with "
+                        "scaling.base_world",
     'scaling.target_global_batch_size': "write training.batch_size, with the same value",
     'scaling.base_lr': "write training.lr, with the same value",
     'scaling.base_batch_size': "write training.batch_size, with the same value",
@@ -103,9 +114,15 @@ ELSEWHERE = { # What stands in the files of others -> what to write here
     'elastic.nproc_per_node': "write elastic.workers, the processes on this machine",
     'diloco.batch_size': "write training.batch_size: here the samples of a round, times the inner steps",
     'diloco.checkpoint_interval': "write checkpoint.checkpoint_interval, in rounds",
-    'diloco.model': "write model.hub, with the same value",
+    'diloco.model': "write model.hub: its whole name on the Hub, such as EleutherAI/gpt-neo-125m, or its "
+                    "folder",
+    'diloco.dataset': "write data.dataset: its whole name on the Hub, such as allenai/c4, and data.part",
+    'diloco.weight_decay': "write training.weight_decay, with the same value",
+    'diloco.device': "write distributed.device: cuda, cpu or auto",
     'diloco.grace': "write lowcomm.grace, in seconds, with lowcomm.quorum and distributed.strategy: diloco",
-    'data.train_file': "write data.text: a list of files",
+    **dict.fromkeys(['data.train_file', 'data.files', 'data.data_files'], "write data.text: a list of files"),
+    **dict.fromkeys(['data.index_path', 'data.index_file'], "write data.index, with the same value"),
+    'data.text_key': "write data.field, with the same value",
 }
 
 # %% ../nbs/00_face/05_config_file.ipynb #c799562a
@@ -127,7 +144,9 @@ _SERVER = ("leave it out: workers of a run talk to each other; a parameter serve
            "elastic_nb.lowcomm.ParameterServer")
 _ROUNDS = "; with strategy diloco it counts rounds of lowcomm.inner_steps steps"
 ANYWHERE = { # The same for names that are answered in any section
-    **dict.fromkeys(['use_async_training', 'async_communication'], _LATE.format('')),
+    'use_async_training': _LATE.format(''),
+    'async_communication': "write lowcomm.overlap: 1, with lowcomm.fragments: 2 and distributed.strategy: "
+                           "diloco; or leave it out if it is false",
     'max_staleness': _LATE.format(" and Terms(most=...)"),
     'adaptive_staleness': _LATE.format(" and Terms(adaptive=True)"),
     **dict.fromkeys(['quantization', 'compression', 'compression_ratio', 'compression_decay',
@@ -142,7 +161,9 @@ ANYWHERE = { # The same for names that are answered in any section
     'grace_window': "write lowcomm.grace, in seconds, with lowcomm.quorum and distributed.strategy: diloco",
     'local_steps': "write lowcomm.inner_steps, with the same value, and distributed.strategy: diloco",
     'outer_lr': "write lowcomm.outer_lr, with the same value, and distributed.strategy: diloco",
-    'optim_method': "leave it out: diloco takes AdamW inside, and outside SGD with lowcomm.outer_momentum",
+    'optim_method': "leave it out for sgd: diloco takes AdamW inside, and outside SGD with "
+                    "lowcomm.outer_momentum; for ddp write distributed.strategy: ddp; demo is a program with "
+                    "elastic_nb.lowcomm.DeMo",
     'warmup_steps': "write training.warmup" + _ROUNDS,
     'total_steps': "write training.steps" + _ROUNDS,
     'per_device_train_batch_size': "write training.batch_size: the samples of all workers together",
@@ -157,13 +178,30 @@ ANYWHERE = { # The same for names that are answered in any section
     'wandb_run_id': "write tracking.run, with the same value",
     'compile_model': "write training.compile, with the same value",
     'checkpoint_path': "write checkpoint.nvme_path, a folder of this run's checkpoints"}
+
+# %% ../nbs/00_face/05_config_file.ipynb #23f3c249
+ANYWHERE |= { # What comes with a chart
+    'compile_backend': "write training.compile_backend, with the same value, and training.compile: true",
+    'compile_mode': "write training.compile_mode, with the same value, and training.compile: true",
+    'wandb_group': "write tracking.group, with the same value",
+    'experiment_description': "write tracking.notes, with the same value",
+    'experiment_tags': "write tracking.tags, with the same value",
+    'model_cache_dir': "leave it out: the variable HF_HOME of the environment says where models are kept",
+    'dataset_cache_dir': "leave it out: the variable HF_HOME of the environment says where datasets are kept",
+    'heartbeat_interval': "leave it out: workers report several times in elastic.silence seconds",
+    'heartbeat_cycles': "leave it out: workers report as long as they live"}
+_CHART = "leave it out: a file describes what is trained, and the chart or the scheduler where"
 WHOLE = { # Sections of others -> why there is none here
+    **dict.fromkeys(['global', 'storage', 'deployment_name', 'deployment_namespace', 'deployment_image',
+                     'cpu_cores', 'memory_gb', 'ephemeral_storage_gb', 'gpu_count'], _CHART),
+    'nodes': "leave it out: elastic-nb train --nnodes MIN:MAX, on each node",
     'diloco': "write distributed.strategy: diloco, and a section lowcomm with inner_steps and outer_lr",
     'controller': _SERVER,
     'workers': "write elastic.workers: how many processes; a run takes the machine as it is",
     'tasks': "leave it out: a file is one run, and elastic-nb train starts it",
     'network': "leave it out: slow and broken links are tried with elastic_nb.chaos, not trained on",
-    'etcd': "leave it out: where nodes meet stands on the command line, elastic-nb train --help",
+    'etcd': "leave it out: where nodes meet is said by elastic-nb train --rdzv-backend etcd-v3 "
+            "--rdzv-endpoint HOST:PORT, and elastic-nb etcd start starts a server",
     'simulation': "leave it out: what is configured here really runs"}
 
 # %% ../nbs/00_face/05_config_file.ipynb #0c1f9a61
@@ -194,8 +232,11 @@ def answer(section: str, name: str) -> str | None:
     own, owners = snake(name), _owners(name)
     if section in owners or not section and owners: return None
     if found := ELSEWHERE.get(f'{section}.{own}') or ANYWHERE.get(own): return found
-    if section not in WHOLE: return None
-    owners = _owners(own)
+    if section not in WHOLE:
+        if own != name and section in SECTIONS and (s := _owners(own)):
+            return f"write {s[0]}.{own}, with the same value"
+        return "leave it out: there is nothing to switch on in it" if own == 'enabled' and owners else None
+    owners = [] if own == 'enabled' else _owners(own)   # of a server that is not there
     return f"write {owners[0]}.{ALIASES.get(own, own)}, with the same value" if owners else WHOLE[section]
 
 # %% ../nbs/00_face/05_config_file.ipynb #a3f90797
@@ -224,7 +265,7 @@ def _settings(values: Mapping[str, Any], lines: Lines, name: str
     for section, inside in values.items():
         if not isinstance(inside, dict):
             if section not in SECTIONS or inside is not None:
-                why = WHOLE.get(str(section), "this is no section with settings below it")
+                why = WHOLE.get(snake(str(section)), "this is no section with settings below it")
                 wrong.append(f"{name}:{lines[(section,)]}: {section}: {why}")
             continue
         if section == 'model' and isinstance(sizes := inside.get('gpt'), dict):   # gpt: {sizes}
@@ -269,8 +310,13 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     except BadConfig as e: wrong.append(_without_list(str(e)))
     try: config.checked()
     except BadConfig as e: wrong += [_located(s, lines, name, dict(given)) for s in str(e).splitlines()]
+    if more and 'batch_size' in (values.get('training') or {}): wrong.append(_note(name, lines))
     if wrong: raise BadConfig('\n'.join(wrong))
     return config
+
+def _note(name: str, lines: Lines) -> str:
+    at = lines[('training', 'batch_size')]
+    return f"{name}:{at}: note: training.batch_size counts the samples of all workers together, in one step"
 
 def _without_list(sentence: str) -> str:
     "A complaint about a name without a section. To list the settings of all sections would help no one."

@@ -17,3 +17,4 @@ __getattr__, __dir__ = lazy('elastic_nb.chaos', {
     '.nodes': 'run_machines',
     '.network': 'profile Profile ProxyLink',
     '.link': 'TunLink link_at'})
+__all__ = __dir__()

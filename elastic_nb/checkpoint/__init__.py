@@ -24,3 +24,4 @@ __getattr__, __dir__ = lazy('elastic_nb.checkpoint', {
     '.lease': 'InUse OtherRun',
     '.format': 'Damaged Unreadable',
     '..config': 'CheckpointConfig'})
+__all__ = __dir__()

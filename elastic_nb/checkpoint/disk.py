@@ -307,8 +307,10 @@ def prune(self: NVMeBackend, saved: str) -> None:
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #8a29966d
 @patch
-def save(self: NVMeBackend, snap: Snapshot) -> str:
-    "Write `snap`, then remove what is not to be kept; the name. Raises OSError, InUse."
+def save(self: NVMeBackend, snap: Any) -> str:
+    """Write `snap`, a Snapshot or a state, then remove what is not to be kept; the name. A state is a
+    CheckpointState, a State, or a tree with a `step`. Raises OSError, InUse, TypeError."""
+    if not isinstance(snap, Snapshot): snap = _snapshot_of(snap)
     self.claim(snap.about.get('fingerprint', ''), snap.about.get('identity'))
     room = os.statvfs(self.base)
     if room.f_bavail * room.f_frsize < len(snap.image) + (1 << 20):
@@ -318,3 +320,15 @@ def save(self: NVMeBackend, snap: Snapshot) -> str:
     save_snapshot(snap, self.base / name)
     self.prune(name)
     return name
+
+def _snapshot_of(state: Any) -> Snapshot:
+    from elastic_nb.checkpoint.newest import describe
+    tree, about = describe(state)
+    return snapshot(tree, **about)
+
+@patch
+def load_latest(self: NVMeBackend) -> Any:
+    "The newest good state; None without one. Raises CheckpointError if all are damaged."
+    from elastic_nb.checkpoint.newest import newest_good
+    return newest_good(dict(nvme=self)).state
+

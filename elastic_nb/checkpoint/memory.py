@@ -21,7 +21,7 @@ import xxhash
 from torch import Tensor
 
 from ..basics import patch
-from ..exact.state import Layout, lay_out
+from ..exact.state import Layout, flatten, lay_out
 from .disk import PAGE
 from .format import Damaged, Found, Manifest, decode
 from .snapshot import Copier, ReadAt, Snapshot
@@ -319,3 +319,25 @@ def clear(self: MemorySnapshotBackend) -> None:
         if slot.lock.hold(alone=True):
             slot.clear()
             slot.lock.let_go()
+
+# %% ../../nbs/03_checkpoint/06_memory.ipynb #d71097b2
+@patch
+def save(self: MemorySnapshotBackend, state: Any) -> str:
+    """Copy `state` (a CheckpointState, a State, or a tree with a `step`), so that it counts at once; its
+    name, '' if no slot is free. Raises TypeError, and what `take` raises."""
+    from elastic_nb.checkpoint.newest import describe
+    tree, about = describe(state)
+    tensors, skeleton = flatten(tree)
+    snapshot = self.take(tensors, dict(about, state=skeleton))
+    if snapshot is None: return ''
+    self.settle()
+    self.publish(snapshot)
+    self.release(snapshot)
+    return self.found()[0].name
+
+@patch
+def load_latest(self: MemorySnapshotBackend) -> Any:
+    "The newest good state; None without one. Raises CheckpointError if all are damaged."
+    from elastic_nb.checkpoint.newest import newest_good
+    return newest_good(dict(memory=self)).state
+

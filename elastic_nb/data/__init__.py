@@ -18,3 +18,4 @@ __getattr__, __dir__ = lazy('elastic_nb.data', {
     '.pack': 'PackedDataset',
     '.remote': 'open_index publish_index RemoteIndex',
     '.windows': 'read_bytes stdlib_files rhyme gather fingerprint'})
+__all__ = __dir__()

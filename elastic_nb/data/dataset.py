@@ -85,6 +85,11 @@ class ResumableDataset(Dataset):
 @patch(as_prop=True)
 def order(self: ResumableDataset) -> Order: return Order(len(self), self.state.seed)
 
+@patch(as_prop=True)
+def total_tokens(self: ResumableDataset) -> int:
+    "Tokens of the index; samples are made of whole pieces of `seq_length`."
+    return len(self.tokens)
+
 @patch
 def get(self: ResumableDataset, ids: Iterable[int]) -> tuple[Tensor, Tensor]:
     "Inputs and targets, each (len(ids), seq_length), int64."

@@ -258,6 +258,7 @@ class IndexSummary:
     kept: int # Blocks that were there already
     engine: str # Library that encodes
     dropped: int = 0 # Documents that a filter left out
+    num_files: int = 1 # That were read; rows of a dataset count as one
 
     def __str__(self) -> str:
         left_out = f' (a filter left out {self.dropped:,})' if self.dropped else ''
@@ -353,8 +354,8 @@ def _build(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head:
         whole = head | number | dict(blocks=blocks)
         _publish(manifest, json.dumps(whole, sort_keys=True, indent=1) + '\n')
     _beside(out, 'journal').unlink(missing_ok=True)
-    counts = *_totals(blocks), len(blocks), kept
-    return IndexSummary(str(out), *counts, self.encoder.engine, _dropped(blocks))
+    counts, files = (*_totals(blocks), len(blocks), kept), TokenIndexFile(out).num_files
+    return IndexSummary(str(out), *counts, self.encoder.engine, _dropped(blocks), files)
 
 # %% ../../nbs/02_data/03_index.ipynb #68addb31
 def build_index(files: list[str], out: str, tokenizer: str = 'byte', field: str = 'text',

@@ -21,3 +21,4 @@ __getattr__, __dir__ = lazy('elastic_nb.elastic', {
     '.narrate': 'Narrator',
     '.control': 'ask',
     '.etcd': 'EtcdAccess EtcdClient EtcdStore Session'})
+__all__ = __dir__()

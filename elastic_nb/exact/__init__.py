@@ -15,3 +15,4 @@ __getattr__, __dir__ = lazy('elastic_nb.exact', {
     '.reduce': 'TreeReducer',
     '.state': 'Diverged State pack_state unpack_state digest',
     '.written': 'Refused Written'})
+__all__ = __dir__()

@@ -28,3 +28,4 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.streaming': 'Stream Streaming Together OverGloo layers_of',
     '.late': 'Late LateCompressed LateReplica Window',
     '.ruled': 'Ruled'})
+__all__ = __dir__()

@@ -23,3 +23,4 @@ __getattr__, __dir__ = lazy('elastic_nb.report', {
     '.doctor': 'examine examine_run',
     '.verify': 'verified compare',
     '.serve': 'serving'})
+__all__ = __dir__()

@@ -77,6 +77,11 @@ class Tracked:
     folder: str # For the files of sinks
     config: dict[str, Any] # Settings, JSON values
 
+    def said(self, **names: str) -> dict[str, Any]:
+        "What the user says of the run, of group, tags and notes; `names`: ours -> what it is called there."
+        known = self.config.get('tracking', {})
+        return {there: known[own] for own, there in names.items() if known.get(own)}
+
     @property
     def label(self) -> str:
         "A name for files: letters, digits, `_`, `-` and dots inside; no other run has it."
@@ -265,7 +270,8 @@ class WandbSink(Sink):
         self.known = self.there()   # now: from here on there is a file of our own
         project = re.sub(r'[^\w. -]+', '-', run.project)[:100]   # W&B refuses some characters
         self.sink = wandb.init(project=project, name=run.name, id=run.label, dir=run.folder,
-                               mode=mode, resume='allow', config=run.config, settings=quiet)
+                               mode=mode, resume='allow', config=run.config, settings=quiet,
+                               **run.said(group='group', tags='tags', notes='notes'))
 
     def there(self) -> dict[str, int]:
         "Metric -> the last step that is in the files."
@@ -307,7 +313,10 @@ class MLflowSink(Sink):
             self.id = found[0].info.run_id
             self.client.update_run(self.id, 'RUNNING')
         else:
-            made = self.client.create_run(where, run_name=run.name, tags=dict(elastic_nb=run.id))
+            tags = run.said(group='group', notes='mlflow.note.content')
+            tags |= {f'tag.{t}': 'true' for t in run.said(tags='tags').get('tags', [])}
+            tags['elastic_nb'] = run.id
+            made = self.client.create_run(where, run_name=run.name, tags=tags)
             self.id = made.info.run_id
             params = [Param(self.key(f'{s}.{k}'), str(v)[:500]) for s, group in run.config.items()
                       for k, v in (group.items() if isinstance(group, dict) else [('value', group)])]
@@ -342,7 +351,7 @@ class TrackioSink(Sink):
         import trackio
         super().__init__(run)
         wanted = dict(project=run.project, name=run.label, resume='allow', config=run.config, embed=False,
-                      auto_log_gpu=False, auto_log_cpu=False)
+                      auto_log_gpu=False, auto_log_cpu=False, **run.said(group='group'))
         takes = inspect.signature(trackio.init).parameters   # older versions take less
         self.trackio = trackio
         trackio.init(**{k: v for k, v in wanted.items() if k in takes})

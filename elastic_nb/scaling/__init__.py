@@ -16,3 +16,4 @@ __getattr__, __dir__ = lazy('elastic_nb.scaling', {
     '.noise': 'GradientNoise NoiseMeter which_policy',
     '.plan': 'ScalingPlan',
     '.schedule': 'Schedule'})
+__all__ = __dir__()

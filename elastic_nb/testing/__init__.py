@@ -18,3 +18,4 @@ __getattr__, __dir__ = lazy('elastic_nb.testing', {
     '.puzzles': 'Board',
     '.again': 'until within_tries',
     '.payloads': 'HOSTILE tags unprintable'})
+__all__ = __dir__()

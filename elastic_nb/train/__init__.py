@@ -10,9 +10,12 @@ from ..basics import lazy
 
 # %% ../../nbs/07_train/00_overview.ipynb #1fe41191
 __getattr__, __dir__ = lazy('elastic_nb.train', {
+    '..config': 'BadConfig Config',
     '.trainer': 'ElasticTrainer DistributedTrainer',
     '.engine': 'Engine',
     '.callbacks': 'Callback TrainResult',
     '.run': 'run_elastic build ElasticRun',
-    '.world': 'WorldInfo get_world_info setup_distributed_environment cleanup_distributed '
+    '.world': 'WorldInfo get_world_info get_rank get_world_size '
+              'setup_distributed_environment cleanup_distributed '
               'is_main_process barrier broadcast_object'})
+__all__ = __dir__()

@@ -621,7 +621,8 @@ def _prepare_task(self: Engine, t: TrainingConfig) -> None:
     kind = torch.device(self.device).type
     half = dict(bf16=torch.bfloat16, fp16=torch.float16).get(t.precision)
     model = self.called
-    if t.compile and model is self.model: model = torch.compile(model)
+    if t.compile and model is self.model:
+        model = torch.compile(model, backend=t.compile_backend, mode=t.compile_mode)
     self.task = Task(model, self.loss_fn or ask, t.loss == 'sum',
                      partial(torch.autocast, kind, half, enabled=half is not None), self.strategy.spares)
     self.task.targets_of = self.count   # for a strategy that computes parts of a micro-batch

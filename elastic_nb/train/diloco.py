@@ -6,7 +6,7 @@
 __all__ = ['CODECS', 'DiLoCoStrategy', 'emptied', 'shortened']
 
 # %% ../../nbs/07_train/19_diloco.ipynb #f2ffb9b5
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,13 @@ from ..elastic.communicator import Communicator
 from ..elastic.ledger import Event
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, peers
+from ..exact.written import Refused
 from ..lowcomm.compressed import CompressedRounds
 from ..lowcomm.fragments import CompressedFragments, Drifting, FragmentRounds, Timetable
 from ..lowcomm.late import Late, LateCompressed, LateReplica, Window
 from ..lowcomm.outer import Outer
 from ..lowcomm.quantize import Codec, Quantized
-from ..lowcomm.rounds import Replica, Rounds
+from ..lowcomm.rounds import Replica, Rounds, cut, numbers_in
 from ..lowcomm.ruled import Ruled
 from ..lowcomm.sparse import Sparse
 from ..lowcomm.streaming import Float32, Stream, layers_of
@@ -76,9 +77,10 @@ class DiLoCoStrategy(ExactStrategy):
     def optimizer(self, params: list[nn.Parameter]) -> Outer:
         "The outer optimizer, which also makes the inner ones."
         t, c = self.c.training, self.c.lowcomm
+        decay = c.decay if t.weight_decay is None else t.weight_decay
         outer = dict(outer_lr=c.outer_lr, momentum=c.outer_momentum, nesterov=c.nesterov,
                      warmup=c.outer_warmup * c.fragments)   # they land one by one
-        self.outer = Outer(params, t.lr, betas=(c.beta1, c.beta2), weight_decay=c.decay, **outer)
+        self.outer = Outer(params, t.lr, betas=(c.beta1, c.beta2), weight_decay=decay, **outer)
         return self.outer
 
 # %% ../../nbs/07_train/19_diloco.ipynb #5ac0d1e7
@@ -119,6 +121,26 @@ def emptied(events: Iterable[Event]) -> list[int]:
             if e.step is None or e.gen <= newest: continue
             newest, rounds = e.gen, [*(r for r in rounds if r < e.step), e.step]   # later ones are undone
     return [r for r in rounds if r]
+
+# %% ../../nbs/07_train/19_diloco.ipynb #4f861a38
+@patch
+def pieces(self: DiLoCoStrategy, batch: Any) -> list[Any]:
+    "As in `Strategy`: one batch for each inner step."
+    return cut(batch, self.passes, self.c.training.batch_size // self.c.training.cut)
+
+@patch
+def check_batch(self: DiLoCoStrategy, read: Callable[[int], Any]) -> None:
+    "Cut two samples into two steps; `read`: a batch of the first few samples. Raises Refused."
+    if self.passes == 1: return
+    cut(two := read(2), 2, 2)
+    try: other = numbers_in(read(1))
+    except Exception: return   # one sample alone may be no batch
+    for k, v in numbers_in(two).items():
+        if other.get(k, v) == v: continue
+        raise Refused(f"strategy diloco: {k} of a batch is {v:g} for two samples and {other[k]:g} for one, "
+                      "and each step of a round gets it as it is. Compute it in loss_fn, or let collate_fn "
+                      "return a tensor with one entry per sample")
+
 
 # %% ../../nbs/07_train/19_diloco.ipynb #0c1f9a41
 @patch

@@ -28,7 +28,7 @@ from ..checkpoint.manager import CheckpointManager
 from ..config import BadConfig
 from ..data.readers import Place, Readers
 from ..data.samples import slow_reads
-from ..exact.determinism import seeded
+from ..exact.determinism import borrowed, seeded
 from ..exact.share import share
 from ..exact.shard import Part, ShardedOptimizer, showing
 from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, unpack_state
@@ -36,7 +36,8 @@ from ..exact.written import Refused, Slot, numbers
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
                                          numbers_of, of_classes, of_process, parts_of, worn_out)
 from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of
-from .cut import bounds, check_cut, has_hooks, made_by_first, own_functions, remembers
+from .cut import (bounds, check_cut, has_hooks, made_by_first, own_functions, remembers,
+                                  untouched)
 from .identity import UNUSED, contents, kernels
 from .memory import is_other
 from .task import ask, loss_of, without_backward
@@ -521,7 +522,9 @@ def check_cut(self: Engine) -> str:
 def _check_cut(self: Engine) -> str:
     t, how = self.c.training, self.c.distributed.strategy
     if not t.check_cut: return 'check_cut is off'
-    if how == 'diloco': return 'each replica has batches of its own'
+    if how == 'diloco':
+        self.strategy.check_batch(self._read_few)
+        return 'each replica has batches of its own'
     if how == 'fsdp': return 'no rank has the whole model'
     ask_for, first = self.loss_fn or ask, [True]
     name = getattr(ask_for, '__qualname__', type(ask_for).__name__) if self.loss_fn else 'the model'
@@ -544,6 +547,21 @@ def _check_cut(self: Engine) -> str:
     if t.cut < 2: bounds(self, loss)   # for its first look at a loss
     if t.cut < 2 and self.scaled is None: return 'batches are not cut'
     return check_cut(self, loss)
+
+# %% ../../nbs/07_train/06_engine.ipynb #6b1ff09a
+@patch
+def _read_few(self: Engine, n: int) -> Any:
+    "The batch of the first `n` samples."
+    with borrowed(self.c.training.seed, -1, 0): return self.samples.get(self.samples.of_step(0)[:n])
+
+@patch
+def try_step(self: Engine) -> None:
+    "Compute the loss of the first micro-batch as the strategy does, in its first pass; all stays as it was."
+    with untouched(self.model, training=True), borrowed(self.c.training.seed, -1, 0):
+        part = self.strategy.pieces(copied(self._read_few(len(self.samples.ids(0, 0)))))[0]
+        self.count(part)
+        loss_of((self.loss_fn or ask)(self.model, moved(part, self.device)))
+
 
 # %% ../../nbs/07_train/06_engine.ipynb #04e9c819
 @patch

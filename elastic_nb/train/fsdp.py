@@ -74,9 +74,10 @@ class FSDPStrategy(Strategy):
     name, replicas, spares = 'fsdp', False, False
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
-        world, c, wrong = get_world_info(), self.c, []
+        world, c, wrong = get_world_info(), self.c, super().mistakes(model, optimizer)
         if world.backend is None and not launched():
-            wrong.append("strategy fsdp needs a world of ranks: start this with torchrun")
+            wrong.append("strategy fsdp needs a world of ranks: start your program with torchrun, or a file "
+                         "with torchrun --nproc-per-node N -m elastic_nb.train CONFIG.yaml")
         elif c.training.cut % world.world_size:
             ranks, cut = world.world_size, c.training.cut
             wrong.append(f"strategy fsdp: {ranks} ranks must divide {cut} micro-batches")

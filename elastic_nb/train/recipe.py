@@ -30,6 +30,7 @@ from ..data.text import Files, Rows
 from ..data.windows import stdlib_files
 from ..elastic.ledger import Event, Ledger, final_digest, recoveries, samples, sizer
 from ..elastic.nodes import own_share
+from ..exact.written import Refused
 from ..models.gpt import GPTConfig, seeded_gpt
 from .engine import Engine
 from .run import ElasticRun, build, check_entry, check_out, check_run, run_elastic
@@ -278,7 +279,7 @@ def story_of(told: dict[str, Any], wanted: int | None, out: str | Path) -> str:
 
 # %% ../../nbs/07_train/13_recipe.ipynb #8a5346ce
 def check_load(config: Config, folder: str | Path = '.') -> None:
-    "Build model and data as a worker would, without a step. Raises BadConfig with what is wrong, OSError."
+    "Build model and data as a worker would, and compute one loss. Raises BadConfig, OSError."
     import tempfile
     import traceback
 
@@ -287,12 +288,15 @@ def check_load(config: Config, folder: str | Path = '.') -> None:
     def built() -> None:
         sys.path.insert(0, str(folder))
         try:
-            with tempfile.TemporaryDirectory() as out: build(ENTRY, prepared(config, out)).prepare('cpu')
+            with tempfile.TemporaryDirectory() as out:
+                build(ENTRY, prepared(config, out)).prepare('cpu').try_step()
         except (BadConfig, OSError): raise
+        except Refused as e: raise BadConfig(str(e)) from None
         except Exception as e:
             own = [f for f in traceback.extract_tb(e.__traceback__) if f.filename.startswith(str(folder))]
             lines = [f"\n  {Path(f.filename).name}, line {f.lineno}, in {f.name}: {f.line}" for f in own]
             what = f"model.entry: {c.model.entry}" if c.model.entry else 'the model and its data'
-            raise BadConfig(f"{what} cannot be built: {type(e).__name__}: {e}{''.join(lines)}") from None
+            said = f"{type(e).__name__}: {e}{''.join(lines)}"
+            raise BadConfig(f"{what} cannot be built, or have no loss: {said}") from None
         finally: sys.path[:] = before
     all_at_once(lambda: check_sinks(c.tracking), built)

@@ -458,7 +458,8 @@ def check_run(c: RunConfig, faults: list[Fault]) -> None:
         try: open_store(url)
         except StoreError as e: wrong.append(f"checkpoint.{setting}: {e}")
     if c.distributed.strategy == 'fsdp':
-        wrong.append("strategy fsdp cannot lose a rank and go on: use torchrun")
+        wrong.append("strategy fsdp cannot lose a rank and go on: start it with torchrun --nproc-per-node N "
+                     "-m elastic_nb.train CONFIG.yaml, or your own program with torchrun")
     if wrong: raise BadConfig('\n'.join(wrong))
 
 def check_out(out: Path, name: str | None = None) -> None:

@@ -66,11 +66,13 @@ class Strategy:
 
     def optimizer(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
         "The optimizer of a run that was given none."
-        return torch.optim.AdamW(params, lr=self.c.training.lr)
+        decay = self.c.training.weight_decay
+        return torch.optim.AdamW(params, self.c.training.lr, weight_decay=.01 if decay is None else decay)
 
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "Why a run cannot begin with this strategy, one sentence each."
-        return []
+        if optimizer is None or self.c.training.weight_decay is None: return []
+        return ["training.weight_decay is for the default optimizer, and this run has one of its own"]
 
     def prepare(self, model: nn.Module, device: str) -> None:
         "Change `model`, which is on `device`, in place, before an optimizer is made for its parameters."
@@ -155,6 +157,11 @@ def out_of_order(params: Sequence[nn.Parameter], model: nn.Module) -> bool:
     return [*map(id, params)] != [*map(id, own[:len(params)])]
 
 # %% ../../nbs/07_train/04_strategies.ipynb #df9105d8
+@patch
+def pieces(self: Strategy, batch: Any) -> list[Any]:
+    "What the passes of a micro-batch compute, one after the other. Raises Refused for what cannot be cut."
+    return [batch]
+
 @patch
 def spare(self: Strategy, params: list[nn.Parameter]) -> None:
     "Let the optimizer leave `params` as they are in this step: they have no gradient."
