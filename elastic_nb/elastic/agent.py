@@ -786,8 +786,8 @@ def supervise_node(
     for event in ledger.start(config): tell(event)
     e = elastic
     try:
-        boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True, e.silence,
-                              e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
+        boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True,
+                              e.silence, e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
                               meeting=meeting)
     except (RunFailed, KeyboardInterrupt) as error:   # it has not met the others
         by = dict(stopped='SIGTERM' if isinstance(error, Terminated) else 'Ctrl-C')
