@@ -787,8 +787,8 @@ def supervise_node(
     e = elastic
     try:
         boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True,
-                              e.silence, e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
-                              meeting=meeting)
+                              e.silence, e.max_restarts, e.stall, kept, e.grace, orders or Orders(),
+                              promised=promised, meeting=meeting)
     except (RunFailed, KeyboardInterrupt) as error:   # it has not met the others
         by = dict(stopped='SIGTERM' if isinstance(error, Terminated) else 'Ctrl-C')
         record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,
