@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AT_ONCE', 'EARLY', 'PLAIN', 'LATE', 'patch', 'lazy', 'die_with_parent', 'leave_signals', 'Terminated', 'Early',
-           'command', 'born', 'shown', 'plain_terminal', 'waits_for', 'say', 'told_if_late', 'TimeBudget',
-           'name_process', 'machine']
+           'born', 'shown', 'plain_terminal', 'waits_for', 'say', 'told_if_late', 'TimeBudget', 'name_process',
+           'machine']
 
 # %% ../nbs/00_face/02_basics.ipynb #c492cc82
 import builtins
@@ -76,11 +76,13 @@ def leave_signals(heirs: bool = True) -> None:
 # %% ../nbs/00_face/02_basics.ipynb #63dedb5e
 AT_ONCE = 1. # Seconds in which signals of one sender count as one
 
-class Terminated(KeyboardInterrupt): "SIGTERM came; raised as Ctrl-C is, so that all is cleaned up on the way."
+class Terminated(KeyboardInterrupt): "SIGTERM came; raised as Ctrl-C is, so that all is cleaned up."
 
 class Early:
     "SIGTERM and Ctrl-C of a process that has not come far: kept, until it is where they can be raised."
-    def __init__(self) -> None: self.came, self.since, self.inside = 0, 0., 0   # Number; when it was raised; blocks
+    def __init__(self) -> None:
+        self.came, self.since = 0, 0. # Number of the first one, and when it was raised
+        self.inside = 0 # Blocks in which it is raised
 
     def signal(self, number: int, frame: Any = None) -> None:
         "The handler. Raises Terminated or KeyboardInterrupt in `raised`."
@@ -123,10 +125,6 @@ class Early:
 
 EARLY = Early() # Of this process
 os.register_at_fork(after_in_child=lambda: EARLY.forget())
-
-def command() -> None:
-    "The program `elastic-nb`: hears signals from its first line on, then imports the command line."
-    with EARLY.heard(): importlib.import_module('elastic_nb.cli').main()
 
 # %% ../nbs/00_face/02_basics.ipynb #761c7887
 def born(pid: int) -> int | None:

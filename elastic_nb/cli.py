@@ -652,7 +652,7 @@ def _bench(measure: Callable[[], Any], json_file: str) -> Any:
         return result
 
 def main() -> None:
-    "What `elastic-nb` does; `basics.command` begins it."
+    "What `elastic-nb` does; `command` begins it."
     plain_terminal()
     with EARLY.heard(): app()
 

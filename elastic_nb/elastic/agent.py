@@ -579,7 +579,7 @@ def look_outside(self: NodeSupervisor) -> None:
 def had_apart(self: NodeSupervisor, error: BaseException | None) -> None:
     "The agent's loop has ended: the rendezvous is closed, or its store is lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
-        self.closed = True   # the others have finished; who is inside is about to hear of it, or that it is not
+        self.closed = True   # the others have finished; who is inside is about to hear of it
         return self.look_outside()
     self.lacks_store(error)
     self.apart = True   # until the store is there again
@@ -785,9 +785,10 @@ def supervise_node(
     promised = ledger.promised(config)
     for event in ledger.start(config): tell(event)
     e = elastic
-    try: boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True, e.silence,
-                               e.max_restarts, e.stall, kept, e.grace, orders or Orders(), promised=promised,
-                               meeting=meeting)
+    try:
+        boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True,
+                              e.silence, e.max_restarts, e.stall, kept, e.grace, orders or Orders(),
+                              promised=promised, meeting=meeting)
     except (RunFailed, KeyboardInterrupt) as error:   # it has not met the others
         by = dict(stopped='SIGTERM' if isinstance(error, Terminated) else 'Ctrl-C')
         record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,

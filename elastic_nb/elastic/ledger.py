@@ -457,7 +457,8 @@ def promised(self: Ledger, config: dict[str, Any], identity: dict[str, Any] | No
             rows, = self._ask(["SELECT kind, step, data FROM events WHERE run=? AND "
                                "kind IN ('ready', 'checkpoint', 'restored', 'entered')"], run)
             told = [(kind, step, json.loads(data)) for kind, step, data in rows]
-            if identity and any(_is_other(data, identity) for kind, _, data in told if kind == 'ready'): continue
+            ready = [data for kind, _, data in told if kind == 'ready']
+            if identity and any(_is_other(data, identity) for data in ready): continue
             kept = [_kept(*row) for row in told if row[0] in ('checkpoint', 'restored')]
             if kept and (max(kept) or any(kind == 'entered' for kind, *_ in told)): return max(kept)
     return 0

@@ -116,7 +116,8 @@ class Node:
         clock: Callable[[], float] = time.monotonic, # Seconds
         most: float = math.inf, # Nodes that may train at the same time
     ):
-        self.id, self.reach, self.least, self.kept, self.clock, self.most = id, reach, least, kept, clock, most
+        self.id, self.reach, self.kept, self.clock = id, reach, kept, clock
+        self.least, self.most = least, most
         self.record: Record | None = None # The newest that it knows
         self.round, self.ids = 0, () # The newest rendezvous that it came through, and who was there
         self.met_at = self.lost_at = 0. # When that was; when the boss was lost
@@ -349,9 +350,10 @@ def say_heir(self: Node, nodes: set[int]) -> None:
     gone, self.heir_of = trained or {self.heir_of} - {None}, None
     if not gone or self.floor or gone & nodes: return
     who = ', '.join(map(str, sorted(gone)))
-    self.reach.warn(f"nobody is left of those who began this run (node {who}): what they had done is not known "
-                    "here, and it begins with the newest checkpoint that a node has")
+    self.reach.warn(f"nobody is left of those who began this run (node {who}): what they had done is not "
+                    "known here, and it begins with the newest checkpoint that a node has")
 
+# %% ../../nbs/06_elastic/16_nodes.ipynb #8716da3b
 @patch
 def let_in(self: Node, nodes: set[int]) -> list[int]:
     """Those of `nodes` whose workers may be in the next generation: they train, or would train the same run.
@@ -599,6 +601,7 @@ def outside(self: Node, now: float) -> None:
     if now - self.met_at >= wait: self.take_over(self.ids, 'start' if r is None else f'lost node {r.boss}')
     elif now - self.asked_at > .1: self.ask()
 
+# %% ../../nbs/06_elastic/16_nodes.ipynb #66cd3548
 @patch
 def who_met(self: Node) -> tuple[int, ...]:
     "The nodes of the newest round, and those that were too slow for it and are heard all the same."

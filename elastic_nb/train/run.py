@@ -390,7 +390,7 @@ def _meeting(nnodes: int | str | None, backend: str, endpoint: str, run_id: str,
 
 @contextmanager
 def _in_order() -> Iterator[None]:
-    "Until a supervisor listens, signals are raised here, so that all is cleaned up. Raises Stopped after SIGTERM."
+    "Until a supervisor listens, signals are raised here, so that all is cleaned up. Raises Stopped."
     try:
         with EARLY.heard(), EARLY.raised(): yield
     except Terminated as e: raise Stopped(str(e)) from None

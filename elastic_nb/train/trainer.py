@@ -389,8 +389,8 @@ def _broadcast(self: ElasticTrainer, manager: Any, source: int, group: Any) -> S
     return None if mine else from_buffer(payload)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #bf75d3dc
-GONE = ("{} has a checkpoint of step {}, and none is there any more, neither in {} nor on another tier of a rank: "
-        "bring it back; to begin anew, call train(resume=False) or remove that ledger, too")
+GONE = ("{} has a checkpoint of step {}, and none is there any more, neither in {} nor on another tier of "
+        "a rank: bring it back; to begin anew, call train(resume=False) or remove that ledger, too")
 
 @patch
 def _keep_promise(self: ElasticTrainer, out: str | Path | None) -> None:
