@@ -233,7 +233,8 @@ def read_foreign(source: str | Path) -> Foreign:
     try: known = json.loads(config.read_text()) if config.is_file() else {}
     except ValueError as e: raise ValueError(f"{config}: {e}") from None
     if (path / '.metadata').exists(): return Foreign('dcp', read_dcp(path), known)
-    found = [*sorted(path.glob('*.index.json')), *(path / n for n in _SINGLE if (path / n).exists())]
+    first, *rest = (path / n for n in _SINGLE)   # of several, the one that transformers loads
+    found = [p for p in (first, *sorted(path.glob('*.index.json')), *rest) if p.exists()]
     if not found:
         raise ValueError(f"{path} has no checkpoint that is known here: {', '.join(_SINGLE)}, an index, or "
                          f".metadata")
@@ -243,6 +244,9 @@ def _read_file(path: Path) -> Foreign:
     if path.name.endswith('.index.json'):
         if '.safetensors.' in path.name: return Foreign('safetensors', read_index(path))
         return Foreign('torch', read_index(path, read_torch))
+    for index in path.parent.glob('*.index.json'):
+        if f'"{path.name}"' in index.read_text():
+            raise ValueError(f"{path} is a part of a model: give its index, {index.name}, or the folder")
     if path.suffix == '.safetensors': return Foreign('safetensors', read_safetensors(path))
     tree = read_torch(path)
     if not isinstance(tree, Mapping): raise ValueError(f"{path} holds a {type(tree).__name__}, and no state")

@@ -212,9 +212,9 @@ def slow_reads(
                 if (took := time.monotonic() - since) < late: continue
                 at = time.strftime('%H:%M:%S', time.localtime(time.time() - took))
                 which = ', '.join(map(str, ids[:8])) + ', ...' * (len(ids) > 8)
-                return tell(f"waits for the dataset to read the samples {which}, since {at}. Before the first "
-                            "step some are read several times, which check_data=False and check_cut=False "
-                            "leave out")
+                return tell(f"waits for the dataset to read the samples {which}, since {at}. Before the "
+                            "first step some are read several times, which check_data=False and "
+                            "check_cut=False leave out")
     watch = threading.Thread(target=look, daemon=True, name='slow-reads')
     watch.start()
     try: yield

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CODE', 'schedule_of', 'place_of', 'each', 'moved', 'shares_memory', 'own_memory', 'mistakes', 'untensored',
-           'wrong_optimizer', 'Engine', 'tensors_in', 'beside_state', 'has_own_hooks', 'leaves_of', 'version_of',
-           'looked_at', 'tokens_in', 'misfits', 'copied', 'StepReport', 'NonFinite']
+           'wrong_optimizer', 'Engine', 'tensors_in', 'beside_state', 'has_own_hooks', 'graph_of', 'leaves_of',
+           'version_of', 'looked_at', 'tokens_in', 'misfits', 'copied', 'StepReport', 'NonFinite']
 
 # %% ../../nbs/07_train/05_compute.ipynb #9b949d39
 import inspect
@@ -371,15 +371,18 @@ def _in_optimizer(self: Engine) -> dict[str, str]:
             if not isinstance(v, plain)}
 
 # %% ../../nbs/07_train/05_compute.ipynb #41a8e457
-def leaves_of(loss: Tensor) -> list[Tensor]:
-    "Everything that has a gradient and that `loss` depends on, by its graph."
-    found, seen, todo = [], set(), [loss.grad_fn]
+def graph_of(loss: Tensor) -> Iterator[Any]:
+    "The functions of autograd that have made `loss`, each once."
+    seen, todo = set(), [loss.grad_fn]
     while todo:
         if (f := todo.pop()) is None or f in seen: continue
         seen.add(f)
-        if type(f).__name__ == 'AccumulateGrad': found.append(f.variable)
+        yield f
         todo += [g for g, _ in f.next_functions]
-    return found
+
+def leaves_of(loss: Tensor) -> list[Tensor]:
+    "Everything that has a gradient and that `loss` depends on, by its graph."
+    return [f.variable for f in graph_of(loss) if type(f).__name__ == 'AccumulateGrad']
 
 def version_of(t: Tensor) -> int: return 0 if t.is_inference() else t._version
 

@@ -26,7 +26,7 @@ from ..data.samples import state_of_random
 from ..exact.determinism import borrowed, random_kept
 from ..exact.order import Order
 from ..exact.written import Refused
-from .compute import tensors_in
+from .compute import graph_of, tensors_in
 from .memory import is_own
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000a
@@ -247,14 +247,8 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
 # %% ../../nbs/07_train/24_cut.ipynb #c51df1e8
 def own_functions(loss: Tensor) -> list[str]:
     "Names of the user's own `autograd.Function`s in the graph of `loss`."
-    found, seen, todo = dict[str, None](), set[Any](), [loss.grad_fn]
-    while todo:
-        if (f := todo.pop()) is None or f in seen: continue
-        seen.add(f)
-        kind = getattr(f, '_forward_cls', None)
-        if kind is not None and is_own(kind): found[kind.__qualname__] = None
-        todo += [g for g, _ in f.next_functions]
-    return [*found]
+    kinds = (getattr(f, '_forward_cls', None) for f in graph_of(loss))
+    return [*dict.fromkeys(kind.__qualname__ for kind in kinds if kind is not None and is_own(kind))]
 
 def bounds(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     "What to say of hooks and functions that make something else of the loss times its targets; '' of none."

@@ -147,10 +147,15 @@ def _from_hub(name: str) -> nn.Module:
     from elastic_nb.train.hub import check_name
     here = check_name('model.hub', name)
     from transformers import AutoModelForCausalLM
-    how = dict(use_safetensors=True, local_files_only=here)
-    try: return AutoModelForCausalLM.from_pretrained(name, **how).float()
+    how = dict(use_safetensors=True, local_files_only=here, output_loading_info=True)
+    try: model, about = AutoModelForCausalLM.from_pretrained(name, **how)
     except (OSError, ValueError) as e:
         raise BadConfig(f"model.hub: {name} cannot be had: {_first_line(e)}") from None
+    if missing := sorted(about['missing_keys']):
+        raise BadConfig(f"model.hub: {name} has no {missing[0]}, which a {type(model).__name__} needs, and "
+                        "each worker would make one of its own at random: save the whole model once "
+                        "(save_pretrained), or make it in a function (model.entry)")
+    return model.float()
 
 def _gpt(c: RunConfig, data: Any) -> nn.Module:
     parts = getattr(data, 'datasets', [data])   # of a mixture
