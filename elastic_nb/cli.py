@@ -670,7 +670,8 @@ def main() -> None:
 # %% ../nbs/00_face/04_cli.ipynb #dbd947c3
 @app.command()
 def status(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, or its run.db.")],
+    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of "
+                                       'elastic-nb serve.')],
     name: Annotated[str, typer.Option(help='One start alone, such as run-2. '
                                    'Default: the newest run, with all its starts.')] = '',
     as_json: Annotated[bool, typer.Option('--json', help='Print one JSON object, for programs.')] = False,
@@ -733,7 +734,8 @@ def _workers(workers: list[dict[str, Any]], most: int = 12) -> str:
 # %% ../nbs/00_face/04_cli.ipynb #e88822c8
 @app.command()
 def metrics(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, or its run.db.")],
+    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of "
+                                       'elastic-nb serve.')],
     name: Annotated[str, typer.Option(help='One start alone, such as run-2. '
                                    'Default: the newest run, with all its starts.')] = '',
     as_json: Annotated[bool, typer.Option('--json', help='Print columns as JSON, for programs.')] = False,
@@ -845,6 +847,7 @@ def etcd_state(
     if not rows and not as_json: typer.echo('there are no servers')
     raise typer.Exit(0 if any(r['state'] == 'alive' for r in rows) else 1)
 
+# %% ../nbs/00_face/04_cli.ipynb #9bab64b6
 @etcd_app.command('logs')
 def etcd_log(
     folder: _Folder = '',
