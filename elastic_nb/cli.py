@@ -6,8 +6,8 @@
 __all__ = ['app', 'bench_app', 'etcd_app', 'main_options', 'one_of', 'plain_errors', 'named_as_options', 'demo', 'init',
            'validate', 'schema', 'train', 'index', 'checkpoints', 'import_', 'peer_memory', 'serve', 'recovery',
            'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'lowcomm', 'walltime',
-           'main', 'status', 'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'link', 'chaos', 'verify',
-           'doctor_', 'goodput_']
+           'main', 'status', 'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'etcd_log', 'etcd_clean',
+           'link', 'chaos', 'verify', 'doctor_', 'goodput_']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import csv
@@ -35,7 +35,20 @@ from .elastic.faults import Fault, parse_fault, planned
 from .config import BadConfig, Config, all_at_once, without_errno
 
 # %% ../nbs/00_face/04_cli.ipynb #1164329e
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
+_OTHERS = { # Commands of other programs -> what to write here
+    **dict.fromkeys(['demo-ml', 'demo-basic'], 'elastic-nb demo, or elastic-nb train CONFIG.yaml'),
+    **dict.fromkeys(['submit-job', 'launch', 'run'], 'elastic-nb train CONFIG.yaml'),
+    'resume': 'elastic-nb train CONFIG.yaml, again: it resumes from the newest checkpoint',
+    'run-experiments': 'elastic-nb bench, or elastic-nb train in a loop of the shell'}
+
+class _Commands(typer.core.TyperGroup):
+    "The commands, and an answer for those of other programs."
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        "As click does. Ends with exit code 2 for a command that is not ours."
+        if args and args[0] in _OTHERS: ctx.fail(f"there is no {args[0]} here; write {_OTHERS[args[0]]}")
+        return super().resolve_command(ctx, args)
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, cls=_Commands,
                   help="Elastic, fault-tolerant training that you can watch: "
                        "kill a worker, and nothing changes.")
 bench_app = typer.Typer(no_args_is_help=True, help="Measure on this machine, beside others in the same run.")
@@ -659,7 +672,8 @@ def main() -> None:
 # %% ../nbs/00_face/04_cli.ipynb #dbd947c3
 @app.command()
 def status(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, or its run.db.")],
+    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of "
+                                       'elastic-nb serve.')],
     name: Annotated[str, typer.Option(help='One start alone, such as run-2. '
                                    'Default: the newest run, with all its starts.')] = '',
     as_json: Annotated[bool, typer.Option('--json', help='Print one JSON object, for programs.')] = False,
@@ -722,7 +736,8 @@ def _workers(workers: list[dict[str, Any]], most: int = 12) -> str:
 # %% ../nbs/00_face/04_cli.ipynb #e88822c8
 @app.command()
 def metrics(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, or its run.db.")],
+    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of "
+                                       'elastic-nb serve.')],
     name: Annotated[str, typer.Option(help='One start alone, such as run-2. '
                                    'Default: the newest run, with all its starts.')] = '',
     as_json: Annotated[bool, typer.Option('--json', help='Print columns as JSON, for programs.')] = False,
@@ -833,6 +848,31 @@ def etcd_state(
         typer.echo(f"{row['endpoint']}  {row['state']}  {role}")
     if not rows and not as_json: typer.echo('there are no servers')
     raise typer.Exit(0 if any(r['state'] == 'alive' for r in rows) else 1)
+
+# %% ../nbs/00_face/04_cli.ipynb #9bab64b6
+@etcd_app.command('logs')
+def etcd_log(
+    folder: _Folder = '',
+    lines: Annotated[int, typer.Option(min=1, help='Of each server, the last ones.')] = 20,
+) -> None:
+    """Print the last lines that each server has written.
+
+    Example: elastic-nb etcd logs --lines 5 --dir runs/etcd
+    """
+    from elastic_nb.testing.etcd import etcd_logs
+    with plain_errors():
+        for where, said in etcd_logs(_etcd_folder(folder), lines).items():
+            typer.echo('\n'.join([where, *(f'  {shown(line, 400)}' for line in said)]))
+
+@etcd_app.command('clean')
+def etcd_clean(folder: _Folder = '') -> None:
+    """Remove the data and logs of servers that were stopped.
+
+    Example: elastic-nb etcd clean --dir runs/etcd
+    """
+    from elastic_nb.testing.etcd import clean_etcd
+    with plain_errors(): typer.echo(f'the data of {clean_etcd(_etcd_folder(folder))} servers is removed')
+
 
 # %% ../nbs/00_face/04_cli.ipynb #11703bb8
 @app.command()

@@ -5,13 +5,16 @@
 # %% auto #0
 __all__ = ['PIECE', 'WHOLE', 'PROBE', 'GPT2_SPLIT', 'END_NAMES', 'LATER_SPLITS', 'ENDS', 'SIZES', 'train_bpe', 'cut',
            'text_pieces', 'gpt2_bytes', 'described', 'gpt2_ranks', 'with_tiktoken', 'plain_ids', 'told', 'Encoder',
-           'byte_encoder', 'byte_tokenizer', 'end_of', 'cuts_of', 'from_tokenizer', 'from_object', 'load_encoder']
+           'byte_encoder', 'byte_tokenizer', 'end_of', 'cuts_of', 'from_tokenizer', 'from_object', 'reachable',
+           'load_encoder']
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #f710f700
 import importlib.util
 import inspect
 import json
+import os
 import re
+import socket
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +23,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import numpy as np
 import xxhash
@@ -349,6 +354,30 @@ def from_object(obj: Any) -> Encoder:
         begins = _leading(*map(obj.convert_ids_to_tokens, both))
     return Encoder(name, size, eot, engine, encode, *how, _finding(special), begins)
 
+# %% ../../nbs/02_data/02_tokenizer.ipynb #46fb184d
+def reachable(seconds: float = 3.) -> bool:
+    "Whether the Hub, or the proxy on the way to it, takes a connection; never later than after `seconds`."
+    if os.environ.get('HF_HUB_OFFLINE', '').upper() in ('1', 'ON', 'YES', 'TRUE'): return False
+    url = urlsplit(os.environ.get('HF_ENDPOINT') or 'https://huggingface.co')
+    if proxy := getproxies().get(url.scheme): url = urlsplit(proxy if '://' in proxy else f'http://{proxy}')
+    port, found = url.port or (80 if url.scheme == 'http' else 443), []
+    def connect() -> None:
+        with suppress(OSError), socket.create_connection((url.hostname, port), seconds): found.append(True)
+    thread = threading.Thread(target=connect, daemon=True)   # a name server may take its time, too
+    thread.start()
+    thread.join(seconds)
+    return bool(found)
+
+def _gpt2() -> Tokenizer:
+    "From the cache of the Hub, or from the Hub. Raises ValueError at once if it cannot be reached."
+    from huggingface_hub import try_to_load_from_cache
+    there = try_to_load_from_cache('gpt2', 'tokenizer.json')
+    if isinstance(there, str): return Tokenizer.from_file(there)
+    if reachable(): return Tokenizer.from_pretrained('gpt2')
+    raise ValueError("the tokenizer gpt2 cannot be had: it is not in the cache of the Hub, and the Hub "
+                     "cannot be reached; connect once, or give the path of its tokenizer.json")
+
+
 # %% ../../nbs/02_data/02_tokenizer.ipynb #5fe86811
 def _declared(folder: Path) -> str | None:
     "The token that ends a text, as the files beside a tokenizer.json say it."
@@ -387,7 +416,7 @@ def load_encoder(tokenizer: Any = 'byte', fast: bool = True) -> Encoder:
             found = _from_path(path)
             folder = path if path.is_dir() else path.parent
             if path.is_dir() or path.name == 'tokenizer.json': eos = _declared(folder)
-        elif tokenizer == 'gpt2': found = Tokenizer.from_pretrained('gpt2')
+        elif tokenizer == 'gpt2': found = _gpt2()
         else: raise ValueError(f"no tokenizer {tokenizer}: give byte, gpt2, or the path of a tokenizer.json")
     except ValueError: raise
     except Exception as e:   # tokenizers raises bare Exceptions

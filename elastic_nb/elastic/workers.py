@@ -80,8 +80,8 @@ class Hands:
         self.memory = self.snapshots # Their numbers in the zygote
         self.process = self._start_zygote(warm_up, args)
         try: self._expect('up')
-        except BaseException:   # no worker is there yet
-            self.process.kill()
+        except BaseException as e:
+            if isinstance(e, KeyboardInterrupt): self.process.kill()   # no worker is there yet
             self.close()
             raise
 

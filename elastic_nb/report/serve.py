@@ -402,6 +402,8 @@ def answer(self: Dashboard, request: Request) -> Answer:
     try:
         if parts[3:] == ['do']: return self.act(request, found)
         if parts[3:] == []: return self.run(request, found)
+        if parts[3:] == ['metrics']:
+            with self.watched.of(found) as shown: return as_json(shown.watch.metrics())
     except (ValueError, sqlite3.Error) as e: return refused(str(e), 400)
     return refused("there is no such page or run", 404)
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['etcd_program', 'member_command', 'watch_over', 'EtcdCluster', 'make_certificates', 'add_users', 'start_etcd',
-           'stop_etcd', 'etcd_status']
+           'stop_etcd', 'etcd_status', 'etcd_logs', 'clean_etcd']
 
 # %% ../../nbs/09_testing/13_etcd.ipynb #0969db2a
 import atexit
@@ -347,3 +347,26 @@ def etcd_status(folder: str | Path) -> list[dict[str, Any]]:
             except EtcdError: row['state'] = 'silent'
         rows.append(row)
     return rows
+
+# %% ../../nbs/09_testing/13_etcd.ipynb #f05b2ca7
+def etcd_logs(folder: str | Path, lines: int = 20) -> dict[str, list[str]]:
+    "The last lines of the log of each server of `start_etcd`, by its endpoint."
+    folder, noted = Path(folder).absolute(), _noted(Path(folder))
+    def last(i: int) -> list[str]:
+        try: return (folder / f'm{i}.log').read_text(errors='replace').splitlines()[-lines:]
+        except OSError: return []
+    return {f"{noted['host']}:{port}": last(i) for i, (port, _) in enumerate(noted.get('ports', ()))}
+
+def clean_etcd(folder: str | Path) -> int:
+    """Remove the data and logs of servers that were stopped; how many there were. Raises ValueError if one
+    lives."""
+    folder = Path(folder).absolute()
+    noted = _noted(folder)
+    if any(_lives(p, folder) for p in noted.get('pids', ())):
+        raise ValueError(f'etcd runs in {folder}: stop it first, with elastic-nb etcd stop')
+    for i in range(len(noted.get('ports', ()))):
+        shutil.rmtree(folder / f'm{i}', ignore_errors=True)
+        (folder / f'm{i}.log').unlink(missing_ok=True)
+    (folder / 'etcd.json').unlink(missing_ok=True)
+    return len(noted.get('ports', ()))
+
