@@ -17,6 +17,7 @@ from ..basics import patch
 from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.newest import CheckpointError
+from ..data.samples import slow_reads
 from .communicator import Communicator
 from .membership import Generation, Member, Newer, PeerLost, Removed, source_of
 from .nodes import node_of
@@ -89,7 +90,7 @@ def run(self: ElasticLoop) -> None:
     try:
         if self.checkpoints: self.kept = self.checkpoints.newest_step(self.member.name.endswith('.0'))
         self.say('ready', **self.engine.about, **(dict(kept=self.kept) if self.kept else {}))
-        self.train()
+        with slow_reads(getattr(self.engine, 'being_read', list)): self.train()
         if self.checkpoints: self.checkpoints.close()
         self.hear()
     except Removed: raise   # the run goes on without this worker

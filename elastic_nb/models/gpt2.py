@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from ..checkpoint.exchange import read_index
 from ..data.dataset import ResumableDataset
 from ..data.samples import Samples
 from ..data.tokenizer import load_encoder, text_pieces, train_bpe
@@ -150,10 +151,12 @@ def open_gpt2(folder: str | Path) -> tuple[GPT2, Tokenizer]:
     "The model and tokenizer in `folder`; needs no transformers. Raises OSError, or ValueError (no GPT-2)."
     folder = Path(folder)
     config = read_config(json.loads((folder / 'config.json').read_text()))
-    if not (weights := folder / 'model.safetensors').exists():
+    whole, parts = (folder / f'model.safetensors{more}' for more in ('', '.index.json'))
+    if not (whole.exists() or parts.exists()):
         raise FileNotFoundError(f"no model.safetensors in {folder}, and other formats can run code")
     tokenizer = Tokenizer.from_file(str(folder / 'tokenizer.json'))
-    return from_transformers(load_file(weights), config), tokenizer
+    weights = load_file(whole) if whole.exists() else read_index(parts)
+    return from_transformers(weights, config), tokenizer
 
 # %% ../../nbs/05_models/02_gpt2.ipynb #72a9fefe
 def _no_way(what: str, instead: str) -> OSError:
@@ -170,11 +173,13 @@ def load_gpt2(name: str = 'gpt2', revision: str = 'main') -> tuple[GPT2, Tokeniz
     Raises OSError if it cannot be had, ValueError if it is not a GPT-2 or has no safetensors."""
     if Path(name).is_dir(): return open_gpt2(name)
     from huggingface_hub import errors, hf_hub_download
-    try: hf_hub_download(name, 'model.safetensors', revision=revision)
-    except errors.LocalEntryNotFoundError as e:
-        raise _no_way(name, 'tiny_gpt2(), small and random') from e
-    except errors.EntryNotFoundError as e:
-        raise ValueError(f"{name} has no model.safetensors, and other formats can run code") from e
+    def there(file: str) -> bool:
+        try: return bool(hf_hub_download(name, file, revision=revision))
+        except errors.LocalEntryNotFoundError as e:
+            raise _no_way(name, 'tiny_gpt2(), small and random') from e
+        except errors.EntryNotFoundError: return False
+    if not (there('model.safetensors') or there('model.safetensors.index.json')):
+        raise ValueError(f"{name} has no model.safetensors, and other formats can run code")
     from transformers import AutoTokenizer, GPT2LMHeadModel
     theirs = GPT2LMHeadModel.from_pretrained(name, revision=revision, use_safetensors=True)
     config = read_config(theirs.config.to_dict())
