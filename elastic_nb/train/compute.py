@@ -125,6 +125,11 @@ def mistakes(model: nn.Module, c: RunConfig) -> list[str]:
     if some := [k for k, p in model.named_parameters() if p.is_complex()]:
         wrong.append(f"the parameter {some[0]} is complex, and gradients are summed as real numbers: keep "
                      "its two parts in a float32 parameter, and compute with torch.view_as_complex")
+    elif some := [(k, p) for k, p in model.named_parameters() if not p.is_floating_point()]:
+        (k, p), *_ = some
+        wrong.append(f"the parameter {k} is {p.dtype} ({type(p).__name__}), as quantized layers keep it: "
+                     "such weights cannot be trained here. Load the model without quantization, in "
+                     "float32; numbers that are no weights belong into a buffer (register_buffer)")
     elif odd:
         wrong.append(f"weights are {', '.join(sorted(odd))}: keep float32 and set training.precision")
     if c.scaling.noise and c.training.cut < 2:
@@ -247,6 +252,7 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     checkpoint_activations(self.model, c.training.activation_checkpointing)
     self.device = device or place_of(c)[0]
     self.model.to(self.device)
+    if wrong := mistakes(self.model, c): raise BadConfig('\n'.join(wrong))   # some layers quantize here
     self._prepare_data(c.training)
     self._prepare_task(c.training)
     self._prepare_update(c.training)
