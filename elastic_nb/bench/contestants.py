@@ -77,9 +77,11 @@ class RunLog:
         self.path, self.worker = Path(folder) / 'log.jsonl', worker
 
     def write(self, kind: str, step: int = 0, **more: Any) -> None:
-        "Append one line, at once."
-        line = dict(kind=kind, worker=self.worker, pid=os.getpid(), step=step, t=time.monotonic(), **more)
-        with open(self.path, 'a') as f: f.write(json.dumps(line) + '\n')
+        "Append one line, at once. The lines of all processes stand in the order of their times."
+        with open(self.path, 'a') as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            line = dict(kind=kind, worker=self.worker, pid=os.getpid(), step=step, t=time.monotonic(), **more)
+            f.write(json.dumps(line) + '\n')
 
     def read(self, kind: str | None = None) -> list[dict[str, Any]]:
         "The complete lines (of one kind, if given) in the order of their times."

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import numpy as np
 
@@ -254,13 +254,20 @@ def _told(self: Watch) -> list[str]:
     return notes
 
 # %% ../../nbs/08_report/08_status.ipynb #41f11d27
+class _NoRedirect(HTTPRedirectHandler):
+    "urllib would show our token to whatever host an answer names."
+    def redirect_request(self, *asked: Any) -> None: return None
+
 def _got(url: str) -> dict[str, Any]:
     "The JSON that a dashboard answers. Raises ValueError with its own words, OSError."
     token = os.environ.get('ELASTIC_NB_TOKEN', '')
     shown = {'Authorization': f'Bearer {token}'} if token else {}
     try:
-        with urlopen(Request(url, headers=shown), timeout=30) as answer: return json.load(answer)
+        opener = build_opener(_NoRedirect)
+        with opener.open(Request(url, headers=shown), timeout=30) as answer: return json.load(answer)
     except HTTPError as e:
+        if e.headers.get('Location'):
+            raise ValueError(f"{url} sends us on to {e.headers['Location']}: give that address") from None
         try: said = json.load(e).get('error') or e.reason
         except ValueError: said = e.reason
         raise ValueError(f"{url}: {said}") from None
