@@ -140,7 +140,7 @@ class LowCommConfig(Section):
     fragments: int = Field(1, ge=1) # Parts of the weights; each is sent every fragments x inner_steps steps.
     overlap: Literal[0, 1] = 0 # Rounds from sending a fragment to taking what came back.
     alpha: float = Field(0., ge=0, lt=1) # Share of its own weights that a replica keeps when it takes.
-    compression: Literal['none', 'int8', 'int4', 'sparse'] = 'none' # Of what replicas have moved.
+    compression: Literal['none', 'fp16', 'int8', 'int4', 'sparse'] = 'none' # Of what replicas have moved.
     empty_at: list[NonNegativeInt] = [] # Rounds that begin with nothing kept: to repeat a run.
 
     quorum: int | None = Field(None, ge=1) # Replicas without which no round closes; null waits for all.

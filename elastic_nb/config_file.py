@@ -129,8 +129,9 @@ ELSEWHERE = { # What stands in the files of others -> what to write here
 _LATE = ("leave it out: no update is ever late in a run from a file; to send less often, write "
          "distributed.strategy: diloco and lowcomm.inner_steps; for a server that waits for nobody write a "
          "program with elastic_nb.lowcomm.ParameterServer{}")
-_CODEC = ("write lowcomm.compression: int8, int4 or sparse, and distributed.strategy: diloco; settings of "
-          "the codecs themselves are for elastic_nb.lowcomm.ParameterServer, and for loops of your own")
+_CODEC = ("write lowcomm.compression: fp16, int8, int4 or sparse, and distributed.strategy: diloco; "
+          "settings of the codecs themselves are for elastic_nb.lowcomm.ParameterServer, and for loops of "
+          "your own")
 _RULE = ("write lowcomm.{}, and distributed.strategy: diloco; there a rule takes the moves of replicas, and "
          "other strategies take the mean of gradients")
 _NOISE = ("leave it out: no run from a file adds noise; elastic_nb.lowcomm.Private(clip=..., noise=...) is a "

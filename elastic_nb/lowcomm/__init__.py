@@ -14,7 +14,7 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.rounds': 'Rounds Replica',
     '.compressed': 'CompressedRounds',
     '.fragments': 'FragmentRounds CompressedFragments Drifting Timetable',
-    '.quantize': 'Codec Feedback Inbox Quantized BadMessage',
+    '.quantize': 'Codec Feedback Half Inbox Quantized BadMessage',
     '.sparse': 'Sparse',
     '.demo': 'DeMo',
     '.wire': 'mean_gathered mean_in_slices',

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['HEADER', 'in_blocks', 'quantize', 'dequantize', 'outliers', 'BadMessage', 'packed_size', 'pack_bits', 'unpack_bits',
-           'Message', 'framed', 'opened', 'Feedback', 'usable', 'Codec', 'floats', 'Quantized', 'places_below', 'Inbox']
+           'Message', 'framed', 'opened', 'Feedback', 'usable', 'Codec', 'floats', 'Quantized', 'places_below', 'Half',
+           'Inbox']
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #22a419ce
 import struct
@@ -248,6 +249,17 @@ def unpack(self: Quantized, data: bytes, count: int) -> Tensor:
     x = dequantize(whole, steps, self.block)
     x[places] = values
     return x
+
+# %% ../../nbs/12_lowcomm/03_quantize.ipynb #e05af8d7
+@dataclass(frozen=True)
+class Half(Codec):
+    "16-bit floats (fp16): half the bytes. What is above 65504 is sent as 65504."
+    def pack(self, x: Tensor) -> bytes:
+        return x.clamp(-65504, 65504).half().numpy().astype('<f2').tobytes()
+
+    def unpack(self, data: bytes, count: int) -> Tensor:
+        if len(data) != 2 * count: raise BadMessage(f"{count} numbers: {2 * count} bytes, not {len(data)}")
+        return usable(torch.from_numpy(np.frombuffer(data, '<f2').astype(np.float32)))
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a931273a
 class Inbox:

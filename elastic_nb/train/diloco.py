@@ -23,7 +23,7 @@ from ..lowcomm.compressed import CompressedRounds
 from ..lowcomm.fragments import CompressedFragments, Drifting, FragmentRounds, Timetable
 from ..lowcomm.late import Late, LateCompressed, LateReplica, Window
 from ..lowcomm.outer import Outer
-from ..lowcomm.quantize import Codec, Quantized
+from ..lowcomm.quantize import Codec, Half, Quantized
 from ..lowcomm.rounds import Replica, Rounds, cut, numbers_in
 from ..lowcomm.ruled import Ruled
 from ..lowcomm.sparse import Sparse
@@ -31,7 +31,7 @@ from ..lowcomm.streaming import Float32, Stream, layers_of
 from .strategies import ExactStrategy
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2c8b435
-CODECS: dict[str, Codec] = dict(int8=Quantized(), int4=Quantized(4, 64), sparse=Sparse())
+CODECS: dict[str, Codec] = dict(fp16=Half(), int8=Quantized(), int4=Quantized(4, 64), sparse=Sparse())
 
 class DiLoCoStrategy(ExactStrategy):
     """Replicas take `lowcomm.inner_steps` steps each, then all agree on one outer step (DiLoCo, Douillard et
