@@ -70,7 +70,7 @@ def main() -> int:
     if args.write:
         seconds |= {r['path']: round(r['seconds'], 1) for r in rows if r['ok']}
         kept = {n: seconds[n] for n in notebooks() if n in seconds}
-        TABLE.write_text(json.dumps(dict(what='seconds of each notebook with its slow cells, alone on two cores',
+        TABLE.write_text(json.dumps(dict(what='seconds of each notebook with its slow cells, one at a time; some beside other work',
                                          seconds=kept), indent=1) + '\n')
     return ran.returncode or int(ended != set(chosen))
 
