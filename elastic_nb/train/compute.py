@@ -224,7 +224,7 @@ class Engine:
 def prepare(self: Engine, device: str | None = None) -> Engine:
     "Check everything, and make what is missing. Raises BadConfig, TypeError (the dataset), ValueError."
     if self.ready: return self
-    with slow_reads(self.being_read): return self._prepare(device)
+    with slow_reads(self.being_read, ahead=True): return self._prepare(device)
 
 @patch
 def being_read(self: Engine) -> list[Samples]:

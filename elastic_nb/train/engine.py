@@ -516,7 +516,7 @@ def _set_by_callbacks(self: Engine) -> dict[str, int]:
 @patch
 def check_cut(self: Engine) -> str:
     "Compare a few samples whole and cut. Returns '' or why they were not compared. Raises BadConfig."
-    with slow_reads(self.being_read): return self._check_cut()
+    with slow_reads(self.being_read, ahead=True): return self._check_cut()
 
 @patch
 def _check_cut(self: Engine) -> str:
