@@ -101,7 +101,7 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     device, nccl = place_of(engine.config.checked(), int(member.name.split('.')[0]) % 1000)   # see SLOTS
     if device != 'cpu': torch.cuda.set_device(device)
     engine.prepare(device)
-    if device != 'cpu' and engine.strategy.same_bits: deterministic_kernels()
+    if engine.strategy.same_bits: deterministic_kernels(device)
     if member.name == '0.0': engine.uncut = engine.check_cut()   # the first one; one is enough
     sync = engine.strategy.sync(engine.task)
     manager = _manager(engine, member, config.get('leased', False))

@@ -7,6 +7,7 @@ __all__ = ['STRATEGIES', 'Strategy', 'DDPStrategy', 'ExactStrategy', 'out_of_ord
 
 # %% ../../nbs/07_train/04_strategies.ipynb #c62ef2cd
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
@@ -174,8 +175,14 @@ def spare(self: ExactStrategy, params: list[nn.Parameter]) -> None:
     if self.sliced is not None: self.sliced.spare(params)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #88008778
-def deterministic_kernels() -> None:
-    "From now on, let this process compute with deterministic kernels on its GPUs."
+_ONE_SHAPE = dict(automatic_dynamic_shapes=False, fail_on_recompile_limit_hit=True) # Of torch._dynamo
+
+def deterministic_kernels(device: str) -> None:
+    """From now on, let this process compute on `device` with kernels that depend on the shapes alone. More
+    shapes than PyTorch keeps compiled (`recompile_limit`) are an error, not a reason for other kernels."""
+    if dynamo := sys.modules.get('torch._dynamo'):   # else nothing is compiled
+        for k, v in _ONE_SHAPE.items(): setattr(dynamo.config, k, v)
+    if device == 'cpu': return
     os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')   # cuBLAS asks for it, or refuses
     torch.use_deterministic_algorithms(True)
 
@@ -188,15 +195,18 @@ def steady(self: Strategy, device: str) -> AbstractContextManager[None]:
 
 @patch
 def steady(self: ExactStrategy, device: str) -> AbstractContextManager[None]:
-    "One thread per operation, or deterministic kernels."
-    return _deterministic() if device.startswith('cuda') else single_thread()
+    "Deterministic kernels, and on a CPU one thread per operation."
+    return _deterministic(device)
 
 @contextmanager
-def _deterministic() -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
-    deterministic_kernels()
-    try: yield
-    finally: torch.use_deterministic_algorithms(before)
+def _deterministic(device: str) -> Iterator[None]:
+    dynamo, before = sys.modules.get('torch._dynamo'), torch.are_deterministic_algorithms_enabled()
+    restored = dynamo.config.patch(_ONE_SHAPE) if dynamo else nullcontext()
+    threads = single_thread() if device == 'cpu' else nullcontext()
+    with threads, restored:
+        deterministic_kernels(device)
+        try: yield
+        finally: torch.use_deterministic_algorithms(before)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #31e27c4f
 @patch

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NoLoss', 'loss_of', 'ask', 'names_of', 'targets_in', 'counted', 'shifts', 'dense_gradients', 'NoGradient',
-           'with_gradient', 'without_backward', 'Task', 'checkpoint_activations']
+           'with_gradient', 'without_backward', 'TooManyShapes', 'kernels_kept', 'Task', 'checkpoint_activations']
 
 # %% ../../nbs/07_train/01_task.ipynb #added1ea
 import inspect
@@ -146,6 +146,22 @@ def without_backward(params: Sequence[Tensor], name: str) -> Iterator[None]:
         raise Refused(f"{name} calls backward() itself, and what that adds to the gradients is no part of "
                       "the loss: return the loss, and take torch.autograd.grad for a gradient inside it")
 
+# %% ../../nbs/07_train/01_task.ipynb #0966a068
+class TooManyShapes(RuntimeError):
+    "`torch.compile` has compiled the model as often as it may, and would now compute without a compiler."
+    final = True # A second try would end the same way
+
+@contextmanager
+def kernels_kept() -> Iterator[None]:
+    "Raises TooManyShapes where the block meets `recompile_limit` of `torch.compile`, if that is an error."
+    try: yield
+    except Exception as e:
+        if type(e).__name__ != 'FailOnRecompileLimitHit': raise   # by name: its module is slow to import
+        raise TooManyShapes("torch.compile has compiled the model for as many shapes as it keeps, and would "
+                            "go on without, with other bits: let collate_fn pad to a few lengths (multiples "
+                            "of 64), raise torch._dynamo.config.recompile_limit, or take compile=False. "
+                            "TORCH_LOGS=recompiles says what has changed each time") from e
+
 # %% ../../nbs/07_train/01_task.ipynb #ab5894d5
 class Task(nn.Module):
     """`task(batch, targets)`: the loss summed over the targets. The gradient of its parameter `count` is
@@ -194,7 +210,8 @@ class Task(nn.Module):
         return loss
 
     def _loss(self, batch: Any) -> Tensor:
-        with self.autocast(): return loss_of(self.loss_fn(self.model, batch)).to(self.count.dtype)
+        with self.autocast(), kernels_kept(): loss = loss_of(self.loss_fn(self.model, batch))
+        return loss.to(self.count.dtype)
 
 # %% ../../nbs/07_train/01_task.ipynb #ff25c36a
 def checkpoint_activations(model: nn.Module, classes: list[str]) -> None:
