@@ -214,7 +214,7 @@ class Engine:
         self.losses: list[float] = [] # Of the steps that this worker has reported
         self.resumed: int | None = None # Step of the checkpoint that it began with
         self.tried, self.judged_once = False, False # The first state was tried; there was a validation
-        self.made_by_step = 0 # The step that has made attributes of the optimizer, to be looked at again
+        self.looked_at = 0 # The step after which attributes of the optimizer were looked at; 0: they are not
         self.stop: int | None = None # The last step, if a callback has set one
         self.turned: dict[str, Any] = {} # Numbers of modules that callbacks have changed, as they are now,
         self.unturned: dict[str, Any] = {} # and as they were

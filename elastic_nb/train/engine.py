@@ -429,21 +429,6 @@ def try_state(self: Engine) -> None:
     if sliced is None and self._loads_itself(): self._try_load(state)
 
 @patch
-def _check_beside(self: Engine, first: bool = False) -> None:
-    """Raises Refused if the optimizer changes attributes when it steps. What its `first` step makes may be a
-    cache, such as a flag or a buffer: then the next one leaves it as it is."""
-    before, after = self.beside, beside_state(self.optimizer)
-    moved = [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
-    made = [k for k in moved if before.get(k) is None and k in vars(self.optimizer)
-            and not isinstance(vars(self.optimizer)[k], (list, dict))]
-    self.made_by_step = self.step if first and made else 0
-    if first: self.beside = before | {k: after[k] for k in made}
-    if moved := [k for k in moved if not (first and k in made)]:
-        name = f'{type(self.optimizer).__name__} changes its attribute {moved[0]}'
-        raise Refused(f"{name} when it steps, which is not in its state_dict: a resume would begin it anew. "
-                      "Keep it in the optimizer's state, or give it a state_dict and a load_state_dict")
-
-@patch
 def _loads_itself(self: Engine) -> bool:
     "Whether model or optimizer have code of their own for their state."
     def own(x: Any, base: type) -> bool:
@@ -465,6 +450,26 @@ def _try_load(self: Engine, state: State) -> None:
     if wrong := [k for k in before | after if before.get(k) != after.get(k)]:
         raise Refused(f"what {what} loads is not what it has saved: {wrong[0]} is another one. Its "
                       "state_dict and load_state_dict do not belong together")
+
+# %% ../../nbs/07_train/06_engine.ipynb #1f6da274
+@patch
+def _check_beside(self: Engine, first: bool = False) -> None:
+    """Raises Refused if the optimizer changes attributes in one of its first two steps, and warns, once, if
+    it does that later. What its `first` step makes may be a cache: then the next one leaves it as it is."""
+    before, after = self.beside, beside_state(self.optimizer)
+    if first: self.looked_at = self.step
+    elif before == after: return
+    moved = [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
+    made = [k for k in moved if before.get(k) is None and k in vars(self.optimizer)
+            and not isinstance(vars(self.optimizer)[k], (list, dict))]
+    if first: self.beside = before | {k: after[k] for k in made}
+    if not (moved := [k for k in moved if not (first and k in made)]): return
+    told = (f"{type(self.optimizer).__name__} changes its attribute {moved[0]} when it steps, which is not "
+            "in its state_dict: a resume would begin it anew. Keep it in the optimizer's state, or give it a "
+            "state_dict and a load_state_dict")
+    if self.step <= self.looked_at + 1: raise Refused(told)
+    self.looked_at = 0
+    warnings.warn(f"step {self.step}: {told}")
 
 # %% ../../nbs/07_train/06_engine.ipynb #cb9f65d8
 @patch(as_prop=True)
@@ -611,7 +616,7 @@ def _renew(self: Engine, origin: Mapping[str, Any]) -> None:
 def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
     "Save if it is due: by the config, at the end, after the best validation, or `now`. Raises Refused."
     if self.latest and not self.tried: self.try_state()
-    elif self.latest and 0 < self.made_by_step < self.step: self._check_beside()
+    elif self.latest and 0 < self.looked_at < self.step: self._check_beside()
     if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
     self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step
