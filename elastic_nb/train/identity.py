@@ -73,6 +73,18 @@ def _names(code: CodeType) -> set[str]:
     "Names that instructions mention, in functions inside, too."
     return {*code.co_names}.union(*(_names(c) for c in code.co_consts if isinstance(c, CodeType)))
 
+def _set_keys(code: CodeType) -> set[str]:
+    "Texts under which a function sets something: `seen['n'] += 1` counts, and is no setting."
+    steps = [*dis.get_instructions(code)]
+    pairs = ((a.argval, b.opname) for a, b in zip(steps, steps[1:]) if a.opname == 'LOAD_CONST')
+    sets = 'STORE_SUBSCR', 'COPY', 'DUP_TOP_TWO'
+    return {k for k, after in pairs if isinstance(k, str) and after in sets}
+
+def _words(code: CodeType) -> set[str]:
+    "Names that instructions mention, and texts that may be keys, in functions inside, too."
+    keys = {c for c in code.co_consts if isinstance(c, str)} - _set_keys(code)
+    return keys.union(code.co_names, *(_words(c) for c in code.co_consts if isinstance(c, CodeType)))
+
 def _instructions(code: CodeType, kind: str) -> set[str]:
     "Names in instructions of one `kind`, in functions inside, too."
     own = {i.argval for i in dis.get_instructions(code) if i.opname == kind}
@@ -89,12 +101,20 @@ def _called(kind: type, names: Iterable[str]) -> dict[str, CodeType]:
         todo |= _names(code)
     return found
 
+# %% ../../nbs/07_train/23_identity.ipynb #df66c109
 def _inside(values: Mapping[str, Any], names: set[str], known: Container[int]) -> dict[str, Any]:
     "Plain values, and what functions, networks, and objects of the user's own, among them hold."
     return settings_of(values) | {k: found for k, v in values.items() if (found := _deeper(v, names, known))}
 
 _VALUES = Tensor, np.ndarray, list, tuple, set, frozenset, complex
 FEW = 100 # Things in a container that are looked at
+
+def _asked(x: Any, words: set[str]) -> Any:
+    """`x`; of a mapping, such as the settings of a program, what stands under `words`, at any depth. A few
+    numbers, or functions, may be asked for by any key."""
+    if not isinstance(x, Mapping): return x
+    few = len(x) <= FEW and all(isinstance(v, (bool, int, float)) for v in x.values())
+    return {k: _asked(v, words) for k, v in x.items() if few or k in words or len(x) <= FEW and callable(v)}
 
 def _deeper(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
     "What there is to say of `x` besides a plain value; of an object of the user's own, under these `names`."
@@ -120,8 +140,9 @@ def _of_class(kind: type, names: set[str]) -> dict[str, Any]:
 def _of_object(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
     "Class of an object, and those of its attributes that a function mentions, or a method that it calls."
     called = _called(type(x), (*names, '__call__', '__getitem__'))
-    names = names.union(*map(_names, called.values()))
-    found = _of_class(type(x), names) | {k: v for k, v in attributes(x).items() if k in names}
+    names = names.union(*map(_words, called.values()))
+    held = x._asdict() if isinstance(x, tuple) and hasattr(x, '_asdict') else attributes(x)   # a named one
+    found = _of_class(type(x), names) | {k: v for k, v in held.items() if k in names}
     return dict(name=type(x).__qualname__) | _inside(found, names, {id(x), *known})
 
 # %% ../../nbs/07_train/23_identity.ipynb #ce01e0f3
@@ -177,14 +198,30 @@ def of_function(f: Any, known: Container[int] = frozenset()) -> dict[str, Any]:
         with suppress(ValueError): given[k] = cell.cell_contents   # one that is not filled yet
     order = code.co_varnames[:code.co_argcount][::-1]
     given |= dict(zip(order, (f.__defaults__ or ())[::-1])) | (f.__kwdefaults__ or {})
-    around = {k: f.__globals__[k] for k in names if k in getattr(f, '__globals__', {})}
-    given |= {k: v for k, v in around.items() if isinstance(v, (bool, int, float, str)) or is_own(type(v))
-              or _is_criterion(v) or (inspect.isfunction(v) or isinstance(v, type)) and is_own(v)}
-    meant = _instructions(code, 'LOAD_GLOBAL') if around else ()   # others only where no attribute is meant
-    given |= {k: v for k, v in around.items() if k in meant and isinstance(v, (nn.Module, *_VALUES))
-              and (isinstance(v, nn.Module) or len(v) <= MOST if hasattr(v, '__len__') else True)}
+    given |= _around(f, names)
     bound = dict(self=own) if inspect.ismethod(f) else {}
-    return dict(name=name) | _inside(given | bound, names, {id(f), *known})
+    return dict(name=name) | _inside(given | bound, _words(code), {id(f), *known})
+
+# %% ../../nbs/07_train/23_identity.ipynb #e10a058f
+def _around(f: Any, names: set[str]) -> dict[str, Any]:
+    "What decides among the globals that a function mentions, and in modules of the user's own among them."
+    around = {k: f.__globals__[k] for k in names if k in getattr(f, '__globals__', {})}
+    # a list or a network only where no attribute is meant
+    meant, words = _instructions(f.__code__, 'LOAD_GLOBAL') if around else set(), _words(f.__code__)
+    found = {k: _asked(v, words) for k, v in around.items() if _decides(v, k in meant)}
+    for k, m in around.items():
+        if isinstance(m, ModuleType):   # of a library, functions of the user's own at most
+            inner = {n: vars(m)[n] for n in names if n in vars(m)}
+            found |= {f'{k}.{n}': _asked(v, words) for n, v in inner.items()
+                      if _decides(v, is_own(m)) and (is_own(m) or callable(v))}
+    return found
+
+def _decides(x: Any, meant: bool) -> bool:
+    "Whether a global can decide what a function does; `meant`: it is sure that the function means it."
+    if isinstance(x, (bool, int, float, str)) or is_own(type(x)) or _is_criterion(x): return True
+    if inspect.isfunction(x) or isinstance(x, type): return is_own(x)
+    if not (meant and isinstance(x, (nn.Module, Mapping, *_VALUES))): return False
+    return isinstance(x, nn.Module) or len(x) <= MOST if hasattr(x, '__len__') else True
 
 # %% ../../nbs/07_train/23_identity.ipynb #5198fbb5
 def _code(code: CodeType) -> list[Any]:
