@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from torch.distributed.elastic.events.api import NodeState
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError, RendezvousConnectionError, RendezvousError, RendezvousInfo, RendezvousParameters,
     RendezvousStateError, RendezvousTimeoutError)
@@ -305,6 +306,11 @@ def _hurry(self: EtcdStateHolder, now: Snapshot) -> None:
         s.deadline = datetime.min.replace(tzinfo=timezone.utc)
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #24e3e1ab
+def _record(of: Any, node: Any, run_id: str, *what: Any, **more: Any) -> None:
+    "An event of `of` on `node`, without the name of the method."
+    about = dict(name=type(of).__name__, hostname=node.addr, pid=node.pid, local_id=node.local_id)
+    torch_rendezvous.construct_and_record_rdzv_event(run_id, *what, **about, **more)
+
 class EtcdOps(torch_rendezvous._DistributedRendezvousOpExecutor):
     "torch's steps of joining, leaving and closing; between them this waits for news and does not sleep."
     def run(self, state_handler: Callable, deadline: float, update_deadline: Callable | None = None) -> None:
@@ -330,6 +336,9 @@ class EtcdOps(torch_rendezvous._DistributedRendezvousOpExecutor):
             if action == Action.REMOVE_FROM_REDUNDANCY_LIST and update_deadline:
                 deadline = update_deadline(self._settings.timeout.join)
             self._state_holder.mark_dirty()
+
+    def _record(self, message: str, node_state: NodeState = NodeState.RUNNING) -> None:
+        _record(self, self._node, self._settings.run_id, message, node_state)
 
     def may_wait(self, deadline: float) -> bool:
         "Is there time, and is it of any use?"
@@ -359,6 +368,10 @@ class EtcdRendezvousHandler(DynamicRendezvousHandler):
     def lost(self) -> str:
         "Why this node may not go on, in one sentence; '' while its lease lives."
         return self._seat.lost
+
+    def _record(self, message: str, node_state: NodeState = NodeState.RUNNING, rank: int | None = None
+                ) -> None:
+        _record(self, self._this_node, self._settings.run_id, message, node_state, rank=rank)
 
     def _start_heartbeats(self) -> None: "The lease is the heartbeat."
     def _stop_heartbeats(self) -> None: "The lease is the heartbeat."
