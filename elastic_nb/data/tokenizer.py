@@ -335,7 +335,7 @@ def from_object(obj: Any) -> Encoder:
                          "eot_token, the id of one")
     def encode(text: bytes) -> np.ndarray:
         words = text.decode()
-        with lock: found = ids(words)   # it may not be safe to call from two threads
+        with lock, told(name): found = ids(words)   # it may not be safe to call from two threads
         found = np.asarray(getattr(found, 'ids', found))
         if found.size == 0: return np.empty(0, np.uint32)
         if found.ndim != 1 or found.dtype.kind not in 'iu' or found.min() < 0:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CODE', 'schedule_of', 'place_of', 'each', 'moved', 'shares_memory', 'own_memory', 'mistakes', 'untensored',
-           'wrong_optimizer', 'Engine', 'tensors_in', 'beside_state', 'has_own_hooks', 'graph_of', 'leaves_of',
-           'version_of', 'looked_at', 'tokens_in', 'misfits', 'copied', 'StepReport', 'NonFinite']
+           'wrong_optimizer', 'Engine', 'tensors_in', 'beside_state', 'versions_in', 'has_own_hooks', 'graph_of',
+           'leaves_of', 'version_of', 'looked_at', 'tokens_in', 'misfits', 'copied', 'StepReport', 'NonFinite']
 
 # %% ../../nbs/07_train/05_compute.ipynb #9b949d39
 import inspect
@@ -42,7 +42,8 @@ from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, own_classes, parts_of, shared_in, wrong_callbacks
-from .identity import identity_of, of_optimizer, of_scheduler, own_code, unsteady
+from .identity import (
+    identity_of, of_optimizer, of_scheduler, own_code, set_by_forward, unsteady)
 from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator, is_own,
                                      reached, reseed, restore, standing, state_of, values_in, variables,
                                      walked)
@@ -155,6 +156,9 @@ def wrong_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[
     if not hasattr(optimizer, '_optimizer_step_pre_hooks'):
         return [f"{name} is no whole optimizer of torch, for its __init__ does not call that of "
                 "torch.optim.Optimizer: let it do so, or give the optimizer that it wraps"]
+    if any(g.get('lr', 1.) is None for g in optimizer.param_groups):
+        wrong.append(f"{name} has the rate None: it makes its own, and a schedule has nothing to scale; give "
+                     "it one, such as lr=1e-3 (and relative_step=False for Adafactor of transformers)")
     closure = inspect.signature(optimizer.step).parameters.get('closure')
     if closure is not None and closure.default is closure.empty:
         wrong.append(f"{name} needs a closure that computes the loss again, and here each micro-batch is "
@@ -214,6 +218,7 @@ class Engine:
         self.losses: list[float] = [] # Of the steps that this worker has reported
         self.resumed: int | None = None # Step of the checkpoint that it began with
         self.tried, self.judged_once = False, False # The first state was tried; there was a validation
+        self.numbers_before: list[Any] = [] # Of the model, which its forward passes may set
         self.looked_at = 0 # The step after which attributes of the optimizer were looked at; 0: they are not
         self.stop: int | None = None # The last step, if a callback has set one
         self.turned: dict[str, Any] = {} # Numbers of modules that callbacks have changed, as they are now,
@@ -261,7 +266,8 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     if left_out := self._left_out(state): raise BadConfig(left_out)
     self.memory = Memory(self.callbacks, self.with_places())
     self._note_written()
-    self.beside = beside_state(self.optimizer)
+    self.beside, self.versions = beside_state(self.optimizer), versions_in(self.optimizer)
+    self.set_later = set_by_forward(self.model)
     self.identity = identity_of(self, c.former)
     self._prepare_accepted(c.checkpoint.accept)
     self.ready = True
@@ -309,6 +315,11 @@ def beside_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     params = (p for g in optimizer.param_groups for p in g['params'])
     held |= {f'{k} of a parameter': True for p in params for k in getattr(p, '__dict__', {})}
     return found | held
+
+def versions_in(optimizer: torch.optim.Optimizer) -> dict[str, list[int]]:
+    "How often each tensor was written that stands in a list or a dict of an optimizer, outside its state."
+    return {k: [t._version for t in tensors_in(v)] for k, v in vars(optimizer).items()
+            if k not in _KNOWN and isinstance(v, (list, dict))}
 
 # %% ../../nbs/07_train/05_compute.ipynb #1de9a021
 @patch

@@ -34,19 +34,20 @@ from .memory import is_own
 def untouched(model: nn.Module, training: bool) -> Iterator[None]:
     "In the mode of training or evaluation; afterwards modes, tensors and numbers of `model` are as before."
     plain = bool, int, float, str, type(None), Tensor
-    known = {m: {k: v for k, v in vars(m).items() if isinstance(v, plain)} for m in model.modules()}
-    there, held = {m: {*vars(m)} for m in known}, {m: dict(m._buffers.items()) for m in known}
+    # a list: a metric's hash changes with its numbers
+    known = [(m, {k: v for k, v in vars(m).items() if isinstance(v, plain)}, {*vars(m)}, dict(m._buffers))
+             for m in model.modules()]
     tensors = {k: t for named in (model.named_buffers(), model.named_parameters()) for k, t in named}
     before = {k: (t._version, t.detach().clone()) for k, t in tensors.items()}   # each write counts up
     if not training: model.eval()
     try: yield
     finally:
-        for m, values in known.items():
-            for k in vars(m).keys() - there[m]: del vars(m)[k]
+        for m, values, there, held in known:
+            for k in vars(m).keys() - there: del vars(m)[k]
             vars(m).update(values)
             for k in [*m._buffers.keys()]:
-                if k not in held[m]: del m._buffers[k]
-                elif m._buffers[k] is not held[m][k]: m._buffers[k] = held[m][k]
+                if k not in held: del m._buffers[k]
+                elif m._buffers[k] is not held[k]: m._buffers[k] = held[k]
         with torch.no_grad():
             for k, t in tensors.items():
                 unseen = training and not isinstance(t, nn.Parameter)   # batch norm's writes do not count

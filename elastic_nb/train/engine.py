@@ -35,7 +35,8 @@ from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, 
 from ..exact.written import Refused, Slot, numbers
 from .callbacks import (TrainResult, best_step, call, check_form, form_of, listens,
                                          numbers_of, of_classes, of_process, parts_of, worn_out)
-from .compute import CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of
+from .compute import (
+    CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of, versions_in)
 from .cut import (bounds, check_cut, has_hooks, made_by_first, own_functions, remembers,
                                   untouched)
 from .identity import UNUSED, contents, kernels
@@ -457,9 +458,13 @@ def _check_beside(self: Engine, first: bool = False) -> None:
     """Raises Refused if the optimizer changes attributes in one of its first two steps, and warns, once, if
     it does that later. What its `first` step makes may be a cache: then the next one leaves it as it is."""
     before, after = self.beside, beside_state(self.optimizer)
-    if first: self.looked_at = self.step
-    elif before == after: return
-    moved = [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
+    lists = versions_in(self.optimizer)
+    if first:   # lists that this step has changed were warned of
+        self.looked_at = self.step
+        self.versions = {k: v for k, v in lists.items() if self.versions.get(k) == v}
+    late = [k for k, v in self.versions.items() if lists.get(k) != v]
+    if before == after and not late: return
+    moved = late + [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
     made = [k for k in moved if before.get(k) is None and k in vars(self.optimizer)
             and not isinstance(vars(self.optimizer)[k], (list, dict))]
     if first: self.beside = before | {k: after[k] for k in made}
@@ -470,6 +475,17 @@ def _check_beside(self: Engine, first: bool = False) -> None:
     if self.step <= self.looked_at + 1: raise Refused(told)
     self.looked_at = 0
     warnings.warn(f"step {self.step}: {told}")
+
+@patch
+def _check_numbers(self: Engine) -> None:
+    "Warn, once, of a number that a forward pass after the first step has set."
+    now = [getattr(m, k) for _, m, k in self.set_later]
+    if moved := [where for (where, *_), a, b in zip(self.set_later, self.numbers_before, now) if a != b]:
+        warnings.warn(f"step {self.step}: {type(self.model).__name__} has another {moved[0]} than before, "
+                      "which is no buffer: workers that join, and a resume, begin with the first one. If the "
+                      "result depends on it, keep it in a buffer (register_buffer)")
+        self.set_later = []
+    self.numbers_before = now
 
 # %% ../../nbs/07_train/06_engine.ipynb #cb9f65d8
 @patch(as_prop=True)
@@ -617,6 +633,7 @@ def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> 
     "Save if it is due: by the config, at the end, after the best validation, or `now`. Raises Refused."
     if self.latest and not self.tried: self.try_state()
     elif self.latest and 0 < self.looked_at < self.step: self._check_beside()
+    if self.set_later: self._check_numbers()
     if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
     self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step

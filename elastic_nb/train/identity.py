@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LARGE', 'FEW', 'SEEN', 'UNUSED', 'ASKED', 'MARKS', 'WHOLE', 'LIBRARIES', 'plain', 'short', 'settings_of',
-           'of_function', 'code_of', 'own_code', 'all_code_of', 'of_modules', 'left_out', 'frozen_outside', 'of_model',
-           'in_order', 'of_optimizer', 'factors', 'unsteady', 'of_scheduler', 'contents', 'of_data', 'compiled_in',
-           'kernels', 'identity_of']
+           'of_function', 'code_of', 'own_code', 'all_code_of', 'of_modules', 'set_by_forward', 'left_out',
+           'frozen_outside', 'of_model', 'in_order', 'of_optimizer', 'factors', 'unsteady', 'of_scheduler', 'contents',
+           'of_data', 'compiled_in', 'kernels', 'identity_of']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -34,7 +34,7 @@ from ..data.dataset import ResumableDataset
 from ..data.samples import Samples, absorb
 from ..exact.determinism import borrowed
 from ..exact.order import Order
-from .memory import MOST, attributes, is_own
+from .memory import CLOCKS, MOST, attributes, is_own, is_time
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20009
 def plain(x: Any) -> Any:
@@ -401,6 +401,15 @@ def _methods(model: nn.Module) -> dict[str, Any]:
             for k, v in vars(kind).items()
             if inspect.isfunction(f := getattr(v, 'fget', v)) and k != '__init__'}
 
+def set_by_forward(model: nn.Module) -> list[tuple[str, nn.Module, str]]:
+    "Numbers of the user's own modules that a forward pass may set: in words, the module, and the name."
+    kinds = (kind for kind in {*map(type, model.modules())} if is_own(kind))
+    codes = {kind: _called(kind, ('forward',)).values() for kind in kinds}
+    names = {kind: set[str]().union(*(_instructions(c, 'STORE_ATTR') for c in some))
+             for kind, some in codes.items()}
+    return [(f'{path}.{k}'.lstrip('.'), m, k) for path, m in model.named_modules()
+            for k in sorted(names.get(type(m), ())) if isinstance(vars(m).get(k), (bool, int, float))]
+
 # %% ../../nbs/07_train/23_identity.ipynb #3d4da8f8
 def left_out(model: nn.Module) -> str:
     "16 hex digits of the buffers that `model` does not save."
@@ -580,7 +589,9 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
                  data=[engine.train_dataset, engine.val_dataset, engine.collate_fn, engine._count])
     texts |= {f'{k} and what it calls': all_code_of(*some) for k, some in roots.items()}
     listeners = {f'{i} {_hook(c)}': c for i, c in enumerate(engine.callbacks)}
-    held_by = {k: settings_of(vars(c)) for k, c in listeners.items() if hasattr(c, '__dict__')}
+    lately = [clock() - 3600 for clock in CLOCKS]   # a callback's own clock, not a setting of it
+    held_by = {k: settings_of({a: v for a, v in vars(c).items() if not is_time(v, lately)})
+               for k, c in listeners.items() if hasattr(c, '__dict__')}
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,
                   validation=engine.held.samples if engine.held else 0,
                   saves=engine.c.checkpoint.every, strategy=engine.c.distributed.strategy)

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['NoLoss', 'loss_of', 'ask', 'names_of', 'targets_in', 'counted', 'shifts', 'dense_gradients', 'NoGradient',
-           'with_gradient', 'without_backward', 'TooManyShapes', 'kernels_kept', 'Task', 'checkpoint_activations']
+           'with_gradient', 'reaches', 'without_backward', 'TooManyShapes', 'kernels_kept', 'Task',
+           'checkpoint_activations']
 
 # %% ../../nbs/07_train/01_task.ipynb #added1ea
 import inspect
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 from torch.utils.checkpoint import checkpoint
 
 from ..config import BadConfig
@@ -134,6 +136,19 @@ def with_gradient(loss: Tensor) -> Tensor:
                      "depends on no parameter. Was it detached, turned into a number, or computed without "
                      "gradients?")
 
+def reaches(loss: Tensor, params: Sequence[Tensor]) -> bool:
+    """Whether the graph of `loss` ends at one of `params`. True also where nobody can see that: after a
+    function in Python, which may hold parameters, or with parameters that are parts of others."""
+    if any(type(p) is not nn.Parameter for p in params): return True
+    known, seen, waiting = {*map(id, params)}, set[Any](), [loss.grad_fn]
+    while waiting:
+        f = waiting.pop()
+        if f is None or f in seen: continue
+        seen.add(f)
+        if id(getattr(f, 'variable', None)) in known or isinstance(f, BackwardCFunction): return True
+        waiting += [g for g, _ in f.next_functions]
+    return False
+
 @contextmanager
 def without_backward(params: Sequence[Tensor], name: str) -> Iterator[None]:
     "Raises Refused if the block, in which the loss `name` is computed, calls `backward` itself."
@@ -206,7 +221,10 @@ class Task(nn.Module):
             loss = self._loss(batch)
         self.writes.warn_of_numbers(before)
         self.writes.look()
-        self.look_at(with_gradient(loss))
+        if not reaches(with_gradient(loss), self.learning): raise NoGradient(
+            f"the gradient of the loss reaches no parameter of {type(self.model).__name__}: was the loss "
+            "made anew, with torch.tensor(...) or detach(), or computed by a copy of the model?")
+        self.look_at(loss)
         return loss
 
     def _loss(self, batch: Any) -> Tensor:
