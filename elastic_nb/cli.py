@@ -41,11 +41,20 @@ _OTHERS = { # Commands of other programs -> what to write here
     'resume': 'elastic-nb train CONFIG.yaml, again: it resumes from the newest checkpoint',
     'run-experiments': 'elastic-nb bench, or elastic-nb train in a loop of the shell'}
 
+_OPTIONS = { # The same for options, by command
+    ('status', '--controller'): 'the URL of elastic-nb serve as it is: elastic-nb status http://HOST:PORT',
+    ('metrics', '--controller'): 'the URL of elastic-nb serve as it is: elastic-nb metrics http://HOST:PORT',
+    ('chaos', '--output'): '--json FILE',
+    ('train', '--config'): 'the name of the file as it is: elastic-nb train CONFIG.yaml'}
+
 class _Commands(typer.core.TyperGroup):
     "The commands, and an answer for those of other programs."
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        "As click does. Ends with exit code 2 for a command that is not ours."
-        if args and args[0] in _OTHERS: ctx.fail(f"there is no {args[0]} here; write {_OTHERS[args[0]]}")
+        "As click does. Ends with exit code 2 for a command, or an option of one, that is not ours."
+        name, *words = args
+        if name in _OTHERS: ctx.fail(f"there is no {name} here; write {_OTHERS[name]}")
+        for option in (word.partition('=')[0] for word in words):
+            if there := _OPTIONS.get((name, option)): ctx.fail(f"{name} has no {option} here; write {there}")
         return super().resolve_command(ctx, args)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, cls=_Commands,
@@ -965,9 +974,16 @@ def _matrix(word: str, json_file: str, only: list[str]) -> int:
     return int(not all(c['passed'] for c in mine))
 
 # %% ../nbs/00_face/04_cli.ipynb #9ab45a14
+def _two_of(run: str) -> tuple[str, str]:
+    "`run`; of a folder of `chaos` the undisturbed run in it, and the other one."
+    both = [Path(run, name) for name in ('undisturbed', 'disturbed')]
+    two = not Path(run, 'run.db').exists() and all((path/'run.db').is_file() for path in both)
+    return (str(both[0]), str(both[1])) if two else (run, '')
+
 @app.command()
 def verify(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, or its run.db.")],
+    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the folder of "
+                                       'elastic-nb chaos: its two runs.')],
     other: Annotated[str, typer.Argument(metavar='[OTHER]', help='Another run, to compare it with.')] = '',
     name: Annotated[str, typer.Option(help='One start of the first run alone. Default: its newest '
                                    'run, with all starts.')] = '',
@@ -984,6 +1000,7 @@ def verify(
     """
     from elastic_nb.report.verify import compare, facts_of, lines_of, lines_of_both, verified
     with plain_errors():
+        if not other: run, other = _two_of(run)
         if name2 and not other: raise ValueError("--name2 is a run of a second ledger; give OTHER, too")
         runs = [verified(run, name or None)] + ([verified(other, name2 or None)] if other else [])
         parting = compare(*runs) if other else None

@@ -112,6 +112,8 @@ ELSEWHERE = { # What stands in the files of others -> what to write here
     'training.num_workers': "write elastic.workers, the processes on this machine; data.num_workers is for "
                             "those that read ahead",
     'elastic.nproc_per_node': "write elastic.workers, the processes on this machine",
+    'controller.scheduler': "leave it out: a file is one run, whose workers share out each batch; there "
+                            "is no scheduler of jobs",
     'diloco.batch_size': "write training.batch_size: here the samples of a round, times the inner steps",
     'diloco.checkpoint_interval': "write checkpoint.checkpoint_interval, in rounds",
     'diloco.model': "write model.hub: its whole name on the Hub, such as EleutherAI/gpt-neo-125m, or its "
@@ -200,7 +202,8 @@ WHOLE = { # Sections of others -> why there is none here
     'controller': _SERVER,
     'workers': "write elastic.workers: how many processes; a run takes the machine as it is",
     'tasks': "leave it out: a file is one run, and elastic-nb train starts it",
-    'network': "leave it out: slow and broken links are tried with elastic_nb.chaos, not trained on",
+    'network': "leave it out: elastic-nb link HOST:PORT --profile NAME is such a link, for any TCP service; "
+               "a run from a file does not train over one",
     'etcd': "leave it out: where nodes meet is said by elastic-nb train --rdzv-backend etcd-v3 "
             "--rdzv-endpoint HOST:PORT, and elastic-nb etcd start starts a server",
     'simulation': "leave it out: what is configured here really runs"}

@@ -253,8 +253,8 @@ def _read_file(path: Path) -> Foreign:
     return Foreign('torch', dict(tree))
 
 # %% ../../nbs/03_checkpoint/17_exchange.ipynb #366e42fe
-_PARTS = dict(model_state_dict=('model_state_dict', 'state_dict', 'model', 'module'),
-              optimizer_state_dict=('optimizer_state_dict', 'optimizer', 'optim'),
+_PARTS = dict(model_state_dict=('model_state_dict', 'state_dict', 'model', 'module', 'model_state'),
+              optimizer_state_dict=('optimizer_state_dict', 'optimizer', 'optim', 'optimizer_state'),
               lr_scheduler_state_dict=('lr_scheduler_state_dict', 'scheduler_state_dict', 'lr_scheduler',
                                        'scheduler'),
               step=('step', 'global_step', 'iteration', 'iter'), epoch=('epoch',))

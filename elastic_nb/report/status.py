@@ -37,7 +37,9 @@ def ledger_at(path: str | Path) -> Path:
     if not path.exists(): raise ValueError(f"there is no {path}")
     if any(path.glob('step-*')) and not (path / 'run.db').is_file(): path = path.resolve().parent
     if (path / 'run.db').is_file(): return path / 'run.db'
-    raise ValueError(f"there is no run in {path}: it has no file run.db")
+    inside = [str(found.parent) for found in sorted(path.glob('*/run.db'))[:5]]
+    but = f"; there is one in {', and in '.join(inside)}" if inside else ''
+    raise ValueError(f"there is no run in {path}: it has no file run.db{but}")
 
 def runs_in(path: str | Path) -> list[str]:
     "The names of the runs in the ledger at `path`, each that of its first start. Raises ValueError."
