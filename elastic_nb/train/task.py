@@ -221,7 +221,8 @@ class Task(nn.Module):
             loss = self._loss(batch)
         self.writes.warn_of_numbers(before)
         self.writes.look()
-        if not reaches(with_gradient(loss), self.learning): raise NoGradient(
+        now = [p for p in self.model.parameters() if p.requires_grad]   # FSDP exchanges them
+        if not reaches(with_gradient(loss), now): raise NoGradient(
             f"the gradient of the loss reaches no parameter of {type(self.model).__name__}: was the loss "
             "made anew, with torch.tensor(...) or detach(), or computed by a copy of the model?")
         self.look_at(loss)
