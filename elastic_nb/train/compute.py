@@ -219,6 +219,7 @@ class Engine:
         self.resumed: int | None = None # Step of the checkpoint that it began with
         self.tried, self.judged_once = False, False # The first state was tried; there was a validation
         self.numbers_before: list[Any] = [] # Of the model, which its forward passes may set
+        self.data_before: list[int] = [] # Versions of tensors of the data
         self.looked_at = 0 # The step after which attributes of the optimizer were looked at; 0: they are not
         self.stop: int | None = None # The last step, if a callback has set one
         self.turned: dict[str, Any] = {} # Numbers of modules that callbacks have changed, as they are now,
@@ -418,7 +419,7 @@ def _note_around(self: Engine) -> None:
     buffers = loss.named_buffers() if isinstance(loss, nn.Module) else ()
     self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
-    self.of_data = reached(data, lambda x: isinstance(x, Tensor)) if self.callbacks else {}
+    self.of_data = reached(data, lambda x: isinstance(x, Tensor))
     self._note_places()
     self.task.look_at = self.look_at
 

@@ -191,19 +191,24 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
 
 # %% ../../nbs/07_train/24_cut.ipynb #e6a96657
 def crossed(engine: Any, ask: Callable[[Any], Tensor], ids: list[int]) -> bool:
-    "Whether a loss that draws random numbers looks from one sample into another, as far as that can be seen."
+    """Whether a loss that draws random numbers looks from one sample into another, as far as can be seen:
+    four times, for a permutation of two samples may change nothing."""
+    return any(_crossed(engine, ask, ids, k) for k in range(1, 5))
+
+def _crossed(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], k: int) -> bool:
+    "The same, with other random numbers for each `k`."
     t, samples, (a, b, c, d) = engine.c.training, engine.samples, [*ids[:4], *ids[:4]][:4]
     found, counts, drawn = [], set[float](), set[str]()
     with untouched(engine.model, training=False), random_kept(), torch.no_grad(), suppress(Exception):
         for pair in (a, b), (c, b), (a, d), (c, d):
             with borrowed(t.seed, -1, 0): batch = samples.get([*pair])
-            with borrowed(t.seed, -1, 1):
+            with borrowed(t.seed, -1, k):
                 found.append(ask(batch).item())
                 drawn.add(str(state_of_random()))
             counts.add(engine.count(batch))
         if len(counts) > 1 or len(drawn) > 1 or in_half(engine.model, ask, batch): return False
         apart, most = found[0] - found[1] - found[2] + found[3], max(map(abs, found))
-        return isfinite(apart) and abs(apart) > NEARLY * most + 1e-6
+        return isfinite(apart) and abs(apart) > NEAR * most + 1e-6
     return False
 
 # %% ../../nbs/07_train/24_cut.ipynb #c017e87a

@@ -477,6 +477,16 @@ def _check_beside(self: Engine, first: bool = False) -> None:
     warnings.warn(f"step {self.step}: {told}")
 
 @patch
+def _check_data_again(self: Engine) -> None:
+    "Warn, once, of a tensor of the data that has been written since the last step."
+    now = [*map(version_of, self.of_data.values())]
+    if moved := [k for k, a, b in zip(self.of_data, self.data_before, now) if a != b]:
+        warnings.warn(f"step {self.step}: {moved[0]} was written when samples were read, so a sample depends "
+                      "on who has read which one before. If it is no cache, return a copy: self.x[i].clone()")
+        self.of_data = {}
+    self.data_before = now
+
+@patch
 def _check_numbers(self: Engine) -> None:
     "Warn, once, of a number that a forward pass after the first step has set."
     now = [getattr(m, k) for _, m, k in self.set_later]
@@ -634,6 +644,7 @@ def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> 
     if self.latest and not self.tried: self.try_state()
     elif self.latest and 0 < self.looked_at < self.step: self._check_beside()
     if self.set_later: self._check_numbers()
+    if self.of_data: self._check_data_again()
     if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
     self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step
