@@ -263,7 +263,11 @@ def schema() -> None:
 
 # %% ../nbs/00_face/04_cli.ipynb #a6d5af07
 def _tell_unread(asked: Config) -> None:
-    "Say which settings of `model` nothing uses, unless the user's own function does."
+    """Say which settings of `model` nothing uses, unless the user's own function does; and which variables of
+    the environment, for another program."""
+    if names := sorted(k for k in os.environ if k.startswith('DILOCO_')):
+        typer.echo(f"note: {', '.join(names)}: not read; write settings into the config, or behind it, such "
+                   "as lowcomm.outer_lr=0.5. Caches are HF_HUB_CACHE and HF_DATASETS_CACHE", err=True)
     entry, given = asked.model.entry, [k for k in asked.given['model'] if k not in ('hub', 'entry')]
     if entry and given:
         names = ', '.join(f'model.{k}' for k in given)
