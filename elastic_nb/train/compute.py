@@ -21,6 +21,7 @@ from math import ceil, inf, isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -43,7 +44,7 @@ from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, own_classes, parts_of, shared_in, wrong_callbacks
 from .identity import (
-    identity_of, of_optimizer, of_scheduler, own_code, set_by_forward, unsteady)
+    LARGE, identity_of, of_optimizer, of_scheduler, own_code, set_by_forward, unsteady)
 from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator, is_own,
                                      reached, reseed, restore, standing, state_of, values_in, variables,
                                      walked)
@@ -219,7 +220,7 @@ class Engine:
         self.resumed: int | None = None # Step of the checkpoint that it began with
         self.tried, self.judged_once = False, False # The first state was tried; there was a validation
         self.numbers_before: list[Any] = [] # Of the model, which its forward passes may set
-        self.data_before: list[int] = [] # Versions of tensors of the data
+        self.data_before: dict[str, Any] = {} # Versions of tensors of the data, and digests of its arrays
         self.looked_at = 0 # The step after which attributes of the optimizer were looked at; 0: they are not
         self.stop: int | None = None # The last step, if a callback has set one
         self.turned: dict[str, Any] = {} # Numbers of modules that callbacks have changed, as they are now,
@@ -420,6 +421,8 @@ def _note_around(self: Engine) -> None:
     self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
     self.of_data = reached(data, lambda x: isinstance(x, Tensor))
+    def small(x: Any) -> bool: return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE
+    self.arrays = reached(data, small)
     self._note_places()
     self.task.look_at = self.look_at
 

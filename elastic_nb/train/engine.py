@@ -40,7 +40,7 @@ from .compute import (
 from .cut import (bounds, check_cut, has_hooks, made_by_first, own_functions, remembers,
                                   untouched)
 from .identity import UNUSED, contents, kernels
-from .memory import is_other
+from .memory import digest_of, is_other
 from .task import ask, loss_of, without_backward
 from .world import total
 
@@ -478,13 +478,15 @@ def _check_beside(self: Engine, first: bool = False) -> None:
 
 @patch
 def _check_data_again(self: Engine) -> None:
-    "Warn, once, of a tensor of the data that has been written since the last step."
-    now = [*map(version_of, self.of_data.values())]
-    if moved := [k for k, a, b in zip(self.of_data, self.data_before, now) if a != b]:
+    """Warn, once, of a tensor of the data that has been written since the last step, or of an array, which
+    must be read: that is done after 1, 2, 4, 8 ... steps."""
+    now: dict[str, Any] = {k: version_of(x) for k, x in self.of_data.items()}
+    if self.step & self.step - 1 == 0: now |= {k: digest_of(x) for k, x in self.arrays.items()}
+    if moved := [k for k, v in now.items() if self.data_before.get(k, v) != v]:
         warnings.warn(f"step {self.step}: {moved[0]} was written when samples were read, so a sample depends "
                       "on who has read which one before. If it is no cache, return a copy: self.x[i].clone()")
-        self.of_data = {}
-    self.data_before = now
+        self.of_data, self.arrays = {}, {}
+    self.data_before |= now
 
 @patch
 def _check_numbers(self: Engine) -> None:
@@ -644,7 +646,7 @@ def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> 
     if self.latest and not self.tried: self.try_state()
     elif self.latest and 0 < self.looked_at < self.step: self._check_beside()
     if self.set_later: self._check_numbers()
-    if self.of_data: self._check_data_again()
+    if self.of_data or self.arrays: self._check_data_again()
     if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
     self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step
