@@ -421,7 +421,8 @@ def _note_around(self: Engine) -> None:
     self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
     self.of_data = reached(data, lambda x: isinstance(x, Tensor))
-    def small(x: Any) -> bool: return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE
+    def small(x: Any) -> bool:
+        return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE and x.flags.writeable
     self.arrays = reached(data, small)
     self._note_places()
     self.task.look_at = self.look_at
