@@ -235,7 +235,9 @@ def absorb(h: xxhash.xxh3_64, x: Any) -> None:
         for v in x: absorb(h, v)
     elif isinstance(x, (Tensor, np.ndarray)):
         h.update(f'{x.dtype}{tuple(x.shape)}'.encode())
+        if isinstance(x, np.ndarray) and x.dtype.kind in 'biufc': return h.update(x.tobytes())
         t = torch.as_tensor(x).detach().cpu().contiguous()
+        if t.numel() < 2: t = t.clone(memory_format=torch.contiguous_format)   # its stride may be 0
         h.update(t.reshape(-1).view(torch.uint8).numpy().tobytes())
     else:
         plain = isinstance(x, (str, bytes, int, float, bool, type(None)))
