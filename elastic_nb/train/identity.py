@@ -34,7 +34,7 @@ from ..data.dataset import ResumableDataset
 from ..data.samples import Samples, absorb
 from ..exact.determinism import borrowed
 from ..exact.order import Order
-from .memory import CLOCKS, MOST, attributes, is_own, is_time
+from .memory import MOST, attributes, is_own, is_time
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20009
 def plain(x: Any) -> Any:
@@ -589,8 +589,8 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
                  data=[engine.train_dataset, engine.val_dataset, engine.collate_fn, engine._count])
     texts |= {f'{k} and what it calls': all_code_of(*some) for k, some in roots.items()}
     listeners = {f'{i} {_hook(c)}': c for i, c in enumerate(engine.callbacks)}
-    lately = [clock() - 3600 for clock in CLOCKS]   # a callback's own clock, not a setting of it
-    held_by = {k: settings_of({a: v for a, v in vars(c).items() if not is_time(v, lately)})
+    # a time that a callback has read from a clock is no setting of it
+    held_by = {k: settings_of({a: v for a, v in vars(c).items() if not is_time(v)})
                for k, c in listeners.items() if hasattr(c, '__dict__')}
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,
                   validation=engine.held.samples if engine.held else 0,
