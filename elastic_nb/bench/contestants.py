@@ -39,6 +39,7 @@ from ..exact.reduce import GradBuffer, TreeReducer
 from ..exact.share import share
 from ..exact.state import pack_state, unpack_state
 from ..models.gpt import GPTConfig, seeded_gpt
+from ..train.world import cleanup_distributed
 
 # %% ../../nbs/10_bench/03_contestants.ipynb #33b8a59a
 @dataclass(frozen=True)
@@ -232,7 +233,7 @@ def torchrun_worker(job: BenchJob) -> None:
         if rank == 0 and (step + 1) % job.checkpoint_every == 0:
             path = Path(job.folder) / f'step-{step + 1:06}'
             save_state(pack_state(s.model, optimizer, step=step + 1), path)
-    dist.destroy_process_group()
+    cleanup_distributed()   # waits for the group's threads: the model, which goes now, still holds the group
 
 # %% ../../nbs/10_bench/03_contestants.ipynb #10a018ac
 def lighthouse(job: BenchJob, heartbeat_timeout_ms: int = 50, quorum_tick_ms: int = 5) -> None:

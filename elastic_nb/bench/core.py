@@ -111,15 +111,20 @@ class Fleet:
         "The last output of the first failed process, if one failed."
         name = next((n for n, p in self.procs.items() if n not in ignore and p.poll()), None)
         if name is None: return None
-        said = (self.folder / f'{name}.out').read_text(errors='replace')
-        return f'{name} ended with {self.procs[name].returncode}: {said[-2000:]}'
+        return f'{name} ended with {self.procs[name].returncode}: {self.said(name)}'
+
+    def said(self, name: str) -> str:
+        "The end of what a process has printed."
+        return (self.folder / f'{name}.out').read_text(errors='replace')[-2000:]
 
     def until(self, done: Callable[[], bool], limit: float, ignore: Iterable[str] = ()) -> None:
-        "Wait for `done()`, at most `limit` seconds. Raises RuntimeError if one not in `ignore` fails."
+        "Wait for `done()`. Raises RuntimeError if one not in `ignore` fails, TimeoutError after `limit` seconds."
         end, ignore = time.monotonic() + limit, set(ignore)
         while not done():
             if error := self.failed(ignore): raise RuntimeError(error)
-            if time.monotonic() > end: raise TimeoutError(f"{', '.join(self.procs)}: not done in {limit:g} s")
+            if time.monotonic() > end:
+                said = ''.join(f'\n{name}: {self.said(name)}' for name in self.procs)
+                raise TimeoutError(f"{', '.join(self.procs)}: not done in {limit:g} s{said}")
             time.sleep(0.05)
         if error := self.failed(ignore): raise RuntimeError(error)
 

@@ -29,6 +29,7 @@ from ..exact.shard import ShardedOptimizer
 from ..models.gpt import GPTConfig, seeded_gpt
 from ..testing.threads import rehearse
 from ..train.run import build
+from ..train.world import cleanup_distributed
 
 # %% ../../nbs/10_bench/21_memory.ipynb #5d6ca9ce
 def memory(tensors: Iterable[Any]) -> int:
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> None:
         for who, count in PEERS.items():
             group = dist.new_group([*range(size)])   # all ranks make it, also those that are not in it
             if rank < size: found[f'{who}, {size}'] = count(seeded_gpt(SIZES, seed=0), group)
-    dist.destroy_process_group()
+    cleanup_distributed()
     (folder / f'{rank}.json').write_text(json.dumps(found))
 
 def peers_hold(most: int, limit: float = 300.) -> dict[str, list[dict[str, int]]]:

@@ -275,11 +275,13 @@ def in_place(self: Copies) -> types.SimpleNamespace:
 @patch
 def launchers(self: Copies) -> Copies:
     "Copies in which `torchrun` starts ranks that are copies of this one."
-    place = 'torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler'
-    handler = importlib.import_module(place)
-    fresh, handler.Popen = handler.Popen, self.in_place.Popen
+    place = 'torch.distributed.elastic.'
+    handler = importlib.import_module(place + 'multiprocessing.subprocess_handler.subprocess_handler')
+    rendezvous = importlib.import_module(place + 'rendezvous.dynamic_rendezvous')
+    fresh, named = handler.Popen, rendezvous.get_method_name
+    handler.Popen, rendezvous.get_method_name = self.in_place.Popen, lambda: 'unknown'
     try: return Copies()
-    finally: handler.Popen = fresh
+    finally: handler.Popen, rendezvous.get_method_name = fresh, named
 
 # %% ../../nbs/09_testing/18_copies.ipynb #e52a97ef
 class CopiedHost(Host):
