@@ -118,7 +118,7 @@ class Fleet:
         return (self.folder / f'{name}.out').read_text(errors='replace')[-2000:]
 
     def until(self, done: Callable[[], bool], limit: float, ignore: Iterable[str] = ()) -> None:
-        "Wait for `done()`. Raises RuntimeError if one not in `ignore` fails, TimeoutError after `limit` seconds."
+        "Wait for `done()`. Raises RuntimeError if one not in `ignore` fails, TimeoutError after `limit` s."
         end, ignore = time.monotonic() + limit, set(ignore)
         while not done():
             if error := self.failed(ignore): raise RuntimeError(error)
