@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CODE', 'schedule_of', 'place_of', 'each', 'moved', 'shares_memory', 'own_memory', 'mistakes', 'untensored',
-           'wrong_optimizer', 'Engine', 'tensors_in', 'beside_state', 'versions_in', 'has_own_hooks', 'graph_of',
-           'leaves_of', 'version_of', 'looked_at', 'tokens_in', 'misfits', 'copied', 'StepReport', 'NonFinite']
+           'wrong_optimizer', 'Engine', 'tensors_in', 'beside_state', 'versions_in', 'has_own_hooks', 'leaves_of',
+           'version_of', 'looked_at', 'tokens_in', 'misfits', 'copied', 'StepReport', 'NonFinite']
 
 # %% ../../nbs/07_train/05_compute.ipynb #9b949d39
 import inspect
@@ -49,8 +49,8 @@ from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator
                                      reached, reseed, restore, standing, state_of, values_in, variables,
                                      walked)
 from .strategies import strategy_of
-from .task import (Task, ask, checkpoint_activations, counted, loss_of, names_of, shifts,
-                                   targets_in)
+from .task import (Task, ask, checkpoint_activations, counted, graph_of, loss_of, names_of,
+                                   shifts, targets_in)
 
 # %% ../../nbs/07_train/05_compute.ipynb #977c5705
 def schedule_of(t: TrainingConfig, steps: int) -> Callable[[float], float]:
@@ -390,15 +390,6 @@ def _in_optimizer(self: Engine) -> dict[str, str]:
             if not isinstance(v, plain)}
 
 # %% ../../nbs/07_train/05_compute.ipynb #41a8e457
-def graph_of(loss: Tensor) -> Iterator[Any]:
-    "The functions of autograd that have made `loss`, each once."
-    seen, todo = set(), [loss.grad_fn]
-    while todo:
-        if (f := todo.pop()) is None or f in seen: continue
-        seen.add(f)
-        yield f
-        todo += [g for g, _ in f.next_functions]
-
 def leaves_of(loss: Tensor) -> list[Tensor]:
     "Everything that has a gradient and that `loss` depends on, by its graph."
     return [f.variable for f in graph_of(loss) if type(f).__name__ == 'AccumulateGrad']

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DRAWS', 'NEAR', 'NEARLY', 'Tried', 'MANY', 'LOOK', 'ROUGH', 'untouched', 'NotComparable', 'gradient', 'has_hooks',
            'length', 'mixed', 'tried', 'near', 'verdict', 'unlike_first', 'samples_in', 'check_cut', 'crossed',
-           'in_half', 'own_functions', 'bounds', 'made_by_first', 'remembers']
+           'in_half', 'Untrained', 'own_functions', 'bounds', 'made_by_first', 'remembers']
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de60004
 import dis
@@ -26,8 +26,9 @@ from ..data.samples import state_of_random
 from ..exact.determinism import borrowed, random_kept
 from ..exact.order import Order
 from ..exact.written import Refused
-from .compute import graph_of, tensors_in
+from .compute import tensors_in
 from .memory import is_own
+from .task import graph_of, trained_by
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6000a
 @contextmanager
@@ -80,12 +81,14 @@ def mixed(a: list[Tensor], b: list[Tensor], share: float) -> list[Tensor]:
 
 def tried(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> tuple[float, list[Tensor]]:
     "Loss and gradient of `batch`. Raises NotComparable; what is Refused passes through."
-    before = state_of_random()
+    before, buffers = state_of_random(), {k: b.detach().clone() for k, b in model.named_buffers()}
     try:
         loss = ask(batch)
         grads = gradient(loss, model) if state_of_random() == before else []
     except Refused: raise
     except Exception as e: raise NotComparable(f"in a trial: {type(e).__name__}: {e}") from None
+    with torch.no_grad():   # the next one begins with the same
+        for k, b in model.named_buffers(): b.copy_(buffers.get(k, b))
     if state_of_random() != before: raise NotComparable(DRAWS)
     return loss.item(), grads
 
@@ -262,8 +265,12 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     if not said and not missing: return ''
     if drew and not _same_samples(*batches):
         return 'what is in a batch is drawn at random, anew for each batch'
-    one, rest, whole = [f[0] for f in taken_as(t.loss)]
+    with untouched(model, training), random_kept(), borrowed(t.seed, -1, 0):
+        again = [tried(model, ask, b)[0] for b in batches]
     name = getattr(engine.loss_fn, '__qualname__', type(model).__name__)
+    if other := next((told for a, b in zip(found, again) if (told := _unlike(a[0], b))), ''):
+        raise BadConfig(f"{name}: {other}. Or check_cut=False, if that is meant")
+    one, rest, whole = [f[0] for f in taken_as(t.loss)]
     told = (f"{name}: the loss of {len(ids)} samples is {whole:.6g} as one batch and "
             f"{share * one + (1 - share) * rest:.6g} as two, and training.micro_batches = {t.micro_batches} "
             "cuts each batch")
@@ -272,6 +279,26 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
         return 'experts are balanced in each micro-batch'
     if said == 'whole' and other_size: said = 'row'
     raise BadConfig(f"{told}: {_remedy(said, missing, sizes)}. Or check_cut=False, if that is meant")
+
+# %% ../../nbs/07_train/24_cut.ipynb #2286c63a
+class Untrained:
+    "Parameters of a prepared `engine` that are to be trained, and that no loss of the trial has reached."
+    def __init__(self, engine: Any):
+        optimizer = getattr(engine.optimizer, 'whole', engine.optimizer)
+        mine = {id(p) for group in optimizer.param_groups for p in group['params']}
+        self.left = {name: p for name, p in engine.model.named_parameters()
+                     if p.requires_grad and id(p) in mine}
+
+    def see(self, loss: Tensor) -> None:
+        "Take out those that `loss` reaches."
+        if self.left:
+            trained = {*map(id, trained_by(loss, [*self.left.values()]))}
+            self.left = {name: p for name, p in self.left.items() if id(p) not in trained}
+
+    def __str__(self) -> str:
+        names = [*self.left]
+        return ', '.join(names[:3]) + (f' and {len(names) - 3} more' if len(names) > 3 else '')
+
 
 # %% ../../nbs/07_train/24_cut.ipynb #c51df1e8
 def own_functions(loss: Tensor) -> list[str]:
@@ -291,9 +318,10 @@ def bounds(engine: Any, ask: Callable[[Any], Tensor]) -> str:
         if t.loss == 'sum' or targets == 1 or not who: return ''
         plain, made = gradient(loss, model), gradient(ask(batch) * targets, model)
         if length([g / targets - p for g, p in zip(made, plain)]) > NEARLY * length(plain):
-            return (f"{type(model).__name__}: {', '.join(who)} make another gradient of a loss that is "
-                    f"{targets:g} times as large, and here they get that of the loss times its targets, some "
-                    f"{targets:g} in a micro-batch: a bound in them must be as much larger")
+            return (f"{type(model).__name__}: {', '.join(who)} do something else with a larger gradient (a "
+                    f"bound?). They see that of a micro-batch's sum over {targets:g} targets here, not of "
+                    f"the mean: make a bound {targets:g} times as large. And each micro-batch has it, so "
+                    "another cut of the batch gives another result")
     return ''
 
 # %% ../../nbs/07_train/24_cut.ipynb #a1f8cbcb
@@ -355,11 +383,15 @@ def remembers(engine: Any, ask: Callable[[Any], Tensor]) -> str:
         if drew is not None and drew != again:
             return ("the first loss draws random numbers that the next ones do not draw: each worker has its "
                     "own, and no checkpoint has them. Draw them before the run, and keep them in a buffer")
-        if isfinite(one) and isfinite(other) and not near(one, other, 1e-6):
-            return (f"the loss of two samples is {one:.6g}, and {other:.6g} when it is computed again: it "
-                    "depends on what was computed before, which is another thing in each worker, and in no "
-                    "checkpoint. Keep that in a buffer of the model")
+        return _unlike(one, other)
     return ''
+
+def _unlike(one: float, other: float) -> str:
+    "What to say where a loss that is computed twice is not the same; '' where it is."
+    if not (isfinite(one) and isfinite(other)) or near(one, other, 1e-6): return ''
+    return (f"the loss of the same samples is {one:.6g}, and {other:.6g} when it is computed again: it "
+            "depends on what was computed before (a counter, a running mean), which is another thing in each "
+            "worker, and in no checkpoint. Keep that in a buffer of the model")
 
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6001f

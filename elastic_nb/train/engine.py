@@ -37,8 +37,8 @@ from .callbacks import (TrainResult, best_step, call, check_form, form_of, liste
                                          numbers_of, of_classes, of_process, parts_of, worn_out)
 from .compute import (
     CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of, versions_in)
-from .cut import (bounds, check_cut, has_hooks, made_by_first, own_functions, remembers,
-                                  untouched)
+from .cut import (Untrained, bounds, check_cut, has_hooks, made_by_first, own_functions,
+                                  remembers, untouched)
 from .identity import UNUSED, contents, kernels
 from .memory import digest_of, is_other
 from .task import ask, loss_of, without_backward
@@ -559,7 +559,7 @@ def _check_cut(self: Engine) -> str:
         self.strategy.check_batch(self._read_few)
         return 'each replica has batches of its own'
     if how == 'fsdp': return 'no rank has the whole model'
-    ask_for, first = self.loss_fn or ask, [True]
+    ask_for, first, untrained = self.loss_fn or ask, [True], Untrained(self)
     name = getattr(ask_for, '__qualname__', type(ask_for).__name__) if self.loss_fn else 'the model'
     def loss(batch: Any) -> Tensor:
         with without_backward(self.task.learning if first else (), name):
@@ -570,6 +570,7 @@ def _check_cut(self: Engine) -> str:
             self.check_generators(lambda: loss(batch))
             bound = has_hooks(self.model) or own_functions(out)
             if bound and (said := bounds(self, loss)): warnings.warn(said)
+        if out.requires_grad: untrained.see(out)
         return out
     if some := made_by_first(self, loss):
         made = ', '.join(some)
@@ -578,8 +579,12 @@ def _check_cut(self: Engine) -> str:
                       "Compute it before the run, or keep it in a buffer (register_buffer)")
     elif said := remembers(self, loss): warnings.warn(f"{name}: {said}")
     if t.cut < 2: bounds(self, loss)   # for its first look at a loss
-    if t.cut < 2 and self.scaled is None: return 'batches are not cut'
-    return check_cut(self, loss)
+    compared = t.cut > 1 or self.scaled is not None
+    said = check_cut(self, loss) if compared else 'batches are not cut'
+    if untrained.left:
+        warnings.warn(f"{name}: it trains no {untrained} in these few samples. Was a part of it detached, or "
+                      "made a number or an array? If that is meant, requires_grad_(False) says so")
+    return said
 
 # %% ../../nbs/07_train/06_engine.ipynb #6b1ff09a
 @patch

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NoLoss', 'loss_of', 'ask', 'names_of', 'targets_in', 'counted', 'shifts', 'dense_gradients', 'NoGradient',
-           'with_gradient', 'reaches', 'without_backward', 'TooManyShapes', 'kernels_kept', 'Task',
+           'with_gradient', 'graph_of', 'trained_by', 'without_backward', 'TooManyShapes', 'kernels_kept', 'Task',
            'checkpoint_activations']
 
 # %% ../../nbs/07_train/01_task.ipynb #added1ea
@@ -136,18 +136,23 @@ def with_gradient(loss: Tensor) -> Tensor:
                      "depends on no parameter. Was it detached, turned into a number, or computed without "
                      "gradients?")
 
-def reaches(loss: Tensor, params: Sequence[Tensor]) -> bool:
-    """Whether the graph of `loss` ends at one of `params`. True also where nobody can see that: after a
-    function in Python, which may hold parameters, or with parameters that are parts of others."""
-    if any(type(p) is not nn.Parameter for p in params): return True
-    known, seen, waiting = {*map(id, params)}, set[Any](), [loss.grad_fn]
-    while waiting:
-        f = waiting.pop()
-        if f is None or f in seen: continue
+def graph_of(loss: Tensor) -> Iterator[Any]:
+    "The functions of autograd that have made `loss`, each once."
+    seen, todo = set(), [loss.grad_fn]
+    while todo:
+        if (f := todo.pop()) is None or f in seen: continue
         seen.add(f)
-        if id(getattr(f, 'variable', None)) in known or isinstance(f, BackwardCFunction): return True
-        waiting += [g for g, _ in f.next_functions]
-    return False
+        yield f
+        todo += [g for g, _ in f.next_functions]
+
+def trained_by(loss: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+    """Those of `params` at which the graph of `loss` ends. All where nobody can see that: after a function in
+    Python, which may hold parameters, or with parameters that are parts of others."""
+    functions = [*graph_of(loss)]
+    if any(type(p) is not nn.Parameter for p in params): return [*params]
+    if any(isinstance(f, BackwardCFunction) for f in functions): return [*params]
+    ends = {id(getattr(f, 'variable', None)) for f in functions}
+    return [p for p in params if id(p) in ends]
 
 @contextmanager
 def without_backward(params: Sequence[Tensor], name: str) -> Iterator[None]:
@@ -222,7 +227,7 @@ class Task(nn.Module):
         self.writes.warn_of_numbers(before)
         self.writes.look()
         now = [p for p in self.model.parameters() if p.requires_grad]   # FSDP exchanges them
-        if not reaches(with_gradient(loss), now): raise NoGradient(
+        if not trained_by(with_gradient(loss), now): raise NoGradient(
             f"the gradient of the loss reaches no parameter of {type(self.model).__name__}: was the loss "
             "made anew, with torch.tensor(...) or detach(), or computed by a copy of the model?")
         self.look_at(loss)
