@@ -14,7 +14,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy, deepcopy
 from functools import partial
 from math import ceil, inf, isfinite
@@ -376,7 +376,7 @@ def written_when_called(self: Engine) -> list[str]:
     beside = [k for k, (t, version) in self.around.items() if version_of(t) != version]
     found = by_model + beside + self.called_with.changed(self._with_places_but_own())
     step = self._in_optimizer()
-    found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)]
+    found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)] + self._in_scheduler()
     return [k for k in dict.fromkeys(found) if k not in by_callbacks]
 
 @patch
@@ -388,6 +388,22 @@ def _in_optimizer(self: Engine) -> dict[str, str]:
     held = {k: v for k, v in vars(o).items() if k not in _KNOWN and not k.startswith('_optimizer_')}
     return {f'{type(o).__qualname__}.{k}': digest_of([*values_in({k: v})]) for k, v in held.items()
             if not isinstance(v, plain)}
+
+@patch
+def _in_scheduler(self: Engine) -> list[str]:
+    "Attributes of a scheduler of the user's own that another one has not when it has loaded its state."
+    s, twin, groups = self.scheduler, self.twin, self.optimizer.param_groups
+    if twin is None: return []
+    before = [{k: v for k, v in g.items() if k != 'params'} for g in groups]
+    try: twin.load_state_dict(deepcopy(s.state_dict()))
+    except Exception as e: return [f'{type(s).__qualname__}, which cannot load its state ({e})']
+    finally:
+        for g, values in zip(groups, before): g.update(values)
+    def held(x: Any) -> dict[str, str]:
+        return {k: digest_of([*values_in({k: v})]) for k, v in vars(x).items()
+                if k[0] != '_' and v is not self.optimizer}
+    mine, loaded = held(s), held(twin)
+    return [f'{type(s).__qualname__}.{k}' for k in mine if mine[k] != loaded.get(k)]
 
 # %% ../../nbs/07_train/05_compute.ipynb #41a8e457
 def leaves_of(loss: Tensor) -> list[Tensor]:
@@ -706,6 +722,11 @@ def _idle_settings(self: Engine, optimizer: bool, scheduler: bool) -> Iterator[s
                "of them more than once")
 
 # %% ../../nbs/07_train/05_compute.ipynb #f25920f8
+def _twin_of(scheduler: Any, optimizer: Any) -> Any:
+    "A copy of a scheduler of the user's own, with the same optimizer; None of another, or where it has none."
+    with suppress(Exception):
+        return deepcopy(scheduler, {id(optimizer): optimizer}) if is_own(type(scheduler)) else None
+
 @patch
 def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     self.strategy.prepare(self.model, self.device)
@@ -742,6 +763,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
         raise BadConfig(f"scheduler: {wrong[0]} gives another factor each time it is asked for the same "
                         "step: after a resume it would begin anew. Let it follow from the step")
     self.given_scheduler = of_scheduler(self.scheduler) if given[1] else {}
+    self.twin = _twin_of(self.scheduler, self.optimizer)
     if self.c.scaling.policy == 'variable': self._prepare_scaling()
 
 # %% ../../nbs/07_train/05_compute.ipynb #1de30002

@@ -17,7 +17,8 @@ import math
 import platform
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -113,6 +114,25 @@ def _called(kind: type, names: Iterable[str]) -> dict[str, CodeType]:
         todo |= _names(code)
     return found
 
+# %% ../../nbs/07_train/23_identity.ipynb #9eed351f
+_HANDED: ContextVar[frozenset[str]] = ContextVar('_HANDED', default=frozenset()) # Words of the program
+
+@contextmanager
+def _handing_to(*things: Any) -> Iterator[None]:
+    "In the block, a setting also counts where code that `things` lead to mentions it, under whatever name."
+    if _HANDED.get():
+        yield
+        return
+    token = _HANDED.set(frozenset[str]().union(*map(_words, own_code(*things)), {''}))
+    try: yield
+    finally: _HANDED.reset(token)
+
+def _handed_on(k: str, v: Any) -> bool:
+    "Whether code far from an object mentions its attribute `k`; of a text, the text as well."
+    words = _HANDED.get()
+    return k in words and k[0] != '_' and (v in words if isinstance(v, str) else True)
+
+
 # %% ../../nbs/07_train/23_identity.ipynb #df66c109
 def _inside(values: Mapping[str, Any], names: set[str], known: Container[int]) -> dict[str, Any]:
     "Plain values, and what functions, networks, and objects of the user's own, among them hold."
@@ -136,10 +156,19 @@ def _deeper(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
     if isinstance(x, type): return _of_named(x, names, known) if is_own(x) else {}
     if isinstance(x, (nn.Module, partial)) or inspect.isroutine(x): return of_function(x, known)
     known = {id(x), *known}
+    if _is_config(x): return _of_config(x)
     if is_own(type(x)): return _of_object(x, names, known)
     if not isinstance(x, (list, tuple, dict)) or len(x) > FEW: return {}
     parts = x.items() if isinstance(x, dict) else enumerate(x)
     return {str(k): found for k, v in parts if (found := _deeper(v, names, known))}
+
+def _is_config(x: Any) -> bool: return hasattr(type(x), 'to_dict') and not is_own(type(x)) and not is_table(x)
+
+def _of_config(x: Any) -> dict[str, Any]:
+    "Values of a config of transformers, and such."
+    values = x.to_dict()
+    if how := getattr(x, '_attn_implementation', None): values = values | dict(attention=how)
+    return settings_of({k: v for k, v in values.items() if k[0] != '_' and k not in UNUSED})
 
 def _is_criterion(x: Any) -> bool:
     "Whether `x` is a module without parameters, such as a loss of PyTorch."
@@ -152,11 +181,12 @@ def _of_class(kind: type, names: set[str]) -> dict[str, Any]:
             if k in names and k[0] != '_' and type(v) in (bool, int, float, str)}
 
 def _of_object(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
-    "Class of an object, and those of its attributes that a function mentions, or a method that it calls."
+    """Class of an object, and those of its attributes that a function mentions, or a method that it calls, or
+    one that it is handed to."""
     called = _called(type(x), (*names, '__call__', '__getitem__', '__getattr__'))
     names = names.union(*map(_words, called.values()))
     held = x._asdict() if isinstance(x, tuple) and hasattr(x, '_asdict') else attributes(x)   # a named one
-    found = _of_class(type(x), names) | {k: v for k, v in held.items() if k in names}
+    found = _of_class(type(x), names) | {k: v for k, v in held.items() if k in names or _handed_on(k, v)}
     return dict(name=type(x).__qualname__) | _inside(found, names, {id(x), *known})
 
 # %% ../../nbs/07_train/23_identity.ipynb #ce01e0f3
@@ -194,6 +224,8 @@ def of_function(f: Any, known: Container[int] = frozenset()) -> dict[str, Any]:
     """Name and numbers of a function, a partial one, a method or a module; empty for None. `known`: what is
     looked at already."""
     if f is None: return {}
+    if not _HANDED.get():
+        with _handing_to(f): return of_function(f, known)
     if isinstance(f, partial):
         inner = of_function(f.func, known)
         names = _names(f.func.__code__) if hasattr(f.func, '__code__') else set()
@@ -373,6 +405,16 @@ def _is_name(v: Any) -> bool:
 # Of a config of transformers: no matter
 UNUSED = {'transformers_version', 'architectures', 'use_cache', 'return_dict', 'dtype', 'torch_dtype'}
 
+def _of_settings(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
+    "What an object of the user's own holds under `names`, or under those that its own methods mention."
+    called = _called(type(x), (*names, '__getattr__', '__getitem__'))
+    own = set[str]().union(*map(_words, called.values()))
+    whole = hasattr(type(x), 'to_dict')
+    values = {k: v for k, v in (x.to_dict() if whole else attributes(x)).items() if k not in UNUSED
+              and (k in own or k[0] != '_' and (whole or k in names or _handed_on(k, v)))}
+    inner = {k: _held(v, known) or _deeper(v, names, known) for k, v in values.items()}
+    return settings_of(values) | {k: v for k, v in inner.items() if v}
+
 def _objects(model: nn.Module, known: Container[int]) -> dict[str, Any]:
     """Values of objects that modules hold, such as a config: of each once, where it comes first; of the
     user's own what methods of modules mention, for a folder or a flag of the program stands there, too."""
@@ -380,21 +422,16 @@ def _objects(model: nn.Module, known: Container[int]) -> dict[str, Any]:
     names = set[str]().union(*(_names(f.__code__) for f in _methods(model).values()))
     for name, m in model.named_modules():
         for k, v in vars(m).items():
-            config = hasattr(type(v), 'to_dict')   # of its class: some objects answer to any name
-            meant = config or is_own(type(v)) and not inspect.isroutine(v)
+            meant = _is_config(v) or is_own(type(v)) and not inspect.isroutine(v)
             if not meant or isinstance(v, (nn.Module, Tensor, type)) or id(v) in seen: continue
             seen.add(id(v))
             with suppress(Exception):   # an object that answers for another one
-                values = v.to_dict() if config else attributes(v)
-                if how := getattr(v, '_attn_implementation', None): values = values | dict(attention=how)
-                answers = _called(type(v), ('__getattr__', '__getitem__')).values()
-                own = set[str]().union(*map(_names, answers))
-                asked = values.keys() - UNUSED if config else names
-                values = {a: x for a, x in values.items() if a in own or a[0] != '_' and a in asked}
-                inner = {a: _held(x, known) or _deeper(x, names, {id(v), *known}) for a, x in values.items()}
-                found[f'{name}.{k}'.lstrip('.')] = settings_of(values) | {a: x for a, x in inner.items() if x}
+                of, place = {id(v), *known}, f'{name}.{k}'.lstrip('.')
+                if _is_config(v): found[place] = _of_config(v)
+                else: found[place] = _of_settings(v, names, of)
     return {k: v for k, v in found.items() if v}
 
+# %% ../../nbs/07_train/23_identity.ipynb #e2fb6db6
 def _hooks_hold(model: nn.Module, known: Container[int]) -> dict[str, Any]:
     "Numbers in hooks, by the parameter or the module."
     some = {k: p._backward_hooks or {} for k, p in model.named_parameters()}
@@ -447,9 +484,10 @@ def frozen_outside(model: nn.Module) -> dict[str, str]:
 def of_model(model: nn.Module) -> dict[str, Any]:
     "Class, modules, shapes and number of parameters."
     shapes = {k: list(v.shape) for k, v in model.state_dict().items() if isinstance(v, Tensor)}
+    with _handing_to(model): inside = of_modules(model)
     return dict(kind=type(model).__qualname__, tensors=len(shapes), shapes=in_order(shapes),
                 parameters=sum(p.numel() for p in model.parameters()), buffers=left_out(model)
-                ) | frozen_outside(model) | of_modules(model)
+                ) | frozen_outside(model) | inside
 
 def in_order(x: Any) -> str:
     "As `short`, but the order of keys counts, as in the checkpoints of the first version."
@@ -484,6 +522,7 @@ def _beside_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[s
     return dict(hooks=short([*map(_hook, hooks)])) | (dict(holds=holds) if holds else {}) | (
         dict(mentions=mentions) if mentions else {})
 
+# %% ../../nbs/07_train/23_identity.ipynb #a47f2fe0
 ASKED = 0, 1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10_000 # Steps for which a function of the step is asked
 _CHANGING = 'last_epoch', 'base_lrs', 'lr_lambdas', 'best', 'num_bad_epochs', 'cooldown_counter'
 
@@ -499,12 +538,23 @@ def unsteady(scheduler: Any) -> list[str]:
             if factors(f) != factors(f): found.append(_hook(f))
     return found + [k for part in getattr(scheduler, '_schedulers', ()) for k in unsteady(part)]
 
+def _beside_state(scheduler: Any, known: Mapping[str, Any]) -> dict[str, Any]:
+    "What methods of a scheduler of the user's own mention of its attributes that are not in its state."
+    kinds = [k for k in type(scheduler).__mro__ if is_own(k)]
+    methods = [inspect.unwrap(f) for k in kinds for name, f in vars(k).items()
+               if inspect.isfunction(f) and name != '__init__']
+    names = set[str]().union(*(_words(f.__code__) for f in methods)) - {*known, *_CHANGING}
+    values = {k: v for k, v in attributes(scheduler).items() if k in names and k[0] != '_'}
+    with _handing_to(scheduler):
+        holds = _inside(values, names, {id(scheduler), id(getattr(scheduler, 'optimizer', None))})
+    return dict(holds=holds) if holds else {}
+
 def of_scheduler(scheduler: Any) -> dict[str, Any]:
     "Class and arguments of a scheduler that has not made a step; those of its parts, by their numbers."
     known = {k: v for k, v in scheduler.state_dict().items() if k[0] != '_' and k not in _CHANGING}
     known = {k: sorted(v.items()) if isinstance(v, dict) else v for k, v in known.items()}   # as a whole
     if hasattr(scheduler, '_milestones'): known['begins'] = scheduler._milestones   # of its parts
-    out = dict(kind=type(scheduler).__qualname__) | settings_of(known)
+    out = dict(kind=type(scheduler).__qualname__) | settings_of(known) | _beside_state(scheduler, known)
     for i, f in enumerate(getattr(scheduler, 'lr_lambdas', ())):
         with suppress(Exception): out[f'factors {i}'] = short(factors(f))
     for i, part in enumerate(getattr(scheduler, '_schedulers', ())): out[str(i)] = of_scheduler(part)
