@@ -13,6 +13,7 @@ import json
 import os
 import re
 import threading
+import unicodedata
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -200,31 +201,20 @@ def _unit(self: Files, part: Part, first: str, last: str, texts: list[bytes]) ->
 # %% ../../nbs/02_data/01_text.ipynb #be514153
 def encode_unit(unit: Unit, encoder: Encoder, told: set[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of a unit, and where in it documents end (after the end token), uint64. Warns of special tokens
-    in a text, once for all units that share `told`. Raises ValueError for a text that cannot be encoded."""
+    in a text, and of what has no tokens, once for all units that share `told`. Raises ValueError for a text
+    that cannot be encoded."""
     parts, ends, count = [np.empty(0, encoder.dtype)], [], 0
     for text, ends_here in unit.read():
         try: new = encoder.ids(text)
         except ValueError as e: raise ValueError(f"{unit.label}: {e}") from e
-        if told is not None and len(told) < 2: _warn_of_special(text, new, unit, encoder, told)
+        if told is not None:
+            _warn_of_special(text, new, unit, encoder, told)
+            _warn_of_losses(text, new, unit, encoder, told)
         new.append(np.array([encoder.eot] * ends_here))
         parts += [n.astype(encoder.dtype) for n in new]
         count += sum(map(len, new))
         if ends_here: ends.append(count)
     return np.concatenate(parts), np.array(ends, '<u8')
-
-def _warn_of_special(text: bytes, ids: list[np.ndarray], unit: Unit, encoder: Encoder, told: set[str]
-                     ) -> None:
-    found = encoder.special and encoder.special.search(text)
-    if 'end' not in told and any((n == encoder.eot).any() for n in ids):
-        told.add('end')
-        warnings.warn(f"{unit.label}: the tokenizer {encoder.name} makes of this text the token that ends a "
-                      f"document ({encoder.eot}), so for a model it ends there")
-    elif found and 'special' not in told:
-        told.add('special')
-        warnings.warn(f"{unit.label}: {found[0].decode()!r}, a special token of {encoder.name}, is in a text "
-                      "and encoded as text, as all special tokens are, so that no text can end a document. "
-                      "If it shall be a token, set special to false for it in the added_tokens of the "
-                      "tokenizer.json")
 
 def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
              ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
@@ -245,6 +235,37 @@ def in_order(units: Iterable[Unit], encoder: Encoder, workers: int
             while waiting: yield oldest()
         finally:
             for _, future in waiting: future.cancel()
+
+# %% ../../nbs/02_data/01_text.ipynb #4afed9cc
+def _warn_of_losses(text: bytes, ids: list[np.ndarray], unit: Unit, encoder: Encoder, told: set[str]) -> None:
+    "What a tokenizer has no tokens for becomes one and the same token, or nothing."
+    if encoder.unknown not in (None, encoder.eot) and 'unknown' not in told:
+        lost, all_of = sum(int((n == encoder.unknown).sum()) for n in ids), sum(map(len, ids))
+        if 100 * lost > all_of:
+            told.add('unknown')
+            warnings.warn(f"{unit.label}: {lost:,} of the {all_of:,} tokens of a text are the one for "
+                          f"unknown words ({encoder.unknown}): was {encoder.name} made for other texts?")
+    if encoder.has and 'dropped' not in told:
+        signs = [c for c in {*text.decode()} if unicodedata.category(c)[0] not in 'CMZ']
+        if dropped := sorted(c for c in signs if not encoder.has(c)):
+            told.add('dropped')
+            warnings.warn(f"{unit.label}: {encoder.name} has no token for {', '.join(dropped[:9])}, and "
+                          "leaves such characters out. Take a tokenizer that falls back to bytes, or has "
+                          "a token for unknown words")
+
+def _warn_of_special(text: bytes, ids: list[np.ndarray], unit: Unit, encoder: Encoder, told: set[str]
+                     ) -> None:
+    found = encoder.special and encoder.special.search(text)
+    if 'end' not in told and any((n == encoder.eot).any() for n in ids):
+        told.add('end')
+        warnings.warn(f"{unit.label}: the tokenizer {encoder.name} makes of this text the token that ends a "
+                      f"document ({encoder.eot}), so for a model it ends there")
+    elif found and 'special' not in told:
+        told.add('special')
+        warnings.warn(f"{unit.label}: {found[0].decode()!r}, a special token of {encoder.name}, is in a text "
+                      "and encoded as text, as all special tokens are, so that no text can end a document. "
+                      "If it shall be a token, set special to false for it in the added_tokens of the "
+                      "tokenizer.json")
 
 # %% ../../nbs/02_data/01_text.ipynb #c5dc4c31
 class Rows:

@@ -20,7 +20,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -156,6 +156,8 @@ class Encoder:
     description: str = '' # A digest of what the tokenizer says of itself, if it does
     special: re.Pattern[bytes] | None = None # Finds special tokens in a text, where they are plain text
     begins: str = '' # Tokens that the tokenizer puts before a text, and an index does not
+    unknown: int | None = None # The id for what has no token of its own
+    has: Callable[[str], bool] | None = None # Whether there is a token for a character; None: for each
 
     @property
     def dtype(self) -> np.dtype:
@@ -249,6 +251,17 @@ def _leading(whole: Sequence[str], plain: Sequence[str]) -> str:
     at = next((i for i in range(len(whole) - n + 1) if [*whole[i:i + n]] == [*plain]), 0)
     return ' '.join(whole[:at])
 
+# %% ../../nbs/02_data/02_tokenizer.ipynb #be39d41a
+def _losses(tokenizer: Tokenizer, model: Mapping[str, Any]) -> dict[str, Any]:
+    "What becomes of texts for which a tokenizer has no tokens: `unknown` and `has` of an `Encoder`."
+    if (unk := model.get('unk_token')) is not None: return dict(unknown=tokenizer.token_to_id(unk))
+    if model.get('type') == 'Unigram': return dict(unknown=model.get('unk_id'))
+    whole = model.get('byte_fallback') or {*gpt2_bytes()} <= {*model.get('vocab', ())}
+    if model.get('type') != 'BPE' or whole: return {}
+    @lru_cache(1 << 16)
+    def has(c: str) -> bool: return bool(tokenizer.encode(c, add_special_tokens=False).ids)
+    return dict(has=has)
+
 def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str | None = None) -> Encoder:
     """An encoder with the vocabulary of a `tokenizers.Tokenizer`, which is left as it is. `eos`: the token
     that ends a document, if that is known. Raises ValueError if there is none, or if it has a dropout."""
@@ -271,7 +284,9 @@ def from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True, eos: str 
     begins = ''
     with suppress(Exception):   # a word that it does not know
         begins = _leading(*(tokenizer.encode('a', add_special_tokens=k).tokens for k in (True, False)))
-    return Encoder(name, size, eot, engine, encode, cuts_of(about), known, _finding(special), begins)
+    losses = _losses(tokenizer, about['model']) if about else {}
+    return Encoder(name, size, eot, engine, encode, cuts_of(about), known, _finding(special), begins,
+                   **losses)
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #c267d366
 ENDS = 'eot_token', 'eos_token_id', 'eot_id', 'eos_id' # Names of the id that ends a document
@@ -352,7 +367,8 @@ def from_object(obj: Any) -> Encoder:
     with suppress(Exception):   # one of transformers
         both = obj.encode('a', add_special_tokens=True), obj.encode('a', add_special_tokens=False)
         begins = _leading(*map(obj.convert_ids_to_tokens, both))
-    return Encoder(name, size, eot, engine, encode, *how, _finding(special), begins)
+    unknown = getattr(obj, 'unk_token_id', None) if hasattr(obj, 'split_special_tokens') else None
+    return Encoder(name, size, eot, engine, encode, *how, _finding(special), begins, unknown)
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #46fb184d
 def reachable(seconds: float = 3.) -> bool:

@@ -462,7 +462,11 @@ def _note_places(self: Engine) -> None:
 def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
     """Raises Refused if `loss` depends on what no optimizer steps, or has changed what no checkpoint holds.
     Warns of generators that were drawn from, if it was not `tried` whether that matters."""
-    if moved := [k for k, (b, version) in self.beside_model.items() if b._version != version]:
+    held = dict(self.loss_fn.named_buffers()) if self.beside_model else {}
+    def is_other(b: Tensor, now: Tensor) -> bool:   # in its place; a copy on another device is the same
+        return now is not b and (now.shape != b.shape or not torch.equal(now.to(b.device, b.dtype), b))
+    if moved := [k for k, (b, version) in self.beside_model.items()
+                 if b._version != version or k in held and is_other(b, held[k])]:
         raise Refused(f"the loss {type(self.loss_fn).__name__} writes its buffer {moved[0]}, of which each "
                       "worker would have its own, and no checkpoint any: make the loss a part of the model")
     if self.strategy.replicas: self._check_leaves(leaves_of(loss))

@@ -9,6 +9,7 @@ __all__ = ['DRAWS', 'NEAR', 'NEARLY', 'Tried', 'MANY', 'LOOK', 'ROUGH', 'untouch
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de60004
 import dis
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -133,7 +134,7 @@ def _coarse(kinds: dict[int, tuple[str, int, tuple[float, ...]]]) -> dict[int, t
     return {k: (shapes, n, *(x for i, x in enumerate(alone) if i in few))
             for k, (shapes, n, alone) in kinds.items()}
 
-MANY = 512 # Samples that are looked at, at most
+MANY = 4096 # Samples that are looked at, at most
 
 def unlike_first(engine: Any, ids: list[int], budget: TimeBudget) -> list[int]:
     """`ids` in another order, and with other samples: those that are unlike most come first, two of them at
@@ -281,19 +282,25 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     raise BadConfig(f"{told}: {_remedy(said, missing, sizes)}. Or check_cut=False, if that is meant")
 
 # %% ../../nbs/07_train/24_cut.ipynb #2286c63a
+def _kind_of(name: str) -> str: return re.sub(r'\b\d+\.', '', name)   # of a list of layers
+
 class Untrained:
     "Parameters of a prepared `engine` that are to be trained, and that no loss of the trial has reached."
     def __init__(self, engine: Any):
         optimizer = getattr(engine.optimizer, 'whole', engine.optimizer)
         mine = {id(p) for group in optimizer.param_groups for p in group['params']}
         self.left = {name: p for name, p in engine.model.named_parameters()
-                     if p.requires_grad and id(p) in mine}
+                     if p.requires_grad and id(p) in mine and 'pooler' not in name.split('.')}
+        self.kinds: set[str] = set() # Names of those that some loss has reached, without numbers
 
     def see(self, loss: Tensor) -> None:
         "Take out those that `loss` reaches."
         if self.left:
             trained = {*map(id, trained_by(loss, [*self.left.values()]))}
+            self.kinds |= {_kind_of(name) for name, p in self.left.items() if id(p) in trained}
             self.left = {name: p for name, p in self.left.items() if id(p) not in trained}
+            for name in [*self.left]:   # another expert, or another layer that is left out at times
+                if _kind_of(name) in self.kinds: del self.left[name]
 
     def __str__(self) -> str:
         names = [*self.left]

@@ -145,8 +145,9 @@ def _check_exchanged(self: Engine, callback: Any, moment: str) -> None:
     for of, places in self.places.items():
         rows = places.rows()
         for name, x, k, old, new in places.exchanged(self.rows[of], rows):
-            number = x is self.loss_fn and type(new) in (bool, int, float, str)   # it goes with the state
-            if (id(x), k) in self.moving or number: continue
+            plain = type(new) in (bool, int, float, str)
+            if plain and (x is self.loss_fn or new == old): continue   # goes with the state, or is the same
+            if (id(x), k) in self.moving: continue
             self.moving.add((id(x), k))   # once is enough
             if old is not None if of == 'data' else k not in UNUSED and is_other(x, k, old, new):
                 name = name.removesuffix('._modules')
@@ -554,7 +555,6 @@ def check_cut(self: Engine) -> str:
 @patch
 def _check_cut(self: Engine) -> str:
     t, how = self.c.training, self.c.distributed.strategy
-    if not t.check_cut: return 'check_cut is off'
     if how == 'diloco':
         self.strategy.check_batch(self._read_few)
         return 'each replica has batches of its own'
@@ -578,9 +578,10 @@ def _check_cut(self: Engine) -> str:
                       "each worker has its own, of the samples it has seen first, and no checkpoint has it. "
                       "Compute it before the run, or keep it in a buffer (register_buffer)")
     elif said := remembers(self, loss): warnings.warn(f"{name}: {said}")
-    if t.cut < 2: bounds(self, loss)   # for its first look at a loss
-    compared = t.cut > 1 or self.scaled is not None
-    said = check_cut(self, loss) if compared else 'batches are not cut'
+    if t.cut < 2 or not t.check_cut: bounds(self, loss)   # for its first look at a loss
+    if not t.check_cut: said = 'check_cut is off'
+    elif t.cut < 2 and self.scaled is None: said = 'batches are not cut'
+    else: said = check_cut(self, loss)
     if untrained.left:
         warnings.warn(f"{name}: it trains no {untrained} in these few samples. Was a part of it detached, or "
                       "made a number or an array? If that is meant, requires_grad_(False) says so")

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LARGE', 'FEW', 'SEEN', 'UNUSED', 'ASKED', 'MARKS', 'WHOLE', 'LIBRARIES', 'plain', 'is_table', 'short', 'settings_of',
            'of_function', 'code_of', 'own_code', 'all_code_of', 'of_modules', 'set_by_forward', 'left_out',
-           'frozen_outside', 'of_model', 'in_order', 'of_optimizer', 'factors', 'unsteady', 'of_scheduler', 'contents',
-           'of_data', 'compiled_in', 'kernels', 'identity_of']
+           'frozen_outside', 'of_model', 'in_order', 'of_optimizer', 'factors', 'unsteady', 'of_listener',
+           'of_scheduler', 'contents', 'of_data', 'compiled_in', 'kernels', 'identity_of']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -549,6 +549,13 @@ def _beside_state(scheduler: Any, known: Mapping[str, Any]) -> dict[str, Any]:
         holds = _inside(values, names, {id(scheduler), id(getattr(scheduler, 'optimizer', None))})
     return dict(holds=holds) if holds else {}
 
+def of_listener(callback: Any, known: Container[int]) -> dict[str, Any]:
+    "Numbers of a callback, and those of its objects that its methods use; no times that it has read."
+    values = {k: v for k, v in vars(callback).items() if not is_time(v)}
+    names = set[str]().union(*map(_words, _called(type(callback), dir(type(callback))).values()))
+    with _handing_to(callback): inner = {k: _deeper(v, names, known) for k, v in values.items()}
+    return settings_of(values) | {k: v for k, v in inner.items() if v}
+
 def of_scheduler(scheduler: Any) -> dict[str, Any]:
     "Class and arguments of a scheduler that has not made a step; those of its parts, by their numbers."
     known = {k: v for k, v in scheduler.state_dict().items() if k[0] != '_' and k not in _CHANGING}
@@ -658,8 +665,7 @@ def identity_of(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     texts |= {f'{k} and what it calls': all_code_of(*some) for k, some in roots.items()}
     listeners = {f'{i} {_hook(c)}': c for i, c in enumerate(engine.callbacks)}
     # a time that a callback has read from a clock is no setting of it
-    held_by = {k: settings_of({a: v for a, v in vars(c).items() if not is_time(v)})
-               for k, c in listeners.items() if hasattr(c, '__dict__')}
+    held_by = {k: of_listener(c, inside) for k, c in listeners.items() if hasattr(c, '__dict__')}
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,
                   validation=engine.held.samples if engine.held else 0,
                   saves=engine.c.checkpoint.every, strategy=engine.c.distributed.strategy)
