@@ -188,9 +188,9 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
         if i == 0 and two > 3 and took * two / 3 < LOOK - budget.used: groups.insert(1, ids[:two])
     if said.startswith(_FEW) and two > 3: said = _compared(engine, ask, ids[:two], training, two // 2)
     if said == DRAWS and crossed(engine, ask, ids):
-        name = getattr(engine.loss_fn, '__qualname__', type(engine.model).__name__)
-        raise BadConfig(f"{name}: with the same random numbers {_remedy('whole', False, [])}. Or "
-                        "check_cut=False, if that is meant")
+        name = getattr(engine.loss_fn, '__qualname__', type(engine.loss_fn or engine.model).__name__)
+        why = remembers(engine, ask) or f"with the same random numbers {_remedy('whole', False, [])}"
+        raise BadConfig(f"{name}: {why}. Or check_cut=False, if that is meant")
     return said
 
 # %% ../../nbs/07_train/24_cut.ipynb #e6a96657
@@ -292,9 +292,11 @@ class Untrained:
         self.left = {name: p for name, p in engine.model.named_parameters()
                      if p.requires_grad and id(p) in mine and 'pooler' not in name.split('.')}
         self.kinds: set[str] = set() # Names of those that some loss has reached, without numbers
+        self.looked = False # Whether there was a loss
 
     def see(self, loss: Tensor) -> None:
         "Take out those that `loss` reaches."
+        self.looked = True
         if self.left:
             trained = {*map(id, trained_by(loss, [*self.left.values()]))}
             self.kinds |= {_kind_of(name) for name, p in self.left.items() if id(p) in trained}

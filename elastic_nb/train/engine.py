@@ -484,8 +484,10 @@ def _check_data_again(self: Engine) -> None:
     now: dict[str, Any] = {k: version_of(x) for k, x in self.of_data.items()}
     if self.step & self.step - 1 == 0: now |= {k: digest_of(x) for k, x in self.arrays.items()}
     if moved := [k for k, v in now.items() if self.data_before.get(k, v) != v]:
+        names = ', '.join(type(c).__name__ for c in self.callbacks)
         warnings.warn(f"step {self.step}: {moved[0]} was written when samples were read, so a sample depends "
-                      "on who has read which one before. If it is no cache, return a copy: self.x[i].clone()")
+                      "on who has read which one before. If it is no cache, return a copy: self.x[i].clone()"
+                      + f". Or a callback ({names}) has written it: that is lost at a resume" * bool(names))
         self.of_data, self.arrays = {}, {}
     self.data_before |= now
 
@@ -582,7 +584,7 @@ def _check_cut(self: Engine) -> str:
     if not t.check_cut: said = 'check_cut is off'
     elif t.cut < 2 and self.scaled is None: said = 'batches are not cut'
     else: said = check_cut(self, loss)
-    if untrained.left:
+    if untrained.looked and untrained.left:
         warnings.warn(f"{name}: it trains no {untrained} in these few samples. Was a part of it detached, or "
                       "made a number or an array? If that is meant, requires_grad_(False) says so")
     return said
