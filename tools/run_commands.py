@@ -45,7 +45,6 @@ READY_S = 60   # until a server says its first line
 NOT_HERE = {
     r"pip install -c constraints\.txt \.$": 'installs the package: the wheel under test is installed already',
     r"pip install -c constraints\.txt -e ": 'installs a working copy: .ci/run does that with this very line',
-    r'pip install git\+https://': 'needs the network: clones the repository',
     r"pip install ('?elastic-nb|-q elastic-nb)": 'needs the network: there must be a release on PyPI',
     r'pip install -r constraints-nbdev2\.txt$': '.ci/run does it: the environment of nbdev 2',
     r'git (clone|tag|push) ': 'needs the network',
