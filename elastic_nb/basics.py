@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,9 @@ LATE = 5. # Seconds after which somebody who waits says so
 def waits_for(what: str, limit: float, began: float | None = None) -> str:
     "A sentence: `what` is waited for, since `began` (seconds since 1970; None: now) and for `limit` seconds."
     began = time.time() if began is None else began
-    since, until = (time.strftime('%H:%M:%S', time.localtime(t)) for t in (began, began + limit))
-    return f"waits for {what}, since {since} and until {until} at most"
+    def at(t: float) -> str: return time.strftime('%H:%M:%S', time.localtime(t))
+    return f"waits for {what}, since {at(began)}" + (f" and until {at(began + limit)} at most"
+                                                     if limit < inf else '')
 
 def say(text: str) -> None:
     "Print a line for whoever waits, on stderr."

@@ -100,7 +100,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any], remarks: bool
         if live and of == 'notes' or not live and (of == COURSE or (of in REMARKS) != remarks): continue
         section, _, name = k.rpartition('.')
         digest = all(isinstance(v, str) and re.fullmatch('[0-9a-f]{16,}', v) for v in (a, b))
-        if digest: out.setdefault(f'{section}: other ', []).append(name)
+        if digest: out.setdefault(f'{section}: other ', []).append(name.replace('factors', 'values of lambda'))
         else: out[f"{k} is {_brief(a)} there and {_brief(b)} here"] = []
     return [told + ', '.join(names) for told, names in out.items()]
 
@@ -124,8 +124,10 @@ def in_few(found: list[str]) -> str:
 
 def in_place_of(place: object, why: str) -> str:
     "The message for a run that has found another run's checkpoints."
+    anew = (". If nothing was changed, each process makes other data: by the order of a set of texts, say, "
+            "which is the same with PYTHONHASHSEED=0" if '.content: other' in why else '')
     return (f"{place} holds another run: {why}; give each run a folder of its own, remove what is there, or "
-            "name in checkpoint.accept what may differ")
+            f"name in checkpoint.accept what may differ{anew}")
 
 # %% ../../nbs/03_checkpoint/04_lease.ipynb #1de00002
 FIXED = ('training.batch_size', 'training.seed', 'scaling', 'data.samples', 'data.length', 'model.tensors',

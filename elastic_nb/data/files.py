@@ -196,7 +196,9 @@ def checked(path: str | Path, parts: list[Part], encoding: str = 'utf-8') -> str
 def _field(row: Any, field: str, where: str) -> bytes:
     "The text of a row. Raises ValueError if there is none."
     text = row.get(field) if isinstance(row, dict) else None
-    if not isinstance(text, str): raise ValueError(f"{where}: no text in a field {field!r}")
+    if not isinstance(text, str):
+        what = 'nothing' if text is None else f'a {type(text).__name__}'
+        raise ValueError(f"{where}: no text in a field {field!r}, but {what}")
     return utf8(text, where)
 
 def utf8(text: str, where: str) -> bytes:
@@ -205,6 +207,7 @@ def utf8(text: str, where: str) -> bytes:
     except UnicodeEncodeError as e:
         raise ValueError(f"{where}: {text[e.start:e.end]!a} is half of a character (a lone surrogate)") from e
 
+# %% ../../nbs/02_data/11_files.ipynb #f3645642
 def line_of(line: bytes | str, field: str, where: str) -> bytes:
     "The text in a line of JSON. Raises ValueError if there is none."
     try: row = json.loads(line if isinstance(line, str) else line.decode())

@@ -209,7 +209,7 @@ def slow_reads(
     ahead: bool = False, # Before the first step: say also which checks read samples there
 ) -> Iterator[None]:
     "A block in which it is said, once, while samples are waited for, if they take longer than that."
-    over = threading.Event()
+    over, began = threading.Event(), time.monotonic()
     def look() -> None:
         while not over.wait(late / 5):
             for since, ids in [s.reading for s in known() if s.reading]:
@@ -218,6 +218,8 @@ def slow_reads(
                 which = ', '.join(map(str, ids[:8])) + ', ...' * (len(ids) > 8)
                 text = f"waits for the dataset to read the samples {which}, since {at}"
                 return tell(text + _CHECKED * ahead)
+            if ahead and time.monotonic() - began > late and any(s.reading for s in known()):
+                return tell(f"has read samples for {time.monotonic() - began:.0f} s" + _CHECKED)
     watch = threading.Thread(target=look, daemon=True, name='slow-reads')
     watch.start()
     try: yield

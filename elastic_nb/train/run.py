@@ -19,12 +19,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from importlib import import_module
 from importlib.machinery import PathFinder
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from ..basics import EARLY, Terminated, patch
+from ..basics import EARLY, Terminated, patch, told_if_late
 from ..checkpoint.disk import place_of_run
 from ..checkpoint.lease import InUse
 from ..checkpoint.manager import CheckpointManager
@@ -96,13 +97,15 @@ def _parts(entry: str) -> tuple[str, str]:
 def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     "The elastic loop of one worker process; `config`: entry, settings, and which of them were given."
     torch.set_num_threads(1)   # the bits of a sum depend on how many threads made it
-    engine = build(config['entry'], _handed(config))
+    made = told_if_late(f"{config['entry']}, which makes model and data", inf)
+    with made if member.name == '0.0' else nullcontext():   # the first one; one is enough
+        engine = build(config['entry'], _handed(config))
     _in_time(config, engine)
     device, nccl = place_of(engine.config.checked(), int(member.name.split('.')[0]) % 1000)   # see SLOTS
     if device != 'cpu': torch.cuda.set_device(device)
     engine.prepare(device)
     if engine.strategy.same_bits: deterministic_kernels(device)
-    if member.name == '0.0': engine.uncut = engine.check_cut()   # the first one; one is enough
+    if member.name == '0.0': engine.uncut = engine.check_cut()   # the first one, again
     sync = engine.strategy.sync(engine.task)
     manager = _manager(engine, member, config.get('leased', False))
     comm = Communicator(member, lane=connect_nccl if nccl else None)
