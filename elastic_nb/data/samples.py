@@ -209,17 +209,18 @@ def slow_reads(
     ahead: bool = False, # Before the first step: say also which checks read samples there
 ) -> Iterator[None]:
     "A block in which it is said, once, while samples are waited for, if they take longer than that."
-    over, began = threading.Event(), time.monotonic()
+    over, began, reads = threading.Event(), time.monotonic(), set[float]()
     def look() -> None:
         while not over.wait(late / 5):
             for since, ids in [s.reading for s in known() if s.reading]:
+                reads.add(since)
                 if (took := time.monotonic() - since) < late: continue
                 at = time.strftime('%H:%M:%S', time.localtime(time.time() - took))
                 which = ', '.join(map(str, ids[:8])) + ', ...' * (len(ids) > 8)
                 text = f"waits for the dataset to read the samples {which}, since {at}"
                 return tell(text + _CHECKED * ahead)
-            if ahead and time.monotonic() - began > late and any(s.reading for s in known()):
-                return tell(f"has read samples for {time.monotonic() - began:.0f} s" + _CHECKED)
+            if ahead and len(reads) > 1 and (took := time.monotonic() - began) > late:
+                return tell(f"has read samples for {took:.0f} s" + _CHECKED)
     watch = threading.Thread(target=look, daemon=True, name='slow-reads')
     watch.start()
     try: yield

@@ -376,7 +376,7 @@ def written_when_called(self: Engine) -> list[str]:
     beside = [k for k, (t, version) in self.around.items() if version_of(t) != version]
     found = by_model + beside + self.called_with.changed(self._with_places_but_own())
     step = self._in_optimizer()
-    found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)] + self._in_scheduler()
+    found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)]
     return [k for k in dict.fromkeys(found) if k not in by_callbacks]
 
 @patch
@@ -389,9 +389,10 @@ def _in_optimizer(self: Engine) -> dict[str, str]:
     return {f'{type(o).__qualname__}.{k}': digest_of([*values_in({k: v})]) for k, v in held.items()
             if not isinstance(v, plain)}
 
+# %% ../../nbs/07_train/05_compute.ipynb #66a7088e
 @patch
-def _in_scheduler(self: Engine) -> list[str]:
-    "Attributes of a scheduler of the user's own that another one has not when it has loaded its state."
+def unsaved_of_scheduler(self: Engine) -> list[str]:
+    "Attributes of a scheduler of the user's own that another one lacks when it has loaded its state."
     s, twin, groups = self.scheduler, self.twin, self.optimizer.param_groups
     if twin is None: return []
     before = [{k: v for k, v in g.items() if k != 'params'} for g in groups]

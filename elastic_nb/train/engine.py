@@ -418,6 +418,9 @@ def try_state(self: Engine) -> None:
                       "has it. What the result depends on belongs into buffers of the model, or into the "
                       "state of the optimizer")
     kept = self.c.checkpoint.wanted or not self.alone or getattr(self, 'recorded', False)
+    if kept and (lost := self.unsaved_of_scheduler()):
+        raise Refused(f"{lost[0]} changes when the scheduler steps, and its load_state_dict does not bring "
+                      "it back: a resume would begin it anew. Keep it in its state_dict")
     if not (kept and self.strategy.replicas): return
     sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
     with showing(sliced, Part(range(0))) if sliced is not None else nullcontext():

@@ -90,7 +90,8 @@ def build(entry: str, config: Config | None = None) -> Engine:
 
 def _parts(entry: str) -> tuple[str, str]:
     if not re.fullmatch(r'[\w.]+:\w+', entry):
-        raise BadConfig(f"an entry is 'module:function', not {entry!r}")
+        lost = ", in letters that the locale of this terminal has not" * ascii(entry).count('\\udc')
+        raise BadConfig(f"an entry is 'module:function', not {entry!r}{lost}")
     return tuple(entry.split(':'))
 
 # %% ../../nbs/07_train/09_run.ipynb #d6a370e1
