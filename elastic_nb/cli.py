@@ -36,7 +36,8 @@ from .config import BadConfig, Config, all_at_once, without_errno
 
 # %% ../nbs/00_face/04_cli.ipynb #1164329e
 _OTHERS = { # Commands of other programs -> what to write here
-    **dict.fromkeys(['demo-ml', 'demo-basic'], 'elastic-nb demo, or elastic-nb train CONFIG.yaml'),
+    'demo-ml': 'elastic-nb demo, or elastic-nb train CONFIG.yaml',
+    'demo-basic': 'elastic-nb demo; over a bad link: elastic-nb chaos CONFIG.yaml --link cellular',
     **dict.fromkeys(['submit-job', 'launch', 'run'], 'elastic-nb train CONFIG.yaml'),
     'resume': 'elastic-nb train CONFIG.yaml, again: it resumes from the newest checkpoint',
     'run-experiments': 'elastic-nb bench, or elastic-nb train in a loop of the shell'}
@@ -45,6 +46,8 @@ _OPTIONS = { # The same for options, by command
     ('status', '--controller'): 'the URL of elastic-nb serve as it is: elastic-nb status http://HOST:PORT',
     ('metrics', '--controller'): 'the URL of elastic-nb serve as it is: elastic-nb metrics http://HOST:PORT',
     ('chaos', '--output'): '--json FILE',
+    **{(command, '--netem-profile'): 'elastic-nb chaos CONFIG.yaml --link PROFILE'
+       for command in ('chaos', 'train', 'demo')},
     ('train', '--config'): 'the name of the file as it is: elastic-nb train CONFIG.yaml'}
 
 class _Commands(typer.core.TyperGroup):
@@ -892,7 +895,7 @@ def etcd_clean(folder: _Folder = '') -> None:
 def link(
     target: Annotated[str, typer.Argument(metavar='HOST:PORT', help='A TCP service.')],
     profile: Annotated[str, typer.Option(help='good, cellular, satellite, leo, degraded, brownout, straggler '
-                                         'or none.')] = 'good',
+                                         'or none; or YAML.')] = 'good',
     settings: Annotated[list[str], typer.Option('--set', metavar='SETTING=NUMBER',
                                                 help='rtt_ms, jitter_ms, loss, duplicate, rate_mbit, up_s or '
                                                 'down_s, on top of the profile; may be given several '
@@ -920,22 +923,18 @@ def chaos(
                                             "run with a plan, or a line such as 'kill 1@20:reduce'.")] = [],
     mtbf: Annotated[float | None, typer.Option(metavar='S', help='Random strikes on workers, on average so '
                                                'many seconds apart.')] = None,
-    interval: Annotated[float | None, typer.Option(metavar='S', help='A strike on a worker each so many '
-                                                   'seconds.')] = None,
-    duration: Annotated[float, typer.Option(metavar='S', help='Seconds after the first step in which strikes '
-                                            'fall.')] = 60.,
-    single_kill: Annotated[bool, typer.Option('--single-kill', help='One strike alone, after --interval '
-                                              'seconds (default 5).')] = False,
-    jitter: Annotated[float, typer.Option(help='Part of the interval by which a strike may be early or '
-                                          'late.')] = 0.,
+    interval: Annotated[float | None, typer.Option(metavar='S', help='A strike each so many S.')] = None,
+    duration: Annotated[float, typer.Option(metavar='S', help='Strikes fall for so many S.')] = 60.,
+    single_kill: Annotated[bool, typer.Option('--single-kill', help='One, after --interval (5 S).')] = False,
+    jitter: Annotated[float, typer.Option(help='Part of the interval by which strikes come off it.')] = 0.,
     kill_signal: Annotated[str, typer.Option('--signal', autocompletion=one_of('KILL', 'STOP', 'TERM'), help=
                                              'KILL (default), STOP or TERM; with --mtbf KILL or STOP.')] = '',
     min_survivors: Annotated[int, typer.Option(min=0, help='Other workers that a strike waits for.')] = 0,
     seed: Annotated[int, typer.Option(help='The same seed gives the same plan.')] = 0,
-    rto_threshold: Annotated[float, typer.Option(metavar='S', help='The longest pause after a strike that '
-                                                 'is allowed.')] = 30.,
-    out: Annotated[str, typer.Option(metavar='DIR', help='Folder to be made. Default: '
-                                     'runs/chaos-TIME.')] = '',
+    rto_threshold: Annotated[float, typer.Option(metavar='S', help='The longest pause that is right.')] = 30.,
+    link: Annotated[str, typer.Option(metavar='PROFILE', help='Instead of a plan: two machines that a bad '
+                                      'link joins, as of elastic-nb link. Takes Linux and root.')] = '',
+    out: Annotated[str, typer.Option(metavar='DIR', help='A new folder. Default: runs/chaos-TIME.')] = '',
     only: Annotated[list[str], typer.Option(metavar='FAULT|PHASE|FAULT:PHASE', help='Of the matrix.')] = [],
     json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON; the '
                                            'matrix adds what the file lacks.')] = '',
@@ -946,22 +945,32 @@ def chaos(
 
     Example: elastic-nb chaos config.yaml training.steps=200 --plan 'kill 1@5' --out runs/chaos
 
+    Example: elastic-nb chaos config.yaml --link cellular --out runs/cellular
+
     Example: elastic-nb chaos matrix --only 'worker killed:commit' --json matrix.json
     """
     if config == 'matrix' or only: raise typer.Exit(_matrix(config, json_file, only))
+    from elastic_nb.chaos import run_chaos, run_linked
     from elastic_nb.chaos.plans import chosen_plan
-    from elastic_nb.chaos.verdict import run_chaos, story_of
+    from elastic_nb.chaos.verdict import story_of
     with plain_errors():
         asked, out = _readable(config, overrides), out or f'runs/chaos-{datetime.now():%Y%m%d-%H%M%S}'
         _check_json(json_file, out)
-        chosen = chosen_plan(plan, asked.elastic.workers, mtbf, interval, duration, single_kill, jitter,
-                             kill_signal, min_survivors, seed)
-        result = run_chaos(asked, chosen, out, threshold=rto_threshold)
+        struck = plan or mtbf or interval or single_kill
+        chosen = _link(link, struck) or chosen_plan(plan, asked.elastic.workers, mtbf, interval, duration,
+                                                    single_kill, jitter, kill_signal, min_survivors, seed)
+        result = (run_linked if link else run_chaos)(asked, chosen, out, threshold=rto_threshold)
         if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
         typer.echo(f"{story_of(result)}\nrun: {out}")
     raise typer.Exit(0 if result['passed'] else 1)
 
 # %% ../nbs/00_face/04_cli.ipynb #0b9607f3
+def _link(text: str, struck: Any) -> Any:
+    "The profile that `text` means; None if it is empty. Raises BadConfig if there is a plan, too."
+    from elastic_nb.chaos.network import read_link
+    if text and struck: raise BadConfig("--link: trains over a link, and has no plan; take one of them")
+    return read_link(text) if text else None
+
 def _matrix(word: str, json_file: str, only: list[str]) -> int:
     "Measure the matrix; 1 if a cell of it has failed."
     from elastic_nb.bench.core import machine, version
@@ -981,6 +990,7 @@ def _matrix(word: str, json_file: str, only: list[str]) -> int:
 def _two_of(run: str) -> tuple[str, str]:
     "`run`; of a folder of `chaos` the undisturbed run in it, and the other one."
     both = [Path(run, name) for name in ('undisturbed', 'disturbed')]
+    if (first := both[1] / 'node-0').is_dir(): both[1] = first   # of several machines
     two = not Path(run, 'run.db').exists() and all((path/'run.db').is_file() for path in both)
     return (str(both[0]), str(both[1])) if two else (run, '')
 

@@ -14,7 +14,7 @@ __getattr__, __dir__ = lazy('elastic_nb.chaos', {
     '.faults': 'Watched Striker',
     '.verdict': 'run_chaos judge cell_of',
     '.matrix': 'measure_matrix draw_matrix',
-    '.nodes': 'run_machines',
-    '.network': 'profile Profile ProxyLink',
+    '.nodes': 'run_machines run_linked',
+    '.network': 'profile read_link Profile ProxyLink',
     '.link': 'TunLink link_at'})
 __all__ = __dir__()

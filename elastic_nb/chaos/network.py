@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NUMBERS', 'PROFILES', 'SAME', 'SEGMENT', 'KINDS', 'Given', 'WAYS', 'Profile', 'mistakes', 'reno_mbit', 'profile',
-           'of', 'Lane', 'Link', 'cut_ways', 'Lanes', 'ProxyLink', 'Meter', 'round_trips', 'throughput', 'OverLink',
-           'described', 'run_link']
+           'of', 'read_link', 'Lane', 'Link', 'cut_ways', 'Lanes', 'ProxyLink', 'Meter', 'round_trips', 'throughput',
+           'OverLink', 'described', 'run_link']
 
 # %% ../../nbs/11_chaos/04_network.ipynb #1fedca9d
 import asyncio
@@ -21,6 +21,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import yaml
 
 from ..basics import patch
 from ..config import BadConfig
@@ -96,8 +98,9 @@ KINDS = dict(
     gradient='collectives between workers',
     store='rendezvous, heartbeats and who is in the world',
     checkpoint='saves and loads, also to object stores and to the memory of other nodes',
-    control='orders, status and metrics')
-_KINDS = dict(ps_sync='gradient', heartbeat='store', task='control', telemetry='control') # of dist-llm-train
+    task='orders',
+    telemetry='status and metrics')
+_KINDS = dict(ps_sync='gradient', heartbeat='store') # of dist-llm-train
 _SETTINGS = dict(base_rtt_ms='rtt_ms', bandwidth_mbps='rate_mbit') # the same number under another name
 _PERCENT = dict(loss_pct='loss', dup_pct='duplicate') # not the same number
 
@@ -158,6 +161,14 @@ def of(p: Profile, kind: str | None) -> Profile:
     if kind is None: return p
     own = _known(kind, KINDS, _KINDS, 'kind of traffic')
     return dataclasses.replace(p, overrides={}, **p.overrides.get(own, {}))
+
+def read_link(text: str) -> Profile:
+    "A profile by its name, or as YAML or JSON: see `profile`. Raises BadConfig."
+    try: found = yaml.safe_load(text)
+    except yaml.YAMLError as e:
+        raise BadConfig(f"link: neither a name nor YAML: {next(iter(str(e).splitlines()), '')}") from None
+    return profile(found if isinstance(found, Mapping) else text)
+
 
 # %% ../../nbs/11_chaos/04_network.ipynb #1c9be7db
 class Lane:
@@ -580,7 +591,7 @@ def described(p: Profile) -> str:
 
 def run_link(
     target: str, # HOST:PORT of a TCP service
-    given: Given = 'good', # See `profile`
+    given: Given = 'good', # See `profile` and `read_link`
     settings: Iterable[str] = (), # `rtt_ms=300` and such, on top of the profile
     port: int = 0, # Port of the door; 0: any that is free
     seconds: float = math.inf, # How long; for ever by default
@@ -593,7 +604,8 @@ def run_link(
     changes = dict(s.partition('=')[::2] for s in settings)
     try: numbers = {name: float(value) for name, value in changes.items()}
     except ValueError: raise BadConfig(f"write SETTING=NUMBER, not {' '.join(settings)}") from None
-    with ProxyLink(profile(given, **numbers)) as link:
+    found = read_link(given) if isinstance(given, str) else given
+    with ProxyLink(profile(found, **numbers)) as link:
         door = link.to((host.strip('[]'), int(number)), port=port)
         say(f'{door[0]}:{door[1]} leads to {target} over {described(link.profile)}')
         try: threading.Event().wait(None if seconds == math.inf else seconds)

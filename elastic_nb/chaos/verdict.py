@@ -421,7 +421,11 @@ def story_of(result: dict[str, Any]) -> str:
         rows.append(f"{s['what']:32} {s['step']:6} {pause:>9} {s['redone_steps']:7}")
     rows += [f"{line} never came about" for line in result['not_fired']]
     rows.append(f"{result['steps']} of {result['steps_wanted']} steps, {result['starts']} starts, "
-                f"{len(result['recoveries'])} recoveries")
+                f"{len(result.get('recoveries', ()))} recoveries")
+    if link := result.get('link'):
+        rows.append(f"{link['name']}: {link.get('there', 0) + link.get('back', 0):,} bytes passed, "
+                    f"{link.get('lost', 0):,} packets were lost; {link['step_s'] or 0:.3g} s for a step, and "
+                    f"{link['step_s_undisturbed'] or 0:.3g} s without it")
     rows += [f"sha256 {result['sha256']}", f"alone  {result['sha256_undisturbed']}"]
     return '\n'.join([*rows, *(f'failed: {why}' for why in result['failures']),
                       *['passed'] * result['passed']])
