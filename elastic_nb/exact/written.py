@@ -149,7 +149,8 @@ def taken(self: Written, like: Tensor) -> Tensor | None:
     parts, (floats, counts) = [], self.bases
     if floats is not None:
         now = _flat(self.floats)
-        parts.append(torch.where(now == floats, torch.zeros_like(now), now - floats))
+        start = torch.where(floats.isfinite(), floats, 0.)   # what was infinite gets its first value
+        parts.append(torch.where(now == floats, torch.zeros_like(now), now - start))
     if counts is not None:
         diff = _flat(self.counts).long() - counts.long()
         parts += [diff % HALF, torch.div(diff, HALF, rounding_mode='floor')]
@@ -185,11 +186,29 @@ def apply(self: Written, summed: Tensor) -> None:
     "Make the changes: `summed` is the sum of `taken` over all micro-batches of the step."
     (floats, counts), summed = self.bases, summed.double()
     n = 0 if floats is None else len(floats)
-    if floats is not None: floats += (summed[:n] / summed[-1].clamp(min=1.)).to(floats.dtype)
+    if floats is not None:
+        mean = (summed[:n] / summed[-1].clamp(min=1.)).to(floats.dtype)
+        floats.masked_fill_(~floats.isfinite() & (mean != 0), 0.)
+        floats += mean
     if counts is not None:
         low, high = summed[n:-1].round().long().split(len(counts))
         counts += (low + high * HALF).to(counts.dtype)
     self.put_back()
+
+# %% ../../nbs/01_exact/06_written.ipynb #2fee3bd4
+@patch
+def in_parts(self: Written) -> list[str]:
+    """After a forward pass: buffers of which it has written a part, such as some rows. A mean over
+    micro-batches says nothing of them; of integers a sum does, if they only count."""
+    found = []
+    for kind, base in zip((self.floats, self.counts), self.bases):
+        parts = base.split([s.tensor.numel() for s in kind]) if kind else ()
+        for s, before in zip(kind, parts):
+            if isinstance(s.owner, nn.modules.batchnorm._NormBase) or s.now is None: continue
+            change = (s.now.detach().flatten() - before).abs()
+            part = bool((change != 0).any()) and bool((change == 0).any())
+            if part and (kind is self.floats or bool((change > 1).any())): found.append(s.name)
+    return found
 
 # %% ../../nbs/01_exact/06_written.ipynb #e4dbbea3
 def numbers(model: nn.Module) -> dict[tuple[str, str], Any]:

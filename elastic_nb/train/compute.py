@@ -472,6 +472,11 @@ def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
                       "worker would have its own, and no checkpoint any: make the loss a part of the model")
     if self.strategy.replicas: self._check_leaves(leaves_of(loss))
     if not tried and (moved := self.drawn_from): warnings.warn(_of_generator(moved[0]))
+    if not tried and self.c.training.cut > 1 and (parts := self.task.writes.in_parts()):
+        warnings.warn(f"the forward pass writes a part of the buffer {', '.join(parts)}: with training."
+                      f"micro_batches = {self.c.training.cut} all begin with the same, and the mean of "
+                      "what they have made is kept (of integers the sum). If it is a queue, or has a row "
+                      "for each sample, set micro_batches=1")
 
 @patch
 def _check_leaves(self: Engine, leaves: list[Tensor]) -> None:

@@ -234,11 +234,23 @@ def in_half(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> bool:
     return seen.found
 
 
+# %% ../../nbs/07_train/24_cut.ipynb #586513ee
+def _woken(model: nn.Module) -> None:
+    "Move parameters that are the same everywhere, such as zeros: behind them something may sleep."
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            flat = p.detach().reshape(-1)
+            if p.is_floating_point() and (flat[:2] == flat[:1]).all() and (flat == flat[:1]).all():
+                p += .1 * torch.randn(p.shape, generator=g).to(p)
+
 # %% ../../nbs/07_train/24_cut.ipynb #4dccfddf
-def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], training: bool, at: int = 1) -> str:
-    "The same, for these samples: the first `at` of them, and the rest."
+def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], training: bool, at: int = 1,
+              woken: bool = True) -> str:
+    "The same, for these samples: the first `at` of them, and the rest. `woken`: with `_woken` parameters."
     t, model, samples = engine.c.training, engine.model, engine.samples
     with untouched(model, training), random_kept():
+        if woken: _woken(model)
         with borrowed(t.seed, -1, 0): batches = [samples.get(ids[:at]), samples.get(ids[at:])]
         with borrowed(t.seed, -1, 0):
             before = state_of_random()
@@ -248,8 +260,10 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
         if not all(counts): return 'a sample without targets'
         try: found = [tried(model, ask, b) for b in batches]   # the smallest first
         except NotComparable as e: return str(e)
-    if not isfinite(found[2][0]): return 'the loss of a few samples is not finite'
-    if not isfinite(length(found[2][1])): return 'the gradient of a few samples is not finite'
+    for what, x in dict(loss=found[2][0], gradient=length(found[2][1])).items():
+        if isfinite(x): continue
+        if woken: return _compared(engine, ask, ids, training, at, woken=False)
+        return f'the {what} of a few samples is not finite'
     if has_hooks(model): found = [(f[0], [torch.full((), f[0])]) for f in found]   # the loss alone
     share = counts[0] / sum(counts[:2])
     def taken_as(loss: str) -> list[Tried]:
@@ -267,6 +281,7 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     if drew and not _same_samples(*batches):
         return 'what is in a batch is drawn at random, anew for each batch'
     with untouched(model, training), random_kept(), borrowed(t.seed, -1, 0):
+        if woken: _woken(model)
         again = [tried(model, ask, b)[0] for b in batches]
     name = getattr(engine.loss_fn, '__qualname__', type(model).__name__)
     if other := next((told for a, b in zip(found, again) if (told := _unlike(a[0], b))), ''):

@@ -485,6 +485,7 @@ def of_model(model: nn.Module) -> dict[str, Any]:
     "Class, modules, shapes and number of parameters."
     shapes = {k: list(v.shape) for k, v in model.state_dict().items() if isinstance(v, Tensor)}
     with _handing_to(model): inside = of_modules(model)
+    inside['requires_grad'] = short([k for k, p in model.named_parameters() if p.requires_grad])
     return dict(kind=type(model).__qualname__, tensors=len(shapes), shapes=in_order(shapes),
                 parameters=sum(p.numel() for p in model.parameters()), buffers=left_out(model)
                 ) | frozen_outside(model) | inside

@@ -418,8 +418,11 @@ _OF_TORCH = {*vars(nn.Module())} - {'training'} # What PyTorch keeps in a module
 def beside(x: Any) -> dict[str, Any]:
     "Attributes of `x`, which has a state; of a module, by path, those that are in no state of PyTorch's."
     if not isinstance(x, nn.Module): return attributes(x) if is_own(type(x)) else {}
+    own = {*map(id, (*x.parameters(), *x.buffers()))}
+    def refers(v: Any) -> bool:   # such as the `_flat_weights` of an LSTM: loaded with the rest, in place
+        return isinstance(v, (list, tuple)) and bool(v) and all(id(t) in own for t in v)
     held = {f'{path}.{k}': v for path, m in x.named_modules() for k, v in vars(m).items()
-            if k not in _OF_TORCH}
+            if k not in _OF_TORCH and not refers(v)}
     return held | {f'{path}.{k}': m._buffers[k] for path, m in x.named_modules()
                    for k in m._non_persistent_buffers_set}
 
