@@ -149,8 +149,10 @@ def taken(self: Written, like: Tensor) -> Tensor | None:
     parts, (floats, counts) = [], self.bases
     if floats is not None:
         now = _flat(self.floats)
-        start = torch.where(floats.isfinite(), floats, 0.)   # what was infinite gets its first value
-        parts.append(torch.where(now == floats, torch.zeros_like(now), now - start))
+        fresh = ~floats.isfinite()   # what was infinite gets its first value; a zero travels as nearly one
+        first = torch.where(now == 0, torch.finfo(now.dtype).tiny, now)
+        change = torch.where(fresh, first, now - floats)
+        parts.append(torch.where(now == floats, torch.zeros_like(now), change))
     if counts is not None:
         diff = _flat(self.counts).long() - counts.long()
         parts += [diff % HALF, torch.div(diff, HALF, rounding_mode='floor')]
@@ -188,8 +190,9 @@ def apply(self: Written, summed: Tensor) -> None:
     n = 0 if floats is None else len(floats)
     if floats is not None:
         mean = (summed[:n] / summed[-1].clamp(min=1.)).to(floats.dtype)
-        floats.masked_fill_(~floats.isfinite() & (mean != 0), 0.)
-        floats += mean
+        fresh = ~floats.isfinite() & (mean != 0)
+        floats.masked_fill_(fresh, 0.)
+        floats += mean.masked_fill_(fresh & (mean.abs() <= torch.finfo(mean.dtype).tiny), 0.)
     if counts is not None:
         low, high = summed[n:-1].round().long().split(len(counts))
         counts += (low + high * HALF).to(counts.dtype)
@@ -205,9 +208,10 @@ def in_parts(self: Written) -> list[str]:
         parts = base.split([s.tensor.numel() for s in kind]) if kind else ()
         for s, before in zip(kind, parts):
             if isinstance(s.owner, nn.modules.batchnorm._NormBase) or s.now is None: continue
-            change = (s.now.detach().flatten() - before).abs()
-            part = bool((change != 0).any()) and bool((change == 0).any())
-            if part and (kind is self.floats or bool((change > 1).any())): found.append(s.name)
+            now = s.now.detach().flatten()
+            part = bool((now != before).any()) and bool((now == before).any())
+            far = kind is self.floats or bool(((now - before).abs() > 1).any())
+            if part and far: found.append(s.name)
     return found
 
 # %% ../../nbs/01_exact/06_written.ipynb #e4dbbea3
