@@ -225,6 +225,7 @@ class Engine:
         self.stop: int | None = None # The last step, if a callback has set one
         self.turned: dict[str, Any] = {} # Numbers of modules that callbacks have changed, as they are now,
         self.unturned: dict[str, Any] = {} # and as they were
+        self.turns, self.checks = 0, False # How often; whether whole and cut are compared here
 
 # %% ../../nbs/07_train/05_compute.ipynb #2921add4
 @patch

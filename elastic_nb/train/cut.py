@@ -433,8 +433,8 @@ def _remedy(said: str, missing: bool, sizes: list[int | None]) -> str:
                 "keeps them apart, by their positions, if model.config.use_cache is False; or set "
                 "micro_batches=1")
     if said == 'alone':
-        return ("and a part of them has none; set micro_batches=1, or give count= if it is a mean over "
-                "targets of which a sample may have none")
+        return ("a part of them has no finite one. Set micro_batches=1 if one sample is too few for it, or "
+                "give count= if it is a mean over targets of which a sample may have none")
     if said == 'count':
         return ("it is a mean over something else than the targets that are counted here; give count=, a "
                 "function of the batch that returns over how many targets it is the mean")

@@ -112,10 +112,22 @@ def _check_new(self: Engine, callback: Any, names: set[str]) -> None:
 
 @patch
 def _note_turned(self: Engine, before: dict[str, Any], after: dict[str, Any]) -> None:
-    for k in after:
-        if k in before and before[k] == after[k]: continue
+    moved = [k for k in after if k not in before or before[k] != after[k]]
+    for k in moved:
         self.turned[k] = after[k]
         self.unturned.setdefault(k, before.get(k))
+    self.turns += bool(moved)
+    if moved and self.turns & self.turns - 1 == 0 and self.checks: self._check_turned(moved[0])
+
+@patch
+def _check_turned(self: Engine, what: str) -> None:
+    """Compare whole and cut again, for callbacks have changed numbers of the model or the loss for the 1st,
+    2nd, 4th ... time: a weight that was 0 may be one by now. Raises Refused."""
+    def loss(batch: Any) -> Tensor:
+        return loss_of((self.loss_fn or ask)(self.model, moved(copied(batch), self.device)))
+    try: check_cut(self, loss)
+    except BadConfig as e:
+        raise Refused(f"after {self.step} steps, when {what} is another one: {e}") from None
 
 @patch
 def turn(self: Engine, numbers: dict[str, Any]) -> None:
@@ -560,6 +572,7 @@ def check_cut(self: Engine) -> str:
 @patch
 def _check_cut(self: Engine) -> str:
     t, how = self.c.training, self.c.distributed.strategy
+    self.checks = t.check_cut and t.cut > 1 and how not in ('diloco', 'fsdp')   # this worker does
     if how == 'diloco':
         self.strategy.check_batch(self._read_few)
         return 'each replica has batches of its own'
