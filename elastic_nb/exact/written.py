@@ -208,7 +208,7 @@ def in_parts(self: Written) -> list[str]:
         parts = base.split([s.tensor.numel() for s in kind]) if kind else ()
         for s, before in zip(kind, parts):
             if isinstance(s.owner, nn.modules.batchnorm._NormBase) or s.now is None: continue
-            now = s.now.detach().flatten()
+            if len(now := s.now.detach().flatten()) != len(before): continue
             part = bool((now != before).any()) and bool((now == before).any())
             far = kind is self.floats or bool(((now - before).abs() > 1).any())
             if part and far: found.append(s.name)

@@ -572,7 +572,8 @@ def check_cut(self: Engine) -> str:
 @patch
 def _check_cut(self: Engine) -> str:
     t, how = self.c.training, self.c.distributed.strategy
-    self.checks = t.check_cut and t.cut > 1 and how not in ('diloco', 'fsdp')   # this worker does
+    size = sum(p.numel() for p in self.model.parameters())   # a trial keeps a copy of the weights
+    self.checks = t.check_cut and t.cut > 1 and how not in ('diloco', 'fsdp') and size <= 1 << 28
     if how == 'diloco':
         self.strategy.check_batch(self._read_few)
         return 'each replica has batches of its own'

@@ -162,7 +162,9 @@ def _deeper(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
     parts = x.items() if isinstance(x, dict) else enumerate(x)
     return {str(k): found for k, v in parts if (found := _deeper(v, names, known))}
 
-def _is_config(x: Any) -> bool: return hasattr(type(x), 'to_dict') and not is_own(type(x)) and not is_table(x)
+def _is_config(x: Any) -> bool:
+    kind = type(x)   # not of the object, for some answer to any name; and a table is none
+    return hasattr(kind, 'to_dict') and not is_own(kind) and not hasattr(kind, '__array__')
 
 def _of_config(x: Any) -> dict[str, Any]:
     "Values of a config of transformers, and such."
