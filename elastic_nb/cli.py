@@ -950,9 +950,9 @@ def chaos(
     Example: elastic-nb chaos matrix --only 'worker killed:commit' --json matrix.json
     """
     if config == 'matrix' or only: raise typer.Exit(_matrix(config, json_file, only))
-    from elastic_nb.chaos import run_chaos, run_linked
+    from elastic_nb.chaos.nodes import run_linked
     from elastic_nb.chaos.plans import chosen_plan
-    from elastic_nb.chaos.verdict import story_of
+    from elastic_nb.chaos.verdict import run_chaos, story_of
     with plain_errors():
         asked, out = _readable(config, overrides), out or f'runs/chaos-{datetime.now():%Y%m%d-%H%M%S}'
         _check_json(json_file, out)

@@ -140,7 +140,8 @@ class LowCommConfig(Section):
     fragments: int = Field(1, ge=1) # Parts of the weights; each is sent every fragments x inner_steps steps.
     overlap: Literal[0, 1] = 0 # Rounds from sending a fragment to taking what came back.
     alpha: float = Field(0., ge=0, lt=1) # Share of its own weights that a replica keeps when it takes.
-    compression: Literal['none', 'fp16', 'int8', 'int4', 'sparse'] = 'none' # Of what replicas have moved.
+    # Of what replicas have moved.
+    compression: Literal['none', 'fp16', 'int8', 'int4', 'sparse', 'demo'] = 'none'
     empty_at: list[NonNegativeInt] = [] # Rounds that begin with nothing kept: to repeat a run.
 
     quorum: int | None = Field(None, ge=1) # Replicas without which no round closes; null waits for all.
@@ -159,9 +160,14 @@ class LowCommConfig(Section):
         return bool(self.unlike('fragments', 'overlap', 'alpha'))
 
     @property
+    def has_rests(self) -> bool:
+        "Whether messages leave out a part, and the next ones make up for it."
+        return self.compression in ('sparse', 'demo')
+
+    @property
     def keeps(self) -> bool:
         "Whether replicas have something from round to round that is nowhere else."
-        return self.drifts or self.compression == 'sparse' or self.moments == 'kept'
+        return self.drifts or self.has_rests or self.moments == 'kept'
 
 # %% ../nbs/00_face/01_config.ipynb #f10426c5
 class ModelConfig(Section):
@@ -460,9 +466,9 @@ def _slices(self: RunConfig) -> Iterator[str]:
 def _fragments(self: RunConfig) -> Iterator[str]:
     low, c = self.lowcomm, self.checkpoint
     if self.distributed.strategy != 'diloco' or not low.drifts: return
-    if low.compression == 'sparse':
-        yield ("lowcomm.compression = 'sparse' with fragments, overlap or alpha: its rests belong to the "
-               "whole model, and nobody has tried them in parts; take int8, int4 or none")
+    if low.has_rests:
+        yield (f"lowcomm.compression = {low.compression!r} with fragments, overlap or alpha: its rests "
+               "belong to the whole model, and nobody has tried them in parts; take int8, int4 or none")
     if low.overlap and low.fragments == 1:
         yield ("lowcomm.overlap = 1 with fragments = 1: the weights would be sent again before they are "
                "back; take at least fragments = 2")
@@ -515,9 +521,9 @@ def _rule(self: RunConfig) -> Iterator[str]:
     if c.late == 'shorten' or any(any(told.values()) for told in c.steps_at.values()):
         yield (f"lowcomm.rule = {c.rule!r} compares moves, and that of a replica that was cut short is "
                "shorter: set late='drop', and in steps_at 0 steps")
-    if c.compression == 'sparse':
-        yield (f"lowcomm.rule = {c.rule!r} compares moves number by number, and sparse messages name others "
-               "for each replica: take another compression")
+    if c.has_rests:
+        yield (f"lowcomm.rule = {c.rule!r} compares moves number by number, and {c.compression} messages "
+               "name others for each replica: take another compression")
 
 # %% ../nbs/00_face/01_config.ipynb #16d96dd5
 @patch

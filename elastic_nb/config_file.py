@@ -131,7 +131,7 @@ ELSEWHERE = { # What stands in the files of others -> what to write here
 _LATE = ("leave it out: no update is ever late in a run from a file; to send less often, write "
          "distributed.strategy: diloco and lowcomm.inner_steps; for a server that waits for nobody write a "
          "program with elastic_nb.lowcomm.ParameterServer{}")
-_CODEC = ("write lowcomm.compression: fp16, int8, int4 or sparse, and distributed.strategy: diloco; "
+_CODEC = ("write lowcomm.compression: fp16, int8, int4, sparse or demo, and distributed.strategy: diloco; "
           "settings of the codecs themselves are for elastic_nb.lowcomm.ParameterServer, and for loops of "
           "your own")
 _RULE = ("write lowcomm.{}, and distributed.strategy: diloco; there a rule takes the moves of replicas, and "
@@ -165,8 +165,8 @@ ANYWHERE = { # The same for names that are answered in any section
     'local_steps': "write lowcomm.inner_steps, with the same value, and distributed.strategy: diloco",
     'outer_lr': "write lowcomm.outer_lr, with the same value, and distributed.strategy: diloco",
     'optim_method': "leave it out for sgd: diloco takes AdamW inside, and outside SGD with "
-                    "lowcomm.outer_momentum; for ddp write distributed.strategy: ddp; demo is a program with "
-                    "elastic_nb.lowcomm.DeMo",
+                    "lowcomm.outer_momentum; for ddp write distributed.strategy: ddp; for demo "
+                    "lowcomm.compression: demo, with outer_lr: 1 and outer_momentum: 0",
     'warmup_steps': "write training.warmup" + _ROUNDS,
     'total_steps': "write training.steps" + _ROUNDS,
     'per_device_train_batch_size': "write training.batch_size: the samples of all workers together",
