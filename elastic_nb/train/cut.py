@@ -245,6 +245,11 @@ def _woken(model: nn.Module) -> None:
                 p += .1 * torch.randn(p.shape, generator=g).to(p)
 
 # %% ../../nbs/07_train/24_cut.ipynb #4dccfddf
+def _check_again(name: str, found: list[Tried], again: list[float]) -> None:
+    "Raises BadConfig for losses that are others when they are computed again."
+    if other := next((told for a, b in zip(found, again) if (told := _unlike(a[0], b))), ''):
+        raise BadConfig(f"{name}: {other}. Or check_cut=False, if that is meant")
+
 def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], training: bool, at: int = 1,
               woken: bool = True) -> str:
     "The same, for these samples: the first `at` of them, and the rest. `woken`: with `_woken` parameters."
@@ -274,19 +279,16 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     other = 'mean' if t.loss == 'sum' else 'sum'
     if (said := judged(t.loss)) and not judged(other): said = other
     elif said and in_half(model, ask, batches[1]): said = judged(t.loss, ROUGH)
-    sizes = [samples_in(b) for b in batches]
-    other_size = None not in sizes and sizes[2] != sizes[0] + sizes[1]
+    other_size = None not in (sizes := [samples_in(b) for b in batches]) and sizes[2] != sizes[0] + sizes[1]
     missing = other_size and abs(counts[2] - counts[0] - counts[1]) > 1e-6   # or they are in one row
     if not said and not missing: return ''
     if drew and not _same_samples(*batches):
         return 'what is in a batch is drawn at random, anew for each batch'
+    name = getattr(engine.loss_fn, '__qualname__', type(model).__name__)
     with untouched(model, training), random_kept(), borrowed(t.seed, -1, 0):
         if woken: _woken(model)
-        again = [tried(model, ask, b)[0] for b in batches]
-    name = getattr(engine.loss_fn, '__qualname__', type(model).__name__)
-    if other := next((told for a, b in zip(found, again) if (told := _unlike(a[0], b))), ''):
-        raise BadConfig(f"{name}: {other}. Or check_cut=False, if that is meant")
-    one, rest, whole = [f[0] for f in taken_as(t.loss)]
+        _check_again(name, found, [tried(model, ask, b)[0] for b in batches])
+    one, rest, whole = (f[0] for f in taken_as(t.loss))
     told = (f"{name}: the loss of {len(ids)} samples is {whole:.6g} as one batch and "
             f"{share * one + (1 - share) * rest:.6g} as two, and training.micro_batches = {t.micro_batches} "
             "cuts each batch")
@@ -294,6 +296,9 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
         warnings.warn(f"{told}. So it is in every framework with a loss that balances experts")
         return 'experts are balanced in each micro-batch'
     if said == 'whole' and other_size: said = 'row'
+    if woken:   # if it shows without that, the numbers are those of the user
+        _compared(engine, ask, ids, training, at, woken=False)
+        told = f"with parameters that are moved a little, for some are all the same: {told}"
     raise BadConfig(f"{told}: {_remedy(said, missing, sizes)}. Or check_cut=False, if that is meant")
 
 # %% ../../nbs/07_train/24_cut.ipynb #2286c63a
@@ -433,8 +438,8 @@ def _remedy(said: str, missing: bool, sizes: list[int | None]) -> str:
                 "keeps them apart, by their positions, if model.config.use_cache is False; or set "
                 "micro_batches=1")
     if said == 'alone':
-        return ("a part of them has no finite one. Set micro_batches=1 if one sample is too few for it, or "
-                "give count= if it is a mean over targets of which a sample may have none")
+        return ("a part of them has no finite one; set micro_batches=1, if one sample is too few for it, or "
+                "give count=, if it is a mean over targets of which a sample may have none")
     if said == 'count':
         return ("it is a mean over something else than the targets that are counted here; give count=, a "
                 "function of the batch that returns over how many targets it is the mean")
