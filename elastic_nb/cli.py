@@ -923,15 +923,15 @@ def chaos(
                                             "run with a plan, or a line such as 'kill 1@20:reduce'.")] = [],
     mtbf: Annotated[float | None, typer.Option(metavar='S', help='Random strikes on workers, on average so '
                                                'many seconds apart.')] = None,
-    interval: Annotated[float | None, typer.Option(metavar='S', help='A strike each so many S.')] = None,
-    duration: Annotated[float, typer.Option(metavar='S', help='Strikes fall for so many S.')] = 60.,
-    single_kill: Annotated[bool, typer.Option('--single-kill', help='One, after --interval (5 S).')] = False,
-    jitter: Annotated[float, typer.Option(help='Part of the interval by which strikes come off it.')] = 0.,
+    interval: Annotated[float | None, typer.Option(metavar='S', help='Seconds between strikes.')] = None,
+    duration: Annotated[float, typer.Option(metavar='S', help='Seconds in which strikes fall.')] = 60.,
+    single_kill: Annotated[bool, typer.Option('--single-kill', help='One strike (see --interval).')] = False,
+    jitter: Annotated[float, typer.Option(help='Part of the interval by which strikes vary.')] = 0.,
     kill_signal: Annotated[str, typer.Option('--signal', autocompletion=one_of('KILL', 'STOP', 'TERM'), help=
                                              'KILL (default), STOP or TERM; with --mtbf KILL or STOP.')] = '',
     min_survivors: Annotated[int, typer.Option(min=0, help='Other workers that a strike waits for.')] = 0,
     seed: Annotated[int, typer.Option(help='The same seed gives the same plan.')] = 0,
-    rto_threshold: Annotated[float, typer.Option(metavar='S', help='The longest pause that is right.')] = 30.,
+    rto_threshold: Annotated[float, typer.Option(metavar='S', help='The longest pause allowed.')] = 30.,
     link: Annotated[str, typer.Option(metavar='PROFILE', help='Instead of a plan: two machines that a bad '
                                       'link joins, as of elastic-nb link. Takes Linux and root.')] = '',
     out: Annotated[str, typer.Option(metavar='DIR', help='A new folder. Default: runs/chaos-TIME.')] = '',

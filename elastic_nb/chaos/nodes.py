@@ -28,7 +28,7 @@ from .faults import Missed, Striker, Watched, alive
 from .link import TunLink, why_no_link
 from .network import Profile, of
 from .plans import Plan, Strike, record
-from .verdict import (accounted, commits_of, judge, news_of, strikes_of, told_by,
+from .verdict import (accounted, check_new, commits_of, judge, news_of, strikes_of, told_by,
                                       undisturbed)
 from ..config import BadConfig, Config, all_at_once
 from ..config_file import read_config, written
@@ -277,14 +277,15 @@ def run_machines(config: Config, plan: Plan, out: str | Path, alone: ElasticRun,
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold)
 
 # %% ../../nbs/11_chaos/09_nodes.ipynb #230cc70e
-def check_linked(config: Config, link: Profile, out: Path, folder: str | Path = '.') -> None:
+def check_linked(config: Config, link: Profile, out: Path, folder: str | Path = '.',
+                 threshold: float = 30.) -> None:
     "Raises BadConfig with all that can be seen before anything starts."
     def possible() -> None:
         if why := why_no_link(): raise BadConfig(f"link: {why}. `elastic-nb link` needs none of that")
         if idle := link.overrides.keys() - {'gradient', 'store'}:
             raise BadConfig(f"link: {', '.join(sorted(idle))} does not pass it; gradient and store do")
-        if out.exists(): raise BadConfig(f"out: {out} exists; the folder of a chaos run must be a new one")
-    all_at_once(config.checked, lambda: check_recipe(config, folder), possible)
+    all_at_once(config.checked, lambda: check_recipe(config, folder), possible,
+                lambda: check_new(out, threshold))
 
 def step_seconds(told: list[list[Event]]) -> float | None:
     "Median of the seconds between new steps; None of fewer than two."
@@ -297,7 +298,7 @@ def run_linked(config: Config, link: Profile, out: str | Path, folder: str | Pat
     with `link`: its name, seconds of a step over it and without it, bytes `there` and `back`, packets `lost`.
     It takes Linux and root. Raises BadConfig."""
     out = Path(out)
-    check_linked(config, link, out, folder)
+    check_linked(config, link, out, folder, threshold)
     ready = prepared(config.update(workers=1, spares=0), out / 'data')
     alone = undisturbed(ready.update(workers=2), out / 'undisturbed', folder)
     kinds = {k: v for k, v in link.overrides.items() if k == 'store'}
@@ -306,6 +307,7 @@ def run_linked(config: Config, link: Profile, out: str | Path, folder: str | Pat
     trial.carry_through()
     result = trial.result(alone)
     why = judge(result, threshold, result['dead'], trial.orphans)
-    over_it, here = map(step_seconds, (told_by(out / 'disturbed/node-0'), [alone.events]))
+    told = told_by(trial.watched[0].out) if trial.watched[0].name else []   # it may not have begun
+    over_it, here = map(step_seconds, (told, [alone.events]))
     about = dict(name=link.name, step_s=over_it, step_s_undisturbed=here, **trial.traffic)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold, link=about)

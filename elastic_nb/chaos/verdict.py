@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['AFTER', 'Commit', 'NOTHING', 'news_of', 'pause_after', 'redone_after', 'train_here', 'command_of', 'package_path',
            'Trial', 'not_fired', 'holds_of', 'told_by', 'commits_of', 'strikes_of', 'judge', 'undisturbed', 'accounted',
-           'curve', 'unsaved', 'compared', 'run_chaos', 'check_chaos', 'story_of', 'cell_of']
+           'curve', 'unsaved', 'compared', 'run_chaos', 'check_new', 'check_chaos', 'story_of', 'cell_of']
 
 # %% ../../nbs/11_chaos/03_verdict.ipynb #6715d8e0
 import math
@@ -392,6 +392,12 @@ def run_chaos(
     why = judge(result, threshold, result['dead'], trial.orphans)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold)
 
+def check_new(out: Path, threshold: float) -> None:
+    "Raises BadConfig for a folder that is there, and for a pause that cannot be."
+    if out.exists(): raise BadConfig(f"out: {out} exists; the folder of a chaos run must be a new one")
+    if not (threshold > 0 and math.isfinite(threshold)):
+        raise BadConfig(f"rto_threshold: seconds, more than 0, not {threshold:g}")
+
 def check_chaos(config: Config, plan: Plan, out: Path, folder: str | Path = '.',
                 threshold: float = 30.) -> Plan:
     "The whole plan. Raises BadConfig with all that can be seen before anything starts."
@@ -405,11 +411,7 @@ def check_chaos(config: Config, plan: Plan, out: Path, folder: str | Path = '.',
         slow = any((s.kind, s.target) == ('slow', 'disk') for s in plan.strikes)
         if 'disk' in words and (why := why_not_slow() if slow else why_no_disk()):
             raise BadConfig(f"disk: {why}")
-    def new() -> None:
-        if out.exists(): raise BadConfig(f"out: {out} exists; the folder of a chaos run must be a new one")
-        if not (threshold > 0 and math.isfinite(threshold)):
-            raise BadConfig(f"rto_threshold: seconds, more than 0, not {threshold:g}")
-    all_at_once(config.checked, lambda: check_recipe(config, folder), fits, new)
+    all_at_once(config.checked, lambda: check_recipe(config, folder), fits, lambda: check_new(out, threshold))
     return whole()
 
 # %% ../../nbs/11_chaos/03_verdict.ipynb #6b6803b7

@@ -100,7 +100,8 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any], remarks: bool
         if live and of == 'notes' or not live and (of == COURSE or (of in REMARKS) != remarks): continue
         section, _, name = k.rpartition('.')
         digest = all(isinstance(v, str) and re.fullmatch('[0-9a-f]{16,}', v) for v in (a, b))
-        if digest: out.setdefault(f'{section}: other ', []).append(name.replace('factors', 'its lambda'))
+        if of == 'scheduler': name = name.replace('factors', 'values of lambda')
+        if digest: out.setdefault(f'{section}: other ', []).append(name)
         else: out[f"{k} is {_brief(a)} there and {_brief(b)} here"] = []
     return [told + ', '.join(names) for told, names in out.items()]
 
