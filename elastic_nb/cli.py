@@ -746,7 +746,8 @@ def _print_rows(rows: dict[str, Any]) -> None:
 def _short(x: float | None) -> str | None: return None if x is None else f'{x:.6g}'
 
 def _workers(workers: list[dict[str, Any]], most: int = 12) -> str:
-    told = [f"{w['name']} {w['state']}" for w in workers[:most]]
+    def speed(w: dict[str, Any]) -> str: return f" ({_short(w['rate'])} samples/s)" if w.get('rate') else ''
+    told = [f"{w['name']} {w['state']}{speed(w)}" for w in workers[:most]]
     return ', '.join(told) + (f' and {len(workers) - most} more' if len(workers) > most else '') or '-'
 
 # %% ../nbs/00_face/04_cli.ipynb #e88822c8

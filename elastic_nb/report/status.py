@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['LATER', 'ANEW', 'ledger_at', 'runs_in', 'Watch', 'state_of', 'is_kept', 'workers_of', 'from_server', 'finite',
-           'resumed_from', 'steps_of', 'world_of', 'rate_of', 'saved', 'notes_of', 'status_of', 'metrics_of']
+           'resumed_from', 'steps_of', 'world_of', 'rate_of', 'saved', 'notes_of', 'status_of', 'rates_of',
+           'metrics_of']
 
 # %% ../../nbs/08_report/08_status.ipynb #7c562927
 import json
@@ -151,7 +152,7 @@ _DOES = dict(spawn='starting', ready='waiting', entered='working', interrupted='
              final='done', error='failed', death='dead')
 
 def workers_of(story: History, state: str) -> list[dict[str, Any]]:
-    "name, pid and state of the newest worker of each slot."
+    "name, pid and state of the newest worker of each slot, and its `rate`: see `rates_of`."
     found: dict[str, dict[str, Any]] = {}
     for e in story.events:
         if not e.worker or e.kind not in _DOES: continue
@@ -165,6 +166,8 @@ def workers_of(story: History, state: str) -> list[dict[str, Any]]:
     if state != 'running':
         for w in found.values():
             if w['state'] not in ('done', 'dead', 'failed'): w['state'] = 'gone'
+    rates = rates_of(story)
+    for w in found.values(): w['rate'] = rates.get(w['name'])
     def slot(name: str) -> tuple[bool, int,
                                  str]: return not name.isdigit(), int(name) if name.isdigit() else 0, name
     return [found[name] for name in sorted(found, key=slot)]
@@ -176,7 +179,8 @@ def _names(story: History) -> list[str]:
 @patch
 def status(self: Watch) -> dict[str, Any]:
     """What is known of the run so far, in JSON values; poll first. `step`: steps done; `rate`: steps per
-    second of late; `seconds`: for how long it ran, over all its starts; `resumed_from`: of the newest start.
+    second of late, and of each worker samples per second; `seconds`: for how long it ran, over all its
+    starts; `resumed_from`: of the newest start.
     """
     commits, now = self._commits(), self.newest.rows
     state, error = state_of(now, self.writer)
@@ -343,6 +347,28 @@ def status_of(path: str | Path, name: str | None = None, alone: bool = True) -> 
     dashboard. Raises ValueError without a run, OSError."""
     if '://' in str(path): return from_server(str(path), name)
     return Watch(path, name, alone).status()
+
+# %% ../../nbs/08_report/08_status.ipynb #c84e1694
+def _latest(story: History, kind: str, rows: int) -> Steps:
+    "The last rows of this kind, `rows` of them or a few more."
+    blocks, found = (b for b in reversed(story.blocks) if b.kind == kind), []
+    while sum(map(len, found)) < rows and (b := next(blocks, None)) is not None: found.append(b)
+    return Steps(reversed(found))
+
+def rates_of(story: History, most: int = 50) -> dict[str, float]:
+    """Samples per second of each worker's own work: from the end of a step to its part of the next one, the
+    median of its last `most` steps. Whoever waits for others is not slower for it."""
+    many = most * max(1, world_of(story) or 1)
+    gave, told = _latest(story, 'contribute', many), _latest(story, 'commit', many)
+    samples, found = gave.of('n'), {}
+    for i, name in enumerate(gave.workers):
+        if name not in told.workers: continue
+        mine, ends = np.flatnonzero(gave.worker == i), told.t[told.worker == told.workers.index(name)]
+        before = np.searchsorted(ends, gave.t[mine]) - 1
+        mine, before = mine[before >= 0][-most:], before[before >= 0][-most:]
+        rate = samples[mine] / np.maximum(gave.t[mine] - ends[before], 1e-9)
+        if len(rate := rate[np.isfinite(rate)]): found[name] = round(float(np.median(rate)), 4)
+    return found
 
 # %% ../../nbs/08_report/08_status.ipynb #cf911fae
 @patch
