@@ -253,7 +253,13 @@ def validate(
         if load:
             from elastic_nb.train.recipe import check_load
             check_load(asked)
-        typer.echo(f"{config} is fine.")
+        typer.echo(f"{config} is fine" + ('.' if load else _unseen(asked)))
+
+def _unseen(c: Config) -> str:
+    "What a check of words alone has not looked at."
+    sets = [s.dataset for s in (c.data, *c.data.sources)]
+    names = [n for n in (c.model.hub, *sets, c.data.tokenizer) if n and n != 'byte']
+    return f"; --load also looks at {shown(', '.join(dict.fromkeys(names)))}." if names else '.'
 
 @app.command()
 def schema() -> None:

@@ -136,8 +136,9 @@ _CODEC = ("write lowcomm.compression: fp16, int8, int4, sparse or demo, and dist
           "your own")
 _RULE = ("write lowcomm.{}, and distributed.strategy: diloco; there a rule takes the moves of replicas, and "
          "other strategies take the mean of gradients")
-_NOISE = ("leave it out: no run from a file adds noise; elastic_nb.lowcomm.Private(clip=..., noise=...) is a "
-          "codec that does, for its ParameterServer, and for loops of your own")
+_NOISE = ("leave it out: a run from a file writes losses and counts of targets as they are, so noise in "
+          "what is sent would hide nothing; elastic_nb.lowcomm.Private(clip=..., noise=...) is a codec for "
+          "its ParameterServer, and for loops of your own")
 _EQUAL = ("leave it out: in a run from a file all replicas have batches of one size, training.batch_size "
           "/ training.micro_batches; with lowcomm.quorum and lowcomm.late: shorten a slow machine makes "
           "fewer inner steps; for batches that differ write a program with elastic_nb.lowcomm.Syncer, "
