@@ -12,7 +12,7 @@ import dis
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import ceil, isfinite
 from typing import Any
@@ -72,13 +72,14 @@ def has_hooks(model: nn.Module) -> bool:
     hooks = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
     return any(getattr(h, '__module__', '') != 'elastic_nb.train.task' for h in hooks)
 
-def length(grads: list[Tensor]) -> float:
-    "The Euclidean norm of all of them."
-    return float(torch.nn.utils.get_total_norm(grads))
+def length(grads: Iterable[Tensor]) -> float:
+    "The Euclidean norm of all of them, which need not be there at one time."
+    norms = [torch.linalg.vector_norm(g).cpu() for g in grads]
+    return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.
 
-def mixed(a: list[Tensor], b: list[Tensor], share: float) -> list[Tensor]:
-    "`share` of `a` and the rest of `b`."
-    return [share * x + (1 - share) * y for x, y in zip(a, b)]
+def mixed(a: list[Tensor], b: list[Tensor], of_a: float, of_b: float) -> Iterator[Tensor]:
+    "`of_a` times `a` and `of_b` times `b`, one by one."
+    return (of_a * x + of_b * y for x, y in zip(a, b))
 
 def tried(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> tuple[float, list[Tensor]]:
     "Loss and gradient of `batch`. Raises NotComparable; what is Refused passes through."
@@ -102,18 +103,21 @@ def near(a: float, b: float, share: float, rough: float = 1.) -> bool:
 
 Tried = tuple[float, list[Tensor]] # Loss and gradient
 
-def verdict(whole: Tried, one: Tried, rest: Tried, share: float, rough: float = 1.) -> str:
-    """'' if the loss and the gradient of the whole are those of its parts, `one` with the weight `share`;
+def verdict(tried: Sequence[Tried], counts: Sequence[float], share: float, rough: float = 1.) -> str:
+    """What two parts of a batch and the whole of it say, if each is divided by its count. '' if the loss and
+    the gradient of the whole are those of the first part with the weight `share` and of the second one;
     `count` if they would be with another weight, `whole` if with none, `alone` if a part has no loss.
     `rough`: how much farther they may differ."""
-    if not isfinite(one[0] + rest[0]): return 'alone'
-    cut = share * one[0] + (1 - share) * rest[0]
-    lengths = length(whole[1]), length(mixed(one[1], rest[1], share))
-    if near(whole[0], cut, NEAR, rough) and near(*lengths, NEARLY, rough): return ''
-    if not near(one[0], rest[0], NEAR):
-        other = (whole[0] - rest[0]) / (one[0] - rest[0])
-        away = length([x - y for x, y in zip(mixed(one[1], rest[1], other), whole[1])])
-        if 0 < other < 1 and away <= NEARLY * length(whole[1]): return 'count'
+    (one, rest, whole), (a, b, c) = (f[0] / n for f, n in zip(tried, counts)), counts
+    first, second, both = (f[1] for f in tried)
+    if not isfinite(one + rest): return 'alone'
+    lengths = length(both) / c, length(mixed(first, second, share / a, (1 - share) / b))
+    if near(whole, share * one + (1 - share) * rest, NEAR, rough) and near(*lengths, NEARLY, rough): return ''
+    if not near(one, rest, NEAR):
+        other = (whole - rest) / (one - rest)
+        cut = mixed(first, second, other / a, (1 - other) / b)
+        away = length(x - y / c for x, y in zip(cut, both))
+        if 0 < other < 1 and away <= NEARLY * lengths[0]: return 'count'
     return 'whole'
 
 # %% ../../nbs/07_train/24_cut.ipynb #2f6522aa
@@ -270,12 +274,9 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
         if woken: return _compared(engine, ask, ids, training, at, woken=False)
         return f'the {what} of a few samples is not finite'
     if has_hooks(model): found = [(f[0], [torch.full((), f[0])]) for f in found]   # the loss alone
-    share = counts[0] / sum(counts[:2])
-    def taken_as(loss: str) -> list[Tried]:
-        return [(f[0] / n, [g / n for g in f[1]]) if loss == 'sum' else f for f, n in zip(found, counts)]
+    share, once = counts[0] / sum(counts[:2]), [1., 1., 1.]
     def judged(loss: str, rough: float = 1.) -> str:
-        one, rest, whole = taken_as(loss)
-        return verdict(whole, one, rest, share, rough)
+        return verdict(found, counts if loss == 'sum' else once, share, rough)
     other = 'mean' if t.loss == 'sum' else 'sum'
     if (said := judged(t.loss)) and not judged(other): said = other
     elif said and in_half(model, ask, batches[1]): said = judged(t.loss, ROUGH)
@@ -288,7 +289,7 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     with untouched(model, training), random_kept(), borrowed(t.seed, -1, 0):
         if woken: _woken(model)
         _check_again(name, found, [tried(model, ask, b)[0] for b in batches])
-    one, rest, whole = (f[0] for f in taken_as(t.loss))
+    one, rest, whole = (f[0] / (n if t.loss == 'sum' else 1) for f, n in zip(found, counts))
     told = (f"{name}: the loss of {len(ids)} samples is {whole:.6g} as one batch and "
             f"{share * one + (1 - share) * rest:.6g} as two, and training.micro_batches = {t.micro_batches} "
             "cuts each batch")
