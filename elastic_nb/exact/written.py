@@ -184,18 +184,34 @@ def undo(self: Written) -> list[str]:
     return moved
 
 @patch
+def _of_all_batches(self: Written, change: Tensor, counted: Tensor, passes: Tensor) -> None:
+    "Batch norm with the mean of all batches: make of the mean change of `passes` that of all together."
+    if self.bases[1] is None: return
+    if all(getattr(s.owner, 'momentum', 0) is not None for s in self.floats): return
+    many = passes.item()
+    sizes = [s.tensor.numel() for s in self.counts]
+    seen = {id(s.owner): (float(before[0]), float(more[0]))
+            for s, before, more in zip(self.counts, self.bases[1].split(sizes), counted.split(sizes))
+            if s.key == 'num_batches_tracked'}
+    for s, part in zip(self.floats, change.split([s.tensor.numel() for s in self.floats])):
+        if getattr(s.owner, 'momentum', 0) is not None or id(s.owner) not in seen: continue
+        n, more = seen[id(s.owner)]
+        part *= (n + more / many) * many / max(1., n + more)
+
+@patch
 def apply(self: Written, summed: Tensor) -> None:
     "Make the changes: `summed` is the sum of `taken` over all micro-batches of the step."
     (floats, counts), summed = self.bases, summed.double()
     n = 0 if floats is None else len(floats)
+    low, high = summed[n:-1].round().long().chunk(2) if counts is not None else (summed[:0].long(),) * 2
     if floats is not None:
-        mean = (summed[:n] / summed[-1].clamp(min=1.)).to(floats.dtype)
+        mean = summed[:n] / (passes := summed[-1].clamp(min=1.))
+        self._of_all_batches(mean, low + high * HALF, passes)
+        mean = mean.to(floats.dtype)
         fresh = ~floats.isfinite() & (mean != 0)
         floats.masked_fill_(fresh, 0.)
         floats += mean.masked_fill_(fresh & (mean.abs() <= torch.finfo(mean.dtype).tiny), 0.)
-    if counts is not None:
-        low, high = summed[n:-1].round().long().split(len(counts))
-        counts += (low + high * HALF).to(counts.dtype)
+    if counts is not None: counts += (low + high * HALF).to(counts.dtype)
     self.put_back()
 
 # %% ../../nbs/01_exact/06_written.ipynb #2fee3bd4

@@ -198,6 +198,7 @@ class Engine:
         self.asked_for = {k.rpartition('.')[2] for k in settings} # Settings that came with the model
         self.train_dataset, self.val_dataset = train_dataset, val_dataset
         self.loss_fn, self.collate_fn, self._count = loss_fn, collate_fn, count
+        self.of_one: list[str] = [] # Buffers of which the mean over micro-batches is wrong
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
         self.step, self.kept = 0, 0 # Steps done; the one for which `keep` was called last
         self.wrote = True # Whether this process wrote that one, or has read it from a checkpoint
@@ -473,7 +474,8 @@ def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
                       "worker would have its own, and no checkpoint any: make the loss a part of the model")
     if self.strategy.replicas: self._check_leaves(leaves_of(loss))
     if not tried and (moved := self.drawn_from): warnings.warn(_of_generator(moved[0]))
-    if not tried and self.c.training.cut > 1 and (parts := self.task.writes.in_parts()):
+    if not tried and self.c.training.cut > 1 and (
+            parts := [k for k in self.task.writes.in_parts() if k not in self.of_one]):
         warnings.warn(f"the forward pass writes a part of the buffer {', '.join(parts)}: with training."
                       f"micro_batches = {self.c.training.cut} all begin with the same, and the mean of "
                       "what they have made is kept (of integers the sum). If it is a queue, or has a row "

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DRAWS', 'NEAR', 'NEARLY', 'Tried', 'MANY', 'LOOK', 'ROUGH', 'untouched', 'NotComparable', 'gradient', 'has_hooks',
            'length', 'mixed', 'tried', 'near', 'verdict', 'unlike_first', 'samples_in', 'check_cut', 'crossed',
-           'in_half', 'Untrained', 'own_functions', 'bounds', 'made_by_first', 'remembers']
+           'in_half', 'Untrained', 'own_functions', 'bounds', 'made_by_first', 'remembers', 'unaveraged']
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de60004
 import dis
@@ -423,6 +423,42 @@ def _unlike(one: float, other: float) -> str:
             "depends on what was computed before (a counter, a running mean), which is another thing in each "
             "worker, and in no checkpoint. Keep that in a buffer of the model")
 
+
+# %% ../../nbs/07_train/24_cut.ipynb #0f819c1d
+def _is_mean(zero: Tensor, one: Tensor, both: Tensor, other: Tensor, turned: Tensor) -> bool:
+    """Whether a mean (of integers, a sum) may stand for two batches that begin at `zero`: the first makes
+    `one`, the second then `both`; the second alone makes `other`, the first then `turned`."""
+    first, second = (torch.cat([a.double().flatten(), b.double().flatten()]) for a, b in
+                     ((one - zero, other - zero), (both - other, turned - one)))
+    if not (first.isfinite().all() and second.isfinite().all() and first.any()): return True   # nothing there
+    share = float(first @ second / (first @ first))
+    even = bool((second - share * first).norm() <= .01 * first.norm())
+    if not zero.is_floating_point(): return even and abs(share - 1) < 1e-9
+    if even: return 1e-6 < share < 1 - 2e-4   # 0: the last one alone
+    return torch.equal(one, other)   # of weights alone, as a power iteration
+
+def unaveraged(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]:
+    "Buffers that forward passes write, and whose mean over micro-batches is not what they make one by one."
+    model, ids = engine.model, [*engine.samples.of_step(0)]
+    norms = nn.modules.batchnorm._NormBase
+    mine = [k for k, b in model.named_buffers() if b.dtype != torch.bool and not b.is_complex()
+            and not isinstance(model.get_submodule(k.rpartition('.')[0]), norms)]
+    if not mine: return []
+    def now() -> dict[str, Tensor]: return {k: b.detach().clone() for k, b in model.named_buffers()}
+    def after(batch: Any) -> dict[str, Tensor]:
+        with borrowed(engine.c.training.seed, -1, 0): ask(batch)
+        return now()
+    size = max(1, min(8, len(ids) // 3))
+    with untouched(model, training=True), random_kept(), torch.no_grad(), suppress(Exception):
+        with borrowed(engine.c.training.seed, -1, 0):
+            parts = [engine.samples.get(ids[at:at + size] or ids[:size]) for at in (0, size, 2 * size)]
+        before, zero = now(), after(parts[0])   # what fails here is for the run to raise
+        if all(torch.equal(before[k], zero[k]) for k in mine): return []
+        made = [after(parts[1]), after(parts[2])]
+        for k, b in model.named_buffers(): b.copy_(zero[k])
+        made += [after(parts[2]), after(parts[1])]
+        return [k for k in mine if not _is_mean(zero[k], *(m[k] for m in made))]
+    return []
 
 # %% ../../nbs/07_train/24_cut.ipynb #1de6001f
 def _router(model: nn.Module) -> bool:

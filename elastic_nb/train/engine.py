@@ -38,7 +38,7 @@ from .callbacks import (TrainResult, best_step, call, check_form, form_of, liste
 from .compute import (
     CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of, versions_in)
 from .cut import (Untrained, bounds, check_cut, has_hooks, made_by_first, own_functions,
-                                  remembers, untouched)
+                                  remembers, unaveraged, untouched)
 from .identity import UNUSED, contents, kernels
 from .memory import digest_of, is_other
 from .task import ask, loss_of, without_backward
@@ -597,6 +597,12 @@ def _check_cut(self: Engine) -> str:
                       "each worker has its own, of the samples it has seen first, and no checkpoint has it. "
                       "Compute it before the run, or keep it in a buffer (register_buffer)")
     elif said := remembers(self, loss): warnings.warn(f"{name}: {said}")
+    self.of_one = unaveraged(self, loss) if t.cut > 1 else []
+    if self.of_one:
+        warnings.warn(f"the forward pass writes the buffer {', '.join(self.of_one)}, and not as a moving "
+                      f"average or a count: with training.micro_batches = {t.micro_batches} all begin with "
+                      "the same, and the mean of what they have made is kept (of integers the sum). Set "
+                      "micro_batches=1, or write it in a callback, after the step")
     if t.cut < 2 or not t.check_cut: bounds(self, loss)   # for its first look at a loss
     if not t.check_cut: said = 'check_cut is off'
     elif t.cut < 2 and self.scaled is None: said = 'batches are not cut'
