@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from html import escape
-from inspect import getattr_static
+from inspect import getattr_static, signature
 from math import isfinite
 from typing import Any
 
@@ -75,6 +75,16 @@ _ELSEWHERE = tuple(f'on_{k}' for k in ( # How moments of other trainers begin
     'train_begin train_start train_batch_ train_epoch_ epoch_ step_begin step_start substep batch_ '
     'validation_ evaluate log save_ load_ before_ after_ fit_ predict test_').split())
 
+_LATE = dict(on_validation=('step', 'val_loss'), on_train_end=('result',)) # Would fail after all the steps
+
+def _takes(method: Any, names: Iterable[str]) -> bool:
+    "Whether a method can be called with a trainer and these names; also where nobody knows that."
+    try: sign = signature(method)
+    except (TypeError, ValueError): return True   # of a function in C
+    try: sign.bind(None, **dict.fromkeys(names))
+    except TypeError: return False
+    return True
+
 def wrong_callbacks(callbacks: Iterable[Any]) -> list[str]:
     "Why they would not be called, one sentence each. Warns of single methods that would not."
     wrong = []
@@ -85,11 +95,19 @@ def wrong_callbacks(callbacks: Iterable[Any]) -> list[str]:
                if k not in MOMENTS and k[0] != '_' and callable(getattr_static(c, k))}
         odd = {k: near for k, near in odd.items() if near or k.startswith(_ELSEWHERE)}
         names = ', '.join(k + (f' (perhaps {near[0]})' if near else '') for k, near in odd.items())
-        if isinstance(c, type): wrong.append(f"{about}, is a class: give an object of it, {c.__name__}()")
-        elif not heard:
+        if isinstance(c, type):
+            wrong.append(f"{about}, is a class: give an object of it, {c.__name__}()")
+            continue
+        if not heard:
             wrong.append(f"{about}, would never be called: a callback is an object with at least one of the "
                          f"methods {', '.join(MOMENTS)}" + (f", and it has {names}" if names else ''))
-        elif names and is_own(type(c)):
+            continue
+        for k, given in _LATE.items():
+            if k not in heard or _takes(getattr(c, k), given): continue
+            named = ', '.join(given)
+            wrong.append(f"{about}: {k} is called with trainer and {named}, and does not take that; write "
+                         f"def {k}(self, trainer, {named}, **data)")
+        if names and is_own(type(c)):
             warnings.warn(f"{about}: nobody calls {names}; moments are {', '.join(MOMENTS)}")
     return wrong
 

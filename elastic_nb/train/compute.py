@@ -228,6 +228,22 @@ class Engine:
         self.unturned: dict[str, Any] = {} # and as they were
         self.turns, self.checks = 0, False # How often; whether whole and cut are compared here
 
+# %% ../../nbs/07_train/05_compute.ipynb #5ef8d798
+@patch
+def _warn_of_modes(self: Engine) -> None:
+    "Name layers that were put into evaluation mode by themselves, and will not stay so."
+    if not self.model.training: return   # all of it comes so from the Hub
+    modes = {m: m.training for m in self.model.modules()}
+    self.model.train()
+    odd = nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd
+    lost = [k for k, m in self.model.named_modules() if isinstance(m, odd) and m.training and not modes[m]]
+    for m, mode in modes.items(): m.training = mode
+    if lost:
+        names = ', '.join(lost[:3]) + (f' and {len(lost) - 3} more' if len(lost) > 3 else '')
+        warnings.warn(f"{names}: in evaluation mode now, and training puts the whole model into training "
+                      "mode. What must stay as it is belongs into the model's method train: def train(self, "
+                      "mode=True): super().train(mode); self.norm.eval(); return self")
+
 # %% ../../nbs/07_train/05_compute.ipynb #2921add4
 @patch
 def prepare(self: Engine, device: str | None = None) -> Engine:
@@ -252,6 +268,7 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         wrong.append("training begins inside torch.no_grad() or torch.inference_mode(): begin it outside")
     if wrong: raise BadConfig('\n'.join(wrong))
+    self._warn_of_modes()
     scripted = any(isinstance(m, torch.jit.ScriptModule) for m in self.model.modules())
     if self.strategy.same_bits and scripted:
         warnings.warn(f"{type(self.model).__name__}: PyTorch compiles a scripted or traced module anew after "
@@ -379,6 +396,7 @@ def written_when_called(self: Engine) -> list[str]:
     found = by_model + beside + self.called_with.changed(self._with_places_but_own())
     step = self._in_optimizer()
     found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)]
+    by_callbacks |= {*self.memory.changed(self.with_places())} if self.callbacks else set()   # kept with them
     return [k for k in dict.fromkeys(found) if k not in by_callbacks]
 
 @patch
