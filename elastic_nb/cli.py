@@ -967,7 +967,7 @@ def chaos(
 # %% ../nbs/00_face/04_cli.ipynb #0b9607f3
 def _link(text: str, struck: Any) -> Any:
     "The profile that `text` means; None if it is empty. Raises BadConfig if there is a plan, too."
-    from elastic_nb.chaos.network import read_link
+    from elastic_nb.lowcomm.links import read_link
     if text and struck: raise BadConfig("--link: trains over a link, and has no plan; take one of them")
     return read_link(text) if text else None
 
