@@ -762,18 +762,19 @@ def bury(self: RealRun, pid: int) -> None:
         self.spare[name] -= 1
         self.starts.append((self.now, name))
 
-def run_real(plan: Plan, out: str | Path | None = None) -> Outcome:
+def run_real(plan: Plan, out: str | Path | None = None, name: str = 'run',
+             each: Callable[[RealRun], None] | None = None) -> Outcome:
     "Run a plan as processes; `out`: a folder for its ledger. Raises BadConfig, OSError, RunFailed."
     from elastic_nb.elastic.ledger import Ledger
     if plan.link.name != 'none':
         plan = replace(plan, notes=[*plan.notes, "network is for simulations: all workers are here"])
-    if out is None: return RealRun(plan).run()
+    if out is None: return RealRun(plan, each=each).run()
     Path(out).mkdir(parents=True, exist_ok=True)
-    with Ledger(Path(out) / 'run.db') as ledger:
+    with Ledger(Path(out) / 'run.db', name) as ledger:
         ledger.start(dict(plan=plan.file.model_dump(mode='json')))
         ledger.append('run_start')
         def add(t: float, kind: str, worker: Any, gen: Any, step: Any, **data: Any) -> None:
             ledger.append(kind, worker=worker, gen=gen, step=step, **data)
-        found = RealRun(plan, add).run()
+        found = RealRun(plan, add, each).run()
         ledger.append('run_end', ok=found.ok)
     return found
