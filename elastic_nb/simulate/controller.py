@@ -28,7 +28,6 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, build_opener
 
 from ..basics import patch
-from ..checkpoint.disk import publish, write_file
 from ..config import BadConfig
 from ..config_file import parse
 from ..report.serve import TOKEN, _same, host_of, is_address, listening, token_of
@@ -68,9 +67,13 @@ class Queue:
                                  'ORDER BY id LIMIT 1')): return None
         job, name, text = rows[0]
         starts = self.ask("UPDATE jobs SET state='running', starts=starts+1 WHERE id=? RETURNING starts", job)
-        plan, done = plan_of(text, name), {task for task, in self.ask('SELECT task FROM done WHERE job=?', job)}
+        plan, done = plan_of(text, name), self.done(job)
         left = [t for t in plan.file.tasks if t.id not in done]
         return job, replace(plan, file=plan.file.model_copy(update=dict(tasks=left))), starts[0][0]
+
+    def done(self, job: int) -> set[str]:
+        "Ids of the tasks that are done."
+        return {task for task, in self.ask('SELECT task FROM done WHERE job=?', job)}
 
     def resume(self, job: int | None = None) -> list[int]:
         "Queue the failed jobs, or one of them, again; their numbers."
@@ -82,8 +85,8 @@ class Queue:
 @patch
 def status(self: Queue) -> dict[str, Any]:
     "All jobs, in JSON values."
-    rows = self.ask('SELECT id, name, state, starts, told, (SELECT count(*) FROM done WHERE job=id) FROM jobs '
-                    'ORDER BY id')
+    rows = self.ask('SELECT id, name, state, starts, told, (SELECT count(*) FROM done WHERE job=id) '
+                    'FROM jobs ORDER BY id')
     keys = 'job', 'name', 'state', 'starts', 'told', 'done'
     return dict(jobs=[dict(zip(keys, row), told=json.loads(row[4])) for row in rows])
 
@@ -100,7 +103,8 @@ class Controller:
         self.held = open(f'{path}.lock', 'w')
         try: fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError: raise BadConfig(f"{path}: another controller runs this queue") from None
-        self.queue, self.news, self.workers = Queue(path), threading.Event(), {} # type: ignore[var-annotated]
+        self.queue, self.news = Queue(path), threading.Event()
+        self.workers: dict[str, float | None] = {} # Work per second of those that are there, as measured
 
     def run(self, drain: bool = False) -> None:
         "Until it is interrupted; `drain`: until nothing is left to do. Raises RunFailed."
@@ -122,13 +126,13 @@ class Controller:
 
     def note(self, job: int, desk: Any) -> None:
         "Write what is new, before anything else happens."
-        known = {task for task, in self.queue.ask('SELECT task FROM done WHERE job=?', job)}
+        known = self.queue.done(job)
         for task, facts in desk.facts.items():
             if task in known: continue
             a = desk.books.done[task]
             told = dict(facts, worker=a.worker, attempt=a.number, seconds=round(a.end - a.start, 3))
             self.queue.ask('INSERT INTO done VALUES (?, ?, ?)', job, task, json.dumps(told))
-        self.workers = {w.name: w.measured for w in desk.books.workers.values()}
+        self.workers = {name: desk.books.speeds.get(name) for name in desk.books.workers}
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #57499869
 MOST = 1 << 20 # Bytes of a request
@@ -149,7 +153,8 @@ class _Asked(BaseHTTPRequestHandler):
         if 'Origin' in self.headers: return 403, "a page may not ask this"
         if self.token and not _same(shown, self.token): return 401, f"show the token: {TOKEN}"
         kind = self.headers.get('Content-Type', '')
-        return (415, "send application/json") if self.command == 'POST' and kind != 'application/json' else None
+        if self.command == 'POST' and kind != 'application/json': return 415, "send application/json"
+        return None
 
     def respond(self, answers: Mapping[str, Callable[[], Any]]) -> None:
         "Answer, or say why not."
@@ -157,7 +162,8 @@ class _Asked(BaseHTTPRequestHandler):
         status, value = (no[0], dict(error=no[1])) if no else (404, dict(error="there is no such page"))
         if not no and self.path in answers:
             try: status, value = 200, answers[self.path]()
-            except (ValueError, TypeError, KeyError, RecursionError) as e: status, value = 400, dict(error=str(e))
+            except (ValueError, TypeError, KeyError, RecursionError) as e:
+                status, value = 400, dict(error=str(e))
         body = json.dumps(value).encode()
         self.send_response(status)
         for k, v in {'Content-Type': 'application/json', 'Content-Length': str(len(body)),
@@ -179,13 +185,14 @@ class _Asked(BaseHTTPRequestHandler):
             job = self.controller.queue.submit(str(asked['plan']), str(asked['name']))
             self.controller.news.set()
             return dict(job=job)
-        def resume() -> dict[str, Any]: return dict(jobs=self.controller.queue.resume(json.loads(wish).get('job')))
+        def resume() -> dict[str, Any]:
+            return dict(jobs=self.controller.queue.resume(json.loads(wish).get('job')))
         self.respond({'/submit': submit, '/resume': resume})
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #f1db9e70
 @contextmanager
 def answering(controller: Controller, port: int = 0, host: str = '127.0.0.1') -> Iterator[str]:
-    "In the block, a thread answers at the URL. Raises BadConfig without a secret where one is needed, OSError."
+    "In the block, a thread answers at the URL. Raises BadConfig if a secret is needed, OSError."
     token, host = token_of(os.environ), '127.0.0.1' if host == 'localhost' else host
     if not (token or is_address(host) and ipaddress.ip_address(host).is_loopback):
         raise BadConfig(f"to be asked by other machines, at {host}, the controller needs a secret in {TOKEN}")
@@ -206,13 +213,14 @@ def answering(controller: Controller, port: int = 0, host: str = '127.0.0.1') ->
 
 def asked_of(url: str, path: str, **wish: Any) -> dict[str, Any]:
     "What a controller answers; with a `wish`, it is sent. Raises ValueError with its words."
-    if not url.startswith(('http://', 'https://')): raise ValueError(f"{url}: give the http:// address of a controller")
+    if not url.startswith(('http://', 'https://')):
+        raise ValueError(f"{url}: give the http:// address of a controller")
     token = os.environ.get(TOKEN, '')
     headers = {'Content-Type': 'application/json'} | ({'Authorization': f'Bearer {token}'} if token else {})
     data = json.dumps(wish).encode() if wish else None
     try:
-        with build_opener(_NoRedirect).open(Request(url.rstrip('/') + path, data, headers), timeout=30) as answer:
-            return json.load(answer)
+        request = Request(url.rstrip('/') + path, data, headers)
+        with build_opener(_NoRedirect).open(request, timeout=30) as answer: return json.load(answer)
     except HTTPError as e:
         try: said = json.load(e)['error']
         except (ValueError, KeyError): said = e.reason
@@ -222,7 +230,8 @@ def asked_of(url: str, path: str, **wish: Any) -> dict[str, Any]:
 def controller_at(url: str, path: str | Path) -> str:
     "The address of a controller: `url`, or that of the one that runs the queue at `path`. Raises BadConfig."
     if url: return url
-    if Path(path).is_file() and (found := Queue(path).ask("SELECT value FROM about WHERE key='url'")): return found[0][0]
+    question = "SELECT value FROM about WHERE key='url'"
+    if Path(path).is_file() and (found := Queue(path).ask(question)): return found[0][0]
     raise BadConfig(f"there is no queue {path}: start elastic-nb controller, or give --controller URL")
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #f8e47df4
@@ -232,7 +241,7 @@ def run_controller(path: str | Path, port: int = 0, host: str = '127.0.0.1', dra
     controller = Controller(path)
     with answering(controller, port, host) as url:
         left = sum(j['state'] in ('queued', 'running') for j in controller.queue.status()['jobs'])
-        tell(f"{url} takes plans for the queue {path}, in which {left} wait. It is for one machine and for lessons.")
+        tell(f"{url} takes plans for the queue {path}; {left} wait. It is for lessons, on one machine.")
         controller.run(drain)
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #eeddeb3e
@@ -240,12 +249,12 @@ def read_experiments(path: str | Path) -> tuple[str, str, list[dict[str, Any]]]:
     "The text of the plan, its name, and all settings of the grid, in order. Raises BadConfig, OSError."
     values, _, wrong = parse(Path(path).read_text(encoding='utf-8'), Path(path).name)
     if unknown := [*values.keys() - {'plan', 'overrides', 'profiles', 'seeds'}]:
-        wrong.append(f"{Path(path).name}: there is no {min(unknown)}; there are plan, overrides, profiles, seeds")
+        wrong.append(f"there is no {min(unknown)}; there are plan, overrides, profiles and seeds")
     grid, seeds = dict(values.get('overrides') or {}), values.get('seeds', 1)
     if 'profiles' in values: grid['network.profile'] = values['profiles']
     grid['simulation.seed'] = list(range(seeds)) if isinstance(seeds, int) else seeds
-    wrong += [f'{Path(path).name}: {k}: give a list' for k, v in grid.items() if not isinstance(v, list) or not v]
-    if not isinstance(values.get('plan'), str): wrong.append(f"{Path(path).name}: plan: give the file of a plan")
+    wrong += [f'{k}: give a list' for k, v in grid.items() if not isinstance(v, list) or not v]
+    if not isinstance(values.get('plan'), str): wrong.append("plan: give the file of a plan")
     if wrong: raise BadConfig('\n'.join(wrong))
     at = Path(path).parent / values['plan']
     settings = [dict(zip(grid, point)) for point in itertools.product(*grid.values())]
@@ -311,7 +320,8 @@ def averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _page(name: str, rows: list[dict[str, Any]]) -> str:
     "One page: the averages as a table."
     def cell(v: Any) -> str:
-        return '-' if v is None else f'{v[0]:.4g} &plusmn; {v[1]:.2g}' if isinstance(v, tuple) else html.escape(str(v))
+        if isinstance(v, tuple): return f'{v[0]:.4g} &plusmn; {v[1]:.2g}'
+        return '-' if v is None else html.escape(str(v))
     means = averages(rows)
     head = ''.join(f'<th>{html.escape(k)}' for k in means[0])
     body = ''.join('<tr>' + ''.join(f'<td>{cell(v)}' for v in row.values()) for row in means)

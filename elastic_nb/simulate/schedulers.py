@@ -134,7 +134,8 @@ class Dispatcher:
     tries: int = 3 # Attempts that may end with an error of the task itself
     workers: dict[str, Worker] = field(default_factory=dict) # That count as alive
     heard: dict[str, float] = field(default_factory=dict) # Their last heartbeat
-    timed: dict[str, float] = field(default_factory=dict) # When their speed was last measured
+    speeds: dict[str, float] = field(default_factory=dict) # Measured, also of those that are gone for now
+    timed: dict[str, float] = field(default_factory=dict) # When that was
     waiting: list[Task] = field(default_factory=list)
     running: dict[str, Attempt] = field(default_factory=dict) # By worker
     done: dict[str, Attempt] = field(default_factory=dict) # By id of the task
@@ -167,7 +168,6 @@ def beat(self: Dispatcher, name: str, now: float) -> bool:
 def lose(self: Dispatcher, name: str, now: float, why: str) -> Attempt | None:
     "A worker is gone: its task, if it had one, is the next again."
     del self.workers[name], self.heard[name]
-    self.timed.pop(name, None)
     if attempt := self.running.pop(name, None):
         attempt.end, attempt.lost = now, why
         self.waiting.insert(0, attempt.task)
@@ -200,7 +200,7 @@ def _begin(self: Dispatcher, task: Task, worker: str, now: float) -> Attempt:
 @patch
 def _believed(self: Dispatcher, worker: Worker, now: float) -> Worker:
     fresh = now - self.timed.get(worker.name, now) <= self.stale
-    return worker if fresh else replace(worker, measured=None)
+    return replace(worker, measured=self.speeds.get(worker.name) if fresh else None)
 
 @patch
 def finish(self: Dispatcher, name: str, task: str, number: int, now: float, seconds: float,
@@ -220,5 +220,4 @@ def finish(self: Dispatcher, name: str, task: str, number: int, now: float, seco
 @patch
 def _measure(self: Dispatcher, name: str, speed: float, now: float) -> None:
     old = self._believed(self.workers[name], now).measured
-    self.workers[name] = replace(self.workers[name], measured=ewma(old, speed, self.weight))
-    self.timed[name] = now
+    self.speeds[name], self.timed[name] = ewma(old, speed, self.weight), now

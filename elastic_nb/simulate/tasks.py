@@ -30,7 +30,7 @@ from ..config import BadConfig, Section, _told
 from ..config_file import Lines, parse
 from ..lowcomm.links import Profile, of, profile, reno_mbit
 from .events import Simulation, SimulatedLedger
-from .schedulers import Attempt, Dispatcher, Task, Worker, fits, scheduler_of
+from .schedulers import Attempt, Dispatcher, Task, Worker, scheduler_of
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #d53271b6
 class ControllerPlan(Section):
@@ -227,11 +227,11 @@ def _impossible(file: PlanFile) -> Iterator[tuple[tuple[Any, ...], str]]:
             there = ', '.join(names)
             yield ('simulation', 'deaths', i), f'there is no worker {d.worker}; there are {there}'
     plan = Plan(file, profile(), [], [])
-    for i, t in enumerate(file.tasks):
-        task = next(task for _, task in plan.tasks if task.id == t.id)
-        if not any(fits(task, w) for w in plan.workers):
-            most = max(w.memory for w in plan.workers)
-            yield ('tasks', i), f'task {t.id} needs {task.memory:g} GB, and no worker has more than {most:g}'
+    most = max(w.memory for w in plan.workers)
+    for _, task in plan.tasks:
+        if task.memory > most:
+            what = f'task {task.id} needs {task.memory:g} GB, and no worker has more than {most:g}'
+            yield ('tasks', ids.index(task.id)), what
     try: scheduler_of(file.controller.scheduler)
     except BadConfig as e: yield ('controller', 'scheduler'), str(e)
 
