@@ -1100,7 +1100,7 @@ def simulate_(
 ) -> None:
     """Run a plan of workers and tasks in a simulation, or for real, and check its assertions.
 
-    Exit code 0: all tasks are done and all assertions hold; 1: it is not so; 2: there is a mistake in the plan.
+    Exit code 0: all tasks are done and all assertions hold; 1: it is not so; 2: the plan has a mistake.
 
     Example: elastic-nb simulate queue.yaml controller.scheduler=capability network.profile=cellular
 
@@ -1117,24 +1117,28 @@ def simulate_(
 
 def _check_new(out: str) -> None:
     "Raises BadConfig if there is a ledger already."
-    if out and (Path(out) / 'run.db').exists(): raise BadConfig(f"--out: {out} has a run; name another folder")
+    if out and (Path(out) / 'run.db').exists():
+        raise BadConfig(f"--out: {out} has a run; name another folder")
 
+# %% ../nbs/00_face/04_cli.ipynb #76e7a2ea
 def _print_outcome(found: Any) -> None:
     "Tasks, numbers and what does not hold, for people."
-    rows = [dict(task=t['id'], worker=t['worker'] or '-', attempts=str(t['attempts']), began=_short(t['began']),
-                 ended=_short(t['ended']), **dict(loss=f"{t['loss_before']:.4f} to {t['loss']:.4f}")
-                 if 'loss' in t else {}) for t in found.tasks]
-    _print_list(rows)
+    def loss(t: dict[str, Any]) -> dict[str, str]:
+        return dict(loss=f"{t['loss_before']:.4f} to {t['loss']:.4f}") if 'loss' in t else {}
+    _print_list([dict(task=t['id'], worker=t['worker'], attempts=t['attempts'], began=_short(t['began']),
+                      ended=_short(t['ended']), **loss(t)) for t in found.tasks])
     _print_rows({k: _short(v) for k, v in found.metrics.items() if v is not None})
     for note in found.notes: typer.echo(shown(f'note: {note}', 2000))
     for text in found.broken: typer.echo(shown(f'does not hold: {text}'))
-    typer.echo(f"{'simulated' if found.simulated else 'real'}: {'all is well' if found.ok else 'not all is well'}")
+    how = 'simulated' if found.simulated else 'real'
+    typer.echo(f"{how}: {'all is well' if found.ok else 'not all is well'}")
 
 def _print_list(rows: list[dict[str, Any]], most: int = 30) -> None:
     "The last rows, a column for each key of the first."
     table = Table(box=None, padding=(0, 2, 0, 0))
     for key in rows[0] if rows else (): table.add_column(key)
-    for row in rows[-most:]: table.add_row(*(Text(shown('-' if v is None else v, 60)) for v in row.values()))
+    for row in rows[-most:]:
+        table.add_row(*(Text(shown('-' if v is None else v, 60)) for v in row.values()))
     if rows: Console().print(table)
 
 
@@ -1178,6 +1182,7 @@ def submit(
             if state in ('done', 'failed'): raise typer.Exit(0 if state == 'done' else 1)
             time.sleep(.2)
 
+# %% ../nbs/00_face/04_cli.ipynb #fc1657f0
 @app.command()
 def resume(
     job: Annotated[int, typer.Argument(metavar='[JOB]', help='One job alone. Default: all that failed.')] = 0,
@@ -1227,6 +1232,7 @@ def _print_done(url: str, as_json: bool) -> None:
                       loss=_short(t['loss'])) for t in found['tasks']])
     _print_list([dict(worker=name, speed=_short(speed)) for name, speed in found['workers'].items()])
 
+# %% ../nbs/00_face/04_cli.ipynb #e84bce59
 @app.command('experiments')
 def experiments_(
     grid: Annotated[str, typer.Argument(metavar='GRID.yaml', help='plan: its file; overrides: lists of values '
@@ -1235,7 +1241,9 @@ def experiments_(
                                      'with its name and -results.')] = '',
     real: Annotated[bool, typer.Option('--real', help='Run the tasks as processes.')] = False,
 ) -> None:
-    """Run a plan for a grid of settings; writes results.csv and index.html. Killed, it resumes by the same command.
+    """Run a plan for a grid of settings, and write results.csv and index.html.
+
+    If it was killed, the same command resumes where it was.
 
     Example: elastic-nb experiments grid.yaml --out results
     """
