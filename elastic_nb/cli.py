@@ -1084,8 +1084,8 @@ def goodput_(
 
 # %% ../nbs/00_face/04_cli.ipynb #30ee8293
 _Plan = Annotated[str, typer.Argument(metavar='PLAN.yaml')]
-_Url = Annotated[str, typer.Option(metavar='URL', help='Address of the controller. Default: the one that runs '
-                                   'the queue in --db.')]
+_Url = Annotated[str, typer.Option(metavar='URL', help='Address of the controller. Default: the one that '
+                                   'runs the queue in --db.')]
 _Db = Annotated[str, typer.Option('--db', metavar='FILE', help='The queue, a file of SQLite.')]
 
 @app.command('simulate')
@@ -1235,8 +1235,8 @@ def _print_done(url: str, as_json: bool) -> None:
 # %% ../nbs/00_face/04_cli.ipynb #e84bce59
 @app.command('experiments')
 def experiments_(
-    grid: Annotated[str, typer.Argument(metavar='GRID.yaml', help='plan: its file; overrides: lists of values '
-                                        'by setting; profiles: of the network; seeds: how many.')],
+    grid: Annotated[str, typer.Argument(metavar='GRID.yaml', help='plan: its file; overrides: lists of '
+                                        'values by setting; profiles: of the network; seeds: how many.')],
     out: Annotated[str, typer.Option(metavar='DIR', help='Folder of the results. Default: that of the grid, '
                                      'with its name and -results.')] = '',
     real: Annotated[bool, typer.Option('--real', help='Run the tasks as processes.')] = False,

@@ -8,7 +8,11 @@ __all__ = []
 # %% ../../nbs/13_simulate/00_overview.ipynb #d5ec16b0
 from ..basics import lazy
 
-# %% ../../nbs/13_simulate/00_overview.ipynb #dd84c129
+# %% ../../nbs/13_simulate/00_overview.ipynb #171fd755
 __getattr__, __dir__ = lazy('elastic_nb.simulate', {
-    '.events': 'Simulation SimulatedLedger'})
+    '.events': 'Simulation SimulatedLedger',
+    '.failures': 'Failures Strike mttf_h read_trace strikes_of',
+    '.schedulers': 'Dispatcher SCHEDULERS Task Worker capability ewma gale_shapley priority stable',
+    '.tasks': 'Outcome Plan plan_of read_plan run_real simulate',
+    '.controller': 'Controller Queue experiments run_controller'})
 __all__ = __dir__()
