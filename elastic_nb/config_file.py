@@ -113,7 +113,7 @@ ELSEWHERE = { # What stands in the files of others -> what to write here
                             "those that read ahead",
     'elastic.nproc_per_node': "write elastic.workers, the processes on this machine",
     'controller.scheduler': "leave it out: a file is one run, whose workers share out each batch; a queue "
-                            "with a scheduler is a plan: elastic-nb simulate PLAN.yaml, with --real to run it",
+                            "with a scheduler is a plan: elastic-nb simulate PLAN.yaml",
     'diloco.batch_size': "write training.batch_size: here the samples of a round, times the inner steps",
     'diloco.checkpoint_interval': "write checkpoint.checkpoint_interval, in rounds",
     'diloco.model': "write model.hub: its whole name on the Hub, such as EleutherAI/gpt-neo-125m, or its "

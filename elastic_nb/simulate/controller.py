@@ -244,7 +244,7 @@ def run_controller(path: str | Path, port: int = 0, host: str = '127.0.0.1', dra
         tell(f"{url} takes plans for the queue {path}; {left} wait. It is for lessons, on one machine.")
         controller.run(drain)
 
-# %% ../../nbs/13_simulate/06_controller.ipynb #eeddeb3e
+# %% ../../nbs/13_simulate/06_controller.ipynb #bc99d7b3
 def read_experiments(path: str | Path) -> tuple[str, str, list[dict[str, Any]]]:
     "The text of the plan, its name, and all settings of the grid, in order. Raises BadConfig, OSError."
     values, _, wrong = parse(Path(path).read_text(encoding='utf-8'), Path(path).name)
@@ -303,7 +303,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
     writer.writerows(rows)
     return text.getvalue()
 
-# %% ../../nbs/13_simulate/06_controller.ipynb #bdcd80ba
+# %% ../../nbs/13_simulate/06_controller.ipynb #925d0fb6
 _SHOWN = 'done', 'goodput', 'utilization', 'makespan', 'wait_mean', 'stay_mean', 'deaths', 'retries'
 
 def averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -262,6 +262,7 @@ def plan_of(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> Pla
 def _override(values: Any, text: str, sorter: _Sorter) -> None:
     "Put `a.0.b=c` into the values."
     dotted, equals, word = text.partition('=')
+    if isinstance(values.get('network'), str): values['network'] = dict(profile=values['network'])
     *path, last = [int(p) if p.isdigit() else p for p in dotted.split('.')]
     try:
         for key in path: values = values[key] if isinstance(values, list) else values.setdefault(key, {})
