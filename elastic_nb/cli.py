@@ -691,6 +691,11 @@ def main() -> None:
     with EARLY.heard(): app()
 
 # %% ../nbs/00_face/04_cli.ipynb #dbd947c3
+def _of_queue(run: str, controller: str) -> bool:
+    "Whether a queue is asked for. Raises ValueError if both or nothing is."
+    if bool(run) == bool(controller): raise ValueError("give a RUN, or --controller URL")
+    return bool(controller)
+
 @app.command()
 def status(
     run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of "
@@ -1209,11 +1214,6 @@ def resume(
 
 
 # %% ../nbs/00_face/04_cli.ipynb #b483b388
-def _of_queue(run: str, controller: str) -> bool:
-    "Whether a queue is asked for. Raises ValueError if both or nothing is."
-    if bool(run) == bool(controller): raise ValueError("give a RUN, or --controller URL")
-    return bool(controller)
-
 def _print_queue(url: str, as_json: bool) -> None:
     "The jobs of a controller."
     from elastic_nb.simulate.controller import asked_of

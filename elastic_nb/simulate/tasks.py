@@ -106,7 +106,8 @@ class PlanFile(Section):
     "The whole file."
     controller: ControllerPlan = ControllerPlan()
     workers: list[WorkerPlan] = Field(min_length=1)
-    tasks: list[TaskPlan] = Field(min_length=1)
+    tasks: list[TaskPlan] = []
+    job: JobPlan | None = None
     model: ModelPlan = ModelPlan()
     training: TrainingPlan = TrainingPlan()
     simulation: SimulationPlan = SimulationPlan()
@@ -173,14 +174,10 @@ def _sentence(error: Mapping[str, Any]) -> str:
     "A mistake that pydantic found, in our words."
     at = error['loc']
     if error['type'] != 'extra_forbidden': return _told(error)
-    names = [*_kind_at(at).model_fields] + ['job'] * (len(at) == 1)
+    names = _kind_at(at).model_fields
     near = difflib.get_close_matches(str(at[-1]), names, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
     return f"there is no setting {'.'.join(map(str, at))}; {hint}"
-
-def _tasks_of(job: JobPlan) -> list[dict[str, Any]]:
-    same = job.model_dump(exclude={'name', 'num_tasks'})
-    return [dict(id=f'{job.name}-{i}', **same) for i in range(job.num_tasks)]
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #6c8c58b7
 @dataclass
@@ -219,9 +216,12 @@ class Plan:
 def _impossible(file: PlanFile) -> Iterator[tuple[tuple[Any, ...], str]]:
     "Where, and what cannot be."
     names, ids = [w.name for w in file.workers], [t.id for t in file.tasks]
+    if not ids: yield (), "there is no task: write tasks, or job"
     for section, key, given in (('workers', 'name', names), ('tasks', 'id', ids)):
+        first: dict[str, int] = {}
         for i, name in enumerate(given):
-            if name in given[:i]: yield (section, i, key), f'{section}.{i}.{key}: {name} is there twice'
+            if first.setdefault(name, i) != i:
+                yield (section, i, key), f'{section}.{i}.{key}: {name} is there twice'
     for i, d in enumerate(file.simulation.deaths):
         if d.worker not in names:
             there = ', '.join(names)
@@ -243,8 +243,11 @@ def plan_of(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> Pla
     values = sorter.ours(values)
     if not values.get('preferences', True): del values['preferences']   # nothing is left in it
     try:
-        if 'job' in values: values['tasks'] = _tasks_of(JobPlan.model_validate(values.pop('job')))
         file = PlanFile.model_validate(values)
+        if job := file.job:
+            same = job.model_dump(exclude={'name', 'num_tasks'})
+            more = [TaskPlan(id=f'{job.name}-{i}', **same) for i in range(job.num_tasks)]
+            file = file.model_copy(update=dict(tasks=[*file.tasks, *more], job=None))
         for at, text in _impossible(file): sorter.complain(at, text)
     except ValidationError as e:
         for error in e.errors(): sorter.complain(error['loc'], _sentence(error))
@@ -276,15 +279,9 @@ def read_plan(path: str | Path, overrides: Iterable[str] = ()) -> Plan:
     try: return plan_of(Path(path).read_text(encoding='utf-8'), Path(path).name, overrides)
     except UnicodeDecodeError: raise BadConfig(f"{Path(path).name}: this is no text in UTF-8") from None
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #898996d2
-METRICS = { # Name -> what it is
-    'goodput': "share of the workers' busy seconds that counted: the rest was lost with a worker",
-    'utilization': 'share of the seconds that workers were there in which they were busy',
-    'makespan': 'seconds until the last task was done',
-    'wait_mean': 'seconds from coming to the first start, mean', 'wait_max': 'the longest of them',
-    'stay_mean': 'seconds from coming to the end, mean', 'stay_max': 'the longest of them',
-    'done': 'share of the tasks that are done', 'failed': 'tasks that failed', 'deaths': 'workers lost',
-    'retries': 'attempts beyond the first of a task', 'loss_fell': 'share of the real tasks whose loss fell'}
+# %% ../../nbs/13_simulate/05_tasks.ipynb #51622e33
+METRICS = ('goodput utilization makespan wait_mean wait_max stay_mean stay_max done failed deaths retries '
+           'loss_fell').split()
 _VERBS = dict(waits='wait_max', wait='wait_max', takes='stay_max', take='stay_max', stays='stay_max')
 _UNITS = {'': 1., 's': 1., 'ms': .001, 'min': 60., 'm': 60., 'h': 3600., 'd': 86400., '%': .01}
 _CHECK = re.compile(r'(?:(no) (?:jobs?|tasks?) )?([a-z_]+) *(<=|>=|==|<|>) *(\d+\.?\d*) *(%|[a-z]*)')
