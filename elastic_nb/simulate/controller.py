@@ -116,7 +116,8 @@ class Controller:
 
     def work(self, job: int, plan: Plan, start: int) -> None:
         "One job, or what is left of it."
-        told, ok = {}, True
+        told = json.loads(self.queue.ask('SELECT told FROM jobs WHERE id=?', job)[0][0])
+        ok = not told.get('broken')   # nothing may be left to do, and what did not hold does not hold now
         if plan.file.tasks:
             out = self.queue.path.with_suffix('') / f'job-{job}'
             found = run_real(plan, out, f'run-{start}', lambda run: self.note(job, run.desk))
@@ -148,8 +149,8 @@ class _Asked(BaseHTTPRequestHandler):
         "Why the request gets nothing."
         name = host_of(self.headers.get('Host', ''))
         shown = self.headers.get('Authorization', '').removeprefix('Bearer ')
-        if name not in ('localhost', '127.0.0.1', '::1') and not (self.token and is_address(name)):
-            return 421, "this name is not mine"
+        foreign = name not in ('localhost', '127.0.0.1', '::1')
+        if foreign and not self.token: return 421, "this name is not mine"
         if 'Origin' in self.headers: return 403, "a page may not ask this"
         if self.token and not _same(shown, self.token): return 401, f"show the token: {TOKEN}"
         kind = self.headers.get('Content-Type', '')
@@ -244,7 +245,7 @@ def run_controller(path: str | Path, port: int = 0, host: str = '127.0.0.1', dra
         tell(f"{url} takes plans for the queue {path}; {left} wait. It is for lessons, on one machine.")
         controller.run(drain)
 
-# %% ../../nbs/13_simulate/06_controller.ipynb #bc99d7b3
+# %% ../../nbs/13_simulate/06_controller.ipynb #511220c3
 def read_experiments(path: str | Path) -> tuple[str, str, list[dict[str, Any]]]:
     "The text of the plan, its name, and all settings of the grid, in order. Raises BadConfig, OSError."
     values, _, wrong = parse(Path(path).read_text(encoding='utf-8'), Path(path).name)
@@ -303,7 +304,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
     writer.writerows(rows)
     return text.getvalue()
 
-# %% ../../nbs/13_simulate/06_controller.ipynb #925d0fb6
+# %% ../../nbs/13_simulate/06_controller.ipynb #51f784a3
 _SHOWN = 'done', 'goodput', 'utilization', 'makespan', 'wait_mean', 'stay_mean', 'deaths', 'retries'
 
 def averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

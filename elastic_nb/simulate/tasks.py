@@ -235,6 +235,7 @@ def _impossible(file: PlanFile) -> Iterator[tuple[tuple[Any, ...], str]]:
     try: scheduler_of(file.controller.scheduler)
     except BadConfig as e: yield ('controller', 'scheduler'), str(e)
 
+# %% ../../nbs/13_simulate/05_tasks.ipynb #58e88e3f
 def plan_of(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> Plan:
     "The plan in a YAML text. Raises BadConfig with all that is wrong."
     values, lines, wrong = parse(text, name)
@@ -279,7 +280,7 @@ def read_plan(path: str | Path, overrides: Iterable[str] = ()) -> Plan:
     try: return plan_of(Path(path).read_text(encoding='utf-8'), Path(path).name, overrides)
     except UnicodeDecodeError: raise BadConfig(f"{Path(path).name}: this is no text in UTF-8") from None
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #51622e33
+# %% ../../nbs/13_simulate/05_tasks.ipynb #631fb7d3
 METRICS = ('goodput utilization makespan wait_mean wait_max stay_mean stay_max done failed deaths retries '
            'loss_fell').split()
 _VERBS = dict(waits='wait_max', wait='wait_max', takes='stay_max', take='stay_max', stays='stay_max')
@@ -315,7 +316,7 @@ def check_of(text: str) -> Check:
                         "no task waits > 1 h" + (f"; did you mean {near[0]}?" if near else ''))
     return Check(text, name, found[3], float(found[4]) * _UNITS[found[5]], bool(found[1]))
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #cdb7f7e5
+# %% ../../nbs/13_simulate/05_tasks.ipynb #cc247e74
 Add = Callable[..., None] # add(t, kind, worker, gen, step, **data): a row of a ledger
 
 @dataclass
@@ -343,7 +344,7 @@ class Desk:
         "Whether all tasks have come, and are done or have failed."
         return len(self.books.done) + len(self.books.failed) == len(self.plan.file.tasks)
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #0ef0b79a
+# %% ../../nbs/13_simulate/05_tasks.ipynb #285c691b
 @patch
 def submit(self: Desk, task: Task, now: float) -> None:
     self.books.submit(task)
@@ -376,7 +377,7 @@ def _roster(self: Desk, now: float, joined: list[str] = [], lost: list[str] = []
     self.add(now, 'generation', None, self.gen, None, roster=roster, joined=joined, lost=lost)
     for name in roster: self.add(now, 'entered', name, self.gen, len(self.books.done))
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #e36fc9d9
+# %% ../../nbs/13_simulate/05_tasks.ipynb #dee9ab05
 @patch
 def give(self: Desk, now: float) -> list[Attempt]:
     "Ask the scheduler."
@@ -402,7 +403,7 @@ def _row(self: Desk, now: float, a: Attempt, do: str, **data: Any) -> None:
     about = dict(do=do, task=a.task.id, attempt=a.number)
     self.add(now, 'task', self.label(a.worker), self.gen, None, **about, **data)
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #3a17a2ab
+# %% ../../nbs/13_simulate/05_tasks.ipynb #9c43e3dc
 @dataclass
 class Outcome:
     "What a plan has come to."
@@ -451,7 +452,7 @@ def _about(desk: Desk, task: str) -> dict[str, Any]:
                 came=desk.came.get(task), began=tries[0].start if tries else None,
                 ended=done.end if done else None, **desk.facts.get(task, {}))
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #4c344974
+# %% ../../nbs/13_simulate/05_tasks.ipynb #714f9923
 class Courier:
     "How long a message takes over a bad link."
     def __init__(self, link: Profile, dice: Any):
@@ -473,7 +474,7 @@ class Courier:
         data = gigabytes * 8e3 / min(mbit, reno_mbit(p)) if gigabytes else 0.
         return wait + (p.rtt_ms + self.dice.uniform(-1, 1) * p.jitter_ms) / 2e3 + data
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #96a4b95a
+# %% ../../nbs/13_simulate/05_tasks.ipynb #31e96fcb
 class SimulatedRun:
     "A plan on the clock of a simulation."
     def __init__(self, plan: Plan, add: Add | None = None):
@@ -498,7 +499,7 @@ class SimulatedRun:
         self.sim.after(self.beat, self.look_round)
         return outcome(self.desk, self.sim.run(s.limit), True)
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #6f8d8558
+# %% ../../nbs/13_simulate/05_tasks.ipynb #279f7241
 @patch
 def submit(self: SimulatedRun, task: Task) -> None:
     self.desk.submit(task, self.sim.now)
@@ -537,7 +538,7 @@ def report(self: SimulatedRun, a: Attempt, seconds: float) -> None:
     if self.desk.over: self.sim.stop()
     else: self.look()
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #39224e07
+# %% ../../nbs/13_simulate/05_tasks.ipynb #3a41776c
 @patch
 def arrive(self: SimulatedRun, name: str, back: bool = False) -> None:
     "A worker begins, and sends heartbeats."
@@ -575,7 +576,7 @@ def look_round(self: SimulatedRun) -> None:
         self.sim.after(self.beat, self.look_round)
     else: self.sim.stop()
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #4e7473d9
+# %% ../../nbs/13_simulate/05_tasks.ipynb #97869278
 @patch
 def die(self: SimulatedRun, name: str, back: float | None) -> None:
     "A worker dies, and says nothing."
@@ -609,7 +610,7 @@ def simulate(plan: Plan, out: str | Path | None = None) -> Outcome:
         ledger.add(max((t['ended'] or 0. for t in found.tasks), default=0.), 'run_end', ok=found.ok)
     return found
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #2850f25e
+# %% ../../nbs/13_simulate/05_tasks.ipynb #a5e42db0
 def _network(model: ModelPlan, context: int, seed: int) -> tuple[Any, Callable[[Any], Any]]:
     "The network, with weights of this seed, and how it makes logits (n, length, 256) of bytes (n, length)."
     import torch
@@ -649,7 +650,7 @@ def train_task(model: ModelPlan, t: TrainingPlan, task: str, seed: int) -> dict[
     sha = digest(pack_state(net, optimizer))[:16]
     return dict(loss=now(), loss_before=before, steps=len(batches), sha256=sha)
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #628fec70
+# %% ../../nbs/13_simulate/05_tasks.ipynb #1d7143fb
 class TaskWorker:
     "The entry of a worker process: takes orders from the store, trains, and reports."
     def __init__(self, member: Any, config: dict[str, Any]):
@@ -667,7 +668,7 @@ class TaskWorker:
             self.member.say('report', **order, seconds=seconds, error=error, facts=facts)
             self.number += 1
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #144ff6f3
+# %% ../../nbs/13_simulate/05_tasks.ipynb #3b910380
 LIVES = 5 # How often a worker is started again that died without a plan
 
 class RealRun:
@@ -697,7 +698,7 @@ class RealRun:
             while not self.desk.over and (self.hands.workers or self.starts): self.turn()
             return outcome(self.desk, self.now, False)
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #977b0722
+# %% ../../nbs/13_simulate/05_tasks.ipynb #986310b9
 @patch
 def turn(self: RealRun) -> None:
     "Whatever is due, and whatever has come."
@@ -731,7 +732,7 @@ def order(self: RealRun) -> None:
         self.hands.store.set(f'order/{label}/{self.orders[label]}', what)
         self.orders[label] += 1
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #edd9d3db
+# %% ../../nbs/13_simulate/05_tasks.ipynb #ebc43d51
 @patch
 def hear(self: RealRun, name: str, m: dict[str, Any]) -> None:
     "A message of a worker."
