@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['POLICIES', 'Plan', 'Machines', 'Job', 'Learners', 'Outcome', 'simulate', 'simulated', 'Point', 'interval', 'sweep',
-           'draw_sweep', 'sliders']
+           'draw_sweep', 'sliders', 'Times', 'plan_like', 'strikes_like', 'account', 'predict', 'like']
 
-# %% ../../nbs/13_simulate/03_policies.ipynb #c8f1d04b
+# %% ../../nbs/13_simulate/03_policies.ipynb #4b27116d
 import dataclasses
 import math
-from collections import Counter, deque
+import tempfile
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +23,14 @@ from matplotlib.axes import Axes
 
 from ..basics import patch
 from ..config import BadConfig
+from ..elastic.ledger import Event, History, recoveries
+from ..report.goodput import goodput_of
 from ..report.pictures import GENERATIONS, style
+from ..report.status import Watch, steps_of
 from .events import Simulation, SimulatedLedger, Timer
 from .failures import DAY, Failures, Hazards, Strike, replay
 
-# %% ../../nbs/13_simulate/03_policies.ipynb #2acc378d
+# %% ../../nbs/13_simulate/03_policies.ipynb #16bcac40
 POLICIES = dict(restart='any failure stops all; they start again from the newest checkpoint',
                 survive='the others continue after a pause, and a replacement is let in between two steps',
                 diloco='learners fail one by one; a round counts when a quorum of them has come to its end')
@@ -55,6 +59,7 @@ class Plan:
     inner: int = 100 # DiLoCo: steps of a round
     quorum: int = 1 # DiLoCo: learners without which no round ends
     end: float = 0. # From the last step to the end of the job
+    waits: float = 0. # Share of a step in which the others wait for an overdue worker
 
     def __post_init__(self) -> None:
         numbers = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)
@@ -109,7 +114,7 @@ class Machines:
                 del self.missing[seat]
                 self.sim.after(0., self.whole, seat)
 
-# %% ../../nbs/13_simulate/03_policies.ipynb #0baf3d9a
+# %% ../../nbs/13_simulate/03_policies.ipynb #61b81096
 class Job:
     "A synchronous job on the clock `sim`, by `plan`; what happens goes into `ledger`, if there is one."
     def __init__(self, sim: Simulation, plan: Plan, ledger: SimulatedLedger | None = None):
@@ -120,7 +125,7 @@ class Job:
         self.booting: dict[int, Timer] = {}
         self.slow: dict[int, list[float]] = {} # Factors of stragglers, by seat
         self.lives, self.gen, self.done, self.failures = [0] * plan.seats, 0, 0, 0
-        self.kept: list[tuple[float, int, str]] = [(0., 0, 'nvme')] # Saves: from when on, of which step, where
+        self.kept: list[tuple[float, int, str]] = [(0., 0, 'nvme')] # Saves: valid from, step, tier
         self.trained: deque[tuple[int, int, float]] = deque() # Since then: first step, steps, cost of one
         self.useful, self.over = 0., False
         self._lost: list[str] = [] # Workers that died since the last world
@@ -381,7 +386,7 @@ def _rows(self: Learners) -> None:
         for kind in ('contribute', 'commit'):
             self.ledger.steps(kind, f'{seat}.0', 1, step, np.array([self.sim.now]))
 
-# %% ../../nbs/13_simulate/03_policies.ipynb #7e5b243d
+# %% ../../nbs/13_simulate/03_policies.ipynb #d3eb0491
 class Outcome(NamedTuple):
     "What became of a job."
     goodput: float # Share of all seats' seconds that trained and counts
@@ -403,13 +408,15 @@ def simulate(
     if isinstance(strikes, Failures): Hazards(sim, strikes, plan.nodes, job.strike)
     else: replay(sim, strikes, job.strike)
     wall = sim.run(until=days * DAY) + plan.end * job.over
-    return Outcome(job.useful / (plan.seats * wall) if wall else 0., wall, job.done, job.failures, sim.fired)
+    useful = job.useful * (1 - plan.waits)
+    return Outcome(useful / (plan.seats * wall) if wall else 0., wall, job.done, job.failures, sim.fired)
 
 def simulated(path: str | Path, plan: Plan, strikes: Failures | Iterable[Strike] = (), seed: int = 0,
               run: str = 'simulated', days: float = math.inf) -> Outcome:
     "The same, written into the ledger at `path`. Raises ValueError if it has a run of this name."
     about = {k: v for k, v in dataclasses.asdict(plan).items() if v != math.inf and k != 'by_world'}
-    config = dict(settings=dict(training=dict(steps=plan.steps)), plan=about)
+    settings = dict(training=dict(steps=plan.steps), checkpoint=dict(checkpoint_interval=plan.every))
+    config = dict(settings=settings, plan=about)
     with SimulatedLedger(path, run, config, seed) as to:
         return simulate(plan, strikes, seed, to, days)
 
@@ -468,3 +475,113 @@ def sliders(plan: Plan, failures: Failures, days: float = 10.) -> Any:
     for child in panel.children:
         if getattr(child, 'description', '') in now: child.value = now[child.description]
     return panel
+
+# %% ../../nbs/13_simulate/03_policies.ipynb #33f93531
+def _mean(found: Sequence[float], other: float = 0.) -> float: return fmean(found) if found else other
+
+class Times:
+    "What the rows of a real run say about its costs; seconds from its first row."
+    def __init__(self, rows: History):
+        self.rows, e = rows, rows.events
+        told = rows.steps('commit')
+        if not len(told): raise ValueError("no step was committed: there is nothing to measure")
+        self.zero = e[0].t
+        self.worlds = [x for x in e if x.kind == 'generation']
+        self.size = {x.gen: len(x.data['roster']) for x in self.worlds}
+        in_at = {g: [x.t for x in e if x.kind == 'entered' and x.gen == g] for g in self.size}
+        self.entered = {g: max(t, default=None) for g, t in in_at.items()}
+        self.deaths = [x for x in e if x.kind == 'death' and x.data.get('cause') != 'replaced']
+        marks: dict[int, dict[int, float]] = defaultdict(dict)
+        columns = told.t.tolist(), told.gen.tolist(), told.step.tolist()
+        for t, g, step in sorted(zip(*columns)): marks[g].setdefault(step, t)
+        self.marks = {g: sorted(found.values()) for g, found in marks.items()}
+        self.last = max(t[-1] for t in self.marks.values())
+
+    def blocked(self, since: float, until: float) -> float:
+        "Seconds that saves took in this time."
+        saves = (e for e in self.rows.events if e.kind == 'checkpoint')
+        return sum(e.data['blocking'] for e in saves if since < e.t <= until)
+
+# %% ../../nbs/13_simulate/03_policies.ipynb #1ebecc24
+@patch
+def steps(self: Times) -> dict[int, float]:
+    "Mean seconds of a step by the number of workers, the first one in a world and its waits included."
+    seconds, many = Counter[int](), Counter[int]()
+    for g, t in self.marks.items():
+        if self.entered.get(g) is None: continue
+        seconds[self.size[g]] += t[-1] - self.entered[g] - self.blocked(self.entered[g], t[-1])
+        many[self.size[g]] += len(t)
+    return {n: max(seconds[n] / many[n], 1e-6) for n in many}
+
+@patch
+def pauses(self: Times) -> dict[str, list[float]]:
+    "Seconds of waiting after a loss (heal), after the loss of all (restart), for a newcomer (join)."
+    found: dict[str, list[float]] = dict(heal=[], restart=[], join=[])
+    for old, new in zip(self.worlds, self.worlds[1:]):
+        at, stay = self.entered[new.gen], {*old.data['roster']} & {*new.data['roster']}
+        if at is None or self.entered[old.gen] is None: continue   # overtaken by the next loss
+        gone = [d.t for d in self.deaths if d.worker in old.data['roster'] and d.t <= at]
+        before = [t for ts in self.marks.values() for t in ts if t <= at]
+        if gone: found['heal' if stay else 'restart'].append(at - min(gone))
+        elif stay and before: found['join'].append(at - max(before))
+    return found
+
+@patch
+def boots(self: Times) -> list[float]:
+    "Seconds from each death to the moment when the next worker in its place is ready."
+    def slot(e: Event) -> str: return str(e.worker).partition('.')[0]
+    ready = [e for e in self.rows.events if e.kind == 'ready']
+    later = [[r.t - d.t for r in ready if slot(r) == slot(d) and r.t > d.t] for d in self.deaths]
+    return [min(x) for x in later if x]
+
+# %% ../../nbs/13_simulate/03_policies.ipynb #da93c9c0
+def plan_like(path: str | Path, name: str | None = None) -> Plan:
+    "The plan that a real run has followed, with the costs in its ledger. Raises ValueError."
+    watch = Watch(path, name)
+    t = Times(watch.newest.rows)
+    saves = [e.data for e in t.rows.events if e.kind == 'checkpoint' and e.data.get('tier') != 'memory']
+    checkpoint = (watch.config.get('settings') or {}).get('checkpoint', {})
+    every, by_world, pauses = checkpoint.get('checkpoint_interval'), t.steps(), t.pauses()
+    n = max(t.size.values())
+    start = min((x for x in t.entered.values() if x is not None), default=t.zero) - t.zero
+    heal, every = _mean(pauses['heal']), every if isinstance(every, int) else 0
+    return Plan('survive', n, n, steps=steps_of(t.rows, watch.config) or 1, by_world=by_world,
+                step=by_world.get(n) or fmean(by_world.values()), every=every,
+                save=_mean([s['blocking'] for s in saves]),
+                durable=_mean([s['durable'] for s in saves]),
+                start=start, heal=heal, restart=_mean(pauses['restart'], start),
+                join=_mean(pauses['join'], heal), boot=_mean(t.boots(), start),
+                end=max(0., t.rows.events[-1].t - t.last), waits=_waits(path, name))
+
+def _waits(path: str | Path, name: str | None) -> float:
+    seconds = goodput_of(path, name).seconds
+    return seconds['straggler'] / max(seconds['straggler'] + seconds['training'], 1e-9)
+
+def strikes_like(path: str | Path, name: str | None = None) -> list[Strike]:
+    "The deaths of a real run, as strikes; those within 50 ms are one."
+    t, found = Times(Watch(path, name).newest.rows), list[Strike]()
+    for d in t.deaths:
+        at, slot = d.t - t.zero, int(d.worker.partition('.')[0])
+        if found and at - found[-1].t < .05 and slot not in found[-1].nodes:
+            found[-1] = found[-1]._replace(nodes=(*found[-1].nodes, slot))
+        else: found.append(Strike(at, (slot,), 0.))
+    return found
+
+# %% ../../nbs/13_simulate/03_policies.ipynb #9fc51a73
+def account(path: str | Path, name: str | None = None) -> dict[str, float]:
+    "Goodput, mean seconds of a recovery, and seconds of the whole run, from a ledger, real or simulated."
+    rows, found = Watch(path, name).newest.rows, goodput_of(path, name)
+    gaps = [r['rto_s'] for r in recoveries(rows) if r['rto_s'] is not None]
+    return dict(goodput=found.goodput, recovery_s=_mean(gaps), wall_s=found.wall)
+
+def predict(plan: Plan, strikes: Iterable[Strike]) -> dict[str, float]:
+    "The same numbers of a simulated run."
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'run.db'
+        outcome = simulated(path, plan, strikes)
+        return account(path) | dict(goodput=outcome.goodput, wall_s=outcome.wall)
+
+def like(path: str | Path, name: str | None = None) -> dict[str, dict[str, float]]:
+    "A real run beside its twin: see `account`. Raises ValueError."
+    twin = predict(plan_like(path, name), strikes_like(path, name))
+    return dict(measured=account(path, name), predicted=twin)
