@@ -39,7 +39,7 @@ LLAMA3 = {'faulty GPU': 148, 'GPU HBM3 memory': 72, 'software bug': 54, 'network
           'CPU': 2, 'system memory': 2} # Unexpected interruptions in 54 days of 16,384 GPUs (2407.21783)
 LLAMA3_DAYS, LLAMA3_GPUS = 54, 16_384
 
-# %% ../../nbs/13_simulate/02_failures.ipynb #5217c455
+# %% ../../nbs/13_simulate/02_failures.ipynb #de8bc6d7
 @dataclass(frozen=True)
 class Failures:
     "What goes wrong with nodes. Raises BadConfig with all mistakes."
@@ -65,12 +65,13 @@ class Failures:
 
     def _odd(self) -> list[tuple[bool, str]]:
         mean = self.repair_mean_h
-        return [(not self.shape, "shape is above 0"), (self.lemons > 1, "lemons is a share from 0 to 1"),
+        return [(not self.shape, "shape is above 0"),
+                (self.lemons > 1, "lemons is a share from 0 to 1"),
                 (self.rack < 1 or self.rack % 1 > 0, "rack is a number of nodes, 1 at least"),
                 (mean is not None and mean < self.repair_h, "repair_mean_h is below repair_h"),
                 (self.slow_factor < 1, "slow_factor is 1 at least")]
 
-def _is_number(v: Any) -> bool: return isinstance(v, (int, float)) and type(v) is not bool and 0 <= v < math.inf
+def _is_number(v: Any) -> bool: return type(v) in (int, float) and 0 <= v < math.inf
 
 class Strike(NamedTuple):
     "Something that happens to nodes."
@@ -79,6 +80,7 @@ class Strike(NamedTuple):
     seconds: float # Until they are well again, or another is there
     kind: str = 'failure' # failure, rack, preempted or slow
     cause: str = '' # In words, if it is known
+    factor: float = 1. # How many times as long a step of a slow node takes
 
 # %% ../../nbs/13_simulate/02_failures.ipynb #2e3766f7
 @patch
@@ -128,7 +130,7 @@ class Hazards:
         wait = after + self.failures.life(self.dice, factor, old)
         self.sim.after(wait, self._strike, 'failure', 0., [node])
 
-# %% ../../nbs/13_simulate/02_failures.ipynb #b761ae85
+# %% ../../nbs/13_simulate/02_failures.ipynb #7725d872
 @patch
 def _strike(self: Hazards, kind: str, per_day: float, whom: Sequence[int]) -> None:
     f, victim = self.failures, whom[self.dice.randrange(len(whom))]
@@ -143,7 +145,7 @@ def _strike(self: Hazards, kind: str, per_day: float, whom: Sequence[int]) -> No
     if kind != 'slow' and seconds > 0:
         self.away.update(hit)
         self.sim.after(seconds, self.away.difference_update, hit)
-    self.tell(Strike(self.sim.now, hit, seconds, kind))
+    self.tell(Strike(self.sim.now, hit, seconds, kind, factor=f.slow_factor if kind == 'slow' else 1.))
 
 def strikes_of(failures: Failures, nodes: int, days: float, seed: int = 0) -> list[Strike]:
     "All strikes on a cluster in so many days."
