@@ -1111,11 +1111,11 @@ def simulate_(
 
     Example: elastic-nb simulate queue.yaml --real --out runs/queue
     """
-    from elastic_nb.simulate.tasks import read_plan, run_real, simulate
+    from elastic_nb.simulate.tasks import read_plan, run_real, run_simulated
     with plain_errors():
         asked = all_at_once(lambda: read_plan(plan, overrides), lambda: _check_json(json_file, out),
                             lambda: _check_new(out))[0]
-        found = (run_real if real else simulate)(asked, out or None)
+        found = (run_real if real else run_simulated)(asked, out or None)
         if json_file: Path(json_file).write_text(json.dumps(found.told(), indent=1) + '\n')
         _print_outcome(found)
     raise typer.Exit(0 if found.ok else 1)

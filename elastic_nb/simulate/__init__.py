@@ -13,6 +13,6 @@ __getattr__, __dir__ = lazy('elastic_nb.simulate', {
     '.events': 'Simulation SimulatedLedger',
     '.failures': 'Failures Strike mttf_h read_trace strikes_of',
     '.schedulers': 'Dispatcher SCHEDULERS Task Worker capability ewma gale_shapley priority stable',
-    '.tasks': 'Outcome Plan plan_of read_plan run_real simulate',
+    '.tasks': 'Outcome plan_of read_plan run_real run_simulated',
     '.controller': 'Controller Queue experiments run_controller'})
 __all__ = __dir__()

@@ -32,7 +32,7 @@ from ..config import BadConfig
 from ..config_file import parse
 from ..report.serve import TOKEN, _same, host_of, is_address, listening, token_of
 from ..report.status import _NoRedirect
-from .tasks import Plan, plan_of, run_real, simulate
+from .tasks import Plan, plan_of, run_real, run_simulated
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #5636c06c
 _TABLES = '''
@@ -280,7 +280,7 @@ def experiments(path: str | Path, out: str | Path, real: bool = False,
             of = [text, real, setting]
             if (key := json.dumps(of)) in found: continue
             plan = plan_of(text, name, _words(setting))
-            ran = run_real(plan) if real else simulate(plan)
+            ran = run_real(plan) if real else run_simulated(plan)
             found[key] = dict(of=of, ok=ran.ok, **ran.metrics)
             file.write(json.dumps(found[key]) + '\n')
             file.flush()

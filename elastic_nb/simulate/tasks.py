@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['METRICS', 'Add', 'LIVES', 'ControllerPlan', 'WorkerPlan', 'TaskPlan', 'ModelPlan', 'TrainingPlan', 'JobPlan',
            'DeathPlan', 'SimulationPlan', 'PlanFile', 'Plan', 'plan_of', 'read_plan', 'Check', 'check_of', 'Desk',
-           'Outcome', 'outcome', 'Courier', 'SimulatedRun', 'simulate', 'train_task', 'TaskWorker', 'RealRun',
+           'Outcome', 'outcome', 'Courier', 'SimulatedRun', 'run_simulated', 'train_task', 'TaskWorker', 'RealRun',
            'run_real']
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #c9306787
@@ -599,7 +599,7 @@ def strike(self: SimulatedRun, name: str) -> None:
     self.die(name, repair)
     self.sim.after(repair, self.doom, name)
 
-def simulate(plan: Plan, out: str | Path | None = None) -> Outcome:
+def run_simulated(plan: Plan, out: str | Path | None = None) -> Outcome:
     "Run a plan in the simulation; `out`: a folder for its ledger. Raises BadConfig, OSError."
     if out is None: return SimulatedRun(plan).run()
     Path(out).mkdir(parents=True, exist_ok=True)
