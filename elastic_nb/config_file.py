@@ -112,8 +112,8 @@ ELSEWHERE = { # What stands in the files of others -> what to write here
     'training.num_workers': "write elastic.workers, the processes on this machine; data.num_workers is for "
                             "those that read ahead",
     'elastic.nproc_per_node': "write elastic.workers, the processes on this machine",
-    'controller.scheduler': "leave it out: a file is one run, whose workers share out each batch; there "
-                            "is no scheduler of jobs",
+    'controller.scheduler': "leave it out: a file is one run, whose workers share out each batch; a queue "
+                            "with a scheduler is a plan: elastic-nb simulate PLAN.yaml",
     'diloco.batch_size': "write training.batch_size: here the samples of a round, times the inner steps",
     'diloco.checkpoint_interval': "write checkpoint.checkpoint_interval, in rounds",
     'diloco.model': "write model.hub: its whole name on the Hub, such as EleutherAI/gpt-neo-125m, or its "
@@ -202,12 +202,14 @@ WHOLE = { # Sections of others -> why there is none here
     'diloco': "write distributed.strategy: diloco, and a section lowcomm with inner_steps and outer_lr",
     'controller': _SERVER,
     'workers': "write elastic.workers: how many processes; a run takes the machine as it is",
-    'tasks': "leave it out: a file is one run, and elastic-nb train starts it",
+    'tasks': "leave it out: a file is one run, and elastic-nb train starts it; a queue of tasks is a plan: "
+             "elastic-nb simulate PLAN.yaml",
     'network': "leave it out: elastic-nb link HOST:PORT --profile NAME is such a link, for any TCP service; "
                "a run from a file does not train over one",
     'etcd': "leave it out: where nodes meet is said by elastic-nb train --rdzv-backend etcd-v3 "
             "--rdzv-endpoint HOST:PORT, and elastic-nb etcd start starts a server",
-    'simulation': "leave it out: what is configured here really runs"}
+    'simulation': "leave it out: what is configured here really runs; a plan is simulated by elastic-nb "
+                  "simulate PLAN.yaml"}
 
 # %% ../nbs/00_face/05_config_file.ipynb #0c1f9a61
 ANYWHERE |= { # Streaming DiLoCo, as torchft and torchtitan spell it

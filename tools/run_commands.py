@@ -54,16 +54,19 @@ NOT_HERE = {
     r'elastic-nb train .* HOST0:PORT': 'needs three hosts: its lesson runs it on them',
     r'elastic-nb etcd ': 'starts servers that stay, and needs the extra dev: the lesson of the commands runs all three',
     r'elastic-nb chaos .*--link ': 'takes Linux and root: its lesson trains over a link under slow; here it is parsed',
+    r'elastic-nb (submit|resume) ': 'needs a controller that runs: the lesson of the commands starts one',
     r'elastic-nb bench ': 'takes minutes: the rows of each benchmark run in its lesson; here it is parsed',
 }
 # Changes to the examples of --help, so that they run on one machine: what is written, and what runs.
 HERE = {'--host 10.0.0.2': '--host 127.0.0.1', '--port 7070': '--port 0', '--port 8000': '--port 0',
         'training.steps=200': 'training.steps=20', '--step 500': '--step 20',
         'demo --steps 20': 'demo --out runs/demo --steps 20', 'n0:29400': '127.0.0.1:29400'}
-SERVERS = {'peer-memory', 'serve'}  # run until they are stopped: their first line counts, then they get SIGINT
+SERVERS = {'controller', 'peer-memory', 'serve'}  # run until they are stopped: their first line counts, then they get SIGINT
 SHELL = {'cd', 'ls', 'cat', 'kill', 'sleep', 'export', 'mkdir', 'rm', 'echo', 'head', 'wait', 'test', 'true', ':'}
 # What the examples of --help find in their folder, name -> text; that of `train` makes runs/mine, for all after it.
 PREPARED = {
+    'queue.yaml': 'workers: [{name: a}, {name: b}]\njob: {num_tasks: 2, required_flops: 9, data_size: 0}\n',
+    'grid.yaml': 'plan: queue.yaml\noverrides: {controller.scheduler: [priority, capability]}\n',
     'texts/one.txt': 'A text to be trained on. ' * 40, 'texts/two.txt': 'Another one. ' * 40,
     'pages/one.jsonl': '{"text": "' + 'A page with enough words to be kept. ' * 12 + '"}\n',
     'mine.py': 'def good(text):\n    return len(text) > 10\n',

@@ -23,13 +23,13 @@ from tqdm.auto import tqdm
 
 from .core import BenchResult, row
 from ..chaos.link import TunLink, why_no_link
-from ..chaos.network import Given, Profile, profile
 from ..config import BadConfig
 from ..data.dataset import ResumableDataset
 from ..elastic.groups import gloo_group
 from ..exact.determinism import single_thread
 from ..exact.state import digest
 from ..lowcomm.compressed import BESIDE, room, units, usual
+from ..lowcomm.links import Given, Profile, profile
 from ..lowcomm.quantize import Codec
 from ..lowcomm.streaming import Stream, fragments_of, layers_of
 from ..models.gpt import GPTConfig, seeded_gpt

@@ -15,6 +15,7 @@ __getattr__, __dir__ = lazy('elastic_nb.chaos', {
     '.verdict': 'run_chaos judge cell_of',
     '.matrix': 'measure_matrix draw_matrix',
     '.nodes': 'run_machines run_linked',
-    '.network': 'profile read_link Profile ProxyLink',
+    '.network': 'ProxyLink',
+    '..lowcomm.links': 'profile read_link Profile',
     '.link': 'TunLink link_at'})
 __all__ = __dir__()

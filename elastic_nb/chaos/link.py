@@ -27,9 +27,9 @@ from functools import cache
 from typing import Any
 
 from ..basics import patch
-from .network import (WAYS, Given, Lanes, Link, Meter, Profile, cut_ways, of, profile,
-                                      round_trips, throughput)
+from .network import WAYS, Lanes, Link, Meter, cut_ways, round_trips, throughput
 from ..config import BadConfig
+from ..lowcomm.links import Given, Profile, of, profile
 from ..testing.hosts import Cabled, _as_root, package_env, why_no_cables
 
 # %% ../../nbs/11_chaos/05_link.ipynb #0ffed5e0

@@ -26,7 +26,6 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_ren
 from ..basics import die_with_parent, patch
 from .faults import Missed, Striker, Watched, alive
 from .link import TunLink, why_no_link
-from .network import Profile, of
 from .plans import Plan, Strike, record
 from .verdict import (accounted, check_new, commits_of, judge, news_of, strikes_of, told_by,
                                       undisturbed)
@@ -36,6 +35,7 @@ from ..elastic.faults import HOLD, HOLD_ENV, Fault
 from ..elastic.ledger import Event, Ledger
 from ..elastic.nodes import node_of
 from ..elastic.workers import RunFailed
+from ..lowcomm.links import Profile, of
 from ..testing.etcd import EtcdCluster
 from ..testing.hosts import Cabled, Command, Loopback
 from ..train.recipe import check_recipe, prepared, run_recipe

@@ -27,5 +27,6 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.private': 'Private Spent epsilon',
     '.streaming': 'Stream Streaming Together OverGloo layers_of',
     '.late': 'Late LateCompressed LateReplica Window',
-    '.ruled': 'Ruled'})
+    '.ruled': 'Ruled',
+    '.links': 'profile read_link Profile'})
 __all__ = __dir__()

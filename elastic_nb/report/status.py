@@ -337,7 +337,7 @@ def notes_of(story: History, commits: Steps) -> list[str]:
         tier = e.data.get('tier')
         if e.kind == 'degraded': notes[f'tier {tier}'] = f"{tier} does not work: {e.data.get('why')}"
         if e.kind == 'healed': notes.pop(f'tier {tier}', None)
-        if e.kind in ('ledger', 'slept', 'spares'): notes[e.kind] = str(e.data.get('text'))
+        if e.kind in ('ledger', 'slept', 'spares', 'simulated'): notes[e.kind] = str(e.data.get('text'))
     if len(commits) and (bad := np.flatnonzero(commits.has('loss') & ~np.isfinite(commits.of('loss')))).size:
         notes['loss'] = f"the loss of step {commits.step[bad[0]]} is not finite"
     return [*notes.values()]
