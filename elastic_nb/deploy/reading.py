@@ -66,7 +66,7 @@ def values_yaml(kind: type[Section] = Values, indent: str = '') -> str:
         else: text += f"{indent}# {sentences(kind)[name]}\n{indent}{name}: {scalar(field.default)}\n"
     return text
 
-# %% ../../nbs/14_deploy/02_reading.ipynb #9f6b3dbe
+# %% ../../nbs/14_deploy/02_reading.ipynb #a2ddb48b
 MOVED = { # Names of other charts -> what to write here
     'global.deploymentName': 'write deploymentName', 'global': 'write deploymentName',
     'elastic.etcd.enabled': 'write etcd.enabled', 'elastic.etcd.replicas': 'write etcd.replicaCount',
@@ -84,7 +84,8 @@ def _unknown(given: dict[str, Any], kind: type[Section] = Values, at: str = '') 
             if isinstance(value, dict) and isinstance(sub, type) and issubclass(sub, Section):
                 yield from _unknown(value, sub, dotted + '.')
             continue
-        said = MOVED.get(dotted) or (answer('diloco', str(name)) if at == 'diloco.' else None)
+        said = MOVED.get(dotted)
+        if at == 'diloco.' and (own := answer('diloco', str(name))): said = f'in a config of your own {own}'
         near = difflib.get_close_matches(dotted, LEAVES, 1)
         yield dotted, said or (f"did you mean {near[0]}?" if near else "elastic-nb deploy values lists all")
 
