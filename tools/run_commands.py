@@ -54,6 +54,7 @@ NOT_HERE = {
     r'elastic-nb train .* HOST0:PORT': 'needs three hosts: its lesson runs it on them',
     r'elastic-nb etcd ': 'starts servers that stay, and needs the extra dev: the lesson of the commands runs all three',
     r'elastic-nb chaos .*--link ': 'takes Linux and root: its lesson trains over a link under slow; here it is parsed',
+    r'(helm|kubectl|sbatch) ': 'needs a cluster',
     r'elastic-nb deploy (render|validate|explain) ': 'needs the extra deploy: the lesson of the commands runs all three',
     r'elastic-nb bench ': 'takes minutes: the rows of each benchmark run in its lesson; here it is parsed',
 }

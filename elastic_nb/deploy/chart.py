@@ -127,7 +127,7 @@ def object_mistakes(o: dict[str, Any], versions: Iterable[str] = VERSIONS) -> li
         for part in _inside(o) if look else [o]: found |= dict.fromkeys(core_mistakes(part, version))
     return [f"{o['kind']} {o['metadata']['name']}: {said}" for said in found]
 
-# %% ../../nbs/14_deploy/03_chart.ipynb #73920de5
+# %% ../../nbs/14_deploy/03_chart.ipynb #acf3b1e8
 Objects = list[dict[str, Any]]
 
 def rendered(given: dict[str, Any], release: str = 'elastic-nb', namespace: str = 'default') -> dict[str, str]:
@@ -140,7 +140,8 @@ def rendered(given: dict[str, Any], release: str = 'elastic-nb', namespace: str 
 
 def objects_of(manifests: dict[str, str]) -> Objects:
     "All objects in the manifests."
-    return [o for text in manifests.values() for o in yaml.safe_load_all(text) if o]
+    read = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)   # the first one is fast, and not everywhere
+    return [o for text in manifests.values() for o in yaml.load_all(text, read) if o]
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #8f506e16
 def _multiples(v: Values) -> Iterator[str]:
