@@ -6,8 +6,8 @@
 __all__ = ['app', 'bench_app', 'etcd_app', 'main_options', 'one_of', 'plain_errors', 'named_as_options', 'demo', 'init',
            'validate', 'schema', 'train', 'index', 'checkpoints', 'import_', 'peer_memory', 'serve', 'recovery',
            'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'lowcomm', 'walltime',
-           'main', 'status', 'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'etcd_log', 'etcd_clean',
-           'link', 'chaos', 'verify', 'doctor_', 'goodput_']
+           'simulate_bench', 'main', 'status', 'metrics', 'report', 'simulate', 'etcd_start', 'etcd_stop', 'etcd_state',
+           'etcd_log', 'etcd_clean', 'link', 'chaos', 'verify', 'doctor_', 'goodput_']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import csv
@@ -665,6 +665,18 @@ def walltime(
     from elastic_nb.bench.walltime import bench_walltime
     _bench(lambda: bench_walltime(rounds), json_file)
 
+# %% ../nbs/00_face/04_cli.ipynb #14c58f8c
+@bench_app.command('simulate')
+def simulate_bench(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+) -> None:
+    """Predict real runs that are killed at random, by the simulator, and then run them.
+
+    Example: elastic-nb bench simulate --json simulate.json
+    """
+    from elastic_nb.bench.simulate import bench_simulate
+    _bench(bench_simulate, json_file)
+
 # %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
 def _bench(measure: Callable[[], Any], json_file: str) -> Any:
     "Run `measure`, show its `BenchResult`, and save it; returns it."
@@ -813,6 +825,30 @@ def report(
         about = surroundings(shlex.join(['elastic-nb', *sys.argv[1:]]))
         made = write_report(run, run2 or None, out or None, (name or None, name2 or None), about)
         typer.echo(shown(made, 4000))
+
+# %% ../nbs/00_face/04_cli.ipynb #c88ec4ff
+@app.command()
+def simulate(
+    like: Annotated[str, typer.Option('--like', metavar='RUN', help="A run's folder, or its run.db.")] = '',
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the numbers as JSON.')] = '',
+) -> None:
+    """Simulate a run that was measured, with the costs in its ledger, and compare.
+
+    Example: elastic-nb simulate --like runs/mine
+    """
+    with plain_errors():
+        if not like: raise BadConfig("simulate: give --like RUN")
+        if json_file: _check_json(json_file)
+        _print_twin(like, json_file)
+
+def _print_twin(run: str, json_file: str) -> None:
+    "Measured and predicted numbers of a run."
+    from elastic_nb.simulate.policies import like
+    found = like(run)
+    table = Table('', *found, box=None, padding=(0, 2, 0, 0))
+    for key in found['measured']: table.add_row(key, *(f'{part[key]:.4g}' for part in found.values()))
+    Console().print(table)
+    if json_file: Path(json_file).write_text(json.dumps(found))
 
 # %% ../nbs/00_face/04_cli.ipynb #897391e1
 etcd_app = typer.Typer(no_args_is_help=True, help="Servers of etcd for development: nodes meet at them.")

@@ -8,8 +8,9 @@ __all__ = []
 # %% ../../nbs/13_simulate/00_overview.ipynb #d5ec16b0
 from ..basics import lazy
 
-# %% ../../nbs/13_simulate/00_overview.ipynb #171fd755
+# %% ../../nbs/13_simulate/00_overview.ipynb #e5d0f3c6
 __getattr__, __dir__ = lazy('elastic_nb.simulate', {
     '.events': 'Simulation SimulatedLedger',
-    '.failures': 'Failures Strike mttf_h read_trace strikes_of'})
+    '.failures': 'Failures Strike mttf_h read_trace strikes_of',
+    '.policies': 'Plan simulate simulated sweep like'})
 __all__ = __dir__()
