@@ -6,9 +6,9 @@
 __all__ = ['app', 'bench_app', 'etcd_app', 'main_options', 'one_of', 'plain_errors', 'named_as_options', 'demo', 'init',
            'validate', 'schema', 'train', 'index', 'checkpoints', 'import_', 'peer_memory', 'serve', 'recovery',
            'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'lowcomm', 'walltime',
-           'main', 'status', 'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'etcd_log', 'etcd_clean',
-           'link', 'chaos', 'verify', 'doctor_', 'goodput_', 'simulate_', 'controller', 'submit', 'resume',
-           'experiments_']
+           'simulate_bench', 'main', 'status', 'metrics', 'report', 'simulate_', 'etcd_start', 'etcd_stop',
+           'etcd_state', 'etcd_log', 'etcd_clean', 'link', 'chaos', 'verify', 'doctor_', 'goodput_', 'controller',
+           'submit', 'resume', 'experiments_']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import csv
@@ -670,6 +670,18 @@ def walltime(
     from elastic_nb.bench.walltime import bench_walltime
     _bench(lambda: bench_walltime(rounds), json_file)
 
+# %% ../nbs/00_face/04_cli.ipynb #14c58f8c
+@bench_app.command('simulate')
+def simulate_bench(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+) -> None:
+    """Predict real runs that are killed at random, by the simulator, and then run them.
+
+    Example: elastic-nb bench simulate --json simulate.json
+    """
+    from elastic_nb.bench.simulate import bench_simulate
+    _bench(bench_simulate, json_file)
+
 # %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
 def _bench(measure: Callable[[], Any], json_file: str) -> Any:
     "Run `measure`, show its `BenchResult`, and save it; returns it."
@@ -829,6 +841,51 @@ def report(
         about = surroundings(shlex.join(['elastic-nb', *sys.argv[1:]]))
         made = write_report(run, run2 or None, out or None, (name or None, name2 or None), about)
         typer.echo(shown(made, 4000))
+
+# %% ../nbs/00_face/04_cli.ipynb #c88ec4ff
+@app.command('simulate')
+def simulate_(
+    plan: Annotated[str, typer.Argument(metavar='[PLAN.yaml]', help='Workers and tasks.')] = '',
+    overrides: Annotated[list[str], typer.Argument(metavar='[SECTION.SETTING=VALUE]...')] = [],
+    real: Annotated[bool, typer.Option('--real', help='Run the tasks as processes that train small '
+                                       'models.')] = False,
+    out: Annotated[str, typer.Option(metavar='DIR', help='Folder for the ledger, to be made. Default: '
+                                     'none.')] = '',
+    like: Annotated[str, typer.Option('--like', metavar='RUN', help='In place of a plan: simulate a run '
+                                      'that was measured, its folder or its run.db, and compare.')] = '',
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+) -> None:
+    """Run a plan of workers and tasks in a simulation, or for real, and check its assertions.
+
+    Exit code 0: all tasks are done and all assertions hold; 1: it is not so; 2: the plan has a mistake.
+
+    Example: elastic-nb simulate queue.yaml controller.scheduler=capability network.profile=cellular
+
+    Example: elastic-nb simulate queue.yaml --real --out runs/queue
+
+    Example: elastic-nb simulate --like runs/mine
+    """
+    from elastic_nb.simulate.tasks import read_plan, run_real, run_simulated
+    with plain_errors():
+        if bool(plan) == bool(like): raise BadConfig("simulate: give a PLAN.yaml, or give --like RUN")
+        if like:
+            if json_file: _check_json(json_file)
+            return _print_twin(like, json_file)
+        asked = all_at_once(lambda: read_plan(plan, overrides), lambda: _check_json(json_file, out),
+                            lambda: _check_new(out))[0]
+        found = (run_real if real else run_simulated)(asked, out or None)
+        if json_file: Path(json_file).write_text(json.dumps(found.told(), indent=1) + '\n')
+        _print_outcome(found)
+    raise typer.Exit(0 if found.ok else 1)
+
+def _print_twin(run: str, json_file: str) -> None:
+    "Measured and predicted numbers of a run."
+    from elastic_nb.simulate.policies import like
+    found = like(run)
+    table = Table('', *found, box=None, padding=(0, 2, 0, 0))
+    for key in found['measured']: table.add_row(key, *(f'{part[key]:.4g}' for part in found.values()))
+    Console().print(table)
+    if json_file: Path(json_file).write_text(json.dumps(found))
 
 # %% ../nbs/00_face/04_cli.ipynb #897391e1
 etcd_app = typer.Typer(no_args_is_help=True, help="Servers of etcd for development: nodes meet at them.")
@@ -1092,33 +1149,6 @@ _Plan = Annotated[str, typer.Argument(metavar='PLAN.yaml')]
 _Url = Annotated[str, typer.Option(metavar='URL', help='Address of the controller. Default: the one that '
                                    'runs the queue in --db.')]
 _Db = Annotated[str, typer.Option('--db', metavar='FILE', help='The queue, a file of SQLite.')]
-
-@app.command('simulate')
-def simulate_(
-    plan: _Plan,
-    overrides: Annotated[list[str], typer.Argument(metavar='[SECTION.SETTING=VALUE]...')] = [],
-    real: Annotated[bool, typer.Option('--real', help='Run the tasks as processes that train small '
-                                       'models.')] = False,
-    out: Annotated[str, typer.Option(metavar='DIR', help='Folder for the ledger, to be made. Default: '
-                                     'none.')] = '',
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-) -> None:
-    """Run a plan of workers and tasks in a simulation, or for real, and check its assertions.
-
-    Exit code 0: all tasks are done and all assertions hold; 1: it is not so; 2: the plan has a mistake.
-
-    Example: elastic-nb simulate queue.yaml controller.scheduler=capability network.profile=cellular
-
-    Example: elastic-nb simulate queue.yaml --real --out runs/queue
-    """
-    from elastic_nb.simulate.tasks import read_plan, run_real, run_simulated
-    with plain_errors():
-        asked = all_at_once(lambda: read_plan(plan, overrides), lambda: _check_json(json_file, out),
-                            lambda: _check_new(out))[0]
-        found = (run_real if real else run_simulated)(asked, out or None)
-        if json_file: Path(json_file).write_text(json.dumps(found.told(), indent=1) + '\n')
-        _print_outcome(found)
-    raise typer.Exit(0 if found.ok else 1)
 
 def _check_new(out: str) -> None:
     "Raises BadConfig if there is a ledger already."
