@@ -8,10 +8,11 @@ __all__ = []
 # %% ../../nbs/13_simulate/00_overview.ipynb #d5ec16b0
 from ..basics import lazy
 
-# %% ../../nbs/13_simulate/00_overview.ipynb #171fd755
+# %% ../../nbs/13_simulate/00_overview.ipynb #e5d0f3c6
 __getattr__, __dir__ = lazy('elastic_nb.simulate', {
     '.events': 'Simulation SimulatedLedger',
     '.failures': 'Failures Strike mttf_h read_trace strikes_of',
+    '.policies': 'Plan simulate simulated sweep like',
     '.schedulers': 'Dispatcher SCHEDULERS Task Worker capability ewma gale_shapley priority stable',
     '.tasks': 'Outcome plan_of read_plan run_real run_simulated',
     '.controller': 'Controller Queue experiments run_controller'})

@@ -47,14 +47,16 @@ class Queue:
     "Jobs and what is done of them, in a file. Any thread may use it."
     def __init__(self, path: str | Path):
         self.path, self.lock = Path(path), threading.RLock()
-        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
+            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self.db.executescript('PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;' + _TABLES)
         except sqlite3.DatabaseError as e: raise BadConfig(f"{path} is no queue: {e}") from None
 
     def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        "One statement, one transaction."
-        with self.lock: return self.db.execute(question, values).fetchall()
+        "One statement, one transaction. Raises OSError."
+        try:
+            with self.lock: return self.db.execute(question, values).fetchall()
+        except sqlite3.Error as e: raise OSError(f"{self.path}: {e}") from None
 
     def submit(self, text: str, name: str) -> int:
         "A plan as a job; its number. Raises BadConfig."
@@ -163,7 +165,7 @@ class _Asked(BaseHTTPRequestHandler):
         status, value = (no[0], dict(error=no[1])) if no else (404, dict(error="there is no such page"))
         if not no and self.path in answers:
             try: status, value = 200, answers[self.path]()
-            except (ValueError, TypeError, KeyError, RecursionError) as e:
+            except (ValueError, TypeError, KeyError, RecursionError, OSError) as e:
                 status, value = 400, dict(error=str(e))
         body = json.dumps(value).encode()
         self.send_response(status)
@@ -272,6 +274,8 @@ def experiments(path: str | Path, out: str | Path, real: bool = False,
     text, name, settings = read_experiments(path)
     Path(out).mkdir(parents=True, exist_ok=True)
     with open(Path(out) / 'rows.jsonl', 'a+', encoding='utf-8') as file:
+        try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError: raise BadConfig(f"{out}: another process runs these experiments") from None
         file.seek(0)
         lines = file.read().split('\n')
         file.truncate(sum(len(line.encode()) + 1 for line in lines[:-1]))   # half a line of a killed one

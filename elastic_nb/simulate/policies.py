@@ -502,7 +502,7 @@ class Times:
         saves = (e for e in self.rows.events if e.kind == 'checkpoint')
         return sum(e.data['blocking'] for e in saves if since < e.t <= until)
 
-# %% ../../nbs/13_simulate/03_policies.ipynb #1ebecc24
+# %% ../../nbs/13_simulate/03_policies.ipynb #a4aa0771
 @patch
 def steps(self: Times) -> dict[int, float]:
     "Mean seconds of a step by the number of workers, the first one in a world and its waits included."
@@ -517,13 +517,14 @@ def steps(self: Times) -> dict[int, float]:
 def pauses(self: Times) -> dict[str, list[float]]:
     "Seconds of waiting after a loss (heal), after the loss of all (restart), for a newcomer (join)."
     found: dict[str, list[float]] = dict(heal=[], restart=[], join=[])
-    for old, new in zip(self.worlds, self.worlds[1:]):
-        at, stay = self.entered[new.gen], {*old.data['roster']} & {*new.data['roster']}
-        if at is None or self.entered[old.gen] is None: continue   # overtaken by the next loss
+    real = [w for w in self.worlds if self.entered[w.gen] is not None]   # the others were overtaken by a loss
+    for old, new in zip(real, real[1:]):
+        begun, at = self.entered[old.gen], self.entered[new.gen]
+        stay = {*old.data['roster']} & {*new.data['roster']}
         gone = [d.t for d in self.deaths if d.worker in old.data['roster'] and d.t <= at]
-        before = [t for ts in self.marks.values() for t in ts if t <= at]
+        before = [t for ts in self.marks.values() for t in ts if begun <= t <= at]
         if gone: found['heal' if stay else 'restart'].append(at - min(gone))
-        elif stay and before: found['join'].append(at - max(before))
+        elif stay: found['join'].append(at - max(before, default=begun))
     return found
 
 @patch
