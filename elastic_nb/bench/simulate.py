@@ -72,7 +72,7 @@ HELD_OUT = (
     Scenario('half of them all, in 8 s', 8., .5, 40, seed=10),
     Scenario('half of them all, in 5 s', 5., .5, 20, seed=11))
 
-# %% ../../nbs/10_bench/22_simulate.ipynb #59dbfe5c
+# %% ../../nbs/10_bench/22_simulate.ipynb #0eea5bfa
 def struck(config: Config, kills: list[tuple[float, tuple[int, ...]]], out: Path,
            limit_s: float) -> ElasticRun:
     "The run, killed by the clock. Raises RunFailed, TimeoutError after `limit_s` seconds."
@@ -80,6 +80,7 @@ def struck(config: Config, kills: list[tuple[float, tuple[int, ...]]], out: Path
     begun, over = threading.Event(), threading.Event()
     def tell(e: dict[str, Any]) -> None:
         if e['kind'] == 'spawn': pids[int(e['worker'].split('.')[0])] = e['pid']
+        elif e['kind'] == 'death': pids.pop(int(e['worker'].split('.')[0]), None)   # its number may be reused
         elif e['kind'] == 'commit': begun.set()
     run = run_elastic(ENTRY, config, out=out, tell=tell, name='struck', background=True)
     def fire() -> None:
@@ -89,7 +90,7 @@ def struck(config: Config, kills: list[tuple[float, tuple[int, ...]]], out: Path
         for t, slots in kills:
             if over.wait(max(0., start + t - time.monotonic())): return
             for slot in slots:
-                with suppress(ProcessLookupError): os.kill(pids[slot], signal.SIGKILL)
+                with suppress(ProcessLookupError, KeyError): os.kill(pids[slot], signal.SIGKILL)
     thread = threading.Thread(target=fire, name='kills', daemon=True)
     thread.start()
     try: return run.wait(limit_s)
