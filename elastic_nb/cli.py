@@ -899,14 +899,16 @@ def etcd_clean(folder: _Folder = '') -> None:
 
 
 # %% ../nbs/00_face/04_cli.ipynb #40c13378
-deploy_app = typer.Typer(no_args_is_help=True, help="Run on Kubernetes or Slurm: write what they read, checked here.")
+deploy_app = typer.Typer(no_args_is_help=True, help="Run on Kubernetes or Slurm: write what they read, "
+                         "checked here.")
 app.add_typer(deploy_app, name='deploy')
-_Files = Annotated[list[str], typer.Option('-f', '--values', metavar='FILE', help='Values of the chart, YAML; '
+_Files = Annotated[list[str], typer.Option('-f', '--values', metavar='FILE',
+                                           help='Values of the chart in YAML; '
                                            'a later file wins.')]
-_Set = Annotated[list[str], typer.Option('--set', metavar='NAME=VALUE', help='A value that wins over the files. '
-                                         'Secrets belong into a file.')]
-_SetFile = Annotated[list[str], typer.Option('--set-file', metavar='NAME=FILE', help='The same with the text of a '
-                                             'file, as config=config.yaml.')]
+_Set = Annotated[list[str], typer.Option('--set', metavar='NAME=VALUE', help='A value that wins over the '
+                                         'files. Secrets belong into a file.')]
+_SetFile = Annotated[list[str], typer.Option('--set-file', metavar='NAME=FILE', help='The same with the text '
+                                             'of a file, as config=config.yaml.')]
 
 @deploy_app.command('render')
 def deploy_render(
@@ -954,7 +956,7 @@ def deploy_explain(files: _Files = [], sets: _Set = [], set_files: _SetFile = []
 
 @deploy_app.command('values')
 def deploy_values(
-    as_json: Annotated[bool, typer.Option('--json', help='Print every value with type, default and meaning.')] = False,
+    as_json: Annotated[bool, typer.Option('--json', help='Print them with types and meanings.')] = False,
 ) -> None:
     """Print the values of the chart with their defaults, to begin a file of your own.
 
@@ -970,17 +972,18 @@ def deploy_values(
 @deploy_app.command('slurm')
 def deploy_slurm(
     config: Annotated[str, typer.Argument(metavar='CONFIG.yaml', help='At the same path on all machines.')],
-    run: Annotated[str, typer.Option('--out', metavar='DIR', help='Folder of the run, on a shared disk.')] = 'runs/slurm',
+    run: Annotated[str, typer.Option('--out', metavar='DIR', help='Folder of the run, on a shared disk.')
+                   ] = 'runs/slurm',
     nodes: Annotated[str, typer.Option(metavar='N|MIN:MAX', help='Nodes that train together.')] = '1:2',
     workers: Annotated[int, typer.Option(help='Worker processes of a node.')] = 1,
     gpus: Annotated[int, typer.Option(help='GPUs of a node.')] = 0,
     cpus: Annotated[int, typer.Option(help='CPU cores of a node.')] = 8,
     limit: Annotated[str, typer.Option('--time', metavar='H:M:S', help='Limit of one start.')] = '24:00:00',
-    notice: Annotated[int, typer.Option(metavar='S', help='Seconds before the limit at which agents save.')] = 90,
+    notice: Annotated[int, typer.Option(metavar='S', help='Seconds before it at which agents save.')] = 90,
     partition: Annotated[str, typer.Option(help='Default: that of the cluster.')] = '',
-    etcd: Annotated[str, typer.Option(metavar='H:P,...', help='Your etcd. Default: the first node hosts the store of '
-                                      'the rendezvous.')] = '',
-    before: Annotated[str, typer.Option(metavar='COMMAND', help="A command for each node's shell before the agent.")] = '',
+    etcd: Annotated[str, typer.Option(metavar='H:P,...', help='Your etcd. Default: the first node hosts the '
+                                      'store of the rendezvous.')] = '',
+    before: Annotated[str, typer.Option(metavar='COMMAND', help='Runs on each node before the agent.')] = '',
 ) -> None:
     """Print a batch script for sbatch: it saves before the time limit, is queued again, and resumes.
 
