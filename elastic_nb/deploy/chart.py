@@ -26,7 +26,7 @@ from . import reading
 from .reading import LEAVES, read_values, values_schema, values_yaml
 from .values import Values
 
-# %% ../../nbs/14_deploy/03_chart.ipynb #695d673f
+# %% ../../nbs/14_deploy/03_chart.ipynb #dbe5d4e6
 CHART = Path(reading.__file__).parent / 'chart' # Its folder
 VERSIONS = '1.31', '1.34', '1.37' # Of Kubernetes, with which each object is compared
 
@@ -37,8 +37,8 @@ def needed(module: str) -> Any:
 
 @cache
 def _validator(kind: str, api: str, version: str) -> Any:
-    schemas, draft = needed('kubernetes_validate.utils').schema_contents, needed('jsonschema').Draft202012Validator
-    referencing = needed('referencing')
+    schemas = needed('kubernetes_validate.utils').schema_contents
+    draft, referencing = needed('jsonschema').Draft202012Validator, needed('referencing')
     folder = f'kubernetes-json-schema/v{version}.0-local-strict'
     api = re.sub(r'^([^./]*)(?:\.[^/]*)?/', r'\1-', api)
     parts = [schemas(f'{folder}/{name}.json', version) for name in (f'{kind.lower()}-{api}', '_definitions')]
@@ -127,15 +127,17 @@ def object_mistakes(o: dict[str, Any], versions: Iterable[str] = VERSIONS) -> li
         for part in _inside(o) if look else [o]: found |= dict.fromkeys(core_mistakes(part, version))
     return [f"{o['kind']} {o['metadata']['name']}: {said}" for said in found]
 
-# %% ../../nbs/14_deploy/03_chart.ipynb #acf3b1e8
+# %% ../../nbs/14_deploy/03_chart.ipynb #311ba7a1
 Objects = list[dict[str, Any]]
 
-def rendered(given: dict[str, Any], release: str = 'elastic-nb', namespace: str = 'default') -> dict[str, str]:
+def rendered(given: dict[str, Any], release: str = 'elastic-nb', namespace: str = 'default'
+             ) -> dict[str, str]:
     "The chart with these values: name of a template -> manifests. Raises BadConfig."
     helm = needed('helm_python')
     try:
         with helm.Chart.load(CHART) as chart: found = chart.render(given, name=release, namespace=namespace)
-    except helm.HelmError as e: raise BadConfig(re.sub(r'.*error calling fail: ', '', str(e), flags=re.S)) from None
+    except helm.HelmError as e:
+        raise BadConfig(re.sub(r'.*error calling fail: ', '', str(e), flags=re.S)) from None
     return {Path(name).name: text for name, text in sorted(found.items()) if text.strip()}
 
 def objects_of(manifests: dict[str, str]) -> Objects:
@@ -143,7 +145,7 @@ def objects_of(manifests: dict[str, str]) -> Objects:
     read = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)   # the first one is fast, and not everywhere
     return [o for text in manifests.values() for o in yaml.load_all(text, read) if o]
 
-# %% ../../nbs/14_deploy/03_chart.ipynb #8f506e16
+# %% ../../nbs/14_deploy/03_chart.ipynb #58319577
 def _multiples(v: Values) -> Iterator[str]:
     d = v.diloco
     if d.batchSize % d.perDeviceTrainBatchSize:
@@ -154,63 +156,71 @@ def _multiples(v: Values) -> Iterator[str]:
         steps, h = getattr(d, name), d.localSteps
         if steps % h:
             below = f'{steps // h * h} or ' if steps > h else ''
-            yield f"diloco.{name} = {steps} is no multiple of diloco.localSteps = {h}: write {below}{-(-steps // h) * h}"
+            yield (f"diloco.{name} = {steps} is no multiple of diloco.localSteps = {h}: "
+                   f"write {below}{-(-steps // h) * h}")
+
+_PLACES = {'checkpointPath', 'modelCacheDir', 'datasetCacheDir'} # Of diloco: not in the config
+_KEYS = {'wandbUserKey', 'huggingfaceToken'}
 
 def _idle(v: Values, given: dict[str, Any]) -> Iterator[str]:
     "Values that were given, and that nothing would read."
-    d, places = v.diloco, {'checkpointPath', 'modelCacheDir', 'datasetCacheDir', 'wandbUserKey', 'huggingfaceToken'}
+    d = v.diloco
     if v.config:
-        for name in sorted({*given.get('diloco', {})} - places): yield f"diloco.{name}: config is given, and says that"
-    elif d.optimMethod in ('ddp', 'exact'):
-        idle = d.unlike('localSteps', 'outerLr', 'quantization', 'asyncCommunication')
-        for name in idle: yield f"diloco.{name}: only with optimMethod sgd or demo, not {d.optimMethod}"
-    elif d.optimMethod == 'demo':
-        for name in d.unlike('quantization', 'asyncCommunication'): yield f"diloco.{name}: only with optimMethod sgd"
+        for name in sorted({*given.get('diloco', {})} - _PLACES - _KEYS):
+            yield f"diloco.{name}: config is given, and says that"
+    elif d.optimMethod != 'sgd':
+        names = ['quantization', 'asyncCommunication']
+        if d.optimMethod != 'demo': names += ['localSteps', 'outerLr']
+        for name in d.unlike(*names): yield f"diloco.{name}: not with diloco.optimMethod = {d.optimMethod}"
     if v.queue and v.backend != 'volcano': yield "queue: only with backend volcano"
     if not v.storage.enabled:
         for name in v.storage.unlike('sizeGb', 'storageClassName', 'accessMode'):
             yield f"storage.{name}: only with storage.enabled"
 
+# %% ../../nbs/14_deploy/03_chart.ipynb #779ab4e5
 def _etcd(v: Values) -> Iterator[str]:
-    e = v.elastic.etcd
-    if not v.etcd.enabled:
-        if not e.externalEndpoint: yield "elastic.etcd.externalEndpoint: where is your etcd? etcd.enabled is false"
-        if '://' in e.externalEndpoint: yield "elastic.etcd.externalEndpoint: write HOST:PORT; elastic.etcd.protocol is http or https"
-        for name in v.etcd.unlike(*set(type(v.etcd).model_fields) - {'enabled'}): yield f"etcd.{name}: only with etcd.enabled"
-    else:
+    at, e = 'elastic.etcd', v.elastic.etcd
+    if v.etcd.enabled:
         for name in e.unlike('externalEndpoint', 'protocol', 'user', 'password', 'tlsSecret', 'clientCert'):
-            yield f"elastic.etcd.{name}: only with etcd.enabled = false, for an etcd of your own"
-    if e.password and not e.user: yield "elastic.etcd.user: whose password is it?"
-    if e.tlsSecret and e.protocol == 'http': yield "elastic.etcd.tlsSecret: only with elastic.etcd.protocol = https"
-    if e.clientCert and not e.tlsSecret: yield "elastic.etcd.clientCert: which Secret has it? Write elastic.etcd.tlsSecret"
+            yield f"{at}.{name}: only with etcd.enabled = false, for an etcd of your own"
+        return
+    if not e.externalEndpoint: yield f"{at}.externalEndpoint: where is your etcd? etcd.enabled is false"
+    if '://' in e.externalEndpoint: yield f"{at}.externalEndpoint: write HOST:PORT, without a protocol"
+    for name in v.etcd.unlike(*type(v.etcd).model_fields):
+        if name != 'enabled': yield f"etcd.{name}: only with etcd.enabled"
+    if bool(e.user) != bool(e.password or e.user and v.secrets.existing):
+        yield f"{at}.user: a user has a password, and a password a user"
+    if e.tlsSecret and e.protocol == 'http': yield f"{at}.tlsSecret: only with {at}.protocol = https"
+    if e.clientCert and not e.tlsSecret: yield f"{at}.clientCert: in which Secret is it? Write {at}.tlsSecret"
+
+def _pods(v: Values) -> Iterator[str]:
+    e, d, s = v.elastic, v.diloco, v.secrets
+    made = d.wandbUserKey, d.huggingfaceToken, s.s3AccessKeyId, s.s3SecretAccessKey, e.etcd.password
+    if not v.deploymentImage: yield "deploymentImage: name an image with elastic-nb in it; none is published"
+    for name, most in (('elastic.maxNodes', e.maxNodes), ('nodes', v.nodes)):
+        if e.minNodes > most: yield f"elastic.minNodes = {e.minNodes} is more than {name} = {most}"
+    if s.existing and any(made): yield "secrets.existing: other secrets are given; write all into that Secret"
+    if d.wandbLogging and not (d.wandbUserKey or s.existing):
+        yield "diloco.wandbLogging: takes diloco.wandbUserKey or secrets.existing"
+    if d.device == 'cuda' and not v.gpuCount and not v.config:
+        yield "diloco.device = cuda: gpuCount is 0; write diloco.device: cpu"
+    if v.shmGb >= v.memoryGb: yield f"shmGb = {v.shmGb:g} is a part of memoryGb = {v.memoryGb:g}: write less"
+    if d.checkpointPath.endswith('.pth'): yield "diloco.checkpointPath: a folder, such as /data/checkpoints"
+    for name in sorted(_PLACES):
+        if not f'{getattr(d, name)}/'.startswith('/data/'):
+            yield f"diloco.{name} = {getattr(d, name)}: must be in /data, for other folders are read-only"
 
 def together(v: Values, given: dict[str, Any]) -> list[str]:
     "What is wrong with values beside each other, a sentence each."
-    e, d, s = v.elastic, v.diloco, v.secrets
-    made = d.wandbUserKey, d.huggingfaceToken, s.s3AccessKeyId, s.s3SecretAccessKey, e.etcd.password
-    checks = {
-        "deploymentImage: name an image with elastic-nb in it; none is published": not v.deploymentImage,
-        f"elastic.minNodes = {e.minNodes} is more than elastic.maxNodes = {e.maxNodes}": e.minNodes > e.maxNodes,
-        f"elastic.minNodes = {e.minNodes} is more than nodes = {v.nodes}": e.minNodes > v.nodes,
-        "secrets.existing: other secrets are given, too; write all into that Secret": bool(s.existing and any(made)),
-        "diloco.wandbLogging: takes diloco.wandbUserKey or secrets.existing":
-            d.wandbLogging and not (d.wandbUserKey or s.existing),
-        "diloco.device = cuda: gpuCount is 0; write diloco.device: cpu": d.device == 'cuda' and not v.gpuCount
-            and not v.config,
-        f"shmGb = {v.shmGb:g} must be less than memoryGb = {v.memoryGb:g}: it is a part of it": v.shmGb >= v.memoryGb,
-        "diloco.checkpointPath: a folder, such as /data/checkpoints": d.checkpointPath.endswith('.pth')}
-    paths = [f"diloco.{k} = {p}: must be in /data, for other folders are read-only" for k in
-             ('checkpointPath', 'modelCacheDir', 'datasetCacheDir') if not f'{(p := getattr(d, k))}/'.startswith('/data/')]
-    steps = [] if v.config else [*_multiples(v)]
-    return [*(said for said, wrong in checks.items() if wrong), *paths, *steps, *_idle(v, given), *_etcd(v)]
+    return [*_pods(v), *(() if v.config else _multiples(v)), *_idle(v, given), *_etcd(v)]
 
-# %% ../../nbs/14_deploy/03_chart.ipynb #0809cc04
+# %% ../../nbs/14_deploy/03_chart.ipynb #3c7a795d
 def pod_of(found: Objects) -> dict[str, Any]:
     "The spec of a node's pod."
     for o in found:
-        for part in [o, *_inside(o)] if 'spec' in o else []:
-            pod = part['spec'].get('template', part)['spec'] if part['kind'] in ('Job', 'Pod') and 'tasks' not in part[
-                'spec'] else {}
+        for part in [*(_inside(o) if 'spec' in o else []), o]:
+            spec = part.get('spec', {})
+            pod = spec.get('template', part).get('spec', {})
             if any(c['name'] == 'node' for c in pod.get('containers', [])): return pod
     raise ValueError("there is no pod of a node")
 
@@ -223,7 +233,7 @@ def config_of(found: Objects) -> Config:
         path.write_text(text, encoding='utf-8')
         return read_config(path, [a for a in args if not a.startswith('-')])
 
-# %% ../../nbs/14_deploy/03_chart.ipynb #5c756ebc
+# %% ../../nbs/14_deploy/03_chart.ipynb #f5619f20
 def proved(files: Iterable[str | Path] = (), sets: Iterable[str] = (), set_files: Iterable[str] = (),
            versions: Iterable[str] = VERSIONS) -> tuple[Values, dict[str, str], Objects]:
     "Values, manifests and objects, all checked. Raises BadConfig with all that is wrong, OSError."
@@ -236,34 +246,44 @@ def proved(files: Iterable[str | Path] = (), sets: Iterable[str] = (), set_files
     if wrong: raise BadConfig('\n'.join(wrong))
     return values, manifests, found
 
-# %% ../../nbs/14_deploy/03_chart.ipynb #7b722497
+# %% ../../nbs/14_deploy/03_chart.ipynb #352f11c5
 def _losses(v: Values) -> Iterator[str]:
     "What survives which loss."
-    spare = min(v.nodes, v.elastic.maxNodes) - v.elastic.minNodes
-    if spare > 0: yield f"up to {spare} of {min(v.nodes, v.elastic.maxNodes)} nodes lost at a time: the others continue, from the same step"
-    else: yield "a node lost: the others wait for its replacement (elastic.minNodes = elastic.maxNodes leaves none to spare)"
-    yield (f"a node's pod that fails is started again, up to {v.elastic.maxRestarts} times; one that is drained saves within "
-           f"{v.graceSeconds} s" + (", and counts nothing" if v.backend != 'volcano' else ''))
+    together = min(v.nodes, v.elastic.maxNodes)
+    if spare := together - v.elastic.minNodes:
+        yield f"up to {spare} of {together} nodes lost at a time: the others continue, in the same step"
+    else: yield "a node lost: the others wait for its replacement; a smaller elastic.minNodes helps"
+    counts = '' if v.backend == 'volcano' else ', and counts nothing'
+    yield (f"a node's pod that fails is started again, up to {v.elastic.maxRestarts} times; one that is "
+           f"drained saves within {v.graceSeconds} s{counts}")
     if v.etcd.enabled and v.etcd.replicaCount == 3: yield "one of three members of etcd lost: nothing happens"
-    elif v.etcd.enabled: yield "the one member of etcd lost: no node can join or leave until it is back; write etcd.replicaCount: 3"
-    if v.etcd.enabled and not v.etcd.storageGb: yield "a pod of etcd replaced: its data is gone, and it cannot rejoin; write etcd.storageGb: 1"
-    if v.storage.enabled and v.storage.accessMode == 'ReadWriteMany': yield "all pods lost: the run continues from its newest checkpoint on the volume"
-    elif spare or v.nodes > 1: yield "all pods lost: the checkpoints go with their volumes; storage.accessMode: ReadWriteMany, or overrides: [checkpoint.cloud_url=s3://...], keeps them"
+    elif v.etcd.enabled: yield "etcd lost: no node comes or goes until it is back; etcd.replicaCount: 3 helps"
+    if v.etcd.enabled and not v.etcd.storageGb:
+        yield "a pod of etcd replaced: its data is gone, and it cannot rejoin; etcd.storageGb: 1 helps"
+    if v.storage.enabled and v.storage.accessMode == 'ReadWriteMany':
+        yield "all pods lost: the run continues from its newest checkpoint on the volume"
+    else: yield ("all pods lost: the checkpoints go with their volumes; storage.accessMode: ReadWriteMany or "
+                 "overrides: [checkpoint.cloud_url=s3://...] helps")
 
 def explained(v: Values, found: Objects) -> str:
     "What will be created, what survives which loss, and what was not checked."
-    lines = ['Created:', *(f"  {o['kind']} {o['metadata']['name']}" for o in found), 'What survives:']
-    lines += [f'  {said}' for said in _losses(v)] + ['Not checked here:']
-    image = f'{v.etcd.image}:{v.etcd.tag}'
-    if v.etcd.enabled and not v.etcd.digest: lines.append(f"  {image} is named by a tag; write etcd.digest from your registry to pin its bytes")
-    if not re.search('@sha256:', v.deploymentImage): lines.append(f"  {v.deploymentImage} is named by a tag; NAME@sha256:... pins its bytes")
-    lines.append("  that the images exist, that the cluster has these GPUs, classes and operators")
-    return '\n'.join(lines)
+    images, etcd = {}, f'{v.etcd.image}:{v.etcd.tag}'
+    if v.etcd.enabled and not v.etcd.digest: images[etcd] = 'write etcd.digest'
+    if '@sha256:' not in v.deploymentImage: images[v.deploymentImage] = 'write NAME@sha256:...'
+    parts = {'Created:': [f"{o['kind']} {o['metadata']['name']}" for o in found],
+             'What survives:': [*_losses(v)],
+             'Not checked here:': [
+                 *(f"{name}: which bytes that tag is; to pin them {said}" for name, said in images.items()),
+                 "that the images exist, that the cluster has these GPUs, classes and operators"]}
+    return '\n'.join(line for head, lines in parts.items() for line in [head, *(f'  {x}' for x in lines)])
 
-# %% ../../nbs/14_deploy/03_chart.ipynb #d27b8099
+# %% ../../nbs/14_deploy/03_chart.ipynb #70944a9a
 def chart_files() -> dict[str, str]:
     "The files of the chart that are written from the model: name -> text."
-    rows = [f"| `{n}` | {x['type'].replace('|', ' or ')} | `{json.dumps(x['default'])}` | {x['meaning']} |" for n, x in LEAVES.items()]
-    table = '\n'.join(['# Values of the chart', '', '| value | type | default | meaning |', '|---|---|---|---|', *rows, ''])
-    return {'values.yaml': '# Defaults, written from the model in elastic_nb.deploy.values.\n' + values_yaml(),
+    rows = ['# Values of the chart', '', '| value | type | default | meaning |', '|---|---|---|---|']
+    for name, x in LEAVES.items():
+        kind = x['type'].replace('|', ' or ')
+        rows.append(f"| `{name}` | {kind} | `{json.dumps(x['default'])}` | {x['meaning']} |")
+    table, about = '\n'.join([*rows, '']), '# Defaults, written from the model in elastic_nb.deploy.values.\n'
+    return {'values.yaml': about + values_yaml(),
             'values.schema.json': json.dumps(values_schema(), indent=1) + '\n', 'README.md': table}

@@ -33,7 +33,7 @@ def leaves(kind: type[Section] = Values, at: str = '') -> Iterator[dict[str, Any
 LEAVES = {leaf['name']: leaf for leaf in leaves()} # By name
 SECRETS = {name for name, leaf in LEAVES.items() if leaf['secret']}
 
-# %% ../../nbs/14_deploy/02_reading.ipynb #1f90324b
+# %% ../../nbs/14_deploy/02_reading.ipynb #ed2e45e1
 def _closed(part: Any, kinds: dict[str, type[Section]]) -> Any:
     "A part of a JSON Schema without titles, with sentences, and with no room for other keys."
     if isinstance(part, list): return [_closed(p, kinds) for p in part]
@@ -53,7 +53,8 @@ def values_schema() -> dict[str, Any]:
         kinds[kind.__name__] = kind
         todo += [f.annotation for f in kind.model_fields.values()
                  if isinstance(f.annotation, type) and issubclass(f.annotation, Section)]
-    return {'$schema': 'https://json-schema.org/draft/2020-12/schema'} | _closed(Values.model_json_schema(), kinds)
+    about = {'$schema': 'https://json-schema.org/draft/2020-12/schema'}
+    return about | _closed(Values.model_json_schema(), kinds)
 
 # %% ../../nbs/14_deploy/02_reading.ipynb #587c5af3
 def values_yaml(kind: type[Section] = Values, indent: str = '') -> str:
@@ -113,11 +114,12 @@ def checked(given: dict[str, Any]) -> tuple[Values | None, list[tuple[str, str]]
     except ValidationError as e: return None, wrong + [_wrong(x) for x in e.errors()]
     return (None if wrong else values), wrong
 
-# %% ../../nbs/14_deploy/02_reading.ipynb #fbe384b3
+# %% ../../nbs/14_deploy/02_reading.ipynb #5797ffff
 def _set(given: dict[str, Any], text: str, from_file: bool = False) -> None:
     "Put `a.b=c` into `given`. Raises BadConfig, OSError."
     name, equals, value = text.partition('=')
-    if not equals or not all(name.split('.')): raise BadConfig(f"--set {name}: write NAME=VALUE, such as nodes=4")
+    if not equals or not all(name.split('.')):
+        raise BadConfig(f"--set {name}: write NAME=VALUE, such as nodes=4")
     if from_file: found = Path(value).read_text(encoding='utf-8')
     else:
         values, _, wrong = parse(f'value: {value}', '--set')
@@ -125,7 +127,8 @@ def _set(given: dict[str, Any], text: str, from_file: bool = False) -> None:
         found = values['value'] if value else ''
     *path, last = name.split('.')
     for part in path:
-        if not isinstance(given.setdefault(part, {}), dict): raise BadConfig(f"--set {name}: {part} is no section")
+        if not isinstance(given.setdefault(part, {}), dict):
+            raise BadConfig(f"--set {name}: {part} is no section")
         given = given[part]
     given[last] = found
 
@@ -136,7 +139,7 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
 
 def read_values(files: Iterable[str | Path] = (), sets: Iterable[str] = (), set_files: Iterable[str] = ()
                 ) -> tuple[Values, dict[str, Any]]:
-    "The values of files and of `a.b=c` over them, and what was given. Raises BadConfig with all that is wrong."
+    "The values of files and of `a.b=c` over them, and what was given. Raises BadConfig with all mistakes."
     given: dict[str, Any] = {}
     where: dict[str, str] = {}
     wrong = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..config import BadConfig
 
-# %% ../../nbs/14_deploy/04_slurm.ipynb #fee84369
+# %% ../../nbs/14_deploy/04_slurm.ipynb #0614fc00
 @dataclass(frozen=True)
 class SlurmJob:
     "What a batch script needs to know."
@@ -33,16 +33,20 @@ class SlurmJob:
         "Fewest and most nodes. Raises BadConfig with all that is wrong."
         least, _, most = self.nodes.partition(':')
         whole = all(n.isdigit() and int(n) for n in (least, most or least))
-        wrong = [] if whole and int(least) <= int(most or least) else [f"--nodes {self.nodes}: write N or MIN:MAX"]
-        if not re.fullmatch(r'(\d+-)?\d+(:\d\d){0,2}', self.time): wrong.append(f"--time {self.time}: such as 24:00:00")
+        wrong = []
+        if not whole or int(least) > int(most or least):
+            wrong.append(f"--nodes {self.nodes}: write N or MIN:MAX")
+        if not re.fullmatch(r'(\d+-)?\d+(:\d\d){0,2}', self.time):
+            wrong.append(f"--time {self.time}: such as 24:00:00")
         if min(self.workers, self.cpus, self.notice) < 1 or self.gpus < 0:
             wrong.append("--workers, --cpus and --notice: at least 1")
-        if re.search(r'[\n\r]', ''.join(map(str, vars(self).values()))): wrong.append("a value has more than one line")
+        if re.search(r'[\n\r]', ''.join(map(str, vars(self).values()))):
+            wrong.append("a value has more than one line")
         if re.search(r'\s', self.partition): wrong.append(f"--partition {self.partition!r}: no spaces")
         if wrong: raise BadConfig('\n'.join(wrong))
         return int(least), int(most or least)
 
-# %% ../../nbs/14_deploy/04_slurm.ipynb #da9b107a
+# %% ../../nbs/14_deploy/04_slurm.ipynb #1181b329
 _SCRIPT = '''#!/bin/bash
 #SBATCH --job-name={name}
 #SBATCH --nodes={count}
@@ -53,7 +57,7 @@ _SCRIPT = '''#!/bin/bash
 #SBATCH --requeue
 #SBATCH --no-kill
 #SBATCH --open-mode=append
-# Slurm says SIGTERM {notice} s before the end. It goes to the agents, which save and leave, and the job is queued again.
+# Slurm sends SIGTERM {notice} s before the end. The agents save and leave, and the job is queued again.
 set -u
 export FIRST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 asked=0; step=
@@ -73,11 +77,13 @@ def slurm_script(job: SlurmJob) -> str:
     least, most = job.checked()
     where = f'--rdzv-backend etcd-v3 --rdzv-endpoint {shlex.quote(job.etcd)}' if job.etcd else (
         f'--rdzv-endpoint "$FIRST:{job.port}" --node-rank "$SLURM_PROCID"')
-    task = (f'{job.before + " && " if job.before else ""}exec elastic-nb train {shlex.quote(job.config)} --nnodes {least}:{most} '
+    before = f'{job.before} && ' if job.before else ''
+    task = (f'{before}exec elastic-nb train {shlex.quote(job.config)} --nnodes {least}:{most} '
             f'--nproc-per-node {job.workers} {where} --rdzv-id "$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}" '
             f'--out {shlex.quote(job.out)}/node-"$SLURM_PROCID"')
-    more = f'#SBATCH --gpus-per-node={job.gpus}\n' * bool(job.gpus) + f'#SBATCH --partition={job.partition}\n' * bool(
-        job.partition)
+    more = f'#SBATCH --gpus-per-node={job.gpus}\n' if job.gpus else ''
+    if job.partition: more += f'#SBATCH --partition={job.partition}\n'
     name = re.sub(r'[^\w.-]', '-', job.config.rpartition('/')[2].partition('.')[0]) or 'elastic-nb'
-    return _SCRIPT.format(name=name, count=f'{least}-{most}' if least < most else most, cpus=job.cpus, more=more,
+    count = f'{least}-{most}' if least < most else most
+    return _SCRIPT.format(name=name, count=count, cpus=job.cpus, more=more,
                           time=job.time, notice=job.notice, task=shlex.quote(task))
