@@ -6,7 +6,8 @@
 __all__ = ['LARGE', 'FEW', 'SEEN', 'UNUSED', 'ASKED', 'MARKS', 'WHOLE', 'LIBRARIES', 'plain', 'is_table', 'short', 'settings_of',
            'of_function', 'code_of', 'own_code', 'all_code_of', 'of_modules', 'set_by_forward', 'left_out',
            'frozen_outside', 'of_model', 'in_order', 'of_optimizer', 'factors', 'unsteady', 'of_listener',
-           'of_scheduler', 'contents', 'of_data', 'compiled_in', 'kernels', 'identity_of']
+           'of_scheduler', 'put_again', 'contents', 'of_data', 'of_methods', 'as_before', 'compiled_in', 'kernels',
+           'identity_of']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -32,6 +33,7 @@ import torch
 import xxhash
 from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
@@ -570,6 +572,25 @@ def of_scheduler(scheduler: Any) -> dict[str, Any]:
     for i, part in enumerate(getattr(scheduler, '_schedulers', ())): out[str(i)] = of_scheduler(part)
     return out
 
+# %% ../../nbs/07_train/23_identity.ipynb #c33af866
+def put_again(optimizer: torch.optim.Optimizer, scheduler: Any,
+              made: tuple[list[dict[str, Any]], dict[str, Any]], keys: Container[str]) -> None:
+    """Give a loaded `optimizer` and `scheduler` back those values that the `keys` of an identity name.
+    `made`: groups and arguments from before they were loaded; no groups: only the arguments."""
+    groups, arguments = made
+    for i, (g, own) in enumerate(zip(optimizer.param_groups, groups)):
+        named = {k for k in own if f'optimizer.{k}' in keys or f'optimizer.{i}.{k}' in keys}
+        g |= {k: own[k] for k in named - {'lr', 'initial_lr'}}
+        if 'lr' not in named and 'training.lr' not in keys: continue
+        base = own.get('initial_lr', own['lr'])
+        g['lr'] *= base / g.get('initial_lr', g['lr'])
+        if 'initial_lr' in g: g['initial_lr'] = scheduler.base_lrs[i] = base
+    if scheduler is None: return
+    vars(scheduler).update({k: v for k, v in arguments.items() if f'scheduler.{k}' in keys})
+    if not (groups and isinstance(scheduler, LambdaLR)): return
+    some = zip(optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas)
+    for g, base, factor in some: g['lr'] = base * factor(scheduler.last_epoch)   # of another one too
+
 # %% ../../nbs/07_train/23_identity.ipynb #1de20017
 MARKS = 8, 64, 512, 4096 # After so many samples there is a digest
 WHOLE = 1 << 26 # Bytes of tensors that are hashed as a whole
@@ -608,6 +629,28 @@ def of_data(samples: Samples, look: bool = True) -> dict[str, Any]:
     own = dict(known) if isinstance(known, Mapping) else {}
     seen = dict(content=contents(samples)) if look and not own else {}
     return dict(samples=samples.samples) | seen | own
+
+# %% ../../nbs/07_train/23_identity.ipynb #d36de012
+def of_methods(x: Any, known: Container[int], skip: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What methods of the user's own classes of `x` mention: attributes that no library sets, and numbers
+    around them. `skip`: beginnings of the names of methods that do not train."""
+    some = [(k, name, inspect.unwrap(f)) for k in type(x).__mro__ for name, f in vars(k).items()
+            if inspect.isfunction(f)]
+    methods = {f'{k.__qualname__}.{name}': f for k, name, f in some
+               if is_own(k) and name != '__init__' and not name.startswith(skip)}
+    theirs = set[str]().union(*(_instructions(f.__code__, 'STORE_ATTR') for k, _, f in some if not is_own(k)))
+    names = set[str]().union(*(_words(f.__code__) for f in methods.values())) - theirs
+    values = _of_class(type(x), names) | {k: v for k, v in attributes(x).items() if k in names}
+    known = {id(x), *known}
+    with _handing_to(*methods.values()):
+        holds = _inside(values, names, known)
+        mentions = {k: v for k, f in methods.items() if len(v := of_function(f, known)) > 1}
+    return dict(holds=holds, mentions=mentions)
+
+def as_before(now: Any, first: Any, after: Any) -> Any:
+    "`now`, an identity, with the values of `first` where it has not changed since `after`."
+    if not all(isinstance(x, Mapping) for x in (now, first, after)): return first if now == after else now
+    return {k: as_before(v, first[k], after[k]) if k in first and k in after else v for k, v in now.items()}
 
 # %% ../../nbs/07_train/23_identity.ipynb #cc8c7a9d
 def _how(compiled: Any) -> str:
