@@ -12,6 +12,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import fields
 from itertools import count
@@ -143,14 +144,18 @@ def content_of(dataset: Any, seed: int) -> dict[str, Any]:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, '__len__') or not len(dataset): return {}
     return dict(content=contents(Samples(dataset, 1, 1, seed, lambda rows: default_convert(rows[0]))))
 
-# Beginnings of the names of settings that do not decide the result
-FREE = ('output', 'overwrite', 'run_name', 'project', 'report', 'trackio', 'log', 'disable_tqdm', 'eval', 'do_',
-        'save', 'push', 'hub', 'load_best', 'metric_for', 'greater', 'include', 'predict', 'generation',
-        'batch_eval', 'bf16_full', 'fp16_full', 'use_cache', 'use_cpu', 'no_cuda', 'local_rank', 'debug', 'ddp_',
-        'skip_memory', 'torch_empty', 'enable_jit', 'resume', 'restore', 'ignore_data_skip', 'dataloader_',
-        'gradient_checkpointing', 'activation_checkpointing', 'full_determinism', 'auto_find', 'label_names',
-        'fsdp', 'deepspeed', 'dataset_num_proc', 'preprocessing_num', 'per_device', 'gradient_accumulation',
-        'lr_scheduler_type', 'num_train_epochs', 'max_steps')   # which stand there in another form
+
+# %% ../../nbs/07_train/14_hf.ipynb #f6a1026f
+# Beginnings of the names of settings that do not decide the result, or stand there in another form
+FREE = (
+    'output', 'overwrite', 'run_name', 'project', 'report', 'trackio', 'log_', 'logging',
+    'disable_tqdm', 'eval', 'do_', 'save', 'push', 'hub', 'load_best', 'metric_for', 'greater',
+    'include', 'predict', 'generation_max', 'generation_num_beams', 'generation_config', 'batch_eval',
+    'bf16_full', 'fp16_full', 'use_cache', 'use_cpu', 'no_cuda', 'local_rank', 'debug', 'ddp_',
+    'skip_memory', 'torch_empty', 'enable_jit', 'resume', 'restore', 'ignore_data_skip', 'dataloader_',
+    'gradient_checkpointing', 'activation_checkpointing', 'auto_find', 'full_determinism',
+    'label_names', 'fsdp', 'deepspeed', 'dataset_num_proc', 'preprocessing_num', 'per_device',
+    'gradient_accumulation', 'lr_scheduler_type', 'num_train_epochs', 'max_steps')
 _OF_OPTIMIZER = dict(learning_rate='lr', weight_decay='weight_decay', adam_beta1='betas', adam_beta2='betas',
                      adam_epsilon='eps')
 # Schedules that are the same for any number of steps
@@ -159,10 +164,12 @@ _ENDLESS = 'constant', 'constant_with_warmup', 'inverse_sqrt', 'reduce_lr_on_pla
 def _setting(x: Any) -> Any:
     "A value without keys, so that one which is missing differs, too."
     x = x.to_dict() if hasattr(type(x), 'to_dict') else x
-    return (json.dumps(plain(x), sort_keys=True) if x else None) if isinstance(x, Mapping) else x
+    if not isinstance(x, Mapping): return x
+    with suppress(TypeError): return json.dumps(plain(x), sort_keys=True) if x else None
+    return None
 
 def _same_at_any_length(trainer: Any) -> bool:
-    "Whether the schedule does not depend on the number of steps, or is of the user's own, and compared itself."
+    "Whether the number of steps does not matter to the schedule, or it is of the user's own, and compared."
     a = trainer.args
     if trainer.given[1] or _is_own_method(trainer, 'create_scheduler'): return True
     whole = not getattr(a, 'warmup_ratio', 0) and (not a.warmup_steps or a.warmup_steps >= 1)
@@ -178,20 +185,25 @@ def _own_optimizer(trainer: Any) -> bool:
     return (trainer.given[0] or getattr(trainer, 'optimizer_cls_and_kwargs', None) is not None
             or _is_own_method(trainer, 'create_optimizer'))
 
-def settings_that_decide(trainer: Any) -> dict[str, Any]:
-    "The arguments of a `Trainer` that decide its result; of an optimizer of the user's own, it is looked at."
-    a = trainer.args
-    free = FREE + (tuple(_OF_OPTIMIZER) if _own_optimizer(trainer) else ())
-    known = settings_of({f.name: _setting(getattr(a, f.name)) for f in fields(a)
-                         if not f.name.startswith(free)})
-    world, many = a.world_size, a.gradient_accumulation_steps
-    if not _same_at_any_length(trainer):
-        known['max_steps'] = a.max_steps
-        if a.max_steps <= 0: known['num_train_epochs'] = a.num_train_epochs
-    return known | dict(batch=a.per_device_train_batch_size * world * many, schedule=str(a.lr_scheduler_type),
-                        copies=max(1, a.n_gpu), dataloader_drop_last=a.dataloader_drop_last,
-                        **{f'micro_batches in a world of {world}': world * many})
+def _length(a: Any) -> dict[str, Any]:
+    epochs = dict(num_train_epochs=a.num_train_epochs) if a.max_steps <= 0 else {}
+    return dict(max_steps=a.max_steps) | epochs
 
+def settings_that_decide(trainer: Any) -> dict[str, Any]:
+    "The arguments of a `Trainer` that decide its result."
+    a = trainer.args
+    known = settings_of({f.name: _setting(getattr(a, f.name)) for f in fields(a)
+                         if not f.name.startswith(FREE)})
+    world, many = a.world_size, a.gradient_accumulation_steps
+    if not _same_at_any_length(trainer): known |= _length(a)
+    if isinstance(trainer.train_dataset, IterableDataset): known['workers'] = a.dataloader_num_workers
+    batch = a.per_device_train_batch_size * world * many
+    return known | dict(batch=batch, schedule=str(a.lr_scheduler_type), copies=max(1, a.n_gpu),
+                        dataloader_drop_last=a.dataloader_drop_last, **{
+                            f'micro_batches_in_world_{world}': world * many})
+
+
+# %% ../../nbs/07_train/14_hf.ipynb #b41e4a18
 def elastic_identity(trainer: Any) -> dict[str, Any]:
     "What decides the result of a `Trainer`, as far as it can be seen: JSON values by section."
     data, model, loss = trainer.train_dataset, trainer.model, getattr(trainer, 'compute_loss_func', None)
@@ -268,8 +280,8 @@ def _load_optimizer_and_scheduler(self: ElasticResume, folder: str | None) -> No
     more = unflatten(state.meta['values'], tensors)
     self.lr_scheduler.load_state_dict(more['scheduler'])
     self.memory.load(more.get('callbacks', []), str(self.args.device))
-    keys = {f'optimizer.{_OF_OPTIMIZER[k[9:]]}' if k[9:] in _OF_OPTIMIZER else k
-            for k in unequal(self.origin, self.manager.identity)}
+    keys = {*unequal(self.origin, self.manager.identity)}
+    keys |= {f'optimizer.{name}' for k, name in _OF_OPTIMIZER.items() if f'training.{k}' in keys}
     if self.checkpoint.accept: put_again(_inner(self.optimizer), _inner_schedule(self), made, keys)
     if more['scaler']: self.accelerator.scaler.load_state_dict(more['scaler'])
 
@@ -280,13 +292,14 @@ def _load_rng_state(self: ElasticResume, folder: str | None) -> None:
 def _inner(optimizer: Any) -> torch.optim.Optimizer:
     "The optimizer that accelerate has wrapped, which keeps the types of its state."
     return getattr(optimizer, 'optimizer', optimizer)
-def _inner_schedule(trainer: Any) -> Any: return getattr(trainer.lr_scheduler, 'scheduler', trainer.lr_scheduler)
+def _inner_schedule(trainer: Any) -> Any:
+    return getattr(trainer.lr_scheduler, 'scheduler', trainer.lr_scheduler)
 
 # %% ../../nbs/07_train/14_hf.ipynb #e6686a86
 @patch
 def _compare_made(self: ElasticResume) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Note what the optimizer and the schedule are, once in a `train()`; their groups and arguments as they are
-    now. Raises OtherRun."""
+    """Note what the optimizer and the schedule are, once in a `train()`; their groups and arguments as they
+    are now. Raises OtherRun."""
     optimizer, scheduler = _inner(self.optimizer), _inner_schedule(self)
     groups = [{k: v for k, v in g.items() if k != 'params'} for g in optimizer.param_groups]
     made = groups, deepcopy(scheduler.state_dict())
@@ -296,15 +309,23 @@ def _compare_made(self: ElasticResume) -> tuple[list[dict[str, Any]], dict[str, 
     about = dict(optimizer=dict(kind=type(optimizer).__qualname__) | of)
     if self.given[1] or _is_own_method(self, 'create_scheduler'): about['scheduler'] = of_scheduler(scheduler)
     self.manager.identity |= about
-    if why := differences(self.origin, strip_accepted(about, self.checkpoint.accept)):
-        raise OtherRun(in_place_of(self.checkpoint.nvme_path, in_few(why)))
+    if 'scheduler' not in self.origin: about['training'] = _length(self.args) if 'scheduler' in about else {}
+    why = differences(self.origin, strip_accepted(about, self._accepted(len(groups))))
+    if why: raise OtherRun(in_place_of(self.checkpoint.nvme_path, in_few(why)))
     return made
+
+@patch
+def _accepted(self: ElasticResume, groups: int) -> list[str]:
+    "What may differ; where a setting of the optimizer may, so may that value in each of its `groups`."
+    accept = self.checkpoint.accept
+    names = {v for k, v in _OF_OPTIMIZER.items() if not strip_accepted({f'training.{k}': 0}, accept)}
+    return [*accept, *(f'optimizer.{at}{v}' for v in names for at in ('', *(f'{i}.' for i in range(groups))))]
 
 def _other_state(state: State, optimizer: torch.optim.Optimizer) -> str:
     "Why the optimizer cannot take up what is in the checkpoint; '' if it can."
     there, here = ({*g} for g in (state.meta['groups'][0], optimizer.param_groups[0]))
-    there, here = there - here, here - there - {'params', 'initial_lr'}
-    if not (there - {'initial_lr'} and here): return ''
+    there, here = there - here - {'initial_lr'}, here - there - {'params', 'initial_lr'}
+    if not (there and here): return ''
     return (f"the checkpoint has the state of an optimizer with {', '.join(sorted(there)[:3])}, which "
             f"{type(optimizer).__name__} has not: it steps with {', '.join(sorted(here)[:3])}")
 
