@@ -6,8 +6,8 @@
 __all__ = ['LARGE', 'FEW', 'SEEN', 'UNUSED', 'ASKED', 'MARKS', 'WHOLE', 'LIBRARIES', 'plain', 'is_table', 'short', 'settings_of',
            'of_function', 'code_of', 'own_code', 'all_code_of', 'of_modules', 'set_by_forward', 'left_out',
            'frozen_outside', 'of_model', 'in_order', 'of_optimizer', 'factors', 'unsteady', 'of_listener',
-           'of_scheduler', 'put_again', 'contents', 'of_data', 'of_methods', 'as_before', 'compiled_in', 'kernels',
-           'identity_of']
+           'of_scheduler', 'put_again', 'contents', 'of_data', 'of_methods', 'words_of', 'as_before', 'compiled_in',
+           'kernels', 'identity_of']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -345,13 +345,15 @@ def _numbers(m: nn.Module) -> dict[str, Any]:
     return {k: v for k, v in vars(m).items()
             if k[0] != '_' and k != 'training' and isinstance(v, (bool, int, float))}
 
-def of_modules(model: nn.Module, known: Container[int] = ()) -> dict[str, Any]:
+def of_modules(model: nn.Module, known: Container[int] = (), unused: Container[str] = ()) -> dict[str, Any]:
     """Digests of the modules of `model` and of their hooks; their numbers, by kind of module: all of them if
-    they differ; functions that they hold, by name. `known`: as in `of_function`."""
+    they differ; functions that they hold, by name. `known`: as in `of_function`; `unused`: numbers of `model`
+    itself that do not count."""
     numbers = {name: _numbers(m) for name, m in model.named_modules()}
+    if '' in numbers: numbers[''] = {k: v for k, v in numbers[''].items() if k not in unused}
     of_kind: dict[str, list[Any]] = {}
-    for m in model.modules():
-        for k, v in _numbers(m).items(): of_kind.setdefault(f'{type(m).__name__}.{k}', []).append(v)
+    for name, m in model.named_modules():
+        for k, v in numbers[name].items(): of_kind.setdefault(f'{type(m).__name__}.{k}', []).append(v)
     hooks = [[*map(_hook, h.values())] for m in model.modules()
              for h in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks)]
     given = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
@@ -485,10 +487,10 @@ def frozen_outside(model: nn.Module) -> dict[str, str]:
     there = {v.data_ptr() for v in saved.values() if isinstance(v, Tensor)}   # under another name
     return dict(frozen=_read({k: p for k, p in some.items() if p.data_ptr() not in there}))
 
-def of_model(model: nn.Module) -> dict[str, Any]:
-    "Class, modules, shapes and number of parameters."
+def of_model(model: nn.Module, unused: Container[str] = ()) -> dict[str, Any]:
+    "Class, modules, shapes and number of parameters. `unused`: as in `of_modules`."
     shapes = {k: list(v.shape) for k, v in model.state_dict().items() if isinstance(v, Tensor)}
-    with _handing_to(model): inside = of_modules(model)
+    with _handing_to(model): inside = of_modules(model, unused=unused)
     inside['requires_grad'] = short([k for k, p in model.named_parameters() if p.requires_grad])
     return dict(kind=type(model).__qualname__, tensors=len(shapes), shapes=in_order(shapes),
                 parameters=sum(p.numel() for p in model.parameters()), buffers=left_out(model)
@@ -646,6 +648,12 @@ def of_methods(x: Any, known: Container[int], skip: tuple[str, ...] = ()) -> dic
         holds = _inside(values, names, known)
         mentions = {k: v for k, f in methods.items() if len(v := of_function(f, known)) > 1}
     return dict(holds=holds, mentions=mentions)
+
+def words_of(kinds: Iterable[type], skip: tuple[str, ...]) -> set[str]:
+    "Words in the methods of these classes, but for those whose names begin with one of `skip`."
+    methods = (f for kind in kinds for k, f in vars(kind).items()
+               if inspect.isfunction(f) and not k.startswith(('__init__', *skip)))
+    return set[str]().union(*(_words(inspect.unwrap(f).__code__) for f in methods))
 
 def as_before(now: Any, first: Any, after: Any) -> Any:
     "`now`, an identity, with the values of `first` where it has not changed since `after`."
