@@ -95,6 +95,14 @@ def _set_keys(code: CodeType) -> set[str]:
     sets = 'STORE_SUBSCR', 'COPY', 'DUP_TOP_TWO'
     return {k for k, after in pairs if isinstance(k, str) and after in sets}
 
+def _grown(code: CodeType) -> set[str]:
+    "Names of lists and sets that a function adds to, such as the losses so far, which are no settings."
+    steps = [*dis.get_instructions(code)]
+    adds = 'append', 'extend', 'insert', 'appendleft', 'add'
+    found = {a.argval for a, b in zip(steps, steps[1:])
+             if a.opname in ('LOAD_GLOBAL', 'LOAD_DEREF') and b.argval in adds}
+    return found.union(*(_grown(c) for c in code.co_consts if isinstance(c, CodeType)))
+
 def _words(code: CodeType) -> set[str]:
     "Names that instructions mention, and texts that may be keys, in functions inside, too."
     keys = {c for c in code.co_consts if isinstance(c, str)} - _set_keys(code)
@@ -249,6 +257,7 @@ def of_function(f: Any, known: Container[int] = frozenset()) -> dict[str, Any]:
     order = code.co_varnames[:code.co_argcount][::-1]
     given |= dict(zip(order, (f.__defaults__ or ())[::-1])) | (f.__kwdefaults__ or {})
     given |= _around(f, names)
+    given = {k: v for k, v in given.items() if k not in _grown(code)}
     bound = dict(self=own) if inspect.ismethod(f) else {}
     return dict(name=name) | _inside(given | bound, _words(code), {id(f), *known})
 
