@@ -34,8 +34,9 @@ from ..config import BadConfig, CheckpointConfig
 from ..exact.determinism import seeded
 from ..exact.order import permute
 from .hf import SeededDataset, content_of, look_at
-from .identity import (
-    all_code_of, as_before, of_function, of_model, of_optimizer, of_scheduler, put_again, settings_of, words_of)
+from elastic_nb.train.identity import (
+    all_code_of, as_before, of_function, of_model, of_optimizer, of_scheduler, put_again, settings_of,
+    words_of)
 
 # %% ../../nbs/07_train/15_lightning.ipynb #71d13d74
 def _bases() -> tuple[type, type]:
@@ -144,7 +145,8 @@ def load_module(kind: Callable[..., Any], path: Any, strict: bool = True, **kwar
     found, takes = checkpoint_at(path), inspect.signature(kind).parameters
     known, name = found.get('hyper_parameters', {}), found.get('hparams_name')
     known = {name: known} if name in takes and name not in ('kwargs', *known) else known
-    if all(p.kind != p.VAR_KEYWORD for p in takes.values()): known = {k: v for k, v in known.items() if k in takes}
+    if all(p.kind != p.VAR_KEYWORD for p in takes.values()):
+        known = {k: v for k, v in known.items() if k in takes}
     module = kind(**known | kwargs)
     module.on_load_checkpoint(found)
     module.load_state_dict(found['state_dict'], strict=strict)
@@ -169,7 +171,7 @@ class ElasticLoader:
         "Raises BadConfig for those of another order; an older checkpoint has no size."
         for k, here in self.state_dict().items():
             if values.get(k, here) != here:
-                raise BadConfig(f"this run had the {k.replace('_', ' ')} {values[k]}, and goes on with {here}")
+                raise BadConfig(f"this run had the {k} {values[k]}, and goes on with {here}")
 
     def batches(self, epoch: int, first: int) -> list[list[int]]:
         "Sample numbers of this process, of the batches `first` and on of an epoch."
@@ -187,7 +189,8 @@ class ElasticLoader:
         yield from DataLoader(self.dataset, batch_sampler=mine, **self.options)
 
 # %% ../../nbs/07_train/15_lightning.ipynb #90b61075
-_PARTS: WeakKeyDictionary[Any, tuple[dict[str, Any], dict[str, Any]]] = WeakKeyDictionary() # See `as_before`
+_Parts = WeakKeyDictionary[Any, tuple[dict[str, Any], dict[str, Any]]]
+_PARTS: _Parts = WeakKeyDictionary() # Identities around the last fit of a module, for `as_before`
 # Beginnings of the names of methods that do not train, or whose outcome is compared
 SKIP = ('configure_optimizers', 'validation', 'test', 'predict', 'on_validation', 'on_test', 'on_predict',
         'setup', 'prepare_data', 'train_dataloader', 'val_dataloader', 'log')
@@ -247,7 +250,8 @@ class _Seeds(_Callback):
     def __init__(self, loader: ElasticLoader):
         super().__init__()
         self.loader = loader
-        self.about, self.there = dict[str, Any](), dict[str, Any]() # Identity of this run, and of the one before
+        self.about = dict[str, Any]() # Identity of this run
+        self.there = dict[str, Any]() # That of the run that it goes on from
         self.made: list[Any] = [] # Groups and arguments, before those of the checkpoint are loaded
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
