@@ -6,9 +6,10 @@
 __all__ = ['app', 'bench_app', 'etcd_app', 'deploy_app', 'main_options', 'one_of', 'plain_errors', 'named_as_options', 'demo',
            'init', 'validate', 'schema', 'train', 'index', 'checkpoints', 'import_', 'peer_memory', 'serve', 'recovery',
            'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'lowcomm', 'walltime',
-           'main', 'status', 'metrics', 'report', 'etcd_start', 'etcd_stop', 'etcd_state', 'etcd_log', 'etcd_clean',
-           'deploy_render', 'deploy_validate', 'deploy_explain', 'deploy_values', 'deploy_slurm', 'link', 'chaos',
-           'verify', 'doctor_', 'goodput_']
+           'simulate_bench', 'main', 'status', 'metrics', 'report', 'simulate_', 'etcd_start', 'etcd_stop',
+           'etcd_state', 'etcd_log', 'etcd_clean', 'deploy_render', 'deploy_validate', 'deploy_explain',
+           'deploy_values', 'deploy_slurm', 'link', 'chaos', 'verify', 'doctor_', 'goodput_', 'controller', 'submit',
+           'resume', 'experiments_']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import csv
@@ -37,15 +38,19 @@ from .config import BadConfig, Config, all_at_once, without_errno
 
 # %% ../nbs/00_face/04_cli.ipynb #1164329e
 _OTHERS = { # Commands of other programs -> what to write here
-    'demo-ml': 'elastic-nb demo, or elastic-nb train CONFIG.yaml',
-    'demo-basic': 'elastic-nb demo; over a bad link: elastic-nb chaos CONFIG.yaml --link cellular',
-    **dict.fromkeys(['submit-job', 'launch', 'run'], 'elastic-nb train CONFIG.yaml'),
-    'resume': 'elastic-nb train CONFIG.yaml, again: it resumes from the newest checkpoint',
-    'run-experiments': 'elastic-nb bench, or elastic-nb train in a loop of the shell'}
+    'demo-ml': 'elastic-nb simulate PLAN.yaml --real; for one model on many workers elastic-nb train '
+               'CONFIG.yaml',
+    'demo-basic': 'elastic-nb simulate PLAN.yaml; over a bad link: elastic-nb simulate PLAN.yaml '
+                  'network.profile=cellular',
+    'submit-job': 'elastic-nb submit PLAN.yaml, to the queue of elastic-nb controller',
+    **dict.fromkeys(['launch', 'run'], 'elastic-nb train CONFIG.yaml'),
+    'run-experiments': 'elastic-nb experiments GRID.yaml'}
 
 _OPTIONS = { # The same for options, by command
-    ('status', '--controller'): 'the URL of elastic-nb serve as it is: elastic-nb status http://HOST:PORT',
-    ('metrics', '--controller'): 'the URL of elastic-nb serve as it is: elastic-nb metrics http://HOST:PORT',
+    ('simulate', '--netem-profile'): 'elastic-nb simulate PLAN.yaml network.profile=PROFILE',
+    ('resume', '--state-db'): 'elastic-nb resume --db FILE',
+    **{(command, '--config'): f'the name of the file as it is: elastic-nb {command} PLAN.yaml'
+       for command in ('simulate', 'submit')},
     ('chaos', '--output'): '--json FILE',
     **{(command, '--netem-profile'): 'elastic-nb chaos CONFIG.yaml --link PROFILE'
        for command in ('chaos', 'train', 'demo')},
@@ -672,6 +677,18 @@ def walltime(
     from elastic_nb.bench.walltime import bench_walltime
     _bench(lambda: bench_walltime(rounds), json_file)
 
+# %% ../nbs/00_face/04_cli.ipynb #14c58f8c
+@bench_app.command('simulate')
+def simulate_bench(
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+) -> None:
+    """Predict real runs that are killed at random, by the simulator, and then run them.
+
+    Example: elastic-nb bench simulate --json simulate.json
+    """
+    from elastic_nb.bench.simulate import bench_simulate
+    _bench(bench_simulate, json_file)
+
 # %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
 def _bench(measure: Callable[[], Any], json_file: str) -> Any:
     "Run `measure`, show its `BenchResult`, and save it; returns it."
@@ -693,12 +710,19 @@ def main() -> None:
     with EARLY.heard(): app()
 
 # %% ../nbs/00_face/04_cli.ipynb #dbd947c3
+def _of_queue(run: str, controller: str) -> bool:
+    "Whether a queue is asked for. Raises ValueError if both or nothing is."
+    if bool(run) == bool(controller): raise ValueError("give a RUN, or --controller URL")
+    return bool(controller)
+
 @app.command()
 def status(
     run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of "
-                                       'elastic-nb serve.')],
+                                       'elastic-nb serve.')] = '',
     name: Annotated[str, typer.Option(help='One start alone, such as run-2. '
                                    'Default: the newest run, with all its starts.')] = '',
+    controller: Annotated[str, typer.Option(metavar='URL', help='The queue of elastic-nb controller at this '
+                                            'address, in place of a run.')] = '',
     as_json: Annotated[bool, typer.Option('--json', help='Print one JSON object, for programs.')] = False,
 ) -> None:
     """Say how a run is doing: its state, step, loss, workers and recoveries.
@@ -711,6 +735,7 @@ def status(
     """
     from elastic_nb.report.status import status_of
     with plain_errors():
+        if _of_queue(run, controller): return _print_queue(controller, as_json)
         found = status_of(run, name or None)
         if as_json: typer.echo(json.dumps(found))
         else: _print_status(found)
@@ -761,11 +786,13 @@ def _workers(workers: list[dict[str, Any]], most: int = 12) -> str:
 @app.command()
 def metrics(
     run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of "
-                                       'elastic-nb serve.')],
+                                       'elastic-nb serve.')] = '',
     name: Annotated[str, typer.Option(help='One start alone, such as run-2. '
                                    'Default: the newest run, with all its starts.')] = '',
     as_json: Annotated[bool, typer.Option('--json', help='Print columns as JSON, for programs.')] = False,
     as_csv: Annotated[bool, typer.Option('--csv', help='Print all steps as CSV.')] = False,
+    controller: Annotated[str, typer.Option(metavar='URL', help='The queue of elastic-nb controller at this '
+                                            'address, in place of a run.')] = '',
     last: Annotated[int, typer.Option(min=1, help='Steps in the table for people.')] = 20,
 ) -> None:
     """Print loss, learning rate, batch and world (how many workers share the batch) by step.
@@ -776,6 +803,7 @@ def metrics(
     """
     from elastic_nb.report.status import metrics_of
     with plain_errors():
+        if _of_queue(run, controller): return _print_done(controller, as_json)
         if as_json and as_csv: raise ValueError("give --json or --csv, not both")
         found = metrics_of(run, name or None)
         if as_json: typer.echo(json.dumps(found))
@@ -821,6 +849,51 @@ def report(
         about = surroundings(shlex.join(['elastic-nb', *sys.argv[1:]]))
         made = write_report(run, run2 or None, out or None, (name or None, name2 or None), about)
         typer.echo(shown(made, 4000))
+
+# %% ../nbs/00_face/04_cli.ipynb #c88ec4ff
+@app.command('simulate')
+def simulate_(
+    plan: Annotated[str, typer.Argument(metavar='[PLAN.yaml]', help='Workers and tasks.')] = '',
+    overrides: Annotated[list[str], typer.Argument(metavar='[SECTION.SETTING=VALUE]...')] = [],
+    real: Annotated[bool, typer.Option('--real', help='Run the tasks as processes that train small '
+                                       'models.')] = False,
+    out: Annotated[str, typer.Option(metavar='DIR', help='Folder for the ledger, to be made. Default: '
+                                     'none.')] = '',
+    like: Annotated[str, typer.Option('--like', metavar='RUN', help='In place of a plan: simulate a run '
+                                      'that was measured, its folder or its run.db, and compare.')] = '',
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+) -> None:
+    """Run a plan of workers and tasks in a simulation, or for real, and check its assertions.
+
+    Exit code 0: all tasks are done and all assertions hold; 1: it is not so; 2: the plan has a mistake.
+
+    Example: elastic-nb simulate queue.yaml controller.scheduler=capability network.profile=cellular
+
+    Example: elastic-nb simulate queue.yaml --real --out runs/queue
+
+    Example: elastic-nb simulate --like runs/mine
+    """
+    from elastic_nb.simulate.tasks import read_plan, run_real, run_simulated
+    with plain_errors():
+        if bool(plan) == bool(like): raise BadConfig("simulate: give a PLAN.yaml, or give --like RUN")
+        if like:
+            if json_file: _check_json(json_file)
+            return _print_twin(like, json_file)
+        asked = all_at_once(lambda: read_plan(plan, overrides), lambda: _check_json(json_file, out),
+                            lambda: _check_new(out))[0]
+        found = (run_real if real else run_simulated)(asked, out or None)
+        if json_file: Path(json_file).write_text(json.dumps(found.told(), indent=1) + '\n')
+        _print_outcome(found)
+    raise typer.Exit(0 if found.ok else 1)
+
+def _print_twin(run: str, json_file: str) -> None:
+    "Measured and predicted numbers of a run."
+    from elastic_nb.simulate.policies import like
+    found = like(run)
+    table = Table('', *found, box=None, padding=(0, 2, 0, 0))
+    for key in found['measured']: table.add_row(key, *(f'{part[key]:.4g}' for part in found.values()))
+    Console().print(table)
+    if json_file: Path(json_file).write_text(json.dumps(found))
 
 # %% ../nbs/00_face/04_cli.ipynb #897391e1
 etcd_app = typer.Typer(no_args_is_help=True, help="Servers of etcd for development: nodes meet at them.")
@@ -1072,7 +1145,7 @@ def chaos(
 # %% ../nbs/00_face/04_cli.ipynb #0b9607f3
 def _link(text: str, struck: Any) -> Any:
     "The profile that `text` means; None if it is empty. Raises BadConfig if there is a plan, too."
-    from elastic_nb.chaos.network import read_link
+    from elastic_nb.lowcomm.links import read_link
     if text and struck: raise BadConfig("--link: trains over a link, and has no plan; take one of them")
     return read_link(text) if text else None
 
@@ -1175,3 +1248,143 @@ def goodput_(
     from elastic_nb.bench.goodput import GoodputJob, bench_goodput
     result = _bench(lambda: bench_goodput(GoodputJob(workers, seconds, mtbf, seed)), json_file)
     if not result.ratios['identical']: raise typer.Exit(1)
+
+# %% ../nbs/00_face/04_cli.ipynb #30ee8293
+_Plan = Annotated[str, typer.Argument(metavar='PLAN.yaml')]
+_Url = Annotated[str, typer.Option(metavar='URL', help='Address of the controller. Default: the one that '
+                                   'runs the queue in --db.')]
+_Db = Annotated[str, typer.Option('--db', metavar='FILE', help='The queue, a file of SQLite.')]
+
+def _check_new(out: str) -> None:
+    "Raises BadConfig if there is a ledger already."
+    if out and (Path(out) / 'run.db').exists():
+        raise BadConfig(f"--out: {out} has a run; name another folder")
+
+# %% ../nbs/00_face/04_cli.ipynb #76e7a2ea
+def _print_outcome(found: Any) -> None:
+    "Tasks, numbers and what does not hold, for people."
+    def loss(t: dict[str, Any]) -> dict[str, str]:
+        return dict(loss=f"{t['loss_before']:.4f} to {t['loss']:.4f}") if 'loss' in t else {}
+    _print_list([dict(task=t['id'], worker=t['worker'], attempts=t['attempts'], began=_short(t['began']),
+                      ended=_short(t['ended']), **loss(t)) for t in found.tasks])
+    _print_rows({k: _short(v) for k, v in found.metrics.items() if v is not None})
+    for note in found.notes: typer.echo(shown(f'note: {note}', 2000))
+    for text in found.broken: typer.echo(shown(f'does not hold: {text}'))
+    how = 'simulated' if found.simulated else 'real'
+    typer.echo(f"{how}: {'all is well' if found.ok else 'not all is well'}")
+
+def _print_list(rows: list[dict[str, Any]], most: int = 30) -> None:
+    "The last rows, a column for each key of the first."
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for key in rows[0] if rows else (): table.add_column(key)
+    for row in rows[-most:]:
+        table.add_row(*(Text(shown('-' if v is None else v, 60)) for v in row.values()))
+    if rows: Console().print(table)
+
+
+# %% ../nbs/00_face/04_cli.ipynb #8e8f2513
+@app.command()
+def controller(
+    port: Annotated[int, typer.Option(min=0, max=65535, help='0: any that is free; it is printed.')] = 0,
+    host: Annotated[str, typer.Option(help='Address to listen at; any other than loopback needs a secret in '
+                                      'the variable ELASTIC_NB_TOKEN.')] = '127.0.0.1',
+    db: _Db = 'controller.db',
+    drain: Annotated[bool, typer.Option('--drain', help='End when the queue is empty.')] = False,
+) -> None:
+    """Serve a queue of plans, and run them as processes of this machine, one after the other.
+
+    It is for one machine and for lessons. If it is killed, start it again: nothing that was done is lost.
+
+    Example: elastic-nb controller --port 8000 --db queue.db
+    """
+    from elastic_nb.simulate.controller import run_controller
+    with plain_errors(): run_controller(db, port, host, drain, partial(print, flush=True))
+
+@app.command()
+def submit(
+    plan: _Plan, controller: _Url = '', db: _Db = 'controller.db',
+    wait: Annotated[bool, typer.Option('--wait', help='Wait until it is over; exit code 1 if it has '
+                                       'failed.')] = False,
+) -> None:
+    """Give a plan to the queue of a controller.
+
+    Example: elastic-nb submit queue.yaml --wait
+    """
+    from elastic_nb.simulate.controller import asked_of, controller_at
+    from elastic_nb.simulate.tasks import read_plan
+    with plain_errors():
+        read_plan(plan)   # what is wrong is told here, with its lines
+        url, text = controller_at(controller, db), Path(plan).read_text(encoding='utf-8')
+        job = asked_of(url, '/submit', plan=text, name=Path(plan).name)['job']
+        typer.echo(f"job {job}. Next: elastic-nb status --controller {url}")
+        while wait:
+            state = next(j['state'] for j in asked_of(url, '/status')['jobs'] if j['job'] == job)
+            if state in ('done', 'failed'): raise typer.Exit(0 if state == 'done' else 1)
+            time.sleep(.2)
+
+# %% ../nbs/00_face/04_cli.ipynb #fc1657f0
+@app.command()
+def resume(
+    job: Annotated[int, typer.Argument(metavar='[JOB]', help='One job alone. Default: all that failed.')] = 0,
+    controller: _Url = '', db: _Db = 'controller.db',
+    port: Annotated[int, typer.Option(min=0, max=65535, help='As for elastic-nb controller.')] = 0,
+    drain: Annotated[bool, typer.Option('--drain', help='End when the queue is empty.')] = False,
+) -> None:
+    """Queue failed jobs again: of a controller that runs, or, without --controller, of a queue in a file,
+    for which a controller is started. What was done is not done again.
+
+    A run of elastic-nb train resumes by the same command once more.
+
+    Example: elastic-nb resume --db queue.db
+
+    Example: elastic-nb resume 3 --controller http://127.0.0.1:8000
+    """
+    from elastic_nb.simulate.controller import Queue, asked_of, run_controller
+    with plain_errors():
+        if controller: jobs = asked_of(controller, '/resume', job=job or None)['jobs']
+        elif not Path(db).is_file(): raise BadConfig(f"--db: there is no queue {db}")
+        else: jobs = Queue(db).resume(job or None)
+        typer.echo(f"queued again: {', '.join(map(str, jobs)) or 'none'}")
+        if not controller: run_controller(db, port, drain=drain, tell=partial(print, flush=True))
+
+
+# %% ../nbs/00_face/04_cli.ipynb #b483b388
+def _print_queue(url: str, as_json: bool) -> None:
+    "The jobs of a controller."
+    from elastic_nb.simulate.controller import asked_of
+    found = asked_of(url, '/status')
+    if as_json: return typer.echo(json.dumps(found))
+    _print_list([dict(job=str(j['job']), plan=j['name'], state=j['state'], done=str(j['done']),
+                      starts=str(j['starts']), broken='; '.join(j['told'].get('broken', [])) or '-')
+                 for j in found['jobs']])
+
+def _print_done(url: str, as_json: bool) -> None:
+    "The tasks that a controller has done, and the speed of its workers."
+    from elastic_nb.simulate.controller import asked_of
+    found = asked_of(url, '/metrics')
+    if as_json: return typer.echo(json.dumps(found))
+    _print_list([dict(job=str(t['job']), task=t['task'], worker=t['worker'], seconds=_short(t['seconds']),
+                      loss=_short(t['loss'])) for t in found['tasks']])
+    _print_list([dict(worker=name, speed=_short(speed)) for name, speed in found['workers'].items()])
+
+# %% ../nbs/00_face/04_cli.ipynb #e84bce59
+@app.command('experiments')
+def experiments_(
+    grid: Annotated[str, typer.Argument(metavar='GRID.yaml', help='plan: its file; overrides: lists of '
+                                        'values by setting; profiles: of the network; seeds: how many.')],
+    out: Annotated[str, typer.Option(metavar='DIR', help='Folder of the results. Default: that of the grid, '
+                                     'with its name and -results.')] = '',
+    real: Annotated[bool, typer.Option('--real', help='Run the tasks as processes.')] = False,
+) -> None:
+    """Run a plan for a grid of settings, and write results.csv and index.html.
+
+    If it was killed, the same command resumes where it was.
+
+    Example: elastic-nb experiments grid.yaml --out results
+    """
+    from elastic_nb.simulate.controller import experiments
+    with plain_errors():
+        folder = out or str(Path(grid).with_suffix('')) + '-results'
+        rows = experiments(grid, folder, real, tell=typer.echo)
+        typer.echo(f"{len(rows)} runs: {Path(folder) / 'results.csv'}, {Path(folder) / 'index.html'}")
+

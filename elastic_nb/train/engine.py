@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LambdaLR
 
 from ..basics import patch
 from ..checkpoint.format import unflatten
@@ -39,7 +38,7 @@ from .compute import (
     CODE, Engine, NonFinite, beside_state, copied, each, moved, version_of, versions_in)
 from .cut import (Untrained, bounds, check_cut, has_hooks, made_by_first, own_functions,
                                   remembers, unaveraged, untouched)
-from .identity import UNUSED, contents, kernels
+from .identity import UNUSED, contents, kernels, put_again
 from .memory import digest_of, is_other
 from .task import ask, loss_of, without_backward
 from .world import total
@@ -657,18 +656,8 @@ def restore(self: Engine, manager: CheckpointManager) -> int | None:
 def _renew(self: Engine, origin: Mapping[str, Any]) -> None:
     """Note how this run differs from the one with the identity `origin`, which wrote the checkpoint, and put
     values that `checkpoint.accept` lets differ in the place of its own."""
-    keys, (groups, arguments) = unequal(origin, self.identity), self.made_with
     self.changed = differences(origin, self.identity) + differences(origin, self.identity, remarks=True)
-    for i, (g, made) in enumerate(zip(self.optimizer.param_groups, groups)):
-        own = {k for k in made if {f'optimizer.{k}', f'optimizer.{i}.{k}'} & keys.keys()}
-        g |= {k: made[k] for k in own - {'lr', 'initial_lr'}}
-        if 'lr' not in own and 'training.lr' not in keys: continue
-        g['lr'] *= made['initial_lr'] / g['initial_lr']
-        g['initial_lr'] = self.scheduler.base_lrs[i] = made['initial_lr']
-    vars(self.scheduler).update({k: v for k, v in arguments.items() if f'scheduler.{k}' in keys})
-    if not (groups and isinstance(self.scheduler, LambdaLR)): return
-    made = zip(self.optimizer.param_groups, self.scheduler.base_lrs, self.scheduler.lr_lambdas)
-    for g, base, factor in made: g['lr'] = base * factor(self.scheduler.last_epoch)   # of another one too
+    put_again(self.optimizer, self.scheduler, self.made_with, unequal(origin, self.identity))
 
 # %% ../../nbs/07_train/06_engine.ipynb #7a3f349e
 @patch

@@ -6,7 +6,8 @@
 __all__ = ['LARGE', 'FEW', 'SEEN', 'VARIABLE', 'OF_OTHERS', 'UNUSED', 'ASKED', 'MARKS', 'WHOLE', 'LIBRARIES', 'plain', 'is_table',
            'short', 'settings_of', 'of_function', 'code_of', 'own_code', 'all_code_of', 'of_environment', 'of_modules',
            'set_by_forward', 'left_out', 'frozen_outside', 'of_model', 'in_order', 'of_optimizer', 'factors',
-           'unsteady', 'of_listener', 'of_scheduler', 'contents', 'of_data', 'compiled_in', 'kernels', 'identity_of']
+           'unsteady', 'of_listener', 'of_scheduler', 'put_again', 'contents', 'of_data', 'of_methods', 'words_of',
+           'as_before', 'compiled_in', 'kernels', 'identity_of']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -34,6 +35,7 @@ import torch
 import xxhash
 from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
@@ -94,6 +96,14 @@ def _set_keys(code: CodeType) -> set[str]:
     pairs = ((a.argval, b.opname) for a, b in zip(steps, steps[1:]) if a.opname == 'LOAD_CONST')
     sets = 'STORE_SUBSCR', 'COPY', 'DUP_TOP_TWO'
     return {k for k, after in pairs if isinstance(k, str) and after in sets}
+
+def _grown(code: CodeType) -> set[str]:
+    "Names of lists and sets that a function adds to, such as the losses so far, which are no settings."
+    steps = [*dis.get_instructions(code)]
+    adds = 'append', 'extend', 'insert', 'appendleft', 'add'
+    found = {a.argval for a, b in zip(steps, steps[1:])
+             if a.opname in ('LOAD_GLOBAL', 'LOAD_DEREF') and b.argval in adds}
+    return found.union(*(_grown(c) for c in code.co_consts if isinstance(c, CodeType)))
 
 def _words(code: CodeType) -> set[str]:
     "Names that instructions mention, and texts that may be keys, in functions inside, too."
@@ -249,6 +259,7 @@ def of_function(f: Any, known: Container[int] = frozenset()) -> dict[str, Any]:
     order = code.co_varnames[:code.co_argcount][::-1]
     given |= dict(zip(order, (f.__defaults__ or ())[::-1])) | (f.__kwdefaults__ or {})
     given |= _around(f, names)
+    given = {k: v for k, v in given.items() if k not in _grown(code)}
     bound = dict(self=own) if inspect.ismethod(f) else {}
     return dict(name=name) | _inside(given | bound, _words(code), {id(f), *known})
 
@@ -359,13 +370,15 @@ def _numbers(m: nn.Module) -> dict[str, Any]:
     return {k: v for k, v in vars(m).items()
             if k[0] != '_' and k != 'training' and isinstance(v, (bool, int, float))}
 
-def of_modules(model: nn.Module, known: Container[int] = ()) -> dict[str, Any]:
+def of_modules(model: nn.Module, known: Container[int] = (), unused: Container[str] = ()) -> dict[str, Any]:
     """Digests of the modules of `model` and of their hooks; their numbers, by kind of module: all of them if
-    they differ; functions that they hold, by name. `known`: as in `of_function`."""
+    they differ; functions that they hold, by name. `known`: as in `of_function`; `unused`: numbers of `model`
+    itself that do not count."""
     numbers = {name: _numbers(m) for name, m in model.named_modules()}
+    if '' in numbers: numbers[''] = {k: v for k, v in numbers[''].items() if k not in unused}
     of_kind: dict[str, list[Any]] = {}
-    for m in model.modules():
-        for k, v in _numbers(m).items(): of_kind.setdefault(f'{type(m).__name__}.{k}', []).append(v)
+    for name, m in model.named_modules():
+        for k, v in numbers[name].items(): of_kind.setdefault(f'{type(m).__name__}.{k}', []).append(v)
     hooks = [[*map(_hook, h.values())] for m in model.modules()
              for h in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks)]
     given = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
@@ -499,10 +512,10 @@ def frozen_outside(model: nn.Module) -> dict[str, str]:
     there = {v.data_ptr() for v in saved.values() if isinstance(v, Tensor)}   # under another name
     return dict(frozen=_read({k: p for k, p in some.items() if p.data_ptr() not in there}))
 
-def of_model(model: nn.Module) -> dict[str, Any]:
-    "Class, modules, shapes and number of parameters."
+def of_model(model: nn.Module, unused: Container[str] = ()) -> dict[str, Any]:
+    "Class, modules, shapes and number of parameters. `unused`: as in `of_modules`."
     shapes = {k: list(v.shape) for k, v in model.state_dict().items() if isinstance(v, Tensor)}
-    with _handing_to(model): inside = of_modules(model)
+    with _handing_to(model): inside = of_modules(model, unused=unused)
     inside['requires_grad'] = short([k for k, p in model.named_parameters() if p.requires_grad])
     return dict(kind=type(model).__qualname__, tensors=len(shapes), shapes=in_order(shapes),
                 parameters=sum(p.numel() for p in model.parameters()), buffers=left_out(model)
@@ -586,6 +599,25 @@ def of_scheduler(scheduler: Any) -> dict[str, Any]:
     for i, part in enumerate(getattr(scheduler, '_schedulers', ())): out[str(i)] = of_scheduler(part)
     return out
 
+# %% ../../nbs/07_train/23_identity.ipynb #c33af866
+def put_again(optimizer: torch.optim.Optimizer, scheduler: Any,
+              made: tuple[list[dict[str, Any]], dict[str, Any]], keys: Container[str]) -> None:
+    """Give a loaded `optimizer` and `scheduler` back those values that the `keys` of an identity name.
+    `made`: groups and arguments from before they were loaded; no groups: only the arguments."""
+    groups, arguments = made
+    for i, (g, own) in enumerate(zip(optimizer.param_groups, groups)):
+        named = {k for k in own if f'optimizer.{k}' in keys or f'optimizer.{i}.{k}' in keys}
+        g |= {k: own[k] for k in named - {'lr', 'initial_lr'}}
+        if 'lr' not in named and 'training.lr' not in keys: continue
+        base = own.get('initial_lr', own['lr'])
+        g['lr'] *= base / g.get('initial_lr', g['lr'])
+        if 'initial_lr' in g: g['initial_lr'] = scheduler.base_lrs[i] = base
+    if scheduler is None: return
+    vars(scheduler).update({k: v for k, v in arguments.items() if f'scheduler.{k}' in keys})
+    if not (groups and isinstance(scheduler, LambdaLR)): return
+    some = zip(optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas)
+    for g, base, factor in some: g['lr'] = base * factor(scheduler.last_epoch)   # of another one too
+
 # %% ../../nbs/07_train/23_identity.ipynb #1de20017
 MARKS = 8, 64, 512, 4096 # After so many samples there is a digest
 WHOLE = 1 << 26 # Bytes of tensors that are hashed as a whole
@@ -624,6 +656,34 @@ def of_data(samples: Samples, look: bool = True) -> dict[str, Any]:
     own = dict(known) if isinstance(known, Mapping) else {}
     seen = dict(content=contents(samples)) if look and not own else {}
     return dict(samples=samples.samples) | seen | own
+
+# %% ../../nbs/07_train/23_identity.ipynb #d36de012
+def of_methods(x: Any, known: Container[int], skip: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What methods of the user's own classes of `x` mention: attributes that no library sets, and numbers
+    around them. `skip`: beginnings of the names of methods that do not train."""
+    some = [(k, name, inspect.unwrap(f)) for k in type(x).__mro__ for name, f in vars(k).items()
+            if inspect.isfunction(f)]
+    methods = {f'{k.__qualname__}.{name}': f for k, name, f in some
+               if is_own(k) and name != '__init__' and not name.startswith(skip)}
+    theirs = set[str]().union(*(_instructions(f.__code__, 'STORE_ATTR') for k, _, f in some if not is_own(k)))
+    names = set[str]().union(*(_words(f.__code__) for f in methods.values())) - theirs
+    values = _of_class(type(x), names) | {k: v for k, v in attributes(x).items() if k in names}
+    known = {id(x), *known}
+    with _handing_to(*methods.values()):
+        holds = _inside(values, names, known)
+        mentions = {k: v for k, f in methods.items() if len(v := of_function(f, known)) > 1}
+    return dict(holds=holds, mentions=mentions)
+
+def words_of(kinds: Iterable[type], skip: tuple[str, ...]) -> set[str]:
+    "Words in the methods of these classes, but for those whose names begin with one of `skip`."
+    methods = (f for kind in kinds for k, f in vars(kind).items()
+               if inspect.isfunction(f) and not k.startswith(('__init__', *skip)))
+    return set[str]().union(*(_words(inspect.unwrap(f).__code__) for f in methods))
+
+def as_before(now: Any, first: Any, after: Any) -> Any:
+    "`now`, an identity, with the values of `first` where it has not changed since `after`."
+    if not all(isinstance(x, Mapping) for x in (now, first, after)): return first if now == after else now
+    return {k: as_before(v, first[k], after[k]) if k in first and k in after else v for k, v in now.items()}
 
 # %% ../../nbs/07_train/23_identity.ipynb #cc8c7a9d
 def _how(compiled: Any) -> str:
