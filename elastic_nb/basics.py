@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AT_ONCE', 'EARLY', 'PLAIN', 'LATE', 'patch', 'lazy', 'die_with_parent', 'leave_signals', 'Terminated', 'Early',
-           'born', 'shown', 'plain_terminal', 'waits_for', 'say', 'told_if_late', 'TimeBudget', 'name_process',
-           'machine']
+           'born', 'shown', 'plain_terminal', 'waits_for', 'say', 'told_if_late', 'own_bars', 'TimeBudget',
+           'name_process', 'machine']
 
 # %% ../nbs/00_face/02_basics.ipynb #c492cc82
 import builtins
@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,17 @@ def told_if_late(what: str, limit: float, late: float = LATE, tell: Callable[[st
     timer.start()
     try: yield
     finally: timer.cancel()
+
+# %% ../nbs/00_face/02_basics.ipynb #36a89f4a
+@cache
+def own_bars() -> Any:
+    "A `tqdm` with a lock that no other process shares."
+    from tqdm import tqdm
+    class Bar(tqdm): "A bar of this process."
+    def renew() -> None: Bar.set_lock(threading.RLock())
+    renew()
+    os.register_at_fork(after_in_child=renew)
+    return Bar
 
 # %% ../nbs/00_face/02_basics.ipynb #0c927df6
 class TimeBudget:

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from tqdm import tqdm
 
-from ..basics import patch
+from ..basics import own_bars, patch
 from .text import UNIT, Files, Filter, Filtered, Rows, Unit, in_order
 from .tokenizer import Encoder, load_encoder
 
@@ -311,7 +310,7 @@ def _append(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head
     total = sum(f['bytes'] for f in head['source'].get('files', [])) or None
     with (_Appender(out, at * size) as tokens, _Appender(_beside(out, 'docs'), end * 8) as docs,
           _Appender(_beside(out, 'journal'), len(lines)) as journal,
-          tqdm(total=total, desc='index', unit='B', unit_scale=True, disable=None) as bar):
+          own_bars()(total=total, desc='index', unit='B', unit_scale=True, disable=None) as bar):
         for unit, ids, ends in self._missing(source, blocks):
             ends += np.uint64(at)
             tokens.write(ids.tobytes())

@@ -12,9 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tqdm import tqdm
-
-from ..basics import patch
+from ..basics import own_bars, patch
 from ..config import without_errno
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #e63a6b07
@@ -23,12 +21,12 @@ class Narrator:
     def __init__(self,
         title: str, # Stands before the progress bar
         steps: int | None = None, # Steps of the whole run; None: as the workers report
-        say: Callable[[str], None] = tqdm.write, # Receives each sentence
+        say: Callable[[str], None] = own_bars().write, # Receives each sentence
         every: float | None = None, # Seconds between lines on steps where there is no bar; None: none
         hears: Callable[[str], bool] = lambda kind: True, # Which kinds of events to speak of
         place: str = 'its folder', # Where the checkpoints lie, for people
     ):
-        self.bar = tqdm(total=steps, desc=title, unit='step', disable=None)
+        self.bar = own_bars()(total=steps, desc=title, unit='step', disable=None)
         self.steps, self.say, self.hears, self.place = steps, say, hears, place
         self.every = every if self.bar.disable else None
         self.done = 0 # Steps committed so far

@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
+from ..basics import own_bars
 from ..exact.written import Refused
 from ..scaling.noise import NoiseMeter
 from .memory import is_own
@@ -53,7 +53,7 @@ def listens(callback: Any, moment: str) -> bool:
 class Progress:
     "A bar with the loss, on a terminal."
     def __init__(self, start: int, steps: int):
-        self.bar = tqdm(total=steps, initial=start, unit='step', disable=None)
+        self.bar = own_bars()(total=steps, initial=start, unit='step', disable=None)
     def on_metrics(self, trainer: Any, step: int, loss: float, **data: Any) -> None:
         self.bar.set_postfix(loss=f'{loss:.3f}', refresh=False)
         self.bar.update()

@@ -32,9 +32,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm import tqdm
 
-from ..basics import EARLY, Terminated, patch, told_if_late
+from ..basics import EARLY, Terminated, own_bars, patch, told_if_late
 from ..checkpoint.disk import place_of_run
 from ..checkpoint.lease import InUse
 from ..checkpoint.manager import CheckpointManager
@@ -488,7 +487,7 @@ def _hearing(tell: Listener | None, title: str, place: str) -> Iterator[Listener
     def few(kind: str) -> bool:
         return kind in ('spares', 'asked') or kind == 'restored' and narrator.last is None
     def most(kind: str) -> bool: return kind != 'entered'
-    say = print if quiet else partial(tqdm.write, file=sys.stderr)
+    say = print if quiet else partial(own_bars().write, file=sys.stderr)
     every, hears = (None, few) if quiet else (5., most)
     narrator = Narrator(title, None, say, every, hears, os.path.relpath(place))
     try: yield narrator

@@ -20,9 +20,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from tqdm import tqdm
 
-from ..basics import patch, told_if_late
+from ..basics import own_bars, patch, told_if_late
 from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import preemptible
 from ..data.samples import slow_reads
@@ -132,7 +131,7 @@ def _compare_ranks(self: ElasticTrainer) -> None:
 def _say_what_is_left(self: ElasticTrainer, result: TrainResult) -> None:
     if result.resumed_from is None: return
     about = self.steps, 'checkpoint', self.c.checkpoint.nvme_path, 'nvme_path'
-    tqdm.write(what_is_left(result.resumed_from, *about), file=sys.stderr)
+    own_bars().write(what_is_left(result.resumed_from, *about), file=sys.stderr)
 
 @patch
 def _fell(self: ElasticTrainer, error: BaseException) -> None:
