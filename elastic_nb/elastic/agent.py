@@ -27,7 +27,7 @@ from datetime import timedelta, timezone
 from ipaddress import ip_address
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import (RunResult, SimpleElasticAgent, WorkerGroup,
@@ -371,6 +371,7 @@ def rendezvous_state(handler: RendezvousHandler) -> Any:
 class NodeSupervisor(Supervisor):
     "A supervisor whose workers are those of one node of several. Raises RunFailed."
     meeting: Meeting = field(default_factory=Meeting)
+    news: ClassVar[dict[str, Callable[..., None]]] = {} # What to do with each kind from a wire
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -462,7 +463,7 @@ def say_waiting(self: NodeSupervisor, waited: float) -> None:
 def turn(self: NodeSupervisor) -> None:
     "Wait for news of workers and of nodes, do what is due."
     Supervisor.turn(self)
-    for item in self.wires.take(): getattr(self, f'had_{item[0]}')(*item[1:])
+    for kind, *about in self.wires.take(): self.news[kind](self, *about)
     for line in self.wires.silent():
         self.note('node', say=True, text=f'nothing was heard of node {line.node} for {self.wires.quiet:g} s')
         line.close()
@@ -586,6 +587,12 @@ def had_apart(self: NodeSupervisor, error: BaseException | None) -> None:
     if not self.coordinator.asking:
         self.coordinator.asking = True
         self.again()
+
+NodeSupervisor.news = dict(
+    hello=NodeSupervisor.had_hello, dialled=NodeSupervisor.had_dialled, failed=NodeSupervisor.had_failed,
+    message=NodeSupervisor.had_message, closed=NodeSupervisor.had_closed, met=NodeSupervisor.had_met,
+    recorded=NodeSupervisor.had_recorded, unreachable=NodeSupervisor.had_unreachable,
+    apart=NodeSupervisor.had_apart)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #0b909a64
 @patch

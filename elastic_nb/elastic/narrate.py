@@ -18,6 +18,8 @@ from ..config import without_errno
 # %% ../../nbs/06_elastic/10_narrate.ipynb #e63a6b07
 class Narrator:
     "Says what happens, below a progress bar; quiet about ordinary steps. Call it with every event."
+    sentences: dict[str, Callable[[Any, dict[str, Any]], str | None]] = {} # Of each kind of event
+
     def __init__(self,
         title: str, # Stands before the progress bar
         steps: int | None = None, # Steps of the whole run; None: as the workers report
@@ -44,8 +46,8 @@ class Narrator:
 
     def __call__(self, e: dict[str, Any]) -> None:
         "Print the sentence for one flat event, if there is one."
-        about = getattr(self, '_' + e['kind'], None)
-        line = about and about(e)
+        about = self.sentences.get(e['kind'])
+        line = about and about(self, e)
         if line and self.hears(e['kind']): self.say(f"  {without_errno(line)}")
 
     def close(self) -> None:
@@ -88,6 +90,8 @@ def _progress(self: Narrator, e: dict[str, Any]) -> str | None:
     of = f" of {self.steps}" if self.steps else ''
     world = f", world {self.world}" if self.world else ''
     return f"step {self.done}{of}: loss {e['loss']:.4f}{world}{rate}"
+
+Narrator.sentences |= dict(ready=Narrator._ready, commit=Narrator._commit, run_end=Narrator._run_end)
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #ff92b262
 @patch
@@ -141,36 +145,21 @@ def _death(self: Narrator, e: dict[str, Any]) -> str:
     self.lost += 1
     return f"worker {e['worker']} is dead ({e['cause']}); the others are told"
 
+Narrator.sentences |= dict(fault=Narrator._fault, fence=Narrator._fence, error=Narrator._error,
+                           death=Narrator._death)
+
 # %% ../../nbs/06_elastic/10_narrate.ipynb #7c01d2e9
 @patch
-def _spares(self: Narrator, e: dict[str, Any]) -> str: return e['text']
-
-@patch
-def _false_alarm(self: Narrator, e: dict[str, Any]) -> str: return e['text']
-
-@patch
-def _ledger(self: Narrator, e: dict[str, Any]) -> str: return e['text']
-
-@patch
-def _asked(self: Narrator, e: dict[str, Any]) -> str: return e['text']
-
-@patch
-def _slept(self: Narrator, e: dict[str, Any]) -> str: return e['text']
-
-@patch
-def _straggler(self: Narrator, e: dict[str, Any]) -> str: return e['text']
-
-@patch
-def _excluded(self: Narrator, e: dict[str, Any]) -> str: return e['text']
-
-@patch
-def _relief(self: Narrator, e: dict[str, Any]) -> str: return e['text']
+def _text(self: Narrator, e: dict[str, Any]) -> str: return e['text']
 
 @patch
 def _node(self: Narrator, e: dict[str, Any]) -> str | None: return e['text'] if e.get('say') else None
 
 @patch
 def _reader(self: Narrator, e: dict[str, Any]) -> str: return f"worker {e['worker']}: {e['text']}"
+
+Narrator.sentences |= dict(node=Narrator._node, reader=Narrator._reader, **dict.fromkeys(
+    ('spares', 'false_alarm', 'ledger', 'asked', 'slept', 'straggler', 'excluded', 'relief'), Narrator._text))
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #64f612f8
 @patch
@@ -185,6 +174,8 @@ def _entered(self: Narrator, e: dict[str, Any]) -> str | None:
     copied = f", with the state of {e['copied_from']}" if e['copied_from'] else ''
     return f"worker {e['worker']} is in generation {e['gen']} at step {e['step']}{copied} ({phases})"
 
+Narrator.sentences |= dict(generation=Narrator._generation, entered=Narrator._entered)
+
 # %% ../../nbs/06_elastic/10_narrate.ipynb #b9147d51
 @patch
 def _schedule(self: Narrator, e: dict[str, Any]) -> str | None:
@@ -193,6 +184,8 @@ def _schedule(self: Narrator, e: dict[str, Any]) -> str | None:
     if self.batch == (e['gen'], e['batch']): return None
     self.batch = e['gen'], e['batch']
     return f"{e['batch']} samples per step from step {e['step']} on; the rule gives a rate of {e['rate']:.3g}"
+
+Narrator.sentences |= dict(schedule=Narrator._schedule)
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #189fabfb
 @patch
@@ -245,3 +238,7 @@ def _degraded(self: Narrator, e: dict[str, Any]) -> str:
 
 @patch
 def _healed(self: Narrator, e: dict[str, Any]) -> str: return f"checkpoints: {e['tier']} works again"
+
+Narrator.sentences |= dict(
+    go_back=Narrator._go_back, begins_anew=Narrator._begins_anew, restored=Narrator._restored,
+    checkpoint=Narrator._checkpoint, degraded=Narrator._degraded, healed=Narrator._healed)

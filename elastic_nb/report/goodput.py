@@ -10,7 +10,7 @@ __all__ = ['BUCKETS', 'COLORS', 'Piece', 'Seat', 'Facts', 'facts_of', 'look_at_s
 import statistics
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -168,6 +168,8 @@ def _waits(seat: Seat, facts: Facts, last: tuple[str, int, int, float], good: st
 # %% ../../nbs/08_report/16_goodput.ipynb #572e7216
 class Life:
     "Walks through the rows of one worker, and gives its seat the pieces."
+    handlers: dict[str, Callable[..., None]] = {} # Of each kind of row
+
     def __init__(self, seat: Seat, facts: Facts, worker: str):
         self.seat, self.facts, self.worker = seat, facts, worker
         self.mode = 'starts' # starts, waits, works or ends
@@ -176,8 +178,7 @@ class Life:
 
     def row(self, e: Event) -> None:
         "Take the next row."
-        handle = getattr(self, f'_{e.kind}', None)
-        if handle: handle(e)
+        if handle := self.handlers.get(e.kind): handle(self, e)
 
     def _ready(self, e: Event) -> None:
         self.seat.until(e.t, 'restart')
@@ -276,6 +277,11 @@ def end(self: Life, t: float, followed: bool) -> None:
     if self.mode == 'works' and not followed: self.over(t)
     elif self.mode == 'waits': self.waited(t)
     self.seat.until(t, 'restart' if followed or self.mode == 'starts' else 'idle')
+
+Life.handlers = dict(
+    ready=Life._ready, restored=Life._restored, entered=Life._entered, contribute=Life._contribute,
+    commit=Life._commit, validation=Life._validation, saved=Life._saved, interrupted=Life._interrupted,
+    final=Life._final, death=Life._death)
 
 # %% ../../nbs/08_report/16_goodput.ipynb #bf4d8995
 def seats_of(events: Story) -> dict[int, Seat]:

@@ -42,6 +42,8 @@ class Open:
 
 class View:
     "What a panel draws. Feed it with the events of a run, from any thread."
+    handlers: dict[str, Callable[..., None]] = {} # Of each kind of event
+
     def __init__(self, events: Iterable[Event] = (), points: int = 600): # Of the loss, at most twice as many
         self.lock, self.points = threading.RLock(), points
         self.lanes: dict[int, list[Bar]] = {} # By slot
@@ -69,12 +71,11 @@ def slot_of(worker: Any) -> int | None:
 def feed(self: View, event: Event | dict[str, Any]) -> None:
     "Take an event, as the ledger has it, or flat, as the supervisor tells it."
     flat = event if isinstance(event, dict) else {**event.data, **{k: getattr(event, k) for k in _COLUMNS}}
-    about = getattr(self, '_' + str(flat['kind']), None)
     with self.lock:
         self.version += 1
         self.last = max(flat['t'], self.last or flat['t'])
         if self.start is None: self.start = flat['t']
-        if about: about(flat, slot_of(flat.get('worker')))
+        if about := self.handlers.get(flat['kind']): about(self, flat, slot_of(flat.get('worker')))
 
 _COLUMNS = ('t', 'kind', 'worker', 'gen', 'step')
 
@@ -180,6 +181,11 @@ OVER = ('finished', 'failed', 'stopped')
 def stands(self: View, now: float) -> float | None:
     "Seconds for which training stands still because of a loss; None while all goes well."
     return now - self.commit if self.open and self.commit is not None else None
+
+View.handlers = dict(
+    spawn=View._spawn, ready=View._ready, entered=View._entered, contribute=View._contribute,
+    fault=View._fault, fence=View._fence, death=View._death, generation=View._generation,
+    commit=View._commit, final=View._final, run_end=View._run_end)
 
 # %% ../../nbs/08_report/09_panel.ipynb #1393ab97
 WIDTH, LEFT, LANE, TOP, BOTTOM = 660, 70, 34, 42, 46 # Pixels

@@ -293,7 +293,7 @@ class CopiedHost(Host):
 
     def order(self, do: str, limit_s: float = 30., **what: Any) -> None:
         "Do what an init would be told to do."
-        getattr(self, f'_{do}')(**what)
+        dict(start=self._start, signal=self._signal)[do](**what)
 
     def _start(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str) -> None:
         with open(log, 'ab') as out:

@@ -70,14 +70,16 @@ ASKS = {'stat', 'lstat', 'fstat', 'listdir', 'scandir', 'access', 'statvfs', 'pr
 
 class ModelDisk:
     "A disk to which recorded calls are applied. Raises NotImplementedError for one without a model."
+    calls: dict[str, Callable[..., None]] = {} # Of each name
+
     def __init__(self): self.root, self.fds = Folder(), {}
 
     def apply(self, call: Call) -> None:
         "Do what `call` did; nothing if it failed."
         if call.name in ASKS or call.failed: return
-        do = getattr(self, f'_{call.name}', None)
-        if do is None: raise NotImplementedError(f"the model of a disk does not know {call.name}")
-        do(call)
+        if call.name not in self.calls:
+            raise NotImplementedError(f"the model of a disk does not know {call.name}")
+        self.calls[call.name](self, call)
 
     def at(self, path: str) -> File | Folder:
         "The file or folder of this path, as programs see it."
@@ -103,7 +105,8 @@ def _pwrite(self: ModelDisk, c: Call) -> None: self.fds[c.fd].writes.append((c.o
 def _posix_fallocate(self: ModelDisk, c: Call) -> None: self.fds[c.fd].writes.append((c.size, b''))
 @patch
 def _fsync(self: ModelDisk, c: Call) -> None: self.fds[c.fd].sync()
-ModelDisk._fdatasync = ModelDisk._fsync
+ModelDisk.calls |= dict(open=ModelDisk._open, pwrite=ModelDisk._pwrite, fsync=ModelDisk._fsync,
+                        fdatasync=ModelDisk._fsync, posix_fallocate=ModelDisk._posix_fallocate)
 
 # %% ../../nbs/09_testing/05_powercut.ipynb #3904a964
 @patch
@@ -125,8 +128,8 @@ def _rename(self: ModelDisk, c: Call) -> None:
         new_folder.change({new: moved})
         old_folder.change({old: None})
 
-ModelDisk._rmdir = ModelDisk._remove = ModelDisk._unlink
-ModelDisk._replace = ModelDisk._rename
+ModelDisk.calls |= dict(mkdir=ModelDisk._mkdir, rename=ModelDisk._rename, replace=ModelDisk._rename,
+                        **dict.fromkeys(('unlink', 'rmdir', 'remove'), ModelDisk._unlink))
 
 # %% ../../nbs/09_testing/05_powercut.ipynb #f06df8ec
 def _random(rng: random.Random) -> Pick:
