@@ -251,7 +251,9 @@ def _stretch(events: Sequence[Event], own: set[int], expected: Callable[[int], I
     first = min(own, default=0)
     mine = [e if e.step is None else replace(e, step=e.step - first) for e in events
             if e.kind not in ('commit', 'contribute') or e.step in own]
-    repeated, missing = samples(mine, lambda step: [*expected(first + step)], len(own))
+    killed = not any(e.kind == 'run_end' for e in events)   # the supervisor, and rows on their way with it
+    cut = max((e.step for e in events if e.kind == 'commit'), default=0) - 1 if killed else math.inf
+    repeated, missing = samples(mine, lambda step: [*expected(first + step)], len(own), cut - first)
     size = sizer(events)
     done = {e.step: dict(loss=e.data['loss'], world=size(e.gen))
             for e in events if e.kind == 'commit' and e.step in own}
