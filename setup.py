@@ -40,7 +40,9 @@ class WithStubs(build_py):
     "Type checkers see methods that `patch` adds, too."
     def run(self) -> None:
         super().run()
-        if not self.editable_mode: write_stubs.write(Path(self.build_lib, cfg['lib_path']))
+        if self.editable_mode: return
+        Path(self.build_lib, cfg['lib_path'], '_modidx.py').unlink()  # for nbdev's tools alone
+        write_stubs.write(Path(self.build_lib, cfg['lib_path']))
 
 
 setup(
@@ -62,6 +64,5 @@ setup(
     entry_points={
         'console_scripts': cfg['console_scripts'].split(),
         'torchrun.handlers': cfg['torchrun_handlers'].split(),
-        'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],  # for links from other projects
     },
 )

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,15 +44,11 @@ def runs(job: dict[str, Any], what: str) -> bool:
 
 
 def check_job(name: str, job: dict[str, Any]) -> Iterator[str]:
-    "Complaints about one job: pins, limits, rights"
+    "Complaints about one job: versions, limits, rights"
     for used in [job.get('uses', ''), *(s.get('uses', '') for s in job.get('steps', []))]:
         if used and not used.startswith('./') and not PINNED.fullmatch(used):
             yield f'{name}: {used} must be pinned to a full version, @v1.2.3'
     if 'steps' in job and 'timeout-minutes' not in job: yield f'{name}: has no time limit'
-    for step in job.get('steps', []):
-        leaves = step.get('with', {}).get('persist-credentials', True)
-        if leaves and 'actions/checkout@' in step.get('uses', ''):
-            yield f'{name}: the checkout must not leave credentials behind'
     rights, wanted = job.get('permissions', {}), {}
     if runs(job, 'pypi-publish'): wanted = {'id-token': 'write'}
     if runs(job, 'deploy-pages'): wanted = {'pages': 'write', 'id-token': 'write'}
@@ -58,6 +56,14 @@ def check_job(name: str, job: dict[str, Any]) -> Iterator[str]:
     if rights != wanted: yield f'{name}: has the rights {rights}, needs {wanted}'
     if runs(job, 'pypi-publish') and job.get('environment') != 'pypi':
         yield f'{name}: publish in environment pypi'
+
+
+def check_security(folder: Path) -> list[str]:
+    "What zizmor complains of, without the network: credentials that stay, injections, dangerous triggers ..."
+    done = subprocess.run(['zizmor', '--offline', '--quiet', '--no-progress', '--format=json-v1',
+                           '--config', ROOT / '.github/zizmor.yml', folder], capture_output=True, text=True)
+    if done.returncode and not done.stdout: return [f'zizmor: {done.stderr}']
+    return [f"{f['ident']}: {f['desc']}" for f in json.loads(done.stdout)]
 
 
 def check_workflows(found: Workflows) -> Iterator[str]:
@@ -141,7 +147,7 @@ def check_dist(dist: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]:
     made = {n for n in names if n in ('PKG-INFO', 'setup.cfg') or '.egg-info/' in n}
     for name in sorted(names - tracked - made): yield f'{sdist.name}: {name} is not in the repository'
     files, info = wheel_files(wheel), f'{base}.dist-info/'
-    package = {n for n in tracked if n.startswith(lib + '/')}
+    package = {n for n in tracked if n.startswith(lib + '/')} - {f'{lib}/_modidx.py'}  # for nbdev's tools alone
     package |= {n[:-3] + '.pyi' for n in package if n.endswith('.py') and reordered((root / n).read_text('utf-8'))}
     for name in sorted({n for n in files if not n.startswith(info)} ^ package):
         yield f"{wheel.name}: {name} is {'not in the repository' if name in files else 'missing'}"
@@ -172,10 +178,9 @@ def change(path: str, value: Any) -> Callable[[Workflows], None]:
 
 BREAKS: list[tuple[Callable[[Workflows], None], str]] = [
     (change('ci.yml/jobs/ci/steps/0/uses', 'actions/checkout@v6'), 'full version'),
-    (change('ci.yml/jobs/ci/steps/0/with', {}), 'credentials'),
+    (change('ci.yml/permissions', None), 'contents: read'),
     (change('ci.yml/jobs/ci/timeout-minutes', None), 'time limit'),
     (change('ci.yml/jobs/ci/permissions', {'contents': 'write'}), 'has the rights'),
-    (change('ci.yml/permissions', None), 'contents: read'),
     (change('ci.yml/jobs/ci/steps/2/run', 'true'), 'runs .ci/run'),
     (change('release.yml/on', {'push': {'branches': ['main']}}), 'tags v*'),
     (change('release.yml/jobs/pypi/needs', ['build']), 'must wait'),
@@ -190,9 +195,25 @@ BREAKS: list[tuple[Callable[[Workflows], None], str]] = [
 ]
 
 
+INSECURE: list[tuple[Callable[[Workflows], None], str]] = [
+    (change('ci.yml/jobs/ci/steps/0/with', {}), 'artipacked'),
+    (change('ci.yml/on', {'pull_request_target': None}), 'dangerous-triggers'),
+    (change('ci.yml/jobs/ci/steps/2/run', 'echo ${{ github.head_ref }}'), 'template-injection'),
+]
+
+
 def self_test() -> list[str]:
     "What goes unnoticed, or is noticed without a cause"
     sound, wrong = workflows(), []
+    for do, want in INSECURE:
+        broken = copy.deepcopy(sound)
+        do(broken)
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder, '.github', 'workflows')
+            place.mkdir(parents=True)
+            for name, flow in broken.items(): (place / name).write_text(yaml.safe_dump(flow), encoding='utf-8')
+            said = check_security(Path(folder))
+        if not any(line.startswith(want) for line in said): wrong.append(f'no complaint of {want!r}: {said}')
     for do, want in BREAKS:
         broken = copy.deepcopy(sound)
         do(broken)
@@ -210,7 +231,7 @@ def main() -> int:
     ap.add_argument('--tag', help='the tag of the release')
     ap.add_argument('--self-test', action='store_true', help='see that the rules notice what they forbid')
     args = ap.parse_args()
-    cfg, wrong = settings(), [*check_workflows(workflows())]
+    cfg, wrong = settings(), [*check_workflows(workflows()), *check_security(ROOT / '.github')]
     if args.self_test: wrong += self_test()
     changes = (ROOT / 'CHANGELOG.md').read_text(encoding='utf-8')
     if args.tag: wrong += check_tag(args.tag, cfg['version'], changes)
