@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'TINY', 'published_names', 'translate', 'GPT2Block', 'GPT2', 'from_transformers', 'manual', 'tiny_gpt2',
-           'read_config', 'publish_gpt2', 'save_gpt2', 'open_gpt2', 'load_gpt2', 'encode_rows', 'wikitext',
-           'fine_tune_batches']
+           'read_config', 'publish_gpt2', 'save_gpt2', 'open_gpt2', 'load_gpt2', 'encode_rows', 'wikitext']
 
 # %% ../../nbs/05_models/02_gpt2.ipynb #8f7f6299
 import json
@@ -25,7 +24,6 @@ from torch import Tensor, nn
 
 from ..checkpoint.exchange import read_index
 from ..data.dataset import ResumableDataset
-from ..data.samples import Samples
 from ..data.tokenizer import load_encoder, text_pieces, train_bpe
 from .gpt import Block, GPT, GPTConfig, document_mask
 
@@ -201,16 +199,3 @@ def wikitext(split: str, tokenizer: Tokenizer, config: str = 'wikitext-2-raw-v1'
     except (ConnectionError, FileNotFoundError) as e:
         raise _no_way('Salesforce/wikitext', "encode_rows(manual(split), tokenizer), Python's manual") from e
     return encode_rows(rows['text'], tokenizer)
-
-# %% ../../nbs/05_models/02_gpt2.ipynb #917548a2
-def fine_tune_batches(
-    tokenizer: Tokenizer, # Of the model
-    length: int, # Tokens per sample, at most the model's context
-    micro_batches: int, # Micro-batches per global batch
-    micro_batch: int, # Samples per micro-batch
-    seed: int = 0, # Key of the shuffle
-    split: str = 'train', # Of WikiText-2
-) -> Samples:
-    "The global batches of WikiText-2 (about 2.4 million tokens of GPT-2's). OSError if it cannot be had."
-    windows = ResumableDataset(index_file=wikitext(split, tokenizer), seq_length=length)
-    return Samples(windows, micro_batches * micro_batch, micro_batches, seed)
