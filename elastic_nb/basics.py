@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AT_ONCE', 'EARLY', 'PLAIN', 'LATE', 'patch', 'lazy', 'die_with_parent', 'leave_signals', 'Terminated', 'Early',
-           'born', 'shown', 'plain_terminal', 'waits_for', 'say', 'told_if_late', 'own_bars', 'TimeBudget',
-           'name_process', 'machine']
+           'born', 'shown', 'plain_terminal', 'whole_file', 'write_whole', 'waits_for', 'say', 'told_if_late',
+           'own_bars', 'TimeBudget', 'name_process', 'machine']
 
 # %% ../nbs/00_face/02_basics.ipynb #c492cc82
 import builtins
@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 # %% ../nbs/00_face/02_basics.ipynb #33f989cd
 def patch(f: Callable[..., Any] | None = None, *, as_prop: bool = False) -> Any:
@@ -160,6 +160,24 @@ def plain_terminal() -> None:
     codecs.register_error('nearest', _nearest)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper): stream.reconfigure(errors='nearest')
+
+# %% ../nbs/00_face/02_basics.ipynb #7e1d9d08
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[BinaryIO]:
+    "A file to be written, which is at `path` once the block has ended well; else nothing changes."
+    path = Path(path)
+    draft = path.with_name(f'{path.name}.{os.getpid()}.{threading.get_ident()}.tmp')
+    try:
+        with open(draft, 'wb') as f:
+            yield f
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(draft, path)
+    finally: draft.unlink(missing_ok=True)
+
+def write_whole(path: str | Path, text: str) -> None:
+    "Write a text file, whole or not at all; what UTF-8 cannot say becomes `?`."
+    with whole_file(path) as f: f.write(text.encode(errors='replace'))
 
 # %% ../nbs/00_face/02_basics.ipynb #1de80006
 LATE = 5. # Seconds after which somebody who waits says so

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..basics import write_whole
 from .faults import why_no_disk, why_not_slow
 from .nodes import run_machines
 from .plans import plan_of
@@ -346,15 +347,11 @@ def measure_matrix(
         for n, place in enumerate(todo):
             cells[place] = found = lab.cell(*place, plans[place]) | dict(commit=about.get('commit'))
             ordered = [cells[p] for p in plans if p in cells]
-            _replace(Path(path), summary(ordered) | dict(cells=ordered) | dict(about))
+            content = summary(ordered) | dict(cells=ordered) | dict(about)
+            write_whole(path, json.dumps(content, indent=1) + '\n')
             tell(f"{n + 1} of {len(todo)}  {line_of_cell(found)}")
     ordered = [cells[p] for p in jobs() if p in cells]
     return summary(ordered) | dict(cells=ordered) | dict(about)
-
-def _replace(path: Path, content: Mapping[str, Any]) -> None:
-    new = path.with_name(f'.{path.name}.new')
-    new.write_text(json.dumps(content, indent=1) + '\n', encoding='utf-8')
-    os.replace(new, path)
 
 def line_of_cell(c: Mapping[str, Any]) -> str:
     "A cell in a line, for people."

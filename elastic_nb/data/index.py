@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from ..basics import own_bars, patch
+from ..basics import own_bars, patch, write_whole
 from .text import UNIT, Files, Filter, Filtered, Rows, Unit, in_order
 from .tokenizer import Encoder, load_encoder
 
@@ -207,14 +207,6 @@ class _Appender:
     def __enter__(self) -> '_Appender': return self
     def __exit__(self, *exc: Any) -> None: os.close(self.file)
 
-def _publish(path: Path, text: str) -> None:
-    "Write a file so that it is there as a whole or not at all."
-    draft = _beside(path, 'tmp')
-    with _Appender(draft, 0) as f:
-        f.write(text.encode())
-        os.fsync(f.file)
-    os.replace(draft, path)
-
 # %% ../../nbs/02_data/03_index.ipynb #f971d475
 def _totals(blocks: Sequence[Mapping[str, Any]]) -> list[int]:
     "Tokens and documents."
@@ -305,7 +297,7 @@ def _append(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head
     at, end = _totals(blocks)
     size = self.encoder.dtype.itemsize
     lines = ''.join(map(_dump, [head, *blocks])).encode()
-    _publish(_beside(out, 'journal'), lines.decode())
+    write_whole(_beside(out, 'journal'), lines.decode())
     _beside(out, 'json').unlink(missing_ok=True)   # from here on the journal counts
     total = sum(f['bytes'] for f in head['source'].get('files', [])) or None
     with (_Appender(out, at * size) as tokens, _Appender(_beside(out, 'docs'), end * 8) as docs,
@@ -351,7 +343,7 @@ def _build(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head:
         if not tokens: raise ValueError("there is no text in the source; nothing to index")
         number = dict(documents=dict(kept=docs, dropped=dropped)) if 'keep' in head else {}
         whole = head | number | dict(blocks=blocks)
-        _publish(manifest, json.dumps(whole, sort_keys=True, indent=1) + '\n')
+        write_whole(manifest, json.dumps(whole, sort_keys=True, indent=1) + '\n')
     _beside(out, 'journal').unlink(missing_ok=True)
     counts, files = (*_totals(blocks), len(blocks), kept), TokenIndexFile(out).num_files
     return IndexSummary(str(out), *counts, self.encoder.engine, _dropped(blocks), files)

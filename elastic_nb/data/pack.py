@@ -8,17 +8,14 @@ __all__ = ['SHIFT', 'WHOLE', 'best_fit', 'cut_up', 'Plan', 'make_plan', 'save_pl
 # %% ../../nbs/02_data/08_pack.ipynb #bd88b37d
 import fcntl
 import json
-import os
-import threading
 import warnings
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from glob import escape
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +23,7 @@ import xxhash
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..basics import patch
+from ..basics import patch, whole_file
 from .remote import open_index
 
 # %% ../../nbs/02_data/08_pack.ipynb #d2f89a15
@@ -124,26 +121,13 @@ def _checksum(head: dict[str, Any], body: Any) -> str:
     h.update(body)
     return h.hexdigest()
 
-@contextmanager
-def _published(path: str | Path) -> Iterator[BinaryIO]:
-    "A file to be written, which is at `path` once the block has ended well."
-    path = Path(path)
-    draft = path.with_name(f'{path.name}.{os.getpid()}.{threading.get_ident()}.tmp')
-    try:
-        with open(draft, 'wb') as f:
-            yield f
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(draft, path)
-    finally: draft.unlink(missing_ok=True)
-
 def save_plan(path: str | Path, plan: Plan, fingerprint: str) -> None:
     "Write `plan`, which is for the index `fingerprint`, so that it is there as a whole or not at all."
     body = b''.join(a.astype('<i8').tobytes() for a in (plan.first, plan.starts, plan.lengths))
     head = dict(format=1, index=fingerprint, length=plan.length, samples=plan.samples,
                 pieces=len(plan.starts), how='best-fit decreasing', padding=plan.padding)
     line = json.dumps(head | dict(xxh3=_checksum(head, body)), sort_keys=True).encode()
-    with _published(path) as f: f.write(line + b' ' * (-(len(line) + 1) % 8) + b'\n' + body)
+    with whole_file(path) as f: f.write(line + b' ' * (-(len(line) + 1) % 8) + b'\n' + body)
 
 def load_plan(path: str | Path, fingerprint: str, length: int) -> Plan | None:
     "The plan in a file, memory-mapped; None if it is missing, damaged, or for another index or length."
@@ -374,7 +358,7 @@ def _save_rows(self: PackedDataset, path: Path) -> None:
     "Write all samples, so that they are there as a whole or not at all. One process at a time."
     dtype, some, h = self._row_type(), max(1, (1 << 20) // self.length), xxhash.xxh3_64()
     for left in path.parent.glob(f'{escape(path.name)}.*.tmp'): left.unlink(missing_ok=True)   # by the dead
-    with _published(path) as f:
+    with whole_file(path) as f:
         f.write(bytes(_HEAD))
         for a in range(0, len(self), some):
             rows = self._laid_out(range(a, min(a + some, len(self)))).astype(dtype)

@@ -23,7 +23,6 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ..checkpoint.exchange import read_index
-from ..data.dataset import ResumableDataset
 from ..data.tokenizer import load_encoder, text_pieces, train_bpe
 from .gpt import Block, GPT, GPTConfig, document_mask
 

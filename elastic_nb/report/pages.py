@@ -7,8 +7,6 @@ __all__ = ['time_of', 'draw_time', 'pieces_of', 'facts', 'page_of_run', 'compare
 
 # %% ../../nbs/08_report/12_pages.ipynb #9bcc7256
 import html
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from ..basics import write_whole
 from ..elastic.ledger import History, drawn
 from .html import (_CSS, _PAGE, _about, _details, _figure, _happened, _lanes, _table,
                                     _training, worlds)
@@ -331,12 +330,5 @@ def write_report(
     first = Watch(run, names[0])
     page = page_of_two(first, Watch(run2, names[1]), about) if run2 else page_of_run(first, about)
     out = Path(out) if out else first.path.parent / 'report.html'
-    handle, temporary = tempfile.mkstemp(dir=out.absolute().parent, prefix='.report-')
-    try:
-        with os.fdopen(handle, 'w', encoding='utf-8', errors='replace') as f: f.write(page)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, out)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_whole(out, page)
     return out

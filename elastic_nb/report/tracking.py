@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..basics import patch
+from ..basics import patch, write_whole
 from ..config import BadConfig, TrackingConfig
 
 # %% ../../nbs/08_report/11_tracking.ipynb #f0a2525b
@@ -222,9 +222,7 @@ class TensorBoardSink(Sink):
 
     def flush(self) -> None:
         self.files.flush()
-        beside = self.note.with_suffix('.tmp')
-        beside.write_text(json.dumps(self.last[1]))
-        os.replace(beside, self.note)
+        write_whole(self.note, json.dumps(self.last[1]))
 
     def close(self) -> None:
         self.flush()
@@ -490,9 +488,7 @@ def _begin(self: Sinks, step: int) -> None:
         n, self.lasts, self.lines = run['n'] + 1, {}, 0
         name = self.name if n == 1 else f'{self.name}-{n}'
         run = dict(n=n, id=secrets.token_hex(4), name=name, project=self.project)
-        beside = known.with_suffix('.tmp')
-        beside.write_text(json.dumps(run))
-        os.replace(beside, known)
+        write_whole(known, json.dumps(run))
     journal = self.home / f"points-{run['n']}.jsonl"
     self.file = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     about = Tracked(run['name'], run['project'], run['id'], str(self.files), self.config)

@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch import nn
 
 from ..basics import patch
 from ..exact.share import share

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from ..basics import patch
 from .accumulate import GradAccumulationConfig, GradientAccumulationManager, follow_world
-from .rates import Resize, ScalingConfig, ScalingRule, adam_rule, lr_factor, warmup_cosine
+from .rates import Resize, ScalingConfig, ScalingRule, adam_rule, lr_factor
 
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #ba6905ea
 def read_group(group: dict[str, Any]) -> dict[str, Any]:

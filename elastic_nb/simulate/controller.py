@@ -27,7 +27,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, build_opener
 
-from ..basics import patch
+from ..basics import patch, write_whole
 from ..config import BadConfig
 from ..config_file import parse
 from ..report.serve import TOKEN, _same, host_of, is_address, listening, token_of
@@ -292,14 +292,9 @@ def experiments(path: str | Path, out: str | Path, real: bool = False,
             tell(f'{n + 1} of {len(settings)}: {" ".join(_words(setting))}')
     rows = [found[json.dumps([text, real, s])] for s in settings]
     rows = [dict(s, **{k: v for k, v in row.items() if k != 'of'}) for s, row in zip(settings, rows)]
-    _replace(Path(out) / 'results.csv', _csv(rows))
-    _replace(Path(out) / 'index.html', _page(name, rows))
+    write_whole(Path(out) / 'results.csv', _csv(rows))
+    write_whole(Path(out) / 'index.html', _page(name, rows))
     return rows
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f'.{path.name}.draft')
-    draft.write_text(text, encoding='utf-8')
-    os.replace(draft, path)
 
 def _csv(rows: list[dict[str, Any]]) -> str:
     text = io.StringIO()

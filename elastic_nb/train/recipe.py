@@ -8,7 +8,6 @@ __all__ = ['ENTRY', 'tokenizer_of', 'rows_of', 'indexed', 'prepared', 'named', '
 
 # %% ../../nbs/07_train/13_recipe.ipynb #6fa92f2e
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Any
 
 from torch import nn
 
+from ..basics import write_whole
 from ..config import BadConfig, Config, DataConfig, RunConfig, SourceConfig, all_at_once
 from ..config_file import read_config, written
 from ..data.dataset import ResumableDataset
@@ -195,9 +195,7 @@ def run_recipe(config: Config, out: str | Path, folder: str | Path = '.', **how:
 
 def keep_config(config: Config, out: Path) -> None:
     "Write the config of a run into its folder, whole or not at all."
-    draft = out / 'config.yaml.tmp'
-    draft.write_text(written(config), encoding='utf-8')
-    os.replace(draft, out / 'config.yaml')
+    write_whole(out / 'config.yaml', written(config))
 
 def same_curve(config: Config, out: Path) -> None:
     """Raises BadConfig if the rate falls along a cosine of another length than when this run began: the
