@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['POLICIES', 'Plan', 'Machines', 'Job', 'Learners', 'Outcome', 'simulate', 'simulated', 'Point', 'interval', 'sweep',
-           'draw_sweep', 'sliders', 'Times', 'plan_like', 'strikes_like', 'account', 'predict', 'like']
+           'draw_sweep', 'sliders', 'Times', 'steps_by_world', 'plan_like', 'strikes_like', 'account', 'predict',
+           'like']
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #4b27116d
 import dataclasses
@@ -53,6 +54,8 @@ class Plan:
     start: float = 0. # From the start of the job to its first step
     detect: float = 0. # Until a failure is noticed; part of `restart` and of `heal`
     restart: float = 0. # From a failure that stops all to the next step
+    relaunch: float = 0. # The same if the supervisor has died as well; 0: like `restart`
+    first: int = 0 # Seats that begin after a restart; the others come a step later. 0: all begin at once
     heal: float = 0. # From the failure of a seat until the others train again
     boot: float = 0. # From a failure until the replacement is ready, if a machine is there
     join: float = 0. # Pause of all to let a replacement in
@@ -129,6 +132,7 @@ class Job:
         self.trained: deque[tuple[int, int, float]] = deque() # Since then: first step, steps, cost of one
         self.useful, self.over = 0., False
         self._lost: list[str] = [] # Workers that died since the last world
+        self.again, self.alone = plan.restart, 0 # After the loss of all: seconds, and seats that begin
         self.stretch: tuple[float, float, int] | None = None # Beginning, seconds of a step, steps
         for seat in sorted(self.ready): self.row('spawn', seat)
         self.plans = sim.after(plan.start, self.enter)
@@ -144,7 +148,8 @@ class Job:
 @patch
 def enter(self: Job) -> None:
     "All seats that are ready make the next world, and train."
-    old, self.team, self.ready = self.team, sorted({*self.team, *self.ready}), set()
+    old, new = self.team, sorted(self.ready)[:self.alone or None]
+    self.team, self.ready, self.alone = sorted({*old, *new}), self.ready - {*new}, 0
     self.gen += 1
     if self.ledger is not None:
         names = [f'{seat}.{self.lives[seat]}' for seat in self.team]
@@ -164,6 +169,7 @@ def train(self: Job) -> None:
     if left <= 0: return self.finish()
     for every in (p.every, p.memory_every):
         if every: left = min(left, every - self.done % every)
+    if self.ready: left = 1   # they are let in after it
     factor = max((max(self.slow[s]) for s in self.team if s in self.slow), default=1.)
     self.stretch = (self.sim.now, p.step_s(len(self.team)) * factor, left)
     self._plan_end()
@@ -265,14 +271,16 @@ def back_to_save(self: Job, s: Strike) -> None:
     for seat in self.team: self.row('interrupted', seat, self.plan.detect, self.done, why='PeerLost')
     self.ready |= {*self.team}
     self.team, now = [], self.sim.now
-    self.kept = [k for k in self.kept if k[0] <= now and (k[2] == 'nvme' or s.kind != 'rack')]
+    self.again, self.alone = self.plan.restart, self.plan.first
+    if s.kind == 'job': self.again, self.alone = self.plan.relaunch or self.again, 0
+    self.kept = [k for k in self.kept if k[0] <= now and (k[2] == 'nvme' or s.kind not in ('rack', 'job'))]
     at = max(step for _, step, _ in self.kept)
     while self.trained and self.trained[-1][0] + self.trained[-1][1] > at:
         first, n, each = self.trained.pop()
         self.useful -= each * (first + n - max(at, first))
         if first < at: self.trained.append((first, at - first, each))
     self.done = at
-    self.plans = None if self.machines.missing else self.sim.after(self.plan.restart, self.enter)
+    self.plans = None if self.machines.missing else self.sim.after(self.again, self.enter)
 
 @patch
 def whole(self: Job, seat: int) -> None:
@@ -284,7 +292,7 @@ def whole(self: Job, seat: int) -> None:
         self.ready.add(seat)
         if not self.machines.missing:
             self.sim.cancel(self.plans)
-            self.plans = self.sim.after(self.plan.restart, self.enter)
+            self.plans = self.sim.after(self.again, self.enter)
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #3706945a
 @patch
@@ -480,100 +488,137 @@ def sliders(plan: Plan, failures: Failures, days: float = 10.) -> Any:
 def _mean(found: Sequence[float], other: float = 0.) -> float: return fmean(found) if found else other
 
 class Times:
-    "What the rows of a real run say about its costs; seconds from its first row."
+    "What the rows of one start of a real run say about its costs."
     def __init__(self, rows: History):
         self.rows, e = rows, rows.events
         told = rows.steps('commit')
         if not len(told): raise ValueError("no step was committed: there is nothing to measure")
         self.zero = e[0].t
-        self.worlds = [x for x in e if x.kind == 'generation']
-        self.size = {x.gen: len(x.data['roster']) for x in self.worlds}
-        in_at = {g: [x.t for x in e if x.kind == 'entered' and x.gen == g] for g in self.size}
-        self.entered = {g: max(t, default=None) for g, t in in_at.items()}
+        self.worlds: dict[int, dict[str, float]] = defaultdict(dict) # Generation -> who entered it when
+        for x in e:
+            if x.kind == 'entered': self.worlds[x.gen][x.worker] = x.t
         self.deaths = [x for x in e if x.kind == 'death' and x.data.get('cause') != 'replaced']
         marks: dict[int, dict[int, float]] = defaultdict(dict)
         columns = told.t.tolist(), told.gen.tolist(), told.step.tolist()
         for t, g, step in sorted(zip(*columns)): marks[g].setdefault(step, t)
-        self.marks = {g: sorted(found.values()) for g, found in marks.items()}
+        self.marks = {g: sorted(found.values()) for g, found in marks.items() if g in self.worlds}
         self.last = max(t[-1] for t in self.marks.values())
+        self.end = max(e[-1].t, self.last)
 
     def blocked(self, since: float, until: float) -> float:
         "Seconds that saves took in this time."
         saves = (e for e in self.rows.events if e.kind == 'checkpoint')
         return sum(e.data['blocking'] for e in saves if since < e.t <= until)
 
+
 # %% ../../nbs/13_simulate/03_policies.ipynb #a4aa0771
-@patch
-def steps(self: Times) -> dict[int, float]:
-    "Mean seconds of a step by the number of workers, the first one in a world and its waits included."
-    seconds, many = Counter[int](), Counter[int]()
-    for g, t in self.marks.items():
-        if self.entered.get(g) is None: continue
-        seconds[self.size[g]] += t[-1] - self.entered[g] - self.blocked(self.entered[g], t[-1])
-        many[self.size[g]] += len(t)
-    return {n: max(seconds[n] / many[n], 1e-6) for n in many}
+def steps_by_world(starts: Sequence[Times]) -> dict[int, float]:
+    """Mean seconds of a step by the number of workers. The first step of a world pays for what is new to it,
+    so it counts only in those of fewer workers than usual, which live for a step or two."""
+    full, found = max(len(w) for s in starts for w in s.worlds.values()), defaultdict[int, list[float]](list)
+    for s in starts:
+        for g, t in s.marks.items():
+            since = [max(s.worlds[g].values())] if len(s.worlds[g]) < full or not found[full] else []
+            t = since + t
+            found[len(s.worlds[g])] += [b - a - s.blocked(a, b) for a, b in zip(t, t[1:])]
+    return {n: max(fmean(t), 1e-6) for n, t in found.items() if t}
 
 @patch
-def pauses(self: Times) -> dict[str, list[float]]:
-    "Seconds of waiting after a loss (heal), after the loss of all (restart), for a newcomer (join)."
-    found: dict[str, list[float]] = dict(heal=[], restart=[], join=[])
-    real = [w for w in self.worlds if self.entered[w.gen] is not None]   # the others were overtaken by a loss
-    for old, new in zip(real, real[1:]):
-        begun, at = self.entered[old.gen], self.entered[new.gen]
-        stay = {*old.data['roster']} & {*new.data['roster']}
-        gone = [d.t for d in self.deaths if d.worker in old.data['roster'] and d.t <= at]
-        before = [t for ts in self.marks.values() for t in ts if begun <= t <= at]
-        if gone: found['heal' if stay else 'restart'].append(at - min(gone))
-        elif stay: found['join'].append(at - max(before, default=begun))
-    return found
+def begun(self: Times, gen: int, steps: Mapping[int, float]) -> float:
+    "When a world has got going: for a full one its first commit, less a step."
+    size = len(self.worlds[gen])
+    return self.marks[gen][0] - steps[size] if size == max(steps) else max(self.worlds[gen].values())
 
 @patch
-def boots(self: Times) -> list[float]:
-    "Seconds from each death to the moment when the next worker in its place is ready."
-    def slot(e: Event) -> str: return str(e.worker).partition('.')[0]
-    ready = [e for e in self.rows.events if e.kind == 'ready']
-    later = [[r.t - d.t for r in ready if slot(r) == slot(d) and r.t > d.t] for d in self.deaths]
-    return [min(x) for x in later if x]
+def pauses(self: Times, steps: Mapping[int, float], found: dict[str, list[float]]) -> None:
+    """Adds seconds of waiting after a loss (heal), after the loss of all (restart), for a newcomer (join),
+    until a replacement is ready (boot); and how many workers made the first world after the loss of all."""
+    for old, new in zip(self.worlds, [*self.worlds][1:]):
+        if old not in self.marks or new not in self.marks: continue   # overtaken by a loss
+        at, was = self.begun(new, steps), self.worlds[old].keys()
+        gone = [d for d in self.deaths if d.worker in was and d.t <= max(self.worlds[new].values())]
+        stay = was & self.worlds[new].keys()
+        if not gone and stay: found['join'].append(at - self.marks[old][-1])
+        elif gone: found['heal' if stay else 'restart'].append(at - gone[0].t)
+        if gone and stay: found['boot'] += filter(None, map(self.boot, gone))
+        elif gone: found['first'].append(len(self.worlds[new]))
+
+@patch
+def boot(self: Times, death: Event) -> float | None:
+    "Seconds from a death to the moment when the next worker in its place is ready."
+    slot = death.worker.partition('.')[0]
+    ready = (e.t for e in self.rows.events if e.kind == 'ready' and e.worker.partition('.')[0] == slot)
+    return next((t - death.t for t in ready if t > death.t), None)
+
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #da93c9c0
+def _starts(watch: Watch) -> list[tuple[Times, float]]:
+    "The starts of a run that got to a step, each with the seconds before it in which no process lived."
+    found = [(Times(p.rows), p.away) for p in watch.parts if len(p.rows.steps('commit'))]
+    return found or [(Times(watch.newest.rows), 0.)]   # which raises
+
 def plan_like(path: str | Path, name: str | None = None) -> Plan:
     "The plan that a real run has followed, with the costs in its ledger. Raises ValueError."
     watch = Watch(path, name)
-    t = Times(watch.newest.rows)
-    saves = [e.data for e in t.rows.events if e.kind == 'checkpoint' and e.data.get('tier') != 'memory']
-    checkpoint = (watch.config.get('settings') or {}).get('checkpoint', {})
-    every, by_world, pauses = checkpoint.get('checkpoint_interval'), t.steps(), t.pauses()
-    n = max(t.size.values())
-    start = min((x for x in t.entered.values() if x is not None), default=t.zero) - t.zero
-    heal, every = _mean(pauses['heal']), every if isinstance(every, int) else 0
-    return Plan('survive', n, n, steps=steps_of(t.rows, watch.config) or 1, by_world=by_world,
-                step=by_world.get(n) or fmean(by_world.values()), every=every,
-                save=_mean([s['blocking'] for s in saves]),
-                durable=_mean([s['durable'] for s in saves]),
-                start=start, heal=heal, restart=_mean(pauses['restart'], start),
-                join=_mean(pauses['join'], heal), boot=_mean(t.boots(), start),
-                end=max(0., t.rows.events[-1].t - t.last), waits=_waits(path, name))
+    starts = _starts(watch)
+    times = [t for t, _ in starts]
+    by_world, found = steps_by_world(times), defaultdict[str, list[float]](list)
+    for t in times:
+        found['start'].append(max(t.begun(min(t.marks), by_world) - t.zero, 0.))
+        t.pauses(by_world, found)
+    n = max(by_world)
+    step = by_world.get(n) or fmean(by_world.values())
+    for (old, _), (new, away), start in zip(starts, starts[1:], found['start'][1:]):
+        found['relaunch'].append(old.end - old.last - step / 2 + away + start)
+    return Plan('survive', n, n, by_world=by_world, step=step, **_saves(watch, times), **_costs(found),
+                end=max(0., times[-1].end - times[-1].last), waits=_waits(path, name))
+
+def _costs(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    cost = {k: max(_mean(found.get(k, ())), 0.) for k in ('start', 'heal', 'restart', 'relaunch', 'boot', 'join')}
+    for k, other in (('restart', 'start'), ('join', 'heal'), ('boot', 'start')):
+        if k not in found: cost[k] = cost[other]
+    return cost | dict(first=round(_mean(found.get('first', ()))))
+
+def _saves(watch: Watch, times: Sequence[Times]) -> dict[str, Any]:
+    saves = [e.data for t in times for e in t.rows.events
+             if e.kind == 'checkpoint' and e.data.get('tier') != 'memory']
+    every = (watch.config.get('settings') or {}).get('checkpoint', {}).get('checkpoint_interval')
+    return dict(every=every if isinstance(every, int) else 0, steps=steps_of(watch.story, watch.config) or 1,
+                **{k: _mean([s[name] for s in saves]) for k, name in (('save', 'blocking'), ('durable',) * 2)})
 
 def _waits(path: str | Path, name: str | None) -> float:
     seconds = goodput_of(path, name).seconds
     return seconds['straggler'] / max(seconds['straggler'] + seconds['training'], 1e-9)
 
 def strikes_like(path: str | Path, name: str | None = None) -> list[Strike]:
-    "The deaths of a real run, as strikes; those within 50 ms are one."
-    t, found = Times(Watch(path, name).newest.rows), list[Strike]()
-    for d in t.deaths:
-        at, slot = d.t - t.zero, int(d.worker.partition('.')[0])
-        if found and at - found[-1].t < .05 and slot not in found[-1].nodes:
-            found[-1] = found[-1]._replace(nodes=(*found[-1].nodes, slot))
-        else: found.append(Strike(at, (slot,), 0.))
+    "The deaths of a real run, as strikes; those within 50 ms are one. The end of a start but the last is one."
+    starts, found, zero = _starts(Watch(path, name)), list[Strike](), 0.
+    step = fmean(steps_by_world([t for t, _ in starts]).values())
+    for k, (t, away) in enumerate(starts):
+        zero += away
+        for d in t.deaths:
+            at, slot = zero + d.t - t.zero, int(d.worker.partition('.')[0])
+            if found and at - found[-1].t < .05 and slot not in found[-1].nodes:
+                found[-1] = found[-1]._replace(nodes=(*found[-1].nodes, slot))
+            else: found.append(Strike(at, (slot,), 0.))
+        if k + 1 < len(starts):
+            seats = range(max(map(len, t.worlds.values())))
+            found.append(Strike(zero + t.last - t.zero + step / 2, tuple(seats), 0., 'job'))
+        zero += t.end - t.zero
     return found
+
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #9fc51a73
 def account(path: str | Path, name: str | None = None) -> dict[str, float]:
-    "Goodput, mean seconds of a recovery, and seconds of the whole run, from a ledger, real or simulated."
-    rows, found = Watch(path, name).newest.rows, goodput_of(path, name)
-    gaps = [r['rto_s'] for r in recoveries(rows) if r['rto_s'] is not None]
-    return dict(goodput=found.goodput, recovery_s=_mean(gaps), wall_s=found.wall)
+    """Goodput, mean seconds of a recovery, and seconds of the whole run, from a ledger, real or simulated.
+    The time between two starts is part of the run, and trains nothing."""
+    watch, found = Watch(path, name), goodput_of(path, name)
+    gaps = {r['rto_s'] for p in watch.parts for r in recoveries(p.rows) if r['rto_s'] is not None}
+    starts = _starts(watch)
+    gaps |= {old.end - old.last + away + min(new.marks[min(new.marks)]) - new.zero
+             for (old, _), (new, away) in zip(starts, starts[1:])}
+    wall = found.wall + sum(p.away for p in watch.parts)
+    return dict(goodput=found.goodput * found.wall / wall, recovery_s=_mean([*gaps]), wall_s=wall)
 
 def predict(plan: Plan, strikes: Iterable[Strike]) -> dict[str, float]:
     "The same numbers of a simulated run."
