@@ -304,12 +304,12 @@ def _say(found: dict[str, Any]) -> None:
 
 def result_of(costs: Plan, found: list[dict[str, Any]], beside: dict[str, float]) -> BenchResult:
     "The rows and ratios of predictions and measurements."
-    rows = [row('costs', k, [getattr(costs, k)], 's')
+    rows = [row(k, 'seconds, costs', [getattr(costs, k)], 's')
             for k in ('step', 'save', 'start', 'heal', 'restart', 'relaunch', 'boot', 'join', 'end')]
-    rows += [row('costs', f'step, {n} at work', [s], 's') for n, s in costs.by_world.items()]
+    rows += [row(f'step of {n}', 'seconds, costs', [s], 's') for n, s in costs.by_world.items()]
     for f in found:
         for what, unit in (('goodput', ''), ('recovery_s', 's'), ('wall_s', 's')):
-            rows += [row(f['name'], f'{what.removesuffix("_s")}, {who}', [f[who][what]], unit)
+            rows += [row(f['name'], f'{who}, {what.removesuffix("_s")}', [f[who][what]], unit)
                      for who in ('predicted', 'measured')]
     pairs = [(f['predicted']['goodput'], f['measured']['goodput']) for f in found]
     measured = [m for _, m in pairs]
