@@ -45,7 +45,7 @@ from ..train.run import run_elastic
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #044af75c
 WORKERS = 3
-SIZES = dict(width=128, layers=4, length=64, batch_size=24, micro_batches=12, warmup=0, workers=WORKERS,
+SIZES = dict(width=128, layers=4, length=64, batch_size=32, micro_batches=16, warmup=0, workers=WORKERS,
              memory_snapshot_interval=0, max_restarts=10_000) # A step takes some tenths of a second
 ONE, ALL, JOB = 'a worker', 'all workers', 'the job' # What a strike kills
 Kill = tuple[float, str, int] # After so many steps, redone ones included; what; the slot of a worker
@@ -58,7 +58,7 @@ class Scenario:
     all: float = 0. # Share of the strikes that kill all workers
     job: float = 0. # Share of the strikes that kill the supervisor as well
     every: int = 20 # Steps between saves
-    steps: int = 60
+    steps: int = 50
     seed: int = 0
     fixed: tuple[Kill, ...] = () # Strikes in place of those that the seed draws
 
@@ -87,8 +87,8 @@ HELD_OUT = (
     Scenario('all in 25 steps, long interval', 25., 1., every=20, seed=7),
     Scenario('all in 8 steps, short interval', 8., 1., every=4, seed=8),
     Scenario('all in 12 steps', 12., 1., every=8, seed=9),
-    Scenario('the job in 40 steps', 40., 0., 1., every=10, steps=90, seed=10),
-    Scenario('the job in 50 steps, long interval', 50., 0., 1., every=25, steps=90, seed=11),
+    Scenario('the job in 40 steps', 40., 0., 1., every=10, steps=75, seed=10),
+    Scenario('the job in 50 steps, long interval', 50., 0., 1., every=25, steps=75, seed=11),
     Scenario('half all, half one, in 8 steps', 8., .5, every=10, seed=12),
     Scenario('of each kind, in 12 steps', 12., .3, .2, every=12, seed=13),
     Scenario('of each kind, in 6 steps', 6., .2, .1, every=5, seed=14))

@@ -57,7 +57,7 @@ class Plan:
     relaunch: float = 0. # The same if the supervisor has died as well; 0: like `restart`
     first: int = 0 # Seats that begin after a restart; the others come a step later. 0: all begin at once
     heal: float = 0. # From the failure of a seat until the others train again
-    boot: float = 0. # From a failure until the replacement is ready, if a machine is there
+    boot: float = 0. # From the next step after a failure until a replacement is ready, if a machine is there
     join: float = 0. # Pause of all to let a replacement in
     inner: int = 100 # DiLoCo: steps of a round
     quorum: int = 1 # DiLoCo: learners without which no round ends
@@ -125,7 +125,7 @@ class Job:
         self.machines = Machines(sim, plan, self.whole)
         self.team: list[int] = [] # Seats that train
         self.ready = {*range(plan.seats)} # Seats that wait to be let in
-        self.booting: dict[int, Timer] = {}
+        self.called, self.booting = set[int](), dict[int, Timer]() # Seats that boot after the next step, or do
         self.slow: dict[int, list[float]] = {} # Factors of stragglers, by seat
         self.lives, self.gen, self.done, self.failures = [0] * plan.seats, 0, 0, 0
         self.kept: list[tuple[float, int, str]] = [(0., 0, 'nvme')] # Saves: valid from, step, tier
@@ -161,6 +161,7 @@ def enter(self: Job) -> None:
         for seat in self.team: self.row('entered', seat, step=self.done, ms={}, copied_from=None)
     self._lost = []
     self.train()
+    for seat in sorted(self.called): self.call(seat, self.stretch[1] if self.stretch else 0.)
 
 @patch
 def train(self: Job) -> None:
@@ -252,6 +253,7 @@ def strike(self: Job, s: Strike) -> None:
     for seat in sorted(hit):
         self.sim.cancel(self.booting.pop(seat, None))
         self.ready.discard(seat)
+        self.called.discard(seat)
         self.row('death', seat, cause=s.cause or s.kind, nodes=len(s.nodes))
         self._lost.append(f'{seat}.{self.lives[seat]}')
     hurt = bool(was & hit) or not was   # a world that trains, or one that is not there yet
@@ -269,8 +271,8 @@ def strike(self: Job, s: Strike) -> None:
 def back_to_save(self: Job, s: Strike) -> None:
     "All stop, and start again from the newest checkpoint that is durable and was not hit."
     for seat in self.team: self.row('interrupted', seat, self.plan.detect, self.done, why='PeerLost')
-    self.ready |= {*self.team}
-    self.team, now = [], self.sim.now
+    self.ready |= {*self.team, *self.called}
+    self.team, self.called, now = [], set(), self.sim.now
     self.again, self.alone = self.plan.restart, self.plan.first
     if s.kind == 'job': self.again, self.alone = self.plan.relaunch or self.again, 0
     self.kept = [k for k in self.kept if k[0] <= now and (k[2] == 'nvme' or s.kind not in ('rack', 'job'))]
@@ -283,11 +285,18 @@ def back_to_save(self: Job, s: Strike) -> None:
     self.plans = None if self.machines.missing else self.sim.after(self.again, self.enter)
 
 @patch
+def call(self: Job, seat: int, after: float = 0.) -> None:
+    "Let a replacement boot, in so many seconds."
+    self.called.discard(seat)
+    self.booting[seat] = self.sim.after(after + self.plan.boot, self.booted, seat)
+
+@patch
 def whole(self: Job, seat: int) -> None:
     "The seat has all its machines again."
     self.lives[seat] += 1
     self.row('spawn', seat)
-    if self.team: self.booting[seat] = self.sim.after(self.plan.boot, self.booted, seat)
+    if self.team and self.stretch: self.call(seat)
+    elif self.team: self.called.add(seat)
     else:
         self.ready.add(seat)
         if not self.machines.missing:
@@ -540,15 +549,15 @@ def pauses(self: Times, steps: Mapping[int, float], found: dict[str, list[float]
         stay = was & self.worlds[new].keys()
         if not gone and stay: found['join'].append(at - self.marks[old][-1])
         elif gone: found['heal' if stay else 'restart'].append(at - gone[0].t)
-        if gone and stay: found['boot'] += filter(None, map(self.boot, gone))
+        if gone and stay: found['boot'] += [b for d in gone if (b := self.boot(d, self.marks[new][0])) is not None]
         elif gone: found['first'].append(len(self.worlds[new]))
 
 @patch
-def boot(self: Times, death: Event) -> float | None:
-    "Seconds from a death to the moment when the next worker in its place is ready."
+def boot(self: Times, death: Event, step: float) -> float | None:
+    "Seconds from the next step after a death until the next worker in its place is ready."
     slot = death.worker.partition('.')[0]
     ready = (e.t for e in self.rows.events if e.kind == 'ready' and e.worker.partition('.')[0] == slot)
-    return next((t - death.t for t in ready if t > death.t), None)
+    return next((max(t - step, 0.) for t in ready if t > death.t), None)
 
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #da93c9c0
