@@ -87,8 +87,8 @@ HELD_OUT = (
     Scenario('all in 25 steps, long interval', 25., 1., every=20, seed=7),
     Scenario('all in 8 steps, short interval', 8., 1., every=4, seed=8),
     Scenario('all in 12 steps', 12., 1., every=8, seed=9),
-    Scenario('the job in 40 steps', 40., 0., 1., every=10, steps=75, seed=10),
-    Scenario('the job in 50 steps, long interval', 50., 0., 1., every=25, steps=75, seed=11),
+    Scenario('the job in 25 steps', 25., 0., 1., every=10, steps=60, seed=10),
+    Scenario('the job in 30 steps, long interval', 30., 0., 1., every=25, steps=60, seed=11),
     Scenario('half all, half one, in 8 steps', 8., .5, every=10, seed=12),
     Scenario('of each kind, in 12 steps', 12., .3, .2, every=12, seed=13),
     Scenario('of each kind, in 6 steps', 6., .2, .1, every=5, seed=14))
@@ -180,9 +180,9 @@ def struck(s: Scenario, out: Path, limit_s: float) -> dict[str, int]:
     return run.hit
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #28d842be
-CALIBRATION = Scenario('costs', every=12, steps=90, fixed=(
-    (6.3, ONE, 0), (12.5, ONE, 1), (18.7, ONE, 2), (24.5, ALL, 0), (33.5, JOB, 0), (43.5, ALL, 0), (52.4, ONE, 1),
-    (60.5, JOB, 0), (70.6, ALL, 0), (78.4, ONE, 2), (86.5, JOB, 0), (98.6, ONE, 0)))
+CALIBRATION = Scenario('costs', every=6, steps=56, fixed=(
+    (5.3, ONE, 0), (9.5, ONE, 1), (13.7, ONE, 2), (18.5, ALL, 0), (25.5, JOB, 0), (33.5, ALL, 0), (39.4, ONE, 1),
+    (45.5, JOB, 0), (53.6, ALL, 0), (58.4, ONE, 2), (65.5, JOB, 0), (70.6, ONE, 0)))
 
 def done_at(plan: Plan, strikes: list[Strike]) -> list[float]:
     "When each step of a simulated run was done, redone ones included."
