@@ -100,7 +100,8 @@ TOLD = 't', 'kind', 'worker', 'gen', 'step', 'pid' # Of each line
 def train_here(about: str, out: str) -> None:
     "The process that can be killed: trains a scenario, given in JSON, and says in lines what happens."
     def say(e: dict[str, Any]) -> None:
-        if e['kind'] in ('spawn', 'death', 'commit'): print(json.dumps({k: e.get(k) for k in TOLD}), flush=True)
+        if e['kind'] not in ('spawn', 'death', 'commit'): return
+        print(json.dumps({k: e.get(k) for k in TOLD}), flush=True)
     run_elastic(ENTRY, Scenario(**json.loads(about)).config, out=out, tell=say)
 
 def process_of(s: Scenario, out: Path) -> subprocess.Popen:
@@ -181,8 +182,8 @@ def struck(s: Scenario, out: Path, limit_s: float) -> dict[str, int]:
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #28d842be
 CALIBRATION = Scenario('costs', every=6, steps=56, fixed=(
-    (5.3, ONE, 0), (9.5, ONE, 1), (13.7, ONE, 2), (18.5, ALL, 0), (25.5, JOB, 0), (33.5, ALL, 0), (39.4, ONE, 1),
-    (45.5, JOB, 0), (53.6, ALL, 0), (58.4, ONE, 2), (65.5, JOB, 0), (70.6, ONE, 0)))
+    (5.3, ONE, 0), (9.5, ONE, 1), (13.7, ONE, 2), (18.5, ALL, 0), (25.5, JOB, 0), (33.5, ALL, 0),
+    (39.4, ONE, 1), (45.5, JOB, 0), (53.6, ALL, 0), (58.4, ONE, 2), (65.5, JOB, 0), (70.6, ONE, 0)))
 
 def done_at(plan: Plan, strikes: list[Strike]) -> list[float]:
     "When each step of a simulated run was done, redone ones included."
@@ -200,8 +201,8 @@ def strikes_at(plan: Plan, kills: list[Kill]) -> list[Strike]:
     for x, what, slot in kills:
         times = done_at(plan, found)
         if int(x) >= len(times): break   # it has come to its end before
-        who = (slot,) if what == ONE else tuple(range(plan.seats))
-        found.append(Strike(times[int(x) - 1] + x % 1 * plan.step, who, 0., 'job' if what == JOB else 'failure'))
+        who, kind = (slot,) if what == ONE else tuple(range(plan.seats)), 'job' if what == JOB else 'failure'
+        found.append(Strike(times[int(x) - 1] + x % 1 * plan.step, who, 0., kind))
     return found
 
 def twin_of(costs: Plan, s: Scenario) -> dict[str, float]:
@@ -318,5 +319,5 @@ def result_of(costs: Plan, found: list[dict[str, Any]], beside: dict[str, float]
                   measured_goodput_min=min(measured), measured_goodput_max=max(measured),
                   skill_over_constant=skill(pairs), **beside)
     return BenchResult('simulate', rows, ratios, [
-        f"{len(found)} runs of {WORKERS} workers, {hard} of them with a measured goodput from 40 to 85 %; the "
-        "costs come from another run, the moments of the kills from seeds that were known before"])
+        f"{len(found)} runs of {WORKERS} workers, {hard} of them with a measured goodput from 40 to 85 %; "
+        "the costs come from another run, the moments of the kills from seeds that were known before"])

@@ -301,6 +301,7 @@ def experiments(path: str | Path, out: str | Path, real: bool = False,
     _replace(Path(out) / 'index.html', _page(name, rows))
     return rows
 
+# %% ../../nbs/13_simulate/06_controller.ipynb #3b0eeab8
 def _replace(path: Path, text: str) -> None:
     draft = path.with_name(f'.{path.name}.draft')
     draft.write_text(text, encoding='utf-8')

@@ -90,23 +90,24 @@ class Plan:
 # %% ../../nbs/13_simulate/03_policies.ipynb #597ba2ce
 MEASURED = dict(goodput={('run', 'step'): 'step', ('run', 'price of a loss'): 'restart'},
                 recovery={('notice', 'RTO'): 'heal', ('torchrun', 'RTO'): 'restart'},
-                checkpoint={('ours', 'blocking, GPT-2'): 'save', ('ours', 'durable, GPT-2'): 'durable'})
+                checkpoint={('ours', 'blocking, GPT-2'): 'save', ('ours', 'durable, GPT-2'): 'durable'},
+                simulate={})
+
+def _costs_in(path: str | Path) -> dict[str, Any]:
+    try: bench = json.loads(Path(path).read_text(encoding='utf-8'))
+    except (OSError, ValueError) as e: raise BadConfig(f"{path}: no result of a benchmark: {e}") from None
+    if bench.get('bench') not in MEASURED:
+        raise BadConfig(f"{path}: there are costs in the files of {', '.join(MEASURED)}")
+    rows = {(r['who'], r['metric']): r['median'] for r in bench['rows']}
+    found = {name: rows[key] for key, name in MEASURED[bench['bench']].items() if key in rows}
+    found |= {who: seconds for (who, what), seconds in rows.items() if what == 'seconds, costs'}
+    steps = {k: found.pop(k) for k in [*found] if k.startswith('step of ')}
+    return found | (dict(by_world={int(k.split()[-1]): s for k, s in steps.items()}) if steps else {})
 
 def plan_of_bench(*paths: str | Path, **given: Any) -> Plan:
-    "A plan with the costs in files of `elastic-nb bench`; a later file wins, and what is `given`. Raises BadConfig."
+    "A plan with costs from files of `elastic-nb bench`; later ones win, and what is given. Raises BadConfig."
     found: dict[str, Any] = {}
-    for path in paths:
-        try: bench = json.loads(Path(path).read_text(encoding='utf-8'))
-        except (OSError, ValueError) as e: raise BadConfig(f"{path}: no result of a benchmark: {e}") from None
-        known = MEASURED.get(bench.get('bench'), {})
-        if not known and bench.get('bench') != 'simulate':
-            raise BadConfig(f"{path}: costs are in the files of simulate, {', '.join(MEASURED)}")
-        for r in bench['rows']:
-            who, seconds = r['who'], r['median']
-            if r['metric'] == 'seconds, costs' and who.startswith('step of '):
-                found.setdefault('by_world', {})[int(who.split()[-1])] = seconds
-            elif r['metric'] == 'seconds, costs': found[who] = seconds
-            elif name := known.get((who, r['metric'])): found[name] = seconds
+    for path in paths: found |= _costs_in(path)
     return Plan(**(found | given))
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #53d629e3
@@ -148,7 +149,8 @@ class Job:
         self.machines = Machines(sim, plan, self.whole)
         self.team: list[int] = [] # Seats that train
         self.ready = {*range(plan.seats)} # Seats that wait to be let in
-        self.called, self.booting = set[int](), dict[int, Timer]() # Seats that boot after the next step, or do
+        self.called = set[int]() # Seats that boot after the next step
+        self.booting: dict[int, Timer] = {}
         self.slow: dict[int, list[float]] = {} # Factors of stragglers, by seat
         self.lives, self.gen, self.done, self.failures = [0] * plan.seats, 0, 0, 0
         self.kept: list[tuple[float, int, str]] = [(0., 0, 'nvme')] # Saves: valid from, step, tier
@@ -298,7 +300,8 @@ def back_to_save(self: Job, s: Strike) -> None:
     self.team, self.called, now = [], set(), self.sim.now
     self.again, self.alone = self.plan.restart, self.plan.first
     if s.kind == 'job': self.again, self.alone = self.plan.relaunch or self.again, 0
-    self.kept = [k for k in self.kept if k[0] <= now and (k[2] == 'nvme' or s.kind not in ('rack', 'job'))]
+    tiers = ('nvme',) if s.kind in ('rack', 'job') else ('nvme', 'memory')
+    self.kept = [k for k in self.kept if k[0] <= now and k[2] in tiers]
     at = max(step for _, step, _ in self.kept)
     while self.trained and self.trained[-1][0] + self.trained[-1][1] > at:
         first, n, each = self.trained.pop()
@@ -556,6 +559,17 @@ def steps_by_world(starts: Sequence[Times]) -> dict[int, float]:
     return {n: max(fmean(t), 1e-6) for n, t in found.items() if t}
 
 @patch
+def strikes(self: Times, later: float) -> list[Strike]:
+    "The deaths, so much later."
+    found: list[Strike] = []
+    for d in self.deaths:
+        at, slot = d.t + later, int(d.worker.partition('.')[0])
+        if found and at - found[-1].t < .05 and slot not in found[-1].nodes:
+            found[-1] = found[-1]._replace(nodes=(*found[-1].nodes, slot))
+        else: found.append(Strike(at, (slot,), 0.))
+    return found
+
+@patch
 def begun(self: Times, gen: int, steps: Mapping[int, float]) -> float:
     "When a world has got going: for a full one its first commit, less a step."
     size = len(self.worlds[gen])
@@ -572,7 +586,8 @@ def pauses(self: Times, steps: Mapping[int, float], found: dict[str, list[float]
         stay = was & self.worlds[new].keys()
         if not gone and stay: found['join'].append(at - self.marks[old][-1])
         elif gone: found['heal' if stay else 'restart'].append(at - gone[0].t)
-        if gone and stay: found['boot'] += [b for d in gone if (b := self.boot(d, self.marks[new][0])) is not None]
+        boots = [self.boot(d, self.marks[new][0]) for d in gone]
+        if gone and stay: found['boot'] += [b for b in boots if b is not None]
         elif gone: found['first'].append(len(self.worlds[new]))
 
 @patch
@@ -606,7 +621,8 @@ def plan_like(path: str | Path, name: str | None = None) -> Plan:
                 end=max(0., times[-1].end - times[-1].last), waits=_waits(path, name))
 
 def _costs(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    cost = {k: max(_mean(found.get(k, ())), 0.) for k in ('start', 'heal', 'restart', 'relaunch', 'boot', 'join')}
+    names = 'start', 'heal', 'restart', 'relaunch', 'boot', 'join'
+    cost = {k: max(_mean(found.get(k, ())), 0.) for k in names}
     for k, other in (('restart', 'start'), ('join', 'heal'), ('boot', 'start')):
         if k not in found: cost[k] = cost[other]
     return cost | dict(first=round(_mean(found.get('first', ()))))
@@ -616,29 +632,23 @@ def _saves(watch: Watch, times: Sequence[Times]) -> dict[str, Any]:
              if e.kind == 'checkpoint' and e.data.get('tier') != 'memory']
     every = (watch.config.get('settings') or {}).get('checkpoint', {}).get('checkpoint_interval')
     return dict(every=every if isinstance(every, int) else 0, steps=steps_of(watch.story, watch.config) or 1,
-                **{k: _mean([s[name] for s in saves]) for k, name in (('save', 'blocking'), ('durable',) * 2)})
+                save=_mean([s['blocking'] for s in saves]), durable=_mean([s['durable'] for s in saves]))
 
 def _waits(path: str | Path, name: str | None) -> float:
     seconds = goodput_of(path, name).seconds
     return seconds['straggler'] / max(seconds['straggler'] + seconds['training'], 1e-9)
 
 def strikes_like(path: str | Path, name: str | None = None) -> list[Strike]:
-    "The deaths of a real run, as strikes; those within 50 ms are one. The end of a start but the last is one."
+    "The deaths of a real run, as strikes; those within 50 ms are one. So is the end of a start, but the last."
     starts, found, zero = _starts(Watch(path, name)), list[Strike](), 0.
     step = fmean(steps_by_world([t for t, _ in starts]).values())
     for k, (t, away) in enumerate(starts):
-        zero += away
-        for d in t.deaths:
-            at, slot = zero + d.t - t.zero, int(d.worker.partition('.')[0])
-            if found and at - found[-1].t < .05 and slot not in found[-1].nodes:
-                found[-1] = found[-1]._replace(nodes=(*found[-1].nodes, slot))
-            else: found.append(Strike(at, (slot,), 0.))
-        if k + 1 < len(starts):
-            seats = range(max(map(len, t.worlds.values())))
-            found.append(Strike(zero + t.last - t.zero + step / 2, tuple(seats), 0., 'job'))
-        zero += t.end - t.zero
+        zero += away - t.zero
+        found += t.strikes(zero)
+        seats = range(max(map(len, t.worlds.values())))
+        if k + 1 < len(starts): found.append(Strike(zero + t.last + step / 2, (*seats,), 0., 'job'))
+        zero += t.end
     return found
-
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #9fc51a73
 def account(path: str | Path, name: str | None = None) -> dict[str, float]:
