@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['POLICIES', 'MEASURED', 'Plan', 'plan_of_bench', 'Machines', 'Job', 'Learners', 'Outcome', 'simulate', 'simulated',
-           'Point', 'interval', 'sweep', 'draw_sweep', 'sliders', 'Times', 'steps_by_world', 'plan_like',
-           'strikes_like', 'account', 'predict', 'like']
+           'Point', 'interval', 'sweep', 'draw_sweep', 'sliders', 'Hit', 'Times', 'steps_by_world', 'plan_like',
+           'hits_like', 'done_at', 'strikes_at', 'account', 'predict', 'like']
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #4b27116d
 import dataclasses
 import json
 import math
 import tempfile
+from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,7 @@ class Plan:
     heal: float = 0. # From the failure of a seat until the others train again
     boot: float = 0. # From the next step after a failure until a replacement is ready, if a machine is there
     join: float = 0. # Pause of all to let a replacement in
+    warm: float = 0. # The first step in a world with all seats takes so much longer
     inner: int = 100 # DiLoCo: steps of a round
     quorum: int = 1 # DiLoCo: learners without which no round ends
     end: float = 0. # From the last step to the end of the job
@@ -158,6 +160,7 @@ class Job:
         self.useful, self.over = 0., False
         self._lost: list[str] = [] # Workers that died since the last world
         self.again, self.alone = plan.restart, 0 # After the loss of all: seconds, and seats that begin
+        self.cold = 0. # Seconds by which the next step takes longer
         self.stretch: tuple[float, float, int] | None = None # Beginning, seconds of a step, steps
         for seat in sorted(self.ready): self.row('spawn', seat)
         self.plans = sim.after(plan.start, self.enter)
@@ -185,6 +188,7 @@ def enter(self: Job) -> None:
         self.row('generation', roster=names, lost=[*self._lost], joined=new, reason='')
         for seat in self.team: self.row('entered', seat, step=self.done, ms={}, copied_from=None)
     self._lost = []
+    self.cold = self.plan.warm if len(self.team) == self.plan.seats else 0.
     self.train()
     for seat in sorted(self.called): self.call(seat, self.stretch[1] if self.stretch else 0.)
 
@@ -197,7 +201,7 @@ def train(self: Job) -> None:
         if every: left = min(left, every - self.done % every)
     if self.ready: left = 1   # they are let in after it
     factor = max((max(self.slow[s]) for s in self.team if s in self.slow), default=1.)
-    self.stretch = (self.sim.now, p.step_s(len(self.team)) * factor, left)
+    self.stretch = (self.sim.now + self.cold, p.step_s(len(self.team)) * factor, left)
     self._plan_end()
 
 @patch
@@ -218,8 +222,10 @@ def commit(self: Job, n: int) -> None:
     "The first `n` steps of the stretch are done."
     start, step, _ = self.stretch
     if n:
-        self._note(self.done, n, step * len(self.team))
-        self.useful += step * len(self.team) * n
+        self._note(self.done, 1, (step + self.cold) * len(self.team))
+        if n > 1: self._note(self.done + 1, n - 1, step * len(self.team))
+        self.useful += (step * n + self.cold) * len(self.team)
+        self.cold = 0.
         if self.ledger is not None: self._rows_of(start, step, n)
     self.done, self.stretch = self.done + n, None
 
@@ -287,7 +293,7 @@ def strike(self: Job, s: Strike) -> None:
     self.sim.cancel(self.plans)
     if self.stretch:
         start, step, n = self.stretch
-        self.commit(min(n, int((self.sim.now - start) / step)))
+        self.commit(max(0, min(n, int((self.sim.now - start) / step))))
     self.team = [seat for seat in self.team if seat not in hit]
     if self.team and self.plan.policy == 'survive': self.pause(self.plan.heal)
     else: self.back_to_save(s)
@@ -522,6 +528,12 @@ def sliders(plan: Plan, failures: Failures, days: float = 10.) -> Any:
 # %% ../../nbs/13_simulate/03_policies.ipynb #33f93531
 def _mean(found: Sequence[float], other: float = 0.) -> float: return fmean(found) if found else other
 
+class Hit(NamedTuple):
+    "A strike on a run, by its own steps."
+    done: float # After so many steps, redone ones included; the fraction is that of the next one
+    slots: frozenset[int]
+    kind: str = 'failure' # Or job, if the supervisor died as well
+
 class Times:
     "What the rows of one start of a real run say about its costs."
     def __init__(self, rows: History):
@@ -540,6 +552,8 @@ class Times:
         self.last = max(t[-1] for t in self.marks.values())
         self.end = max(e[-1].t, self.last)
 
+    def entered(self, gen: int) -> float: return max(self.worlds[gen].values())
+
     def blocked(self, since: float, until: float) -> float:
         "Seconds that saves took in this time."
         saves = (e for e in self.rows.events if e.kind == 'checkpoint')
@@ -553,36 +567,31 @@ def steps_by_world(starts: Sequence[Times]) -> dict[int, float]:
     full, found = max(len(w) for s in starts for w in s.worlds.values()), defaultdict[int, list[float]](list)
     for s in starts:
         for g, t in s.marks.items():
-            since = [max(s.worlds[g].values())] if len(s.worlds[g]) < full or not found[full] else []
+            since = [s.entered(g)] if len(s.worlds[g]) < full or not found[full] else []
             t = since + t
             found[len(s.worlds[g])] += [b - a - s.blocked(a, b) for a, b in zip(t, t[1:])]
     return {n: max(fmean(t), 1e-6) for n, t in found.items() if t}
 
 @patch
-def strikes(self: Times, later: float) -> list[Strike]:
-    "The deaths, so much later."
-    found: list[Strike] = []
+def hits(self: Times, before: float, step: float) -> list[Hit]:
+    "The deaths, `before` steps later; those within a fifth of a second are one."
+    found, last, times = list[Hit](), -1., sorted(t for ts in self.marks.values() for t in ts)
     for d in self.deaths:
-        at, slot = d.t + later, int(d.worker.partition('.')[0])
-        if found and at - found[-1].t < .05 and slot not in found[-1].nodes:
-            found[-1] = found[-1]._replace(nodes=(*found[-1].nodes, slot))
-        else: found.append(Strike(at, (slot,), 0.))
+        slot, n = int(d.worker.partition('.')[0]), bisect_right(times, d.t)
+        part = (d.t - (times[n - 1] if n else self.zero)) / step
+        if found and d.t - last < .2: found[-1] = found[-1]._replace(slots=found[-1].slots | {slot})
+        else: found.append(Hit(before + n + min(part, .99), frozenset({slot})))
+        last = d.t
     return found
 
 @patch
-def begun(self: Times, gen: int, steps: Mapping[int, float]) -> float:
-    "When a world has got going: for a full one its first commit, less a step."
-    size = len(self.worlds[gen])
-    return self.marks[gen][0] - steps[size] if size == max(steps) else max(self.worlds[gen].values())
-
-@patch
-def pauses(self: Times, steps: Mapping[int, float], found: dict[str, list[float]]) -> None:
+def pauses(self: Times, found: dict[str, list[float]]) -> None:
     """Adds seconds of waiting after a loss (heal), after the loss of all (restart), for a newcomer (join),
     until a replacement is ready (boot); and how many workers made the first world after the loss of all."""
     for old, new in zip(self.worlds, [*self.worlds][1:]):
         if old not in self.marks or new not in self.marks: continue   # overtaken by a loss
-        at, was = self.begun(new, steps), self.worlds[old].keys()
-        gone = [d for d in self.deaths if d.worker in was and d.t <= max(self.worlds[new].values())]
+        at, was = self.entered(new), self.worlds[old].keys()
+        gone = [d for d in self.deaths if d.worker in was and d.t <= at]
         stay = was & self.worlds[new].keys()
         if not gone and stay: found['join'].append(at - self.marks[old][-1])
         elif gone: found['heal' if stay else 'restart'].append(at - gone[0].t)
@@ -610,18 +619,19 @@ def plan_like(path: str | Path, name: str | None = None) -> Plan:
     starts = _starts(watch)
     times = [t for t, _ in starts]
     by_world, found = steps_by_world(times), defaultdict[str, list[float]](list)
-    for t in times:
-        found['start'].append(max(t.begun(min(t.marks), by_world) - t.zero, 0.))
-        t.pauses(by_world, found)
     n = max(by_world)
-    step = by_world.get(n) or fmean(by_world.values())
+    step = by_world[n]
+    for t in times:
+        found['start'].append(t.entered(min(t.marks)) - t.zero)
+        t.pauses(found)
+        found['warm'] += [m[0] - t.entered(g) - step for g, m in t.marks.items() if len(t.worlds[g]) == n]
     for (old, _), (new, away), start in zip(starts, starts[1:], found['start'][1:]):
         found['relaunch'].append(old.end - old.last - step / 2 + away + start)
     return Plan('survive', n, n, by_world=by_world, step=step, **_saves(watch, times), **_costs(found),
                 end=max(0., times[-1].end - times[-1].last), waits=_waits(path, name))
 
 def _costs(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    names = 'start', 'heal', 'restart', 'relaunch', 'boot', 'join'
+    names = 'start', 'heal', 'restart', 'relaunch', 'boot', 'join', 'warm'
     cost = {k: max(_mean(found.get(k, ())), 0.) for k in names}
     for k, other in (('restart', 'start'), ('join', 'heal'), ('boot', 'start')):
         if k not in found: cost[k] = cost[other]
@@ -638,16 +648,32 @@ def _waits(path: str | Path, name: str | None) -> float:
     seconds = goodput_of(path, name).seconds
     return seconds['straggler'] / max(seconds['straggler'] + seconds['training'], 1e-9)
 
-def strikes_like(path: str | Path, name: str | None = None) -> list[Strike]:
-    "The deaths of a real run, as strikes; those within 50 ms are one. So is the end of a start, but the last."
-    starts, found, zero = _starts(Watch(path, name)), list[Strike](), 0.
-    step = fmean(steps_by_world([t for t, _ in starts]).values())
-    for k, (t, away) in enumerate(starts):
-        zero += away - t.zero
-        found += t.strikes(zero)
-        seats = range(max(map(len, t.worlds.values())))
-        if k + 1 < len(starts): found.append(Strike(zero + t.last + step / 2, (*seats,), 0., 'job'))
-        zero += t.end
+def hits_like(path: str | Path, name: str | None = None) -> list[Hit]:
+    "Where a real run was hit, by its own steps. The end of each start but the last one killed the whole job."
+    times = [t for t, _ in _starts(Watch(path, name))]
+    by_world, found, done = steps_by_world(times), list[Hit](), 0.
+    for t in times:
+        if done: found.append(Hit(done - .5, frozenset(range(max(by_world))), 'job'))
+        found += t.hits(done, by_world[max(by_world)])
+        done += sum(map(len, t.marks.values()))
+    return found
+
+# %% ../../nbs/13_simulate/03_policies.ipynb #b65ffaf4
+def done_at(plan: Plan, strikes: Sequence[Strike]) -> list[float]:
+    "When each step of a simulated run was done, redone ones included."
+    with tempfile.TemporaryDirectory() as folder:
+        simulated(path := Path(folder) / 'run.db', plan, strikes)
+        marks = Times(Watch(path).newest.rows).marks
+    return sorted(t for ts in marks.values() for t in ts)
+
+def strikes_at(plan: Plan, hits: Iterable[Hit]) -> list[Strike]:
+    "Hits as strikes on the clock of a simulated run, which is simulated again for each of them."
+    found: list[Strike] = []
+    for h in hits:
+        times = done_at(plan, found)
+        if int(h.done) >= len(times): break   # it has come to its end before
+        t = (times[int(h.done) - 1] if h.done >= 1 else 0.) + h.done % 1 * plan.step
+        found.append(Strike(t, (*sorted(h.slots),), 0., h.kind))
     return found
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #9fc51a73
@@ -671,5 +697,6 @@ def predict(plan: Plan, strikes: Iterable[Strike]) -> dict[str, float]:
 
 def like(path: str | Path, name: str | None = None) -> dict[str, dict[str, float]]:
     "A real run beside its twin: see `account`. Raises ValueError."
-    twin = predict(plan_like(path, name), strikes_like(path, name))
+    plan = plan_like(path, name)
+    twin = predict(plan, strikes_at(plan, hits_like(path, name)))
     return dict(measured=account(path, name), predicted=twin)
