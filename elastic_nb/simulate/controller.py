@@ -18,7 +18,7 @@ import math
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -78,6 +78,12 @@ class Queue:
         "Ids of the tasks that are done."
         return {task for task, in self.ask('SELECT task FROM done WHERE job=?', job)}
 
+    def before(self, job: int) -> list[dict[str, Any]]:
+        "The tasks that are done, as they stand in an `Outcome`. The clock stood still between two starts."
+        none = dict(came=0., began=0., ended=0., attempts=1)
+        rows = self.ask('SELECT task, told FROM done WHERE job=? ORDER BY rowid', job)
+        return [none | json.loads(told) | dict(id=task) for task, told in rows]
+
     def resume(self, job: int | None = None) -> list[int]:
         "Queue the failed jobs, or one of them, again; their numbers."
         found = self.ask("UPDATE jobs SET state='queued' WHERE state='failed' AND (id=? OR ? IS NULL) "
@@ -122,19 +128,21 @@ class Controller:
         told = json.loads(self.queue.ask('SELECT told FROM jobs WHERE id=?', job)[0][0])
         ok = not told.get('broken')   # nothing may be left to do, and what did not hold does not hold now
         if plan.file.tasks:
-            out = self.queue.path.with_suffix('') / f'job-{job}'
-            found = run_real(plan, out, f'run-{start}', lambda run: self.note(job, run.desk))
+            out, before = self.queue.path.with_suffix('') / f'job-{job}', self.queue.before(job)
+            found = run_real(plan, out, f'run-{start}', lambda run: self.note(job, run.desk, before))
             told, ok = found.told(), found.ok
         state = 'done' if ok else 'failed'
         self.queue.ask('UPDATE jobs SET state=?, told=? WHERE id=?', state, json.dumps(told), job)
 
-    def note(self, job: int, desk: Any) -> None:
-        "Write what is new, before anything else happens."
-        known = self.queue.done(job)
+    def note(self, job: int, desk: Any, before: Sequence[dict[str, Any]] = ()) -> None:
+        "Write what is new, before anything else happens. The desk counts what was done `before`, too."
+        known, desk.before = self.queue.done(job), [*before]
         for task, facts in desk.facts.items():
             if task in known: continue
             a = desk.books.done[task]
-            told = dict(facts, worker=a.worker, attempt=a.number, seconds=round(a.end - a.start, 3))
+            told = dict(facts, worker=a.worker, attempt=a.number, seconds=round(a.end - a.start, 3),
+                        came=desk.came[task] + desk.began, began=a.start + desk.began,
+                        ended=a.end + desk.began)
             self.queue.ask('INSERT INTO done VALUES (?, ?, ?)', job, task, json.dumps(told))
         self.workers = {name: desk.books.speeds.get(name) for name in desk.books.workers}
 
