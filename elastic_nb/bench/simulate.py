@@ -20,7 +20,6 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,9 +270,9 @@ def simpy_disagreement(seeds: int = 50) -> float:
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #f8d8fa4f
 def bench_simulate(scenarios: tuple[Scenario, ...] = HELD_OUT, many: int = 250_000,
-                   each: Callable[[dict[str, Any]], None] | None = None) -> BenchResult:
-    """Predict runs that were not seen, then run them; `each` gets what became of one as soon as it is over.
-    Raises RunFailed, TimeoutError, BadConfig."""
+                   rows: str | Path = '') -> BenchResult:
+    """Predict runs that were not seen, then run them; the file `rows` keeps what became of each, a line for
+    each, until all are over. Raises RunFailed, TimeoutError, BadConfig, OSError."""
     beside = dict(daly_error=daly_error(many), events_per_s_with_ledger=events_per_s(),
                   simpy_disagreement=simpy_disagreement())
     found = []
@@ -282,12 +281,15 @@ def bench_simulate(scenarios: tuple[Scenario, ...] = HELD_OUT, many: int = 250_0
         costs = plan_like(Path(folder) / 'costs')
         for s in tqdm(scenarios, desc='simulate', disable=None):
             found.append(compared(costs, s, Path(folder)))
-            (each or _say)(found[-1])
+            _say(found[-1], rows)
+    if rows: Path(rows).unlink()
     return result_of(costs, found, beside)
 
-def _say(found: dict[str, Any]) -> None:
+def _say(found: dict[str, Any], rows: str | Path) -> None:
     said, was = (f"{100 * found[k]['goodput']:.1f} %" for k in ('predicted', 'measured'))
     tqdm.write(f"{found['name']}: {said} predicted, {was} measured", file=sys.stderr)
+    if not rows: return
+    with open(rows, 'a', encoding='utf-8') as file: file.write(json.dumps(found) + '\n')
 
 def result_of(costs: Plan, found: list[dict[str, Any]], beside: dict[str, float]) -> BenchResult:
     "The rows and ratios of predictions and measurements."
