@@ -684,10 +684,12 @@ def simulate_bench(
 ) -> None:
     """Predict real runs that are killed at random, by the simulator, and then run them.
 
+    Until all are over, FILE.rows keeps those that are.
+
     Example: elastic-nb bench simulate --json simulate.json
     """
     from elastic_nb.bench.simulate import bench_simulate
-    _bench(bench_simulate, json_file)
+    _bench(lambda: bench_simulate(rows=json_file and f'{json_file}.rows'), json_file)
 
 # %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
 def _bench(measure: Callable[[], Any], json_file: str) -> Any:

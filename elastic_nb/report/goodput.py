@@ -284,11 +284,13 @@ Life.handlers = dict(
     final=Life._final, death=Life._death)
 
 # %% ../../nbs/08_report/16_goodput.ipynb #bf4d8995
-def seats_of(events: Story) -> dict[int, Seat]:
-    "The pieces of each seat of one start of a run. Raises ValueError if there is no row."
+def seats_of(events: Story, below: int | None = None) -> dict[int, Seat]:
+    """The pieces of each seat of one start of a run; `below`: a later start did the steps from here on again.
+    Raises ValueError if there is no row."""
     rows = history(events)
     t0, t1 = ends(rows)
     facts, lives = facts_of(rows), _lives(rows)
+    if below is not None: facts.newest = {n: gen for n, gen in facts.newest.items() if n < below}
     look_at_starts(facts, lives.values())
     first = min((t for t, *_ in facts.rosters), default=t0)
     seats: dict[int, Seat] = {}
@@ -338,12 +340,12 @@ def goodput_of(run: str | Path | Story, name: str | None = None) -> Goodput:
     `name` alone; or the rows of one start. Raises ValueError if there is none."""
     if isinstance(run, (str, Path)):
         watch = Watch(run, name, alone=name is not None)
-        stories, whole = [p.rows for p in watch.parts if p.rows.events], watch.story
-    else: stories = [whole := history(run)]
+        stories, whole = [(p.rows, p.below) for p in watch.parts if p.rows.events], watch.story
+    else: stories = [(whole := history(run), None)]
     deaths = sorted(_trouble(whole).values())
     apart = [b for a, b in zip([-1e9, *deaths], deaths) if b - a > .05]
     counted = len({*whole.steps('commit').step.tolist()})
-    return Goodput([seats_of(s) for s in stories], counted, len(apart))
+    return Goodput([seats_of(s, below) for s, below in stories], counted, len(apart))
 
 # %% ../../nbs/08_report/16_goodput.ipynb #74a9298f
 class Costs(NamedTuple):

@@ -330,10 +330,16 @@ class Desk:
     lives: Counter[str] = field(default_factory=Counter) # How often each worker was there
     since: dict[str, float] = field(default_factory=dict) # Since when the present ones are there
     present: float = 0. # Seconds of workers that are gone
+    before: list[dict[str, Any]] = field(default_factory=list) # Tasks that earlier starts have done
     deaths: int = 0
     gen: int = 0
 
     def __post_init__(self) -> None: self.books = self.plan.books()
+
+    @property
+    def began(self) -> float:
+        "Seconds that earlier starts took."
+        return max((t['ended'] for t in self.before), default=0.)
 
     def label(self, name: str) -> str:
         "A worker in this life: `w1.0`, and `w1.1` when it is back."
@@ -425,7 +431,7 @@ class Outcome:
 
 def outcome(desk: Desk, now: float, simulated: bool) -> Outcome:
     "The outcome of a desk at the end."
-    tasks = [_about(desk, t.id) for t in desk.plan.file.tasks]
+    tasks = [*desk.before, *(_about(desk, t.id) for t in desk.plan.file.tasks)]
     def spread(key: str, values: list[float]) -> dict[str, float | None]:
         whole = len(values) == len(tasks)   # one that never began has no number
         return {f'{key}_mean': fmean(values) if whole else None, f'{key}_max': max(values) if whole else None}
@@ -439,18 +445,20 @@ def outcome(desk: Desk, now: float, simulated: bool) -> Outcome:
         makespan=max(ended) if len(ended) == len(tasks) else None,
         **spread('wait', [t['began'] - t['came'] for t in tasks if t['began'] is not None]),
         **spread('stay', [t['ended'] - t['came'] for t in tasks if t['ended'] is not None]),
-        done=len(desk.books.done) / len(tasks), failed=float(len(desk.books.failed)),
+        done=len(ended) / len(tasks), failed=float(len(desk.books.failed)),
         deaths=float(desk.deaths), retries=float(sum(max(t['attempts'] - 1, 0) for t in tasks)),
         loss_fell=fmean(fell) if fell else None)
     broken = [c.text for c in desk.plan.checks if not c.holds(metrics)]
     return Outcome(metrics, tasks, desk.plan.notes, simulated, broken)
 
 def _about(desk: Desk, task: str) -> dict[str, Any]:
+    "A task; seconds since the first start of the job."
+    def later(t: float | None) -> float | None: return None if t is None else t + desk.began
     tries = [a for a in desk.books.attempts if a.task.id == task]
     done = desk.books.done.get(task)
     return dict(id=task, worker=done.worker if done else None, attempts=len(tries),
-                came=desk.came.get(task), began=tries[0].start if tries else None,
-                ended=done.end if done else None, **desk.facts.get(task, {}))
+                came=later(desk.came.get(task)), began=later(tries[0].start if tries else None),
+                ended=later(done.end if done else None), **desk.facts.get(task, {}))
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #714f9923
 class Courier:
