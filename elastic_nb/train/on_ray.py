@@ -184,17 +184,17 @@ class Fleet:
         if left: self.cluster.answers(left, self.c.elastic.grace, len(left))
         for _, actor, _ in self.agents.values(): self.cluster.kill(actor)
 
-# %% ../../nbs/07_train/26_on_ray.ipynb #a13326e0
+# %% ../../nbs/07_train/26_on_ray.ipynb #a1cc6d97
 @contextmanager
 def connected(ray: Any) -> Iterator[None]:
     "In the block, Ray is connected. Raises BadConfig."
-    address, mine = os.environ.get('RAY_ADDRESS', 'auto'), not ray.is_initialized()
+    address, mine = os.environ.get('RAY_ADDRESS') or 'auto', not ray.is_initialized()
     if address.startswith('ray://'):
         raise BadConfig("RAY_ADDRESS: the nodes meet at the driver; start it in the cluster: ray job submit")
     before = signal.getsignal(signal.SIGTERM)
     try:
         if mine: ray.init(address, logging_level='warning')
-    except (ConnectionError, RuntimeError) as e:
+    except (ConnectionError, RuntimeError, ValueError) as e:
         raise BadConfig(f"no Ray cluster ({e}): start one (ray start --head), or set RAY_ADDRESS") from None
     with suppress(ValueError): signal.signal(signal.SIGTERM, before)   # of the main thread
     try: yield
