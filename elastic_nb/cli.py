@@ -333,7 +333,7 @@ def train(
 
     Example: elastic-nb train config.yaml training.steps=200 --out run3 --nnodes 1:3 --rdzv-endpoint n0:29400
 
-    Example: elastic-nb train config.yaml --on ray --nnodes 1:3 --nproc-per-node 8 --out /shared/runs/mine
+    Example: elastic-nb train config.yaml --on ray --nnodes 1:3 --workers 8 --out /shared/mine
     """
     with plain_errors():
         asked = _readable(config, overrides)
@@ -346,6 +346,7 @@ def train(
         if nnodes: os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # a lost node is no error
         _train(asked, out, json_file, on, **how)
 
+# %% ../nbs/00_face/04_cli.ipynb #f6f8fda8
 def _conf(text: str) -> dict[str, str] | None:
     "`k=v,k=v` as torchrun takes it. Raises BadConfig."
     pairs = [part.partition('=') for part in text.split(',') if part]

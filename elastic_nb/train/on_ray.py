@@ -6,7 +6,7 @@
 __all__ = ['AGENT', 'POLL', 'PATIENCE', 'needed_ray', 'share_of', 'placed', 'trained', 'agent', 'AgentHost', 'RayCluster',
            'Fleet', 'connected', 'run_on_ray']
 
-# %% ../../nbs/07_train/26_on_ray.ipynb #4e9f2d2e
+# %% ../../nbs/07_train/26_on_ray.ipynb #aabc26c2
 import json
 import os
 import signal
@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..basics import EARLY, die_with_parent, say
+from ..basics import EARLY, die_with_parent, patch, say
 from ..config import BadConfig, Config, RunConfig
 
 if TYPE_CHECKING: from elastic_nb.train.run import ElasticRun
@@ -121,7 +121,7 @@ class RayCluster:
         except self.ray.exceptions.RayActorError as e: return dict(code=None, text=str(e))
         except self.ray.exceptions.RayError as e: return dict(code=1, text=str(e))
 
-# %% ../../nbs/07_train/26_on_ray.ipynb #98f96f93
+# %% ../../nbs/07_train/26_on_ray.ipynb #3ca11078
 POLL = .5 # Seconds between two looks at the cluster
 PATIENCE = 600. # Seconds to wait for a node, if there is none
 
@@ -148,41 +148,46 @@ class Fleet:
             job, restarts = self.job | dict(out=f"{self.job['out']}/node-{n}"), self.c.elastic.max_restarts
             self.agents[node] = n, *self.cluster.start(node, share_of(able[node], self.c), restarts, job)
 
-    def hear(self) -> None:
-        "Wait a moment for answers. Raises BadConfig."
-        waiting = {ref: node for node, (_, _, ref) in self.agents.items()}
-        for ref, answer in self.cluster.answers([*waiting], POLL).items():
-            node, code, self.since = waiting[ref], answer['code'], self.clock()
-            number = self.agents.pop(node)[0]
-            if code == 2: raise BadConfig(answer['text'])
-            if code is None and node not in {n['NodeID'] for n in self.cluster.nodes()}:
-                say(f"agent {number} is lost, with its Ray node")
-                continue
-            if code == 0: self.done.append(answer)
-            elif node not in self.closed: self.failed = answer['text']
-            self.closed.add(node)
+# %% ../../nbs/07_train/26_on_ray.ipynb #4dfa878c
+@patch
+def hear(self: Fleet) -> None:
+    "Wait a moment for answers. Raises BadConfig."
+    waiting = {ref: node for node, (_, _, ref) in self.agents.items()}
+    for ref, answer in self.cluster.answers([*waiting], POLL).items():
+        node, code, self.since = waiting[ref], answer['code'], self.clock()
+        number = self.agents.pop(node)[0]
+        if code == 2: raise BadConfig(answer['text'])
+        if code is None and node not in {n['NodeID'] for n in self.cluster.nodes()}:
+            say(f"agent {number} is lost, with its Ray node")
+            continue
+        if code == 0: self.done.append(answer)
+        elif node not in self.closed: self.failed = answer['text']
+        self.closed.add(node)
 
-    def run(self) -> dict[str, Any]:
-        "The answer of an agent that has trained to the end. Raises BadConfig, RunFailed."
-        from elastic_nb.elastic.workers import RunFailed   # here: an actor needs no torch
-        try:
-            while True:
-                if not self.done: self.look()
-                self.hear()
-                late = self.clock() - self.since
-                if self.done and (not self.agents or late > self.c.elastic.grace):
-                    return max(self.done, key=lambda a: len(a['events']))
-                if not self.agents and (self.failed or late > PATIENCE):
-                    none = f"no Ray node with {self.c.elastic.workers} cores came in {late:.0f} s"
-                    raise RunFailed(self.failed or none)
-        finally: self.end()
+# %% ../../nbs/07_train/26_on_ray.ipynb #fa079203
+@patch
+def run(self: Fleet) -> dict[str, Any]:
+    "The answer of an agent that has trained to the end. Raises BadConfig, RunFailed."
+    from elastic_nb.elastic.workers import RunFailed   # here: an actor needs no torch
+    try:
+        while True:
+            if not self.done: self.look()
+            self.hear()
+            late = self.clock() - self.since
+            if self.done and (not self.agents or late > self.c.elastic.grace):
+                return max(self.done, key=lambda a: len(a['events']))
+            if not self.agents and (self.failed or late > PATIENCE):
+                none = f"no Ray node with {self.c.elastic.workers} cores came in {late:.0f} s"
+                raise RunFailed(self.failed or none)
+    finally: self.end()
 
-    def end(self) -> None:
-        "Agents that are left save and leave, if they can do it in time."
-        for _, actor, _ in self.agents.values(): self.cluster.drain(actor)
-        left = [ref for *_, ref in self.agents.values()]
-        if left: self.cluster.answers(left, self.c.elastic.grace, len(left))
-        for _, actor, _ in self.agents.values(): self.cluster.kill(actor)
+@patch
+def end(self: Fleet) -> None:
+    "Agents that are left save and leave, if they can do it in time."
+    for _, actor, _ in self.agents.values(): self.cluster.drain(actor)
+    left = [ref for *_, ref in self.agents.values()]
+    if left: self.cluster.answers(left, self.c.elastic.grace, len(left))
+    for _, actor, _ in self.agents.values(): self.cluster.kill(actor)
 
 # %% ../../nbs/07_train/26_on_ray.ipynb #a1cc6d97
 @contextmanager
