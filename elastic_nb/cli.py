@@ -324,8 +324,8 @@ def train(
     node_rank: Annotated[int | None, typer.Option(min=0, help='With c10d: node 0 hosts the store.')] = None,
     local_addr: Annotated[str, typer.Option(metavar='ADDRESS', help='Address of this node, for the others. '
                                             'Default: the one on the way to the endpoint.')] = '',
-    on: Annotated[str, typer.Option(metavar='ray', help='Where the nodes are: the command is called once, and '
-                                    'starts them on a Ray cluster.', autocompletion=one_of('ray'))] = '',
+    on: Annotated[str, typer.Option(metavar='ray', help='Start the nodes on a Ray cluster; the command is '
+                                    'called once.', autocompletion=one_of('ray'))] = '',
 ) -> None:
     """Train what a config describes; called again, go on from the newest checkpoint.
 
