@@ -324,12 +324,16 @@ def train(
     node_rank: Annotated[int | None, typer.Option(min=0, help='With c10d: node 0 hosts the store.')] = None,
     local_addr: Annotated[str, typer.Option(metavar='ADDRESS', help='Address of this node, for the others. '
                                             'Default: the one on the way to the endpoint.')] = '',
+    on: Annotated[str, typer.Option(metavar='ray', help='Start the nodes on a Ray cluster; the command is '
+                                    'called once.', autocompletion=one_of('ray'))] = '',
 ) -> None:
     """Train what a config describes; called again, go on from the newest checkpoint.
 
     Example: elastic-nb train config.yaml training.steps=200 --workers 2 --out runs/mine
 
     Example: elastic-nb train config.yaml training.steps=200 --out run3 --nnodes 1:3 --rdzv-endpoint n0:29400
+
+    Example: elastic-nb train config.yaml --on ray --nnodes 1:3 --workers 8 --out /shared/mine
     """
     with plain_errors():
         asked = _readable(config, overrides)
@@ -340,20 +344,29 @@ def train(
         out = out or str(Path('runs') / Path(config).stem)
         _check_json(json_file, out)
         if nnodes: os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # a lost node is no error
-        _train(asked, out, json_file, **how)
+        _train(asked, out, json_file, on, **how)
 
+# %% ../nbs/00_face/04_cli.ipynb #f6f8fda8
 def _conf(text: str) -> dict[str, str] | None:
     "`k=v,k=v` as torchrun takes it. Raises BadConfig."
     pairs = [part.partition('=') for part in text.split(',') if part]
     if wrong := [k for k, sep, _ in pairs if not sep]: raise BadConfig(f"--rdzv-conf: {wrong[0]!r} is no K=V")
     return {k.strip(): v.strip() for k, _, v in pairs} or None
 
-def _train(asked: Config, out: str, json_file: str, **how: Any) -> None:
+def _train(asked: Config, out: str, json_file: str, on: str = '', **how: Any) -> None:
     from elastic_nb.train.recipe import account_of, run_recipe, story_of
-    run = run_recipe(asked, out, **how)
-    result = account_of(run, out)
+    if on: out, result = _elsewhere(on, asked, out, how)
+    else: result = account_of(run_recipe(asked, out, **how), out)
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
     typer.echo(story_of(result, asked.training.steps, out))
+
+def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    "The folder of one node that has trained, on its disk, and what it accounts for."
+    from elastic_nb.train.on_ray import run_on_ray
+    from elastic_nb.train.run import check_on
+    check_on(on, node_rank=how.pop('node_rank'), local_addr=how.pop('local_addr'))
+    result = run_on_ray('', asked, out, '.', **how)[1]
+    return result.pop('out'), result
 
 # %% ../nbs/00_face/04_cli.ipynb #90416373
 @app.command()

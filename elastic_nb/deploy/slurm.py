@@ -61,7 +61,7 @@ _SCRIPT = '''#!/bin/bash
 set -u
 export FIRST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 asked=0; step=
-trap 'asked=1; kill -TERM $step' TERM
+trap 'asked=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM   # the tasks get it; srun would kill them
 srun --kill-on-bad-exit=0 --no-kill bash -c {task} &
 step=$!
 while :; do
