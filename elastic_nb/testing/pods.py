@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Object', 'LETTERS', 'Controller', 'Workload', 'workload_of', 'expanded', 'content', 'environment', 'placed', 'Pod',
-           'Pods']
+           'Pods', 'lanes']
 
 # %% ../../nbs/09_testing/19_pods.ipynb #670b84a2
 import base64
@@ -299,3 +299,23 @@ def until(self: Pods, done: Callable[[], Any], limit_s: float, what: str) -> Non
         if time.monotonic() > end: raise TimeoutError(f'{what}: not within {limit_s:g} s')
         self.tick()
         time.sleep(.02)
+
+# %% ../../nbs/09_testing/19_pods.ipynb #e5c1836f
+@patch
+def rows(self: Pods) -> list[dict[str, Any]]:
+    "What has happened to pods: seconds, pod, lane (its index), and a word."
+    return [dict(t_s=round(t, 2), pod=p.name, lane=f'{p.work.name}-{p.index}', what=what) for t, p, what in self.log]
+
+def lanes(rows: Sequence[Mapping[str, Any]], events: Sequence[tuple[float, str]] = (), width: int = 60) -> str:
+    "Rows of `Pods.rows`, and events as (seconds, text), as a picture of `width` columns."
+    end = max([t for t, _ in events] + [r['t_s'] for r in rows])
+    drawn: dict[str, list[str]] = {}
+    def column(t: float) -> int: return min(width - 1, int(t / (end or 1) * width))
+    for r in rows:
+        lane, at = drawn.setdefault(r['lane'], [' '] * width), column(r['t_s'])
+        if r['what'] == 'created': lane[at + (lane[at] == 'x'):] = '=' * (width - at - (lane[at] == 'x'))
+        else: lane[at:] = ('>' if r['what'].endswith(' 0') else 'x') + ' ' * (width - at - 1)
+    marks, wide = [' '] * width, max(map(len, drawn))
+    for n, (t, _) in enumerate(events, 1): marks[column(t)] = '123456789abcdefghijklmnopqrstuvwxyz'[n - 1]
+    said = [f"{'123456789abcdefghijklmnopqrstuvwxyz'[n]}  {t:6.1f} s  {text}" for n, (t, text) in enumerate(events)]
+    return '\n'.join([*(f"{k:{wide}}  {''.join(v)}" for k, v in drawn.items()), f"{'':{wide}}  {''.join(marks)}", *said])
