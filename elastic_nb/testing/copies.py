@@ -297,7 +297,8 @@ class CopiedHost(Host):
 
     def _start(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str) -> None:
         with open(log, 'ab') as out:
-            program = self.copies.in_place.Popen(argv, env=env, cwd=cwd, stdout=out, start_new_session=True)
+            program = self.copies.in_place.Popen(argv, env=env, cwd=cwd, stdout=out, stderr=subprocess.STDOUT,
+                                                 start_new_session=True)
         self.programs.append(program)
         ended = self.commands[number].end
         threading.Thread(target=lambda: ended(program.wait(None)), daemon=True).start()

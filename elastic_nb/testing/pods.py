@@ -22,7 +22,7 @@ from typing import Any
 from ..basics import patch
 from .hosts import Command, Host, Loopback
 
-# %% ../../nbs/09_testing/19_pods.ipynb #3e36559c
+# %% ../../nbs/09_testing/19_pods.ipynb #585ef474
 @dataclass
 class Controller:
     "A stand-in for what keeps `count` pods. Times are seconds."
@@ -53,6 +53,7 @@ class Controller:
     def ended(self, index: int, code: int, now: float, drained: bool = False) -> None:
         "All processes of a pod are gone."
         self.live.remove(index)
+        if self.verdict: return
         if self.need is not None and code == 0: return self.done.add(index)
         if drained and not self.drains_count: return self.after.update({index: now})
         self.counted[index] += 1
