@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WAITS', 'LAST', 'WAIT', 'small_config', 'image', 'Rehearsal', 'rehearsed', 'drawn']
 
-# %% ../../nbs/14_deploy/05_rehearsal.ipynb #d64516b4
+# %% ../../nbs/14_deploy/05_rehearsal.ipynb #fb2bf503
 import json
 import os
 import sys
@@ -22,14 +22,14 @@ from ..chaos.matrix import matrix_config
 from ..chaos.promises import alone
 from ..config import BadConfig, Config
 from ..config_file import written
-from .chart import Objects, config_of, objects_of
+from .chart import Objects, config_of
 from ..elastic.faults import HOLD, HOLD_ENV
 from ..testing.etcd import etcd_program
 from ..testing.hosts import Loopback, network, package_env, why_no_cables
 from ..testing.pods import Pod, Pods, lanes
 from ..train.recipe import prepared
 
-# %% ../../nbs/14_deploy/05_rehearsal.ipynb #261dcb9c
+# %% ../../nbs/14_deploy/05_rehearsal.ipynb #fd82d26e
 WAITS = dict(gather=(1, 3, 5), kill=(8,), back=(9, 11, 13), member=(16,), well=(24, 26, 28), drain=(32,),
              home=(72, 92, 112)) # Steps in which worker 0 waits: again and again on a slow machine
 LAST = 120 # Steps of the run
@@ -44,9 +44,10 @@ def small_config(found: Objects, folder: Path) -> Config:
 def image() -> dict[str, list[str]]:
     "Programs of the image -> words of this machine."
     train = 'from elastic_nb.cli import main; main()'
-    return {'elastic-nb': [sys.executable, '-c', train], 'python3': [sys.executable], 'etcd': [etcd_program()]}
+    here = [sys.executable]
+    return {'elastic-nb': [*here, '-c', train], 'python3': here, 'etcd': [etcd_program()]}
 
-# %% ../../nbs/14_deploy/05_rehearsal.ipynb #340a72cf
+# %% ../../nbs/14_deploy/05_rehearsal.ipynb #9f46eeac
 WAIT = 120. # Seconds that a wait may take; while worker 0 is held, it is less
 
 class Rehearsal:
@@ -63,7 +64,9 @@ class Rehearsal:
             "rehearse takes the pods of the nodes and of etcd: render with etcd.enabled=true")
         if self.nodes.rules['count'] < 2: raise BadConfig("rehearse takes two nodes at least: nodes=2")
         args = self.nodes.template['spec']['containers'][0]['args']
-        self.least, self.most = map(int, next(a for a in args if a.startswith('--nnodes='))[9:].split(':'))
+        least, most = next(a for a in args if a.startswith('--nnodes=')).removeprefix('--nnodes=').split(':')
+        self.controller, self.count = self.pods.controllers[self.nodes.name], self.nodes.rules['count']
+        self.least, self.together = int(least), min(self.count, int(most))
         self.watched: dict[Pod, Watched] = {}
         self.events: list[dict[str, Any]] = []
 
@@ -83,13 +86,13 @@ class Rehearsal:
         self.events.append(dict(t_s=round(t, 2), step=step, pod=pod.name if pod else None, what=what))
         self.say(f"{t:6.1f} s, step {step:2}: {what}" + (f" ({pod.name})" if pod else ''))
 
-# %% ../../nbs/14_deploy/05_rehearsal.ipynb #98648cd2
+# %% ../../nbs/14_deploy/05_rehearsal.ipynb #8fbe2c9a
 @patch
 def until(self: Rehearsal, done: Callable[[], Any], what: str, limit_s: float = WAIT) -> None:
     "Wait for it. Raises TimeoutError with what a pod has said last."
     def looked() -> Any:
         self.look()
-        if self.pods.controllers[self.nodes.name].verdict == 'Failed': raise TimeoutError(self.last('the job failed'))
+        if self.controller.verdict == 'Failed': raise TimeoutError('the job failed')
         return done()
     try: self.pods.until(looked, limit_s, what)
     except TimeoutError as e: raise TimeoutError(self.last(str(e))) from None
@@ -126,23 +129,21 @@ def pause(self: Rehearsal, name: str, done: Callable[[], Any], what: str) -> Non
 @patch
 def complete(self: Rehearsal, pod: Pod | None = None) -> bool:
     "Whether all places of the run are taken, and the replacement of `pod` has one, if there are no spares."
-    count = self.nodes.rules['count']
-    full = [p for p in self.living() if p in self.watched and len(self.watched[p].roster) == min(count, self.most)]
-    if pod is None or count > self.most: return bool(full)
+    full = [p for p in self.living() if p in self.watched and len(self.watched[p].roster) == self.together]
+    if pod is None or self.count > self.together: return bool(full)
     return any(p.index == pod.index and p.attempt > pod.attempt for p in full)
 
-# %% ../../nbs/14_deploy/05_rehearsal.ipynb #90b01701
+# %% ../../nbs/14_deploy/05_rehearsal.ipynb #783287c6
 @patch
 def gather(self: Rehearsal) -> Pod:
     "All nodes but one begin, and the last one comes; the pod of worker 0."
-    count, name = self.nodes.rules['count'], self.nodes.name
-    early = max(self.least, count - 1)
-    self.pods.held[name] = {*range(early, count)}
-    self.event(f'{early} of {count} nodes start')
+    early, late = max(self.least, self.count - 1), self.pods.held[self.nodes.name]
+    late |= {*range(early, self.count)}
+    self.event(f'{early} of {self.count} nodes start')
     first = self.held(WAITS['gather'][0])
-    self.pods.held[name].clear()
+    late.clear()
     self.pause('gather', self.complete, 'all nodes train')
-    self.event(f'{min(count, self.most)} nodes train')
+    self.event(f'{self.together} nodes train')
     return first
 
 @patch
@@ -173,7 +174,7 @@ def lose_member(self: Rehearsal) -> None:
     self.pause('well', back, 'the member of etcd answers')
     if keeps: self.event('etcd: is back', next(p for p in self.pods.live if p.name == member.name))
 
-# %% ../../nbs/14_deploy/05_rehearsal.ipynb #12c847b7
+# %% ../../nbs/14_deploy/05_rehearsal.ipynb #df14889d
 @patch
 def carry_through(self: Rehearsal) -> set[str]:
     "Let all of it happen; the hashes that the nodes have printed."
@@ -181,7 +182,7 @@ def carry_through(self: Rehearsal) -> set[str]:
     self.lose(first, 'kill', 'back', drain=False)
     self.lose_member()
     self.lose(first, 'drain', 'home', drain=True)
-    self.until(lambda: not self.living() and self.pods.controllers[self.nodes.name].verdict, 'the end of the run')
+    self.until(lambda: not self.living() and self.controller.verdict, 'the end of the run')
     self.event('the run is complete')
     said = [line for p in self.watched for line in p.command.output().splitlines()]
     return {line.split()[1] for line in said if line.startswith('sha256 ')}
@@ -189,16 +190,18 @@ def carry_through(self: Rehearsal) -> set[str]:
 @patch
 def result(self: Rehearsal, hashes: set[str], undisturbed: str, failure: str = '') -> dict[str, Any]:
     "What has happened, for people and for JSON."
-    net, counted = self.pods.net, self.pods.controllers[self.nodes.name].counted
-    struck, same = {e['pod'] for e in self.events}, hashes == {undisturbed}
-    more = [p.name for _, p, what in self.pods.log if 'code' in what and what[-2:] != ' 0' and p.deadline is None
-            and p.name not in struck]
-    return dict(sha256=[*hashes][0] if len(hashes) == 1 else None, sha256_undisturbed=undisturbed, identical=same,
-                failure=failure or ('' if same else 'the bits differ'), events=self.events, pods=self.pods.rows(),
-                others_ended=more, failures_counted=sum(counted.values()), seconds=round(time.monotonic() - self.pods.begin, 1),
-                network='namespaces' if net.cables else f'loopback addresses: {why_no_cables() or "asked for"}')
+    net, same, struck = self.pods.net, hashes == {undisturbed}, {e['pod'] for e in self.events}
+    also = [p.name for _, p, what in self.pods.log if what[:5] == 'ended' and what[-2:] != ' 0'
+            and p.deadline is None and p.name not in struck]
+    return dict(sha256=[*hashes][0] if len(hashes) == 1 else None, sha256_undisturbed=undisturbed,
+                identical=same, failure=failure or ('' if same else 'the bits differ'), events=self.events,
+                pods=self.pods.rows(), others_ended=also,
+                failures_counted=sum(self.controller.counted.values()),
+                seconds=round(time.monotonic() - self.pods.begin, 1),
+                network='namespaces' if net.cables else 'loopback addresses')
 
-def rehearsed(found: Objects, say: Callable[[str], Any] = print, net: Loopback | None = None) -> dict[str, Any]:
+def rehearsed(found: Objects, say: Callable[[str], Any] = print, net: Loopback | None = None
+              ) -> dict[str, Any]:
     "Rehearse the pods of these manifests. Raises BadConfig, FileNotFoundError if there is no etcd."
     where = network(0) if net is None else net
     with tempfile.TemporaryDirectory(prefix='rehearsal-') as tmp, where as net:
@@ -206,9 +209,10 @@ def rehearsed(found: Objects, say: Callable[[str], Any] = print, net: Loopback |
         config = small_config(found, Path(tmp))
         for o in found:
             if o['kind'] == 'ConfigMap': o['data']['config.yaml'] = written(config, '# ')
-        if not net.cables: say(f'without network namespaces: {why_no_cables() or "asked for"}')
-        undisturbed = alone(config.update(faults=[], enabled=False))
+        if not net.cables: say(f'on loopback addresses, without network namespaces: {why_no_cables()}')
         trial = Rehearsal(found, net, Path(tmp) / 'run', say)
+        undisturbed = alone(config.update(faults=[], enabled=False))
+        trial.pods.begin = time.monotonic()
         try: return trial.result(trial.carry_through(), undisturbed)
         except TimeoutError as e: return trial.result(set(), undisturbed, str(e))
 
