@@ -1072,7 +1072,8 @@ def deploy_rehearse(
         result = rehearsed(objects_of(made), typer.echo)
         if json_file: Path(json_file).write_text(json.dumps(result, indent=1), encoding='utf-8')
         typer.echo(drawn(result))
-        for pod in result['others_ended']: typer.echo(f"{pod} has ended too, though nothing happened to it")
+        for pod, said in result['others_ended'].items():
+            typer.echo(f"{pod} has ended too, though nothing happened to it: {shown(said, 400)}")
         typer.echo(f"the bits are those of an undisturbed run: {result['sha256'][:16]}"
                    if result['identical'] else f"failed: {result['failure']}")
     if not result['identical']: raise typer.Exit(1)

@@ -257,9 +257,10 @@ def _losses(v: Values) -> Iterator[str]:
     counts = '' if v.backend == 'volcano' else ', and counts nothing'
     yield (f"a node's pod that fails is started again, up to {v.elastic.maxRestarts} times; one that is "
            f"drained saves within {v.graceSeconds} s{counts}")
-    if not spare: yield ("a node drained: the others save and stop as well, which counts, and all begin again "
-                         + ("from the newest checkpoint" if kept else "without their checkpoints")
-                         + "; a smaller elastic.minNodes helps")
+    if not spare:
+        again = "from the newest checkpoint" if kept else "without their checkpoints"
+        yield (f"a node drained: the others save and stop as well, which counts, and all begin again {again}; "
+               "a smaller elastic.minNodes helps")
     if v.etcd.enabled and v.etcd.replicaCount == 3: yield "one of three members of etcd lost: nothing happens"
     elif v.etcd.enabled: yield "etcd lost: no node comes or goes until it is back; etcd.replicaCount: 3 helps"
     if v.etcd.enabled and not v.etcd.storageGb:

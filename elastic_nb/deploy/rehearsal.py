@@ -174,7 +174,7 @@ def lose_member(self: Rehearsal) -> None:
     self.pause('well', back, 'the member of etcd answers')
     if keeps: self.event('etcd: is back', next(p for p in self.pods.live if p.name == member.name))
 
-# %% ../../nbs/14_deploy/05_rehearsal.ipynb #df14889d
+# %% ../../nbs/14_deploy/05_rehearsal.ipynb #8a96d64c
 @patch
 def carry_through(self: Rehearsal) -> set[str]:
     "Let all of it happen; the hashes that the nodes have printed."
@@ -191,8 +191,8 @@ def carry_through(self: Rehearsal) -> set[str]:
 def result(self: Rehearsal, hashes: set[str], undisturbed: str, failure: str = '') -> dict[str, Any]:
     "What has happened, for people and for JSON."
     net, same, struck = self.pods.net, hashes == {undisturbed}, {e['pod'] for e in self.events}
-    also = [p.name for _, p, what in self.pods.log if what[:5] == 'ended' and what[-2:] != ' 0'
-            and p.deadline is None and p.name not in struck]
+    also = {p.name: p.command.output().strip()[-400:] for _, p, what in self.pods.log if what[:5] == 'ended'
+            and what[-2:] != ' 0' and p.deadline is None and p.name not in struck}
     return dict(sha256=[*hashes][0] if len(hashes) == 1 else None, sha256_undisturbed=undisturbed,
                 identical=same, failure=failure or ('' if same else 'the bits differ'), events=self.events,
                 pods=self.pods.rows(), others_ended=also,
