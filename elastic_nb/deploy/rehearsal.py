@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['WAITS', 'LAST', 'WAIT', 'small_config', 'image', 'Rehearsal', 'rehearsed', 'drawn']
 
-# %% ../../nbs/14_deploy/05_rehearsal.ipynb #fb2bf503
+# %% ../../nbs/14_deploy/05_rehearsal.ipynb #ced62e46
 import json
-import os
 import sys
 import tempfile
 import time
