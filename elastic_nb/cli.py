@@ -8,8 +8,8 @@ __all__ = ['app', 'bench_app', 'etcd_app', 'deploy_app', 'main_options', 'one_of
            'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'lowcomm', 'walltime',
            'simulate_bench', 'main', 'status', 'metrics', 'report', 'simulate_', 'etcd_start', 'etcd_stop',
            'etcd_state', 'etcd_log', 'etcd_clean', 'deploy_render', 'deploy_validate', 'deploy_explain',
-           'deploy_values', 'deploy_slurm', 'link', 'chaos', 'verify', 'doctor_', 'goodput_', 'controller', 'submit',
-           'resume', 'experiments_']
+           'deploy_values', 'deploy_rehearse', 'deploy_slurm', 'link', 'chaos', 'verify', 'doctor_', 'goodput_',
+           'controller', 'submit', 'resume', 'experiments_']
 
 # %% ../nbs/00_face/04_cli.ipynb #85467773
 import csv
@@ -998,6 +998,12 @@ _Set = Annotated[list[str], typer.Option('--set', metavar='NAME=VALUE', help='A 
 _SetFile = Annotated[list[str], typer.Option('--set-file', metavar='NAME=FILE', help='The same with the text '
                                              'of a file, as config=config.yaml.')]
 
+def _write_manifests(out: str, made: dict[str, str]) -> None:
+    Path(out).mkdir(exist_ok=True)
+    for name, text in made.items():
+        os.close(os.open(Path(out, name), os.O_CREAT, 0o600))   # one of them holds secrets
+        Path(out, name).write_text(text, encoding='utf-8')
+
 @deploy_app.command('render')
 def deploy_render(
     files: _Files = [], sets: _Set = [], set_files: _SetFile = [],
@@ -1011,12 +1017,9 @@ def deploy_render(
     from elastic_nb.deploy.chart import proved
     with plain_errors():
         if out: _check_parent(out)
-        for name, text in proved(files, sets, set_files)[1].items():
-            if not out: typer.echo(f'---\n{text.strip()}')
-            else:
-                Path(out).mkdir(exist_ok=True)
-                os.close(os.open(Path(out, name), os.O_CREAT, 0o600))   # one of them holds secrets
-                Path(out, name).write_text(text, encoding='utf-8')
+        made = proved(files, sets, set_files)[1]
+        if out: return _write_manifests(out, made)
+        for text in made.values(): typer.echo(f'---\n{text.strip()}')
 
 
 # %% ../nbs/00_face/04_cli.ipynb #c2d66893
@@ -1054,6 +1057,41 @@ def deploy_values(
     """
     from elastic_nb.deploy.reading import LEAVES, values_yaml
     typer.echo(json.dumps([*LEAVES.values()]) if as_json else values_yaml(), nl=as_json)
+
+
+# %% ../nbs/00_face/04_cli.ipynb #bf6e1dc3
+@deploy_app.command('rehearse')
+def deploy_rehearse(
+    folder: Annotated[str, typer.Argument(metavar='DIR', help='Manifests that deploy render has written; '
+                                          'with values: they are written there first.')],
+    files: _Files = [], sets: _Set = [], set_files: _SetFile = [],
+    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+) -> None:
+    """Run the pods of manifests here, with an etcd and a small model; kill and drain some; compare the bits.
+
+    Exit code 1 if the run does not end, or ends with other bits than an undisturbed one; 2 for bad input.
+
+    Example: elastic-nb deploy rehearse manifests --set deploymentImage=mine:1 --set elastic.minNodes=1
+
+    Example: elastic-nb deploy rehearse manifests --json result.json
+    """
+    from elastic_nb.deploy.chart import objects_of, proved
+    from elastic_nb.deploy.rehearsal import drawn, rehearsed
+    with plain_errors():
+        if json_file: _check_json(json_file)
+        if files or sets or set_files:
+            _check_parent(folder)
+            _write_manifests(folder, made := proved(files, sets, set_files)[1])
+        else: made = {p.name: p.read_text(encoding='utf-8') for p in sorted(Path(folder).glob('*.yaml'))}
+        if not made: raise BadConfig(f"no manifests are in {folder}: elastic-nb deploy render -o {folder}")
+        result = rehearsed(objects_of(made), typer.echo)
+        if json_file: Path(json_file).write_text(json.dumps(result, indent=1), encoding='utf-8')
+        typer.echo(drawn(result))
+        for pod, said in result['others_ended'].items():
+            typer.echo(f"{pod} has ended too, though nothing happened to it: {shown(said, 400)}")
+        typer.echo(f"the bits are those of an undisturbed run: {result['sha256'][:16]}"
+                   if result['identical'] else f"failed: {result['failure']}")
+    if not result['identical']: raise typer.Exit(1)
 
 
 # %% ../nbs/00_face/04_cli.ipynb #099fe76a

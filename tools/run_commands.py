@@ -57,6 +57,7 @@ NOT_HERE = {
     r'elastic-nb (submit|resume) ': 'needs a controller that runs: the lesson of the commands starts one',
     r'(helm|kubectl|sbatch) ': 'needs a cluster',
     r'elastic-nb deploy (render|validate|explain) ': 'needs the extra deploy: the lesson of the commands runs all three',
+    r'elastic-nb deploy rehearse ': 'takes a minute and an etcd: its lesson runs it under slow; here it is parsed',
     r'elastic-nb bench ': 'takes minutes: the rows of each benchmark run in its lesson; here it is parsed',
 }
 # Changes to the examples of --help, so that they run on one machine: what is written, and what runs.

@@ -13,5 +13,6 @@ __getattr__, __dir__ = lazy('elastic_nb.deploy', {
     '.values': 'Values',
     '.reading': 'read_values LEAVES values_schema',
     '.chart': 'proved rendered explained config_of',
-    '.slurm': 'slurm_script'})
+    '.slurm': 'slurm_script',
+    '.rehearsal': 'rehearsed'})
 __all__ = __dir__()

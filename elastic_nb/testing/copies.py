@@ -297,7 +297,8 @@ class CopiedHost(Host):
 
     def _start(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str) -> None:
         with open(log, 'ab') as out:
-            program = self.copies.in_place.Popen(argv, env=env, cwd=cwd, stdout=out, start_new_session=True)
+            program = self.copies.in_place.Popen(argv, env=env, cwd=cwd, stdout=out, stderr=subprocess.STDOUT,
+                                                 start_new_session=True)
         self.programs.append(program)
         ended = self.commands[number].end
         threading.Thread(target=lambda: ended(program.wait(None)), daemon=True).start()
@@ -311,10 +312,13 @@ class CopiedHost(Host):
 class CopiedHosts(Loopback):
     "Loopback hosts whose programs are copies."
     def __init__(self, copies: Copies, n: int = 3):
-        self.folder = Path(tempfile.mkdtemp(prefix='hosts-'))
+        self.copies = copies
+        super().__init__(n)
+
+    def boot(self, k: int) -> Host:
+        "Start host `k`."
         env = dict(GLOO_SOCKET_IFNAME='lo') if sys.platform == 'linux' else {}   # as for any loopback host
-        self.hosts = [CopiedHost(f'node-{k}', loopback_address(k), self.folder, env, copies)
-                      for k in range(n)]
+        return CopiedHost(f'node-{k}', loopback_address(k), self.folder, env, self.copies)
 
     def close(self) -> None:
         "End everything that runs on the hosts."

@@ -194,12 +194,13 @@ class Host:
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #d740ae43
 @patch
-def start(self: Host, *argv: Any, env: Mapping[str, str] | None = None, cwd: str | Path = '.') -> Command:
-    "Start a command. `env` is added to the environment of this process."
+def start(self: Host, *argv: Any, env: Mapping[str, str] | None = None, cwd: str | Path = '.',
+          clean: bool = False) -> Command:
+    "Start a command. `env` is added to the environment of this process, or, if `clean`, is all of it."
     number = len(self.commands)
     command = Command(self, number, self.folder / f'{self.name}-{number}.out')
     self.commands.append(command)
-    everything = package_env() | self.env | dict(env or {})
+    everything = ({} if clean else package_env() | self.env) | dict(env or {})
     try:
         self.order('start', number=number, argv=[*map(str, argv)], env=everything,
                    cwd=str(Path(cwd).absolute()), log=str(command.log))
@@ -247,9 +248,18 @@ class Loopback:
 
     def __init__(self, n: int = 3):
         self.folder = Path(tempfile.mkdtemp(prefix='hosts-'))
+        self.hosts = [self.boot(k) for k in range(n)]
+
+    def boot(self, k: int) -> Host:
+        "Start host `k`."
         init, env = [sys.executable, '-m', 'elastic_nb.testing.hosts', self.folder], {}
         if sys.platform == 'linux': env = dict(GLOO_SOCKET_IFNAME='lo')   # a machine's name need not resolve
-        self.hosts = [Host(f'node-{k}', loopback_address(k), self.folder, init, env) for k in range(n)]
+        return Host(f'node-{k}', loopback_address(k), self.folder, init, env)
+
+    def add(self) -> Host:
+        "One host more, at the next address."
+        self.hosts.append(self.boot(len(self.hosts)))
+        return self.hosts[-1]
 
     def cut(self, host: int) -> None:
         "There is nothing to cut. Raises RuntimeError."
@@ -295,8 +305,7 @@ class Cabled(Loopback):
         self.switch = subprocess.Popen([*_as_root(), '--net', 'sh', '-c', 'echo; exec cat'], text=True,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self.switch.stdout.readline()   # it is in its namespace
-        names = ''.join(f'{_address(k)} node-{k}\n' for k in range(n))
-        (self.folder / 'hosts').write_text(f'127.0.0.1 localhost\n{names}')
+        self.call({f'node-{k}': _address(k) for k in range(n)})
         try:
             self.ip(self.switch, 'link', 'add', 'switch', 'type', 'bridge')
             self.ip(self.switch, 'link', 'set', 'switch', 'up')
@@ -353,6 +362,23 @@ def plug(self: Cabled, k: int) -> None:
     self.ip(self.switch, 'link', 'set', f'port{k}', 'master', 'switch', 'up')
     self.ip(host.init, 'addr', 'add', f'{host.address}/24', 'dev', 'eth0')
     self.ip(host.init, 'link', 'set', 'eth0', 'up')
+
+@patch
+def add(self: Cabled) -> Host:
+    "One host more, at the next address."
+    k = len(self)
+    self.call({f'node-{k}': _address(k)})
+    self.hosts.append(self.boot(k))
+    self.plug(k)
+    return self[k]
+
+@patch
+def call(self: Cabled, names: Mapping[str, str]) -> None:
+    "Names with their addresses: all hosts read them at once, and a name may move to another address."
+    self.names = getattr(self, 'names', {'localhost': '127.0.0.1'}) | dict(names)
+    with open(self.folder / 'hosts', 'a+b') as f:   # the same file: it is mounted
+        f.truncate(0)
+        f.write(''.join(f'{a} {name}\n' for name, a in self.names.items()).encode())
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #b5420093
 def network(n: int = 3) -> Loopback:
