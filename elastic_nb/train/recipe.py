@@ -217,8 +217,8 @@ def same_curve(config: Config, out: Path) -> None:
 def account(out: str | Path, expected: Callable[[int], Iterable[int]], of_node: Any = None) -> dict[str, Any]:
     """What the runs in the folder `out` have done together, JSON values: `sha256`, `weights_sha256`,
     `steps`, `final_loss`, `recoveries`, `world_sizes`, `samples_repeated`, `samples_missing`. `expected`: the
-    samples of a step; `of_node(events)`: where several nodes train, those that fell to this one, in the same form.
-    Raises ValueError if there is no ledger, or if workers have reported different things."""
+    samples of a step; `of_node(events)`: where several nodes train, those that fell to this one, in
+    the same form. Raises ValueError if there is no ledger, or if workers have reported different things."""
     path = Path(out) / 'run.db'
     with Ledger(path, create=False) as known: names = known.runs()
     told: list[Sequence[Event]] = []
