@@ -242,7 +242,7 @@ def load(r: Replica, out: Path) -> None:
             return unpack(r, torch.frombuffer(bytearray(data[32:]), dtype=torch.uint8))
         print(f'{path.name} is damaged', flush=True)
 
-# %% ../nbs/00_face/07_nano.ipynb #a9a7829f
+# %% ../nbs/00_face/07_nano.ipynb #679aa343
 class Lost(Exception):
     "A member of this generation is dead, or has left for a newer one."
 
@@ -250,7 +250,8 @@ class Lost(Exception):
 def keep_store(listener: socket.socket) -> None:
     _store = dist.TCPStore(*listener.getsockname(), is_master=True, wait_for_workers=False,
                            master_listen_fd=listener.detach())
-    multiprocessing.parent_process().join()
+    while os.getppid() == multiprocessing.parent_process().pid:
+        time.sleep(.05)
 
 def connect(port: int) -> dist.TCPStore:
     return dist.TCPStore('127.0.0.1', port, is_master=False, wait_for_workers=False)
@@ -516,6 +517,6 @@ def main(argv: list[str] | None = None) -> None:
             fail(f'--out: {e}')
         print('weights', train(args.workers, args.seed, args.steps, faults, out))
 
-# %% ../nbs/00_face/07_nano.ipynb #36305e04
-if __name__ == '__main__':
+# %% ../nbs/00_face/07_nano.ipynb #a266ddc9
+if __name__ == '__main__' and __package__ == 'elastic_nb':   # and not in a notebook
     main()
