@@ -104,7 +104,7 @@ def shuffled(position: int, n: int, seed: int) -> int:
         if x < n:
             return x
 
-# %% ../nbs/00_face/07_nano.ipynb #9e6202ff
+# %% ../nbs/00_face/07_nano.ipynb #03be3857
 # Model, optimizer and step: all that decides what comes next. Every worker has one.
 class Replica:
     def __init__(self, seed: int, steps: int) -> None:
@@ -123,9 +123,8 @@ class Replica:
 
     # The samples of a micro-batch of this step: (samples, CONTEXT + 1).
     def batch(self, micro: int) -> Tensor:
-        n, size = (len(self.text) - 1) // CONTEXT, BATCH // MICRO
-        first = self.step * BATCH + micro * size
-        starts = [CONTEXT * shuffled(first + k, n, self.seed) for k in range(size)]
+        n, first = (len(self.text) - 1) // CONTEXT, self.step * BATCH + micro * BATCH // MICRO
+        starts = [CONTEXT * shuffled(first + k, n, self.seed) for k in range(BATCH // MICRO)]
         return torch.stack([self.text[k:k + CONTEXT + 1] for k in starts])
 
     # The summed gradient of a micro-batch, and behind it its summed loss, in one vector.
@@ -275,7 +274,7 @@ class Patient(dist.Store):
                 raise Lost(f'{keys[0]} will not come')
             time.sleep(.002)
 
-# %% ../nbs/00_face/07_nano.ipynb #70668e17
+# %% ../nbs/00_face/07_nano.ipynb #c45dc1c3
 PHASES = ('join', 'copy', 'forward', 'reduce', 'gather', 'commit', 'update', 'save')
 Fault = tuple[int, int, str, int]   # worker, step, phase, signal
 
@@ -296,15 +295,17 @@ class Worker:
             if mine and self.store.add(f'fault/{i}', 1) == 1:
                 os.kill(os.getpid(), blow)
 
-    # The life of the thread that says that this process is alive, as long as there is a store.
+    # The life of the thread that says that this process is alive. It ends the process when there is
+    # no store any more, or if the main thread does not leave a generation that is long over.
     def beat(self) -> None:
-        store = connect(self.port)
+        store, late = connect(self.port), 0
         try:
-            while True:
+            while late < 50:
                 store.add(f'beat/{self.name}', 1)
+                late = late + 1 if store.check([f'generation/{self.generation + 1}']) else 0
                 time.sleep(.1)
-        except RuntimeError:
-            os._exit(1)   # no worker outlives its run
+        finally:
+            os._exit(1)
 
 # %% ../nbs/00_face/07_nano.ipynb #798a0f82
 # The life of a worker: generation after generation, until it is killed.
@@ -382,7 +383,7 @@ def send_all(group: dist.ProcessGroupGloo, data: Tensor, source: int) -> None:
     except RuntimeError as e:
         raise Lost(str(e)) from None
 
-# %% ../nbs/00_face/07_nano.ipynb #233195b8
+# %% ../nbs/00_face/07_nano.ipynb #096c1851
 # One optimizer step, with all members of the generation. Raises Lost.
 def one_step(w: Worker, group: dist.ProcessGroupGloo, rank: int, world: int) -> None:
     r, w.now = w.replica, w.replica.step
@@ -396,9 +397,8 @@ def one_step(w: Worker, group: dist.ProcessGroupGloo, rank: int, world: int) -> 
         send_all(group, parts[node], k)
         if i == 0:
             w.at('gather')
-    total = tree_sum(parts)
     w.at('commit')   # from here on the step needs nobody else
-    loss = update(r, total, lambda: w.at('update'))
+    loss = update(r, tree_sum(parts), lambda: w.at('update'))
     if rank == 0 and r.step % 50 == 0:
         print(f'step {r.step}: loss {loss:.4f}', flush=True)
 
