@@ -431,7 +431,7 @@ class Supervisor:
         self.store.set(f'generation/{self.generation}', json.dumps(roster))
         print(f"generation {self.generation}: {' '.join(roster)}", flush=True)
 
-# %% ../nbs/00_face/07_nano.ipynb #a46e027b
+# %% ../nbs/00_face/07_nano.ipynb #747bf7fd
 # Look at the worker in seat k: kill it if it is silent, replace it if it is dead.
 def look(s: Supervisor, k: int) -> None:
     p, now = s.seats[k], time.monotonic()
@@ -452,12 +452,12 @@ def look(s: Supervisor, k: int) -> None:
 # Until all members have done all steps; returns the weights digest. Raises RuntimeError.
 def watch(s: Supervisor) -> str:
     while True:
+        broken = s.store.check([f'broken/{s.generation}'])   # first: then the death behind it is seen
         for k in s.seats:
             look(s, k)
         s.looked = time.monotonic()
         ready = [p.name for p in s.seats.values() if s.store.check([f'ready/{p.name}'])]
-        changed = ready != s.roster or s.store.check([f'broken/{s.generation}'])
-        if ready and changed and (s.generation or len(ready) == len(s.seats)):
+        if ready and (s.generation or len(ready) == len(s.seats)) and (broken or ready != s.roster):
             s.begin(ready)
         ends = [f'done/{name}' for name in s.roster]
         if ends and s.store.check(ends):
