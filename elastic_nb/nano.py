@@ -431,7 +431,7 @@ class Supervisor:
         self.store.set(f'generation/{self.generation}', json.dumps(roster))
         print(f"generation {self.generation}: {' '.join(roster)}", flush=True)
 
-# %% ../nbs/00_face/07_nano.ipynb #747bf7fd
+# %% ../nbs/00_face/07_nano.ipynb #9fc076b4
 # Look at the worker in seat k: kill it if it is silent, replace it if it is dead.
 def look(s: Supervisor, k: int) -> None:
     p, now = s.seats[k], time.monotonic()
@@ -452,7 +452,7 @@ def look(s: Supervisor, k: int) -> None:
 # Until all members have done all steps; returns the weights digest. Raises RuntimeError.
 def watch(s: Supervisor) -> str:
     while True:
-        broken = s.store.check([f'broken/{s.generation}'])   # first: then the death behind it is seen
+        broken = s.store.check([f'broken/{s.generation}'])   # first: so its cause is seen
         for k in s.seats:
             look(s, k)
         s.looked = time.monotonic()
