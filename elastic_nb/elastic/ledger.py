@@ -6,7 +6,7 @@
 __all__ = ['COLUMNS', 'SCHEMA_VERSION', 'APPLICATION_ID', 'SCHEMA', 'STEP_KINDS', 'PACK_AT', 'FRESH', 'PLAIN', 'PACKED', 'FREE',
            'Story', 'Event', 'NoRoom', 'Ledger', 'Gap', 'DamagedRow', 'naming', 'row_data', 'unpacked', 'myself',
            'lives', 'reading', 'Steps', 'History', 'history', 'losses', 'sizer', 'world_sizes', 'samples', 'drawn',
-           'Mark', 'Outage', 'outages', 'recoveries', 'final_digest', 'verdict', 'summary']
+           'Mark', 'Outage', 'outages', 'recoveries', 'final_digest', 'final_weights', 'verdict', 'summary']
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #9d26d801
 import json
@@ -813,6 +813,10 @@ def final_digest(events: Story) -> str | None:
     if len(told) > 1: raise ValueError(f"workers ended with different states: {', '.join(sorted(told))}")
     return next(iter(told), None)
 
+def final_weights(events: Story) -> str | None:
+    "The weights digest with which the run ended; None if no worker has reported one."
+    return max((e.data['weights'] for e in history(events).events if 'weights' in e.data), default=None)
+
 # %% ../../nbs/06_elastic/04_ledger.ipynb #7865ae29
 def verdict(
     disturbed: Story, # The run in which things went wrong
@@ -828,7 +832,8 @@ def verdict(
     repeated, missing = samples(disturbed, expected, steps)
     return dict(
         identical=sha is not None and sha == sha_undisturbed and len(ours) == len(theirs) == steps > 0,
-        sha256=sha, sha256_undisturbed=sha_undisturbed, steps=len(ours), parameters=parameters,
+        sha256=sha, sha256_undisturbed=sha_undisturbed, weights_sha256=final_weights(disturbed),
+        steps=len(ours), parameters=parameters,
         world_sizes=world_sizes(disturbed), recoveries=recoveries(disturbed),
         samples_repeated=repeated, samples_missing=missing,
         final_loss=ours[-1] if ours else None, final_loss_undisturbed=theirs[-1] if theirs else None)

@@ -23,7 +23,7 @@ from .membership import Generation, Member, Newer, PeerLost, Removed, source_of
 from .nodes import node_of
 from .receipts import Chain
 from .sync import Sync
-from ..exact.state import State, digest, from_buffer, same_bits, to_buffer
+from ..exact.state import State, digest, from_buffer, same_bits, to_buffer, weights_digest
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #69aa28a9
 class Trainable(Protocol):
@@ -341,7 +341,8 @@ def save_now(self: ElasticLoop) -> None:
 @patch
 def finish(self: ElasticLoop) -> None:
     "Report the state, and stay until all have finished."
-    state = digest(self.engine.state())
+    whole = self.engine.state()
+    state, weights = digest(whole), weights_digest(whole)
     self.compare({'the state of the optimizer or the data': int(state[:14], 16)})
-    self.say('final', digest=state, **(dict(receipt=self.chain.value) if self.chain else {}))
+    self.say('final', digest=state, weights=weights, **(dict(receipt=self.chain.value) if self.chain else {}))
     self.comm.rest()

@@ -13,6 +13,6 @@ __getattr__, __dir__ = lazy('elastic_nb.exact', {
     '.order': 'Order permute',
     '.determinism': 'borrowed random_kept seeded single_thread',
     '.reduce': 'TreeReducer',
-    '.state': 'Diverged State pack_state unpack_state digest',
+    '.state': 'Diverged State pack_state unpack_state digest weights_digest',
     '.written': 'Refused Written'})
 __all__ = __dir__()

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Keep', 'BESIDE', 'ASIDE', 'DTYPES', 'NAMES', 'WHOLE', 'flatten', 'built', 'State', 'bare_names', 'undressed',
-           'unwrapped', 'pack_state', 'unpack_model', 'unpack_state', 'digest', 'Place', 'Layout', 'lay_out', 'fill',
-           'to_buffer', 'from_buffer', 'bit_sums', 'differing', 'Diverged', 'same_bits']
+           'unwrapped', 'pack_state', 'unpack_model', 'unpack_state', 'digest', 'weights_digest', 'Place', 'Layout',
+           'lay_out', 'fill', 'to_buffer', 'from_buffer', 'bit_sums', 'differing', 'Diverged', 'same_bits']
 
 # %% ../../nbs/01_exact/05_state.ipynb #62d809ca
 import hashlib
@@ -247,9 +247,20 @@ def digest(state: State) -> str:
     meta = {k: v for k, v in state.meta.items() if k != ASIDE}
     h = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for k, v in sorted(state.tensors.items()):
-        if k.startswith(f'{ASIDE}.'): continue
-        h.update(f'{k}:{v.dtype}:{tuple(v.shape)};'.encode())
-        h.update(v.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        if not k.startswith(f'{ASIDE}.'): _feed(h, k, v)
+    return h.hexdigest()
+
+def _feed(h: Any, name: str, t: Tensor) -> None:
+    "Feed a tensor to the hash `h`: name, dtype, shape, and its bytes in row-major order."
+    h.update(f'{name}:{t.dtype}:{tuple(t.shape)};'.encode())
+    h.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+
+# %% ../../nbs/01_exact/05_state.ipynb #e036f49f
+def weights_digest(state: State) -> str:
+    "sha256 over the tensors of model and optimizer alone (name, dtype, shape, bytes; in the order of names)."
+    h = hashlib.sha256()
+    for k, v in sorted(state.tensors.items()):
+        if k.startswith(('model.', 'optimizer.', 'odd.')): _feed(h, k, v)
     return h.hexdigest()
 
 # %% ../../nbs/01_exact/05_state.ipynb #7f7cac64

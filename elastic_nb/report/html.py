@@ -70,8 +70,9 @@ def result_table(result: Mapping[str, Any]) -> Table:
 def hash_lines(result: Mapping[str, Any]) -> list[str]:
     "The hashes, each whole and on a line of its own, to be copied."
     ours, theirs = result['sha256'], result['sha256_undisturbed']
-    if ours and ours == theirs: return [f'sha256 {ours}']
-    return [f'sha256 {ours or "-"} disturbed', f'sha256 {theirs or "-"} undisturbed']
+    weights = [f"weights {result['weights_sha256']}"] if result.get('weights_sha256') else []
+    if ours and ours == theirs: return [f'sha256 {ours}', *weights]
+    return [f'sha256 {ours or "-"} disturbed', f'sha256 {theirs or "-"} undisturbed', *weights]
 
 # %% ../../nbs/08_report/03_html.ipynb #f55938e1
 _VARIABLES = {INK: 'ink', MUTED: 'muted', RULE: 'rule', PAPER: 'paper', FAULT: 'fault'}

@@ -28,7 +28,7 @@ from ..data.pack import PackedDataset
 from ..data.remote import open_index
 from ..data.text import Files, Rows
 from ..data.windows import stdlib_files
-from ..elastic.ledger import Event, Ledger, final_digest, recoveries, samples, sizer
+from ..elastic.ledger import Event, Ledger, final_digest, final_weights, recoveries, samples, sizer
 from ..elastic.nodes import own_share
 from ..exact.written import Refused
 from ..models.gpt import GPTConfig, seeded_gpt
@@ -213,10 +213,10 @@ def same_curve(config: Config, out: Path) -> None:
 
 # %% ../../nbs/07_train/13_recipe.ipynb #c0ee1acf
 def account(out: str | Path, expected: Callable[[int], Iterable[int]], of_node: Any = None) -> dict[str, Any]:
-    """What the runs in the folder `out` have done together, JSON values: `sha256`, `steps`, `final_loss`,
-    `recoveries`, `world_sizes`, `samples_repeated`, `samples_missing`. `expected`: the samples of a step;
-    `of_node(events)`: where several nodes train, those that fell to this one, in the same form.
-    Raises ValueError if there is no ledger, or if workers have reported different things."""
+    """What the runs in the folder `out` have done together, JSON values: `sha256`, `weights_sha256`,
+    `steps`, `final_loss`, `recoveries`, `world_sizes`, `samples_repeated`, `samples_missing`. `expected`: the
+    samples of a step; `of_node(events)`: where several nodes train, those that fell to this one, in
+    the same form. Raises ValueError if there is no ledger, or if workers have reported different things."""
     path = Path(out) / 'run.db'
     with Ledger(path, create=False) as known: names = known.runs()
     told: list[Sequence[Event]] = []
@@ -228,9 +228,10 @@ def account(out: str | Path, expected: Callable[[int], Iterable[int]], of_node: 
     rows = [_stretch(events, steps, part or expected, first) for events, whole, part in zip(told, own, fell)
             for first, steps in _unbroken(whole, part is not None)]
     steps = {step: row for r in rows for step, row in r['steps'].items()}
-    digests = [d for d in map(final_digest, told) if d]
+    digests, weights = ([d for d in map(of, told) if d] for of in (final_digest, final_weights))
     return dict(
-        sha256=digests[-1] if digests else None, steps=len(steps),
+        sha256=digests[-1] if digests else None, weights_sha256=weights[-1] if weights else None,
+        steps=len(steps),
         recoveries=[d for r in rows for d in r['deaths']],
         final_loss=steps[max(steps)]['loss'] if steps else None,
         world_sizes=[steps[s]['world'] for s in sorted(steps)],
@@ -280,7 +281,9 @@ def story_of(told: dict[str, Any], wanted: int | None, out: str | Path) -> str:
              f"{told['samples_repeated']} samples repeated, {told['samples_missing']} missing"]
     if wanted and told['steps'] > wanted:
         parts.append(f"it had gone beyond training.steps = {wanted} before")
-    return f"{'; '.join(parts)}\nsha256 {told['sha256']}\nrun: {out}"
+    hashes = [f"sha256 {told['sha256']}"]
+    if told['weights_sha256']: hashes.append(f"weights {told['weights_sha256']}")
+    return '\n'.join(['; '.join(parts), *hashes, f'run: {out}'])
 
 # %% ../../nbs/07_train/13_recipe.ipynb #8a5346ce
 def check_load(config: Config, folder: str | Path = '.') -> None:

@@ -26,7 +26,7 @@ from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import preemptible
 from ..data.samples import slow_reads
 from ..exact.determinism import random_kept
-from ..exact.state import State, digest, from_buffer, same_bits, to_buffer
+from ..exact.state import State, digest, from_buffer, same_bits, to_buffer, weights_digest
 from ..config import BadConfig, RunConfig, TrackingConfig
 from ..elastic.ledger import Ledger
 from ..elastic.loop import Missing
@@ -184,11 +184,13 @@ def _ended(self: ElasticTrainer, result: TrainResult) -> dict[str, Any]:
         self.record.say('asked', by='SIGTERM', text=f"SIGTERM: {text}")
         return dict(ok=False, error=text, stopped='SIGTERM', again=launcher() is not None)
     if self.recorded and self.strategy.replicas:
-        state = digest(self.state())
+        whole = self.state()
+        state, weights = digest(whole), weights_digest(whole)
         if self.world.world_size > 1:
             same_bits({'the state of the optimizer or the data': int(state[:14], 16)}, largest, self.step)
         for name in self.record.names:
-            self.record.say('final', name, self.step, digest=state, receipt=self.chain.value)
+            about = dict(digest=state, weights=weights, receipt=self.chain.value)
+            self.record.say('final', name, self.step, **about)
     return dict(ok=True, steps=self.step, receipt=self.chain.value)
 
 @patch
