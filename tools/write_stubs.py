@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import sys
-import textwrap
 from pathlib import Path
 
 
@@ -54,8 +53,9 @@ def owner(n: ast.FunctionDef) -> str:
 
 def method(n: ast.FunctionDef, lines: list[str]) -> list[tuple[int, str]]:
     "A patched function as numbered lines in the body of its class"
-    body = textwrap.indent('\n'.join(lines[n.lineno - 1:n.end_lineno]), '    ').split('\n')
-    return [(0, ''), *[(0, '    @property')] * (kind(n) == 'property'), *enumerate(body, n.lineno)]
+    kept = [(d.lineno, lines[d.lineno - 1]) for d in n.decorator_list[1:]]   # such as @contextmanager
+    body = [*kept, *enumerate(lines[n.lineno - 1:n.end_lineno], n.lineno)]
+    return [(0, ''), *[(0, '    @property')] * (kind(n) == 'property'), *((i, '    ' * bool(x) + x) for i, x in body)]
 
 
 def visits(path: Path, text: str) -> dict[tuple[Path, str], tuple[str, str]]:
