@@ -308,7 +308,7 @@ def _hurry(self: EtcdStateHolder, now: Snapshot) -> None:
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #24e3e1ab
 def _record(of: Any, node: Any, run_id: str, *what: Any, **more: Any) -> None:
     "An event of `of` on `node`, without the name of the method."
-    about = dict(name=type(of).__name__, hostname=node.addr, pid=node.pid, local_id=node.local_id)
+    about: dict[str, Any] = dict(name=type(of).__name__, hostname=node.addr, pid=node.pid, local_id=node.local_id)
     torch_rendezvous.construct_and_record_rdzv_event(run_id, *what, **about, **more)
 
 class EtcdOps(torch_rendezvous._DistributedRendezvousOpExecutor):
