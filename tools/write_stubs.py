@@ -14,7 +14,7 @@ from pathlib import Path
 
 def kind(node: ast.stmt) -> str:
     "'method' or 'property' for a patched function, else ''"
-    for d in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+    for d in node.decorator_list if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else ():
         if getattr(d, 'id', '') == 'patch': return 'method'
         if getattr(getattr(d, 'func', None), 'id', '') == 'patch': return 'property'
     return ''

@@ -64,7 +64,7 @@ class CheckpointManager:
         self.generation = 0   # of the world
         self.source, self.skipped = '', list[Any]()   # tier of the last load, and what it passed over
         self.limited = ''   # why the memory tier has fewer slots than it might, as far as it was reported
-        self.seal, self.took = '', 0.   # of the state that was loaded last: hash (see `Manifest`), seconds it took
+        self.seal, self.took = '', 0.   # of the last load: hash of the state (see `Manifest`), seconds
         self.preempted = threading.Event()   # SIGTERM has come
         self.closed, self._last = False, time.monotonic()
         self._began = self._last   # the clock of the run, which goes on through restarts

@@ -267,7 +267,8 @@ class NodeAgent(SimpleElasticAgent):
     "TorchElastic's agent, whose workers are a supervisor's: a membership change does not touch them."
     def __init__(self, handler: RendezvousHandler, meeting: Meeting, id: int, workers: int,
                  put: Callable[..., None]):
-        super().__init__(WorkerSpec('default', workers, handler, entrypoint='elastic_nb', monitor_interval=.2))
+        super().__init__(WorkerSpec('default', workers, handler, entrypoint='elastic_nb',
+                                    monitor_interval=.2))
         self.handler, self.meeting, self.id, self.put = handler, meeting, id, put
         self.again, self.over, self.ended = threading.Event(), threading.Event(), False
 

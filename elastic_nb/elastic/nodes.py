@@ -156,17 +156,20 @@ class Node:
     @property
     def leads(self) -> bool: return self.coordinator is not None
     @property
-    def leading(self) -> NodeCoordinator:
-        "Raises RuntimeError if this node does not lead."
-        if self.coordinator: return self.coordinator
-        raise RuntimeError(f"node {self.id} does not lead")
-    @property
-    def known(self) -> Record:
-        "The newest record. Raises RuntimeError before there is one."
-        if self.record: return self.record
-        raise RuntimeError(f"node {self.id} knows of no boss")
-    @property
     def inside(self) -> bool: return self.record is not None and self.id in self.record.nodes
+
+# %% ../../nbs/06_elastic/16_nodes.ipynb #999fef87
+@patch(as_prop=True)
+def leading(self: Node) -> NodeCoordinator:
+    "Raises RuntimeError if this node does not lead."
+    if self.coordinator: return self.coordinator
+    raise RuntimeError(f"node {self.id} does not lead")
+
+@patch(as_prop=True)
+def known(self: Node) -> Record:
+    "The newest record. Raises RuntimeError before there is one."
+    if self.record: return self.record
+    raise RuntimeError(f"node {self.id} knows of no boss")
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #a1363e53
 @patch
@@ -623,7 +626,7 @@ def who_met(self: Node) -> tuple[int, ...]:
 @patch
 def govern(self: Node, now: float) -> None:
     "The boss: take in a new round, leave out who is lost, and look at the store now and then."
-    r = self.record
+    r = self.known
     if now - self.since > HELLO: self.lost |= set(r.nodes) - set(self.heard)
     if self.round > r.round: wanted, why = self.who_met(), 'join'
     else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str, sorted(self.lost | self.leaving)))

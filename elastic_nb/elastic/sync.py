@@ -96,7 +96,7 @@ class StockDDP:
         self.group = group
         kind = getattr(dist.ProcessGroup.BackendType, group.name().upper())
         # DDP wants to know the backend of a device
-        whole = dist.ProcessGroup(group.rank(), group.size())  # type: ignore[call-arg]  # torch's stub lacks it
+        whole = dist.ProcessGroup(group.rank(), group.size()) # type: ignore[call-arg] # not in torch's stub
         whole._register_backend(next(self.model.parameters()).device, kind, group)
         whole._set_default_backend(kind)
         with peers(): self.module = DistributedDataParallel(Reaching(self.model), process_group=whole)

@@ -919,7 +919,8 @@ class StepReport:
         **numbers: Tensor, # loss, targets; norm if gradients are clipped: tensors of no dimension
     ):
         self.step, self.lr, self.scaled, self.names = step, lr, scaled, [*numbers]
-        self.values, self.arrived = torch.stack([n.double() for n in numbers.values()]), None
+        self.values = torch.stack([n.double() for n in numbers.values()])
+        self.arrived: torch.cuda.Event | None = None
         self.known: dict[str, float] | None = None
         self.facts: dict[str, Any] = {} # Others about this step, for the ledger
         if self.values.is_cuda: self._send()
