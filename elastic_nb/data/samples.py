@@ -81,7 +81,7 @@ def _one_by_one(dataset: Any, ids: list[int]) -> list[Any]:
     samples = []
     for i in ids:
         try: samples.append(dataset[i])
-        except Exception as e: raise noted(e, f"sample {i} of the dataset")
+        except Exception as e: raise noted(e, f"sample {i} of the dataset")  # noqa: B904 - it is `e`
     return samples
 
 def noted(error: Exception, what: str) -> Exception:
