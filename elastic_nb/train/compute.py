@@ -820,7 +820,7 @@ def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
         try: return samples.get(ids)
         except Exception as e:
             some = ', '.join(str(k % samples.samples) for k in ids[:8])
-            raise noted(e, f"the samples {some}{', ...' if len(ids) > 8 else ''} of the dataset")  # noqa: B904
+            raise noted(e, f"the samples {some}{', ...' if len(ids) > 8 else ''} of the dataset") # noqa: B904
 
 @patch
 def batch(self: Engine, i: int, ids: list[int]) -> Any:
