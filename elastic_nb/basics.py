@@ -111,7 +111,7 @@ class Early:
     @contextmanager
     def heard(self) -> Iterator[None]:
         "In the block, SIGTERM and Ctrl-C come here, unless the process has others for them."
-        usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+        usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
         main = threading.current_thread() is threading.main_thread()
         mine = [n for n, how in usual.items() if main and signal.getsignal(n) == how]
         for n in mine: signal.signal(n, self.signal)

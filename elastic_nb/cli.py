@@ -285,8 +285,8 @@ def _tell_unread(asked: Config) -> None:
                    "as lowcomm.outer_lr=0.5. Caches are HF_HUB_CACHE and HF_DATASETS_CACHE", err=True)
     entry, given = asked.model.entry, [k for k in asked.given['model'] if k not in ('hub', 'entry')]
     if entry and given:
-        names = ', '.join(f'model.{k}' for k in given)
-        typer.echo(f"note: {names}: our GPT would use this; {entry} has to read it from the config itself",
+        settings = ', '.join(f'model.{k}' for k in given)
+        typer.echo(f"note: {settings}: our GPT would use this; {entry} has to read it from the config itself",
                    err=True)
 
 def _readable(config: str, overrides: list[str]) -> Config:

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, ValidationInfo,
                       field_validator, model_validator)
+from pydantic_core import ErrorDetails
 
 from .basics import patch
 
@@ -316,7 +317,8 @@ class CheckpointConfig(Section):
     @property
     def every(self) -> list[int]:
         "After each so many steps a state may be saved."
-        found = [n for n in (self.checkpoint_interval, self.memory_snapshot_interval) if n not in (0, 'auto')]
+        both = self.checkpoint_interval, self.memory_snapshot_interval
+        found = [n for n in both if isinstance(n, int) and n]
         return found or ([50] if self.checkpoint_interval == 'auto' else [])
 
     @property
@@ -417,7 +419,7 @@ class RunConfig(Section):
 @patch
 def _scales(self: RunConfig) -> Iterator[str]:
     base, t = self.scaling.base_world, self.training
-    if self.scaling.policy == 'constant': return
+    if base is None: return   # the policy is constant
     if t.batch_size % base:
         yield (f"training.batch_size = {t.batch_size} must be a multiple of scaling.base_world = {base}, "
                "to follow any world")
@@ -556,7 +558,8 @@ ALIASES = dict(
     d_model='width', n_embd='width', num_layers='layers', n_layer='layers', nhead='heads', n_head='heads',
     seq_length='length', max_length='length')
 
-SECTIONS = {name: field.annotation for name, field in RunConfig.model_fields.items()}
+SECTIONS: dict[str, type[Section]] = {
+    name: type(field.default) for name, field in RunConfig.model_fields.items()}
 
 # %% ../nbs/00_face/01_config.ipynb #ec0783db
 class BadConfig(ValueError): "One or more mistakes in a config, one per line."
@@ -604,6 +607,17 @@ def _instead(settings: Iterable[str]) -> list[str]:
 # %% ../nbs/00_face/01_config.ipynb #aadec3af
 class Config:
     "All sections of a run, to be changed. Raises BadConfig for names that it does not know."
+    model: Settings
+    data: Settings
+    lowcomm: Settings
+    scaling: Settings
+    training: Settings
+    checkpoint: Settings
+    elastic: Settings
+    distributed: Settings
+    tracking: Settings
+    chaos: Settings
+
     def __init__(self, **sections: dict[str, Any]):
         self.__dict__.update({name: Settings(name) for name in SECTIONS})
         self._set((s, k, v) for s, values in sections.items() for k, v in values.items())
@@ -622,8 +636,8 @@ class Config:
     def update(self, **settings: Any) -> 'Config':
         """A copy with other values, each put into the section that has such a setting; `section.name`
         says which of two. Raises BadConfig."""
-        new, owners, wrong = deepcopy(self), {}, []
-        for s in SECTIONS: owners |= {k: s for k in self.__dict__[s].values()}
+        new, wrong = deepcopy(self), []
+        owners = {k: s for s in SECTIONS for k in self.__dict__[s].values()}
         for name, value in settings.items():
             section, dot, own = name.partition('.')   # 'scaling.warmup': of two with this name, a certain one
             try:
@@ -647,7 +661,7 @@ class Config:
         except ValidationError as e: raise BadConfig('\n'.join(map(_told, e.errors()))) from None
 
 # %% ../nbs/00_face/01_config.ipynb #4883c75d
-def _told(error: dict[str, Any]) -> str:
+def _told(error: ErrorDetails) -> str:
     where, said = '.'.join(map(str, error['loc'])), error['msg'].removeprefix('Value error, ')
     value = '' if isinstance(error['input'], dict) else f", not {error['input']!r}"
     return f"{where}{': ' if where else ''}{said[0].lower()}{said[1:]}{value}"

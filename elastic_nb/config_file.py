@@ -278,7 +278,7 @@ def _settings(values: Mapping[str, Any], lines: Lines, name: str
         if section == 'model' and isinstance(sizes := inside.get('gpt'), dict):   # gpt: {sizes}
             inside = {k: v for k, v in inside.items() if k != 'gpt'} | sizes
         for key, value in inside.items():
-            line = lines.get((section, key)) or lines.get((section, 'gpt', key))
+            line = lines.get((section, key)) or lines.get((section, 'gpt', key), 0)
             try:
                 own = _name(str(section), str(key))
                 if _IN_URL.search(str(value)):
@@ -374,7 +374,7 @@ def written(config: Config, defaults: str = '') -> str:
 
 # %% ../nbs/00_face/05_config_file.ipynb #5a04b4aa
 _WIKITEXT = dict(dataset='Salesforce/wikitext', part='wikitext-2-raw-v1')
-STARTS = dict(
+STARTS: dict[str, dict[str, dict[str, Any]]] = dict(
     laptop=dict(training=dict(steps=150, batch_size=16, lr=2e-3, warmup=10, schedule='cosine'),
                 checkpoint=dict(checkpoint_interval=50, memory_snapshot_interval=10, keep_last_n=2),
                 data=dict(text=[]), elastic=dict(workers=3)),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .checkpoint.manager import CheckpointManager
 from .config import BadConfig, Config, all_at_once
@@ -22,7 +22,7 @@ from .elastic.faults import Fault
 from .elastic.ledger import verdict
 from .elastic.supervisor import Listener
 from .exact.state import State, digest
-from .models.gpt import GPTConfig, count_parameters, seeded_gpt
+from .models.gpt import GPT, GPTConfig, count_parameters, seeded_gpt
 from .train.run import ElasticRun, build, check_out, check_run, run_elastic
 from .train.trainer import ElasticTrainer
 
@@ -47,7 +47,8 @@ def demo_config(**settings: Any) -> Config:
     model = dict(width=64, layers=1, heads=8, dropout=.05)
     training = dict(steps=400, batch_size=16, lr=.01, warmup=10, schedule='cosine')
     checkpoint = dict(checkpoint_interval=100, memory_snapshot_interval=5, keep_last_n=1)
-    chosen = dict(model=model, data=dict(length=32), training=training, checkpoint=checkpoint)
+    chosen: dict[str, dict[str, Any]] = dict(
+        model=model, data=dict(length=32), training=training, checkpoint=checkpoint)
     config = Config(**chosen).update(**settings)
     steps = config.training.steps
     if 'warmup' not in settings and isinstance(steps, int) and 0 < steps < 10: config.training.warmup = steps
@@ -55,7 +56,7 @@ def demo_config(**settings: Any) -> Config:
 
 # %% ../nbs/00_face/03_demo.ipynb #c11f0c4a
 @torch.no_grad()
-def goes_on(model: nn.Module, prompt: bytes, n: int = 120, temperature: float = .5, seed: int = 0) -> str:
+def goes_on(model: GPT, prompt: bytes, n: int = 120, temperature: float = .5, seed: int = 0) -> str:
     "`prompt`, and `n` bytes that `model`, a GPT on bytes, puts behind it; what cannot be printed is a dot."
     ids, draw = [*prompt], torch.Generator().manual_seed(seed)
     training = model.training

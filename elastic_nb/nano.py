@@ -341,7 +341,7 @@ def live(w: Worker, roster: list[str]) -> None:
     if r.step == r.steps:
         if rank == 0:
             save(r, w.out, lambda: w.at('save'))
-        w.store.set(f'done/{w.name}', weights_digest(r))
+        w.store.set(f'done/{w.generation}/{w.name}', weights_digest(r))
     while not w.over():
         time.sleep(.002)
 
@@ -412,9 +412,11 @@ class Supervisor:
             self.port = listener.getsockname()[1]
             self.keeper = self.forks.Process(target=keep_store, args=(listener,), daemon=True)
             self.keeper.start()
-        self.store, self.generation, self.roster = connect(self.port), 0, []
+        self.store, self.generation = connect(self.port), 0
+        self.roster: list[str] = []
         self.replacements = len(faults) + 8   # at most: an error might come again and again
-        self.heard, self.looked = {}, time.monotonic()   # worker -> heartbeats, and since when
+        self.heard: dict[str, tuple[int, float]] = {}   # heartbeats of a worker, and since when
+        self.looked = time.monotonic()
         self.seats = {k: self.start(f'{k}.0') for k in range(workers)}
 
     # A fork has everything that this process has made: PyTorch, the text, the first weights.
@@ -459,7 +461,7 @@ def watch(s: Supervisor) -> str:
         ready = [p.name for p in s.seats.values() if s.store.check([f'ready/{p.name}'])]
         if ready and (s.generation or len(ready) == len(s.seats)) and (broken or ready != s.roster):
             s.begin(ready)
-        ends = [f'done/{name}' for name in s.roster]
+        ends = [f'done/{s.generation}/{name}' for name in s.roster]
         if ends and s.store.check(ends):
             digest, *others = {s.store.get(key).decode() for key in ends}
             if others:

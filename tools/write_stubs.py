@@ -9,35 +9,41 @@ from __future__ import annotations
 
 import ast
 import sys
-import textwrap
 from pathlib import Path
 
 
 def kind(node: ast.stmt) -> str:
     "'method' or 'property' for a patched function, else ''"
-    for d in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+    for d in node.decorator_list if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else ():
         if getattr(d, 'id', '') == 'patch': return 'method'
         if getattr(getattr(d, 'func', None), 'id', '') == 'patch': return 'property'
     return ''
 
 
-def reordered(text: str, guests: str = '', imports: str = '', host: str = '') -> str | None:
-    """`text` with patched functions moved to the ends of their classes; None if there are none. `guests`: methods
-    that other modules patch into the class `host`, with the `imports` that these need"""
+def moved(text: str, guests: str = '', imports: str = '', host: str = '') -> list[tuple[int, str]] | None:
+    """The lines of `text`, each with its number there (0 if it has none), with patched functions moved to the ends of
+    their classes; None if there are none. `guests`: methods that other modules patch into the class `host`, with the
+    `imports` that these need"""
     lines, tree = text.splitlines(), ast.parse(text)
     ends = {n.name: n.end_lineno for n in tree.body if isinstance(n, ast.ClassDef)}
     patched = [n for n in tree.body if kind(n) and owner(n) in ends]
-    added: dict[int, list[str]] = {}
+    added: dict[int, list[tuple[int, str]]] = {}
     gone: set[int] = set()
     for n in patched:
         gone |= {*range(n.decorator_list[0].lineno, n.end_lineno + 1)}
-        added.setdefault(ends[owner(n)], []).append(method(n, lines))
+        added.setdefault(ends[owner(n)], []).extend(method(n, lines))
     if host:
         last = max(n.end_lineno for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom)))
-        added.setdefault(ends[host], []).append(guests)
-        added.setdefault(last, []).append(imports)
+        added.setdefault(ends[host], []).extend((0, x) for x in guests.splitlines())
+        added.setdefault(last, []).extend((0, x) for x in imports.splitlines())
     kept = ((i, line) for i, line in enumerate(lines, 1) if i not in gone)
-    return '\n'.join(x for i, line in kept for x in (line, *added.get(i, ()))) + '\n' if patched or host else None
+    return [x for i, line in kept for x in ((i, line), *added.get(i, ()))] if patched or host else None
+
+
+def reordered(text: str, *guests: str) -> str | None:
+    "`moved` as text"
+    found = moved(text, *guests)
+    return None if found is None else '\n'.join(line for _, line in found) + '\n'
 
 
 def owner(n: ast.FunctionDef) -> str:
@@ -45,10 +51,11 @@ def owner(n: ast.FunctionDef) -> str:
     return n.args.args[0].annotation.id
 
 
-def method(n: ast.FunctionDef, lines: list[str]) -> str:
-    "A patched function as text in the body of its class"
-    body = '\n'.join(['@property'] * (kind(n) == 'property') + lines[n.lineno - 1:n.end_lineno])
-    return '\n' + textwrap.indent(body, '    ')
+def method(n: ast.FunctionDef, lines: list[str]) -> list[tuple[int, str]]:
+    "A patched function as numbered lines in the body of its class"
+    kept = [(d.lineno, lines[d.lineno - 1]) for d in n.decorator_list[1:]]   # such as @contextmanager
+    body = [*kept, *enumerate(lines[n.lineno - 1:n.end_lineno], n.lineno)]
+    return [(0, ''), *[(0, '    @property')] * (kind(n) == 'property'), *((i, '    ' * bool(x) + x) for i, x in body)]
 
 
 def visits(path: Path, text: str) -> dict[tuple[Path, str], tuple[str, str]]:
@@ -59,7 +66,7 @@ def visits(path: Path, text: str) -> dict[tuple[Path, str], tuple[str, str]]:
     for name in {owner(n) for n in tree.body if kind(n)} - own:
         imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))
                    and getattr(n, 'module', '') != homes[name]]
-        guests = '\n'.join(method(n, lines) for n in tree.body if kind(n) and owner(n) == name)
+        guests = '\n'.join(x for n in tree.body if kind(n) and owner(n) == name for _, x in method(n, lines))
         found[path.with_name(homes[name] + '.py'), name] = guests, '\n'.join(map(ast.unparse, imports))
     return found
 

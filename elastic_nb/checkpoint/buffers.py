@@ -27,7 +27,8 @@ def begun(work: Callable[[], None], name: str | None = None) -> threading.Thread
 # %% ../../nbs/03_checkpoint/02_buffers.ipynb #e599eb69
 def each(work: Callable[[Any], Any], items: Iterable[Any], threads: int = 4) -> None:
     "Call `work(item)` for all `items`, here and on more threads. Raises the first error, at the end."
-    source, lock, errors = iter(items), threading.Lock(), []
+    source, lock = iter(items), threading.Lock()
+    errors: list[BaseException] = []
     def run() -> None:
         try:
             while not errors:
@@ -60,7 +61,8 @@ def ahead(t: 'Tensor', lead: int = 1 << 28) -> Iterator[Callable[[int], None]]:
     calls."""
     begin, size = t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()
     more, over, told = threading.Semaphore(max(1, lead // STEP)), threading.Event(), [0]
-    madvise, lock = getattr(ctypes.CDLL(None), 'madvise', None), threading.Lock()
+    madvise: Any = getattr(ctypes.CDLL(None), 'madvise', None)
+    lock = threading.Lock()
     def run() -> None:
         for at in range(0, size, STEP):
             more.acquire()

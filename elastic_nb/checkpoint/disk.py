@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAGE', 'sync_folder', 'make_folder', 'publish', 'remove', 'write_image', 'write_file', 'save_snapshot', 'opened',
-           'save_state', 'load_state', 'found_of', 'check_name', 'NVMeBackend', 'opened_as', 'place_of_run']
+           'save_state', 'load_state', 'found_of', 'named', 'check_name', 'NVMeBackend', 'opened_as', 'place_of_run']
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #cf37eebf
 import errno
@@ -182,6 +182,11 @@ def found_of(name: str) -> Found | None:
     m = _NAME.fullmatch(name)
     return Found(int(m[1]), int(m[2]), name) if m else None
 
+def named(name: str) -> Found:
+    "As `found_of`. Raises ValueError for another name."
+    if found := found_of(name): return found
+    raise ValueError(f"{name!r} is not the name of a checkpoint")
+
 def check_name(name: str, manifest: Manifest) -> None:
     "Raises Damaged if the name of a checkpoint gives another step than its manifest."
     said = found_of(name)
@@ -214,7 +219,7 @@ def found(self: NVMeBackend) -> list[Found]:
 @patch
 def open(self: NVMeBackend, name: str) -> Any:
     "As `opened`, and the name must be right. Raises ValueError for a name that is no checkpoint's."
-    if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
+    named(name)
     return opened_as(self.base / name)
 
 @contextmanager
@@ -281,12 +286,13 @@ def place_of_run(base: str | Path) -> Iterator[bool]:
 def _superfluous(tier: NVMeBackend, saved: Found) -> list[Found]:
     """The checkpoints that need not be kept. Checkpoints newer than `saved` are damaged or of another future,
     and do not count."""
-    old, scores = [f for f in tier.found() if f <= saved][tier.keep_last_n:], {}
+    old = [f for f in tier.found() if f <= saved][tier.keep_last_n:]
+    scores: dict[Found, float] = {}
     for f in tier.found() if tier.keep_best else []:
         with suppress(Damaged), tier.open(f.name) as (manifest, _):
             score = manifest.metrics.get(tier.metric, math.nan)
             if math.isfinite(score): scores[f] = score   # a nan is not less than anything, and never the best
-    best = sorted(scores, key=scores.get)[:tier.keep_best]
+    best = sorted(scores, key=scores.__getitem__)[:tier.keep_best]
     return [f for f in old if f not in best and f.step not in tier.pinned]
 
 def _discard(base: Path, name: str) -> None:
@@ -303,7 +309,7 @@ def _discard(base: Path, name: str) -> None:
 @patch
 def prune(self: NVMeBackend, saved: str) -> None:
     "Remove what is not to be kept, now that `saved` is there."
-    for f in _superfluous(self, found_of(saved)): _discard(self.base, f.name)
+    for f in _superfluous(self, named(saved)): _discard(self.base, f.name)
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #8a29966d
 @patch

@@ -38,7 +38,7 @@ class Foreign(NamedTuple):
 
 _PLAIN = "only plain tensors, numbers, texts, lists and dicts are taken in; save the state_dict() alone"
 
-def read_torch(path: Path) -> Any:
+def read_torch(path: Path | io.BytesIO) -> Any:
     "What `torch.save` has written to `path`, on the CPU. Raises ValueError for anything that would run code."
     try: return torch.load(path, map_location='cpu', weights_only=True)
     except Exception as e:   # of many kinds, as the file may be anything
@@ -140,13 +140,14 @@ _VALUES = ('BININT', 'BININT1', 'BININT2', 'INT', 'LONG1', 'LONG4', 'BINFLOAT', 
 # %% ../../nbs/03_checkpoint/17_exchange.ipynb #9e2694cf
 def noted(data: bytes) -> Any:
     "What the pickle `data` describes, with `Noted` in place of all objects. Runs nothing. Raises ValueError."
-    stack, memory = [], {}
+    stack: list[Any] = []
+    memory: dict[Any, Any] = {}
     try:
         for op, arg, _ in pickletools.genops(data):
             if op.name in _VALUES: stack.append(arg)
             elif op.name in _NEW: stack.append(_NEW[op.name]())
             elif op.name in _ACTS: _ACTS[op.name](stack)
-            elif op.name == 'GLOBAL': stack.append(_named(*arg.split(' ', 1)))
+            elif op.name == 'GLOBAL': stack.append(_named(*str(arg).split(' ', 1)))
             elif op.name == 'MEMOIZE': memory[len(memory)] = stack[-1]
             elif op.name in ('BINPUT', 'LONG_BINPUT'): memory[arg] = stack[-1]
             elif op.name in ('BINGET', 'LONG_BINGET'): stack.append(memory[arg])

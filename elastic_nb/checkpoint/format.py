@@ -53,7 +53,7 @@ class DataFile(Section):
 class Stored(Section):
     "A tensor: its file, type and shape, and its first byte there and the one after its last."
     file: FileName
-    dtype: Literal[tuple(DTYPES)]
+    dtype: Literal[tuple(DTYPES)]  # type: ignore[valid-type]  # pydantic reads the table when this is run
     shape: Annotated[list[Natural], Field(max_length=64)]
     start: Natural
     end: Natural

@@ -66,7 +66,7 @@ class Staging:
         def land() -> None:
             try:
                 self.wait()
-                torch._foreach_copy_(views, staged)
+                torch._foreach_copy_([*views], staged)
             finally:
                 held.clear()
                 self.busy = False

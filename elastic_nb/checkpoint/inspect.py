@@ -36,6 +36,7 @@ _FOLDERS = "give the folder of a run, of its checkpoints or of one checkpoint, o
 
 def places(run: str | Path) -> dict[str, Any]:
     "The tiers at `run` that hold checkpoints, by name. Raises ValueError if there are none, StoreError."
+    tiers: dict[str, Any]
     if '://' in str(run): tiers = {str(run): S3Backend(open_store(str(run), limit_s=PATIENCE))}
     else:
         base = Path(run)
@@ -59,17 +60,23 @@ class Listed:
     unread: bool = False # The fault is that it cannot be read; nothing is known of its bytes
 
     @property
-    def sharded(self) -> bool: return 'pieces' in self.manifest.state
+    def read(self) -> Manifest:
+        "Raises Damaged if it could not be read."
+        if self.manifest: return self.manifest
+        raise Damaged(f"{self.name}: {self.wrong}")
+
+    @property
+    def sharded(self) -> bool: return 'pieces' in self.read.state
 
     @property
     def ties(self) -> dict[str, int]:
-        state = skeleton_of(self.manifest) if self.sharded else self.manifest.state
-        return self.manifest.model_copy(update=dict(state=state)).ties
+        state = skeleton_of(self.read) if self.sharded else self.read.state
+        return self.read.model_copy(update=dict(state=state)).ties
 
     @property
     def parameters(self) -> int:
         "Numbers in the model; shared ones count once."
-        ours = [t for k, t in self.manifest.tensors.items() if k.startswith(('model.', 'model_state_dict.'))]
+        ours = [t for k, t in self.read.tensors.items() if k.startswith(('model.', 'model_state_dict.'))]
         return sum(math.prod(t.shape) for t in ours)
 
 # %% ../../nbs/03_checkpoint/15_inspect.ipynb #d0b6df2f
@@ -166,5 +173,5 @@ def export(run: str | Path, out: str | Path, step: int | None = None, form: Form
 def _instead(tier: Any, bad: str) -> str:
     "Which checkpoint to export instead of the one called `bad`: the newest that is good to the last byte."
     for l in listing(tier, every_byte=True):
-        if l.name != bad and not l.wrong: return f"{l.name} is good: export it with --step {l.manifest.step}"
+        if l.name != bad and not l.wrong: return f"{l.name} is good: export it with --step {l.read.step}"
     return "and there is no other one here that is good"

@@ -67,7 +67,7 @@ class Interval:
         known = spec == 'auto' or type(spec) is int and spec > 0
         if not known or most < 1 or mtbf is not None and not 0 < mtbf < math.inf:
             raise ValueError(f"steps or 'auto', most and mtbf above 0; not {spec!r}, {most=}, {mtbf=}")
-        self.fixed, self.most = None if spec == 'auto' else spec, most
+        self.fixed, self.most = spec if isinstance(spec, int) else None, most
         self.belief, self.whose = (mtbf, 'configured') if mtbf else (3600., 'assumed')
         self.steps, self.saves = (deque[float](maxlen=WINDOW) for _ in range(2))
         self.seconds, self.failures = 0., 0   # of running; interruptions in them

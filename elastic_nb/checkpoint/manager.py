@@ -62,10 +62,9 @@ class CheckpointManager:
         self.writer = Writer(c, self.memory, self.nvme, self.uploaders, self.board)
         self.interval = Interval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
         self.generation = 0   # of the world
-        self.source, self.skipped = '', []   # tier of the last load, and what it passed over
+        self.source, self.skipped = '', list[Any]()   # tier of the last load, and what it passed over
         self.limited = ''   # why the memory tier has fewer slots than it might, as far as it was reported
-        self.seal = ''   # hash of the state that was loaded last; see `Manifest`
-        self.took = 0.   # seconds that the last load needed for the checkpoint it took
+        self.seal, self.took = '', 0.   # of the last load: hash of the state (see `Manifest`), seconds
         self.preempted = threading.Event()   # SIGTERM has come
         self.closed, self._last = False, time.monotonic()
         self._began = self._last   # the clock of the run, which goes on through restarts
@@ -74,6 +73,7 @@ class CheckpointManager:
     def _own_memory(self) -> MemorySnapshotBackend | None:
         try: return MemorySnapshotBackend(max_memory_mb=self.config.max_memory_mb)
         except OSError as e: self.board.bad('memory', e)
+        return None
 
     writes = property(lambda self: not self.rank, doc="Whether this process is the one that saves.")
 
@@ -140,12 +140,13 @@ def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot,
             tensors, skeleton = flatten(tree)
             snap = self.memory.take(tensors, dict(about, state=skeleton))
             if not self.overlap: self.before_update()
-            self._say_limits()
-            return snap and (snap, True)
+            self._say_limits(self.memory.limited)
+            return (snap, True) if snap else None
     except (OSError, ValueError, MemoryError) as e: self.board.bad('memory', e)
     if self.writer.busy or not durable: return None
     try: return snapshot(tree, **about), False
     except (OSError, MemoryError) as e: self.board.bad('memory', e)
+    return None
 
 @patch
 def before_update(self: CheckpointManager) -> None:
@@ -153,12 +154,12 @@ def before_update(self: CheckpointManager) -> None:
     if self.memory: self.memory.settle()
 
 @patch
-def _say_limits(self: CheckpointManager) -> None:
+def _say_limits(self: CheckpointManager, limited: str) -> None:
     "Report, once, that not all slots of the memory tier fit."
-    if self.memory.limited and self.memory.limited != self.limited:
-        warnings.warn(f"checkpoints: memory: {self.memory.limited}")
-        self.report('limited', tier='memory', why=self.memory.limited)
-    self.limited = self.memory.limited
+    if limited and limited != self.limited:
+        warnings.warn(f"checkpoints: memory: {limited}")
+        self.report('limited', tier='memory', why=limited)
+    self.limited = limited
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #558d5c7f
 @patch
@@ -207,7 +208,7 @@ def should_checkpoint(self: CheckpointManager, step: int, tier: CheckpointTier =
     "Whether a save to `tier` is due after `step` steps."
     every = self.config.checkpoint_interval
     if tier is CheckpointTier.MEMORY: every = self.config.memory_snapshot_interval
-    if every == 'auto': return self.interval.due(step)
+    if not isinstance(every, int): return self.interval is not None and self.interval.due(step)
     return every > 0 and step > 0 and step % every == 0
 
 @patch
@@ -251,7 +252,7 @@ def _claim(self: CheckpointManager, patience: float) -> None:
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aba87a8
 @patch
-def load_checkpoint(self: CheckpointManager, path: str | os.PathLike | None = None,
+def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None = None,
                     tier: CheckpointTier | None = None, target: Target = no_target) -> Any:
     """The newest good state, or the one in the folder `path`; None if there is none at all.
 

@@ -38,7 +38,7 @@ def memfds(n: int) -> list[int]:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #bc71c58a
 class ControlPage(NamedTuple):
     "The fields of a control page."
-    count: int # Number of the save; the highest is the newest
+    count: int # type: ignore[assignment] # Number of the save; the highest is the newest. Hides tuple.count
     size: int # Bytes of the image
     length: int # Bytes of the manifest
     sum: int # xxh3 of the manifest
@@ -91,7 +91,8 @@ Land = Callable[[], None] # Completes a copy
 class Pages:
     "The pages behind `fd` in this process, and the copier that knows the place of every tensor in them."
     def __init__(self, fd: int):
-        self.fd, self.layout = fd, None
+        self.fd = fd
+        self.layout: Layout | None = None
         self.maps: list[mmap.mmap] = []
 
     def prepare(self, layout: Layout) -> None:
@@ -145,6 +146,7 @@ def copy(self: Slot, layout: Layout, tensors: dict[str, Tensor], about: dict[str
 @patch
 def publish(self: Slot, manifest: bytes) -> None:
     "Write the manifest, then the control page."
+    if not self.pages.layout: raise ValueError("there is no snapshot to publish")
     size, start = self.pages.layout.size, _after(self.pages.layout.size)
     os.posix_fallocate(self.fd, start, len(manifest))
     os.pwrite(self.fd, manifest, start)
@@ -203,7 +205,8 @@ class MemorySnapshotBackend:
         self.slots = [Slot(fd) for fd in [*fds, *own][:max_snapshots]]
         self.max_memory_mb, self.staging = max_memory_mb, Staging()
         self.count = 0   # of the newest save
-        self.form, self.layout = None, None   # of the tensors of the newest save
+        self.form: dict[str, tuple[torch.dtype, torch.Size]] | None = None # Of the tensors of the newest save
+        self.layout: Layout | None = None # Likewise
         self.used = self.slots   # as many of them as the limit allows
         self.limited = ''   # the consequence, if there are fewer than asked for
 
@@ -212,7 +215,7 @@ class MemorySnapshotBackend:
 def _lay_out(self: MemorySnapshotBackend, tensors: dict[str, Tensor]) -> Layout:
     "The layout, worked out when a name, type or shape has changed. Raises ValueError if not one image fits."
     form = {k: (t.dtype, t.shape) for k, t in tensors.items()}
-    if form == self.form: return self.layout
+    if self.layout and form == self.form: return self.layout
     layout = lay_out(tensors, align=PAGE)
     mb, n = layout.size / 2**20, len(self.slots)
     if self.max_memory_mb is not None: n = min(n, int(self.max_memory_mb // mb))

@@ -57,8 +57,8 @@ class CheckpointState:
         "The inverse of `to_dict`; a missing field has its default. Raises ValueError for an unknown field."
         names = [f.name for f in fields(cls)]
         if odd := [k for k in values if k not in names]:
-            odd = ', '.join(map(str, odd))
-            raise ValueError(f"a CheckpointState has no {odd}; it has {', '.join(names)}")
+            unknown = ', '.join(map(str, odd))
+            raise ValueError(f"a CheckpointState has no {unknown}; it has {', '.join(names)}")
         if 'step' not in values: raise ValueError("a CheckpointState needs its step")
         return cls(**values)
 
@@ -158,13 +158,14 @@ def architecture_of(model: nn.Module) -> dict[str, Any]:
     """The description that `model` gives of itself, as JSON values: the config of a transformers model with
     the name of its class, or the fields of a dataclass with the name of the class of the model; {} if it has
     none."""
-    config, kind = getattr(model, 'config', None), type(model)
+    config: Any = getattr(model, 'config', None)
+    kind = type(model)
     try:
         if hasattr(config, 'to_dict'):
             theirs = next((c for c in kind.__mro__ if c.__module__.startswith('transformers.')), kind)
             known = dict(config.to_dict(), architectures=[theirs.__name__],
                          _name_or_path=str(getattr(config, '_name_or_path', '') or ''))
-        elif is_dataclass(config):
+        elif is_dataclass(config) and not isinstance(config, type):
             known = dict(asdict(config), model=f'{kind.__module__}.{kind.__qualname__}')
         else: return {}
         return json.loads(json.dumps(known, default=str, allow_nan=False))

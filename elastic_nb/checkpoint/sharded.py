@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_map
 from .buffers import begun
 from .disk import opened
 from .format import Damaged, Manifest, unflatten
-from .shards import ShardReader, ShardWriter, skeleton_of
+from .shards import ShardReader, ShardWriter, skeleton_of, tensors_of
 from ..exact.state import flatten
 
 # %% ../../nbs/03_checkpoint/14_sharded.ipynb #3d9ec6ac
@@ -86,7 +86,8 @@ def one_sentence(error: type[Exception]) -> Iterator[None]:
 class PendingSave:
     "A save that was copied, and is on its way to the disk in every rank. `settle` it, or `abandon` it."
     def __init__(self, writer: ShardWriter, group: dist.ProcessGroup | None):
-        self.writer, self.group, self.error = writer, group, None
+        self.writer, self.group = writer, group
+        self.error: Exception | None = None
         self.thread = begun(self._write, 'sharded save')
         if self.thread is None: self._write()   # the system has no thread for us
 
@@ -108,7 +109,7 @@ class PendingSave:
 
     def _settle(self, wait: bool, limit: float) -> bool:
         if wait and self.thread: self.thread.join(limit)
-        busy = [None] * dist.get_world_size(self.group)
+        busy: list[Any] = [None] * dist.get_world_size(self.group)
         dist.all_gather_object(busy, bool(self.thread and self.thread.is_alive()), self.group)
         if any(busy) and not wait: return False
         if any(busy): raise NotSaved(f"rank {busy.index(True)}: not written in {limit:g} s")
@@ -181,7 +182,7 @@ def _targets(saved: Metadata, skeleton: Any, model: nn.Module,
     state = state_of(model, optimizer)
     if not skeleton['optimizer']['state']: state['optimizer']['state'] = {}   # saved before the first step
     mine, _ = flatten_sharded(state)
-    theirs = {k: (t.properties.dtype, t.size) for k, t in saved.state_dict_metadata.items()}
+    theirs = {k: (t.properties.dtype, t.size) for k, t in tensors_of(saved).items()}
     values = {k: torch.empty(size, dtype=t) for k, (t, size) in theirs.items() if k.startswith('values')}
     mine |= values
     if odd := [k for k in mine | theirs if k not in mine or theirs.get(k) != (mine[k].dtype, mine[k].shape)]:

@@ -60,17 +60,18 @@ HANDS = min(4, os.cpu_count() or 1) # Threads that copy; memory is busy with a f
 class Copier:
     "Copies tensors to their places in `image` (uint8, on the CPU), and takes checksums on the way."
     def __init__(self, layout: Layout, image: Tensor):
-        self.layout, self.address, self.image = layout, image.data_ptr(), memoryview(image.numpy())
+        self.layout, self.address, self.image = layout, image.data_ptr(), image.numpy().data
         self.head = torch.frombuffer(bytearray(layout.head), dtype=torch.uint8)
         self.pieces = pieces_by_block(layout)
-        self.views = {None: image[:len(self.head)]} | {k: p.view(image) for k, p in layout.places.items()}
+        self.views: dict[str | None, Tensor] = {k: p.view(image) for k, p in layout.places.items()}
+        self.views[None] = image[:len(self.head)]
         self.forms = {k: (v.dtype, v.shape) for k, v in self.views.items()}
         self.table = json.dumps({k: dict(p._asdict(), file=STATE) for k, p in layout.places.items()})
 
     def copy(self, tensors: Mapping[str, Tensor]) -> list[str | None]:
         """Copy `tensors`, all of the layout or some; the checksum of each chunk that now has all its pieces.
         Raises ValueError for a tensor that the layout does not have like that."""
-        given: dict[str | None, Tensor] = {None: self.head, **tensors}
+        given: dict[Any, Tensor] = {None: self.head, **tensors}
         for k, t in given.items():
             if (t.dtype, t.shape) != self.forms.get(k):
                 raise ValueError(f"{k!r} is {t.dtype} {tuple(t.shape)}, which is not in this layout")
@@ -110,8 +111,9 @@ class Snapshot:
     def chunk(self, i: int) -> memoryview: return self.image[i * CHUNK:(i + 1) * CHUNK]
     def sum(self, i: int) -> str:
         "Checksum of chunk `i`."
-        if self.sums[i] is None: self.sums[i] = checksum(self.chunk(i))
-        return self.sums[i]
+        found = self.sums[i] or checksum(self.chunk(i))
+        self.sums[i] = found
+        return found
 
     def encoded(self) -> bytes:
         "The manifest; the first caller makes it and the others wait. Raises ValueError for a bad field."
@@ -123,7 +125,7 @@ class Snapshot:
     def seal(self) -> str:
         "As that of the manifest."
         self.encoded()
-        return seal_of({STATE: self.sums}, self.about['state'])
+        return seal_of({STATE: [self.sum(i) for i in range(len(self.sums))]}, self.about['state'])
 
     def _encode(self) -> bytes:
         if missing := [i for i, s in enumerate(self.sums) if s is None]: each(self.sum, missing)
@@ -165,10 +167,10 @@ def read(manifest: Manifest, read_at: ReadAt, target: Target = no_target, thread
     with ahead(memory[0]) if rest else nullcontext(lambda n: None) as done:
         verify(manifest, read_at, _scatter(manifest, bytes_of, done), threads)
     for k in rest:
-        t = manifest.tensors[k]
+        t, place = manifest.tensors[k], wanted[k]
         value = bytes_of[k].view(DTYPES[t.dtype]).view(t.shape)
-        wanted[k] = value if wanted[k] is None else wanted[k].detach().copy_(value)
-    return unflatten(manifest.state, wanted)
+        direct[k] = value if place is None else place.detach().copy_(value)
+    return unflatten(manifest.state, direct)
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #f4e0b7fb
 Use = Callable[[str, int, int, mmap.mmap], None] # file, first byte, the one after the last; the bytes

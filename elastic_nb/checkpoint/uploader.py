@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ..basics import patch
 from .remote.tier import S3Backend
 from .format import Damaged
-from .disk import NVMeBackend, found_of
+from .disk import NVMeBackend, named
 from .newest import SaveFailed
 from .buffers import begun
 
@@ -67,7 +67,7 @@ def _upload(self: Uploader, name: str) -> bool:
     with self.wake:
         if self.newest == name: self.newest = ''
         self.wake.notify_all()
-    self.board.report('checkpoint', tier=self.name, saved=found_of(name).step, blocking=0., bytes=0,
+    self.board.report('checkpoint', tier=self.name, saved=named(name).step, blocking=0., bytes=0,
                       durable=time.monotonic() - start)
     return True
 

@@ -94,9 +94,9 @@ def to_disk(self: Writer, snap: Snapshot) -> str | None:
 
 # %% ../../nbs/03_checkpoint/10_writer.ipynb #583a89ee
 @patch
-def _publish(self: Writer, snap: Snapshot) -> bool:
+def _publish(self: Writer, memory: MemorySnapshotBackend, snap: Snapshot) -> bool:
     "Whether the memory tier has it, for others to read."
-    try: self.memory.publish(snap)
+    try: memory.publish(snap)
     except OSError as e: self.board.bad('memory', e)   # no room for the manifest
     else: self.board.good('memory')
     return 'memory' not in self.board.degraded
@@ -112,18 +112,19 @@ def write(self: Writer, job: SaveJob) -> None:
         name = self.to_disk(job.snapshot)
     def memory() -> None:
         nonlocal published
-        if job.shared: published = self._publish(job.snapshot)
+        if job.shared and self.memory: published = self._publish(self.memory, job.snapshot)
     try:
         job.snapshot.arrive()
         each(lambda part: part(), [disk, memory], threads=2)
     finally:
-        if job.shared: self.memory.release(job.snapshot)
+        if job.shared and self.memory: self.memory.release(job.snapshot)
         job.saved.settle(str(self.nvme.base / name) if name else None)
     if not (name or published): return
     self.board.report('checkpoint', tier='nvme' if name else 'memory', saved=job.snapshot.about['step'],
                       blocking=job.blocking, durable=time.monotonic() - job.start,
                       bytes=len(job.snapshot.image), seal=job.snapshot.seal, **job.told)
-    for u in self.uploaders.values() if name else (): u.offer(name)
+    if name:
+        for u in self.uploaders.values(): u.offer(name)
 
 # %% ../../nbs/03_checkpoint/10_writer.ipynb #8fda1ba6
 @patch

@@ -111,6 +111,7 @@ def _weight(name: str, w: Any) -> str | None:
         return f"the weight of {name!r} is {w!r}: it must be a number"
     if not isfinite(w): return f"the weight of {name!r} is {w}: it must be a finite number"
     if w <= 0: return f"the weight of {name!r} is {w}: it must be above 0; leave out what is not to be read"
+    return None
 
 def _source(name: Any, given: Any) -> list[str]:
     "The faults of a source, one sentence each."

@@ -511,10 +511,10 @@ class RemoteTokens:
                 low = min(places[0], places[-1])
                 return self._span(low, low + len(places))[::places.step]
             at = np.arange(places.start, places.stop, places.step)
-        places = np.asarray(at, np.int64)
-        if places.size and not (-len(self) <= places.min() and places.max() < len(self)):
+        ids = np.asarray(at, np.int64)
+        if ids.size and not (-len(self) <= ids.min() and ids.max() < len(self)):
             raise IndexError(f"token {at} of {len(self)}")
-        return self.index.read(places.ravel() % len(self), 1).reshape(places.shape)[()]
+        return self.index.read(ids.ravel() % len(self), 1).reshape(ids.shape)[()]
 
     def take(self, at: np.ndarray, mode: str = 'raise') -> np.ndarray:
         "Tokens at the positions `at`, as numpy's take. With mode='wrap' any number is a position."

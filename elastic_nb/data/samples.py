@@ -81,7 +81,7 @@ def _one_by_one(dataset: Any, ids: list[int]) -> list[Any]:
     samples = []
     for i in ids:
         try: samples.append(dataset[i])
-        except Exception as e: raise noted(e, f"sample {i} of the dataset")
+        except Exception as e: raise noted(e, f"sample {i} of the dataset")  # noqa: B904 - it is `e`
     return samples
 
 def noted(error: Exception, what: str) -> Exception:
@@ -143,7 +143,8 @@ class Samples:
         self.dataset = dataset
         self.read, self.names, self.causal = reader(dataset, collate, causal, names), names, causal
         if not len(dataset): raise ValueError("the dataset is empty")
-        self.seed, self.samples, self.schedule = seed, len(dataset), Even(size, micro_batches)
+        self.seed, self.samples = seed, len(dataset)
+        self.schedule: Any = Even(size, micro_batches) # A `Schedule`, if the batch follows the world
         self.order = dataset.in_order(seed) if hasattr(dataset, 'in_order') else Order(self.samples, seed)
         self.reading: tuple[float, list[int]] | None = None # Since when it reads which samples
 
@@ -258,7 +259,8 @@ LOOK, MOST = .05, 4096 # Seconds in which more samples are read twice, and how m
 def state_of_random() -> int:
     "A number for the state of torch's (on a CPU), numpy's and random's generator: each draw changes it."
     _, key, *rest = np.random.get_state()
-    return hash((torch.get_rng_state().numpy().tobytes(), key.tobytes(), *rest, random.getstate()))
+    state = torch.get_rng_state().numpy().tobytes(), np.asarray(key).tobytes()
+    return hash((*state, *rest, random.getstate()))
 
 @patch
 def content(self: Samples, place: int = 0) -> str:

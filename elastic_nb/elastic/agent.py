@@ -89,7 +89,7 @@ class OwnClock(torch_rendezvous._BackendRendezvousStateHolder):
         s.last_heartbeats = {node: of(node, at) for node, at in s.last_heartbeats.items()}
         if s.deadline is not None: s.deadline = of(None, s.deadline)
 
-def with_own_clock(handler: RendezvousHandler) -> RendezvousHandler:
+def with_own_clock(handler: Any) -> Any:
     "A handler of PyTorch that compares no clocks; one that does not do so anyway is returned as it is."
     old = getattr(handler, '_state_holder', None)
     if type(old) is torch_rendezvous._BackendRendezvousStateHolder:
@@ -118,9 +118,9 @@ class Meeting:
 TIMES = dict(last_call_timeout=1, keep_alive_interval=1, keep_alive_max_attempt=3, close_timeout=5)
 READ = 10 # Seconds until a request to a store that does not answer is given up
 
-def handler_of(m: Meeting) -> RendezvousHandler:
+def handler_of(m: Meeting) -> Any:
     "PyTorch's rendezvous handler. Raises BadConfig for an unknown backend, RendezvousError."
-    more = dict(TIMES, join_timeout=int(m.patience))
+    more: dict[str, Any] = dict(TIMES, join_timeout=int(m.patience))
     if m.backend == 'c10d': more['read_timeout'] = READ
     if m.backend == 'c10d' and m.is_host is not None: more['is_host'] = m.is_host
     about = m.backend, m.endpoint, m.run_id, m.least, m.most, m.host
@@ -189,7 +189,7 @@ def _accept(self: Wires) -> None:
 def _guest(self: Wires, sock: socket.socket) -> None:
     "Somebody has called: only one who knows the token is listened to."
     sock.settimeout(5)
-    line, said = Line(sock), []
+    line, said = Line(sock), list[Any]()
     try:
         while not said and not line.lines.closed and len(line.lines.rest) < FIRST: said = line.lines.read()
         first = said[0] if said else {}
@@ -267,8 +267,8 @@ class NodeAgent(SimpleElasticAgent):
     "TorchElastic's agent, whose workers are a supervisor's: a membership change does not touch them."
     def __init__(self, handler: RendezvousHandler, meeting: Meeting, id: int, workers: int,
                  put: Callable[..., None]):
-        how = dict(entrypoint='elastic_nb', monitor_interval=.2)
-        super().__init__(WorkerSpec('default', workers, handler, **how))
+        super().__init__(WorkerSpec('default', workers, handler, entrypoint='elastic_nb',
+                                    monitor_interval=.2))
         self.handler, self.meeting, self.id, self.put = handler, meeting, id, put
         self.again, self.over, self.ended = threading.Event(), threading.Event(), False
 
@@ -294,7 +294,7 @@ class NodeAgent(SimpleElasticAgent):
         if self.again.is_set(): self._restart_workers(worker_group)
         return RunResult(WorkerState.HEALTHY)
 
-def base_store(handler: RendezvousHandler) -> dist.Store:
+def base_store(handler: Any) -> dist.Store:
     "The store of all rounds of a run."
     return dist.PrefixStore(f'elastic-nb/{handler.get_run_id()}', handler._store)
 
@@ -381,8 +381,9 @@ class NodeSupervisor(Supervisor):
             why = [no_store(self.meeting, e), read_note(self.meeting) if self.meeting.folder else '']
             raise RunFailed('; '.join(filter(None, why))) from None
         self.host, self.port, self.token = self.wires.host, self.wires.port, self.wires.token
-        self.coordinator = Node(self.membership.id, self, self.meeting.least, self.kept,
-                                most=self.meeting.most)
+        # all that a supervisor asks of a Coordinator
+        self.coordinator: Node = Node(  # type: ignore[assignment]
+            self.membership.id, self, self.meeting.least, self.kept, most=self.meeting.most)
         self.base = SLOTS * self.membership.id
         self.slots += self.base
         self.stores: list[dist.Store] = []
@@ -506,7 +507,7 @@ def had_closed(self: NodeSupervisor, line: Line) -> None:
 def had_met(self: NodeSupervisor, round: int, ids: list[int]) -> None:
     self.note('node', text=f"round {round}: nodes {', '.join(map(str, ids))}")
     holder = getattr(self.membership.handler, '_state_holder', None)
-    if self.coordinator.record is None and getattr(holder, '_first', 0):   # etcd-v3 remembers
+    if self.coordinator.record is None and getattr(holder, '_first', False):   # etcd-v3 remembers
         self.warn(f"a run with the id {self.meeting.run_id!r} has ended here before: this is a new one")
     self.coordinator.met(round, ids)
 

@@ -112,10 +112,10 @@ def _block(kind: str, keys: list[str], rows: list[Row]) -> Block:
     ids, t, _, workers, gen, step, data = zip(*rows)
     names = sorted(set(workers), key=str)
     place = {name: i for i, name in enumerate(names)}
-    gen, step = ([NONE if i is None else i for i in x] for x in (gen, step))
-    ints = [np.array(x, np.int64) for x in (ids, [place[w] for w in workers], gen, step)]
-    return Block(kind, names, ints[0], np.array(t, np.float64), *ints[1:],
-                 {k: _column([d[k] for d in data]) for k in keys})
+    def ints(numbers: Iterable[int | None]) -> np.ndarray:
+        return np.array([NONE if i is None else i for i in numbers], np.int64)
+    return Block(kind, names, ints(ids), np.array(t, np.float64), ints(place[w] for w in workers), ints(gen),
+                 ints(step), {k: _column([d[k] for d in data]) for k in keys})
 
 # %% ../../nbs/06_elastic/12_columns.ipynb #bbbac4b3
 def _squeeze(column: np.ndarray) -> tuple[str, list[bytes]]:

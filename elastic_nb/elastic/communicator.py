@@ -31,11 +31,16 @@ class Communicator:
         lane: Callable[[Member, Generation], Any] | None = None, # Makes a second group, for gradients
     ):
         self.member, self.connect_lane = member, lane
-        self.gen: Generation | None = None # The generation that it joined last
+        self._gen: Generation | None = None # The generation that it joined last
         self._group: Any = None # The process group of that generation, from `reconfigure` to `leave`
         self._lane: Any = None # The second group
         self._sync: Sync | None = None # Who sums over this world
 
+    @property
+    def gen(self) -> Generation:
+        "The generation that it joined last. Raises RuntimeError before `join`."
+        if self._gen: return self._gen
+        raise RuntimeError("this worker has joined no generation yet")
     @property
     def rank(self) -> int: return self.gen.roster.index(self.member.name)
     @property
@@ -50,8 +55,8 @@ class Communicator:
 @patch
 def join(self: Communicator) -> Generation | None:
     "Wait for the next generation that lists this worker; None if the run ends instead. Raises Removed."
-    self.gen = next_generation(self.member)
-    return self.gen
+    self._gen = next_generation(self.member)
+    return self._gen
 
 @patch
 def roster(self: Communicator, step: int) -> dict[str, int]:
@@ -145,7 +150,7 @@ def living_gloo(store: dist.Store, rank: int, world: int, timeout: float, host: 
     """A gloo group that torch can reconfigure; it is connected by the first `reconfigure`, and `rank` and
     `world` count only until then. Raises NotImplementedError if this build of torch cannot do it."""
     if not can_reconfigure(): raise NotImplementedError("this torch cannot reconfigure a gloo group")
-    opts = dist.ProcessGroupGloo._Options()
+    opts = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stub has no such name
     opts._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
     opts._timeout, opts._threads = timedelta(seconds=timeout), 1
     opts.enable_reconfigure = True

@@ -535,6 +535,9 @@ def _bytes(value: str | bytes) -> bytes: return value.encode() if isinstance(val
 
 class EtcdStore(Store):
     "torch's Store in etcd, under `prefix`. Its writes end with the lease of `session`."
+    timeout: timedelta
+    deleteKey: Any
+    getNumKeys: Any
     def __init__(self, session: Session, prefix: str = 'data', timeout: timedelta = timedelta(seconds=300)):
         super().__init__()
         self.session, self.client = session, session.client

@@ -162,7 +162,7 @@ def gloo_group(
     host: str = '127.0.0.1', # Address of this machine, to which the others connect
 ) -> GlooGroup:
     "A gloo process group that binds to `host` alone, made without touching torch's global default group."
-    opts = dist.ProcessGroupGloo._Options()
+    opts = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stub has no such name
     opts._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
     opts._timeout, opts._threads = timedelta(seconds=timeout), 1
     book = AddressBook(store, world, give_up, timeout)

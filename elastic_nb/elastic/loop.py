@@ -74,6 +74,8 @@ class ElasticLoop:
     @property
     def gen(self) -> Generation | None: return self.member.current
     @property
+    def number(self) -> int: return self.gen.number if self.gen else 0
+    @property
     def chain(self) -> Chain | None: return getattr(self.engine, 'chain', None)   # if it keeps receipts
     def at(self, phase: str) -> None: self.member.point(max(self.engine.step, self.floor), phase)
     def say(self, kind: str, **data: Any) -> None: self.member.say(kind, **dict(step=self.engine.step) | data)
@@ -279,13 +281,13 @@ def one_step(self: ElasticLoop) -> bool:
     summed = sync.finish()
     self.at('commit')   # the whole gradient is here: whatever happens now, we step
     loss = engine.update(summed)
-    self.last = dict(gen=self.gen.number, step=engine.step - 1, loss=float(loss), **engine.numbers)
+    self.last = dict(gen=self.number, step=engine.step - 1, loss=float(loss), **engine.numbers)
     self.at('agree')
     newest, = self.comm.agree(self.comm.newest())
     self.committed()
     self.settle()
     self.save_if_asked()
-    return newest > self.gen.number
+    return newest > self.number
 
 @patch
 def compare(self: ElasticLoop, mine: dict[str, int]) -> None:

@@ -119,7 +119,8 @@ class Node:
         self.id, self.reach, self.kept, self.clock = id, reach, kept, clock
         self.least, self.most = least, most
         self.record: Record | None = None # The newest that it knows
-        self.round, self.ids = 0, () # The newest rendezvous that it came through, and who was there
+        self.round = 0 # The newest rendezvous that it came through
+        self.ids: tuple[int, ...] = () # And who was there
         self.met_at = self.lost_at = 0. # When that was; when the boss was lost
         self.meeting = True # It is on its way through a rendezvous
         self.asking, self.asked_at = False, 0. # A question to the store is under way; since when
@@ -157,6 +158,19 @@ class Node:
     @property
     def inside(self) -> bool: return self.record is not None and self.id in self.record.nodes
 
+# %% ../../nbs/06_elastic/16_nodes.ipynb #999fef87
+@patch(as_prop=True)
+def leading(self: Node) -> NodeCoordinator:
+    "Raises RuntimeError if this node does not lead."
+    if self.coordinator: return self.coordinator
+    raise RuntimeError(f"node {self.id} does not lead")
+
+@patch(as_prop=True)
+def known(self: Node) -> Record:
+    "The newest record. Raises RuntimeError before there is one."
+    if self.record: return self.record
+    raise RuntimeError(f"node {self.id} knows of no boss")
+
 # %% ../../nbs/06_elastic/16_nodes.ipynb #a1363e53
 @patch
 def met(self: Node, round: int, ids: Iterable[int]) -> None:
@@ -186,7 +200,7 @@ def write(self: Node, **changes: Any) -> None:
 def take_over(self: Node, nodes: Iterable[int], why: str, sound: bool = False) -> None:
     "Try to become the boss of `nodes`; `sound`: this node has followed the boss until now."
     r, self.sound = self.reach, sound and self.said
-    self.write(round=max(self.round, self.record.round if self.record else 0), boss=self.id, why=why,
+    self.write(round=max(self.round, self.known.round if self.record else 0), boss=self.id, why=why,
                nodes=tuple(nodes), host=r.host, port=r.port, token=r.token)
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #bfacc51e
@@ -257,7 +271,7 @@ def adopt(self: Node, record: Record) -> None:
 @patch
 def hello(self: Node) -> dict[str, Any]:
     "What a node says first: all that a new boss must know of it."
-    return dict(kind='hello', node=self.id, token=self.record.token, term=self.record.term, floor=self.floor,
+    return dict(kind='hello', node=self.id, token=self.known.token, term=self.known.term, floor=self.floor,
                 newest=self.newest.encode() if self.newest else None, alive=self.alive[self.id],
                 final=self.final)
 
@@ -265,8 +279,8 @@ def hello(self: Node) -> dict[str, Any]:
 def follow(self: Node) -> None:
     "Open a line to the boss."
     self.reach.hang_up()
-    self.followed = self.record.boss
-    self.line, self.lost_at, self.lease, self.said = self.record.term, 0., self.clock(), False
+    self.followed = self.known.boss
+    self.line, self.lost_at, self.lease, self.said = self.known.term, 0., self.clock(), False
     self.reach.dial(self.record, self.hello())
 
 @patch
@@ -278,10 +292,10 @@ def lead(self: Node) -> None:
     self.coordinator = NodeCoordinator(store, 0, self.proposed, kept=self.kept, floor=self.floor)
     now = self.clock()
     self.changed_at = self.lease = now
-    self.heard, self.since, self.lost, self.due = {self.id: now}, now, set(), set(self.record.nodes)
+    self.heard, self.since, self.lost, self.due = {self.id: now}, now, set(), set(self.known.nodes)
     self.alive = {self.id: self.alive[self.id]}
     self.identity = {k: v for k, v in self.identity.items() if k == self.id}
-    self.coordinator.final.update(self.final)
+    self.leading.final.update(self.final)
     self.fresh, self.refused = True, set()
 
 @patch
@@ -300,7 +314,7 @@ def forget(self: Node, node: int) -> None:
 @patch
 def review(self: Node, why: str) -> None:
     "The boss looks at all workers that are there; makes a new generation if there has to be one."
-    c, nodes = self.coordinator, set(self.record.nodes)
+    c, nodes = self.leading, set(self.known.nodes)
     now = self.clock()
     c.held = not self.due & nodes <= set(self.heard) or len(nodes) < self.least
     self.say_few(nodes)
@@ -337,7 +351,7 @@ def review(self: Node, why: str) -> None:
 def say_few(self: Node, nodes: set[int]) -> None:
     "Say once what becomes of a world of fewer `nodes` than there must be."
     few = nodes if len(nodes) < self.least and self.newest else set()
-    if few and few != self.few:
+    if self.newest and few and few != self.few:
         whole = {node_of(n) for n in self.newest.roster} <= few
         then = 'all that train are on them, and they go on' if whole else 'nobody trains until others come'
         self.reach.warn(f"{len(few)} of at least {self.least} nodes are left: {then}")
@@ -347,7 +361,8 @@ def say_few(self: Node, nodes: set[int]) -> None:
 def say_heir(self: Node, nodes: set[int]) -> None:
     "Say once that none of `nodes` knows what those have done who trained or led before: they are gone."
     trained = {node_of(n) for n in (self.newest.roster if self.newest else ())}
-    gone, self.heir_of = trained or {self.heir_of} - {None}, None
+    gone = trained or {n for n in (self.heir_of,) if n is not None}
+    self.heir_of = None
     if not gone or self.floor or gone & nodes: return
     who = ', '.join(map(str, sorted(gone)))
     self.reach.warn(f"nobody is left of those who began this run (node {who}): what they had done is not "
@@ -360,8 +375,8 @@ def let_in(self: Node, nodes: set[int]) -> list[int]:
     The others are refused. Before the first generation all may that do not differ from this node."""
     inside = nodes & {node_of(n) for n in (self.newest.roster if self.newest else ())}
     if not inside: return sorted(self.like_this(nodes))
-    of = next((n for n in sorted(inside) if n in self.identity), None)
-    known = set() if of is None else (nodes - inside) & set(self.identity)
+    of = next((n for n in sorted(inside) if n in self.identity), -1)
+    known = set() if of < 0 else (nodes - inside) & set(self.identity)
     found = {n: differences(self.identity[of], self.identity[n], live=True) for n in known}
     for node in [n for n in known if found[n]]: self.turn_away(node, of, found[node])
     for node in [n for n in known if not found[n]]: self.look_ahead(node)
@@ -411,9 +426,9 @@ def must_wait(self: Node, gen: Generation | None, nodes: set[int], alive: dict[s
     last one, that one can go on without us, until its lease runs out."""
     roster = set(gen.roster) if gen else set()
     alone = {n for n in roster if node_of(n) not in nodes} and not roster & set(alive)
-    unsure = self.fresh and self.record.term > 1 and not (self.sound and gen)
+    unsure = self.fresh and self.known.term > 1 and not (self.sound and gen)
     self.waits = bool(alone or unsure) and self.clock() < self.changed_at + LEASE + 1.
-    self.coordinator.held = self.waits
+    self.leading.held = self.waits
     return self.waits
 
 @patch
@@ -426,7 +441,7 @@ def proposed(self: Node, gen: Generation) -> None:
 
 @patch
 def spread(self: Node, gen: Generation, nodes: Iterable[int] | None = None) -> None:
-    message = dict(kind='generation', term=self.record.term, text=gen.encode(), store=self.store_at)
+    message = dict(kind='generation', term=self.known.term, text=gen.encode(), store=self.store_at)
     for node in self.heard if nodes is None else nodes:
         if node != self.id: self.reach.send(node, message)
     if nodes is None: self.reach.tell(gen, self.store_at)
@@ -458,7 +473,7 @@ def mine(self: Node) -> dict[str, Any]:
 def forward(self: Node, message: dict[str, Any]) -> None:
     "Say it to the boss, which may be this node. Without a boss the next hello says it."
     if self.leads: self.take(self.id, message)
-    elif self.line is not None: self.reach.send(self.record.boss, message)
+    elif self.line is not None: self.reach.send(self.known.boss, message)
 
 @patch
 def spawned(self: Node, name: str) -> None:
@@ -477,7 +492,7 @@ def lose(self: Node, names: Iterable[str]) -> None:
 @patch
 def take(self: Node, node: int, m: dict[str, Any]) -> None:
     "The boss hears what a node has said. Raises StateLost."
-    c, name, kind = self.coordinator, m.get('worker'), m['kind']
+    c, name, kind = self.leading, m.get('worker', ''), m['kind']
     if node not in self.heard: return
     if kind == 'spawned': self.alive[node][name] = None
     elif kind == 'here':
@@ -497,14 +512,14 @@ def take(self: Node, node: int, m: dict[str, Any]) -> None:
 @patch
 def above(self: Node, number: int) -> None:
     "A worker knows of generation `number` already: propose again, above it."
-    gen = self.coordinator.generation
-    if self.newest and (self.fresh or self.coordinator.held):   # the next one will be above it
+    gen = self.leading.generation
+    if self.newest and (self.fresh or self.leading.held):   # the next one will be above it
         self.newest = replace(self.newest, number=max(number, self.newest.number))
-        if gen: propose(self.coordinator.store, gen, self.newest)
+        if gen: propose(self.leading.store, gen, self.newest)
         return
     if gen is None or number < gen.number: return
     new = replace(gen, number=number + 1, lost=(), joined=(), reason='above an older number')
-    if propose(self.coordinator.store, gen, new) == new: self.proposed(new)
+    if propose(self.leading.store, gen, new) == new: self.proposed(new)
 
 @patch
 def message(self: Node, node: int, m: dict[str, Any]) -> None:
@@ -512,12 +527,12 @@ def message(self: Node, node: int, m: dict[str, Any]) -> None:
     kind = m['kind']
     if kind == 'hello': self.welcome(node, m)
     elif self.leads: self.take(node, m)
-    elif self.record is None or node != self.record.boss or self.line is None: return
+    elif self.record is None or node != self.known.boss or self.line is None: return
     elif kind == 'lease': self.renew()
     elif kind == 'record':
         found = decode_record(m['text'])
         self.forward(dict(kind='here', alive=self.alive[self.id], **self.mine()))
-        if found.term > self.record.term: self.adopt(found)
+        if found.term > self.known.term: self.adopt(found)
     elif kind == 'refused': self.reach.refuse(m['why'])
     elif kind == 'generation' and m['term'] >= self.line: self.learn(decode_generation(m['text']), m['store'])
     elif kind == 'over': self.over = True
@@ -536,23 +551,23 @@ def learn(self: Node, gen: Generation, store: Iterable[Any]) -> None:
 @patch
 def welcome(self: Node, node: int, m: dict[str, Any]) -> None:
     "A node says hello to the boss. Raises StateLost."
-    if m['token'] == self.reach.token and (self.record is None or m['term'] > self.record.term):
+    if m['token'] == self.reach.token and (self.record is None or m['term'] > self.known.term):
         self.early[node] = m   # it has read of our term before we have
         return self.ask()
-    if not self.leads or node not in self.record.nodes or m['token'] != self.record.token:
+    if not self.leads or node not in self.known.nodes or m['token'] != self.known.token:
         return self.reach.hang_up(node)
     self.heard[node] = self.clock()
     self.lost.discard(node)
     self.refused.discard(node)   # it may not have heard of it
     self.alive[node] = dict(m['alive'])
-    self.coordinator.final.update(m['final'])
-    self.floor = self.coordinator.floor = max(self.floor, m['floor'])
+    self.leading.final.update(m['final'])
+    self.floor = self.leading.floor = max(self.floor, m['floor'])
     newest = decode_generation(m['newest']) if m['newest'] else None
     if self.fresh and newest and (self.newest is None or newest.number > self.newest.number):
         self.newest = newest
-    self.reach.send(node, dict(kind='record', text=self.record.encode()))
+    self.reach.send(node, dict(kind='record', text=self.known.encode()))
     before = self.newest
-    self.review('join' if not self.fresh else self.record.why)
+    self.review('join' if not self.fresh else self.known.why)
     if self.newest and self.newest is before and not self.fresh: self.spread(self.newest, [node])
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #7dd7f6cf
@@ -560,8 +575,8 @@ def welcome(self: Node, node: int, m: dict[str, Any]) -> None:
 def closed(self: Node, node: int) -> None:
     "The line to `node` is closed, or nothing was heard from it for too long."
     if self.leads:
-        if node in self.record.nodes: self.lost.add(node)
-    elif self.record and node == self.record.boss and self.line is not None:
+        if node in self.known.nodes: self.lost.add(node)
+    elif self.record and node == self.known.boss and self.line is not None:
         self.line, self.lost_at = None, self.clock()
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #60b47134
@@ -585,7 +600,7 @@ def tick(self: Node) -> None:
 @patch
 def spared(self: Node) -> bool:
     "Whether enough nodes would be left without those that are leaving. For the boss."
-    return len({*self.record.nodes} - self.leaving) >= max(1, self.least)
+    return len({*self.known.nodes} - self.leaving) >= max(1, self.least)
 
 @patch
 def outside(self: Node, now: float) -> None:
@@ -605,13 +620,13 @@ def outside(self: Node, now: float) -> None:
 @patch
 def who_met(self: Node) -> tuple[int, ...]:
     "The nodes of the newest round, and those that were too slow for it and are heard all the same."
-    late = tuple(n for n in self.record.nodes if n in self.heard and n not in self.ids)
+    late = tuple(n for n in self.known.nodes if n in self.heard and n not in self.ids)
     return self.ids + late if len(self.ids + late) <= self.most else self.ids
 
 @patch
 def govern(self: Node, now: float) -> None:
     "The boss: take in a new round, leave out who is lost, and look at the store now and then."
-    r = self.record
+    r = self.known
     if now - self.since > HELLO: self.lost |= set(r.nodes) - set(self.heard)
     if self.round > r.round: wanted, why = self.who_met(), 'join'
     else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str, sorted(self.lost | self.leaving)))
@@ -620,12 +635,12 @@ def govern(self: Node, now: float) -> None:
     if nodes != r.nodes or self.round > r.round:
         self.write(nodes=nodes, round=max(r.round, self.round), why=why)
     elif now - self.asked_at > 1.: self.ask()
-    if self.coordinator.late or self.waits: self.review('join')
+    if self.leading.late or self.waits: self.review('join')
 
 @patch(as_prop=True)
 def finished(self: Node) -> bool:
     "The run is over."
-    if self.leads and not self.coordinator.held and not self.fresh: self.over = self.coordinator.finished
+    if self.leads and not self.leading.held and not self.fresh: self.over = self.leading.finished
     return self.over
 
 @patch(as_prop=True)
@@ -643,7 +658,7 @@ def own_share(events: Iterable[Event], pieces: Callable[[int], int], ids: Callab
     if all(own.issuperset(roster) for roster in rosters.values()): return None
     gens: dict[int, int] = {}
     for e in events:
-        if e.kind == 'commit': gens[e.step] = max(e.gen, gens.get(e.step, 0))
+        if e.kind == 'commit' and e.step is not None: gens[e.step] = max(e.gen or 0, gens.get(e.step, 0))
     def share_of(step: int) -> list[int]:
         roster = rosters[max(g for g in rosters if g <= gens[step])]
         count = pieces(step)

@@ -308,11 +308,13 @@ def _hurry(self: EtcdStateHolder, now: Snapshot) -> None:
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #24e3e1ab
 def _record(of: Any, node: Any, run_id: str, *what: Any, **more: Any) -> None:
     "An event of `of` on `node`, without the name of the method."
-    about = dict(name=type(of).__name__, hostname=node.addr, pid=node.pid, local_id=node.local_id)
-    torch_rendezvous.construct_and_record_rdzv_event(run_id, *what, **about, **more)
+    about: dict[str, Any] = dict(name=type(of).__name__, hostname=node.addr, pid=node.pid)
+    torch_rendezvous.construct_and_record_rdzv_event(run_id, *what, **about, local_id=node.local_id, **more)
 
 class EtcdOps(torch_rendezvous._DistributedRendezvousOpExecutor):
     "torch's steps of joining, leaving and closing; between them this waits for news and does not sleep."
+    _state_holder: EtcdStateHolder
+
     def run(self, state_handler: Callable, deadline: float, update_deadline: Callable | None = None) -> None:
         "See torch's. An etcd that cannot be reached is tried again until `deadline`."
         action, Action = None, torch_rendezvous._Action

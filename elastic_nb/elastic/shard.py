@@ -76,6 +76,7 @@ def passed(group: dist.ProcessGroup, sends: list[tuple[int, Tensor]], sources: l
 class Sharded(ShardedReducer):
     "The grouping-independent sum with an optimizer in slices: same bits for every world."
     scale = 1.
+    tick: Callable[[], None] # What a sum calls that waits for others in the middle of backward
     def __init__(self,
         model: nn.Module, # Its trainable parameters are summed
         optimizer: ShardedOptimizer, # Makes the steps for some of them
@@ -119,6 +120,7 @@ LINES = dict(
 
 class ShardedLoop(ElasticLoop):
     "The elastic loop with an optimizer in slices, each with a shadow. One object per worker."
+    sync: Sharded
     portion = 1 << 18 # Numbers whose moments a worker sends and receives after a step, at most
     def __init__(self,
         member: Member, # This worker in the world
@@ -174,14 +176,14 @@ def one_step(self: ShardedLoop) -> bool:
     self.committed()
     self.settle()
     self.save_if_asked()
-    return newest > self.gen.number
+    return newest > self.number
 
 @patch
 def advance(self: ShardedLoop) -> None:
     "The step of the spans that are held here."
     loss = self.engine.update(self.pending)
     self.pending, self.whole = None, False
-    self.last = dict(gen=self.gen.number, step=self.engine.step - 1, loss=float(loss), **self.engine.numbers)
+    self.last = dict(gen=self.number, step=self.engine.step - 1, loss=float(loss), **self.engine.numbers)
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #9c0deec7
 @patch
@@ -302,10 +304,10 @@ def lost(self: ShardedLoop, gen: Generation) -> None:
 @patch
 def together(self: ShardedLoop, *ranks: int) -> Part:
     "The whole state of the optimizer, from all ranks, on the CPU of `ranks`; an empty part in the others."
-    world, everything = range(self.comm.world), [range(self.optimizer.size)]
-    found = self.passes(moves_of({r: self.wants(r) for r in world}, {r: everything for r in ranks}))
+    world, everything = range(self.comm.world), range(self.optimizer.size)
+    found = self.passes(moves_of({r: self.wants(r) for r in world}, {r: [everything] for r in ranks}))
     if self.comm.rank not in ranks: return Part(range(0))
-    return join([*map(Part.cpu, self.optimizer.parts()), *found], *everything, self.optimizer.starts)
+    return join([*map(Part.cpu, self.optimizer.parts()), *found], everything, self.optimizer.starts)
 
 @patch
 def keep(self: ShardedLoop) -> None:

@@ -95,7 +95,8 @@ class StockDDP:
     def attach(self, group: dist.ProcessGroup) -> None:
         self.group = group
         kind = getattr(dist.ProcessGroup.BackendType, group.name().upper())
-        whole = dist.ProcessGroup(group.rank(), group.size())   # DDP wants to know the backend of a device
+        # DDP wants to know the backend of a device
+        whole = dist.ProcessGroup(group.rank(), group.size()) # type: ignore[call-arg] # not in torch's stub
         whole._register_backend(next(self.model.parameters()).device, kind, group)
         whole._set_default_backend(kind)
         with peers(): self.module = DistributedDataParallel(Reaching(self.model), process_group=whole)

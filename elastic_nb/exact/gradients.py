@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..basics import patch
 from .reduce import (GradBuffer, exchange, family, gathered, reduce_scatter, scatter,
@@ -51,7 +52,7 @@ class BucketBuffer:
     def __init__(self,
         params: Sequence[Tensor], # The optimizer's
         buckets: list[Bucket], # All of them
-        others: Sequence[nn.Parameter], # Parameters whose gradient goes to all ranks
+        others: Sequence[Tensor], # Parameters whose gradient goes to all ranks
         beside: int, # Numbers that are summed beside the gradient
     ):
         self.params, self.buckets = params, buckets
@@ -192,14 +193,14 @@ def norms_of(
         measurers.append(min(parts, key=lambda r: parts[r][0].start, default=0))
         if rank not in parts: continue
         flat = gathered(grads, parts[rank])
-        if rank != measurers[i]:
+        if group and rank != measurers[i]:
             exchange(group, [(measurers[i], flat)], [])
             continue
-        if len(parts) > 1: flat = _put_together(group, flat, whole, parts)
+        if group and len(parts) > 1: flat = _put_together(group, flat, whole, parts)
         found[i] = torch.linalg.vector_norm(flat.view_as(p))
     others = [r for r in range(world) if r != rank]
     every = [found if r == rank else torch.empty_like(found) for r in range(world)]
-    if others: exchange(group, [(r, found) for r in others], [(r, every[r]) for r in others])
+    if group and others: exchange(group, [(r, found) for r in others], [(r, every[r]) for r in others])
     return torch.stack(every)[measurers, range(len(params))]
 
 def _put_together(group: dist.ProcessGroup, mine: Tensor, whole: range, parts: dict[int, list[range]]
@@ -220,19 +221,22 @@ class Leaving:
     buf: BucketBuffer # Where backward adds it up
     siblings: list[BucketBuffer] # Finished nodes that are added to it, in this order
     missing: dict[int, set[int]] # Open bucket -> parameters whose gradient is still to come
+    exchange: Exchange # Which sends what is no longer missing
 
 def start_thread(fn: Callable[[], None]) -> None: threading.Thread(target=fn, daemon=True).start()
 
 class BucketReducer(ShardedReducer):
     "The sum over all ranks, where each keeps its slices of it, and parts leave while backward goes on."
+    nodes: dict[tuple[int, int], Any] # Node -> its BucketBuffer
+
     def __init__(self,
         optimizer: ShardedOptimizer, # Holds what the layout gives this rank; its parameters are summed
-        others: Sequence[nn.Parameter], # Parameters whose gradient goes to all ranks
+        others: Sequence[Tensor], # Parameters whose gradient goes to all ranks
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         plan: Layout | None = None, # As in ShardedReducer
         measure: bool = False, # Whether the norm of each parameter's gradient is needed
-        model: Sequence[nn.Parameter] | None = None, # All, in the model's order; None: the optimizer's
+        model: Sequence[Tensor] | None = None, # All, in the model's order; None: the optimizer's
         least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most
         launch: Callable[[Callable[[], None]], object] = start_thread, # Runs a function in a thread
     ):
@@ -251,10 +255,10 @@ class BucketReducer(ShardedReducer):
             p.register_hook(partial(self._arrives, i))
             p.register_post_accumulate_grad_hook(partial(self._arrived, i))
 
-    def _new(self) -> BucketBuffer:
+    def _new(self) -> Any:
         return BucketBuffer(self.optimizer.params, self.buckets, self.others, self.beside)
 
-    def _drop(self, *bufs: BucketBuffer) -> None: "Memory is given back and not kept."
+    def _drop(self, *bufs: Any) -> None: "Memory is given back and not kept."
 
 # %% ../../nbs/01_exact/08_gradients.ipynb #85a48106
 @patch
@@ -270,40 +274,42 @@ def micro_batch(self: BucketReducer, i: int) -> Iterator[Tensor]:
     "As in LocalTree. In the last one of the step gradients leave. Raises Refused, and what `tick` raises."
     node, buf = self._begin(i)
     self.todo.discard(i)
-    if last := not self.todo and self.world > 1: self._depart(node, buf)
+    leaving = self._depart(node, buf) if not self.todo and self.world > 1 else None
     buf.use()
     self.current = buf
     try: yield buf.beside
     finally: self.current = None
-    if not last: return self._add(*node, buf)
-    for sibling in self.leaving.siblings: buf.tail.add(sibling.tail)
-    for b in [*self.leaving.missing]: self._complete(b)   # with parameters that were of no use
+    if not leaving: return self._add(*node, buf)
+    for sibling in leaving.siblings: buf.tail.add(sibling.tail)
+    for b in [*leaving.missing]: self._complete(leaving, b)   # with parameters that were of no use
     self.leaving = None
 
 @patch
-def _depart(self: BucketReducer, node: tuple[int, int], buf: BucketBuffer) -> None:
+def _depart(self: BucketReducer, node: tuple[int, int], buf: BucketBuffer) -> Leaving:
     siblings = []
     while node != (0, self.n):
         parent, sibling = family(*node, self.n)
         if sibling not in self.nodes: break
         siblings.append(self.nodes.pop(sibling))
         node = parent
-    self.leaving = Leaving(buf, siblings, {b: {*bucket.params} for b, bucket in enumerate(self.buckets)})
-    self._launch(self.nodes | {node: buf})
+    missing = {b: {*bucket.params} for b, bucket in enumerate(self.buckets)}
+    self.leaving = Leaving(buf, siblings, missing, self._launch(self.nodes | {node: buf}))
+    return self.leaving
 
 @patch
-def _launch(self: BucketReducer, nodes: dict[tuple[int, int], BucketBuffer]) -> None:
+def _launch(self: BucketReducer, nodes: dict[tuple[int, int], BucketBuffer]) -> Exchange:
     self.exchange, self.nodes = Exchange(self, nodes), {}
     self.launch(self.exchange.run)
+    return self.exchange
 
 @patch
-def _complete(self: BucketReducer, b: int) -> None:
+def _complete(self: BucketReducer, leaving: Leaving, b: int) -> None:
     "Bucket `b` is finished: it may leave."
-    del self.leaving.missing[b]
+    del leaving.missing[b]
     for i in self.buckets[b].params: self.optimizer.params[i].grad = None
-    for sibling in self.leaving.siblings: self.leaving.buf.move(sibling, b)
-    self.exchange.ready[b].set()
-    self.exchange.keep_up(self.tick)
+    for sibling in leaving.siblings: leaving.buf.move(sibling, b)
+    leaving.exchange.ready[b].set()
+    leaving.exchange.keep_up(self.tick)
 
 # %% ../../nbs/01_exact/08_gradients.ipynb #e5ceedcf
 @patch
@@ -323,7 +329,7 @@ def _arrived(self: BucketReducer, i: int, p: Tensor) -> None:
     if self.current is None or self.leaving is None: return
     missing = self.leaving.missing[b := self.bucket_of[i]]
     missing.discard(i)
-    if not missing: self._complete(b)
+    if not missing: self._complete(self.leaving, b)
 
 @patch
 def reduction(self: BucketReducer) -> Callable[[Callable[[], None]], None]:
@@ -331,10 +337,10 @@ def reduction(self: BucketReducer) -> Callable[[Callable[[], None]], None]:
     self.look()
     self.busy = True
     if self.world == 1: return lambda half_way: half_way()
-    if self.exchange is None:   # nothing was left to compute
-        self._launch(self.nodes)
-        for ready in self.exchange.ready: ready.set()
-    return self.exchange.settle
+    if (exchange := self.exchange) is None:   # nothing was left to compute
+        exchange = self._launch(self.nodes)
+        for ready in exchange.ready: ready.set()
+    return exchange.settle
 
 @patch
 def finish(self: BucketReducer) -> Tensor:
@@ -345,7 +351,8 @@ def finish(self: BucketReducer) -> Tensor:
         grads = Pieces([(bucket.span, buf.pop(b)) for b, bucket in enumerate(self.buckets)])
         norms = norms_of(None, grads, o.params, o.starts, [[range(o.size)]]) if self.measure else None
         tail = buf.tail
-    else: grads, tail, norms = self.exchange.sums, self.exchange.tail, self.exchange.norms
+    elif self.exchange: grads, tail, norms = self.exchange.sums, self.exchange.tail, self.exchange.norms
+    else: raise RuntimeError("nothing was summed yet")
     self.exchange = None
     for p in o.params: p.grad = None
     tail.use()
@@ -362,7 +369,7 @@ def attach(self: BucketReducer, group: dist.ProcessGroup) -> None:
 def detach(self: BucketReducer) -> None:
     "Let go of the group, and of an exchange that is under way, with all that it has."
     if self.exchange: self.exchange.stopped = True
-    self.group, self.exchange, self.leaving, self.busy = None, None, None, False
+    self._group, self.exchange, self.leaving, self.busy = None, None, None, False
     for p in self.optimizer.params: p.grad = None
 
 # %% ../../nbs/01_exact/08_gradients.ipynb #59e9e590
@@ -409,7 +416,8 @@ def take(self: BucketReducer, layout: Layout) -> None:
 @patch
 def _bits(self: BucketReducer) -> Tensor:
     views = [v for span in self.elsewhere() for v in self.optimizer.views(span)]
-    return sum(v.view(WHOLE[v.element_size()]).sum(dtype=torch.int64) for v in views)
+    bits = (v.view(WHOLE[v.element_size()]).sum(dtype=torch.int64) for v in views)
+    return sum(bits, torch.zeros((), dtype=torch.int64))
 
 @patch
 def unchanged(self: BucketReducer) -> bool:

@@ -4,17 +4,19 @@
 
 # %% auto #0
 __all__ = ['split', 'pieces', 'GradBuffer', 'writes_to', 'family', 'LocalTree', 'combine', 'exchange', 'unhooked', 'TreeReducer',
-           'gathered', 'scatter', 'reduce_scatter']
+           'Vector', 'gathered', 'scatter', 'reduce_scatter']
 
 # %% ../../nbs/01_exact/04_reduce.ipynb #34f87cf9
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
+from ..basics import patch
 from .share import share
 from .written import Refused
 
@@ -36,7 +38,7 @@ def pieces(span: range, micro_batches: int) -> list[tuple[int, int]]:
 # %% ../../nbs/01_exact/04_reduce.ipynb #46715e24
 class GradBuffer:
     "One flat gradient for `params`, with a view per parameter; the last `beside` slots hold other numbers."
-    def __init__(self, params: Sequence[nn.Parameter], beside: int = 1, like: Tensor | None = None):
+    def __init__(self, params: Sequence[Tensor], beside: int = 1, like: Tensor | None = None):
         sizes, like = [p.numel() for p in params], params[0] if like is None else like
         self.flat = like.new_zeros(sum(sizes) + beside)
         # each view counts its own writes, as .data does: see `writes_to`
@@ -68,7 +70,7 @@ def family(lo: int, hi: int, micro_batches: int) -> tuple[tuple[int, int], tuple
 class LocalTree:
     "Sums of one rank's micro-batches: finished `nodes` of the tree, merged once both siblings are there."
     def __init__(self,
-        params: Sequence[nn.Parameter],
+        params: Sequence[Tensor],
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
     ):
@@ -95,8 +97,8 @@ class LocalTree:
         yield buf.beside
         self._add(*node, buf)
 
-    def _begin(self, i: int) -> tuple[tuple[int, int], GradBuffer]:
-        "The node that micro-batch `i` completes, and the buffer in which backward adds it up."
+    def _begin(self, i: int) -> tuple[tuple[int, int], Any]:
+        "The node that micro-batch `i` completes, and the buffer from `_new`, where backward adds it up."
         twin = (i ^ 1, (i ^ 1) + 1)
         node = (min(i, i ^ 1), max(i, i ^ 1) + 1) if twin in self.nodes else (i, i + 1)
         return node, self.nodes.pop(twin, None) or self._zeros()
@@ -137,9 +139,9 @@ def exchange(
     "Send and receive all tensors at once. Raises RuntimeError if any peer is gone."
     if group.name() == 'gloo' and any(t.is_cuda for _, t in (*sends, *recvs)):
         return _staged(group, sends, recvs)
-    if nccl := group.name() == 'nccl': group._start_coalescing()
+    if nccl := group.name() == 'nccl': group._start_coalescing() # type: ignore[call-arg] # it is a backend
     works = [group.recv([t], r, 0) for r, t in recvs] + [group.send([t], r, 0) for r, t in sends]
-    if nccl: works = [group._end_coalescing()]
+    if nccl: works = [group._end_coalescing()]  # type: ignore[call-arg]
     for w in works: w.wait()
     if nccl: torch.cuda.current_stream((sends or recvs)[0][1].device).synchronize()   # here it can be left
 
@@ -166,14 +168,15 @@ class TreeReducer(LocalTree):
     step: int | None = None # Step to which the nodes belong
     result: GradBuffer | None = None # Where a reduction puts the sum
     busy: bool = False # A reduction was made and is not finished
+    _group: dist.ProcessGroup | None = None
 
     def attach(self, group: dist.ProcessGroup) -> None:
         "Sum over the ranks of `group` from now on."
-        self.group, self.rank, self.world = group, group.rank(), group.size()
+        self._group, self.rank, self.world = group, group.rank(), group.size()
 
     def detach(self) -> None:
         "Let go of the group. Finished nodes are kept for another try at the same step."
-        self.group = None
+        self._group = None
         if not self.busy: return
         stale, self.nodes = self.nodes, {}
         self.free, self.result = [], None   # neighbours may still be reading these, too
@@ -210,9 +213,8 @@ class TreeReducer(LocalTree):
         """After the reduction has run: puts the global gradient into every `.grad`, and returns the summed
         loss and the other numbers beside it, (beside,), without waiting for the device."""
         self.busy = False
-        out = self.nodes[0, self.n] if self.world == 1 else self.result
-        out.use()
-        return out.beside.clone()
+        self.summed.use()
+        return self.summed.beside.clone()
 
     def reduce(self) -> float:
         """The reduction from beginning to end, in this thread; waits for the summed loss and returns it.
@@ -220,13 +222,31 @@ class TreeReducer(LocalTree):
         self.reduction()(lambda: None)
         return self.finish()[0].item()
 
+# %% ../../nbs/01_exact/04_reduce.ipynb #55b918d6
+@patch(as_prop=True)
+def group(self: TreeReducer) -> dist.ProcessGroup:
+    "Its ranks are summed over. Raises RuntimeError before `attach` and after `detach`."
+    if self._group is None: raise RuntimeError("this reducer has no group")
+    return self._group
+
+@patch(as_prop=True)
+def summed(self: TreeReducer) -> GradBuffer:
+    "Where a reduction has put the sum. Raises RuntimeError if there was none."
+    out = self.nodes[0, self.n] if self.world == 1 else self.result
+    if out is None: raise RuntimeError("nothing was summed yet")
+    return out
+
 # %% ../../nbs/01_exact/04_reduce.ipynb #93dd19bb
-def gathered(flat: Tensor, spans: Sequence[range]) -> Tensor:
+class Vector(Protocol):
+    "What spans are cut from: a tensor, or what stands for one."
+    def __getitem__(self, at: slice, /) -> Tensor: ...
+
+def gathered(flat: Vector, spans: Sequence[range]) -> Tensor:
     "The numbers of `spans` in a vector, one span after the other; a view if there is only one."
     parts = [flat[s.start:s.stop] for s in spans]
     return torch.cat(parts) if len(parts) > 1 else parts[0] if parts else flat[:0]
 
-def scatter(flat: Tensor, spans: Sequence[range], numbers: Tensor) -> None:
+def scatter(flat: Vector, spans: Sequence[range], numbers: Tensor) -> None:
     "The inverse of `gathered`. One span shares its memory: it has its numbers already."
     if len(spans) < 2: return
     for s, part in zip(spans, numbers.split([*map(len, spans)])): flat[s.start:s.stop].copy_(part)

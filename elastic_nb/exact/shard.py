@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ..basics import patch
-from .reduce import TreeReducer, exchange, gathered, reduce_scatter, scatter
+from .reduce import TreeReducer, Vector, exchange, gathered, reduce_scatter, scatter
 from .share import share
 from .state import WHOLE, Diverged
 
@@ -102,10 +102,10 @@ def join(parts: Iterable[Part], span: range, starts: Sequence[int]) -> Part:
     out = Part(span)
     for i, _, _ in pieces_of(span, starts):
         pieces = [p for p in found if overlap(p.span, range(starts[i], starts[i + 1]))]
-        has = [p.slots.get(i) for p in pieces]
-        if any(h is None for h in has) and any(h is not None for h in has):
+        has = [slots for p in pieces if (slots := p.slots.get(i)) is not None]
+        if has and len(has) < len(pieces):
             raise ValueError(f"parameter {i}: some of its pieces have made steps, and some have not")
-        if has[0] is not None: out.slots[i] = _joined(has, i)
+        if has: out.slots[i] = _joined(has, i)
     return out
 
 # %% ../../nbs/01_exact/07_shard.ipynb #b9540dcd
@@ -150,7 +150,7 @@ class ShardedOptimizer(Optimizer):
         self.twins: list[tuple[range, Optimizer, dict[int, Tensor]]] = []
         self.install([Part(range(self.size))])
         if whole.state: self.load_state_dict(whole.state_dict())
-        whole.state_dict = _in_slices   # it would be the state from before
+        whole.state_dict = _in_slices  # type: ignore[method-assign]  # it would be the state from before
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         "As torch's, while this is made. Raises ValueError afterwards."
@@ -210,7 +210,7 @@ def hold(self: ShardedOptimizer, spans: Iterable[range]) -> None:
 
 # %% ../../nbs/01_exact/07_shard.ipynb #1ff2f302
 @patch
-def use(self: ShardedOptimizer, flat: Tensor) -> None:
+def use(self: ShardedOptimizer, flat: Vector) -> None:
     "Take gradients from `flat`, the gradient of all parameters, of which only the spans held are read."
     self.forget()
     for span, _, views in self.twins:
@@ -250,13 +250,14 @@ def fill(self: ShardedOptimizer, spans: Iterable[range], flat: Tensor) -> None:
     torch._foreach_copy_(views, [*flat.split([len(v) for v in views])])
 
 @patch
-def step(self: ShardedOptimizer, closure: None = None) -> None:
+def step(self: ShardedOptimizer, closure: None = None) -> None: # type: ignore[override] # it takes no closure
     "One step of the spans held. Raises ValueError with a closure, RuntimeError if other code uses `state`."
     if closure is not None: raise ValueError("shard: a step cannot compute the loss again")
     if self.state:
         raise RuntimeError("shard: other code has read or written optimizer.state, which is empty: the "
                            "state lies in slices; take shard='none'")
-    self.whole._opt_called = True   # a scheduler may have been made for the whole one
+    # a scheduler may have been made for the whole one
+    self.whole._opt_called = True  # type: ignore[attr-defined]  # torch's own mark
     for _, twin, _ in self.twins:
         for new, g in zip(twin.param_groups, self.param_groups):
             new.update({k: v for k, v in g.items() if k != 'params'})
@@ -446,9 +447,10 @@ def sliced(size: int, world: int, shadow: int = 0) -> Layout:
 # %% ../../nbs/01_exact/07_shard.ipynb #9e0fd911
 class ShardedReducer(TreeReducer):
     "The sum over all ranks, where each rank gets the gradient of its slices, and sends parameters."
+    layout: Layout # Who holds what, since `attach`
     def __init__(self,
         optimizer: ShardedOptimizer, # Holds what the layout gives this rank; its parameters are summed
-        others: Sequence[nn.Parameter], # Parameters whose gradient goes to all ranks
+        others: Sequence[Tensor], # Parameters whose gradient goes to all ranks
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         plan: Layout | None = None, # Who holds what from the next `attach` on; None: each rank its slice
@@ -472,7 +474,7 @@ class ShardedReducer(TreeReducer):
         ranks = range(self.world)
         self.missed = [[layout.missed(a, b) for b in ranks] for a in ranks]   # from a to b
         for gone in (span for s in before for e in self.elsewhere() if (span := overlap(s, e))):
-            torch.cat(self.optimizer.views(gone), out=self.result.flat[gone.start:gone.stop])   # to compare
+            torch.cat(self.optimizer.views(gone), out=self.summed.flat[gone.start:gone.stop])   # to compare
 
     def reduction(self) -> Callable[[Callable[[], None]], None]:
         "As in TreeReducer. Raises Diverged if other code has changed parameters that this rank has received."
@@ -494,7 +496,7 @@ class ShardedReducer(TreeReducer):
     def finish(self) -> Tensor:
         "As in TreeReducer; `.grad` of a parameter is None, or NaN in places, where others have the sum."
         summed = super().finish()
-        out = (self.nodes[0, self.n] if self.world == 1 else self.result).flat
+        out = self.summed.flat
         if self.world > 1 and not self.whole: self._hide(out)
         self.optimizer.use(out)
         return summed
@@ -502,7 +504,7 @@ class ShardedReducer(TreeReducer):
 # %% ../../nbs/01_exact/07_shard.ipynb #bb7ed3ae
 def trade(
     group: dist.ProcessGroup, # Process group of this generation
-    flat: Tensor, # Read, and filled; anything that is cut like a vector
+    flat: Vector, # Read, and filled
     sends: dict[int, list[range]], # Rank -> spans that it gets
     recvs: dict[int, list[range]], # Rank -> spans that come from it
 ) -> None:
@@ -541,7 +543,7 @@ def _hide(self: ShardedReducer, out: Tensor) -> None:
 def spread(self: ShardedReducer) -> Iterator[Callable[[], None]]:
     "After the optimizer's step: the work of sending parameters, as functions for any thread."
     if self.world == 1: return
-    self.busy, out = True, self.result.flat
+    self.busy, out = True, self.summed.flat
     for own in self.layout.owned(self.rank):   # a copy: it may be abandoned
         torch.cat(self.optimizer.views(own), out=out[own.start:own.stop])
     recvs = {r: row[self.rank] for r, row in enumerate(self.missed)}
@@ -553,7 +555,7 @@ def land(self: ShardedReducer) -> None:
     self.busy = False
     for p in self.optimizer.params: p.grad = None   # its memory was used to receive parameters
     if self.world == 1: return
-    for span in self.elsewhere(): self.optimizer.fill([span], self.result.flat[span.start:span.stop])
+    for span in self.elsewhere(): self.optimizer.fill([span], self.summed.flat[span.start:span.stop])
     self.landed = True
 
 @patch
@@ -566,7 +568,7 @@ def unchanged(self: ShardedReducer) -> bool:
     "Whether the parameters that came last are still what they were."
     for span in self.elsewhere():
         views = self.optimizer.views(span)
-        received = self.result.flat[span.start:span.stop].split([len(v) for v in views])
+        received = self.summed.flat[span.start:span.stop].split([len(v) for v in views])
         if not all(map(_same_bits, views, received)): return False
     return True
 

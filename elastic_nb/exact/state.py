@@ -142,7 +142,8 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, nn.Module]:
 def pack_state(model: nn.Module, optimizer: torch.optim.Optimizer, **cursor: Any) -> State:
     """The state of a run, by the names of the bare model. Tensors are shared and not copied; `cursor` holds
     JSON values such as the step. Raises TypeError, with the place, for what could not be loaded as it is."""
-    names, tensors, rest, odd = bare_names(model), {}, {}, {}
+    names, tensors, rest = bare_names(model), {}, {}
+    odd: dict[str, Any] = {}
     def keep(name: str, v: Any, *place: Any) -> None:
         if isinstance(v, Tensor): tensors[name] = v
         else: _put(odd, place, v)
@@ -176,9 +177,10 @@ def _is_list(v: Any) -> bool: return type(v) in (list, tuple) and all(map(_is_pl
 
 def _as_is(x: Any, path: tuple[Any, ...] = ()) -> None:
     "Raises TypeError where `flatten` and back would make another type of `x`."
+    parts: Iterable[tuple[Any, Any]] = ()
+    like: tuple[type, ...] = ()
     if isinstance(x, Mapping): parts, like = x.items(), (dict, OrderedDict)
     elif isinstance(x, (list, tuple)): parts, like = enumerate(x), (list, tuple, torch.Size)
-    else: parts, like = (), ()
     if like and type(x) not in like or isinstance(x, (int, str)) and type(x) not in (bool, int, str):
         raise TypeError(f"{'.'.join(map(str, path))} is a {type(x).__name__}, which would come back as"
                         " another type: keep it as a plain dict, list, tuple, number or text")
@@ -253,7 +255,7 @@ def digest(state: State) -> str:
 def _feed(h: Any, name: str, t: Tensor) -> None:
     "Feed a tensor to the hash `h`: name, dtype, shape, and its bytes in row-major order."
     h.update(f'{name}:{t.dtype}:{tuple(t.shape)};'.encode())
-    h.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    h.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 # %% ../../nbs/01_exact/05_state.ipynb #e036f49f
 def weights_digest(state: State) -> str:
@@ -297,7 +299,8 @@ def lay_out(tensors: dict[str, Tensor], metadata: dict[str, str] = {}, align: in
     "Give each tensor its place, the first at a multiple of `align` bytes. Raises TypeError for odd types."
     if odd := [f'{k} ({v.dtype})' for k, v in tensors.items() if v.dtype not in NAMES]:
         raise TypeError(f"the safetensors format has no such type: {', '.join(odd)}")
-    order, at, header = sorted(tensors, key=lambda k: (-tensors[k].element_size(), k)), 0, {}
+    order, at = sorted(tensors, key=lambda k: (-tensors[k].element_size(), k)), 0
+    header: dict[str, Any] = {}
     if metadata: header['__metadata__'] = metadata
     for k in order:
         v = tensors[k]
@@ -373,10 +376,10 @@ def same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]], step
     "Compare with all other ranks; see `differing`. Raises Diverged, with the name of the first tensor."
     names = differing(mine, most)
     if not names: return
-    names = f"{names[0]} and {len(names) - 1} more differ" if names[1:] else f'{names[0]} differs'
+    told = f"{names[0]} and {len(names) - 1} more differ" if names[1:] else f'{names[0]} differs'
     if not step:
-        raise Diverged(f"the workers do not begin with the same weights: {names}. Each makes the "
+        raise Diverged(f"the workers do not begin with the same weights: {told}. Each makes the "
                        "model by itself: call torch.manual_seed before, or load the same file in each")
-    raise Diverged(f"the workers no longer have the same weights after {step} steps: {names}. The "
+    raise Diverged(f"the workers no longer have the same weights after {step} steps: {told}. The "
                    "model, its data or a kernel computes something else on another worker; the newest "
                    "checkpoint is from before the difference was found")

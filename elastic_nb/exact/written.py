@@ -30,11 +30,16 @@ class Slot:
     version: int = 0 # Writes to the tensor until now, as far as we know
 
     @property
-    def now(self) -> Tensor: return self.owner._buffers[self.key]
+    def now(self) -> Tensor | None: return self.owner._buffers[self.key]
+    @property
+    def value(self) -> Tensor:
+        "What it is now. Raises Refused if a forward pass has set it to None."
+        if (now := self.now) is not None: return now
+        raise Refused(f"the forward pass sets the buffer {self.name} to None: keep it a tensor")
     @property
     def untouched(self) -> bool: return self.now is self.tensor and self.tensor._version == self.version
 
-def _flat(slots: list[Slot]) -> Tensor: return torch.cat([s.now.detach().flatten() for s in slots])
+def _flat(slots: list[Slot]) -> Tensor: return torch.cat([s.value.detach().flatten() for s in slots])
 
 # %% ../../nbs/01_exact/06_written.ipynb #3d7b89f3
 def _slots(model: nn.Module) -> list[Slot]:
@@ -55,8 +60,11 @@ class Written:
         self.late: list[Slot] = [] # Buffers that a forward pass has made; see `look`
         self.params = {k.removeprefix('_orig_mod.'): p for k, p in model.named_parameters()}
         self.versions: list[int] = [] # Writes to the parameters before the forward pass
-        self.places = [(m._parameters, key, p) for m in model.modules() for key, p in m._parameters.items()]
-        self.floats, self.counts, self.fixed = [], [], []
+        self.places = [(m._parameters, key, p) for m in model.modules() for key, p in m._parameters.items()
+                       if p is not None]
+        self.floats: list[Slot] = []
+        self.counts: list[Slot] = []
+        self.fixed: list[Slot] = []
         for slot in _slots(model):
             plain = not (slot.tensor.is_complex() or slot.tensor.dtype == torch.bool)
             kind = self.floats if slot.tensor.is_floating_point() else self.counts if plain else self.fixed
@@ -69,7 +77,7 @@ class Written:
     def remember(self) -> None:
         "Take the present values of the buffers as the beginning of each micro-batch."
         self.bases = [_flat(kind) if kind else None for kind in (self.floats, self.counts)]
-        for s in self.slots + self.fixed: s.tensor, s.version = s.now, s.now._version
+        for s in self.slots + self.fixed: s.tensor, s.version = s.value, s.value._version
 
     @property
     def width(self) -> int:
@@ -105,7 +113,7 @@ def check(self: Written) -> None:
         if s.untouched: continue
         fits = s.now is not None and s.now is not s.tensor and s.now.shape == s.tensor.shape
         grows = s.key in s.owner._non_persistent_buffers_set and s.now is not s.tensor and not fits
-        if grows or fits and torch.equal(s.now, s.tensor): s.tensor, s.version = s.now, s.now._version
+        if grows or fits and torch.equal(s.value, s.tensor): s.tensor, s.version = s.value, s.value._version
         else:
             raise Refused(f"a forward pass makes the buffer {self._place(s.name)}, and a later one writes it"
                           f": such a change cannot be summed. Register it in __init__; or {ALONE}")
@@ -176,7 +184,7 @@ def undo(self: Written) -> list[str]:
     "After a validation: put back what it has written; the names of buffers that changed. Raises Refused."
     self.check()
     if all(s.untouched for s in self.slots): return []
-    bases = [b.split([s.tensor.numel() for s in kind]) if kind else ()
+    bases = [b.split([s.tensor.numel() for s in kind]) if b is not None else ()
              for kind, b in zip((self.floats, self.counts), self.bases)]
     pairs = [p for kind, some in zip((self.floats, self.counts), bases) for p in zip(kind, some)]
     moved = [s.name for s, v in pairs if s.now is None or not torch.equal(s.now.flatten(), v)]
@@ -221,7 +229,7 @@ def in_parts(self: Written) -> list[str]:
     micro-batches says nothing of them; of integers a sum does, if they only count."""
     found = []
     for kind, base in zip((self.floats, self.counts), self.bases):
-        parts = base.split([s.tensor.numel() for s in kind]) if kind else ()
+        parts = base.split([s.tensor.numel() for s in kind]) if base is not None else ()
         for s, before in zip(kind, parts):
             if isinstance(s.owner, nn.modules.batchnorm._NormBase) or s.now is None: continue
             if len(now := s.now.detach().flatten()) != len(before): continue

@@ -62,6 +62,7 @@ class Syncer(ParameterServer):
     """Weights, and the outer steps that rounds of learners make of them. The optimizer gets the mean move for
     a gradient, as `Outer` does. Raises as `ParameterServer` does."""
     asks = 'number', 'version', 'tokens', 'steps'
+    terms: RoundTerms
 
     def __init__(self,
         model: nn.Module, # Where a new folder begins

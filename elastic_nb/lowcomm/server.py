@@ -102,7 +102,8 @@ class ParameterServer:
         self.version, self.bound = 0, Bound(terms.most, terms.adaptive)
         self.told: dict[str, dict[str, Any]] = {} # Worker -> its last gradient, the answer, how many counted
         self.inbox: dict[int, Tensor] = {} # Worker -> gradient of a step that waits for others
-        self.disk, self.journal = NVMeBackend(self.folder, keep_last_n=2), None
+        self.disk = NVMeBackend(self.folder, keep_last_n=2)
+        self.journal: Any = None # A Journal, once `open` has read it
         about = [shapes_of(model), type(optimizer).__name__, repr(optimizer.defaults), repr(terms)]
         self.fingerprint = checksum(json.dumps(about).encode())
         self.disk.claim(self.fingerprint)
@@ -231,6 +232,7 @@ def repeated(self: ParameterServer, worker: int, number: int, version: int, sum:
                                                   else 'this disk has lost what it had accepted'))
     if not 0 <= version <= self.version:
         raise BadMessage(f"worker {worker} has weights of version {version}; the newest is {self.version}")
+    return None
 
 @patch
 def _its_turn(self: ParameterServer, worker: int) -> None:

@@ -47,6 +47,7 @@ def _whole(fields: dict[str, Any], name: str) -> int:
 class _Line(socketserver.BaseRequestHandler):
     "The line of one worker."
     worker: int | None = None
+    server: 'Service'
 
     def handle(self) -> None:
         while not self.server.failed:

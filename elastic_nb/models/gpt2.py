@@ -60,9 +60,10 @@ class GPT2(GPT):
     "GPT-2. Called as `GPT`: logits (batch, time, vocab), or a loss in nats, summed over all y but -100."
     def __init__(self, config: GPTConfig):
         super().__init__(replace(config, layers=0))
-        self.config, self.blocks = config, nn.ModuleList(GPT2Block(config) for _ in range(config.layers))
+        blocks = [GPT2Block(config) for _ in range(config.layers)]
+        self.config, self.blocks = config, nn.ModuleList(blocks)
         self.apply(self._init)
-        for m in (m for block in self.blocks for m in (block.proj, block.out)):
+        for m in (m for block in blocks for m in (block.proj, block.out)):
             nn.init.normal_(m.weight, std=.02 / math.sqrt(2 * config.layers))
 
     def forward(self, x: Tensor, y: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
@@ -121,7 +122,7 @@ def read_config(theirs: Mapping[str, Any]) -> GPTConfig:
     drops = {theirs[f'{where}_pdrop'] for where in ('attn', 'embd', 'resid')}
     if len(drops) > 1: raise ValueError(f"dropout differs from place to place: {sorted(drops)}")
     sizes = [theirs[key] for key in ('vocab_size', 'n_positions', 'n_embd', 'n_layer', 'n_head')]
-    return GPTConfig(*sizes, dropout=drops.pop())
+    return replace(GPTConfig(*sizes), dropout=drops.pop())
 
 # %% ../../nbs/05_models/02_gpt2.ipynb #c6f29935
 def publish_gpt2(state: Mapping[str, Tensor], c: GPTConfig, folder: str | Path, **about: Any) -> None:

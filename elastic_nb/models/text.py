@@ -72,7 +72,8 @@ def sample(
 ) -> str:
     "`prompt` with up to `n` tokens more. Computes the whole context for each token (there is no cache)."
     end, random = tokenizer.token_to_id('<|endoftext|>'), torch.Generator().manual_seed(seed)
-    ids = tokenizer.encode(prompt).ids or [end]
+    ids = tokenizer.encode(prompt).ids or ([] if end is None else [end])
+    if not ids: raise ValueError("an empty prompt needs a tokenizer that knows <|endoftext|>")
     with evaluating(model) as device:
         for _ in range(n):
             x = torch.tensor([ids[-model.config.context:]], device=device)

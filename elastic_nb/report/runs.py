@@ -81,8 +81,9 @@ def gpt_config(model: Mapping[str, Tensor], run: str | Path, known: Mapping[str,
         if (c['width'], c['layers']) == (width, layers):
             return GPTConfig(vocab, context, width, layers, c['heads'], c['dropout']), 'gelu'
         others.append(f"run.db speaks of one of width {c['width']} with {c['layers']} layers")
-    for c in SIZES.values():
-        if (c.vocab, c.context, c.width, c.layers) == (vocab, context, width, layers): return c, 'gelu_new'
+    for size in SIZES.values():
+        if (size.vocab, size.context, size.width, size.layers) == (vocab, context, width, layers):
+            return size, 'gelu_new'
     why = others[0] if others else "there is no run.db that says it"
     raise ValueError(f"how many heads has a model of width {width} with {layers} layers? The checkpoint does "
                      f"not say it, {why}, and it is none of the published GPT-2s: {_CONFIG}")

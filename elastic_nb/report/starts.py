@@ -68,9 +68,9 @@ def _start(name: str, about: Sequence[Any] | None, facts: dict[str, Any], traine
     end = facts.get('end', {})
     refused = 'final' in facts and not trained and end.get('ok') is False
     row = f'run={name!r}', 'runs'
-    known = (about[1], row_data(about[2], *row)) if about else (None, {})
+    started, config = (about[1], row_data(about[2], *row)) if about else (None, {})
     writer = row_data(about[3], *row) if about and len(about) > 3 and about[3] else None
-    return Start(name, *known, writer, facts.get('resumed'), end.get('ok') is True,
+    return Start(name, started, config, writer, facts.get('resumed'), end.get('ok') is True,
                  str(end.get('error') or facts['final']) if refused else None)
 
 # %% ../../nbs/08_report/14_starts.ipynb #288a38b0

@@ -8,6 +8,7 @@ __all__ = ['RoundingMode', 'GradAccumulationConfig', 'equal_steps', 'shares', 'e
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #774e8fec
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -51,8 +52,8 @@ class GradAccumulationConfig:
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #3ce3f829
 def equal_steps(world: int, c: GradAccumulationConfig) -> int:
     "Micro-batches per rank when all run the same number: the old formula, rounded as `c.rounding_mode` says."
-    rounded = dict(ceil=math.ceil, floor=math.floor, nearest=round)[c.rounding_mode.value]
-    return max(1, rounded(c.target_global_batch_size / (c.local_batch_size * world)))
+    rounded: dict[str, Callable[[float], int]] = dict(ceil=math.ceil, floor=math.floor, nearest=round)
+    return max(1, rounded[c.rounding_mode.value](c.target_global_batch_size / (c.local_batch_size * world)))
 
 def shares(world: int, c: GradAccumulationConfig) -> list[range]:
     "Which rank runs which micro-batches of a step: a range of numbers per rank. ValueError for `world` < 1."

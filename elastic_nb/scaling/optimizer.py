@@ -211,7 +211,7 @@ class ElasticScalingManager:
         check_policy(strategy, lr_config, accum_config)
         self.strategy, self.accum_config = strategy, accum_config
         self.lr_manager = LRScalingManager(lr_config, optimizer, scheduler)
-        self.accum_manager = accum_config and GradientAccumulationManager(accum_config, rank)
+        self.accum_manager = GradientAccumulationManager(accum_config, rank) if accum_config else None
 
     @property
     def accumulation_steps(self) -> int:
@@ -230,13 +230,13 @@ def on_topology_change(self: ElasticScalingManager, new_world_size: int, rank: i
                        ) -> dict[str, Any]:
     "Returns the new `lr` (the rate walks there), `accumulation_steps` and `effective_batch_size`."
     acc, follow, lr = self.accum_manager, self.strategy == 'variable_batch', self.current_lr
-    before = acc and (acc.config, acc.current_world_size, acc._rank)
+    before = (acc.config, acc.current_world_size, acc._rank) if acc else None
     try:
-        if acc and follow: acc.config = follow_world(self.accum_config, new_world_size)
+        if acc and self.accum_config and follow: acc.config = follow_world(self.accum_config, new_world_size)
         if acc: acc.on_topology_change(new_world_size, rank)
         if follow: lr = self.lr_manager.on_topology_change(new_world_size)
     except ValueError:
-        if acc: acc.config, acc.current_world_size, acc._rank = before
+        if acc and before: acc.config, acc.current_world_size, acc._rank = before
         raise
     batch = acc.effective_batch_size if acc else None
     return dict(lr=lr, accumulation_steps=self.accumulation_steps, effective_batch_size=batch)
@@ -253,7 +253,7 @@ def load_state_dict(self: ElasticScalingManager, state: dict[str, Any]) -> None:
     if state['strategy'] != self.strategy:
         raise ValueError(f"the checkpoint's strategy is {state['strategy']!r}, not {self.strategy!r}")
     self.lr_manager.load_state_dict(state['lr_state'])
-    if not self.accum_manager: return
+    if not self.accum_manager or not self.accum_config: return
     if self.strategy == 'variable_batch':
         world = state['accum_state']['current_world_size']
         self.accum_manager.config = follow_world(self.accum_config, world)

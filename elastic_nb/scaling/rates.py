@@ -29,12 +29,13 @@ def adam_rule(
     lr: float, betas: tuple[float, float], eps: float,
 ) -> tuple[float, tuple[float, float], float]:
     "`(lr, betas, eps)` for `k` times the batch (Malladi et al. 2022). ValueError from k = 1/(1 - beta) on."
-    if k == 1: return lr, tuple(betas), eps
+    b1, b2 = betas
+    if k == 1: return lr, (b1, b2), eps
     forget = 1 - min(betas)
     if k * forget > 1 - 1e-9: # in floats 10 * (1 - .9) is a hair below 1
         raise ValueError(f"{k:g} times the batch needs a beta of {1 - k * forget:.3g}; for {tuple(betas)} "
                          f"the Adam rule ends below k = {1 / forget:.4g}. Keep the batch or raise the betas")
-    return lr * math.sqrt(k), tuple(1 - k * (1 - b) for b in betas), eps / math.sqrt(k)
+    return lr * math.sqrt(k), (1 - k * (1 - b1), 1 - k * (1 - b2)), eps / math.sqrt(k)
 
 # %% ../../nbs/04_scaling/02_rates.ipynb #259585ca
 @dataclass(frozen=True)

@@ -391,7 +391,7 @@ class StandIn:
         if mine not in handles: raise RuntimeError("the own handle is not part of the new communicator")
         if options.uuid in self.used: raise RuntimeError(f"number {options.uuid} was already used")
         self.used.add(options.uuid)
-        opts = dist.ProcessGroupGloo._Options()
+        opts = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stub has no such name
         opts._devices = [dist.ProcessGroupGloo.create_device(hostname=self.host)]
         opts._timeout, opts._threads = timedelta(seconds=self.timeout), 1
         store = dist.PrefixStore(f'stand-in/{options.uuid}', self.store)

@@ -159,6 +159,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
     def log_message(self, *args: Any) -> None: pass
 
+    server: '_Server'
+
     def do_GET(self) -> None:
         hub, body = self.server.hub, self.rfile.read(int(self.headers.get('Content-Length') or 0))
         reply = hub.answer(self.path, body, self.headers.get('Range'))
@@ -175,6 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 # %% ../../nbs/09_testing/07_hub.ipynb #9dddc0b6
 class _Server(ThreadingHTTPServer):
+    hub: Any # Whose it is
     daemon_threads = True
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exc_info()[1]

@@ -36,6 +36,7 @@ class Repository:
 
 class _Asking(BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
+    server: Any # Has the hub
     def log_message(self, *args: Any) -> None: pass
 
     def do_GET(self) -> None:

@@ -147,6 +147,7 @@ def forward(target: str, call: HttpCall) -> Answer | None:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1' # Connections are kept, as clients of object stores do
     timeout = 60
+    server: Any # Has the proxy
     disable_nagle_algorithm = True # Else a body waits 40 ms, until the other end has acknowledged the head
 
     def handle_one(self) -> None:
@@ -178,6 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 # %% ../../nbs/09_testing/06_servers.ipynb #ec37306b
 class _Quiet(ThreadingHTTPServer):
+    proxy: Any # Whose it is
     daemon_threads = True
     def handle_error(self, *args: Any) -> None: "A client that has gone is no news here."
 

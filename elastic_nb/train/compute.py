@@ -820,7 +820,7 @@ def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
         try: return samples.get(ids)
         except Exception as e:
             some = ', '.join(str(k % samples.samples) for k in ids[:8])
-            raise noted(e, f"the samples {some}{', ...' if len(ids) > 8 else ''} of the dataset")
+            raise noted(e, f"the samples {some}{', ...' if len(ids) > 8 else ''} of the dataset") # noqa: B904
 
 @patch
 def batch(self: Engine, i: int, ids: list[int]) -> Any:
@@ -919,7 +919,8 @@ class StepReport:
         **numbers: Tensor, # loss, targets; norm if gradients are clipped: tensors of no dimension
     ):
         self.step, self.lr, self.scaled, self.names = step, lr, scaled, [*numbers]
-        self.values, self.arrived = torch.stack([n.double() for n in numbers.values()]), None
+        self.values = torch.stack([n.double() for n in numbers.values()])
+        self.arrived: torch.cuda.Event | None = None
         self.known: dict[str, float] | None = None
         self.facts: dict[str, Any] = {} # Others about this step, for the ledger
         if self.values.is_cuda: self._send()

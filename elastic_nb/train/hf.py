@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import fields
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -79,6 +79,8 @@ class ElasticResume:
 
     Its checkpoints are ours, in the folder `elastic` of `output_dir` or as `checkpoint` says, and `train()`
     goes on from the newest good one by itself. Raises BadConfig for FSDP and DeepSpeed, CheckpointError."""
+    if TYPE_CHECKING:   # all that a Trainer has
+        def __getattr__(self, name: str) -> Any: ...
     manager: CheckpointManager | None = None # While it trains
     resumed: State | None = None # What it goes on from, until it is loaded
     resumed_from: int | None = None # The step of that

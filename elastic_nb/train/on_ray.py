@@ -81,9 +81,9 @@ class AgentHost:
         told = json.loads(job) | dict(parent=os.getpid())
         path = os.pathsep.join(p for p in sys.path if p)
         env = dict(TORCH_CPP_LOG_LEVEL='FATAL') | os.environ | dict(PYTHONPATH=path)   # losses are no errors
-        how = dict(text=True, env=env, cwd=told['cwd'] if os.path.isdir(told['cwd']) else None)
+        cwd = told['cwd'] if os.path.isdir(told['cwd']) else None
         self.agent = subprocess.Popen([sys.executable, '-c', AGENT], stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, **how)
+                                      stdout=subprocess.PIPE, text=True, env=env, cwd=cwd)
         if self.asked: self.agent.terminate()
         answer = self.agent.communicate(json.dumps(told))[0]
         if not answer and not self.asked: os._exit(1)
@@ -97,7 +97,7 @@ class AgentHost:
 # %% ../../nbs/07_train/26_on_ray.ipynb #e1145b86
 class RayCluster:
     "The calls of Ray that we need."
-    def __init__(self): self.ray = needed_ray()
+    def __init__(self) -> None: self.ray = needed_ray()
     def nodes(self) -> list[dict[str, Any]]: return [n for n in self.ray.nodes() if n['Alive']]
     def leaving(self) -> set[str]: return {*self.ray._private.state.state.get_draining_nodes()}
     def drain(self, actor: Any) -> None: actor.drain.remote()

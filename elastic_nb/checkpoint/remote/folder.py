@@ -66,7 +66,8 @@ class Errand:
     gets on."""
     def __init__(self, what: str, limit_s: float, work: Callable[['Errand'], Any]):
         self.what, self.limit_s, self.work = what, limit_s, work
-        self.result, self.error = None, None
+        self.result: Any = None
+        self.error: BaseException | None = None
         self.over, self.dropped = threading.Event(), False
         self.beat()
 
@@ -254,6 +255,7 @@ def _measured(pieces: Iterable[bytes], errand: Errand) -> tuple[int, str]:
 def _found(self: FolderStore, path: str, errand: Errand) -> tuple[int, str] | None:
     "Size and checksum of the file at `path`, as it is read back; None if there is none."
     with suppress(FileNotFoundError): return _measured(self._pieces(path, errand), errand)
+    return None
 
 @patch
 def _put(self: FolderStore, path: str, pieces: Pieces, errand: Errand) -> None:

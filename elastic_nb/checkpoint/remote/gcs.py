@@ -37,10 +37,10 @@ def gcs_errors(what: str, key: str | None) -> Iterator[None]:
     "Turns what Google's library raises into StoreUnavailable, StoreRefused, or KeyError(key)."
     try: yield
     except (GoogleAPICallError, InvalidResponse) as e:
-        code = e.code if isinstance(e, GoogleAPICallError) else e.response.status_code
+        code = (e.code if isinstance(e, GoogleAPICallError) else e.response.status_code) or 0   # 0: none said
         if code == 404 and key is not None and 'bucket' not in str(e): raise KeyError(key) from e
         if code == 412: raise
-        again = code in (408, 429) or code >= 500 or 'doesn\'t match' in str(e)
+        again = code in (0, 408, 429) or code >= 500 or 'doesn\'t match' in str(e)
         hints = {401: '; check the credentials', 403: '; check the rights', 404: '; create the bucket'}
         text = f"{what}: {code}: {e}{hints.get(code, '')}"
         raise (StoreUnavailable if again and code != 501 else StoreRefused)(text) from e
@@ -184,7 +184,8 @@ class Part:
 
 def plan(fd: int, room: str, part_size: int) -> tuple[list[Part], str]:
     "All parts of the file `fd`, whose objects lie in `room`, and the CRC32C of the whole."
-    parts, whole, offset = [], 0, 0
+    parts: list[Part] = []
+    whole, offset = 0, 0
     while data := os.pread(fd, part_size, offset):
         own, whole = google_crc32c.value(data), google_crc32c.extend(whole, data)
         parts.append(Part(f'{room}{len(parts):05}-{len(data)}-{own:08x}', offset, len(data), crc(own)))
@@ -265,7 +266,8 @@ def put_file(self: GCSStore, key: str, path: str | Path, stop: threading.Event |
 @patch
 def abort_stale(self: GCSStore, prefix: str, older_than_s: float) -> int:
     "Remove uploads under `prefix` with no part younger than this; how many."
-    limit, uploads = datetime.now(timezone.utc) - timedelta(seconds=older_than_s), {}
+    limit = datetime.now(timezone.utc) - timedelta(seconds=older_than_s)
+    uploads: dict[str, list[Any]] = {}
     for blob in self._found(f'.parts/{prefix}'):
         uploads.setdefault(blob.name.rpartition('/')[0], []).append(blob)
     stale = [blobs for blobs in uploads.values() if max(b.time_created for b in blobs) <= limit]

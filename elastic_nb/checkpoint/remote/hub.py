@@ -130,7 +130,9 @@ def put_file(self: HubStore, key: str, path: str | Path, stop: threading.Event |
 @patch
 def put_bytes(self: HubStore, key: str, data: bytes, absent: bool = False) -> bool:
     "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
-    if not absent: return self._put(key, None, data) is None
+    if not absent:
+        self._put(key, None, data)
+        return True
     self._make()
     def attempt(number: int) -> bool:   # another commit in between: look again
         head = self._ask('look at', key, lambda: self.api.repo_info(self.repo)).sha

@@ -88,8 +88,8 @@ def _ask(self: PeerStore, method: str, key: str, target: str, place: Callable[[i
                 if body is not None: _send(line, body, new_sum(method, target))
             seen, end = line.getresponse(), time.monotonic() + self.limit_s
             if seen.status not in (200, 201): raise _failure(seen, key)
-            if (seen.length or 0) < SUM: raise StoreRefused("who answers there is no peer memory")
-            out, total = place(seen.length - SUM), memoryview(bytearray(SUM))
+            if (length := seen.length or 0) < SUM: raise StoreRefused("who answers there is no peer memory")
+            out, total = place(length - SUM), memoryview(bytearray(SUM))
             want = new_sum(seen.status, method, target, headers.get('Range', ''))
             want.update(_fill(seen, out, end))
             if _fill(seen, total, end) == want.digest(): return out

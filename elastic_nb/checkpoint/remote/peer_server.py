@@ -121,10 +121,11 @@ class _Begun(io.RawIOBase):
 class _BlobHandler(BaseHTTPRequestHandler):
     "One connection, one request; answers with a blob, or with a sentence."
     server_version, sys_version, disable_nagle_algorithm = 'elastic-nb', '', True
+    server: 'PeerMemory'
 
     def setup(self) -> None:
         "Called by the server, before the request."
-        self.timeout = self.server.stall_s
+        self.timeout = self.server.stall_s  # type: ignore[misc]  # of this connection
         super().setup()
         head = self.server.heads.pop(self.connection, b'')   # read of the request before it got in
         self.rfile = io.BufferedReader(_Begun(head, self.connection), BODY_PAGE)
@@ -305,7 +306,7 @@ class PeerMemory(ThreadingTCPServer):
         "A page has come: the next one has `stall_s` seconds again."
         self.ends[line] = time.monotonic() + self.stall_s
 
-    def process_request(self, request: socket.socket, client: Any) -> None:
+    def process_request(self, request: Any, client: Any) -> None:
         "Called by the server's loop for each new connection."
         self.lobby.enter(request, client)
 
@@ -317,7 +318,7 @@ class PeerMemory(ThreadingTCPServer):
         super().process_request(request, client)
         return True
 
-    def shutdown_request(self, request: socket.socket) -> None:
+    def shutdown_request(self, request: Any) -> None:
         "Called by the server at the end of each connection."
         super().shutdown_request(request)
         self.heads.pop(request, None)

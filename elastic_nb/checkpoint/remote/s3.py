@@ -113,7 +113,7 @@ def _pages(self: S3Store, operation: str, key: str, field: str, marks: dict[str,
         args |= {mine: seen[theirs] for mine, theirs in marks.items()}
 
 @patch
-def _uploads(self: S3Store, prefix: str) -> Iterator[dict]:
+def _uploads(self: S3Store, prefix: str) -> Iterator[dict[str, Any]]:
     "Uploads under `prefix` that were begun and never finished."
     return self._pages('list_multipart_uploads', prefix, 'Uploads', dict(
         KeyMarker='NextKeyMarker', UploadIdMarker='NextUploadIdMarker'), Prefix=self.prefix + prefix)
@@ -219,7 +219,8 @@ class _MultipartUpload:
 def begin(self: _MultipartUpload, fresh: bool) -> None:
     "Find the newest upload of this key and its parts, or begin one."
     name = self.store._name(self.key)
-    self.there, self.sent = {}, {}   # parts that the server has; parts that are known to be right
+    self.there: dict[int, Any] = {} # Parts that the server has
+    self.sent: dict[int, Any] = {} # Parts that are known to be right
     try: old = [] if fresh else [u for u in self.store._uploads(self.key) if u['Key'] == name['Key']]
     except StoreRefused: old = []   # not every writer may list uploads
     found = max(old, key=lambda u: u['Initiated']) if old else self.store._ask(

@@ -86,7 +86,7 @@ class Sums:
     etag: str = '' # What the server calls this part
 
     @classmethod
-    def of(cls, data: bytes) -> 'Sums':
+    def of(cls, data: bytes | bytearray) -> 'Sums':
         return cls(hashlib.md5(data, usedforsecurity=False).digest(), zlib.crc32(data).to_bytes(4, 'big'))
 
     @property

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from ...basics import patch
 from ..format import MANIFEST, Damaged, Found, Manifest, decode, encode
 from ..snapshot import ReadAt
-from ..disk import NVMeBackend, check_name, found_of
+from ..disk import NVMeBackend, check_name, found_of, named
 from .store import ObjectStore, StoreRefused
 
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #a8b7c0ab
@@ -45,7 +45,7 @@ def found(self: S3Backend) -> list[Found]:
 @contextmanager
 def open(self: S3Backend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
     "The manifest and a reader of the files, as `disk.opened`. Raises Damaged, StoreError."
-    if not found_of(name): raise ValueError(f"{name!r} is not the name of a checkpoint")
+    named(name)
     try: manifest = decode(self.store.get(f'{name}/{MANIFEST}', 1 << 28))
     except KeyError: raise Damaged(f"{name} has no {MANIFEST}") from None
     check_name(name, manifest)
@@ -92,5 +92,5 @@ def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event
             won = self.store.put_bytes(key, text, absent=True)
             there = text if won else self.store.get(key, 1 << 28)
         if there != text: raise StoreRefused(f"{key} is there, of another run; use a prefix of your own")
-    self._tidy(found_of(name))
+    self._tidy(named(name))
     return True
