@@ -24,7 +24,8 @@ WHERE = '## Where is what'
 
 
 def parse(src: str) -> ast.Module:
-    "The syntax tree of a cell; shell lines and magics count as `pass`"
+    "The syntax tree of a cell; shell lines and magics count as `pass`, and so does a file that is written and not Python"
+    if re.match(r'(#\|.*\n)*%%writefile .*(?<!\.py)\n', src): src = 'pass'
     return ast.parse(re.sub(r'^([ \t]*)[%!].*$', r'\1pass', src, flags=re.M))
 
 
