@@ -18,10 +18,10 @@ from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.newest import CheckpointError
 from ..data.samples import slow_reads
+from .columns import Chain
 from .communicator import Communicator
 from .membership import Generation, Member, Newer, PeerLost, Removed, source_of
 from .nodes import node_of
-from .receipts import Chain
 from .sync import Sync
 from ..exact.state import State, digest, from_buffer, same_bits, to_buffer, weights_digest
 
