@@ -774,19 +774,10 @@ def shut(self: NodeSupervisor) -> None:
     self.wires.close()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #7ab194a5
-def supervise_node(
-    meeting: Meeting, # Where the nodes meet
-    hands: Hands, # The processes of this node
-    entry: str, # `module:function`, as in `Supervisor`
-    config: dict[str, Any], # JSON values, handed to `entry`
-    elastic: ElasticConfig, # How many workers this node has, and how patient we are
-    ledger: Ledger, # Where the events go
-    faults: Iterable[Fault] = (), # What is to go wrong
-    tell: Listener = lambda event: None, # Hears every event
-    kept: bool = False, # Whether workers keep checkpoints
-    orders: Orders | None = None, # What people ask for while it runs
-) -> list[Event]:
-    "This node's part of a run, to the end of the run. Raises RunFailed; KeyboardInterrupt after Ctrl-C."
+def supervise_node(meeting: Meeting, hands: Hands, entry: str, config: dict[str, Any], elastic: ElasticConfig,
+                   ledger: Ledger, faults: Iterable[Fault] = (), tell: Listener = lambda event: None,
+                   kept: bool = False, orders: Orders | None = None) -> list[Event]:
+    "As `supervise`, for this node's part of a run whose nodes meet as `meeting` says."
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)

@@ -129,7 +129,7 @@ class ShardedLoop(ElasticLoop):
         engine: Trainable, # What is trained; steps with the optimizer of `sync`
         sync: Sharded, # How replicas agree
         checkpoints: CheckpointManager | None = None, # Keeps states for when a slice is lost
-        comm: Communicator | None = None, # Its way to the others; None: gloo groups, built anew each time
+        comm: Communicator | None = None, # As in `ElasticLoop`
     ):
         super().__init__(member, engine, sync, checkpoints, comm)
         self.pending: Tensor | None = None # The numbers of a step, if its sums are here and not used
