@@ -43,8 +43,8 @@ from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, own_classes, parts_of, shared_in, wrong_callbacks
-from .identity import (
-    LARGE, identity_of, of_optimizer, of_scheduler, own_code, set_by_forward, unsteady)
+from .identity import (LARGE, identity_of, made_with, of_optimizer, of_scheduler, own_code,
+                                       set_by_forward, unsteady)
 from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator, is_own,
                                      reached, reseed, restore, standing, state_of, values_in, variables,
                                      walked)
@@ -784,10 +784,7 @@ def _prepare_accepted(engine: Engine, accept: list[str]) -> None:
         wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds, and "
                      "cannot be changed")
     if wrong: raise BadConfig('\n'.join(wrong))
-    engine.made_with: tuple[list[dict[str, Any]], dict[str, Any]] = [], {} # Groups, and the scheduler
-    if not accept: return
-    groups = [{k: v for k, v in g.items() if k != 'params'} for g in engine.optimizer.param_groups]
-    engine.made_with = groups, deepcopy(engine.scheduler.state_dict())
+    engine.made_with = made_with(engine.optimizer, engine.scheduler) if accept else ([], {})
 
 # %% ../../nbs/07_train/05_compute.ipynb #3bd02d0e
 @patch
