@@ -22,7 +22,7 @@ import boto3
 
 from ..checkpoint.remote.tier import S3Backend
 from ..checkpoint.disk import NVMeBackend
-from ..checkpoint.remote.store import open_store
+from ..checkpoint.remote.tier import open_store
 from .servers import Answer, HttpCall, Proxy
 
 # %% ../../nbs/09_testing/04_crash_uploads.ipynb #07d22ab5
