@@ -697,7 +697,9 @@ def overdue(self: Supervisor, now: float) -> bool:
     if self.asked.is_set(): self.deadline = min(self.deadline, now + self.grace)
     return now > self.deadline
 
-class Stopped(RunFailed): "The run was asked to stop, and has stopped."
+class Stopped(RunFailed):
+    "The run was asked to stop, and has stopped."
+    code = 1 # Of `elastic-nb train`; 3 on a node of several
 
 @patch
 def end_of(self: Supervisor, text: str) -> BaseException:
@@ -819,7 +821,7 @@ def run(self: Supervisor) -> None:
         kind = next((k for k in (KeyboardInterrupt, Stopped, RunRefused) if isinstance(e, k)), RunFailed)
         stopped = {} if kind in (RunFailed, RunRefused) else dict(stopped=self.asked.by)
         self.note('run_end', ok=False, error=str(e) or 'interrupted', **stopped, **self.alarms())
-        raise kind(str(e)) from None
+        raise e if kind is Stopped else kind(str(e)) from None
     finally:
         self.flush()
         self.orders.close()
