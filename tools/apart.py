@@ -123,7 +123,7 @@ def stacks(
     return '\n'.join(said)
 
 
-IN_CHILD = 'torch', 'elastic_nb.testing.copies', 'elastic_nb.elastic.forkserver' # Needed there
+IN_CHILD = 'torch', 'elastic_nb.testing.copies', 'elastic_nb.elastic.zygote' # Needed there
 
 
 def _in_child(out: Connection, notebook: str, options: dict[str, Any], file: str) -> None:

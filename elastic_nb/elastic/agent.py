@@ -76,7 +76,6 @@ class OwnClock(torch_rendezvous._BackendRendezvousStateHolder):
         return known[1] if known and known[0] == own else own
 
     def sync(self) -> bool | None:
-        "As PyTorch's."
         if self._dirty: self._rewrite(self.there)
         return super().sync()
 
@@ -265,11 +264,10 @@ def close(self: Wires) -> None:
 # %% ../../nbs/06_elastic/17_agent.ipynb #ea877d82
 class NodeAgent(SimpleElasticAgent):
     "TorchElastic's agent, whose workers are a supervisor's: a membership change does not touch them."
-    def __init__(self, handler: RendezvousHandler, meeting: Meeting, id: int, workers: int,
-                 put: Callable[..., None]):
+    def __init__(self, handler: RendezvousHandler, id: int, workers: int, put: Callable[..., None]):
         super().__init__(WorkerSpec('default', workers, handler, entrypoint='elastic_nb',
                                     monitor_interval=.2))
-        self.handler, self.meeting, self.id, self.put = handler, meeting, id, put
+        self.handler, self.id, self.put = handler, id, put
         self.again, self.over, self.ended = threading.Event(), threading.Event(), False
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
@@ -328,8 +326,7 @@ class Membership:
         return self.handler._this_node in {*state.redundancy_list, *state.wait_list}
 
     def start(self) -> None:
-        "Meet, in a thread."
-        agent = NodeAgent(self.handler, self.meeting, self.id, self.workers, self.wires.put)
+        agent = NodeAgent(self.handler, self.id, self.workers, self.wires.put)
         self.agent = agent
         def run() -> None:
             error = None
@@ -422,7 +419,6 @@ class NodeSupervisor(Supervisor):
             node = node_of(name)
             if node != self.coordinator.id: self.note('death', name, cause=f'node {node} lost')
         for w in self.hands.workers.values(): w.tell(kind='generation', text=gen.encode(), store=store)
-        self.last_store = store
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #29a98b6e
 @patch
@@ -462,7 +458,6 @@ def say_waiting(self: NodeSupervisor, waited: float) -> None:
 
 @patch
 def turn(self: NodeSupervisor) -> None:
-    "Wait for news of workers and of nodes, do what is due."
     Supervisor.turn(self)
     for kind, *about in self.wires.take(): self.news[kind](self, *about)
     for line in self.wires.silent():

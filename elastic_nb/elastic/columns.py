@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ..basics import patch
 from ..exact.share import share
 
 # %% ../../nbs/06_elastic/12_columns.ipynb #ee51785c
@@ -86,7 +85,6 @@ class Block:
     def __len__(self) -> int: return len(self.id)
 
     def rows(self) -> Iterator[Row]:
-        "The rows, as they were."
         names = [self.workers[i] for i in self.worker.tolist()]
         columns = [column.tolist() for column in self.data.values()]
         data = (dict(zip(self.data, values)) for values in zip(*columns)) if columns else ({} for _ in names)
@@ -234,25 +232,22 @@ class Chain:
         "Nothing is known of the steps before `step`."
         self.step, self.value, self.drawn = step, root(step), 0
 
-# %% ../../nbs/06_elastic/12_columns.ipynb #2f9ebf30
-@patch
-def grow(self: Chain, step: int, drawn: Drawn, loss: float, lr: float) -> int:
-    "The receipt after `step`; a second call for the same step changes nothing."
-    if self.step == step + 1: return self.value
-    if self.step != step: self.begin(step)
-    self.value = link(self.value, self.about, step, drawn, loss, lr)
-    self.step, self.drawn = step + 1, drawn.hash
-    return self.value
+    def grow(self, step: int, drawn: Drawn, loss: float, lr: float) -> int:
+        "The receipt after `step`; a second call for the same step changes nothing."
+        if self.step == step + 1: return self.value
+        if self.step != step: self.begin(step)
+        self.value = link(self.value, self.about, step, drawn, loss, lr)
+        self.step, self.drawn = step + 1, drawn.hash
+        return self.value
 
-@patch(as_prop=True)
-def state(self: Chain) -> dict[str, int]:
-    "For a checkpoint, or for a worker that copies the weights: JSON values."
-    return dict(step=self.step, value=self.value)
+    @property
+    def state(self) -> dict[str, int]:
+        "For a checkpoint, or for a worker that copies the weights: JSON values."
+        return dict(step=self.step, value=self.value)
 
-@patch
-def take(self: Chain, state: Any, step: int) -> None:
-    "Go on from `state`, the chain of weights after `step` steps. One that does not fit them counts as none."
-    self.begin(step)
-    if not isinstance(state, dict) or state.get('step') != step: return
-    value = state.get('value')
-    if type(value) is int and -2**63 <= value < 2**63: self.value = value
+    def take(self, state: Any, step: int) -> None:
+        "Go on from `state`, the chain of weights after `step` steps; one that does not fit counts as none."
+        self.begin(step)
+        if not isinstance(state, dict) or state.get('step') != step: return
+        value = state.get('value')
+        if type(value) is int and -2**63 <= value < 2**63: self.value = value

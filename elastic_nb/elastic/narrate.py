@@ -51,7 +51,6 @@ class Narrator:
         if line and self.hears(e['kind']): self.say(f"  {without_errno(line)}")
 
     def close(self) -> None:
-        "No more events will come."
         self.bar.close()
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #a69e694d

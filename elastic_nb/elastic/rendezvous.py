@@ -232,11 +232,9 @@ class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
 
     @property
     def state(self) -> Any:
-        "torch's state object."
         return self._state
 
     def mark_dirty(self) -> None:
-        "The next `sync` writes."
         self._dirty = True
 
     def sync(self) -> bool | None:

@@ -39,7 +39,6 @@ class Outside:
         self.last = -1 # Steps done so far
 
     def done(self, slot: int, steps: int, now: float) -> None:
-        "Worker `slot` has done `steps` steps."
         if steps > self.last:
             self.last = steps
             self.times = [*self.times[-40:], now]
@@ -54,7 +53,6 @@ class Outside:
         return statistics.median([b - a for a, b in zip(self.times, self.times[1:])] or [0.])
 
     def pop(self, now: float) -> list[Fault]:
-        "Faults to carry out now."
         hit = [f for f, when in self.due if when <= now]
         self.due = [(f, when) for f, when in self.due if when > now]
         return hit
@@ -86,7 +84,6 @@ class Paces:
         return None
 
     def forget(self, worker: str) -> None:
-        "The worker is gone."
         for known in (self.begun, self.took): known.pop(worker, None)
         self.named.discard(worker)
 
@@ -743,8 +740,7 @@ def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 @patch
 def goes_on_from(self: Supervisor) -> str:
     "What is left if nothing was saved at the end: the newest checkpoint on the disk that is known here."
-    if self.kept_step: return f": a run with these checkpoints goes on from step {self.kept_step}"
-    return ''
+    return f": a run with these checkpoints goes on from step {self.kept_step}" if self.kept_step else ''
 
 @patch
 def on_saved(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:

@@ -114,7 +114,6 @@ class StockDDP:
         return list(self.span)
 
     def clear(self) -> None:
-        "Gradients of zero."
         for p in self.model.parameters():
             if p.requires_grad and p.grad is None: p.grad = torch.zeros_like(p)   # of no use, of no gradient
         self.model.zero_grad(set_to_none=False)
