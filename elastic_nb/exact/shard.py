@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 
 from ..basics import patch
 from .reduce import TreeReducer, Vector, exchange, gathered, reduce_scatter, scatter
-from .share import share
+from .order import share
 from .state import WHOLE, Diverged
 
 # %% ../../nbs/01_exact/07_shard.ipynb #67543e77
