@@ -113,7 +113,6 @@ def _text(self: Files, path: str, part: Part, cuts: str) -> Iterator[Unit]:
 
 @patch
 def _end(self: Files, path: str, start: int, size: int, cuts: str) -> int:
-    "Where the unit that begins at `start` ends."
     end = min(size, start + self.unit)
     look = max(start, end - _LOOK)
     while end < size:
@@ -135,7 +134,6 @@ def too_long(where: str, size: int) -> ValueError:
 # %% ../../nbs/02_data/01_text.ipynb #44873f88
 @patch
 def _blocks(self: Files, part: Part) -> Iterator[bytes]:
-    "A text in UTF-8, in blocks."
     with readable(part.name), text_of(part, self.encoding) as f:
         while block := f.read(_LOOK): yield block.encode()
 
@@ -162,7 +160,6 @@ def _unpacked(self: Files, part: Part, cuts: str) -> Iterator[Unit]:
 # %% ../../nbs/02_data/01_text.ipynb #402d9acb
 @patch
 def _rows(self: Files, path: str, part: Part) -> Iterator[Unit]:
-    "The units of a file with a document per line."
     start, number = 3 * part.bom, 0
     with open(path, 'rb') as f:
         f.seek(start)
@@ -351,7 +348,6 @@ def _compiled(code: Any) -> list[Any]:
     return [code.co_code.hex(), *code.co_names, consts]
 
 def _function(name: str) -> Callable[[str], bool]:
-    "The function `module:function`. Raises ValueError if there is none."
     module, _, attribute = name.partition(':')
     try: return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as e:
@@ -426,7 +422,6 @@ class Filtered:
             yield replace(unit, read=read, dropped=dropped)
 
     def _whole(self, unit: Unit) -> bool:
-        "Whether the document that `unit` is a part of is kept."
         return self.keep.fits(unit.total) and (self.keep.ask is None or self.keep(unit.whole(), unit.label))
 
     def _read(self, unit: Unit, kept: _Once | None, dropped: list[int]) -> Iterator[tuple[bytes, bool]]:

@@ -29,7 +29,6 @@ def scramble(x: np.ndarray, key: int) -> np.ndarray:
 
 # %% ../../nbs/01_exact/02_order.ipynb #6021bf22
 def _root(seed: int, epoch: int, n: int) -> int:
-    "64 bits that depend on all three."
     return int.from_bytes(hashlib.blake2b(f'{seed}/{epoch}/{n}'.encode(), digest_size=8).digest(), 'little')
 
 def _feistel(x: np.ndarray, bits: int, keys: Iterable[int]) -> np.ndarray:
