@@ -108,7 +108,7 @@ def plain_errors() -> Iterator[None]:
     except RuntimeError as e:
         if not _run_failed(e): raise
         refused = isinstance(e, sys.modules['elastic_nb.elastic.workers'].RunRefused)
-        code, text = (2, str(e)) if refused else (1, f"the run failed: {e}")
+        code, text = (2, str(e)) if refused else (getattr(e, 'code', 1), f"the run failed: {e}")
     except Terminated as e: code, text = 1, str(e)
     except KeyboardInterrupt as e: code, text = 130, str(e) or "interrupted; nothing is left running"
     else: return
