@@ -182,7 +182,6 @@ def export(run: str | Path, out: str | Path, step: int | None = None, form: Form
     return next((out / n for n in ('model.safetensors', 'model.pt') if (out / n).exists()), out)
 
 def _instead(tier: Any, bad: str) -> str:
-    "Which checkpoint to export instead of the one called `bad`: the newest that is good to the last byte."
     for l in listing(tier, every_byte=True):
         if l.name != bad and not l.wrong: return f"{l.name} is good: export it with --step {l.read.step}"
     return "and there is no other one here that is good"
@@ -230,7 +229,6 @@ def _few(names: list[str]) -> str:
     return ', '.join(names[:6]) + more
 
 def _differs(missing: list[str], unknown: list[str], shapes: list[str] = []) -> str:
-    "In words, what does not fit; one sentence for all of it."
     parts = dict(missing=missing, unknown=unknown, **{'of another shape': shapes})
     return '; '.join(f'{len(v)} {k}: {_few(v)}' for k, v in parts.items() if v)
 
@@ -257,7 +255,6 @@ def _named(module: str, name: str) -> Noted:
 _MARK = object()
 
 def _to_mark(stack: list[Any]) -> list[Any]:
-    "Take what lies above the last mark, and the mark."
     at = max(i for i, x in enumerate(stack) if x is _MARK)
     taken = stack[at + 1:]
     del stack[at:]
@@ -350,7 +347,6 @@ def _value(folder: Path, name: str, about: Noted, places: list[tuple[Any, dict[s
 
 # %% ../../nbs/03_checkpoint/15_exchange.ipynb #7c8d2c22
 def _slice(folder: Path, place: dict[str, Any]) -> Any:
-    "What lies at this place of a file of DCP. Raises ValueError."
     file = str(place['relative_path'])
     if not re.fullmatch(r'[\w-][\w.-]*', file): raise ValueError(f"{folder}: {file!r} is not a file of it")
     if place.get('transform_descriptors'):

@@ -153,7 +153,6 @@ def before_update(self: CheckpointManager) -> None:
 
 @patch
 def _say_limits(self: CheckpointManager, limited: str) -> None:
-    "Report, once, that not all slots of the memory tier fit."
     if limited and limited != self.limited:
         warnings.warn(f"checkpoints: memory: {limited}")
         self.report('limited', tier='memory', why=limited)

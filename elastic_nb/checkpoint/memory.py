@@ -114,7 +114,6 @@ class Pages:
 _BLANK = bytes(PAGE)
 
 def _after(size: int) -> int:
-    "Where the manifest begins: at the first page after an image of `size` bytes."
     return PAGE + -(-size // PAGE) * PAGE
 
 class Slot:

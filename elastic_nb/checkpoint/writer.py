@@ -87,7 +87,6 @@ def _bad(self: Uploader, error: Exception) -> None:
 
 @patch
 def _attempt(self: Uploader, name: str) -> bool:
-    "As `_upload`; an unexpected error goes to the board."
     try: return self._upload(name)
     except BaseException as e: self.board.errors.append(e)   # raised in the thread that trains
     return False

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..exact.share import share
+from ..exact.order import share
 
 # %% ../../nbs/06_elastic/12_columns.ipynb #ee51785c
 def mixed(ids: Sequence[int] | np.ndarray) -> np.ndarray:

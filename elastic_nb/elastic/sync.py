@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .membership import PeerLost, peers
 from ..exact.reduce import TreeReducer, writes_to
-from ..exact.share import share
+from ..exact.order import share
 
 # %% ../../nbs/06_elastic/05_sync.ipynb #d2e962f0
 class Sync(Protocol):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..basics import patch
 from ..config import BadConfig
 from ..exact.reduce import combine, pieces
-from ..exact.share import share
+from ..exact.order import share
 from ..exact.written import Refused
 from .compressed import CompressedRounds, joined, parted, total, units
 from .outer import stepped

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend
-from ..checkpoint.remote.store import open_store
+from ..checkpoint.remote.tier import open_store
 from ..checkpoint.remote.tier import S3Backend
 from .crash import state_at
 

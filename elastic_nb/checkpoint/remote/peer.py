@@ -160,20 +160,17 @@ class _BlobHandler(BaseHTTPRequestHandler):
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #174d9da2
 @patch
 def _head(self: _BlobHandler, status: int, length: int) -> None:
-    "Status and length."
     self.send_response(status)
     self.send_header('Content-Length', str(length))
     self.end_headers()
 
 @patch
 def _refuse(self: _BlobHandler, status: int, why: str) -> None:
-    "A failure: a sentence, which has no sum."
     self._head(status, len(why.encode()))
     self.wfile.write(why.encode())
 
 @patch
 def _reply(self: _BlobHandler, status: int, body: bytes | memoryview) -> None:
-    "A success: the body, page by page, and its sum."
     total = new_sum(status, self.command, self.path, self.headers.get('Range', ''))
     self._head(status, len(body) + SUM)
     for page in pages(body):
@@ -273,7 +270,6 @@ def _hear(self: Lobby, g: _Guest) -> None:
 
 @patch
 def _judge(self: Lobby, g: _Guest) -> None:
-    "Let it in, or answer why not."
     given = _GIVEN.search(bytes(g.head[:HEAD]))
     if self.token and not hmac.compare_digest(given[1] if given else b'', f'Bearer {self.token}'.encode()):
         return self._answer(g, '401 Unauthorized', _NO_SECRET)
@@ -355,7 +351,6 @@ def _receive(self: _BlobHandler, blob: memoryview) -> bool:
 
 @patch
 def _put(self: _BlobHandler, key: str) -> None:
-    "Store the body under `key`."
     length = self.headers.get('Content-Length', '')
     known = re.fullmatch('[0-9]{1,15}', length) and 'Transfer-Encoding' not in self.headers
     if not known or int(length) < SUM:
@@ -380,13 +375,11 @@ def _get(self: _BlobHandler, key: str) -> None:
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #c34bf638
 @patch
 def _list(self: _BlobHandler, query: dict[str, list[str]]) -> None:
-    "Keys and sizes, as JSON."
     found = self.server.blobs.list(query.get('prefix', [''])[0])
     self._reply(200, json.dumps(found).encode())
 
 @patch
 def _delete(self: _BlobHandler, key: str) -> None:
-    "Remove a blob; an absent one is fine."
     self.server.blobs.delete(key)
     self._reply(200, b'')
 
@@ -419,7 +412,6 @@ def serve(
 class _Taken(StoreRefused): "There is one of that name."
 
 def _failure(seen: HTTPResponse, key: str) -> Exception:
-    "The error for an answer other than success."
     why = ''.join(c for c in seen.read1(500).decode('utf-8', 'replace') if c.isprintable())
     if seen.status == 404: return KeyError(key)
     if seen.status == 412: return _Taken(why)
@@ -463,7 +455,6 @@ class PeerStore:
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #b1b69e51
 @patch
 def _target(self: PeerStore, key: str) -> str:
-    "The path in a request for `key`. Raises StoreRefused."
     return '/' + quote(check_key(self.prefix + key))
 
 @patch
@@ -515,7 +506,6 @@ def _file_pages(path: Path, size: int, file: Any, stop: threading.Event | None) 
 @patch
 def _put(self: PeerStore, key: str, size: int, body: Callable[[], Iterable[memoryview]],
          stop: threading.Event | None = None) -> None:
-    "Store `size` bytes of pages; `body` makes them anew for each try."
     target, length = self._target(key), str(size + SUM)
     insist(lambda _: self._ask('PUT', key, target, _exactly(0), body(), Content_Length=length),
            self.limit_s, stop)
@@ -530,7 +520,6 @@ def put_file(self: PeerStore, key: str, path: str | Path, stop: threading.Event 
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #25ef735c
 @patch
 def put_bytes(self: PeerStore, key: str, data: bytes, absent: bool = False) -> bool:
-    "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
     target, headers = self._target(key), dict(Content_Length=str(len(data) + SUM))
     if absent: headers['If_None_Match'] = '*'
     def attempt(number: int) -> bool:
@@ -550,12 +539,10 @@ def _read(self: PeerStore, key: str, target: str, limit: int) -> memoryview:
 
 @patch
 def get(self: PeerStore, key: str, limit: int = 1 << 24) -> bytes:
-    "A small object. Raises KeyError if absent, StoreError if larger than `limit` bytes."
     return bytes(self._read(key, self._target(key), limit))
 
 @patch
 def read_into(self: PeerStore, key: str, offset: int, out: memoryview) -> None:
-    "Fill `out` from byte `offset` on. Raises KeyError if absent, StoreError if the object is too short."
     target, span = self._target(key), f'bytes={offset}-{offset + out.nbytes - 1}'
     if not out.nbytes: return
     place = _exactly(out.nbytes, out.cast('B'))
@@ -564,13 +551,11 @@ def read_into(self: PeerStore, key: str, offset: int, out: memoryview) -> None:
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #da4f82af
 @patch
 def list(self: PeerStore, prefix: str) -> list[StoredObject]:
-    "All objects whose keys begin with `prefix`, by key."
     found = json.loads(bytes(self._read(prefix, f"/?prefix={quote(self.prefix + prefix, '')}", 1 << 28)))
     return [StoredObject(key[len(self.prefix):], size) for key, size in found]
 
 @patch
 def delete(self: PeerStore, key: str) -> None:
-    "Remove an object; an absent one is fine."
     insist(lambda _: self._ask('DELETE', key, self._target(key), _exactly(0)), self.limit_s)
 
 @patch
