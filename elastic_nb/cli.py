@@ -108,7 +108,7 @@ def plain_errors() -> Iterator[None]:
     except RuntimeError as e:
         if not _run_failed(e): raise
         refused = isinstance(e, sys.modules['elastic_nb.elastic.workers'].RunRefused)
-        code, text = (2, str(e)) if refused else (1, f"the run failed: {e}")
+        code, text = (2, str(e)) if refused else (getattr(e, 'code', 1), f"the run failed: {e}")
     except Terminated as e: code, text = 1, str(e)
     except KeyboardInterrupt as e: code, text = 130, str(e) or "interrupted; nothing is left running"
     else: return
@@ -484,7 +484,7 @@ def peer_memory(
 
     Example: ELASTIC_NB_PEER_TOKEN=16-characters-or-more elastic-nb peer-memory --port 7070 --host 10.0.0.2
     """
-    from elastic_nb.checkpoint.remote.peer_server import serve
+    from elastic_nb.checkpoint.remote.peer import serve
     with plain_errors(): serve(port, host, limit_mb)
 
 # %% ../nbs/00_face/04_cli.ipynb #890c612a

@@ -45,7 +45,7 @@ from .faults import Fault
 from .ledger import Event, Ledger
 from .membership import Generation
 from .nodes import SLOTS, Board, Node, Record, node_of
-from .supervisor import Listener, Supervisor, signals
+from .supervisor import Listener, Stopped, Supervisor, signals
 from .workers import Hands, RunFailed, RunRefused, Worker
 from .zygote import Lines, family_of, loopback_store, send
 
@@ -688,6 +688,12 @@ def hurry(self: NodeSupervisor, now: float) -> None:
     elif node.line is not None and now > self.said_bye + TOGETHER:
         self.said_bye = now
         self.wires.send(node.record.boss, dict(kind='bye', by=self.asked.by, all=bool(self.meeting.is_host)))
+
+@patch
+def end_of(self: NodeSupervisor, text: str) -> BaseException:
+    error = Supervisor.end_of(self, text)
+    if isinstance(error, Stopped): error.code = 3   # no failure: the node may come back, and the run goes on
+    return error
 
 @patch(as_prop=True)
 def alone(self: NodeSupervisor) -> bool:
