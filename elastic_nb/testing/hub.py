@@ -133,7 +133,8 @@ def content(blob: Blob, asked: str | None, headers: Mapping[str, str]) -> Reply:
 
 # %% ../../nbs/09_testing/07_hub.ipynb #38db086a
 _API = re.compile(r'/api/(?P<kind>models|datasets)/(?P<name>[^/]+(?:/[^/]+)??)'
-                  r'(?:/(?P<what>revision|tree|paths-info|preupload|commit)/(?P<rev>[^/]+)(?:/(?P<path>.*))?)?')
+                  r'(?:/(?P<what>revision|tree|paths-info|preupload|commit)/(?P<rev>[^/]+)'
+                  r'(?:/(?P<path>.*))?)?')
 _FILE = re.compile(r'/(?:(?P<kind>datasets)/)?(?P<name>[^/]+(?:/[^/]+)??)'
                    r'/resolve/(?P<rev>[^/]+)/(?P<path>.+)')
 _LARGE = re.compile(r'/(?P<name>[^/]+/[^/]+)\.git/info/lfs/objects/batch')
@@ -269,7 +270,8 @@ def env(self: Hub, home: str | Path, **more: str) -> dict[str, str]:
 
 # %% ../../nbs/09_testing/07_hub.ipynb #acf63b9e
 @patch
-def answer(self: Hub, url: str, body: bytes = b'', headers: Mapping[str, str] = {}, method: str = 'GET') -> Reply:
+def answer(self: Hub, url: str, body: bytes = b'', headers: Mapping[str, str] = {},
+           method: str = 'GET') -> Reply:
     "The reply to a request for `url` (path and query)."
     parts = urlsplit(url)
     path = unquote(parts.path)
@@ -345,7 +347,7 @@ def _commit(self: Hub, repo: Repo, body: bytes) -> Reply:
             path = value.get('path', '')
             if key == 'file': files[path] = Blob(path, base64.b64decode(value['content']))
             if key == 'lfsFile':
-                if value['oid'] not in self.storage: return Reply(400, b'{"error": "large file is not there"}')
+                if value['oid'] not in self.storage: return Reply(400, b'{"error": "it was not sent"}')
                 files[path] = Blob(path, self.storage[value['oid']])
             if key == 'deletedFile' and files.pop(path, None) is None: return _missing('Entry')
         repo.files, repo.commits = dict(sorted(files.items())), repo.commits + 1

@@ -114,7 +114,8 @@ def mlp(*middle: nn.Module) -> Net:
 
 def kept(model: nn.Module, config: Config, data: Any = None, held: Any = None, **more: Any) -> Engine:
     "The trainer of a model; on `points` and with `sgd`, unless it is said otherwise."
-    return ElasticTrainer(model, config, points() if data is None else data, held, **dict(optimizer=sgd) | more)
+    data = points() if data is None else data
+    return ElasticTrainer(model, config, data, held, **dict(optimizer=sgd) | more)
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #27ee2dc0
 @dataclass
