@@ -594,7 +594,7 @@ def gpu(
 
     Example: elastic-nb bench gpu --json gpu.json
     """
-    from elastic_nb.bench.gpu_run import bench_gpu
+    from elastic_nb.bench.gpu import bench_gpu
     _bench(bench_gpu, json_file)
 
 # %% ../nbs/00_face/04_cli.ipynb #3778b395

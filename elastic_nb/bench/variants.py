@@ -5,14 +5,13 @@
 # %% auto #0
 __all__ = ['STORE', 'FORMS', 'MIXERS', 'EVERY', 'make_index', 'OurPacked', 'OurPieces', 'OurFilled', 'bench_store', 'OurStore',
            'OurColdStore', 'halves', 'OurMix', 'OurPackedMix', 'OurPiecesMix', 'HFInterleave', 'GrainMix', 'LitDataMix',
-           'MosaicMix', 'side_by_side', 'shares']
+           'MosaicMix', 'shares']
 
 # %% ../../nbs/10_bench/14_variants.ipynb #f8bc1829
 import json
 import os
 import shutil
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -293,23 +292,6 @@ MIXERS: dict[str, type[Contestant]] = {
     'ours, mixed': OurMix, 'ours, packed, mixed': OurPackedMix, 'hf interleave': HFInterleave,
     'grain mix': GrainMix, 'litdata combined': LitDataMix, 'mosaicml streams': MosaicMix}
 EVERY = CONTESTANTS | FORMS | MIXERS
-
-# %% ../../nbs/10_bench/14_variants.ipynb #3f42633e
-def side_by_side(names: Sequence[str], data: Tokens, turns: int = 5, batches: int = 200
-                 ) -> dict[str, list[float]]:
-    "Samples per second of each contestant in each turn, in this process."
-    contestants = {name: EVERY[name](data) for name in names}
-    for c in contestants.values(): c.prepare()
-    streams = {name: c.start() for name, c in contestants.items()}
-    rates: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(-1, turns):   # the first does not count
-        for name, c in contestants.items():
-            count, start = 0, time.perf_counter()
-            for _ in range(batches):
-                if (x := next(streams[name], None)) is None: streams[name] = c.start()
-                else: count += len(x)
-            if turn >= 0: rates[name].append(count / (time.perf_counter() - start))
-    return rates
 
 # %% ../../nbs/10_bench/14_variants.ipynb #a82a02be
 def shares(steps: list[list[int]], data: Tokens, window: int = 1000) -> dict[str, float]:
