@@ -579,7 +579,7 @@ _add_bench('trainer', 'trainer:bench_trainer',
            "What the trainer costs beside a plain loop and plain DDP, after a loss, after a join, and to "
            "resume.\n\nSome eight minutes; needs 6 GB of memory and 5 GB of disk.",
            trials=_times(5, 'Kills, and resumes per contestant.'), out=_disk('resume from'))
-_add_bench('gpu', 'gpu_run:bench_gpu', "The trainer, snapshots and recoveries on this machine's GPU, beside "
+_add_bench('gpu', 'gpu:bench_gpu', "The trainer, snapshots and recoveries on this machine's GPU, beside "
            "plain loops and copies. Needs one.")
 _add_bench('worlds', 'worlds:bench_worlds',
            "Time to recover in worlds of 2, 4, 8, 16 and 32 light workers, and the load on the store.",

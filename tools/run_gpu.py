@@ -1,4 +1,4 @@
-"""Run on a GPU what is written for one: every gpu cell, and the rows of `elastic_nb.bench.gpu_run`.
+"""Run on a GPU what is written for one: every gpu cell, and the rows of `elastic_nb.bench.gpu`.
 
     python tools/run_gpu.py                      all of it, under nine minutes; writes benchmarks/gpu.json
     python tools/run_gpu.py --rehearse           the same machinery without a GPU; nothing is kept
@@ -466,13 +466,12 @@ def with_gpu_cells() -> list[Path]:
     return [p for p in every if any('gpu' in c.flags for c in cells_of(p))]
 
 
-BENCH = "from elastic_nb.bench.gpu_run import bench_gpu"
+BENCH = "from elastic_nb.bench.gpu import bench_gpu"
 
 
 def measure(report: Path, rehearse: bool, seconds: float, commit: str | None) -> None:
     "The rows of the benchmark, in this process; what is measured is written after each section."
-    from elastic_nb.bench.gpu import REAL, QUICK
-    from elastic_nb.bench.gpu_run import bench_gpu
+    from elastic_nb.bench.gpu import QUICK, REAL, bench_gpu
     more = dict(commit=commit) if commit else {}
     bench_gpu(QUICK if rehearse else REAL, seconds=seconds, tell=lambda result: result.save(report), **more)
 

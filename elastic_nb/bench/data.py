@@ -12,7 +12,6 @@ import importlib
 import itertools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,11 +26,9 @@ import numpy as np
 import torch.distributed as dist
 from tqdm import tqdm
 
-import elastic_nb
-from .core import BenchResult, over, row
-from .loaders import (CONTESTANTS, Contestant, OurLoader, Tokens, installed, numbered,
-                                      rank_env)
-from .variants import EVERY, FORMS, MIXERS, OurStore, bench_store, shares
+from .core import BenchResult, Fleet, over, row
+from .loaders import (CONTESTANTS, EVERY, FORMS, MIXERS, Contestant, OurLoader, OurStore,
+                                      Tokens, bench_store, installed, numbered, rank_env, shares)
 from ..data.index import IndexBuilder
 from ..data.tokenizer import load_encoder, train_bpe
 from ..data.windows import stdlib_files
@@ -82,26 +79,13 @@ def in_children(jobs: Sequence[dict[str, Any]], envs: Sequence[dict[str, str]] =
                 ) -> list[Any]:
     """Do `jobs` (see `_work`) in processes at the same time. RuntimeError with the last output of the first
     one that fails."""
-    root = str(Path(elastic_nb.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get('PYTHONPATH')]))
-    env = os.environ | dict(PYTHONPATH=path, OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1')
-    if sys.platform == 'linux': env |= dict(GLOO_SOCKET_IFNAME='lo')   # a machine's name need not resolve
-    with tempfile.TemporaryDirectory() as folder:
-        procs, base = [], [sys.executable, '-m', 'elastic_nb.bench.data']
-        try:
-            for i, (job, more) in enumerate(zip(jobs, envs)):
-                with open(f'{folder}/{i}.out', 'wb') as out:
-                    cmd = [*base, json.dumps(job | dict(folder=folder, number=i))]
-                    procs.append(subprocess.Popen(cmd, env=env | more, stdout=out, stderr=subprocess.STDOUT))
-            for i, p in enumerate(procs):
-                if not p.wait(timeout): continue
-                raise RuntimeError(Path(f'{folder}/{i}.out').read_text(errors='replace').strip()[-300:])
-        except subprocess.TimeoutExpired: raise RuntimeError(f'not done within {timeout:.0f} s') from None
-        finally:
-            for p in procs:
-                p.kill()
-                p.wait()
-        return [json.loads(Path(f'{folder}/{i}.json').read_text()) for i in range(len(procs))]
+    with tempfile.TemporaryDirectory() as folder, Fleet(folder) as fleet:
+        for i, (job, env) in enumerate(zip(jobs, envs)):
+            order = json.dumps(job | dict(folder=folder, number=i))
+            fleet.start(f'child {i}', 'elastic_nb.bench.data', order, HF_HUB_OFFLINE='1', **env)
+        try: fleet.until(lambda: fleet.ended(fleet.procs), timeout)
+        except TimeoutError as e: raise RuntimeError(str(e)) from None
+        return [json.loads(Path(f'{folder}/{i}.json').read_text()) for i in range(len(fleet.procs))]
 
 # %% ../../nbs/10_bench/06_data.ipynb #c2112513
 def given(who: str, data: Tokens, state: Any, rank: int, world: int, steps: int | None

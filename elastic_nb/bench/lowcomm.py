@@ -6,7 +6,7 @@
 __all__ = ['TINY', 'CODECS', 'GRID', 'WAYS', 'Size', 'text_of', 'Course', 'one_step', 'stepping', 'Ring', 'Packed', 'Way',
            'agreement', 'flat', 'cut', 'rounds', 'signs', 'of_torch', 'streamed', 'has_torchft', 'of_torchft',
            'Trained', 'trained', 'passed', 'gloo', 'sent_by', 'counted', 'at_socket', 'rows_of', 'ratios_of',
-           'all_trained', 'bench_lowcomm', 'notes_of', 'best_rate']
+           'all_trained', 'bench_lowcomm', 'notes_of']
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #9ccf5d2f
 import importlib.util
@@ -483,16 +483,3 @@ def notes_of(size: Size, ways: dict[str, Way]) -> list[str]:
     if sys.platform != 'linux': notes.append('bytes were not counted: this needs Linux')
     kinds = {way.kind for way in ways.values()}
     return [*notes, f"torchft {has_torchft()}" if 'torchft' in kinds else 'torchft did not take part']
-
-# %% ../../nbs/10_bench/19_lowcomm.ipynb #6b5e3f8d
-def best_rate(way: Way, size: Size = replace(Size(), batch=16), grid: Sequence[float] = GRID,
-              seed: int = 9) -> dict[float, float]:
-    "Peak rate -> loss at the end, for the best rate and its neighbours in `grid` at least; the best first."
-    last: dict[float, float] = {}
-    here, best = -1, len(grid) // 2
-    while here != best:
-        here = best
-        for lr in grid[max(0, here - 1):here + 2]:
-            if lr not in last: last[lr] = [*trained(replace(way, lr=lr), size, seed).curve.values()][-1]
-        best = grid.index(min(last, key=last.__getitem__))
-    return dict(sorted(last.items(), key=lambda pair: pair[1]))

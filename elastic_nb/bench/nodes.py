@@ -25,8 +25,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from .contestants import BenchJob, RunLog, hold_lease, watch_lease
-from .core import BenchResult, over, row
+from .core import BenchJob, BenchResult, RunLog, hold_lease, over, row, watch_lease
 from .recovery import Recovery, as_log, recovery_of
 from ..demo import ENTRY, demo_config
 from ..elastic.agent import MUST_NOT_DIE
@@ -102,7 +101,7 @@ def torchrun_command(job: BenchJob, host: Host, store: str, conf: str = '') -> l
     return [sys.executable, '-m', 'torch.distributed.run', f'--nnodes={job.workers - 1}:{job.workers}',
             '--nproc-per-node=1', '--max-restarts=3', '--rdzv-backend=c10d', f'--rdzv-endpoint={store}',
             '--rdzv-id=bench', f'--local-addr={host.address}', *([f'--rdzv-conf={conf}'] if conf else []),
-            '-m', 'elastic_nb.bench.contestants', 'torchrun', job]
+            '-m', 'elastic_nb.bench.recovery', 'torchrun', job]
 
 def torchrun_events(job: BenchJob) -> list[dict[str, Any]]: return RunLog(job.folder).read('commit')
 

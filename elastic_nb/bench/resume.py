@@ -45,7 +45,7 @@ def trainer_of(config: GPTConfig, folder: Path) -> Any:
 # %% ../../nbs/10_bench/09_resume.ipynb #6cf94eaa
 def write(config: GPTConfig, folder: Path) -> None:
     "Train, and write the same state with our manager (`ours`) and with torch.save (`torch`); both durable."
-    from elastic_nb.bench.savers import sync
+    from elastic_nb.bench.checkpoint import sync
     trainer = trainer_of(config, folder / 'ours')
     trainer.train(progress=False)
     torch.save(dict(model=trainer.model.state_dict(), opt=trainer.optimizer.state_dict(),
@@ -69,7 +69,7 @@ def resume_torch(config: GPTConfig, folder: Path, clock: Clock, mmap: bool = Fal
     model = GPT(config)
     opt = torch.optim.AdamW(model.parameters(), lr=3e-4)
     def tool() -> Any:
-        from elastic_nb.bench.savers import load_torch
+        from elastic_nb.bench.checkpoint import load_torch
         return load_torch
     load = clock.off(tool)
     clock.built = clock.now()
@@ -89,7 +89,7 @@ def resume(who: str, config: GPTConfig, folder: Path, start: float) -> dict[str,
     clock = Clock(start)
     model, opt = RESUMES[who][1](config, folder, clock)
     def tool() -> Any:
-        from elastic_nb.bench.savers import ready
+        from elastic_nb.bench.checkpoint import ready
         return ready
     total = clock.off(tool)(model, opt)
     return dict(ready=clock.now() - clock.built, whole=clock.now(), total=total)

@@ -25,11 +25,10 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from .core import BenchResult, over, row
-from .checkpoint import roomy
-from .pairs import WARM, WORKS, Work, child, pair_rows, paired
+from .core import BenchResult, child, over, row
+from .checkpoint import MODEL_SIZES, drop, roomy
+from .pairs import WARM, WORKS, Work, pair_rows, paired
 from .resume import RESUMES
-from .savers import MODEL_SIZES, drop
 from ..elastic.faults import Fault
 from ..elastic.ledger import Ledger
 from ..train.run import run_elastic
