@@ -46,39 +46,35 @@ class Simulation:
         "Random numbers of their own for each name: a new draw in one place changes none in another."
         return random.Random(f'{self.seed} {name}')
 
-# %% ../../nbs/13_simulate/01_events.ipynb #e6188032
-@patch
-def cancel(self: Simulation, timer: Timer | None) -> None:
-    "Forget what was to come. Of what is over, or None, there is nothing to forget."
-    if timer is None or timer[2] is None: return
-    timer[2], timer[3] = None, ()
-    self._husks += 1
-    if self._husks > 64 and 2 * self._husks > len(self.heap):
-        self.heap[:] = [t for t in self.heap if t[2] is not None]   # in place: `run` holds on to the list
-        heapq.heapify(self.heap)
-        self._husks = 0
+    def stop(self) -> None:
+        "End `run` after the present event."
+        self._over = True
 
-@patch
-def stop(self: Simulation) -> None:
-    "End `run` after the present event."
-    self._over = True
+    def cancel(self, timer: Timer | None) -> None:
+        "Forget what was to come. Of what is over, or None, there is nothing to forget."
+        if timer is None or timer[2] is None: return
+        timer[2], timer[3] = None, ()
+        self._husks += 1
+        if self._husks > 64 and 2 * self._husks > len(self.heap):
+            self.heap[:] = [t for t in self.heap if t[2] is not None]   # in place: `run` holds on to the list
+            heapq.heapify(self.heap)
+            self._husks = 0
 
-@patch
-def run(self: Simulation, until: float = math.inf) -> float:
-    "Let happen what is to come, up to the time `until`; the time at the end."
-    heap, pop, self._over = self.heap, heapq.heappop, False
-    while heap and heap[0][0] <= until:
-        timer = pop(heap)
-        do, args = timer[2], timer[3]
-        if do is None:
-            self._husks -= 1
-            continue
-        self.now, timer[2] = timer[0], None
-        self.fired += 1
-        do(*args)
-        if self._over: return self.now
-    if until < math.inf: self.now = max(self.now, until)
-    return self.now
+    def run(self, until: float = math.inf) -> float:
+        "Let happen what is to come, up to the time `until`; the time at the end."
+        heap, pop, self._over = self.heap, heapq.heappop, False
+        while heap and heap[0][0] <= until:
+            timer = pop(heap)
+            do, args = timer[2], timer[3]
+            if do is None:
+                self._husks -= 1
+                continue
+            self.now, timer[2] = timer[0], None
+            self.fired += 1
+            do(*args)
+            if self._over: return self.now
+        if until < math.inf: self.now = max(self.now, until)
+        return self.now
 
 # %% ../../nbs/13_simulate/01_events.ipynb #5c180c93
 def next_failure(dice: random.Random, rate: float, many: int) -> float:
@@ -98,13 +94,13 @@ class SimulatedLedger:
     ):
         self.ledger, self.run = Ledger(path, run), run
         self.rows: list[tuple[Any, ...]] = [] # That wait
-        self.blocks: dict[str, list[Block]] = {} # That wait, by kind
+        self.blocks: list[Block] = [] # That wait
         self.written = self._waiting = 0 # Rows given so far; of them, those in blocks that wait
         if run in self.ledger.runs(): raise ValueError(f"{path} already has a run {run!r}")
-        self._next = self.ledger._ask(['SELECT max(id) FROM events UNION ALL SELECT max(last) FROM packs'])[0]
-        self._next = 1 + max(n or 0 for n, in self._next)
+        last = self.ledger._ask(['SELECT max(id) FROM events UNION ALL SELECT max(last) FROM packs'])[0]
+        self._next = 1 + max(n or 0 for n, in last)
         told = json.dumps(dict(config or {}, simulated=True, seed=seed))
-        self._begun = (run, '1970-01-01T00:00:00+00:00', told, None)   # no time of day: same seed, same bytes
+        self._begun = [(run, '1970-01-01T00:00:00+00:00', told, None)]   # no date: same seed, same bytes
         self.add(0., 'run_start')
         self.add(0., 'simulated', text=f"simulated with seed {seed}: no process has trained here")
 
@@ -125,10 +121,9 @@ def steps(self: SimulatedLedger, kind: str, worker: str, gen: int, step: np.ndar
           **data: np.ndarray) -> None:
     "Rows of steps (`contribute` or `commit`) of one worker and generation, as arrays of equal length."
     n = len(step)
-    whole = [np.full(n, x, np.int64) for x in (0, gen)]
     ids = np.arange(self._next, self._next + n, dtype=np.int64)
-    block = Block(kind, [worker], ids, np.asarray(t, np.float64), *whole, np.asarray(step, np.int64), data)
-    self.blocks.setdefault(kind, []).append(block)
+    whole = np.zeros(n, np.int64), np.full(n, gen, np.int64), np.asarray(step, np.int64)
+    self.blocks.append(Block(kind, [worker], ids, np.asarray(t, np.float64), *whole, data=data))
     self._next, self._waiting = self._next + n, self._waiting + n
     if self._waiting >= AT_ONCE: self.flush()
 
@@ -136,14 +131,15 @@ def steps(self: SimulatedLedger, kind: str, worker: str, gen: int, step: np.ndar
 @patch
 def flush(self: SimulatedLedger) -> None:
     "Write all that waits, in one transaction."
-    packed = [b for blocks in self.blocks.values() for b in merged(blocks)]
-    with _transaction(db := self.ledger._db):
-        if self._begun: db.execute('INSERT INTO runs VALUES (?, ?, ?, ?)', self._begun)
+    db: Any = self.ledger._db
+    with _transaction(db):
+        db.executemany('INSERT INTO runs VALUES (?, ?, ?, ?)', self._begun)
         db.executemany('INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)', self.rows)
         db.executemany('INSERT INTO packs VALUES (NULL, ?, ?, ?)',
-                       [(self.run, int(b.id.max()), pack(b)) for b in packed if len(b)])
+                       [(self.run, int(b.id.max()), pack(b)) for b in merged(self.blocks) if len(b)])
     self.written += len(self.rows) + self._waiting
-    self._begun, self.rows, self.blocks, self._waiting = None, [], {}, 0
+    self._waiting = 0
+    for written in (self._begun, self.rows, self.blocks): written.clear()
 
 @patch
 def close(self: SimulatedLedger) -> None:
