@@ -27,7 +27,7 @@ from ..elastic.ledger import Event, History, recoveries
 from ..report.goodput import goodput_of
 from ..report.status import Watch, steps_of
 from .events import Simulation, SimulatedLedger, Timer
-from .failures import DAY, Failures, Hazards, Strike, no_numbers, replay
+from .failures import DAY, Failures, Hazards, Strike, no_numbers
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #16bcac40
 POLICIES = dict(restart='any failure stops all; they start again from the newest checkpoint',
@@ -392,7 +392,8 @@ def simulate(
     sim = Simulation(seed)
     job = (Learners if plan.policy == 'diloco' else Job)(sim, plan, ledger)
     if isinstance(strikes, Failures): Hazards(sim, strikes, plan.nodes, job.strike)
-    else: replay(sim, strikes, job.strike)
+    else:
+        for s in strikes: sim.at(s.t, job.strike, s)
     wall = sim.run(until=days * DAY) + plan.end * job.over
     useful = job.useful * (1 - plan.waits)
     return Outcome(useful / (plan.seats * wall) if wall else 0., wall, job.done, job.failures, sim.fired)
