@@ -484,7 +484,7 @@ def peer_memory(
 
     Example: ELASTIC_NB_PEER_TOKEN=16-characters-or-more elastic-nb peer-memory --port 7070 --host 10.0.0.2
     """
-    from elastic_nb.checkpoint.remote.peer_server import serve
+    from elastic_nb.checkpoint.remote.peer import serve
     with plain_errors(): serve(port, host, limit_mb)
 
 # %% ../nbs/00_face/04_cli.ipynb #890c612a

@@ -215,8 +215,8 @@ WHOLE = { # Sections of others -> why there is none here
 ANYWHERE |= { # Streaming DiLoCo, as torchft and torchtitan spell it
     'num_fragments': "write lowcomm.fragments, with the same value, and distributed.strategy: diloco",
     'fragment_update_alpha': "write lowcomm.alpha, with the same value, and distributed.strategy: diloco",
-    'fragment_sync_delay': "write lowcomm.overlap: 1, a delay of lowcomm.inner_steps steps; for another one "
-                           "write a program with elastic_nb.lowcomm.Streaming and Stream(overlap=...)",
+    'fragment_sync_delay': "write lowcomm.overlap: 1, a delay of lowcomm.inner_steps steps, the "
+                           "only one there is",
     **dict.fromkeys(['sync_every', 'sync_steps'],
                     "write lowcomm.inner_steps, the steps divided by lowcomm.fragments: in each round one "
                     "fragment is sent"),

@@ -25,7 +25,8 @@ import numpy as np
 from ..basics import patch
 from ..checkpoint.buffers import begun, each
 from ..checkpoint.format import checksum
-from ..checkpoint.remote.store import ObjectStore, StoreRefused, open_store
+from ..checkpoint.remote.store import ObjectStore, StoreRefused
+from ..checkpoint.remote.tier import open_store
 from .index import DamagedIndex, TokenIndexFile
 from .windows import windows
 

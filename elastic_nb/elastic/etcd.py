@@ -29,6 +29,7 @@ class EtcdError(RuntimeError):
 
 class EtcdUnreachable(EtcdError):
     "No endpoint gave an answer in time."
+    silent = False # Whether one has taken the request, and has said nothing
 
 class EtcdRefused(EtcdError):
     "A wrong password, a certificate that does not fit, or a key that this user may not touch."
@@ -160,6 +161,8 @@ def judged(endpoint: str, status: int, body: bytes, access: EtcdAccess) -> Excep
     return EtcdError(f'etcd at {endpoint} says: {text}')
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #3bad8b80
+_NO_ANSWER = 'no answer in time'
+
 def failed(endpoint: str, error: Exception, access: EtcdAccess) -> Exception:
     "What a connection that broke means, as an exception."
     text = str(error)
@@ -172,7 +175,7 @@ def failed(endpoint: str, error: Exception, access: EtcdAccess) -> Exception:
     if 'CERTIFICATE_REQUIRED' in text.upper() or 'BAD_CERTIFICATE' in text.upper():
         return EtcdRefused(f"etcd at {endpoint} asks for a client's certificate that it trusts")
     if isinstance(error, urllib3.exceptions.NameResolutionError): return _Elsewhere('its name is unknown')
-    if isinstance(error, urllib3.exceptions.ReadTimeoutError): return _Elsewhere('no answer in time')
+    if isinstance(error, urllib3.exceptions.ReadTimeoutError): return _Elsewhere(_NO_ANSWER)
     if isinstance(error, urllib3.exceptions.NewConnectionError): return _Elsewhere('nothing listens there')
     if isinstance(error, urllib3.exceptions.ConnectTimeoutError): return _Elsewhere('no connection in time')
     hint = 'is it one without TLS?' if access.tls else 'does it speak TLS only? then give it as https'
@@ -242,7 +245,9 @@ def leave(self: EtcdClient, endpoint: str) -> None:
 def unreachable(reasons: dict[str, str], limit_s: float) -> EtcdUnreachable:
     "The sentence for `reasons` by endpoint."
     what = '; '.join(f'{e}: {r}' for e, r in sorted(reasons.items()))
-    return EtcdUnreachable(f'etcd cannot be reached within {limit_s:g} s ({what})')
+    error = EtcdUnreachable(f'etcd cannot be reached within {limit_s:g} s ({what})')
+    error.silent = _NO_ANSWER in reasons.values()
+    return error
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #73b34b37
 @patch

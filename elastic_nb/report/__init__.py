@@ -14,7 +14,6 @@ __getattr__, __dir__ = lazy('elastic_nb.report', {
     '.training': 'draw_training batch_advice',
     '.waterfall': 'draw_waterfall draw_goodput saves_of',
     '.shares': 'shares_of share_curves',
-    '.replay': 'story film two_runs',
     '.html': 'report_html',
     '.status': 'Watch status_of metrics_of runs_in',
     '.tracking': 'open_sinks Sinks',

@@ -12,9 +12,10 @@ import io
 import json
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import __version__
-from ..basics import machine
+from ..basics import machine, write_whole
 from ..elastic.ledger import History, Story, history
 from .pictures import (FAULT, INK, MUTED, PAPER, RULE, brackets, ends, loss_curves,
                                         slots_of, style,
@@ -171,43 +172,6 @@ def _tiles(result: Mapping[str, Any]) -> str:
     inner = ''.join(f'<div><b>{v}</b><span>{k}</span></div>' for k, v in tiles.items())
     return f'<div class="tiles">{inner}</div>'
 
-# %% ../../nbs/08_report/03_html.ipynb #6a71282a
-_CSS = """
-:root { color-scheme: light dark; --ink: #1d2433; --muted: #687083; --rule: #dadee6; --paper: #ffffff;
-        --page: #f4f5f8; --fault: #d1344b; --good: #1a7f4b; --bad: #c02640 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e7eaf0; --muted: #9aa3b5; --rule: #363d4b;
-        --paper: #1a1e27; --page: #12151c; --fault: #ff6b7f; --good: #4cc38a; --bad: #ff6b7f } }
-* { box-sizing: border-box }
-body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.55 system-ui, sans-serif }
-main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 3rem }
-header, figure, .tiles > div, .scroll, details { background: var(--paper); border: 1px solid var(--rule);
-         border-radius: 12px }
-header { padding: 1.2rem 1.4rem; border-left: 6px solid } header.good { border-left-color: var(--good) }
-header.bad { border-left-color: var(--bad) }
-h1 { margin: 0; font-size: clamp(1.5rem, 5vw, 2.2rem); line-height: 1.2 }
-.good h1 { color: var(--good) } .bad h1 { color: var(--bad) } header p { margin: .4rem 0 .8rem }
-h2 { font-size: 1.1rem; margin: 2rem 0 .6rem } dl { margin: 0; font-size: .8rem } dt { color: var(--muted) }
-dd { margin: 0 0 .3rem } code { font: .95em/1.4 ui-monospace, monospace; overflow-wrap: anywhere }
-ul { padding-left: 1.2rem }
-.about { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .8rem; margin: .8rem 0 }
-.about dd { margin: 0; overflow-wrap: anywhere } .about:empty { display: none }
-.tiles { display: grid; grid-template-columns: repeat(4, 1fr); gap: .6rem; margin: 1.2rem 0 }
-.tiles > div { padding: .7rem .9rem } .tiles b { display: block; font-size: 1.25rem; overflow-wrap: anywhere }
-.tiles span, figcaption, th, .note { color: var(--muted); font-size: .8rem }
-figure { margin: 1rem 0; padding: 1rem }
-svg { width: 100%; height: auto; display: block } .narrow { display: none } .scroll { overflow-x: auto }
-table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums }
-th, td { text-align: left; padding: .45rem .8rem; white-space: nowrap }
-td { border-top: 1px solid var(--rule) } details { padding: .8rem 1rem; margin-top: 2rem }
-pre { white-space: pre-wrap; margin: .6rem 0 0; font-size: .8rem }
-@media (max-width: 640px) { .wide { display: none } .narrow { display: block } figure { padding: .6rem }
-         .tiles { grid-template-columns: 1fr 1fr } .about { grid-template-columns: 1fr }
-         thead { display: none }
-         table, tbody, tr, td { display: block } tr { padding: .4rem 0; border-top: 1px solid var(--rule) }
-         td { border: 0; padding: .15rem .8rem; white-space: normal; overflow-wrap: anywhere }
-         td::before { content: attr(data-label) ": "; color: var(--muted) } }
-"""
-
 # %% ../../nbs/08_report/03_html.ipynb #d27160b2
 def surroundings(command: str) -> dict[str, str]:
     "When, how, where and with what a report was made."
@@ -265,11 +229,11 @@ def _training(events: Story) -> list[str]:
     return parts
 
 # %% ../../nbs/08_report/03_html.ipynb #f9521081
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>elastic-nb: report of a run</title>
-<style>{css}</style></head><body><main>{body}</main></body></html>
-"""
+def _page(parts: Iterable[str]) -> str:
+    "The whole page: `parts` within its frame and its style."
+    room = files('elastic_nb.report') / 'page'
+    frame, css = ((room / name).read_text(encoding='utf-8') for name in ('report.html', 'report.css'))
+    return frame.format(css=css, body=''.join(parts))
 
 def _lanes(rows: History, result: Mapping[str, Any], name: str = 'timeline') -> list[str]:
     "Who worked when, and the longest outage from close by."
@@ -314,5 +278,5 @@ def report_html(
         f"Final losses {result['final_loss']} and {result['final_loss_undisturbed']}.", 3.2)]
     parts += _training(ours)
     parts += _details(ours, result, config)
-    Path(path).write_text(_PAGE.format(css=_CSS, body=''.join(parts)), encoding='utf-8')
+    write_whole(path, _page(parts))
     return Path(path)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from ..basics import write_whole
 from ..elastic.ledger import History, drawn
-from .html import (_CSS, _PAGE, _about, _details, _figure, _happened, _lanes, _table,
+from .html import (_about, _details, _figure, _happened, _lanes, _page, _table,
                                     _training, worlds)
 from .pictures import (FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, brackets, by_pixel, ends,
                                         in_words, one_bit, short)
@@ -112,10 +112,6 @@ def pieces_of(rows: History) -> tuple[int, int] | None:
 # %% ../../nbs/08_report/12_pages.ipynb #1354919d
 _STATE = {'running': ('neutral', '&#9654; Still running'), 'finished': ('good', '&#10003; Finished'),
           'failed': ('bad', '&#10007; Failed'), 'stopped': ('neutral', '&#9632; Stopped')}
-_MORE_CSS = """
-header.neutral { border-left-color: var(--muted) } ul.notes { color: var(--muted); font-size: .9rem }
-.delta { font-variant-numeric: tabular-nums }
-"""
 
 def _first_words(status: Mapping[str, Any], watch: Watch) -> str:
     "The state, what was trained, and what went wrong."
@@ -200,7 +196,7 @@ def page_of_run(watch: Watch, about: Mapping[str, str] | None = None) -> str:
         result = dict(steps=len(columns), recoveries=status['recoveries'])
         parts += [_tiles(facts(watch, status, columns)), *_deaths(status), *_starts(status), *_training(rows),
                   *_time(rows), *_lanes(rows, result), *_details(rows, result, watch.config)]
-    return _PAGE.format(css=_CSS + _MORE_CSS, body=''.join(parts))
+    return _page(parts)
 
 # %% ../../nbs/08_report/12_pages.ipynb #e343e8bd
 def compared(a: Watch, b: Watch) -> dict[str, Any]:
@@ -316,7 +312,7 @@ def page_of_two(a: Watch, b: Watch, about: Mapping[str, str] | None = None) -> s
                                  'Where the time went.',
                                  '; '.join(f'{k}: {in_words(v)}' for k, v in spent.items()), .9))
             parts += _lanes(rows, result, f'lanes-{n}')[1:]
-    return _PAGE.format(css=_CSS + _MORE_CSS, body=''.join(parts))
+    return _page(parts)
 
 # %% ../../nbs/08_report/12_pages.ipynb #264bd3fe
 def write_report(

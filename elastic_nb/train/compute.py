@@ -33,8 +33,7 @@ from ..config import BadConfig, Config, DataConfig, ModelConfig, RunConfig, Trai
 from ..data.dataset import ResumableDataset
 from ..data.readers import Readers
 from ..data.samples import Samples, Stateful, noted, opened, slow_reads
-from ..elastic.columns import Drawn
-from ..elastic.receipts import Chain, about_of
+from ..elastic.columns import Chain, Drawn, about_of
 from ..exact.determinism import borrowed, reading, seeded
 from ..exact.state import bare_names, unwrapped
 from ..exact.written import Refused
@@ -43,8 +42,8 @@ from ..scaling.optimizer import ScaledRates
 from ..scaling.rates import ScalingConfig, warmup_cosine
 from ..scaling.schedule import Schedule
 from .callbacks import numbers_of, own_classes, parts_of, shared_in, wrong_callbacks
-from .identity import (
-    LARGE, identity_of, of_optimizer, of_scheduler, own_code, set_by_forward, unsteady)
+from .identity import (LARGE, identity_of, made_with, of_optimizer, of_scheduler, own_code,
+                                       set_by_forward, unsteady)
 from .memory import (Memory, Places, changes, digest_of, has_drawn, is_generator, is_own,
                                      reached, reseed, restore, standing, state_of, values_in, variables,
                                      walked)
@@ -229,14 +228,13 @@ class Engine:
         self.turns, self.checks = 0, False # How often; whether whole and cut are compared here
 
 # %% ../../nbs/07_train/05_compute.ipynb #5ef8d798
-@patch
-def _warn_of_modes(self: Engine) -> None:
+def _warn_of_modes(engine: Engine) -> None:
     "Name layers that were put into evaluation mode by themselves, and will not stay so."
-    if not self.model.training: return   # all of it comes so from the Hub
-    modes = {m: m.training for m in self.model.modules()}
-    self.model.train()
+    if not engine.model.training: return   # all of it comes so from the Hub
+    modes = {m: m.training for m in engine.model.modules()}
+    engine.model.train()
     odd = nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd
-    lost = [k for k, m in self.model.named_modules() if isinstance(m, odd) and m.training and not modes[m]]
+    lost = [k for k, m in engine.model.named_modules() if isinstance(m, odd) and m.training and not modes[m]]
     for m, mode in modes.items(): m.training = mode
     if lost:
         names = ', '.join(lost[:3]) + (f' and {len(lost) - 3} more' if len(lost) > 3 else '')
@@ -249,50 +247,50 @@ def _warn_of_modes(self: Engine) -> None:
 def prepare(self: Engine, device: str | None = None) -> Engine:
     "Check everything, and make what is missing. Raises BadConfig, TypeError (the dataset), ValueError."
     if self.ready: return self
-    with slow_reads(self.being_read, ahead=True): return self._prepare(device)
+    with slow_reads(self.being_read, ahead=True): return _prepare(self, device)
 
 @patch
 def being_read(self: Engine) -> list[Samples]:
     "The samples of training and validation, as far as they are known."
     return [x for x in (getattr(self, 'samples', None), getattr(self, 'held', None)) if x is not None]
 
-@patch
-def _prepare(self: Engine, device: str | None) -> Engine:
-    c = self.c = self.config.checked()
-    self.strategy = strategy_of(c)
-    wrong = mistakes(self.model, c) + self.strategy.mistakes(self.model, self.optimizer)
-    wrong += wrong_callbacks(self.callbacks)
-    given = dict(loss_fn=self.loss_fn, collate_fn=self.collate_fn, count=self._count)
+def _prepare(engine: Engine, device: str | None) -> Engine:
+    c = engine.c = engine.config.checked()
+    engine.strategy = strategy_of(c)
+    wrong = mistakes(engine.model, c) + engine.strategy.mistakes(engine.model, engine.optimizer)
+    wrong += wrong_callbacks(engine.callbacks)
+    given = dict(loss_fn=engine.loss_fn, collate_fn=engine.collate_fn, count=engine._count)
     wrong += [f"{k} is the {type(f).__name__} {f!r}, and must be a function" for k, f in given.items()
               if f is not None and not callable(f)]
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         wrong.append("training begins inside torch.no_grad() or torch.inference_mode(): begin it outside")
     if wrong: raise BadConfig('\n'.join(wrong))
-    self._warn_of_modes()
-    scripted = any(isinstance(m, torch.jit.ScriptModule) for m in self.model.modules())
-    if self.strategy.same_bits and scripted:
-        warnings.warn(f"{type(self.model).__name__}: PyTorch compiles a scripted or traced module anew after "
-                      "it has run a few times, with other last bits, and each worker has run it another "
-                      "number of times. Train the module that it was made from, and script it afterwards")
-    own_memory(self.model)
-    checkpoint_activations(self.model, c.training.activation_checkpointing)
-    self.device = device or place_of(c)[0]
-    self.model.to(self.device)
-    if wrong := mistakes(self.model, c): raise BadConfig('\n'.join(wrong))   # some layers quantize here
-    self._prepare_data(c.training)
-    self._prepare_task(c.training)
-    self._prepare_update(c.training)
-    names, state = bare_names(self.model), self.model.state_dict()
-    self.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
-    if left_out := self._left_out(state): raise BadConfig(left_out)
-    self.memory = Memory(self.callbacks, self.with_places())
-    self._note_written()
-    self.beside, self.versions = beside_state(self.optimizer), versions_in(self.optimizer)
-    self.set_later = set_by_forward(self.model)
-    self.identity = identity_of(self, c.former)
-    self._prepare_accepted(c.checkpoint.accept)
-    self.ready = True
-    return self
+    _warn_of_modes(engine)
+    scripted = any(isinstance(m, torch.jit.ScriptModule) for m in engine.model.modules())
+    if engine.strategy.same_bits and scripted:
+        warnings.warn(f"{type(engine.model).__name__}: PyTorch compiles a scripted or traced module anew "
+                      "after it has run a few times, with other last bits, and each worker has run it "
+                      "another number of times. Train the module that it was made from, and script it "
+                      "afterwards")
+    own_memory(engine.model)
+    checkpoint_activations(engine.model, c.training.activation_checkpointing)
+    engine.device = device or place_of(c)[0]
+    engine.model.to(engine.device)
+    if wrong := mistakes(engine.model, c): raise BadConfig('\n'.join(wrong))   # some layers quantize here
+    _prepare_data(engine, c.training)
+    _prepare_task(engine, c.training)
+    _prepare_update(engine, c.training)
+    names, state = bare_names(engine.model), engine.model.state_dict()
+    engine.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
+    if left_out := _left_out(engine, state): raise BadConfig(left_out)
+    engine.memory = Memory(engine.callbacks, engine.with_places())
+    _note_written(engine)
+    engine.beside, engine.versions = beside_state(engine.optimizer), versions_in(engine.optimizer)
+    engine.set_later = set_by_forward(engine.model)
+    engine.identity = identity_of(engine, c.former)
+    _prepare_accepted(engine, c.checkpoint.accept)
+    engine.ready = True
+    return engine
 
 # %% ../../nbs/07_train/05_compute.ipynb #50115d7d
 def tensors_in(value: Any) -> list[Tensor]:
@@ -301,15 +299,14 @@ def tensors_in(value: Any) -> list[Tensor]:
     if isinstance(value, Mapping): value = [*value.values()]
     return [t for v in value for t in tensors_in(v)] if isinstance(value, (list, tuple)) else []
 
-@patch
-def _left_out(self: Engine, state: Mapping[str, Any]) -> str:
+def _left_out(engine: Engine, state: Mapping[str, Any]) -> str:
     "Why the `state_dict` of the model is not all of it; '' if it is."
-    if not self.strategy.replicas: return ''
+    if not engine.strategy.replicas: return ''
     there = {v.data_ptr() for v in tensors_in(state)}
-    missing = [k for k, p in self.model.named_parameters()
+    missing = [k for k, p in engine.model.named_parameters()
                if p.requires_grad and p.numel() and p.data_ptr() not in there]
     if not missing: return ''
-    name = type(self.model).__name__
+    name = type(engine.model).__name__
     return (f"the state_dict() of {name} leaves out the parameter {missing[0]}, which is trained: no "
             "checkpoint would have it")
 
@@ -351,19 +348,18 @@ def with_places(self: Engine) -> list[Any]:
     model = (*self.model.modules(), *self.model.parameters(), *self.model.buffers())
     return [*own, *model]
 
-@patch
-def _note_written(self: Engine) -> None:
+def _note_written(engine: Engine) -> None:
     "Note what functions of the user's own have around them, and the numbers of modules."
-    own = [f for f in (self.loss_fn, self.collate_fn) if f is not None and not isinstance(f, nn.Module)]
-    parts = parts_of(model=self.model) | self._of_loss()
+    own = [f for f in (engine.loss_fn, engine.collate_fn) if f is not None and not isinstance(f, nn.Module)]
+    parts = parts_of(model=engine.model) | _of_loss(engine)
     own += [m for m in parts.values() if is_own(type(m)) or has_own_hooks(m)]
-    step = self.optimizer
+    step = engine.optimizer
     own += [*step._optimizer_step_pre_hooks.values(), *step._optimizer_step_post_hooks.values()]
     own += [f for f in vars(type(step)).values() if is_own(type(step)) and inspect.isfunction(f)]
-    self.own = {*map(id, own)}
-    self.called_with = Memory(own, self._with_places_but_own(), deep=False)
-    self.made_as, self.made_step = self._numbers(), self._in_optimizer()
-    self._note_around()
+    engine.own = {*map(id, own)}
+    engine.called_with = Memory(own, _with_places_but_own(engine), deep=False)
+    engine.made_as, engine.made_step = _numbers(engine), _in_optimizer(engine)
+    _note_around(engine)
 
 # %% ../../nbs/07_train/05_compute.ipynb #6751e044
 def has_own_hooks(m: nn.Module) -> bool:
@@ -372,38 +368,34 @@ def has_own_hooks(m: nn.Module) -> bool:
     for p in m._parameters.values(): hooks += (getattr(p, '_backward_hooks', None) or {}).values()
     return any(is_own(h if inspect.isroutine(h) else type(h)) for h in hooks)
 
-@patch
-def _of_loss(self: Engine) -> dict[str, nn.Module]:
+def _of_loss(engine: Engine) -> dict[str, nn.Module]:
     "The modules of a loss that is one, by name."
-    return parts_of(loss_fn=self.loss_fn) if isinstance(self.loss_fn, nn.Module) else {}
+    return parts_of(loss_fn=engine.loss_fn) if isinstance(engine.loss_fn, nn.Module) else {}
 
-@patch
-def _with_places_but_own(self: Engine) -> list[Any]:
-    return [x for x in self.with_places() if id(x) not in self.own]
+def _with_places_but_own(engine: Engine) -> list[Any]:
+    return [x for x in engine.with_places() if id(x) not in engine.own]
 
-@patch
-def _numbers(self: Engine) -> dict[str, Any]:
+def _numbers(engine: Engine) -> dict[str, Any]:
     "Numbers of modules of the model, and of a loss that is one, by name."
-    return numbers_of(parts_of(model=self.model) | self._of_loss())
+    return numbers_of(parts_of(model=engine.model) | _of_loss(engine))
 
 # %% ../../nbs/07_train/05_compute.ipynb #13ee4e1a
 @patch
 def written_when_called(self: Engine) -> list[str]:
     "What the model, the loss and `collate_fn` have changed in Python since the run began, by name."
-    by_model = [k for k, v in self._numbers().items() if k not in self.turned and self.made_as.get(k, v) != v]
+    by_model = [k for k, v in _numbers(self).items() if k not in self.turned and self.made_as.get(k, v) != v]
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
     beside = [k for k, (t, version) in self.around.items() if version_of(t) != version]
-    found = by_model + beside + self.called_with.changed(self._with_places_but_own())
-    step = self._in_optimizer()
+    found = by_model + beside + self.called_with.changed(_with_places_but_own(self))
+    step = _in_optimizer(self)
     found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)]
     by_callbacks |= {*self.memory.changed(self.with_places())} if self.callbacks else set()   # kept with them
     return [k for k in dict.fromkeys(found) if k not in by_callbacks]
 
-@patch
-def _in_optimizer(self: Engine) -> dict[str, str]:
+def _in_optimizer(engine: Engine) -> dict[str, str]:
     """Digests of what an optimizer of the user's own, without a state_dict of its own, holds in containers
     and objects."""
-    o, plain = self.optimizer, (bool, int, float, str, Tensor, nn.Module, torch.optim.Optimizer)
+    o, plain = engine.optimizer, (bool, int, float, str, Tensor, nn.Module, torch.optim.Optimizer)
     if not is_own(type(o)) or type(o).state_dict is not torch.optim.Optimizer.state_dict: return {}
     held = {k: v for k, v in vars(o).items() if k not in _KNOWN and not k.startswith('_optimizer_')}
     return {f'{type(o).__qualname__}.{k}': digest_of([*values_in({k: v})]) for k, v in held.items()
@@ -433,51 +425,49 @@ def leaves_of(loss: Tensor) -> list[Tensor]:
 
 def version_of(t: Tensor) -> int: return 0 if t.is_inference() else t._version
 
-@patch
-def _note_around(self: Engine) -> None:
+def _note_around(engine: Engine) -> None:
     "Note generators, trained tensors and buffers that model and loss have, and that are not the model's."
-    loss, own = self.loss_fn, {*map(id, (*self.model.parameters(), *self.model.buffers()))}
+    loss, own = engine.loss_fn, {*map(id, (*engine.model.parameters(), *engine.model.buffers()))}
     name = getattr(loss, '__qualname__', type(loss).__qualname__)
-    roots = {type(self.model).__name__: self.model} | ({name: loss} if loss is not None else {})
+    roots = {type(engine.model).__name__: engine.model} | ({name: loss} if loss is not None else {})
     def wanted(x: Any) -> bool:
         return is_generator(x) or isinstance(x, Tensor) and id(x) not in own
     found = reached(roots, wanted)
-    self.around = {k: (x, version_of(x)) for k, x in found.items() if isinstance(x, Tensor)}
-    self.learnt = {id(x): k for k, (x, _) in self.around.items() if x.requires_grad and x.is_leaf}
-    self.generators = {k: (g, state_of(g)) for k, g in found.items() if not isinstance(g, Tensor)}
+    engine.around = {k: (x, version_of(x)) for k, x in found.items() if isinstance(x, Tensor)}
+    engine.learnt = {id(x): k for k, (x, _) in engine.around.items() if x.requires_grad and x.is_leaf}
+    engine.generators = {k: (g, state_of(g)) for k, g in found.items() if not isinstance(g, Tensor)}
     buffers = loss.named_buffers() if isinstance(loss, nn.Module) else ()
-    self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
-    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
-    self.of_data = reached(data, lambda x: isinstance(x, Tensor))
+    engine.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
+    data = dict(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset)
+    engine.of_data = reached(data, lambda x: isinstance(x, Tensor))
     def small(x: Any) -> bool:
         return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE and x.flags.writeable
-    self.arrays = reached(data, small)
-    self._note_places()
-    self.task.look_at = self.look_at
+    engine.arrays = reached(data, small)
+    _note_places(engine)
+    engine.task.look_at = engine.look_at
 
 # %% ../../nbs/07_train/05_compute.ipynb #00f6e86d
-@patch
-def _note_places(self: Engine) -> None:
+def _note_places(engine: Engine) -> None:
     "Note where model, loss and data hold what a callback could exchange, and what is there."
-    self.of_callbacks: list[str] = []
-    if not self.callbacks: return
-    around = {f'{i} {k}': v for i, c in enumerate(self.callbacks) for k, (v, _) in variables(c).items()}
-    placed = {*map(id, self.with_places())}
+    engine.of_callbacks: list[str] = []
+    if not engine.callbacks: return
+    around = {f'{i} {k}': v for i, c in enumerate(engine.callbacks) for k, (v, _) in variables(c).items()}
+    placed = {*map(id, engine.with_places())}
     kept = {id(x) for _, x in walked(around, lambda x: id(x) in placed)} - placed   # and saved
-    self.of_callbacks = [k for k, (x, _) in self.around.items() if id(x) in kept]
-    parts = parts_of(model=self.model, loss_fn=self.loss_fn, train_dataset=self.train_dataset,
-                     val_dataset=self.val_dataset, collate_fn=self.collate_fn)
-    parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, self.callbacks)}}
-    self.shared, self.kinds = shared_in(parts), own_classes(parts)
-    self.asked = sorted({c for code in own_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
+    engine.of_callbacks = [k for k, (x, _) in engine.around.items() if id(x) in kept]
+    parts = parts_of(model=engine.model, loss_fn=engine.loss_fn, train_dataset=engine.train_dataset,
+                     val_dataset=engine.val_dataset, collate_fn=engine.collate_fn)
+    parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, engine.callbacks)}}
+    engine.shared, engine.kinds = shared_in(parts), own_classes(parts)
+    engine.asked = sorted({c for code in own_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
                          for c in code.co_consts if isinstance(c, str)})   # of the environment
-    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
-    data |= dict(collate_fn=self.collate_fn)
-    parts = parts_of(model=self.model)
+    data = dict(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset)
+    data |= dict(collate_fn=engine.collate_fn)
+    parts = parts_of(model=engine.model)
     held = {f'{k} of {name}': v for name, m in parts.items() for k, v in vars(m).items() if k[0] != '_'}
-    given = {name: m for name, m in parts.items()} | held | dict(loss_fn=self.loss_fn)
-    self.places = dict(data=Places(data, kept), model=Places(given, kept))
-    self.rows, self.moving = {k: p.rows() for k, p in self.places.items()}, set[tuple[int, Any]]()
+    given = {name: m for name, m in parts.items()} | held | dict(loss_fn=engine.loss_fn)
+    engine.places = dict(data=Places(data, kept), model=Places(given, kept))
+    engine.rows, engine.moving = {k: p.rows() for k, p in engine.places.items()}, set[tuple[int, Any]]()
 
 @patch
 def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
@@ -490,7 +480,7 @@ def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
                  if b._version != version or k in held and is_other(b, held[k])]:
         raise Refused(f"the loss {type(self.loss_fn).__name__} writes its buffer {moved[0]}, of which each "
                       "worker would have its own, and no checkpoint any: make the loss a part of the model")
-    if self.strategy.replicas: self._check_leaves(leaves_of(loss))
+    if self.strategy.replicas: _check_leaves(self, leaves_of(loss))
     if not tried and (moved := self.drawn_from): warnings.warn(_of_generator(moved[0]))
     if not tried and self.c.training.cut > 1 and (
             parts := [k for k in self.task.writes.in_parts() if k not in self.of_one]):
@@ -499,11 +489,10 @@ def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
                       "what they have made is kept (of integers the sum). If it is a queue, or has a row "
                       "for each sample, set micro_batches=1")
 
-@patch
-def _check_leaves(self: Engine, leaves: list[Tensor]) -> None:
-    known = {*map(id, self.model.parameters())}
+def _check_leaves(engine: Engine, leaves: list[Tensor]) -> None:
+    known = {*map(id, engine.model.parameters())}
     astray = [t for t in leaves if id(t) not in known]
-    if found := [self.learnt[id(t)] for t in astray if id(t) in self.learnt]:
+    if found := [engine.learnt[id(t)] for t in astray if id(t) in engine.learnt]:
         raise Refused(f"the loss depends on {found[-1]}, which is no parameter of the model: no optimizer "
                       "steps it, and no checkpoint has it. Make it a part of the model (what is in a plain "
                       "list is none: nn.ModuleList), or freeze it with requires_grad_(False)")
@@ -561,62 +550,56 @@ def looked_at(
     return content
 
 # %% ../../nbs/07_train/05_compute.ipynb #a2c56bee
-@patch
-def _prepare_data(self: Engine, t: TrainingConfig) -> None:
-    causal, names = shifts(self.model), None if self.loss_fn else names_of(self.model)
+def _prepare_data(engine: Engine, t: TrainingConfig) -> None:
+    causal, names = shifts(engine.model), None if engine.loss_fn else names_of(engine.model)
     def samples(dataset: Any, size: int, cut: int) -> Samples:
-        return Samples(dataset, size, cut, t.seed, self.collate_fn, names, causal)
-    if self.train_dataset is None: raise BadConfig("train_dataset is missing")
-    for which in ('train_dataset', 'val_dataset'): self._open(which, causal, names)
-    self.samples = samples(self.train_dataset, t.batch_size, t.cut)
-    self.content = self._content() if t.check_data else ''
-    self.held = None
-    if self.val_dataset is not None:   # in batches as large as those that training has in memory
-        self.held = samples(self.val_dataset, ceil(t.batch_size / t.cut / self.strategy.passes), 1)
-        if t.check_data and self.val_dataset is not self.train_dataset: self._look_at_held(t)
-    self.count = partial(counted, self._count) if self._count else partial(targets_in, shifted=causal)
-    self.steps, asked = self._length(), self._asked()
-    if self.steps < asked:
-        warnings.warn(f"{self._ending()}; so the run has {self.steps:,} steps, and not {asked:,}")
+        return Samples(dataset, size, cut, t.seed, engine.collate_fn, names, causal)
+    if engine.train_dataset is None: raise BadConfig("train_dataset is missing")
+    for which in ('train_dataset', 'val_dataset'): _open(engine, which, causal, names)
+    engine.samples = samples(engine.train_dataset, t.batch_size, t.cut)
+    engine.content = _content(engine) if t.check_data else ''
+    engine.held = None
+    if engine.val_dataset is not None:   # in batches as large as those that training has in memory
+        engine.held = samples(engine.val_dataset, ceil(t.batch_size / t.cut / engine.strategy.passes), 1)
+        if t.check_data and engine.val_dataset is not engine.train_dataset: _look_at_held(engine, t)
+    engine.count = partial(counted, engine._count) if engine._count else partial(targets_in, shifted=causal)
+    engine.steps, asked = _length(engine), _asked(engine)
+    if engine.steps < asked:
+        warnings.warn(f"{_ending(engine)}; so the run has {engine.steps:,} steps, and not {asked:,}")
 
-@patch
-def _asked(self: Engine) -> int:
+def _asked(engine: Engine) -> int:
     "Steps that the settings ask for."
-    t = self.c.training
-    return t.steps or self.samples.schedule.reach(t.epochs * self.samples.samples)
+    t = engine.c.training
+    return t.steps or engine.samples.schedule.reach(t.epochs * engine.samples.samples)
 
-@patch
-def _ending(self: Engine) -> str:
+def _ending(engine: Engine) -> str:
     "How the data end, in words: a mixture says which of its sources is exhausted."
-    end = self.train_dataset.ends_at(self.c.training.seed)
-    return f"train_dataset: {getattr(self.train_dataset, 'ending', f'it ends after {end:,} samples')}"
+    end = engine.train_dataset.ends_at(engine.c.training.seed)
+    return f"train_dataset: {getattr(engine.train_dataset, 'ending', f'it ends after {end:,} samples')}"
 
-@patch
-def _length(self: Engine) -> int:
+def _length(engine: Engine) -> int:
     "Steps of the whole run, as things stand. Raises BadConfig if the data end before the first."
-    schedule, seed = self.samples.schedule, self.c.training.seed
-    end = self.train_dataset.ends_at(seed) if hasattr(self.train_dataset, 'ends_at') else None
-    if end is None: return self._asked()
+    schedule, seed = engine.samples.schedule, engine.c.training.seed
+    end = engine.train_dataset.ends_at(seed) if hasattr(engine.train_dataset, 'ends_at') else None
+    if end is None: return _asked(engine)
     whole = schedule.reach(end + 1) - 1   # the last step must not go beyond the end
     if whole < 1:
-        raise BadConfig(f"{self._ending()}, and one batch has {schedule.span(0).size}")
-    return max(self.step, min(self._asked(), whole))
+        raise BadConfig(f"{_ending(engine)}, and one batch has {schedule.span(0).size}")
+    return max(engine.step, min(_asked(engine), whole))
 
-@patch
-def _look_at_held(self: Engine, t: TrainingConfig) -> None:
+def _look_at_held(engine: Engine, t: TrainingConfig) -> None:
     "Warns of validation data that remember what was read. Raises BadConfig if they decide when the run ends."
-    try: looked_at(self.held, self.collate_fn, 'val_dataset')
+    try: looked_at(engine.held, engine.collate_fn, 'val_dataset')
     except Stateful as e:
         if t.patience: raise BadConfig(f"{e}; or set check_data=False") from None
         warnings.warn(str(e))
 
-@patch
-def _content(self: Engine) -> str:
+def _content(engine: Engine) -> str:
     """What distinguishes these data from others. Raises BadConfig if they remember what was read, and that
     matters."""
-    try: return looked_at(self.samples, self.collate_fn, 'train_dataset')
+    try: return looked_at(engine.samples, engine.collate_fn, 'train_dataset')
     except Stateful as e:
-        if self.strategy.same_bits: raise BadConfig(f"{e}; or set check_data=False") from None
+        if engine.strategy.same_bits: raise BadConfig(f"{e}; or set check_data=False") from None
         warnings.warn(str(e))
         return ''
 
@@ -642,60 +625,57 @@ def misfits(model: nn.Module, data: Any) -> list[str]:
         wrong.append(f"samples of {tokens:,} tokens (data.length), and the model sees {context:,}")
     return wrong
 
-@patch
-def _open(self: Engine, which: str, causal: bool, names: set[str] | None) -> None:
+def _open(engine: Engine, which: str, causal: bool, names: set[str] | None) -> None:
     "Make a dataset of an index. Raises BadConfig if there is none, or if it does not fit the model."
-    try: data = opened(getattr(self, which), self.c.data.length)
+    try: data = opened(getattr(engine, which), engine.c.data.length)
     except (ValueError, OSError) as e: raise BadConfig(f"{which}: {e}") from None
     if hasattr(data, '__len__') and not len(data): raise BadConfig(f"{which}: it has no sample")
-    setattr(self, which, data)
+    setattr(engine, which, data)
     parts = getattr(data, 'datasets', [data])   # of a mixture
     own = next((n for n in map(tokens_in, parts) if n), None)
-    meant = self.c.data.length if 'length' in self.config.given['data'] else own
+    meant = engine.c.data.length if 'length' in engine.config.given['data'] else own
     if which == 'train_dataset' and own not in (None, meant):
         raise BadConfig(f"{which}: its samples have {own} tokens, and data.length is {meant}")
-    wrong = dict.fromkeys(f'{which}: {w}' for part in parts for w in misfits(self.model, part))
+    wrong = dict.fromkeys(f'{which}: {w}' for part in parts for w in misfits(engine.model, part))
     if wrong: raise BadConfig('\n'.join(wrong))
     for part in parts:
-        if getattr(part, 'apart', False): self._see_apart(which, part, causal, names)
+        if getattr(part, 'apart', False): _see_apart(engine, which, part, causal, names)
 
-@patch
-def _see_apart(self: Engine, which: str, data: Any, causal: bool, names: set[str] | None) -> None:
+def _see_apart(engine: Engine, which: str, data: Any, causal: bool, names: set[str] | None) -> None:
     """Raises BadConfig if the model looks from one document of a sample into another one, TypeError if it
     takes no positions."""
     if not (two := data.probe(causal, names)): return
-    before = {k: b.detach().clone() for k, b in self.model.named_buffers()}
-    training, ask_for = self.model.training, self.loss_fn or ask
-    self.model.eval()
-    with torch.no_grad(), borrowed(self.c.training.seed, -1, 0):
-        a, b = (loss_of(ask_for(self.model, moved(batch, self.device))).item() for batch in two)
-        for k, buffer in self.model.named_buffers(): buffer.copy_(before[k])
-    self.model.train(training)
+    before = {k: b.detach().clone() for k, b in engine.model.named_buffers()}
+    training, ask_for = engine.model.training, engine.loss_fn or ask
+    engine.model.eval()
+    with torch.no_grad(), borrowed(engine.c.training.seed, -1, 0):
+        a, b = (loss_of(ask_for(engine.model, moved(batch, engine.device))).item() for batch in two)
+        for k, buffer in engine.model.named_buffers(): buffer.copy_(before[k])
+    engine.model.train(training)
     if abs(a - b) > 1e-5 * max(1., abs(a)):
-        name = type(self.model).__name__
+        name = type(engine.model).__name__
         raise BadConfig(f"{which}: its documents shall be kept apart, and {name} looks from one into another "
                         f"(the loss of a document is {a:.6g} or {b:.6g}, as others stand before it). It must "
                         "make its mask of the positions; one of transformers does so in newer versions, "
                         "without a cache. Or take apart=False")
 
 # %% ../../nbs/07_train/05_compute.ipynb #366fd8fb
-@patch
-def _prepare_task(self: Engine, t: TrainingConfig) -> None:
-    kind = torch.device(self.device).type
+def _prepare_task(engine: Engine, t: TrainingConfig) -> None:
+    kind = torch.device(engine.device).type
     half = dict(bf16=torch.bfloat16, fp16=torch.float16).get(t.precision)
-    model = self.called
-    if t.compile and model is self.model:
+    model = engine.called
+    if t.compile and model is engine.model:
         model = torch.compile(model, backend=t.compile_backend, mode=t.compile_mode)
-    self.task = Task(model, self.loss_fn or ask, t.loss == 'sum',
-                     partial(torch.autocast, kind, half, enabled=half is not None), self.strategy.spares)
-    self.task.targets_of = self.count   # for a strategy that computes parts of a micro-batch
-    self.task.end = partial(getattr, self, 'steps')   # for one that does something else in the last step
-    known = getattr(self.model, 'reduction', t.loss)
-    if not self.loss_fn and known in ('mean', 'sum') and known != t.loss:
-        warnings.warn(f"{type(self.model).__name__} returns the {known} over its targets, and training.loss "
-                      f"is {t.loss!r}: set loss={known!r}")
-    self.scaler = torch.amp.GradScaler(kind, enabled=t.precision == 'fp16')
-    self.task.train()
+    engine.task = Task(model, engine.loss_fn or ask, t.loss == 'sum',
+                     partial(torch.autocast, kind, half, enabled=half is not None), engine.strategy.spares)
+    engine.task.targets_of = engine.count   # for a strategy that computes parts of a micro-batch
+    engine.task.end = partial(getattr, engine, 'steps')   # for one that does something else in the last step
+    known = getattr(engine.model, 'reduction', t.loss)
+    if not engine.loss_fn and known in ('mean', 'sum') and known != t.loss:
+        warnings.warn(f"{type(engine.model).__name__} returns the {known} over its targets, and "
+                      f"training.loss is {t.loss!r}: set loss={known!r}")
+    engine.scaler = torch.amp.GradScaler(kind, enabled=t.precision == 'fp16')
+    engine.task.train()
 
 # %% ../../nbs/07_train/05_compute.ipynb #66b20315
 @patch
@@ -721,12 +701,11 @@ def _made(what: str, given: Any, of: Any, has: str) -> Any:
 _READING = 'prefetch', 'reader_timeout', 'reader_memory' # What readers of their own need
 _BROUGHT = {*ModelConfig.model_fields, *DataConfig.model_fields} - {'length', 'num_workers', *_READING}
 
-@patch
-def _idle_settings(self: Engine, optimizer: bool, scheduler: bool) -> Iterator[str]:
+def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator[str]:
     "Settings that say nothing beside an optimizer or scheduler that was given, or that nobody can mean."
-    t, n = self.c.training, self.samples.samples
+    t, n = engine.c.training, engine.samples.samples
     of_scheduler = t.unlike('warmup', 'schedule')
-    kind = type(self.optimizer)
+    kind = type(engine.optimizer)
     if optimizer and all(callable(getattr(kind, k, None)) for k in ('train', 'eval')):
         yield (f"{kind.__name__} has eval(), which exchanges the weights, and nobody calls it here: "
                "validations, checkpoints and the result have those of training. For the others call it in "
@@ -735,16 +714,16 @@ def _idle_settings(self: Engine, optimizer: bool, scheduler: bool) -> Iterator[s
         yield f"training.lr = {t.lr:g} is not used: the optimizer that was given has its own rate"
     if scheduler and of_scheduler:
         yield f"training.{', '.join(of_scheduler)}: not used, for a scheduler was given"
-    elif t.warmup > self.steps:
-        yield (f"training.warmup = {t.warmup:,}: the run has {self.steps:,} steps, so the rate never gets to "
-               "its peak")
-    d = self.c.data
+    elif t.warmup > engine.steps:
+        yield (f"training.warmup = {t.warmup:,}: the run has {engine.steps:,} steps, so the rate never gets "
+               "to its peak")
+    d = engine.c.data
     if not d.num_workers and (idle := d.unlike(*_READING)):
         yield f"data.{', '.join(idle)}: not used, for data.num_workers is 0"
-    parts = getattr(self.train_dataset, 'datasets', [self.train_dataset])
-    if idle := self.asked_for & (_BROUGHT if any(map(tokens_in, parts)) else {*_BROUGHT, 'length'}):
+    parts = getattr(engine.train_dataset, 'datasets', [engine.train_dataset])
+    if idle := engine.asked_for & (_BROUGHT if any(map(tokens_in, parts)) else {*_BROUGHT, 'length'}):
         yield f"{', '.join(sorted(idle))}: not used, for the model and the data were given"
-    if self.held is None and (idle := t.unlike('val_every', 'patience')):
+    if engine.held is None and (idle := t.unlike('val_every', 'patience')):
         yield f"training.{', '.join(idle)}: not used, for there is no val_dataset"
     if t.steps and t.unlike('epochs'):
         yield f"training.epochs = {t.epochs:g}: not used, for training.steps = {t.steps:,} ends the run"
@@ -758,58 +737,53 @@ def _twin_of(scheduler: Any, optimizer: Any) -> Any:
     with suppress(Exception):
         return deepcopy(scheduler, {id(optimizer): optimizer}) if is_own(type(scheduler)) else None
 
-@patch
-def _prepare_update(self: Engine, t: TrainingConfig) -> None:
-    self.strategy.prepare(self.model, self.device)
-    params = [p for p in self.model.parameters() if p.requires_grad]
-    given = self.optimizer is not None, self.scheduler is not None   # of these the settings do not tell
-    if self.optimizer is None: self.optimizer = self.strategy.optimizer(params)
-    elif not isinstance(self.optimizer, torch.optim.Optimizer):
-        self.optimizer = _made('optimizer', self.optimizer, params, 'step')
-    if wrong := wrong_optimizer(self.optimizer, self.model): raise BadConfig('\n'.join(wrong))
-    for told in self._idle_settings(*given): warnings.warn(told)
-    for g in (self.optimizer.defaults, *self.optimizer.param_groups):   # a rate may be a tensor
+def _prepare_update(engine: Engine, t: TrainingConfig) -> None:
+    engine.strategy.prepare(engine.model, engine.device)
+    params = [p for p in engine.model.parameters() if p.requires_grad]
+    given = engine.optimizer is not None, engine.scheduler is not None   # of these the settings do not tell
+    if engine.optimizer is None: engine.optimizer = engine.strategy.optimizer(params)
+    elif not isinstance(engine.optimizer, torch.optim.Optimizer):
+        engine.optimizer = _made('optimizer', engine.optimizer, params, 'step')
+    if wrong := wrong_optimizer(engine.optimizer, engine.model): raise BadConfig('\n'.join(wrong))
+    for told in _idle_settings(engine, *given): warnings.warn(told)
+    for g in (engine.optimizer.defaults, *engine.optimizer.param_groups):   # a rate may be a tensor
         g |= {k: untensored(v) for k, v in g.items() if k != 'params'}
-    if any(isinstance(v, Tensor) for v in getattr(self.scheduler, 'base_lrs', ())):
-        raise BadConfig(f"scheduler: {type(self.scheduler).__name__} was made with a rate that is a tensor: "
-                        "give a function from the optimizer to a scheduler")
-    self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class,
-    self.given_optimizer = of_optimizer(self.optimizer, self.model, rate=given[0])   # and what made it
-    if not hasattr(self.scheduler, 'state_dict') and not hasattr(self.optimizer.step, '__func__'):
-        raise BadConfig(f"optimizer: step of {self.steps_with} was replaced by a function, which no "
+    if any(isinstance(v, Tensor) for v in getattr(engine.scheduler, 'base_lrs', ())):
+        raise BadConfig(f"scheduler: {type(engine.scheduler).__name__} was made with a rate that is a "
+                        "tensor: give a function from the optimizer to a scheduler")
+    engine.steps_with = type(engine.optimizer).__name__   # for the identity of the run: its class,
+    engine.given_optimizer = of_optimizer(engine.optimizer, engine.model, rate=given[0])   # and what made it
+    if not hasattr(engine.scheduler, 'state_dict') and not hasattr(engine.optimizer.step, '__func__'):
+        raise BadConfig(f"optimizer: step of {engine.steps_with} was replaced by a function, which no "
                         "scheduler of torch can follow: write a class with a method step")
-    self.optimizer = self.strategy.stepping(self.optimizer, self.model)
-    if self.scheduler is None:
-        shape = schedule_of(t, self.steps)
-        def at(step: int) -> float: return shape(self.progress(step))
-        self.scheduler = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=at)
-    if isinstance(self.scheduler, type) or not hasattr(self.scheduler, 'state_dict'):
-        self.scheduler = _made('scheduler', self.scheduler, self.optimizer, 'state_dict')
-    own = {*map(id, self.optimizer.param_groups)}
-    other = getattr(self.scheduler, 'optimizer', self.optimizer)
-    if not own & {*map(id, getattr(other, 'param_groups', self.optimizer.param_groups))}:
-        raise BadConfig(f"scheduler: {type(self.scheduler).__name__} moves the rates of another optimizer "
+    engine.optimizer = engine.strategy.stepping(engine.optimizer, engine.model)
+    if engine.scheduler is None:
+        shape = schedule_of(t, engine.steps)
+        def at(step: int) -> float: return shape(engine.progress(step))
+        engine.scheduler = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=at)
+    if isinstance(engine.scheduler, type) or not hasattr(engine.scheduler, 'state_dict'):
+        engine.scheduler = _made('scheduler', engine.scheduler, engine.optimizer, 'state_dict')
+    own = {*map(id, engine.optimizer.param_groups)}
+    other = getattr(engine.scheduler, 'optimizer', engine.optimizer)
+    if not own & {*map(id, getattr(other, 'param_groups', engine.optimizer.param_groups))}:
+        raise BadConfig(f"scheduler: {type(engine.scheduler).__name__} moves the rates of another optimizer "
                         "than the one that steps: give a function from the optimizer to a scheduler")
-    if wrong := unsteady(self.scheduler) if given[1] else []:
+    if wrong := unsteady(engine.scheduler) if given[1] else []:
         raise BadConfig(f"scheduler: {wrong[0]} gives another factor each time it is asked for the same "
                         "step: after a resume it would begin anew. Let it follow from the step")
-    self.given_scheduler = of_scheduler(self.scheduler) if given[1] else {}
-    self.twin = _twin_of(self.scheduler, self.optimizer)
-    if self.c.scaling.policy == 'variable': self._prepare_scaling()
+    engine.given_scheduler = of_scheduler(engine.scheduler) if given[1] else {}
+    engine.twin = _twin_of(engine.scheduler, engine.optimizer)
+    if engine.c.scaling.policy == 'variable': _prepare_scaling(engine)
 
 # %% ../../nbs/07_train/05_compute.ipynb #1de30002
-@patch
-def _prepare_accepted(self: Engine, accept: list[str]) -> None:
+def _prepare_accepted(engine: Engine, accept: list[str]) -> None:
     "Keep the values that may take the place of a checkpoint's. Raises BadConfig for what cannot be accepted."
-    wrong = unacceptable(self.identity, accept)
-    if self.scaled and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
+    wrong = unacceptable(engine.identity, accept)
+    if engine.scaled and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
         wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds, and "
                      "cannot be changed")
     if wrong: raise BadConfig('\n'.join(wrong))
-    self.made_with: tuple[list[dict[str, Any]], dict[str, Any]] = [], {} # Groups, and the scheduler
-    if not accept: return
-    groups = [{k: v for k, v in g.items() if k != 'params'} for g in self.optimizer.param_groups]
-    self.made_with = groups, deepcopy(self.scheduler.state_dict())
+    engine.made_with = made_with(engine.optimizer, engine.scheduler) if accept else ([], {})
 
 # %% ../../nbs/07_train/05_compute.ipynb #3bd02d0e
 @patch
@@ -856,30 +830,27 @@ def lent(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
                       "(x = x.clone()), or let collate_fn return copies")
 
 # %% ../../nbs/07_train/05_compute.ipynb #504bc87a
-@patch
-def _writes(self: Engine, sync: Any) -> list[int]:
+def _writes(engine: Engine, sync: Any) -> list[int]:
     "Writes to gradients, last that of `count`; empty once all have a gradient in this step, seen from here."
-    if self.task.idle is None or self.idle_in == self.step and not self.idle: return []
-    return sync.writes([*self.task.learning, self.task.count])
+    if engine.task.idle is None or engine.idle_in == engine.step and not engine.idle: return []
+    return sync.writes([*engine.task.learning, engine.task.count])
 
-@patch
-def _note_idle(self: Engine, before: list[int], after: list[int], targets: int) -> None:
+def _note_idle(engine: Engine, before: list[int], after: list[int], targets: int) -> None:
     "Count a micro-batch for each parameter that has no gradient in it. Each has fewer writes than `count`."
     made = [b - a for a, b in zip(before, after)]
     idle = {k for k, n in enumerate(made[:-1]) if n < made[-1] or not targets}
-    if self.idle_in != self.step: self.idle_in, self.idle = self.step, idle
-    self.idle &= idle
+    if engine.idle_in != engine.step: engine.idle_in, engine.idle = engine.step, idle
+    engine.idle &= idle
     if not idle: return
     marks = torch.zeros(len(made) - 1)
     marks[[*idle]] = 1.
-    self.task.idle[0].grad.add_(moved(marks, self.device))
+    engine.task.idle[0].grad.add_(moved(marks, engine.device))
 
-@patch
-def _spare_idle(self: Engine) -> None:
+def _spare_idle(engine: Engine) -> None:
     "Take the gradient, which is zero, from parameters that have none in any micro-batch of this step."
-    if self.task.idle is None or self.idle_in == self.step and not self.idle: return
-    pieces, times = self.samples.pieces(self.step), self.task.idle[0].grad.tolist()   # waits
-    self.strategy.spare([p for p, n in zip(self.task.learning, times) if round(n) >= pieces])
+    if engine.task.idle is None or engine.idle_in == engine.step and not engine.idle: return
+    pieces, times = engine.samples.pieces(engine.step), engine.task.idle[0].grad.tolist()   # waits
+    engine.strategy.spare([p for p, n in zip(engine.task.learning, times) if round(n) >= pieces])
 
 # %% ../../nbs/07_train/05_compute.ipynb #a6fda8a3
 @patch(as_prop=True)
@@ -898,9 +869,9 @@ def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
             targets = self.count(batch)
             loss = sync.module(moved(batch, self.device), targets)
         look = watched(self.model.named_parameters()) if self.measures else nullcontext()
-        before = self._writes(sync)
+        before = _writes(self, sync)
         with look as square: self.scaler.scale(loss * sync.scale).backward()
-        if before: self._note_idle(before, self._writes(sync), targets)
+        if before: _note_idle(self, before, _writes(self, sync), targets)
         self.task.writes.put_back()   # the next micro-batch begins with the same buffers
         summed[0].add_(loss.detach())
         if square and targets:
@@ -989,12 +960,11 @@ def receipt(self: Engine, report: StepReport) -> dict[str, int]:
     return dict(drawn=chain.drawn, receipt=chain.value)
 
 # %% ../../nbs/07_train/05_compute.ipynb #99231737
-@patch
-def _divide(self: Engine, grads: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
+def _divide(engine: Engine, grads: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
     "Sums to means over `targets`, and no longer than `clip`; the norm before, if it is needed."
-    factor, clip, told = 1 / targets, self.strategy.clip, {}
-    if clip or self.c.training.on_nonfinite == 'skip':
-        told['norm'] = norm = self.strategy.norm(self.model).double() / targets
+    factor, clip, told = 1 / targets, engine.strategy.clip, {}
+    if clip or engine.c.training.on_nonfinite == 'skip':
+        told['norm'] = norm = engine.strategy.norm(engine.model).double() / targets
     if clip:
         too_long = torch.full_like(norm, clip) / (norm + 1e-6)
         factor = factor * too_long.clamp(max=1.).nan_to_num(1.)
@@ -1003,29 +973,27 @@ def _divide(self: Engine, grads: list[Tensor], targets: Tensor) -> dict[str, Ten
     return told
 
 # %% ../../nbs/07_train/05_compute.ipynb #c641ba3b
-@patch
-def _noise(self: Engine, grads: list[Tensor], beside: list[Tensor], targets: Tensor, scale: float
+def _noise(engine: Engine, grads: list[Tensor], beside: list[Tensor], targets: Tensor, scale: float
            ) -> dict[str, Tensor]:
     "Signal and noise of this step, from its sums: tensors of no dimension."
     return dict(square=square_of(map(length_of, grads)) / targets.square(), parts=beside[1],
                 mean_square=beside[0] / scale ** 2 / targets,
-                batch=torch.full_like(targets, self.samples.schedule.span(self.step).size))
+                batch=torch.full_like(targets, engine.samples.schedule.span(engine.step).size))
 
 # %% ../../nbs/07_train/05_compute.ipynb #2da39866
-@patch
-def _prepare_scaling(self: Engine) -> None:
+def _prepare_scaling(engine: Engine) -> None:
     "Raises BadConfig if rate, batch and rule do not go together."
-    s, t, group = self.c.scaling, self.c.training, self.optimizer.param_groups[0]
+    s, t, group = engine.c.scaling, engine.c.training, engine.optimizer.param_groups[0]
     try:
         lr = float(group.get('initial_lr', group['lr']))
         if not (s.min_lr or 0.) <= lr <= (s.max_lr or inf):
             raise ValueError(f"the rate of the optimizer, {lr:g}, is not between min_lr and max_lr")
         rates = ScalingConfig(lr, t.batch_size // s.base_world, s.base_world, s.rule, s.warmup,
                               s.min_lr or min(lr, 1e-300), s.max_lr or inf)
-        self.scaled = ScaledRates(self.optimizer, s.rule == 'adam')
+        engine.scaled = ScaledRates(engine.optimizer, s.rule == 'adam')
         schedule = Schedule(rates, t.cut, group.get('betas', (0., 0.)), s.worlds)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
-    self.samples.schedule = schedule
+    engine.samples.schedule = schedule
 
 @patch
 def resize(self: Engine, world: int) -> dict[str, Any]:
@@ -1035,7 +1003,7 @@ def resize(self: Engine, world: int) -> dict[str, Any]:
     schedule = self.samples.schedule
     try: schedule.enter(self.step, world)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
-    self.steps = self._length() if self.stop is None else self.stop
+    self.steps = _length(self) if self.stop is None else self.stop
     worlds, rates = [*map(list, schedule.worlds().items())], schedule.rates
     return dict(worlds=worlds, batch=schedule.span(self.step).size, steps=self.steps,
                 rate=rates.scaled_lr(schedule.at(self.step).last.batch))
@@ -1046,13 +1014,12 @@ def unscaled(self: Engine) -> AbstractContextManager[None]:
     "A block in which the optimizer has its own rates, not those of the world, to be read or changed."
     return self.scaled.unscaled() if self.scaled else nullcontext()
 
-@patch
-def _set_rates(self: Engine) -> None:
+def _set_rates(engine: Engine) -> None:
     "Write the rates of this step into the optimizer. Raises RuntimeError if other code has set them."
-    if self.scaled is None: return
-    schedule = self.samples.schedule
-    self.scaled.check()
-    self.scaled.write(schedule.factor(self.step), schedule.k(self.step))
+    if engine.scaled is None: return
+    schedule = engine.samples.schedule
+    engine.scaled.check()
+    engine.scaled.write(schedule.factor(engine.step), schedule.k(engine.step))
 
 @patch(as_prop=True)
 def most_workers(self: Engine) -> int:
@@ -1068,13 +1035,12 @@ def on_metric(self: Engine) -> bool:
     "Whether the scheduler looks at the validation loss and not at the step."
     return isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
 
-@patch
-def _drawing(self: Engine) -> AbstractContextManager[None]:
+def _drawing(engine: Engine) -> AbstractContextManager[None]:
     "A block in which an optimizer that is not PyTorch's own draws the same random numbers in all workers."
-    whole = getattr(self.optimizer, 'whole', self.optimizer)
+    whole = getattr(engine.optimizer, 'whole', engine.optimizer)
     hooks = whole._optimizer_step_pre_hooks or whole._optimizer_step_post_hooks
     if type(whole).__module__.startswith('torch.optim') and not hooks: return nullcontext()
-    return seeded(self.samples.seed, self.step, 'update')
+    return seeded(engine.samples.seed, engine.step, 'update')
 
 def _whole(targets: Tensor) -> Tensor:
     "A number of targets that a mean over ranks has moved by a rounding is whole again; other sums stay."
@@ -1094,17 +1060,17 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     if self.scaler.is_enabled(): self.scaler.unscale_(self.optimizer)
     loss, *beside = torch.as_tensor(summed, dtype=torch.float64, device=targets.device).reshape(-1)
     loss = loss / targets
-    self._set_rates()
+    _set_rates(self)
     lr = self.optimizer.param_groups[0]['lr']
     if self.manager: self.manager.before_update()
-    self._spare_idle()
+    _spare_idle(self)
     grads = self.strategy.grads(self.model)
-    told = self._noise(grads, beside, targets, scale) if self.measures else {}
-    told |= self._divide(grads, targets)
+    told = _noise(self, grads, beside, targets, scale) if self.measures else {}
+    told |= _divide(self, grads, targets)
     self.latest = StepReport(self.step, lr, self.scaler.is_enabled(), loss=loss, targets=targets, **told)
     self.latest.facts = self.strategy.facts
     if self.c.training.on_nonfinite != 'skip' or self.latest.finite:
-        with self._drawing(): self.scaler.step(self.optimizer)
+        with _drawing(self): self.scaler.step(self.optimizer)
         if written is not None: self.task.writes.apply(written)
     self.scaler.update()
     skipped = self.scaler.get_scale() < scale   # fp16 overflowed: no step was made

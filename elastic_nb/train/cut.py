@@ -193,7 +193,7 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     if said.startswith(_FEW) and two > 3: said = _compared(engine, ask, ids[:two], training, two // 2)
     if said == DRAWS and crossed(engine, ask, ids):
         name = getattr(engine.loss_fn, '__qualname__', type(engine.loss_fn or engine.model).__name__)
-        why = remembers(engine, ask) or f"with the same random numbers {_remedy('whole', False, [])}"
+        why = remembers(engine, ask) or f"with the same random numbers {_REMEDIES['whole']}"
         raise BadConfig(f"{name}: {why}. Or check_cut=False, if that is meant")
     return said
 
@@ -300,7 +300,7 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     if woken:   # if it shows without that, the numbers are those of the user
         _compared(engine, ask, ids, training, at, woken=False)
         told = f"with parameters that are moved a little, for some are all the same: {told}"
-    raise BadConfig(f"{told}: {_remedy(said, missing, sizes)}. Or check_cut=False, if that is meant")
+    raise BadConfig(f"{told}: {_REMEDIES['missing' if missing else said].format(*sizes)}. Or check_cut=False, if that is meant")
 
 # %% ../../nbs/07_train/24_cut.ipynb #2286c63a
 def _kind_of(name: str) -> str: return re.sub(r'\b\d+\.', '', name)   # of a list of layers
@@ -466,21 +466,16 @@ def _router(model: nn.Module) -> bool:
     config = getattr(model, 'config', None)
     return bool(getattr(config, 'router_aux_loss_coef', None) or getattr(config, 'aux_loss_alpha', None))
 
-def _remedy(said: str, missing: bool, sizes: list[int | None]) -> str:
-    if missing:
-        return (f"together they make a batch of {sizes[2]}, apart of {sizes[0]} and {sizes[1]}, so what is "
-                "left out depends on the cut; let collate_fn keep every sample, or set micro_batches=1")
-    if said == 'row':
-        return ("its samples are put into one row, and there one looks into another; a model of transformers "
-                "keeps them apart, by their positions, if model.config.use_cache is False; or set "
-                "micro_batches=1")
-    if said == 'alone':
-        return ("a part of them has no finite one; set micro_batches=1, if one sample is too few for it, or "
-                "give count=, if it is a mean over targets of which a sample may have none")
-    if said == 'count':
-        return ("it is a mean over something else than the targets that are counted here; give count=, a "
-                "function of the batch that returns over how many targets it is the mean")
-    if said in ('mean', 'sum'):
-        return (f"it is a {said} over the targets, as far as these samples show: set loss={said!r}; or give "
-                "count=, if it is a mean over something else")
-    return "what it computes for a sample depends on the others in its batch; set micro_batches=1"
+_SUM = ("it is a {} over the targets, as far as these samples show: set loss='{}'; or give count=, if it is a "
+        "mean over something else")
+_REMEDIES = dict(
+    row="its samples are put into one row, and there one looks into another; a model of transformers keeps "
+        "them apart, by their positions, if model.config.use_cache is False; or set micro_batches=1",
+    alone="a part of them has no finite one; set micro_batches=1, if one sample is too few for it, or give "
+          "count=, if it is a mean over targets of which a sample may have none",
+    count="it is a mean over something else than the targets that are counted here; give count=, a function "
+          "of the batch that returns over how many targets it is the mean",
+    mean=_SUM.format('mean', 'mean'), sum=_SUM.format('sum', 'sum'),
+    whole="what it computes for a sample depends on the others in its batch; set micro_batches=1",
+    missing="together they make a batch of {2}, apart of {0} and {1}, so what is left out depends on the "
+            "cut; let collate_fn keep every sample, or set micro_batches=1") # By what `verdict` says

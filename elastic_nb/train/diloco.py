@@ -21,14 +21,13 @@ from ..elastic.membership import Member, peers
 from ..exact.written import Refused
 from ..lowcomm.compressed import CompressedRounds
 from ..lowcomm.demo import DeMo
-from ..lowcomm.fragments import CompressedFragments, Drifting, FragmentRounds, Timetable
+from ..lowcomm.fragments import CompressedFragments, Drifting, FragmentRounds, Timetable, layers_of
 from ..lowcomm.late import Late, LateCompressed, LateReplica, Window
 from ..lowcomm.outer import Outer
-from ..lowcomm.quantize import Codec, Half, Quantized
+from ..lowcomm.quantize import Codec, Float32, Half, Quantized
 from ..lowcomm.rounds import Replica, Rounds, cut, numbers_in
 from ..lowcomm.ruled import Ruled
 from ..lowcomm.sparse import Sparse
-from ..lowcomm.streaming import Float32, Stream, layers_of
 from .strategies import ExactStrategy
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2c8b435
@@ -77,7 +76,7 @@ class DiLoCoStrategy(ExactStrategy):
             wrong.append("lowcomm.compression and lowcomm.rule send float32, and the model has parameters of "
                          f"{types.pop()}: set precision to bf16 and leave the model in float32, or set "
                          "compression to none and rule to mean")
-        return wrong + self._too_many(model)
+        return wrong + _too_many(self, model)
 
     def optimizer(self, params: list[nn.Parameter]) -> Outer:
         "The outer optimizer, which also makes the inner ones."
@@ -93,7 +92,7 @@ class DiLoCoStrategy(ExactStrategy):
 def sync(self: DiLoCoStrategy, task: nn.Module, world: int | None = None) -> Rounds:
     "The replicas of `task`, and the exact sum of what they move. Call it after `optimizer`."
     t, c = self.c.training, self.c.lowcomm
-    if c.drifts: return self._of_fragments(task)
+    if c.drifts: return _of_fragments(self, task)
     late = c.quorum is not None or c.steps_at or c.rule != 'mean'
     how = c.inner_steps, t.clip, t.batch_size // t.cut, c.moments == 'kept'
     replica = (LateReplica if late else Replica)(task, task.targets_of, self.outer, *how)
@@ -149,9 +148,8 @@ def check_batch(self: DiLoCoStrategy, read: Callable[[int], Any]) -> None:
 
 
 # %% ../../nbs/07_train/19_diloco.ipynb #0c1f9a41
-@patch
-def _too_many(self: DiLoCoStrategy, model: nn.Module) -> list[str]:
-    n, layers = self.c.lowcomm.fragments, len(layers_of(model))
+def _too_many(strategy: DiLoCoStrategy, model: nn.Module) -> list[str]:
+    n, layers = strategy.c.lowcomm.fragments, len(layers_of(model))
     return [] if n <= layers else [f"lowcomm.fragments = {n}: a fragment has whole layers, and the model has "
                                    f"{layers} of them; take at most {layers}"]
 
@@ -160,17 +158,15 @@ def norm(self: DiLoCoStrategy, model: nn.Module) -> torch.Tensor:
     "As in `Strategy`; 0 in a round after which nothing is taken."
     return super(DiLoCoStrategy, self).norm(model).to(next(model.parameters()).device)
 
-@patch
-def _of_fragments(self: DiLoCoStrategy, task: nn.Module) -> FragmentRounds:
+def _of_fragments(strategy: DiLoCoStrategy, task: nn.Module) -> FragmentRounds:
     "The sync of replicas that send a fragment at a time; before a state may be saved they send all."
-    t, c = self.c.training, self.c.lowcomm
-    stream = Stream(c.inner_steps * c.fragments, c.fragments, c.inner_steps * c.overlap, c.alpha)
-    def whole(round: int) -> bool: return round + 1 >= task.end() or self.settles(round + 1)
-    replica = Drifting(task, task.targets_of, self.outer, c.inner_steps, t.clip, t.batch_size // t.cut,
-                       c.moments == 'kept', Timetable(stream, c.inner_steps, whole))
+    t, c = strategy.c.training, strategy.c.lowcomm
+    def whole(round: int) -> bool: return round + 1 >= task.end() or strategy.settles(round + 1)
+    replica = Drifting(task, task.targets_of, strategy.outer, c.inner_steps, t.clip, t.batch_size // t.cut,
+                       c.moments == 'kept', table=Timetable(c.fragments, c.overlap, c.alpha, whole))
     if codec := CODECS.get(c.compression):
-        return CompressedFragments(task, t.cut, replica, codec, self.empties)
-    return FragmentRounds(task, t.cut, replica, self.empties)
+        return CompressedFragments(task, t.cut, replica, codec, strategy.empties)
+    return FragmentRounds(task, t.cut, replica, strategy.empties)
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2cb6c8a
 @patch

@@ -62,44 +62,42 @@ def tell(self: Engine, moment: str, **data: Any) -> None:
                 warnings.warn(f"the callback {type(c).__name__} has changed the model in on_train_end: the "
                               "result of the run, and its last checkpoint, have the weights of before")
             continue
-        before = before or self._form(at_any_time)
-        self._note_moving()
+        before = before or _form(self, at_any_time)
+        _note_moving(self)
         steps, stop, there = self.steps, self.stop, {*vars(self)}
         mine = {k: version_of(self.around[k][0]) for k in self.of_callbacks if not self.tried}
         call([c], moment, self, **data)
-        self._note_own(mine)
-        self._check_new(c, {*vars(self)} - there | ({'stop'} if self.stop is not stop else set()))
+        _note_own(self, mine)
+        _check_new(self, c, {*vars(self)} - there | ({'stop'} if self.stop is not stop else set()))
         if self.steps != steps: self.stop = self.steps   # so a joiner and a resume end there, too
-        after = self._form(at_any_time)
+        after = _form(self, at_any_time)
         check_form(before[0], after[0], c, moment, self.step)
-        self._check_exchanged(c, moment)
-        self._note_turned(before[1], after[1])
+        _check_exchanged(self, c, moment)
+        _note_turned(self, before[1], after[1])
         before = after
 
-@patch
-def _note_own(self: Engine, before: dict[str, int]) -> None:
+def _note_own(engine: Engine, before: dict[str, int]) -> None:
     "Networks that a callback holds are saved with it: what it does to them is no change by a forward pass."
     for k, seen in before.items():
-        t, version = self.around[k]
-        self.around[k] = t, version + version_of(t) - seen
+        t, version = engine.around[k]
+        engine.around[k] = t, version + version_of(t) - seen
 
-@patch
-def _form(self: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def _form(engine: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     "What a callback must leave as it is (with `numbers` all of it), and numbers that it may change."
-    fixed = parts_of(train_dataset=self.train_dataset, val_dataset=self.val_dataset,
-                     collate_fn=self.collate_fn, **{'the settings': self.c.training})
-    form, free = form_of(self.model, self.optimizer, numbers), numbers_of(self._turnable())
-    form |= {f'the {k}': id(getattr(self, k)) for k in _GIVEN} | {'the callbacks': [*map(id, self.callbacks)]}
-    form |= numbers_of(fixed) | {f'the tensor {k}': version_of(x) for k, x in self.of_data.items()}
-    form |= of_process(self.asked) | of_classes(self.kinds) | {k: bytes(v) for k, v in self.shared.items()}
+    fixed = parts_of(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset,
+                     collate_fn=engine.collate_fn, **{'the settings': engine.c.training})
+    form, free = form_of(engine.model, engine.optimizer, numbers), numbers_of(_turnable(engine))
+    form |= {f'the {k}': id(getattr(engine, k)) for k in _GIVEN}
+    form |= {'the callbacks': [*map(id, engine.callbacks)]} | numbers_of(fixed)
+    form |= {f'the tensor {k}': version_of(x) for k, x in engine.of_data.items()}
+    form |= of_process(engine.asked) | of_classes(engine.kinds)
+    form |= {k: bytes(v) for k, v in engine.shared.items()}
     return (form | free, {}) if numbers else (form, free)
 
-@patch
-def _turnable(self: Engine) -> dict[str, Any]: return parts_of(model=self.model, loss_fn=self.loss_fn)
+def _turnable(engine: Engine) -> dict[str, Any]: return parts_of(model=engine.model, loss_fn=engine.loss_fn)
 
 # %% ../../nbs/07_train/06_engine.ipynb #1de9a011
-@patch
-def _check_new(self: Engine, callback: Any, names: set[str]) -> None:
+def _check_new(engine: Engine, callback: Any, names: set[str]) -> None:
     "A callback has set new attributes of the trainer. Raises Refused if it was to end the run."
     name = type(callback).__name__
     for k in sorted(names):
@@ -109,29 +107,27 @@ def _check_new(self: Engine, callback: Any, names: set[str]) -> None:
         warnings.warn(f"the callback {name} keeps something in trainer.{k}, which is not saved: keep it in "
                       "the callback")
 
-@patch
-def _note_turned(self: Engine, before: dict[str, Any], after: dict[str, Any]) -> None:
+def _note_turned(engine: Engine, before: dict[str, Any], after: dict[str, Any]) -> None:
     moved = [k for k in after if k not in before or before[k] != after[k]]
     for k in moved:
-        self.turned[k] = after[k]
-        self.unturned.setdefault(k, before.get(k))
-    self.turns += bool(moved)
-    if moved and self.turns & self.turns - 1 == 0 and self.checks: self._check_turned(moved[0])
+        engine.turned[k] = after[k]
+        engine.unturned.setdefault(k, before.get(k))
+    engine.turns += bool(moved)
+    if moved and engine.turns & engine.turns - 1 == 0 and engine.checks: _check_turned(engine, moved[0])
 
-@patch
-def _check_turned(self: Engine, what: str) -> None:
+def _check_turned(engine: Engine, what: str) -> None:
     """Compare whole and cut again, for callbacks have changed numbers of the model or the loss for the 1st,
     2nd, 4th ... time: a weight that was 0 may be one by now. Raises Refused."""
     def loss(batch: Any) -> Tensor:
-        return loss_of((self.loss_fn or ask)(self.model, moved(copied(batch), self.device)))
-    try: check_cut(self, loss)
+        return loss_of((engine.loss_fn or ask)(engine.model, moved(copied(batch), engine.device)))
+    try: check_cut(engine, loss)
     except BadConfig as e:
-        raise Refused(f"after {self.step} steps, when {what} is another one: {e}") from None
+        raise Refused(f"after {engine.step} steps, when {what} is another one: {e}") from None
 
 @patch
 def turn(self: Engine, numbers: dict[str, Any]) -> None:
     "Give modules and the loss the `numbers` that callbacks have set by now, and others what they had."
-    parts = self._turnable()
+    parts = _turnable(self)
     for k, v in ({k: self.unturned.get(k) for k in self.turned} | numbers).items():
         name, _, part = k.partition(' of ')
         if part not in parts: continue
@@ -140,41 +136,38 @@ def turn(self: Engine, numbers: dict[str, Any]) -> None:
     self.turned = dict(numbers)
 
 # %% ../../nbs/07_train/06_engine.ipynb #e7986b08
-@patch
-def _note_moving(self: Engine) -> None:
+def _note_moving(engine: Engine) -> None:
     "What model, loss and data exchange themselves, from step to step, is not a callback's doing."
-    for of, places in self.places.items():
+    for of, places in engine.places.items():
         rows = places.rows()
-        self.moving |= {(id(x), k) for _, x, k, _, _ in places.exchanged(self.rows[of], rows)}
-        self.rows[of] = rows
+        engine.moving |= {(id(x), k) for _, x, k, _, _ in places.exchanged(engine.rows[of], rows)}
+        engine.rows[of] = rows
 
-@patch
-def _check_exchanged(self: Engine, callback: Any, moment: str) -> None:
+def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
     """Raises Refused if a callback has put something else into the model, the loss or the data since
     `_note_moving`."""
     found = dict[str, list[str]](data=[], model=[])
-    for of, places in self.places.items():
+    for of, places in engine.places.items():
         rows = places.rows()
-        for name, x, k, old, new in places.exchanged(self.rows[of], rows):
+        for name, x, k, old, new in places.exchanged(engine.rows[of], rows):
             plain = type(new) in (bool, int, float, str)
-            if plain and (x is self.loss_fn or new == old): continue   # goes with the state, or is the same
-            if (id(x), k) in self.moving: continue
-            self.moving.add((id(x), k))   # once is enough
+            if plain and (x is engine.loss_fn or new == old): continue   # goes with the state, or is the same
+            if (id(x), k) in engine.moving: continue
+            engine.moving.add((id(x), k))   # once is enough
             if old is not None if of == 'data' else k not in UNUSED and is_other(x, k, old, new):
                 name = name.removesuffix('._modules')
                 found[of].append(name if isinstance(x, (list, set, deque)) else f'{k} of {name}')
-        self.rows[of] = rows
-    if found['model']: check_form({}, dict.fromkeys(found['model']), callback, moment, self.step, True)
-    if found['data']: self._check_data(found['data'], callback, moment)
+        engine.rows[of] = rows
+    if found['model']: check_form({}, dict.fromkeys(found['model']), callback, moment, engine.step, True)
+    if found['data']: _check_data(engine, found['data'], callback, moment)
 
-@patch
-def _check_data(self: Engine, places: list[str], callback: Any, moment: str) -> None:
+def _check_data(engine: Engine, places: list[str], callback: Any, moment: str) -> None:
     "The same for data: caches may change, samples may not. Warns of samples that count for nothing."
-    for which, samples in dict(data=self.samples, validation=self.held).items():
-        known = self.identity.get(which, {}).get('content', {})
+    for which, samples in dict(data=engine.samples, validation=engine.held).items():
+        known = engine.identity.get(which, {}).get('content', {})
         now = contents(samples) if known else {}
         if any(now[k] != known[k] for k in now.keys() & known.keys()):
-            check_form({}, dict.fromkeys(places), callback, moment, self.step, True)
+            check_form({}, dict.fromkeys(places), callback, moment, engine.step, True)
         if samples and len(samples.dataset) != samples.samples:
             warnings.warn(f"the callback {type(callback).__name__} has changed {places[0]} in {moment}: the "
                           f"dataset has {len(samples.dataset):,} samples now, and the run goes on with the "
@@ -214,7 +207,7 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     those of other ranks. `tick` is called before each batch."""
     self.seat = rank, world
     table = torch.zeros(2, ceil(self.held.samples / self.held.schedule.size), dtype=torch.float64)
-    mine = self._held_share()
+    mine = _held_share(self)
     losses, writes, undone = [], self.task.writes, set[str]()
     before = None if self.judged_once else numbers(self.model)
     writes.begin()
@@ -222,7 +215,7 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     with torch.no_grad():
         for i in mine:
             tick()
-            with (self.lent(-1 - i, self._held_ids(i)) as batch,
+            with (self.lent(-1 - i, _held_ids(self, i)) as batch,
                   seeded(self.held.seed, self.step, -1 - i)):
                 table[1, i] = targets = self.count(batch)
                 losses.append(self.task(moved(batch, self.device), targets).double())
@@ -239,15 +232,13 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     if losses: table[0, mine.start:mine.stop] = torch.stack(losses).cpu()
     return table
 
-@patch
-def _held_ids(self: Engine, batch: int) -> list[int]:
-    size = self.held.schedule.size
-    return [*range(batch * size, min((batch + 1) * size, self.held.samples))]
+def _held_ids(engine: Engine, batch: int) -> list[int]:
+    size = engine.held.schedule.size
+    return [*range(batch * size, min((batch + 1) * size, engine.held.samples))]
 
-@patch
-def _held_share(self: Engine) -> range:
+def _held_share(engine: Engine) -> range:
     "The batches of the validation that are this rank's."
-    (rank, world), batches = self.seat, ceil(self.held.samples / self.held.schedule.size)
+    (rank, world), batches = engine.seat, ceil(engine.held.samples / engine.held.schedule.size)
     return share(rank, min(world, batches), batches) if rank < batches else range(0)
 
 # %% ../../nbs/07_train/06_engine.ipynb #b658f437
@@ -257,7 +248,7 @@ def settle(self: Engine, rank: int = 0, world: int = 1, add: Callable[[Tensor], 
     "Validate if it is due; doing it twice changes nothing. `add` sums a table over all ranks, in place."
     t, at = self.c.training, self.step
     self.seat = rank, world
-    if self._due(at):
+    if _due(self, at):
         add(table := self.validate(rank, world, tick))   # each number has one owner: no rounding
         if at not in self.val:
             self.val[at] = fsum(table[0].tolist()) / max(1., fsum(table[1].tolist()))
@@ -268,11 +259,10 @@ def settle(self: Engine, rank: int = 0, world: int = 1, add: Callable[[Tensor], 
             self.tell('on_validation', step=at, val_loss=self.val[at])
     if worn_out(self.val, t.patience): self.steps = at
 
-@patch
-def _due(self: Engine, at: int) -> bool:
+def _due(engine: Engine, at: int) -> bool:
     "Whether there is a validation after `at` steps."
-    every = self.c.training.val_every
-    return bool(self.held and at and (at == self.steps or every and at % every == 0))
+    every = engine.c.training.val_every
+    return bool(engine.held and at and (at == engine.steps or every and at % every == 0))
 
 # %% ../../nbs/07_train/06_engine.ipynb #b1189689
 @patch
@@ -280,24 +270,22 @@ def coming(self: Engine, i: int) -> Iterator[Place]:
     "The plan of this worker after micro-batch `i` of this step, if the world stays as it is."
     step = self.step
     if i >= 0:
-        yield from self._to_train(step, i + 1)
+        yield from _to_train(self, step, i + 1)
         step += 1
-        yield from self._to_validate(step)
-    else: yield from self._to_validate(step, -i)
+        yield from _to_validate(self, step)
+    else: yield from _to_validate(self, step, -i)
     while step < self.steps:
-        yield from self._to_train(step)
+        yield from _to_train(self, step)
         step += 1
-        yield from self._to_validate(step)
+        yield from _to_validate(self, step)
 
-@patch
-def _to_train(self: Engine, step: int, first: int = 0) -> Iterator[Place]:
-    for i in self.span:
-        if first <= i < self.samples.pieces(step): yield Place(step, i, tuple(self.samples.ids(step, i)))
+def _to_train(engine: Engine, step: int, first: int = 0) -> Iterator[Place]:
+    for i in engine.span:
+        if first <= i < engine.samples.pieces(step): yield Place(step, i, tuple(engine.samples.ids(step, i)))
 
-@patch
-def _to_validate(self: Engine, step: int, first: int = 0) -> Iterator[Place]:
-    for k in self._held_share() if self._due(step) else ():
-        if k >= first: yield Place(step, -1 - k, tuple(self._held_ids(k)))
+def _to_validate(engine: Engine, step: int, first: int = 0) -> Iterator[Place]:
+    for k in _held_share(engine) if _due(engine, step) else ():
+        if k >= first: yield Place(step, -1 - k, tuple(_held_ids(engine, k)))
 
 # %% ../../nbs/07_train/06_engine.ipynb #878c9812
 @patch
@@ -326,25 +314,24 @@ def pinned(batch: Any, device: str) -> Any:
     with torch.cuda.device(device): return each(batch, _pinned)
 
 # %% ../../nbs/07_train/06_engine.ipynb #599bc6b1
-@patch
-def _scaling_values(self: Engine) -> dict[str, Any]:
-    if self.scaled is None: return {}
-    groups = [{k: list(v) if k == 'betas' else v for k, v in g.items()} for g in self.scaled.base]
-    worlds = [*map(list, self.samples.schedule.worlds(self.step).items())]
+def _scaling_values(engine: Engine) -> dict[str, Any]:
+    if engine.scaled is None: return {}
+    groups = [{k: list(v) if k == 'betas' else v for k, v in g.items()} for g in engine.scaled.base]
+    worlds = [*map(list, engine.samples.schedule.worlds(engine.step).items())]
     return dict(scaling=dict(worlds=worlds, groups=groups))
 
-@patch
-def _take_scaling(self: Engine, values: dict[str, Any]) -> None:
-    "The inverse; `self.step` is that of `values` already. Raises BadConfig."
-    schedule, done = self.samples.schedule, {step: world for step, world in values['worlds']}
+def _take_scaling(engine: Engine, values: dict[str, Any]) -> None:
+    "The inverse; `engine.step` is that of `values` already. Raises BadConfig."
+    schedule, done = engine.samples.schedule, {step: world for step, world in values['worlds']}
     if not schedule.given:
         schedule.marks = []
         for step, world in done.items(): schedule.mark(step, world)
-    elif schedule.worlds(self.step) != done:
-        raise BadConfig(f"scaling.worlds: the first {self.step} steps were done by the worlds {done}")
-    self.scaled.base = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in values['groups']]
-    last = self.step - 1
-    self.scaled.write(*(schedule.factor(last), schedule.k(last)) if self.step else (1., 1.))
+    elif schedule.worlds(engine.step) != done:
+        raise BadConfig(f"scaling.worlds: the first {engine.step} steps were done by the worlds {done}")
+    groups = values['groups']
+    engine.scaled.base = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in groups]
+    last = engine.step - 1
+    engine.scaled.write(*(schedule.factor(last), schedule.k(last)) if engine.step else (1., 1.))
 
 # %% ../../nbs/07_train/06_engine.ipynb #cf9514cb
 def _typed(new: Any, own: Any) -> Any:
@@ -357,18 +344,17 @@ def _typed(new: Any, own: Any) -> Any:
 @patch
 def values(self: Engine) -> dict[str, Any]:
     "The state besides the tensors of model and optimizer."
-    unsaved = {s.name: s.now.detach().clone() for s in self._unsaved()}
+    unsaved = {s.name: s.now.detach().clone() for s in _unsaved(self)}
     return dict(step=self.step, val=self.val, data=self.samples.cursor(self.step),
                 scheduler=self.scheduler.state_dict(), scaler=self.scaler.state_dict(),
-                **(dict(unsaved=unsaved) if unsaved else {}), **self._scaling_values(),
+                **(dict(unsaved=unsaved) if unsaved else {}), **_scaling_values(self),
                 **(dict(stop=self.stop) if self.stop is not None else {}),
                 **(dict(turned=self.turned) if self.turned else {}))
 
-@patch
-def _unsaved(self: Engine) -> list[Slot]:
+def _unsaved(engine: Engine) -> list[Slot]:
     "Buffers that the model leaves out of its state_dict, and that its forward passes may write."
-    saved = self.model.state_dict().keys()
-    return [s for s in self.task.writes.slots if s.name not in saved]
+    saved = engine.model.state_dict().keys()
+    return [s for s in engine.task.writes.slots if s.name not in saved]
 
 @patch
 def take(self: Engine, values: dict[str, Any]) -> int:
@@ -376,12 +362,12 @@ def take(self: Engine, values: dict[str, Any]) -> int:
     self.scheduler.load_state_dict(_typed(values['scheduler'], self.scheduler.state_dict()))
     if self.scaler.is_enabled(): self.scaler.load_state_dict(values['scaler'])
     with torch.no_grad():
-        for s in self._unsaved():
+        for s in _unsaved(self):
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
     self.step, self.val = values['step'], values['val']
     if 'stop' in values: self.steps = self.stop = values['stop']
     self.turn(values.get('turned', {}))
-    if self.scaled: self._take_scaling(values['scaling'])
+    if self.scaled: _take_scaling(self, values['scaling'])
     self.kept, self.wrote, self.told = self.step, False, self.step   # it may be that of another worker
     self.chain.begin(self.step)   # its receipts, if it has any, come afterwards
     return self.step
@@ -415,7 +401,7 @@ def load(self: Engine, state: State) -> int:
         return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
     before = {k: version_of(self.around[k][0]) for k in self.of_callbacks}
     if ASIDE in state.meta: self.memory.load(unflatten(state.meta[ASIDE], part(f'{ASIDE}.')), self.device)
-    self._note_own(before)
+    _note_own(self, before)
     return self.take(unflatten(state.meta['values'], part('values.')))
 
 # %% ../../nbs/07_train/06_engine.ipynb #3c3b9d5c
@@ -441,80 +427,76 @@ def try_state(self: Engine) -> None:
             _, skeleton = flatten(state.tree())
             json.dumps(skeleton, allow_nan=False)
         except TypeError as e: raise Refused(f"no checkpoint could hold the state of this run: {e}") from None
-    if sliced is None: self._check_beside(first=True)
-    if sliced is None and self._loads_itself(): self._try_load(state)
+    if sliced is None: _check_beside(self, first=True)
+    if sliced is None and _loads_itself(self): _try_load(self, state)
 
-@patch
-def _loads_itself(self: Engine) -> bool:
+def _loads_itself(engine: Engine) -> bool:
     "Whether model or optimizer have code of their own for their state."
     def own(x: Any, base: type) -> bool:
         return any(getattr(type(x), k) is not getattr(base, k) for k in ('state_dict', 'load_state_dict'))
     parts = any(type(m).get_extra_state is not nn.Module.get_extra_state
-                or type(m).set_extra_state is not nn.Module.set_extra_state for m in self.model.modules())
-    return parts or own(self.model, nn.Module) or own(self.optimizer, torch.optim.Optimizer)
+                or type(m).set_extra_state is not nn.Module.set_extra_state for m in engine.model.modules())
+    return parts or own(engine.model, nn.Module) or own(engine.optimizer, torch.optim.Optimizer)
 
-@patch
-def _try_load(self: Engine, state: State) -> None:
+def _try_load(engine: Engine, state: State) -> None:
     "Load what `state` would be as a checkpoint, in place. Raises Refused if the state is another one then."
     def seen(s: State) -> dict[str, Any]: return bit_sums(s.tensors) | flatten(s.meta)[1]
     before, (inside, skeleton) = seen(state), flatten(state.meta)
     again = State(state.tensors, unflatten(json.loads(json.dumps(skeleton)), inside))
-    what = f'{type(self.model).__name__} or {type(self.optimizer).__name__}'
-    try: unpack_state(again, self.model, self.optimizer)
+    what = f'{type(engine.model).__name__} or {type(engine.optimizer).__name__}'
+    try: unpack_state(again, engine.model, engine.optimizer)
     except Exception as e: raise Refused(f"{what} cannot load its own state: {type(e).__name__}: {e}") from e
-    after = seen(self.state())
+    after = seen(engine.state())
     if wrong := [k for k in before | after if before.get(k) != after.get(k)]:
         raise Refused(f"what {what} loads is not what it has saved: {wrong[0]} is another one. Its "
                       "state_dict and load_state_dict do not belong together")
 
 # %% ../../nbs/07_train/06_engine.ipynb #1f6da274
-@patch
-def _check_beside(self: Engine, first: bool = False) -> None:
+def _check_beside(engine: Engine, first: bool = False) -> None:
     """Raises Refused if the optimizer changes attributes in one of its first two steps, and warns, once, if
     it does that later. What its `first` step makes may be a cache: then the next one leaves it as it is."""
-    before, after = self.beside, beside_state(self.optimizer)
-    lists = versions_in(self.optimizer)
+    before, after = engine.beside, beside_state(engine.optimizer)
+    lists = versions_in(engine.optimizer)
     if first:   # lists that this step has changed were warned of
-        self.looked_at = self.step
-        self.versions = {k: v for k, v in lists.items() if self.versions.get(k) == v}
-    late = [k for k, v in self.versions.items() if lists.get(k) != v]
+        engine.looked_at = engine.step
+        engine.versions = {k: v for k, v in lists.items() if engine.versions.get(k) == v}
+    late = [k for k, v in engine.versions.items() if lists.get(k) != v]
     if before == after and not late: return
     moved = late + [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
-    made = [k for k in moved if before.get(k) is None and k in vars(self.optimizer)
-            and not isinstance(vars(self.optimizer)[k], (list, dict))]
-    if first: self.beside = before | {k: after[k] for k in made}
+    made = [k for k in moved if before.get(k) is None and k in vars(engine.optimizer)
+            and not isinstance(vars(engine.optimizer)[k], (list, dict))]
+    if first: engine.beside = before | {k: after[k] for k in made}
     if not (moved := [k for k in moved if not (first and k in made)]): return
-    told = (f"{type(self.optimizer).__name__} changes its attribute {moved[0]} when it steps, which is not "
+    told = (f"{type(engine.optimizer).__name__} changes its attribute {moved[0]} when it steps, which is not "
             "in its state_dict: a resume would begin it anew. Keep it in the optimizer's state, or give it a "
             "state_dict and a load_state_dict")
-    if self.step <= self.looked_at + 1: raise Refused(told)
-    self.looked_at = 0
-    warnings.warn(f"step {self.step}: {told}")
+    if engine.step <= engine.looked_at + 1: raise Refused(told)
+    engine.looked_at = 0
+    warnings.warn(f"step {engine.step}: {told}")
 
-@patch
-def _check_data_again(self: Engine) -> None:
+def _check_data_again(engine: Engine) -> None:
     """Warn, once, of a tensor of the data that has been written since the last step, or of an array, which
     must be read: that is done after 1, 2, 4, 8 ... steps."""
-    now: dict[str, Any] = {k: version_of(x) for k, x in self.of_data.items()}
-    if self.step & self.step - 1 == 0: now |= {k: digest_of(x) for k, x in self.arrays.items()}
-    if moved := [k for k, v in now.items() if self.data_before.get(k, v) != v]:
-        names = ', '.join(type(c).__name__ for c in self.callbacks)
-        warnings.warn(f"step {self.step}: {moved[0]} was written when samples were read, so a sample depends "
-                      "on who has read which one before. If it is no cache, return a copy: self.x[i].clone()"
+    now: dict[str, Any] = {k: version_of(x) for k, x in engine.of_data.items()}
+    if engine.step & engine.step - 1 == 0: now |= {k: digest_of(x) for k, x in engine.arrays.items()}
+    if moved := [k for k, v in now.items() if engine.data_before.get(k, v) != v]:
+        names = ', '.join(type(c).__name__ for c in engine.callbacks)
+        warnings.warn(f"step {engine.step}: {moved[0]} was written when samples were read, so a sample "
+                      "depends on who has read which one before. If it is no cache, return a copy: "
+                      "self.x[i].clone()"
                       + f". Or a callback ({names}) has written it: that is lost at a resume" * bool(names))
-        self.of_data, self.arrays = {}, {}
-    self.data_before |= now
+        engine.of_data, engine.arrays = {}, {}
+    engine.data_before |= now
 
-@patch
-def _check_numbers(self: Engine) -> None:
+def _check_numbers(engine: Engine) -> None:
     "Warn, once, of a number that a forward pass after the first step has set."
-    now = [getattr(m, k) for _, m, k in self.set_later]
-    if moved := [where for (where, *_), a, b in zip(self.set_later, self.numbers_before, now) if a != b]:
-        warnings.warn(f"step {self.step}: {type(self.model).__name__} has another {moved[0]} than before, "
-                      "which is no buffer: workers that join, and a resume, begin with the first one. If the "
-                      "result depends on it, keep it in a buffer (register_buffer)")
-        self.set_later = []
-    self.numbers_before = now
+    now = [getattr(m, k) for _, m, k in engine.set_later]
+    if moved := [where for (where, *_), a, b in zip(engine.set_later, engine.numbers_before, now) if a != b]:
+        warnings.warn(f"step {engine.step}: {type(engine.model).__name__} has another {moved[0]} than "
+                      "before, which is no buffer: workers that join, and a resume, begin with the first "
+                      "one. If the result depends on it, keep it in a buffer (register_buffer)")
+        engine.set_later = []
+    engine.numbers_before = now
 
 # %% ../../nbs/07_train/06_engine.ipynb #cb9f65d8
 @patch(as_prop=True)
@@ -544,19 +526,18 @@ def compared(self: Engine) -> dict[str, int]:
     """The values on which all members must agree now, by name: at first, and before a save, the sums of the
     bits of the tensors of the model; what callbacks may set after each step, if there are any that could."""
     if not self.strategy.replicas: return {}
-    known = self._set_by_callbacks()
+    known = _set_by_callbacks(self)
     if self.step and not self.due: return known
     tensors = {} if self.step else dict(self.model.named_buffers())   # at first also those that are not saved
     tensors |= {k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)}
     return known | bit_sums(tensors)
 
-@patch
-def _set_by_callbacks(self: Engine) -> dict[str, int]:
+def _set_by_callbacks(engine: Engine) -> dict[str, int]:
     "A number for each rate, for numbers of modules that were changed, and for the end of the run."
-    names = ', '.join(type(c).__name__ for c in self.callbacks if listens(c, 'on_step_end'))
+    names = ', '.join(type(c).__name__ for c in engine.callbacks if listens(c, 'on_step_end'))
     if not names: return {}
-    found = dict(steps=self.steps) | self.turned
-    for n, g in enumerate(self.optimizer.param_groups):
+    found = dict(steps=engine.steps) | engine.turned
+    for n, g in enumerate(engine.optimizer.param_groups):
         found |= {f'{k} of group {n} of the optimizer': v for k, v in g.items() if k != 'params'}
     def number(v: Any) -> int: return int(hashlib.sha256(repr(v).encode()).hexdigest()[:14], 16)
     found = dict(sorted(found.items()))   # a group that was loaded may have its keys in another order
@@ -566,46 +547,45 @@ def _set_by_callbacks(self: Engine) -> dict[str, int]:
 @patch
 def check_cut(self: Engine) -> str:
     "Compare a few samples whole and cut. Returns '' or why they were not compared. Raises BadConfig."
-    with slow_reads(self.being_read, ahead=True): return self._check_cut()
+    with slow_reads(self.being_read, ahead=True): return _check_cut(self)
 
-@patch
-def _check_cut(self: Engine) -> str:
-    t, how = self.c.training, self.c.distributed.strategy
-    size = sum(p.numel() for p in self.model.parameters())   # a trial keeps a copy of the weights
-    self.checks = t.check_cut and t.cut > 1 and how not in ('diloco', 'fsdp') and size <= 1 << 28
+def _check_cut(engine: Engine) -> str:
+    t, how = engine.c.training, engine.c.distributed.strategy
+    size = sum(p.numel() for p in engine.model.parameters())   # a trial keeps a copy of the weights
+    engine.checks = t.check_cut and t.cut > 1 and how not in ('diloco', 'fsdp') and size <= 1 << 28
     if how == 'diloco':
-        self.strategy.check_batch(self._read_few)
+        engine.strategy.check_batch(engine._read_few)
         return 'each replica has batches of its own'
     if how == 'fsdp': return 'no rank has the whole model'
-    ask_for, first, untrained = self.loss_fn or ask, [True], Untrained(self)
-    name = getattr(ask_for, '__qualname__', type(ask_for).__name__) if self.loss_fn else 'the model'
+    ask_for, first, untrained = engine.loss_fn or ask, [True], Untrained(engine)
+    name = getattr(ask_for, '__qualname__', type(ask_for).__name__) if engine.loss_fn else 'the model'
     def loss(batch: Any) -> Tensor:
-        with without_backward(self.task.learning if first else (), name):
-            out = loss_of(ask_for(self.model, moved(copied(batch), self.device)))
+        with without_backward(engine.task.learning if first else (), name):
+            out = loss_of(ask_for(engine.model, moved(copied(batch), engine.device)))
         if first and out.requires_grad:
             first.clear()
-            self.look_at(out, tried=True)
-            self.check_generators(lambda: loss(batch))
-            bound = has_hooks(self.model) or own_functions(out)
-            if bound and (said := bounds(self, loss)): warnings.warn(said)
+            engine.look_at(out, tried=True)
+            engine.check_generators(lambda: loss(batch))
+            bound = has_hooks(engine.model) or own_functions(out)
+            if bound and (said := bounds(engine, loss)): warnings.warn(said)
         if out.requires_grad: untrained.see(out)
         return out
-    if some := made_by_first(self, loss):
+    if some := made_by_first(engine, loss):
         made = ', '.join(some)
         warnings.warn(f"the first forward pass makes {made}, and the loss of other samples depends on it: "
                       "each worker has its own, of the samples it has seen first, and no checkpoint has it. "
                       "Compute it before the run, or keep it in a buffer (register_buffer)")
-    elif said := remembers(self, loss): warnings.warn(f"{name}: {said}")
-    self.of_one = unaveraged(self, loss) if t.cut > 1 else []
-    if self.of_one:
-        warnings.warn(f"the forward pass writes the buffer {', '.join(self.of_one)}, and not as a moving "
+    elif said := remembers(engine, loss): warnings.warn(f"{name}: {said}")
+    engine.of_one = unaveraged(engine, loss) if t.cut > 1 else []
+    if engine.of_one:
+        warnings.warn(f"the forward pass writes the buffer {', '.join(engine.of_one)}, and not as a moving "
                       f"average or a count: with training.micro_batches = {t.micro_batches} all begin with "
                       "the same, and the mean of what they have made is kept (of integers the sum). Set "
                       "micro_batches=1, or write it in a callback, after the step")
-    if t.cut < 2 or not t.check_cut: bounds(self, loss)   # for its first look at a loss
+    if t.cut < 2 or not t.check_cut: bounds(engine, loss)   # for its first look at a loss
     if not t.check_cut: said = 'check_cut is off'
-    elif t.cut < 2 and self.scaled is None: said = 'batches are not cut'
-    else: said = check_cut(self, loss)
+    elif t.cut < 2 and engine.scaled is None: said = 'batches are not cut'
+    else: said = check_cut(engine, loss)
     if untrained.looked and untrained.left:
         warnings.warn(f"{name}: it trains no {untrained} in these few samples. Was a part of it detached, or "
                       "made a number or an array? If that is meant, requires_grad_(False) says so")
@@ -649,24 +629,23 @@ def restore(self: Engine, manager: CheckpointManager) -> int | None:
     "Take up the newest good checkpoint; its step, None without one. Raises CheckpointError."
     step = self.resumed = self.strategy.restore(self, manager)
     self.wrote = True
-    if step is not None: self._renew(getattr(manager, 'origin', {}))
+    if step is not None: _renew(self, getattr(manager, 'origin', {}))
     return step
 
-@patch
-def _renew(self: Engine, origin: Mapping[str, Any]) -> None:
+def _renew(engine: Engine, origin: Mapping[str, Any]) -> None:
     """Note how this run differs from the one with the identity `origin`, which wrote the checkpoint, and put
     values that `checkpoint.accept` lets differ in the place of its own."""
-    self.changed = differences(origin, self.identity) + differences(origin, self.identity, remarks=True)
-    put_again(self.optimizer, self.scheduler, self.made_with, unequal(origin, self.identity))
+    engine.changed = differences(origin, engine.identity) + differences(origin, engine.identity, remarks=True)
+    put_again(engine.optimizer, engine.scheduler, engine.made_with, unequal(origin, engine.identity))
 
 # %% ../../nbs/07_train/06_engine.ipynb #7a3f349e
 @patch
 def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
     "Save if it is due: by the config, at the end, after the best validation, or `now`. Raises Refused."
     if self.latest and not self.tried: self.try_state()
-    elif self.latest and 0 < self.looked_at < self.step: self._check_beside()
-    if self.set_later: self._check_numbers()
-    if self.of_data or self.arrays: self._check_data_again()
+    elif self.latest and 0 < self.looked_at < self.step: _check_beside(self)
+    if self.set_later: _check_numbers(self)
+    if self.of_data or self.arrays: _check_data_again(self)
     if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
     self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step

@@ -13,7 +13,6 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import fields
 from itertools import count
 from pathlib import Path
@@ -35,9 +34,9 @@ from ..data.samples import Samples, Stateful
 from ..exact.determinism import reading, seeded
 from ..exact.state import State, flatten, pack_state, unpack_model, unpack_state
 from .compute import looked_at
-from elastic_nb.train.identity import (
-    all_code_of, as_before, contents, of_function, of_methods, of_model, of_optimizer, of_scheduler, plain,
-    put_again, settings_of)
+from .identity import (
+    MadeWith, all_code_of, as_before, contents, made_with, of_function, of_methods, of_model, of_optimizer,
+    of_scheduler, plain, put_again, settings_of)
 from .memory import Memory
 
 # %% ../../nbs/07_train/14_hf.ipynb #50025a90
@@ -299,12 +298,11 @@ def _inner_schedule(trainer: Any) -> Any:
 
 # %% ../../nbs/07_train/14_hf.ipynb #e6686a86
 @patch
-def _compare_made(self: ElasticResume) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _compare_made(self: ElasticResume) -> MadeWith:
     """Note what the optimizer and the schedule are, once in a `train()`; their groups and arguments as they
     are now. Raises OtherRun."""
     optimizer, scheduler = _inner(self.optimizer), _inner_schedule(self)
-    groups = [{k: v for k, v in g.items() if k != 'params'} for g in optimizer.param_groups]
-    made = groups, deepcopy(scheduler.state_dict())
+    made = made_with(optimizer, scheduler)
     if self.looked: return made
     self.looked = True
     of = of_optimizer(optimizer, self.model) if _own_optimizer(self) else {}
@@ -312,7 +310,7 @@ def _compare_made(self: ElasticResume) -> tuple[list[dict[str, Any]], dict[str, 
     if self.given[1] or _is_own_method(self, 'create_scheduler'): about['scheduler'] = of_scheduler(scheduler)
     self.manager.identity |= about
     if 'scheduler' not in self.origin: about['training'] = _length(self.args) if 'scheduler' in about else {}
-    why = differences(self.origin, strip_accepted(about, self._accepted(len(groups))))
+    why = differences(self.origin, strip_accepted(about, self._accepted(len(made[0]))))
     if why: raise OtherRun(in_place_of(self.checkpoint.nvme_path, in_few(why)))
     return made
 

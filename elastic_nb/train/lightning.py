@@ -12,7 +12,6 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,8 @@ from ..exact.determinism import seeded
 from ..exact.order import permute
 from .hf import SeededDataset, content_of, look_at
 from elastic_nb.train.identity import (
-    all_code_of, as_before, of_function, of_model, of_optimizer, of_scheduler, put_again, settings_of,
-    words_of)
+    all_code_of, as_before, made_with, of_function, of_model, of_optimizer, of_scheduler, put_again,
+    settings_of, words_of)
 
 # %% ../../nbs/07_train/15_lightning.ipynb #71d13d74
 def _bases() -> tuple[type, type]:
@@ -234,10 +233,6 @@ def _schedule_of(trainer: Any, optimizer: Any) -> Any:
     some = (c.scheduler for c in trainer.lr_scheduler_configs)
     return next((s for s in some if getattr(s, 'optimizer', None) is optimizer), None)
 
-def _made(optimizer: Any, scheduler: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    groups = [{k: v for k, v in g.items() if k != 'params'} for g in optimizer.param_groups]
-    return groups, deepcopy(scheduler.state_dict()) if scheduler is not None else {}
-
 def _place_of(trainer: Any) -> tuple[str, list[str]]:
     "Where the checkpoints of an `ElasticIO` are, and what may differ from them; nothing for another plugin."
     io = trainer.strategy.checkpoint_io
@@ -264,7 +259,7 @@ class _Seeds(_Callback):
         "Raises OtherRun for what decides the result and is another one than in the checkpoint."
         now = lightning_identity(trainer, pl_module, self.loader)
         self.about = as_before(now, *_PARTS[pl_module]) if pl_module in _PARTS else now
-        self.made = [_made(o, _schedule_of(trainer, o)) for o in trainer.optimizers]
+        self.made = [made_with(o, _schedule_of(trainer, o)) for o in trainer.optimizers]
         place, accept = _place_of(trainer)
         why = in_few(differences(self.there, strip_accepted(self.about, accept)))
         if why and place: raise OtherRun(in_place_of(place, why))

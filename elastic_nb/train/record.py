@@ -101,36 +101,34 @@ def open(self: Record, folder: str | Path, config: dict[str, Any], pids: Sequenc
             self.ledger = Ledger(path, f'run-{n}')
             self.ledger.start(config, boss)
             lost = []
-        else: lost = self._follow()
+        else: lost = _follow(self)
     except (OSError, ValueError) as e:
         warnings.warn(f"there will be no ledger of this run, and `elastic-nb status` will not see it: {e}")
         self.ledger, lost = None, []
         self._rows.clear()
     self.keeps = self.ledger is not None
-    self._enter(lost, pids)
+    _enter(self, lost, pids)
     if self.keeps:
         self._thread = threading.Thread(target=self._behind, name='ledger', daemon=True)
         self._thread.start()
 
-@patch
-def _follow(self: Record) -> list[str]:
+def _follow(record: Record) -> list[str]:
     "Take the number and the names that come after those in the ledger; the ranks that were there before."
-    last = max((e for e in self.ledger.events('generation')), key=lambda e: e.gen, default=None)
+    last = max((e for e in record.ledger.events('generation')), key=lambda e: e.gen, default=None)
     if last is None: return []
-    self.gen = last.gen + 1
+    record.gen = last.gen + 1
     n = 1 + max(int(name.split('.')[1]) for name in last.data['roster'])
-    self.names = [f'{r}.{n}' for r in range(len(self.names))]
+    record.names = [f'{r}.{n}' for r in range(len(record.names))]
     return last.data['roster']
 
 # %% ../../nbs/07_train/16_record.ipynb #ea861141
-@patch
-def _enter(self: Record, lost: Sequence[str], pids: Sequence[int]) -> None:
-    if not lost: self.say('run_start', t=self.began)
-    else: self.say('death', lost[0], cause=f"the launcher has started all {len(pids)} ranks again")
-    for name, pid in zip(self.names, pids): self.say('spawn', name, pid=pid)
-    self.say('generation', roster=self.names, lost=[*lost], joined=self.names,
+def _enter(record: Record, lost: Sequence[str], pids: Sequence[int]) -> None:
+    if not lost: record.say('run_start', t=record.began)
+    else: record.say('death', lost[0], cause=f"the launcher has started all {len(pids)} ranks again")
+    for name, pid in zip(record.names, pids): record.say('spawn', name, pid=pid)
+    record.say('generation', roster=record.names, lost=[*lost], joined=record.names,
              reason='the launcher has started all ranks again' if lost else 'start')
-    for name in self.names: self.say('entered', name)
+    for name in record.names: record.say('entered', name)
 
 @patch
 def close(self: Record, ok: bool, error: str = '', again: bool = False, **data: Any) -> None:

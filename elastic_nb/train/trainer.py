@@ -73,30 +73,30 @@ class ElasticTrainer(Engine):
 
     def _trained(self, result: TrainResult, resume: bool, progress: bool, out: str | Path | None
                  ) -> TrainResult:
-        with self._reported() as how, slow_reads(self.being_read):
+        with _reported(self) as how, slow_reads(self.being_read):
             manager = None
             try:
-                self._compare_ranks()
-                with all_or_none(): manager = self._manager(resume)
-                result.resumed_from = self._begin(manager) if resume and manager else None
-                if resume and manager: self._keep_promise(out)
-                self._note_start(out, manager, result, self.resize(self.world.world_size))
+                _compare_ranks(self)
+                with all_or_none(): manager = _manager(self, resume)
+                result.resumed_from = _begin(self, manager) if resume and manager else None
+                if resume and manager: _keep_promise(self, out)
+                _note_start(self, out, manager, result, self.resize(self.world.world_size))
                 self.read_ahead()
-                if progress and self.main and not in_notebook(): self._say_what_is_left(result)
+                if progress and self.main and not in_notebook(): _say_what_is_left(self, result)
                 catch = manager and threading.current_thread() is threading.main_thread()
                 with isolated(self.strategy, self.device), preemptible(manager) if catch else nullcontext():
-                    self._steps(manager, result, progress)
-                how |= self._ended(result)
+                    _steps(self, manager, result, progress)
+                how |= _ended(self, result)
             except KeyboardInterrupt:
                 if not result.preempted: raise
-                raise KeyboardInterrupt(f"Ctrl-C came; {self._goes_on()}") from None
+                raise KeyboardInterrupt(f"Ctrl-C came; {_goes_on(self)}") from None
             except (PeerLost, RuntimeError) as e:
                 if not peer_is_lost(e): raise
                 raise PeerLost(_go_on(manager)) from e
             finally:
                 self.close_readers()
                 if manager: manager.close()
-        self._hear()
+        _hear(self)
         if manager:
             result.checkpoints = {f.step: str(manager.nvme.base / f.name) for f in manager.nvme.found()[::-1]}
         self.began = False   # the end is told once
@@ -112,14 +112,13 @@ def _go_on(manager: Any) -> str:
 DistributedTrainer = ElasticTrainer
 
 # %% ../../nbs/07_train/07_trainer.ipynb #1de50001
-@patch
-def _compare_ranks(self: ElasticTrainer) -> None:
+def _compare_ranks(trainer: ElasticTrainer) -> None:
     "Ask all ranks whether they train the same run. Raises OtherRun, in all ranks."
-    rank, world = self.world.rank, self.world.world_size
+    rank, world = trainer.world.rank, trainer.world.world_size
     if world == 1: return
     with told_if_late(f"the other ranks of {world}, which prepare model and data", PATIENCE):
-        numbers = largest(numbers_of(self.identity))
-    told = compare_identities(self.identity, rank, world, 0, numbers, largest)
+        numbers = largest(numbers_of(trainer.identity))
+    told = compare_identities(trainer.identity, rank, world, 0, numbers, largest)
     for other, why in told.items():
         give = "callbacks, and let one print, below `if trainer.main:`" if why.startswith('callbacks') else \
             "settings, model and data, and a seed to what is random"
@@ -127,80 +126,74 @@ def _compare_ranks(self: ElasticTrainer) -> None:
                        f"all ranks the same {give}")
 
 # %% ../../nbs/07_train/07_trainer.ipynb #18900207
-@patch
-def _say_what_is_left(self: ElasticTrainer, result: TrainResult) -> None:
+def _say_what_is_left(trainer: ElasticTrainer, result: TrainResult) -> None:
     if result.resumed_from is None: return
-    about = self.steps, 'checkpoint', self.c.checkpoint.nvme_path, 'nvme_path'
+    about = trainer.steps, 'checkpoint', trainer.c.checkpoint.nvme_path, 'nvme_path'
     own_bars().write(what_is_left(result.resumed_from, *about), file=sys.stderr)
 
-@patch
-def _fell(self: ElasticTrainer, error: BaseException) -> None:
+def _fell(trainer: ElasticTrainer, error: BaseException) -> None:
     "Report to the callbacks how far training came before `error`."
-    self.began, result = False, self.result
-    result.steps, result.validation = self.step, dict(self.val)
+    trainer.began, result = False, trainer.result
+    result.steps, result.validation = trainer.step, dict(trainer.val)
     result.error = f'{type(error).__name__}: {error}'
-    try: self.tell('on_train_end', result=result)
+    try: trainer.tell('on_train_end', result=result)
     except Exception as e: warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")
 
 @patch
 def _train(self: ElasticTrainer, resume: bool, progress: bool, out: str | Path | None) -> TrainResult:
-    self._check_left(resume)
+    _check_left(self, resume)
     try:
-        self._enter()
+        _enter(self)
         result = self.result = TrainResult()
         return self._trained(result, resume, progress, out)
     except BaseException as e:
-        if self.began: self._fell(e)
+        if self.began: _fell(self, e)
         raise
     finally:
-        if self.ready: self.left = self._made_of(), self._stands()
+        if self.ready: self.left = _made_of(self), _stands(self)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #d528ca9e
-@patch
 @contextmanager
-def _reported(self: ElasticTrainer) -> Iterator[dict[str, Any]]:
+def _reported(trainer: ElasticTrainer) -> Iterator[dict[str, Any]]:
     "The record and the sinks, from before the first step on; the dict says how it ended, when it has."
-    self.sinks = self._sinks()
-    self.record = Record(follow(self.sinks))
-    self.record.keeps = self.main   # rows wait until there is a file for them
+    trainer.sinks = _sinks(trainer)
+    trainer.record = Record(follow(trainer.sinks))
+    trainer.record.keeps = trainer.main   # rows wait until there is a file for them
     how: dict[str, Any] = dict(ok=True)
     try: yield how
     except BaseException as e:
-        how |= self._broken(e)
+        how |= _broken(trainer, e)
         raise
     finally:
-        self.record.close(**how)
-        self.sinks.close()
+        trainer.record.close(**how)
+        trainer.sinks.close()
 
-@patch
-def _goes_on(self: ElasticTrainer) -> str:
-    return f"the state after {self.step} steps is on the disk, and the next start goes on from there"
+def _goes_on(trainer: ElasticTrainer) -> str:
+    return f"the state after {trainer.step} steps is on the disk, and the next start goes on from there"
 
-@patch
-def _ended(self: ElasticTrainer, result: TrainResult) -> dict[str, Any]:
+def _ended(trainer: ElasticTrainer, result: TrainResult) -> dict[str, Any]:
     "How it ended, for the last row; before it the state, on which all ranks agree. Raises Diverged."
     if result.preempted:
-        text = self._goes_on()
-        self.record.say('asked', by='SIGTERM', text=f"SIGTERM: {text}")
+        text = _goes_on(trainer)
+        trainer.record.say('asked', by='SIGTERM', text=f"SIGTERM: {text}")
         return dict(ok=False, error=text, stopped='SIGTERM', again=launcher() is not None)
-    if self.recorded and self.strategy.replicas:
-        whole = self.state()
+    if trainer.recorded and trainer.strategy.replicas:
+        whole = trainer.state()
         state, weights = digest(whole), weights_digest(whole)
-        if self.world.world_size > 1:
-            same_bits({'the state of the optimizer or the data': int(state[:14], 16)}, largest, self.step)
-        for name in self.record.names:
-            about = dict(digest=state, weights=weights, receipt=self.chain.value)
-            self.record.say('final', name, self.step, **about)
-    return dict(ok=True, steps=self.step, receipt=self.chain.value)
+        if trainer.world.world_size > 1:
+            same_bits({'the state of the optimizer or the data': int(state[:14], 16)}, largest, trainer.step)
+        for name in trainer.record.names:
+            about = dict(digest=state, weights=weights, receipt=trainer.chain.value)
+            trainer.record.say('final', name, trainer.step, **about)
+    return dict(ok=True, steps=trainer.step, receipt=trainer.chain.value)
 
-@patch
-def _broken(self: ElasticTrainer, error: BaseException) -> dict[str, Any]:
+def _broken(trainer: ElasticTrainer, error: BaseException) -> dict[str, Any]:
     "How it ended with this error."
     if isinstance(error, KeyboardInterrupt):
         stopped = dict(stopped='Ctrl-C') if str(error) else {}
         return dict(ok=False, error=str(error) or 'interrupted', **stopped)
-    about = about_error(error, self)
-    self.record.say('interrupted' if isinstance(error, PeerLost) else 'error', self.record.me, **about)
+    about = about_error(error, trainer)
+    trainer.record.say('interrupted' if isinstance(error, PeerLost) else 'error', trainer.record.me, **about)
     return dict(ok=False, error=about['message'], again=restarts_left())
 
 # %% ../../nbs/07_train/07_trainer.ipynb #eb35ed06
@@ -211,176 +204,169 @@ def place_of_ledger(c: RunConfig, out: str | Path | None) -> Path | None:
     at = Path(c.checkpoint.nvme_path).absolute()
     return at.parent if at.name == 'checkpoints' else at   # two runs beside each other are two
 
-@patch
-def _note_start(self: ElasticTrainer, out: str | Path | None, manager: Any, result: TrainResult,
+def _note_start(trainer: ElasticTrainer, out: str | Path | None, manager: Any, result: TrainResult,
           schedule: dict[str, Any]) -> None:
     "The ledger, from now on: the start has not been refused. Collective."
-    place, c, pids = place_of_ledger(self.c, out), self.config, torch.zeros(self.world.world_size).long()
-    self.recorded = place is not None
-    pids[self.world.rank] = os.getpid()
+    place, c = place_of_ledger(trainer.c, out), trainer.config
+    pids = torch.zeros(trainer.world.world_size).long()
+    trainer.recorded = place is not None
+    pids[trainer.world.rank] = os.getpid()
     total(pids)
-    if not (self.main and place): self.record.keeps = False
+    if not (trainer.main and place): trainer.record.keeps = False
     else:
         given = {s: [*v] for s, v in c.given.items()}
-        self.record.open(place, dict(entry=self.entry, settings=c.values(), given=given), pids.tolist())
-    me, tier = self.record.me, getattr(manager, 'source', 'nvme') if result.resumed_from is not None else ''
-    self.record.say('ready', me, **self.about)
+        trainer.record.open(place, dict(entry=trainer.entry, settings=c.values(), given=given), pids.tolist())
+    me, resumed = trainer.record.me, result.resumed_from is not None
+    tier = getattr(manager, 'source', 'nvme') if resumed else ''
+    trainer.record.say('ready', me, **trainer.about)
     skipped = [vars(s) for s in getattr(manager, 'skipped', [])]
-    changed = dict(changed=self.changed) if self.changed else {}
-    if changed and self.main: warnings.warn(f"the checkpoint's run differed: {'; '.join(self.changed)}")
-    self.record.say('restored', me, self.step, tier=self.copied or tier, skipped=skipped,
-                    receipt=self.chain.value, seal='' if self.copied else getattr(manager, 'seal', ''),
+    changed = dict(changed=trainer.changed) if trainer.changed else {}
+    if changed and trainer.main: warnings.warn(f"the checkpoint's run differed: {'; '.join(trainer.changed)}")
+    trainer.record.say('restored', me, trainer.step, tier=trainer.copied or tier, skipped=skipped,
+                    receipt=trainer.chain.value, seal='' if trainer.copied else getattr(manager, 'seal', ''),
                     **changed)
-    if schedule: self.record.say('schedule', me, self.step, **schedule)
-    self.record.last = self.step - 1
+    if schedule: trainer.record.say('schedule', me, trainer.step, **schedule)
+    trainer.record.last = trainer.step - 1
 
 # %% ../../nbs/07_train/07_trainer.ipynb #af29c67a
-@patch
-def _enter(self: ElasticTrainer) -> None:
-    self.prepare(place_of(self.config.checked(), self.world.local_rank)[0])
-    self.main, self.alone = self.world.is_main, self.world.world_size == 1
-    self.noted = self.step # Steps whose numbers were reported
-    ranks, most = self.world.world_size, self.most_workers
+def _enter(trainer: ElasticTrainer) -> None:
+    trainer.prepare(place_of(trainer.config.checked(), trainer.world.local_rank)[0])
+    trainer.main, trainer.alone = trainer.world.is_main, trainer.world.world_size == 1
+    trainer.noted = trainer.step # Steps whose numbers were reported
+    ranks, most = trainer.world.world_size, trainer.most_workers
     if ranks > most: raise BadConfig(f"{ranks} ranks are more than {most} micro-batches")
-    if ranks > 1 and self.c.distributed.shard != 'none':
-        raise BadConfig(f"distributed.shard = {self.c.distributed.shard!r} is for elastic-nb train and "
+    if ranks > 1 and trainer.c.distributed.shard != 'none':
+        raise BadConfig(f"distributed.shard = {trainer.c.distributed.shard!r} is for elastic-nb train and "
                         f"run_elastic; {ranks} ranks under torchrun take shard='none' or strategy='fsdp'")
-    with all_or_none(): self.uncut = self.check_cut() if self.main else ''
-    self.copied = '' # The rank that the state was copied from, in words
-    self.given: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> when; micro-batches and samples
-    self.over: dict[int, float | None] = {} # When the last two steps were over
-    self.heard: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()   # from other threads
+    with all_or_none(): trainer.uncut = trainer.check_cut() if trainer.main else ''
+    trainer.copied = '' # The rank that the state was copied from, in words
+    trainer.given: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> when; micro-batches, samples
+    trainer.over: dict[int, float | None] = {} # When the last two steps were over
+    trainer.heard: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()   # from other threads
 
 # %% ../../nbs/07_train/07_trainer.ipynb #2378a747
 _MADE_WITH = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'count', '_count', 'scheduler'
 _SECTIONS = 'training', 'checkpoint' # With settings of whose names a trainer has no attribute, but steps
 
-@patch
-def _made_of(self: ElasticTrainer) -> dict[str, Any]:
+def _made_of(trainer: ElasticTrainer) -> dict[str, Any]:
     "What a trainer keeps from its first step to its last, by name: objects, settings, the form of the model."
-    form = {k: v for k, v in form_of(self.model, self.optimizer).items() if 'the training mode of' not in k}
-    form |= {k: id(getattr(self, k)) for k in _MADE_WITH} | {'callbacks': [*map(id, self.callbacks)]}
-    for name, m in self.model.named_modules():
+    form = form_of(trainer.model, trainer.optimizer)
+    form = {k: v for k, v in form.items() if 'the training mode of' not in k}
+    form |= {k: id(getattr(trainer, k)) for k in _MADE_WITH} | {'callbacks': [*map(id, trainer.callbacks)]}
+    for name, m in trainer.model.named_modules():
         path = name or type(m).__name__
         form[f'the module {path}'] = id(m)
         if type(m).__module__.startswith('torch.'):
             form |= {f'{k} of {path}': v for k, v in vars(m).items()
                      if type(v) in (bool, int, float) and k[0] != '_' and k != 'training'}
-    form |= {f'the type of {k}': p.dtype for k, p in self.model.named_parameters()}
-    data = reached(dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset),
+    form |= {f'the type of {k}': p.dtype for k, p in trainer.model.named_parameters()}
+    data = reached(dict(train_dataset=trainer.train_dataset, val_dataset=trainer.val_dataset),
                    lambda x: isinstance(x, Tensor))
     return form | {f'the tensor {k}': version_of(t) for k, t in data.items()} | {
-        f'config.{s}.{k}': v for s, some in self.config.values().items() for k, v in some.items()}
+        f'config.{s}.{k}': v for s, some in trainer.config.values().items() for k, v in some.items()}
 
-@patch
-def _stands(self: ElasticTrainer) -> dict[str, Any]:
+def _stands(trainer: ElasticTrainer) -> dict[str, Any]:
     "What a checkpoint would bring back: step, weights, and the settings and state of the optimizer."
-    form = form_of(self.model, self.optimizer, numbers=True)
+    form = form_of(trainer.model, trainer.optimizer, numbers=True)
     return {k: v for k, v in form.items() if 'the training mode of' not in k} | {
-        'step': self.step, 'the state of the optimizer': len(getattr(self.optimizer, 'state', ()))}
+        'step': trainer.step, 'the state of the optimizer': len(getattr(trainer.optimizer, 'state', ()))}
 
-@patch
-def _check_left(self: ElasticTrainer, resume: bool) -> None:
+def _check_left(trainer: ElasticTrainer, resume: bool) -> None:
     "Raises BadConfig if something was assigned that a trainer does not read, or not any more."
-    names = {k for s in _SECTIONS for k in type(getattr(self.config.checked(), s)).model_fields}
-    names = names - {'steps'} if self.ready else names | {'count'}
-    if odd := sorted(names & vars(self).keys()):
+    names = {k for s in _SECTIONS for k in type(getattr(trainer.config.checked(), s)).model_fields}
+    names = names - {'steps'} if trainer.ready else names | {'count'}
+    if odd := sorted(names & vars(trainer).keys()):
         raise BadConfig(f"trainer.{odd[0]} was assigned, and nobody reads it: give it when the trainer is "
                         f"made, ElasticTrainer(..., {odd[0]}=...)")
-    if self.left is None: return
+    if trainer.left is None: return
     def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         both = before.keys() & now.keys()   # a dataset may read more, and keep it
         found = [k for k in before | now if before.get(k) != now.get(k)
                  and (k in both or not k.startswith('the tensor '))]
         return sorted(found, key=lambda k: (not k.startswith('the module'), k))
-    if some := changed(self.left[0], self._made_of()):
+    if some := changed(trainer.left[0], _made_of(trainer)):
         raise BadConfig(f"changed since this trainer has trained: {some[0].lstrip('_')}. It goes on with "
                         "what it was made with: make another ElasticTrainer, with a folder of its own "
                         "(nvme_path)")
-    if (resume and self.c.checkpoint.wanted) and (some := changed(self.left[1], self._stands())):
+    if (resume and trainer.c.checkpoint.wanted) and (some := changed(trainer.left[1], _stands(trainer))):
         raise BadConfig(f"changed since this trainer has trained: {some[0]}. The newest checkpoint would "
                         "take its place: make another ElasticTrainer, with a folder of its own (nvme_path)")
 
 
 # %% ../../nbs/07_train/07_trainer.ipynb #b9165f90
-@patch
-def _manager(self: ElasticTrainer, resume: bool) -> Any:
+def _manager(trainer: ElasticTrainer, resume: bool) -> Any:
     """The manager that writes checkpoints, None if none are wanted. Raises BadConfig, and InUse if another
     run has the folder."""
-    c = self.c.checkpoint
+    c = trainer.c.checkpoint
     if not c.wanted: return None
     def report(kind: str, **data: Any) -> None:   # called in another thread
-        if kind == 'saving': return self.record.flush()   # first the ledger, then the disk
-        self.heard.put((kind, data))
-        self.record.say(kind, self.record.me, **dict(step=self.step) | data)
-    manager = self.strategy.manager(self, self.world.rank, self.world.world_size, report=report)
+        if kind == 'saving': return trainer.record.flush()   # first the ledger, then the disk
+        trainer.heard.put((kind, data))
+        trainer.record.say(kind, trainer.record.me, **dict(step=trainer.step) | data)
+    manager = trainer.strategy.manager(trainer, trainer.world.rank, trainer.world.world_size, report=report)
     try:
         if not resume and manager.nvme.found():
             raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
                             "or set nvme_path to another folder")
-        manager.enter(self.world.rank, self.world.world_size, 0)   # now: the first run has the folder
+        manager.enter(trainer.world.rank, trainer.world.world_size, 0)   # now: the first run has the folder
     except BaseException:
         manager.close()
         raise
     return manager
 
-@patch
-def _hear(self: ElasticTrainer) -> None:
+def _hear(trainer: ElasticTrainer) -> None:
     "Report to callbacks, in this thread, the checkpoints that another thread has completed."
-    while not self.heard.empty():
-        kind, data = self.heard.get()
-        if kind == 'checkpoint': self.tell('on_checkpoint', **data)
+    while not trainer.heard.empty():
+        kind, data = trainer.heard.get()
+        if kind == 'checkpoint': trainer.tell('on_checkpoint', **data)
         if kind == 'skipped' and data['name']:   # a disk that nobody hears of is a disk that nobody replaces
             warnings.warn(f"the checkpoint {data['name']} in {data['tier']} is not used: {data['why']}")
 
 # %% ../../nbs/07_train/07_trainer.ipynb #ead2d9f9
-@patch
-def _begin(self: ElasticTrainer, manager: Any) -> int | None:
+def _begin(trainer: ElasticTrainer, manager: Any) -> int | None:
     "All ranks load the same state, before any of them writes: the newest that any of them has."
-    if self.strategy.replicas:
-        with all_or_none(): step = self.restore(manager)
-    else: step = self.restore(manager)   # which all ranks do together
+    if trainer.strategy.replicas:
+        with all_or_none(): step = trainer.restore(manager)
+    else: step = trainer.restore(manager)   # which all ranks do together
     restarts = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0))
     if step is not None and restarts: manager.failed()   # torchrun began anew
-    if self.world.world_size == 1: return step
-    table = torch.zeros(self.world.world_size, 2, dtype=torch.int64)
-    bits = int(digest(self.state())[:15], 16) if self.strategy.replicas else 0
-    table[self.world.rank] = torch.tensor([self.step, bits])
+    if trainer.world.world_size == 1: return step
+    table = torch.zeros(trainer.world.world_size, 2, dtype=torch.int64)
+    bits = int(digest(trainer.state())[:15], 16) if trainer.strategy.replicas else 0
+    table[trainer.world.rank] = torch.tensor([trainer.step, bits])
     table = [*map(tuple, total(table).tolist())]
     newest = max(step for step, _ in table)
     source = next(r for r, (step, _) in enumerate(table) if step == newest)
     behind = [r for r, row in enumerate(table) if row != table[source]]
-    if newest and behind: self._level(manager, table, source, behind)
+    if newest and behind: _level(trainer, manager, table, source, behind)
     return newest or step
 
-@patch
-def _level(self: ElasticTrainer, manager: Any, table: list[tuple[int, int]], source: int, behind: list[int]
+def _level(trainer: ElasticTrainer, manager: Any, table: list[tuple[int, int]], source: int, behind: list[int]
            ) -> None:
     "The ranks `behind` copy the state of rank `source`. Raises BadConfig where no rank has all of it."
-    if not self.strategy.replicas:
+    if not trainer.strategy.replicas:
         raise BadConfig(f"ranks found checkpoints of the steps {[step for step, _ in table]}; they must all "
-                        f"see the same folder {self.c.checkpoint.nvme_path}")
+                        f"see the same folder {trainer.c.checkpoint.nvme_path}")
     newest = table[source][0]
-    if self.main and (other := [r for r in behind if table[r][0] == newest]):
+    if trainer.main and (other := [r for r in behind if table[r][0] == newest]):
         warnings.warn(f"ranks {', '.join(map(str, other))} have another state after {newest} steps than rank "
                       f"{source}; all go on with that of rank {source}")
     group = dist.new_group([source, *behind], backend='gloo')
-    if self.world.rank in (source, *behind):
-        state = self._broadcast(manager, source, group)
-        if self.world.rank in behind:
+    if trainer.world.rank in (source, *behind):
+        state = _broadcast(trainer, manager, source, group)
+        if trainer.world.rank in behind:
             manager.pace, receipts = state.meta.pop('pace'), state.meta.pop('receipts')
-            self.load(state)
-            self.chain.take(receipts, self.step)
-            self.kept, self.copied = -1, f'rank {source}'   # its own disk has not got it
+            trainer.load(state)
+            trainer.chain.take(receipts, trainer.step)
+            trainer.kept, trainer.copied = -1, f'rank {source}'   # its own disk has not got it
         dist.destroy_process_group(group)
 
-@patch
-def _broadcast(self: ElasticTrainer, manager: Any, source: int, group: Any) -> State | None:
+def _broadcast(trainer: ElasticTrainer, manager: Any, source: int, group: Any) -> State | None:
     "The state of rank `source`, for all ranks of `group`. Raises PeerLost."
-    mine, payload = self.world.rank == source, None
+    mine, payload = trainer.world.rank == source, None
     if mine:
-        state = self.state()
-        state.meta['pace'], state.meta['receipts'] = manager.pace, self.chain.state
+        state = trainer.state()
+        state.meta['pace'], state.meta['receipts'] = manager.pace, trainer.chain.state
         payload = to_buffer(state)
     size = torch.tensor([len(payload) if mine else 0])
     with peers():
@@ -393,14 +379,13 @@ def _broadcast(self: ElasticTrainer, manager: Any, source: int, group: Any) -> S
 GONE = ("{} has a checkpoint of step {}, and none is there any more, neither in {} nor on another tier of "
         "a rank: bring it back; to begin anew, call train(resume=False) or remove that ledger, too")
 
-@patch
-def _keep_promise(self: ElasticTrainer, out: str | Path | None) -> None:
+def _keep_promise(trainer: ElasticTrainer, out: str | Path | None) -> None:
     "Stop where the ledger has a checkpoint of this run and no rank has one. Collective. Raises Missing."
-    place, c, promised = place_of_ledger(self.c, out), self.config, 0
-    if self.main and place and (place / 'run.db').is_file() and not self.step:
+    place, c, promised = place_of_ledger(trainer.c, out), trainer.config, 0
+    if trainer.main and place and (place / 'run.db').is_file() and not trainer.step:
         about = dict(settings=c.values(), given={s: [*v] for s, v in c.given.items()})
         with suppress(OSError, ValueError), Ledger(place / 'run.db', create=False) as ledger:
-            promised = ledger.promised(about, self.identity)
+            promised = ledger.promised(about, trainer.identity)
     promised, = largest([promised])
     if promised: raise Missing(GONE.format(place / 'run.db', promised, c.checkpoint.nvme_path))
 
@@ -425,7 +410,7 @@ def _after(self: ElasticTrainer, manager: Any) -> None:
     self.strategy.settle(self, self.world.rank, self.world.world_size)
     if self.world.world_size > 1 and (mine := self.compared()): same_bits(mine, largest, self.step)
     self.keep(manager)
-    self._hear()
+    _hear(self)
 
 @patch
 def _preempted(self: ElasticTrainer, manager: Any) -> bool:
@@ -456,32 +441,30 @@ def _committed(self: ElasticTrainer, report: StepReport) -> None:
 
 
 # %% ../../nbs/07_train/07_trainer.ipynb #012c74a4
-@patch
-def _read(self: ElasticTrainer, report: StepReport | None) -> None:
+def _read(trainer: ElasticTrainer, report: StepReport | None) -> None:
     "Note the numbers of a step, if there was one and it was not noted yet, and call `on_metrics`."
-    if report is None or report.step < self.noted: return
-    self.judge(report)
-    self.noted, result = report.step + 1, self.result
-    self._committed(report)
+    if report is None or report.step < trainer.noted: return
+    trainer.judge(report)
+    trainer.noted, result = report.step + 1, trainer.result
+    trainer._committed(report)
     result.losses.append(report.metrics['loss'])
     result.targets += report.targets
     if report.noise: result.meter.update(report.noise)
     about = dict(step=report.step, **report.metrics)
-    call(self.bar, 'on_metrics', self, **about)
-    self.tell('on_metrics', **about)
+    call(trainer.bar, 'on_metrics', trainer, **about)
+    trainer.tell('on_metrics', **about)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #1e2ba57e
-@patch
-def _sinks(self: ElasticTrainer) -> Sinks:
+def _sinks(trainer: ElasticTrainer) -> Sinks:
     "Where numbers go, beside the folder of checkpoints. Raises BadConfig if a program is not installed."
-    folder = Path(self.c.checkpoint.nvme_path).absolute().parent
-    if self.main: return open_sinks(self.c.tracking, folder.name, folder, self.c.model_dump())
+    folder = Path(trainer.c.checkpoint.nvme_path).absolute().parent
+    if trainer.main: return open_sinks(trainer.c.tracking, folder.name, folder, trainer.c.model_dump())
     return open_sinks(TrackingConfig(), folder.name, folder)   # one process is enough
 
 @patch
 def tree(self: ElasticTrainer) -> dict[str, Any]:
     "As of `Engine`; the numbers of the last step are reported before a checkpoint has it."
-    if self.record and self.latest: self._read(self.latest)   # also to callbacks, whose state is saved
+    if self.record and self.latest: _read(self, self.latest)   # also to callbacks, whose state is saved
     if self.record and not self.strategy.replicas: self.record.flush()   # its manager does not ask for it
     return Engine.tree(self)
 
@@ -493,36 +476,34 @@ def tell(self: ElasticTrainer, moment: str, **data: Any) -> None:
     Engine.tell(self, moment, **data)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #88414f6c
-@patch
-def _steps(self: ElasticTrainer, manager: Any, result: TrainResult, progress: bool) -> None:
-    sync = self.strategy.sync(self.task, self.world.world_size)
-    sync.attach(group_of_all(self.device))
-    self.bar = [Progress(self.step, self.steps)] if progress and self.main else []
-    self.noted, self.began = self.step, True
-    self.task.train()
+def _steps(trainer: ElasticTrainer, manager: Any, result: TrainResult, progress: bool) -> None:
+    sync = trainer.strategy.sync(trainer.task, trainer.world.world_size)
+    sync.attach(group_of_all(trainer.device))
+    trainer.bar = [Progress(trainer.step, trainer.steps)] if progress and trainer.main else []
+    trainer.noted, trainer.began = trainer.step, True
+    trainer.task.train()
     start = time.perf_counter()
     try:
-        self._after(manager)
-        self._loop(sync, manager, result)
+        trainer._after(manager)
+        _loop(trainer, sync, manager, result)
         if result.preempted:
-            self.keep(manager, now=True)
+            trainer.keep(manager, now=True)
             if manager: manager.wait_for_pending_saves()
     finally:
         sync.detach()
-        call(self.bar, 'on_train_end', self, result=result)
-        self.bar = []
+        call(trainer.bar, 'on_train_end', trainer, result=result)
+        trainer.bar = []
     result.seconds = time.perf_counter() - start
-    result.steps, result.validation = self.step, dict(self.val)
-    result.stopped_early = worn_out(self.val, self.c.training.patience)
+    result.steps, result.validation = trainer.step, dict(trainer.val)
+    result.stopped_early = worn_out(trainer.val, trainer.c.training.patience)
 
-@patch
-def _loop(self: ElasticTrainer, sync: Any, manager: Any, result: TrainResult) -> None:
-    before, at_once = None, any(listens(c, 'on_step_end') for c in self.callbacks)
-    while self.step < self.steps and not result.preempted:
-        self.one_step(sync)
-        self._read(before)
-        before = self.latest
-        if at_once: self.tell('on_step_end', step=before.step, **before.metrics)
-        result.preempted = self._preempted(manager)
-        self._after(manager)
-    self._read(before)
+def _loop(trainer: ElasticTrainer, sync: Any, manager: Any, result: TrainResult) -> None:
+    before, at_once = None, any(listens(c, 'on_step_end') for c in trainer.callbacks)
+    while trainer.step < trainer.steps and not result.preempted:
+        trainer.one_step(sync)
+        _read(trainer, before)
+        before = trainer.latest
+        if at_once: trainer.tell('on_step_end', step=before.step, **before.metrics)
+        result.preempted = trainer._preempted(manager)
+        trainer._after(manager)
+    _read(trainer, before)
