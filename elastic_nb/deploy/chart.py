@@ -259,8 +259,8 @@ def _losses(v: Values) -> Iterator[str]:
            f"drained saves within {v.graceSeconds} s, and stops{counts}")
     if not spare:
         again = "from the newest checkpoint" if kept else "without their checkpoints"
-        yield (f"a node drained: the others save and stop as well{counts}; all are replaced at once, and begin "
-               f"again {again}; a smaller elastic.minNodes helps")
+        yield (f"a node drained: the others save and stop as well{counts}; all are replaced at once, and "
+               f"begin again {again}; a smaller elastic.minNodes helps")
     if v.etcd.enabled and v.etcd.replicaCount == 3: yield "one of three members of etcd lost: nothing happens"
     elif v.etcd.enabled: yield "etcd lost: no node comes or goes until it is back; etcd.replicaCount: 3 helps"
     if v.etcd.enabled and not v.etcd.storageGb:

@@ -57,10 +57,11 @@ class Rehearsal:
         env = {k: v for k, v in package_env().items() if k in ('PATH', 'PYTHONPATH')}
         self.pods = Pods(net, found, folder, image(), env | {HOLD_ENV: str(self.holds)})
         works = self.pods.works.values()
-        self.nodes = next((w for w in works if w.kind != 'StatefulSet'), None)
-        self.etcd = next((w for w in works if w.kind == 'StatefulSet'), None)
-        if not self.nodes or not self.etcd: raise BadConfig(
+        nodes = next((w for w in works if w.kind != 'StatefulSet'), None)
+        etcd = next((w for w in works if w.kind == 'StatefulSet'), None)
+        if not nodes or not etcd: raise BadConfig(
             "rehearse takes the pods of the nodes and of etcd: render with etcd.enabled=true")
+        self.nodes, self.etcd = nodes, etcd
         if self.nodes.rules['count'] < 2: raise BadConfig("rehearse takes two nodes at least: nodes=2")
         args = self.nodes.template['spec']['containers'][0]['args']
         least, most = next(a for a in args if a.startswith('--nnodes=')).removeprefix('--nnodes=').split(':')
@@ -99,8 +100,8 @@ def until(self: Rehearsal, done: Callable[[], Any], what: str, limit_s: float = 
 @patch
 def last(self: Rehearsal, why: str) -> str:
     "A sentence, and the last words of the newest pod of the nodes."
-    pods = [p for _, p, _ in self.pods.log if p.work is self.nodes and p.command]
-    return f"{why}. {pods[-1].name}: {pods[-1].command.output().strip()[-400:]}" if pods else why
+    said = [(p.name, p.command) for _, p, _ in self.pods.log if p.work is self.nodes and p.command]
+    return f"{why}. {said[-1][0]}: {said[-1][1].output().strip()[-400:]}" if said else why
 
 @patch
 def held(self: Rehearsal, step: int) -> Pod:
@@ -183,7 +184,7 @@ def carry_through(self: Rehearsal) -> set[str]:
     self.lose(first, 'drain', 'home', drain=True)
     self.until(lambda: not self.living() and self.controller.verdict, 'the end of the run')
     self.event('the run is complete')
-    said = [line for p in self.watched for line in p.command.output().splitlines()]
+    said = [line for p in self.watched if p.command for line in p.command.output().splitlines()]
     return {line.split()[1] for line in said if line.startswith('sha256 ')}
 
 @patch
@@ -191,7 +192,7 @@ def result(self: Rehearsal, hashes: set[str], undisturbed: str, failure: str = '
     "What has happened, for people and for JSON."
     net, same, struck = self.pods.net, hashes == {undisturbed}, {e['pod'] for e in self.events}
     also = {p.name: p.command.output().strip()[-400:] for _, p, what in self.pods.log if what[:5] == 'ended'
-            and what[-2:] != ' 0' and p.deadline is None and p.name not in struck}
+            and what[-2:] != ' 0' and p.deadline is None and p.name not in struck and p.command}
     return dict(sha256=[*hashes][0] if len(hashes) == 1 else None, sha256_undisturbed=undisturbed,
                 identical=same, failure=failure or ('' if same else 'the bits differ'), events=self.events,
                 pods=self.pods.rows(), others_ended=also,

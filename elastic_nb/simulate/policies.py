@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['POLICIES', 'Save', 'Plan', 'Machines', 'Work', 'Job', 'Learners', 'Outcome', 'simulate', 'simulated', 'Point',
-           'interval', 'sweep', 'Hit', 'Times', 'steps_by_world', 'plan_like', 'hits_like', 'done_at', 'strikes_at',
-           'account', 'predict', 'like']
+           'interval', 'sweep', 'slot_of', 'Hit', 'Times', 'steps_by_world', 'plan_like', 'hits_like', 'done_at',
+           'strikes_at', 'account', 'predict', 'like']
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #4b27116d
 import dataclasses
@@ -27,7 +27,7 @@ from ..elastic.ledger import Event, History, recoveries
 from ..report.goodput import goodput_of
 from ..report.status import Watch, steps_of
 from .events import Simulation, SimulatedLedger, Timer
-from .failures import DAY, Failures, Hazards, Strike, replay
+from .failures import DAY, Failures, Hazards, Strike, no_numbers
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #16bcac40
 POLICIES = dict(restart='any failure stops all; they start again from the newest checkpoint',
@@ -64,13 +64,9 @@ class Plan:
     waits: float = 0. # Share of a step in which the others wait for an overdue worker
 
     def __post_init__(self) -> None:
-        numbers = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)
-                   if f.name not in ('policy', 'by_world', 'spares')}
-        wrong = [f"{k} is a number from 0 on, not {v!r}" for k, v in numbers.items()
-                 if type(v) not in (int, float) or not 0 <= v < math.inf]
+        wrong = no_numbers(self, 'policy', 'by_world', 'spares')
         if self.policy not in POLICIES: wrong.append(f"policy is {', '.join(POLICIES)}, not {self.policy!r}")
-        counts = 'nodes', 'seats', 'inner', 'quorum'
-        wrong += [f"{k} is 1 at least" for k in counts if not numbers[k]]
+        wrong += [f"{k} is 1 at least" for k in ('nodes', 'seats', 'inner', 'quorum') if not getattr(self, k)]
         if not wrong and not self.step: wrong.append("step is above 0")
         if not wrong and self.seats > self.nodes: wrong.append(f"{self.seats} seats need as many nodes")
         if not wrong and self.quorum > self.seats:
@@ -164,34 +160,32 @@ class Job(Work):
         worker = None if seat is None else self.name(seat)
         self.ledger.add(self.sim.now + after, kind, worker, self.gen or None, step, **data)
 
+    def enter(self) -> None:
+        "All seats that are ready make the next world, and train."
+        old, new = self.team, sorted(self.ready)[:self.alone or None]
+        self.team, self.ready, self.alone = sorted({*old, *new}), self.ready - {*new}, 0
+        self.gen += 1
+        for seat in self.team if not old else ():
+            self.row('restored', seat, step=self.done, tier='nvme' if self.done else '')
+        joined = [self.name(seat) for seat in self.team if seat not in old]
+        self.row('generation', roster=[*map(self.name, self.team)], lost=self._lost, joined=joined, reason='')
+        for seat in self.team: self.row('entered', seat, step=self.done, ms={}, copied_from=None)
+        self._lost = []
+        self.cold = self.plan.warm if len(self.team) == self.plan.seats else 0.
+        self.train()
+        for seat in sorted(self.called): self.call(seat, self.stretch[1])
+
+    def train(self) -> None:
+        "Plan the steps up to the next save, or to the end."
+        p, left = self.plan, self.plan.steps - self.done
+        if left <= 0: return self.finish()
+        for every in (p.every, p.memory_every):
+            if every: left = min(left, every - self.done % every)
+        if self.ready: left = 1   # they are let in after it
+        factor = max((max(self.slow[s]) for s in self.team if s in self.slow), default=1.)
+        self.plan_end(self.sim.now + self.cold, p.step_s(len(self.team)) * factor, left)
+
 # %% ../../nbs/13_simulate/03_policies.ipynb #23a3b1c3
-@patch
-def enter(self: Job) -> None:
-    "All seats that are ready make the next world, and train."
-    old, new = self.team, sorted(self.ready)[:self.alone or None]
-    self.team, self.ready, self.alone = sorted({*old, *new}), self.ready - {*new}, 0
-    self.gen += 1
-    for seat in self.team if not old else ():
-        self.row('restored', seat, step=self.done, tier='nvme' if self.done else '')
-    joined = [self.name(seat) for seat in self.team if seat not in old]
-    self.row('generation', roster=[*map(self.name, self.team)], lost=self._lost, joined=joined, reason='')
-    for seat in self.team: self.row('entered', seat, step=self.done, ms={}, copied_from=None)
-    self._lost = []
-    self.cold = self.plan.warm if len(self.team) == self.plan.seats else 0.
-    self.train()
-    for seat in sorted(self.called): self.call(seat, self.stretch[1])
-
-@patch
-def train(self: Job) -> None:
-    "Plan the steps up to the next save, or to the end."
-    p, left = self.plan, self.plan.steps - self.done
-    if left <= 0: return self.finish()
-    for every in (p.every, p.memory_every):
-        if every: left = min(left, every - self.done % every)
-    if self.ready: left = 1   # they are let in after it
-    factor = max((max(self.slow[s]) for s in self.team if s in self.slow), default=1.)
-    self.plan_end(self.sim.now + self.cold, p.step_s(len(self.team)) * factor, left)
-
 @patch
 def plan_end(self: Job, start: float, step: float, n: int) -> None:
     self.stretch = start, step, n
@@ -232,7 +226,7 @@ def arrive(self: Job) -> None:
     tiers = ('memory', p.memory_every, p.memory_save, 0.), ('nvme', p.every, p.save, p.durable)
     for tier, every, seconds, lag in tiers:
         if not every or self.done % every or self.done >= p.steps: continue
-        if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue   # one at a time
+        if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue   # one at once
         pause += seconds
         self.kept.append(Save(self.sim.now + max(pause, lag), self.done, tier, self.useful))
         self.row('checkpoint', self.team[0], pause, self.done, tier=tier, saved=self.done, blocking=seconds,
@@ -359,22 +353,24 @@ class Learners(Work):
             self.sim.cancel(self.coming.pop(seat, None))
             self.failures += self.since.pop(seat, None) is not None
 
-# %% ../../nbs/13_simulate/03_policies.ipynb #d6dd3235
-@patch
-def close(self: Learners) -> None:
-    "End the round if the quorum is there; else it waits, and the learners with it."
-    self.late = len(self.since) < self.plan.quorum
-    if self.late: return
-    for seat, since in self.since.items():
-        self.useful += max(0., self.due - max(since, self.begun)) / max(self.slow.get(seat, [1.]))
-    step, self.done = np.array([self.done // self.plan.inner]), self.done + self.plan.inner
-    for seat in sorted(self.since) if self.ledger else ():   # a round is a step of the ledger
-        for kind in ('contribute', 'commit'):
-            self.ledger.steps(kind, f'{seat}.0', 1, step, np.array([self.sim.now]))
-    if self.done < self.plan.steps: return self.round()
-    self.over = True
-    if self.ledger: self.ledger.add(self.sim.now, 'run_end', ok=True)
-    self.sim.stop()
+    def close(self) -> None:
+        "End the round if the quorum is there; else it waits, and the learners with it."
+        self.late = len(self.since) < self.plan.quorum
+        if self.late: return
+        for seat, since in self.since.items():
+            self.useful += max(0., self.due - max(since, self.begun)) / max(self.slow.get(seat, [1.]))
+        if self.ledger: self._rows(self.ledger)
+        self.done += self.plan.inner
+        if self.done < self.plan.steps: return self.round()
+        self.over = True
+        if self.ledger: self.ledger.add(self.sim.now, 'run_end', ok=True)
+        self.sim.stop()
+
+    def _rows(self, ledger: SimulatedLedger) -> None:
+        "A round is a step of the ledger, with those that counted."
+        step, t = np.array([self.done // self.plan.inner]), np.array([self.sim.now])
+        for seat in sorted(self.since):
+            for kind in ('contribute', 'commit'): ledger.steps(kind, f'{seat}.0', 1, step, t)
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #d3eb0491
 class Outcome(NamedTuple):
@@ -396,7 +392,8 @@ def simulate(
     sim = Simulation(seed)
     job = (Learners if plan.policy == 'diloco' else Job)(sim, plan, ledger)
     if isinstance(strikes, Failures): Hazards(sim, strikes, plan.nodes, job.strike)
-    else: replay(sim, strikes, job.strike)
+    else:
+        for s in strikes: sim.at(s.t, job.strike, s)
     wall = sim.run(until=days * DAY) + plan.end * job.over
     useful = job.useful * (1 - plan.waits)
     return Outcome(useful / (plan.seats * wall) if wall else 0., wall, job.done, job.failures, sim.fired)
@@ -430,16 +427,16 @@ def interval(found: Sequence[float], level: float = .95) -> tuple[float, float, 
 def sweep(plan: Plan, failures: Failures, name: str, values: Iterable[float], seeds: int = 5,
           days: float = math.inf) -> list[Point]:
     "Goodput for each value of one setting of `plan` or, by the same name, of `failures`."
-    found = []
-    for v in values:
-        of_plan = name in {f.name for f in dataclasses.fields(Plan)}
-        p = dataclasses.replace(plan, **{name: v}) if of_plan else plan
-        f = failures if of_plan else dataclasses.replace(failures, **{name: v})
-        found.append(Point(v, *interval([simulate(p, f, seed, days=days).goodput for seed in range(seeds)])))
-    return found
+    def goodputs(change: dict[str, Any]) -> list[float]:
+        p = dataclasses.replace(plan, **change) if hasattr(plan, name) else plan
+        f = failures if hasattr(plan, name) else dataclasses.replace(failures, **change)
+        return [simulate(p, f, seed, days=days).goodput for seed in range(seeds)]
+    return [Point(v, *interval(goodputs({name: v}))) for v in values]
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #33f93531
-def _mean(found: Sequence[float], other: float = 0.) -> float: return fmean(found) if found else other
+def _mean(found: Sequence[float]) -> float: return fmean(found) if found else 0.
+
+def slot_of(e: Event) -> int: return int(str(e.worker).partition('.')[0])
 
 class Hit(NamedTuple):
     "A strike on a run, by its own steps."
@@ -456,7 +453,7 @@ class Times:
         self.zero = e[0].t
         self.worlds: dict[int, dict[str, float]] = defaultdict(dict) # Generation -> who entered it when
         for x in e:
-            if x.kind == 'entered': self.worlds[x.gen][x.worker] = x.t
+            if x.kind == 'entered': self.worlds[x.gen or 0][str(x.worker)] = x.t
         self.deaths = [x for x in e if x.kind == 'death' and x.data.get('cause') != 'replaced']
         marks: dict[int, dict[int, float]] = defaultdict(dict)
         columns = told.t.tolist(), told.gen.tolist(), told.step.tolist()
@@ -490,7 +487,7 @@ def hits(self: Times, before: float, step: float) -> list[Hit]:
     "The deaths, `before` steps later; those within a fifth of a second are one."
     found, last, times = list[Hit](), -1., sorted(t for ts in self.marks.values() for t in ts)
     for d in self.deaths:
-        slot, n = int(d.worker.partition('.')[0]), bisect_right(times, d.t)
+        slot, n = slot_of(d), bisect_right(times, d.t)
         part = (d.t - (times[n - 1] if n else self.zero)) / step
         if found and d.t - last < .2: found[-1] = found[-1]._replace(slots=found[-1].slots | {slot})
         else: found.append(Hit(before + n + min(part, .99), frozenset({slot})))
@@ -515,8 +512,7 @@ def pauses(self: Times, found: dict[str, list[float]]) -> None:
 @patch
 def boot(self: Times, death: Event, step: float) -> float | None:
     "Seconds from the next step after a death until the next worker in its place is ready."
-    slot = death.worker.partition('.')[0]
-    ready = (e.t for e in self.rows.events if e.kind == 'ready' and e.worker.partition('.')[0] == slot)
+    ready = (e.t for e in self.rows.events if e.kind == 'ready' and slot_of(e) == slot_of(death))
     return next((max(t - step, 0.) for t in ready if t > death.t), None)
 
 
@@ -541,7 +537,7 @@ def plan_like(path: str | Path, name: str | None = None) -> Plan:
     for (old, _), (new, away), start in zip(starts, starts[1:], found['start'][1:]):
         found['relaunch'].append(old.end - old.last - step / 2 + away + start)
     return Plan('survive', n, n, by_world=by_world, step=step, **_saves(watch, times), **_costs(found),
-                end=max(0., times[-1].end - times[-1].last), waits=_waits(path, name))
+                end=max(0., times[-1].end - times[-1].last), waits=_waits(goodput_of(path, name).seconds))
 
 def _costs(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     names = 'start', 'heal', 'restart', 'relaunch', 'boot', 'join', 'warm'
@@ -557,8 +553,7 @@ def _saves(watch: Watch, times: Sequence[Times]) -> dict[str, Any]:
     return dict(every=every if isinstance(every, int) else 0, steps=steps_of(watch.story, watch.config) or 1,
                 save=_mean([s['blocking'] for s in saves]), durable=_mean([s['durable'] for s in saves]))
 
-def _waits(path: str | Path, name: str | None) -> float:
-    seconds = goodput_of(path, name).seconds
+def _waits(seconds: Mapping[str, float]) -> float:
     return seconds['straggler'] / max(seconds['straggler'] + seconds['training'], 1e-9)
 
 def hits_like(path: str | Path, name: str | None = None) -> list[Hit]:

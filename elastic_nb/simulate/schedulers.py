@@ -152,29 +152,26 @@ class Dispatcher:
     attempts: list[Attempt] = field(default_factory=list) # All of them, in order
     tried: Counter[str] = field(default_factory=Counter) # How often, by id of the task
 
+    def submit(self, task: Task, now: float = 0.) -> None:
+        "A task joins the queue. Raises BadConfig if there was one of this id."
+        if task.id in self.came: raise BadConfig(f"task {task.id}: there is one of this name")
+        self.came[task.id] = now
+        self.waiting.append(task)
+
+    def join(self, worker: Worker, now: float) -> None:
+        "A worker is there, or is back; what it ran before is lost."
+        name = worker.name
+        if name in self.workers: self.lose(name, now, 'it started again')
+        self.workers[name], self.heard[name], self.since[name] = worker, now, now
+        self.lives[name] += 1
+        for kind in ('spawn', 'ready'): self.add(now, kind, self.label(name), None, None)
+        self._roster(now, joined=[self.label(name)])
+
+    def label(self, name: str) -> str:
+        "A worker in this life: `w1.0`, and `w1.1` when it is back."
+        return f'{name}.{self.lives[name] - 1}'
+
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #4b992879
-@patch
-def submit(self: Dispatcher, task: Task, now: float = 0.) -> None:
-    "A task joins the queue. Raises BadConfig if there was one of this id."
-    if task.id in self.came: raise BadConfig(f"task {task.id}: there is one of this name")
-    self.came[task.id] = now
-    self.waiting.append(task)
-
-@patch
-def join(self: Dispatcher, worker: Worker, now: float) -> None:
-    "A worker is there, or is back; what it ran before is lost."
-    name = worker.name
-    if name in self.workers: self.lose(name, now, 'it started again')
-    self.workers[name], self.heard[name], self.since[name] = worker, now, now
-    self.lives[name] += 1
-    for kind in ('spawn', 'ready'): self.add(now, kind, self.label(name), None, None)
-    self._roster(now, joined=[self.label(name)])
-
-@patch
-def label(self: Dispatcher, name: str) -> str:
-    "A worker in this life: `w1.0`, and `w1.1` when it is back."
-    return f'{name}.{self.lives[name] - 1}'
-
 @patch
 def beat(self: Dispatcher, name: str, now: float) -> bool:
     "A heartbeat; False if the worker counts as dead and must join again."

@@ -11,6 +11,7 @@ __all__ = ['At', 'METRICS', 'LIVES', 'ControllerPlan', 'WorkerPlan', 'TaskPlan',
 import difflib
 import json
 import math
+import operator
 import random
 import re
 import signal
@@ -143,7 +144,8 @@ At = tuple[Any, ...] # The place of a value in the file: section, number or sett
 def _part(kind: type[Section], name: str) -> type[Section] | None:
     "The kind of section that a setting is, or is a list of; None: it is none."
     inside = kind.model_fields[name].annotation
-    return next((t for t in get_args(inside) or [inside] if isinstance(t, type) and issubclass(t, Section)), None)
+    kinds = [t for t in get_args(inside) or [inside] if isinstance(t, type) and issubclass(t, Section)]
+    return kinds[0] if kinds else None
 
 class _Sorter:
     "Takes apart what is ours, what can be skipped and what is wrong."
@@ -198,11 +200,6 @@ class Plan:
     def workers(self) -> list[Worker]:
         return [Worker(w.name, w.flops_per_second, w.memory or math.inf, w.network_bandwidth or math.inf)
                 for w in self.file.workers]
-
-    def config(self) -> dict[str, Any]:
-        "What a worker process must know."
-        f = self.file
-        return dict(model=f.model.model_dump(), training=f.training.model_dump(), seed=f.simulation.seed)
 
     def books(self, **more: Any) -> Dispatcher:
         c, s = self.file.controller, self.file.simulation
@@ -263,7 +260,8 @@ def _override(values: Any, text: str, sorter: _Sorter) -> None:
     "Put `a.0.b=c` into the values."
     dotted, equals, word = text.partition('=')
     if isinstance(values.get('network'), str): values['network'] = dict(profile=values['network'])
-    *path, last = [int(p) if p.isdigit() else p for p in dotted.split('.')]
+    parts: list[Any] = [int(p) if p.isdigit() else p for p in dotted.split('.')]
+    *path, last = parts
     try:
         for key in path: values = values[key] if isinstance(values, list) else values.setdefault(key, {})
         if not equals: raise KeyError
@@ -282,9 +280,7 @@ METRICS = ('goodput utilization makespan wait_mean wait_max stay_mean stay_max d
 _VERBS = dict(waits='wait_max', wait='wait_max', takes='stay_max', take='stay_max', stays='stay_max')
 _UNITS = {'': 1., 's': 1., 'ms': .001, 'min': 60., 'm': 60., 'h': 3600., 'd': 86400., '%': .01}
 _CHECK = re.compile(r'(?:(no) (?:jobs?|tasks?) )?([a-z_]+) *(<=|>=|==|<|>) *(\d+\.?\d*) *(%|[a-z]*)')
-_HOLDS: dict[str, Callable[[float, float], bool]] = {
-    '<': lambda x, y: x < y, '<=': lambda x, y: x <= y, '>': lambda x, y: x > y, '>=': lambda x, y: x >= y,
-    '==': lambda x, y: x == y}
+_HOLDS = {'<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge, '==': operator.eq}
 
 @dataclass(frozen=True)
 class Check:
@@ -362,22 +358,18 @@ def outcome(self: PlanRun, now: float, simulated: bool) -> Outcome:
         goodput=sum(s for a, s in busy if a.end is not None and not a.lost) / spent if spent else None,
         utilization=spent / there if there else None,
         makespan=max(ended) if len(ended) == len(tasks) else None,
-        **_spread('wait', [_seconds(t, 'began') for t in tasks]),
-        **_spread('stay', [_seconds(t, 'ended') for t in tasks]),
+        **_spread('wait', [t['began'] - t['came'] for t in tasks if t['began'] is not None], len(tasks)),
+        **_spread('stay', [t['ended'] - t['came'] for t in tasks if t['ended'] is not None], len(tasks)),
         done=len(ended) / len(tasks), failed=float(len(books.failed)),
         deaths=float(books.lives.total() - len(books.workers)),
         retries=float(sum(max(t['attempts'] - 1, 0) for t in tasks)), loss_fell=fmean(fell) if fell else None)
     broken = [c.text for c in self.plan.checks if not c.holds(metrics)]
     return Outcome(simulated, metrics, tasks, broken, self.plan.notes)
 
-def _seconds(task: dict[str, Any], end: str) -> float | None:
-    return None if task[end] is None else task[end] - task['came']
-
-def _spread(key: str, seconds: list[float | None]) -> dict[str, float | None]:
+def _spread(key: str, seconds: list[float], of: int) -> dict[str, float | None]:
     "Mean and maximum; none, if one of the tasks has no number."
-    known = [s for s in seconds if s is not None]
-    whole = len(known) == len(seconds)
-    return {f'{key}_mean': fmean(known) if whole else None, f'{key}_max': max(known) if whole else None}
+    whole = len(seconds) == of
+    return {f'{key}_mean': fmean(seconds) if whole else None, f'{key}_max': max(seconds) if whole else None}
 
 @patch
 def about(self: PlanRun, task: str) -> dict[str, Any]:
@@ -430,44 +422,39 @@ class SimulatedRun(PlanRun):
         for t, task in self.plan.tasks: self.sim.at(t, self.submit, task)
         for name in self.workers: self.arrive(name)
         for d in s.deaths: self.sim.at(d.at, self.die, d.worker, d.back)
-        for name in self.workers if s.mtbf else (): self.doom(name, 1 / s.mtbf)
+        if s.mtbf:
+            for name in self.workers: self.doom(name, 1 / s.mtbf)
         self.sim.after(self.beat, self.look_round)
         return self.outcome(self.sim.run(s.limit), True)
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #279f7241
-@patch
-def submit(self: SimulatedRun, task: Task) -> None:
-    self.books.submit(task, self.sim.now)
-    self.look()
+    def submit(self, task: Task) -> None:
+        self.books.submit(task, self.sim.now)
+        self.look()
 
-@patch
-def look(self: SimulatedRun) -> None:
-    "Let the scheduler look, at once or when its interval is over."
-    if self.looking: return
-    self.looking, every, now = True, self.plan.file.simulation.scheduling_interval, self.sim.now
-    self.sim.at(max(now, math.ceil(now / every) * every) if every else now, self.give)
+    def look(self) -> None:
+        "Let the scheduler look, at once or when its interval is over."
+        if self.looking: return
+        self.looking, every, now = True, self.plan.file.simulation.scheduling_interval, self.sim.now
+        self.sim.at(max(now, math.ceil(now / every) * every) if every else now, self.give)
 
-@patch
-def give(self: SimulatedRun) -> None:
-    "Send tasks to workers, which do one after the other."
-    self.looking, now = False, self.sim.now
-    for a in self.books.assign(now):
-        there = now + self.post.seconds('task', now, a.task.data, self.workers[a.worker].bandwidth)
-        start = max(there, self.free[a.worker])
-        self.free[a.worker] = end = start + a.task.flops / self.speed[a.worker]
-        if self.life[a.worker] % 2 and end < math.inf:
-            self.sim.at(end, self.computed, a, self.life[a.worker], end - start)
+    def give(self) -> None:
+        "Send tasks to workers, which do one after the other."
+        self.looking, now = False, self.sim.now
+        for a in self.books.assign(now):
+            there = now + self.post.seconds('task', now, a.task.data, self.workers[a.worker].bandwidth)
+            start = max(there, self.free[a.worker])
+            self.free[a.worker] = end = start + a.task.flops / self.speed[a.worker]
+            if self.life[a.worker] % 2 and end < math.inf:
+                self.sim.at(end, self.computed, a, self.life[a.worker], end - start)
 
-@patch
-def computed(self: SimulatedRun, a: Attempt, life: int, seconds: float) -> None:
-    if life == self.life[a.worker]:
-        self.sim.after(self.post.seconds('telemetry', self.sim.now), self.report, a, seconds)
+    def computed(self, a: Attempt, life: int, seconds: float) -> None:
+        if life == self.life[a.worker]:
+            self.sim.after(self.post.seconds('telemetry', self.sim.now), self.report, a, seconds)
 
-@patch
-def report(self: SimulatedRun, a: Attempt, seconds: float) -> None:
-    self.books.finish(a.worker, a.task.id, a.number, self.sim.now, seconds)
-    if self.over: self.sim.stop()
-    else: self.look()
+    def report(self, a: Attempt, seconds: float) -> None:
+        self.books.finish(a.worker, a.task.id, a.number, self.sim.now, seconds)
+        if self.over: self.sim.stop()
+        else: self.look()
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3a41776c
 @patch
@@ -544,14 +531,14 @@ def _network(model: ModelPlan, context: int, seed: int) -> tuple[Any, Callable[[
     from torch import nn
 
     from elastic_nb.models.gpt import GPTConfig, seeded_gpt
+    width, layers = model.width, model.layers
     if model.name == 'gpt':
-        sizes = dict(width=model.width, layers=model.layers, heads=2, dropout=0.)
-        net = seeded_gpt(GPTConfig(context=context, **sizes), seed)
-        return net, net
+        gpt = seeded_gpt(GPTConfig(context=context, width=width, layers=layers, heads=2, dropout=0.), seed)
+        return gpt, gpt
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = nn.ModuleDict(dict(embed=nn.Embedding(256, model.width), head=nn.Linear(model.width, 256),
-                                 lstm=nn.LSTM(model.width, model.width, model.layers, batch_first=True)))
+        net = nn.ModuleDict(dict(embed=nn.Embedding(256, width), head=nn.Linear(width, 256),
+                                 lstm=nn.LSTM(width, width, layers, batch_first=True)))
     return net, lambda x: net['head'](net['lstm'](net['embed'](x))[0])
 
 def train_task(model: ModelPlan, t: TrainingPlan, task: str, seed: int) -> dict[str, Any]:
@@ -641,8 +628,10 @@ def turn(self: RealRun) -> None:
 def begin(self: RealRun, name: str) -> None:
     "Start a worker."
     self.starts.remove(min(self.starts))
-    spec = dict(entry='elastic_nb.simulate.tasks:TaskWorker', slot=0, faults=[], beat=self.beat / 2,
-                config=self.plan.config())
+    f = self.plan.file
+    config = dict(model=f.model.model_dump(), training=f.training.model_dump(), seed=f.simulation.seed)
+    spec = dict(entry='elastic_nb.simulate.tasks:TaskWorker', slot=0, faults=[], config=config,
+                beat=self.beat / 2)
     self.hands.fork(f'{name}.{self.books.lives[name]}', spec)
 
 @patch
