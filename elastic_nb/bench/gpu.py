@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .core import BenchResult, machine, over, row
 from .pairs import WARM, Paired, Plain, compare, pair_rows, timed
-from ..checkpoint.gpu import CopyEngine, Staging, pinned
+from ..checkpoint.snapshot import CopyEngine, Staging, pinned
 from ..config import Config
 from ..data.dataset import ResumableDataset
 from ..elastic.faults import Fault
