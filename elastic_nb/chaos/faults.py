@@ -108,7 +108,7 @@ def take(self: Watched, kind: str, worker: str | None, step: int | None, data: d
 
 @patch
 def due(self: Watched, strike: Strike, now: float) -> bool:
-    "Whether a strike should fall now; one with a phase, while a worker is held there, and has not waited long."
+    "Whether a strike should fall now; one with a phase: while a worker is held there, and not for long."
     if strike.phase: return now < self.held.get((strike.step, strike.phase), -math.inf) + HOLD / 2
     if strike.step is not None: return self.steps >= strike.step
     return self.first is not None and now >= self.first + strike.at
