@@ -58,7 +58,9 @@ setup(
     python_requires=f">={cfg['min_python']}",
     packages=find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']),
     include_package_data=True,
-    package_data={cfg['lib_path'] + '.deploy': ['chart/*', 'chart/templates/*', 'image/*']},
+    package_data={cfg['lib_path']: ['answers.yaml'],
+                  cfg['lib_path'] + '.deploy': ['chart/*', 'chart/templates/*', 'image/*'],
+                  cfg['lib_path'] + '.report': ['page/*']},
     install_requires=cfg['requirements'].split(),
     extras_require=extras,
     entry_points={

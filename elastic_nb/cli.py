@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['app', 'bench_app', 'etcd_app', 'deploy_app', 'main_options', 'one_of', 'plain_errors', 'named_as_options', 'demo',
-           'init', 'validate', 'schema', 'train', 'index', 'checkpoints', 'import_', 'peer_memory', 'serve', 'recovery',
-           'exact', 'data', 'checkpoint', 'trainer', 'gpu', 'worlds', 'soak', 'nodes', 'sharded', 'lowcomm', 'walltime',
+           'init', 'validate', 'schema', 'train', 'index', 'checkpoints', 'import_', 'peer_memory', 'serve', 'lowcomm',
            'simulate_bench', 'main', 'status', 'metrics', 'report', 'simulate_', 'etcd_start', 'etcd_stop',
            'etcd_state', 'etcd_log', 'etcd_clean', 'deploy_render', 'deploy_validate', 'deploy_explain',
            'deploy_values', 'deploy_rehearse', 'deploy_slurm', 'link', 'chaos', 'verify', 'doctor_', 'goodput_',
@@ -23,6 +22,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from importlib import import_module
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 import elastic_nb
 from .basics import EARLY, Terminated, plain_terminal, shown
@@ -66,6 +68,10 @@ class _Commands(typer.core.TyperGroup):
             if there := _OPTIONS.get((name, option)): ctx.fail(f"{name} has no {option} here; write {there}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        "Run the command; each error that a user can mend is one message."
+        with plain_errors(): return super().invoke(ctx)
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, cls=_Commands,
                   help="Elastic, fault-tolerant training that you can watch: "
                        "kill a worker, and nothing changes.")
@@ -77,11 +83,10 @@ def _version(wanted: bool) -> None:
         print(elastic_nb.__version__)
         raise typer.Exit
 
+_Version = Annotated[bool, Option('--version', callback=_version, is_eager=True, help='Print the version.')]
+
 @app.callback()
-def main_options(
-    version: Annotated[bool, typer.Option('--version', callback=_version, is_eager=True,
-                                          help='Print the version.')] = False,
-) -> None: ...
+def main_options(version: _Version = False) -> None: ...
 
 # %% ../nbs/00_face/04_cli.ipynb #d29d411a
 def one_of(*words: str) -> Callable[[str], list[str]]:
@@ -89,6 +94,22 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
     def offered(incomplete: str) -> list[str]:
         return [word for word in words if word.startswith(incomplete)]
     return offered
+
+# What several commands take
+_Config = Annotated[str, Argument(metavar='CONFIG.yaml')]
+_Plain = Annotated[list[str], Argument(metavar='[[SECTION.]SETTING=VALUE]...')]
+_Overrides = Annotated[list[str], Argument(metavar='[[SECTION.]SETTING=VALUE]...',
+                                           help='Settings that win over the file.')]
+_Run = Annotated[str, Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of elastic-nb "
+                               'serve.')]
+_Name = Annotated[str, Option(help='One start alone, such as run-2. Default: the newest run, with all its '
+                              'starts.')]
+_Name1 = Annotated[str, Option(help='One start of the first run alone. Default: its newest run, with all '
+                               'starts.')]
+_Name2 = Annotated[str, Option(help='The same for the second run.')]
+_Queue = Annotated[str, Option(metavar='URL', help='The queue of elastic-nb controller at this address, in '
+                               'place of a run.')]
+_Json = Annotated[str, Option('--json', metavar='FILE', help='Write the result as JSON.')]
 
 # %% ../nbs/00_face/04_cli.ipynb #78887095
 def _run_failed(e: Exception) -> bool:
@@ -108,7 +129,7 @@ def plain_errors() -> Iterator[None]:
     except RuntimeError as e:
         if not _run_failed(e): raise
         refused = isinstance(e, sys.modules['elastic_nb.elastic.workers'].RunRefused)
-        code, text = (2, str(e)) if refused else (1, f"the run failed: {e}")
+        code, text = (2, str(e)) if refused else (getattr(e, 'code', 1), f"the run failed: {e}")
     except Terminated as e: code, text = 1, str(e)
     except KeyboardInterrupt as e: code, text = 130, str(e) or "interrupted; nothing is left running"
     else: return
@@ -122,6 +143,10 @@ def _check_json(json_file: str, out: str = '.') -> None:
     at = Path(json_file).absolute()
     room = at.parent == Path(out).absolute() or os.access(at.parent, os.W_OK)
     if json_file and (at.is_dir() or not room): raise BadConfig(f"--json: {json_file} cannot be written")
+
+def _save(json_file: str, result: Any) -> None:
+    "Write the result as JSON, if there is a file for it."
+    if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n', encoding='utf-8')
 
 # %% ../nbs/00_face/04_cli.ipynb #38b8170e
 @contextmanager
@@ -145,26 +170,22 @@ def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fa
 # %% ../nbs/00_face/04_cli.ipynb #22270fc5
 @app.command()
 def demo(
-    workers: Annotated[int, typer.Option(help='Worker processes. With 1 nobody is killed unless you say so, '
-                                              'and nobody can survive a loss: little is proved.')] = 3,
-    steps: Annotated[int, typer.Option(help='Optimizer steps: updates of the weights.')] = 400,
-    kill: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]',
-                                            help='SIGKILL a worker, which ends it at once; may be given '
-                                            'several times. Default: the '
-                                            'last worker, after two fifths of the steps (2@160).')] = [],
-    hang: Annotated[list[str], typer.Option(metavar='WORKER@STEP[:PHASE]', help='SIGSTOP a worker: it looks '
-                                            'alive, and does nothing, until '
-                                            'it is missed and killed.')] = [],
-    spares: Annotated[int, typer.Option(help='Workers that wait, ready to take over.')] = 0,
-    seed: Annotated[int, typer.Option(help='Seed of weights, shuffle and dropout.')] = 0,
-    text: Annotated[list[str], typer.Option(metavar='FILE', help="Text to train on. "
-                                            "Default: a nursery rhyme.")] = [],
-    strategy: Annotated[str, typer.Option(help='exact: the same bits for any number of workers. '
-                                               'ddp: stock DistributedDataParallel.',
-                                          autocompletion=one_of('exact', 'ddp'))] = 'exact',
-    out: Annotated[str, typer.Option(metavar='DIR',
-                                     help='Run folder, to be made. Default: runs/demo-TIME.')] = '',
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    workers: Annotated[int, Option(help='Worker processes. With 1 nobody is killed unless you say so, and '
+        'nobody can survive a loss: little is proved.')] = 3,
+    steps: Annotated[int, Option(help='Optimizer steps: updates of the weights.')] = 400,
+    kill: Annotated[list[str], Option(metavar='WORKER@STEP[:PHASE]', help='SIGKILL a worker, which ends it '
+        'at once; may be given several times. Default: the last worker, after two fifths of the steps '
+        '(2@160).')] = [],
+    hang: Annotated[list[str], Option(metavar='WORKER@STEP[:PHASE]', help='SIGSTOP a worker: it looks alive, '
+        'and does nothing, until it is missed and killed.')] = [],
+    spares: Annotated[int, Option(help='Workers that wait, ready to take over.')] = 0,
+    seed: Annotated[int, Option(help='Seed of weights, shuffle and dropout.')] = 0,
+    text: Annotated[list[str], Option(metavar='FILE', help='Text to train on. Default: a '
+        'nursery rhyme.')] = [],
+    strategy: Annotated[str, Option(autocompletion=one_of('exact', 'ddp'), help='exact: the same bits for '
+        'any number of workers. ddp: stock DistributedDataParallel.')] = 'exact',
+    out: Annotated[str, Option(metavar='DIR', help='Run folder, to be made. Default: runs/demo-TIME.')] = '',
+    json_file: _Json = '',
 ) -> None:
     """Train a small GPT with several workers, kill one, prove that nothing changed, and let it write.
 
@@ -175,7 +196,7 @@ def demo(
     """
     from elastic_nb.demo import demo_config
     wishes = dict(steps=steps, seed=seed, workers=workers, spares=spares, text=text, strategy=strategy)
-    with plain_errors(), named_as_options(*wishes):
+    with named_as_options(*wishes):
         config, out = demo_config(**wishes), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}'
         faults = _checked(config, lambda: _plan(kill, hang, workers, steps), out, json_file)
         identical = _demo(config, faults, out, json_file)
@@ -202,7 +223,7 @@ def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool
     console.print(proved(workers, result))
     if result['writes']:
         console.print("\nThe model that came through writes:\n", result['writes'], '', sep='\n', markup=False)
-    if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
+    _save(json_file, result)
     for fault in result['not_fired']:
         console.print(f"The fault {fault} never came about: its worker did not get to that line.")
     if not result['identical'] and config.distributed.strategy == 'ddp':
@@ -222,31 +243,28 @@ def _narrate(console: Console, workers: int, faults: list[Fault], title: str, st
 # %% ../nbs/00_face/04_cli.ipynb #3765d633
 @app.command()
 def init(
-    out: Annotated[str, typer.Option('-o', '--out', metavar='FILE', help='File to be made; - prints it.')
-                   ] = 'config.yaml',
-    kind: Annotated[str, typer.Option('--for', metavar='KIND', help='laptop: a small GPT, offline, '
-                                      'half a minute. colab: a larger one on WikiText-2. gpt2: fine-tune '
-                                      'GPT-2.')] = 'laptop',
+    out: Annotated[str, Option('-o', '--out', metavar='FILE', help='File to be made; - '
+        'prints it.')] = 'config.yaml',
+    kind: Annotated[str, Option('--for', metavar='KIND', help='laptop: a small GPT, offline, half a minute. '
+        'colab: a larger one on WikiText-2. gpt2: fine-tune GPT-2.')] = 'laptop',
 ) -> None:
     """Write a commented config to begin with.
 
     Example: elastic-nb init -o config.yaml --for laptop
     """
     from elastic_nb.config_file import start_file
-    with plain_errors():
-        text = start_file(kind)
-        if out == '-': return typer.echo(text, nl=False)
-        _check_parent(out)
-        if Path(out).exists(): raise BadConfig(f"--out: {out} exists; name another file")
-        Path(out).write_text(text, encoding='utf-8')
-        typer.echo(f"{out} is written. Next: elastic-nb train {shlex.quote(out)}")
+    text = start_file(kind)
+    if out == '-': return typer.echo(text, nl=False)
+    _check_parent(out)
+    if Path(out).exists(): raise BadConfig(f"--out: {out} exists; name another file")
+    Path(out).write_text(text, encoding='utf-8')
+    typer.echo(f"{out} is written. Next: elastic-nb train {shlex.quote(out)}")
 
 @app.command()
 def validate(
-    config: Annotated[str, typer.Argument(metavar='CONFIG.yaml')],
-    overrides: Annotated[list[str], typer.Argument(metavar='[[SECTION.]SETTING=VALUE]...')] = [],
-    load: Annotated[bool, typer.Option('--load', help='Also build the model and the data once, without '
-                                       'training: slower, and finds all that a start would find.')] = False,
+    config: _Config, overrides: _Plain = [],
+    load: Annotated[bool, Option('--load', help='Also build the model and the data once, without training: '
+        'slower, and finds all that a start would find.')] = False,
 ) -> None:
     """Check a config, and what it names, without training: all mistakes at once.
 
@@ -254,12 +272,11 @@ def validate(
 
     Example: elastic-nb validate config.yaml --load
     """
-    with plain_errors():
-        asked = _readable(config, overrides)
-        if load:
-            from elastic_nb.train.recipe import check_load
-            check_load(asked)
-        typer.echo(f"{config} is fine" + ('.' if load else _unseen(asked)))
+    asked = _readable(config, overrides)
+    if load:
+        from elastic_nb.train.recipe import check_load
+        check_load(asked)
+    typer.echo(f"{config} is fine" + ('.' if load else _unseen(asked)))
 
 def _unseen(c: Config) -> str:
     "What a check of words alone has not looked at."
@@ -304,28 +321,26 @@ def _readable(config: str, overrides: list[str]) -> Config:
 # %% ../nbs/00_face/04_cli.ipynb #b14d4fd4
 @app.command()
 def train(
-    config: Annotated[str, typer.Argument(metavar='CONFIG.yaml')],
-    overrides: Annotated[list[str], typer.Argument(metavar='[[SECTION.]SETTING=VALUE]...',
-                                                   help='Settings that win over the file.')] = [],
-    workers: Annotated[int | None, typer.Option(min=1, help='Worker processes. Default: as '
-                                                'elastic.workers says.')] = None,
-    out: Annotated[str, typer.Option(metavar='DIR', help='Folder of the run; one that is there is gone on '
-                                     'with. Default: runs/ and the name of the file.')] = '',
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    nnodes: Annotated[str, typer.Option(metavar='N|MIN:MAX', help='Nodes that train together; the command is '
-                                        'called on each. Default: this machine alone.')] = '',
-    nproc_per_node: Annotated[int | None, typer.Option('--nproc-per-node', min=1, help='Worker processes of '
-                                                       'this node; the same as --workers.')] = None,
-    rdzv_backend: Annotated[str, typer.Option(help='How the nodes meet: c10d, etcd-v3, or what else PyTorch '
-                                              'knows.', autocompletion=one_of('c10d', 'etcd-v3'))] = 'c10d',
-    rdzv_endpoint: Annotated[str, typer.Option(metavar='HOST:PORT', help='Where the nodes meet.')] = '',
-    rdzv_id: Annotated[str, typer.Option(help='The same for all nodes of a run.')] = 'none',
-    rdzv_conf: Annotated[str, typer.Option(metavar='K=V,...', help='More for the backend.')] = '',
-    node_rank: Annotated[int | None, typer.Option(min=0, help='With c10d: node 0 hosts the store.')] = None,
-    local_addr: Annotated[str, typer.Option(metavar='ADDRESS', help='Address of this node, for the others. '
-                                            'Default: the one on the way to the endpoint.')] = '',
-    on: Annotated[str, typer.Option(metavar='ray', help='Start the nodes on a Ray cluster; the command is '
-                                    'called once.', autocompletion=one_of('ray'))] = '',
+    config: _Config, overrides: _Overrides = [],
+    workers: Annotated[int | None, Option(min=1, help='Worker processes. Default: as '
+        'elastic.workers says.')] = None,
+    out: Annotated[str, Option(metavar='DIR', help='Folder of the run; one that is there is gone on with. '
+        'Default: runs/ and the name of the file.')] = '',
+    json_file: _Json = '',
+    nnodes: Annotated[str, Option(metavar='N|MIN:MAX', help='Nodes that train together; the command is '
+        'called on each. Default: this machine alone.')] = '',
+    nproc_per_node: Annotated[int | None, Option('--nproc-per-node', min=1, help='Worker processes of this '
+        'node; the same as --workers.')] = None,
+    rdzv_backend: Annotated[str, Option(autocompletion=one_of('c10d', 'etcd-v3'), help=
+        'How the nodes meet: c10d, etcd-v3, or what else PyTorch knows.')] = 'c10d',
+    rdzv_endpoint: Annotated[str, Option(metavar='HOST:PORT', help='Where the nodes meet.')] = '',
+    rdzv_id: Annotated[str, Option(help='The same for all nodes of a run.')] = 'none',
+    rdzv_conf: Annotated[str, Option(metavar='K=V,...', help='More for the backend.')] = '',
+    node_rank: Annotated[int | None, Option(min=0, help='With c10d: node 0 hosts the store.')] = None,
+    local_addr: Annotated[str, Option(metavar='ADDRESS', help='Address of this node, for the others. '
+        'Default: the one on the way to the endpoint.')] = '',
+    on: Annotated[str, Option(metavar='ray', autocompletion=one_of('ray'), help='Start the nodes on a Ray '
+        'cluster; the command is called once.')] = '',
 ) -> None:
     """Train what a config describes; called again, go on from the newest checkpoint.
 
@@ -335,16 +350,15 @@ def train(
 
     Example: elastic-nb train config.yaml --on ray --nnodes 1:3 --workers 8 --out /shared/mine
     """
-    with plain_errors():
-        asked = _readable(config, overrides)
-        if workers or nproc_per_node: asked = asked.update(workers=nproc_per_node or workers)
-        how = dict(nnodes=nnodes or None, rdzv_backend=rdzv_backend, rdzv_endpoint=rdzv_endpoint,
-                   rdzv_id=rdzv_id, rdzv_conf=_conf(rdzv_conf), node_rank=node_rank,
-                   local_addr=local_addr or None)
-        out = out or str(Path('runs') / Path(config).stem)
-        _check_json(json_file, out)
-        if nnodes: os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # a lost node is no error
-        _train(asked, out, json_file, on, **how)
+    asked = _readable(config, overrides)
+    if workers or nproc_per_node: asked = asked.update(workers=nproc_per_node or workers)
+    how = dict(nnodes=nnodes or None, rdzv_backend=rdzv_backend, rdzv_endpoint=rdzv_endpoint,
+               rdzv_id=rdzv_id, rdzv_conf=_conf(rdzv_conf), node_rank=node_rank,
+               local_addr=local_addr or None)
+    out = out or str(Path('runs') / Path(config).stem)
+    _check_json(json_file, out)
+    if nnodes: os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # a lost node is no error
+    _train(asked, out, json_file, on, **how)
 
 # %% ../nbs/00_face/04_cli.ipynb #f6f8fda8
 def _conf(text: str) -> dict[str, str] | None:
@@ -357,7 +371,7 @@ def _train(asked: Config, out: str, json_file: str, on: str = '', **how: Any) ->
     from elastic_nb.train.recipe import account_of, run_recipe, story_of
     if on: out, result = _elsewhere(on, asked, out, how)
     else: result = account_of(run_recipe(asked, out, **how), out)
-    if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
+    _save(json_file, result)
     typer.echo(story_of(result, asked.training.steps, out))
 
 def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -371,18 +385,18 @@ def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[s
 # %% ../nbs/00_face/04_cli.ipynb #90416373
 @app.command()
 def index(
-    files: Annotated[list[str], typer.Argument(metavar='FILES...', help='Texts, .jsonl, .json, .parquet or '
-                                               '.arrow, also in .gz, .zst or .zip; or globs.')],
-    out: Annotated[str, typer.Option('-o', '--out', metavar='OUT', help='Token file to be made.')],
-    tokenizer: Annotated[str, typer.Option(help='byte, gpt2, or the path of a tokenizer.json.',
-                                           autocompletion=one_of('byte', 'gpt2'))] = 'byte',
-    field: Annotated[str, typer.Option(help='Field of rows that holds the text.')] = 'text',
-    encoding: Annotated[str, typer.Option(help='Encoding of the texts, such as latin-1.')] = 'utf-8',
-    workers: Annotated[int, typer.Option(min=0, help='Threads that tokenize; 0: one per core.')] = 0,
-    min_bytes: Annotated[int, typer.Option(min=0, help='Leave out documents with fewer bytes.')] = 0,
-    max_bytes: Annotated[int, typer.Option(min=0, help='Leave out documents with more; 0: no limit.')] = 0,
-    keep: Annotated[str, typer.Option(metavar='MODULE:FUNCTION', help='Leave out documents for which this '
-                                      'function of the text says False.')] = '',
+    files: Annotated[list[str], Argument(metavar='FILES...', help='Texts, .jsonl, .json, .parquet or .arrow, '
+        'also in .gz, .zst or .zip; or globs.')],
+    out: Annotated[str, Option('-o', '--out', metavar='OUT', help='Token file to be made.')],
+    tokenizer: Annotated[str, Option(autocompletion=one_of('byte', 'gpt2'), help='byte, gpt2, or the path of '
+        'a tokenizer.json.')] = 'byte',
+    field: Annotated[str, Option(help='Field of rows that holds the text.')] = 'text',
+    encoding: Annotated[str, Option(help='Encoding of the texts, such as latin-1.')] = 'utf-8',
+    workers: Annotated[int, Option(min=0, help='Threads that tokenize; 0: one per core.')] = 0,
+    min_bytes: Annotated[int, Option(min=0, help='Leave out documents with fewer bytes.')] = 0,
+    max_bytes: Annotated[int, Option(min=0, help='Leave out documents with more; 0: no limit.')] = 0,
+    keep: Annotated[str, Option(metavar='MODULE:FUNCTION', help='Leave out documents for which this function '
+        'of the text says False.')] = '',
 ) -> None:
     """Build a token index; a killed build is continued.
 
@@ -391,11 +405,10 @@ def index(
     Example: elastic-nb index 'pages/*.jsonl' -o pages.bin --min-bytes 200 --keep mine:good
     """
     from elastic_nb.data.index import build_index
-    with plain_errors():
-        _check_parent(out)
-        if keep: sys.path.insert(0, os.getcwd())   # where its module is looked for first
-        chosen = keep or None, min_bytes or None, max_bytes or None
-        typer.echo(str(build_index(files, out, tokenizer, field, workers or None, *chosen, encoding)))
+    _check_parent(out)
+    if keep: sys.path.insert(0, os.getcwd())   # where its module is looked for first
+    chosen = keep or None, min_bytes or None, max_bytes or None
+    typer.echo(str(build_index(files, out, tokenizer, field, workers or None, *chosen, encoding)))
 
 def _check_parent(out: str) -> None:
     "Raises BadConfig if the folder that `out` shall be in is not there: it may be a slip of the pen."
@@ -405,25 +418,22 @@ def _check_parent(out: str) -> None:
 # %% ../nbs/00_face/04_cli.ipynb #80b100a7
 @app.command()
 def checkpoints(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, a folder of checkpoints or one "
-                                       'checkpoint, or a URL: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, '
-                                       'peer://HOST:PORT/PREFIX, folder:///PATH, '
-                                       'hub://USER/REPOSITORY.')],
-    verify: Annotated[bool, typer.Option('--verify', help='Read every byte; exit code 1 if one is '
-                                            'bad or cannot be read.')
-                      ] = False,
-    export: Annotated[str, typer.Option(metavar='DIR', help='Write the model to this new folder.')] = '',
-    step: Annotated[int | None, typer.Option(help='Export that of this step. Default: the newest.')] = None,
-    form: Annotated[str, typer.Option('--format', help='Of the export. plain or safetensors: the weights '
-                                      'under our names. torch: the same as a state dict in model.pt. '
-                                      'dcp: a distributed checkpoint. hub: with config and tokenizer, '
-                                      'for transformers.',
-                                      autocompletion=one_of('plain', 'safetensors', 'torch', 'dcp', 'hub'))
-                    ] = 'plain',
-    config: Annotated[str, typer.Option(metavar='FILE', help='With --format hub: the config.json of the '
-                                        'model, if the checkpoint does not say what it is.')] = '',
-    tokenizer: Annotated[str, typer.Option(metavar='DIR', help='With --format hub: the tokenizer, as a '
-                                           'folder, a tokenizer.json, or a name on the Hub.')] = '',
+    run: Annotated[str, Argument(metavar='RUN', help="A run's folder, a folder of checkpoints or one "
+        'checkpoint, or a URL: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, peer://HOST:PORT/PREFIX, '
+        'folder:///PATH, hub://USER/REPOSITORY.')],
+    verify: Annotated[bool, Option('--verify', help='Read every byte; exit code 1 if one is bad or cannot be '
+        'read.')] = False,
+    export: Annotated[str, Option(metavar='DIR', help='Write the model to this new folder.')] = '',
+    step: Annotated[int | None, Option(help='Export that of this step. Default: the newest.')] = None,
+    form: Annotated[str, Option(
+        '--format', autocompletion=one_of('plain', 'safetensors', 'torch', 'dcp', 'hub'), help='Of '
+        'the export. plain or safetensors: the weights under our names. torch: the same as a state dict in '
+        'model.pt. dcp: a distributed checkpoint. hub: with config and tokenizer, for '
+        'transformers.')] = 'plain',
+    config: Annotated[str, Option(metavar='FILE', help='With --format hub: the config.json of the model, if '
+        'the checkpoint does not say what it is.')] = '',
+    tokenizer: Annotated[str, Option(metavar='DIR', help='With --format hub: the tokenizer, as a folder, a '
+        'tokenizer.json, or a name on the Hub.')] = '',
 ) -> None:
     """List the checkpoints of a run, verify them, or export a model.
 
@@ -433,10 +443,9 @@ def checkpoints(
     """
     from elastic_nb.checkpoint import inspect as room
     from elastic_nb.report import runs
-    with plain_errors():
-        if export: typer.echo(str(runs.export_as(run, export, step, form, config or None, tokenizer or None)))
-        elif step is not None: raise ValueError("--step says what to export; give --export DIR, too")
-        else: _list(room, runs, run, verify)
+    if export: typer.echo(str(runs.export_as(run, export, step, form, config or None, tokenizer or None)))
+    elif step is not None: raise ValueError("--step says what to export; give --export DIR, too")
+    else: _list(room, runs, run, verify)
 
 def _list(room: Any, runs: Any, run: str, verify: bool) -> None:
     "Print what is there; exit code 1 if `verify` has found damage or could not read."
@@ -452,31 +461,30 @@ def _list(room: Any, runs: Any, run: str, verify: bool) -> None:
 # %% ../nbs/00_face/04_cli.ipynb #51f6cf6b
 @app.command('import')
 def import_(
-    source: Annotated[str, typer.Argument(metavar='SOURCE', help='A file of torch.save or safetensors, the '
-                                          'index of several, or a folder of DCP or of the Hub.')],
-    out: Annotated[str, typer.Option('--out', '-o', metavar='DIR', help='New folder of checkpoints.')],
+    source: Annotated[str, Argument(metavar='SOURCE', help='A file of torch.save or safetensors, the index '
+        'of several, or a folder of DCP or of the Hub.')],
+    out: Annotated[str, Option('--out', '-o', metavar='DIR', help='New folder of checkpoints.')],
 ) -> None:
     """Take in a checkpoint of another trainer. Nothing in it is run: a pickle that asks for that is refused.
 
     Example: elastic-nb import model.pt -o imported
     """
     from elastic_nb.checkpoint.exchange import import_checkpoint
-    with plain_errors():
-        _check_parent(out)
-        typer.echo(str(import_checkpoint(source, out)))
-        typer.echo(f"Next: elastic-nb checkpoints {shlex.quote(out)} --export weights. A run begins with "
-                   "these weights if the function in model.entry calls "
-                   "elastic_nb.checkpoint.load_weights(model, "
-                   "safetensors.torch.load_file('weights/model.safetensors')).")
+    _check_parent(out)
+    typer.echo(str(import_checkpoint(source, out)))
+    typer.echo(f"Next: elastic-nb checkpoints {shlex.quote(out)} --export weights. A run begins with "
+               "these weights if the function in model.entry calls "
+               "elastic_nb.checkpoint.load_weights(model, "
+               "safetensors.torch.load_file('weights/model.safetensors')).")
 
 # %% ../nbs/00_face/04_cli.ipynb #6f865dfd
 @app.command('peer-memory')
 def peer_memory(
-    port: Annotated[int, typer.Option(min=0, max=65535, help='TCP port; 0: any that is free.')],
-    host: Annotated[str, typer.Option(help='Address to listen at. Any other than 127.0.0.1 needs a secret in '
-                                      'ELASTIC_NB_PEER_TOKEN, the same at the clients.')] = '127.0.0.1',
-    limit_mb: Annotated[int, typer.Option(min=1, help='All that is held, in MB: one checkpoint more than are '
-                                          'kept must fit.')] = 4096,
+    port: Annotated[int, Option(min=0, max=65535, help='TCP port; 0: any that is free.')],
+    host: Annotated[str, Option(help='Address to listen at. Any other than 127.0.0.1 needs a secret in '
+        'ELASTIC_NB_PEER_TOKEN, the same at the clients.')] = '127.0.0.1',
+    limit_mb: Annotated[int, Option(min=1, help='All that is held, in MB: one checkpoint more than are kept '
+        'must fit.')] = 4096,
 ) -> None:
     """Lend this node's memory: hold checkpoints of other nodes until SIGTERM or Ctrl-C.
 
@@ -484,20 +492,20 @@ def peer_memory(
 
     Example: ELASTIC_NB_PEER_TOKEN=16-characters-or-more elastic-nb peer-memory --port 7070 --host 10.0.0.2
     """
-    from elastic_nb.checkpoint.remote.peer_server import serve
-    with plain_errors(): serve(port, host, limit_mb)
+    from elastic_nb.checkpoint.remote.peer import serve
+    serve(port, host, limit_mb)
 
 # %% ../nbs/00_face/04_cli.ipynb #890c612a
 @app.command()
 def serve(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, or a folder of runs.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help='TCP port; 0: any that is free.')] = 8000,
-    host: Annotated[str, typer.Option(help='Address to listen at. Any other than loopback needs a secret in '
-                                      'ELASTIC_NB_TOKEN, which browsers are asked for.')] = '127.0.0.1',
-    allow_kill: Annotated[bool, typer.Option('--allow-kill', help='Show buttons that kill, hang and add '
-                                             'workers.')] = False,
-    allow_host: Annotated[list[str], typer.Option(metavar='NAME', help='A further name under which browsers '
-                                                  'may call it; may be given several times.')] = [],
+    run: Annotated[str, Argument(metavar='RUN', help="A run's folder, or a folder of runs.")],
+    port: Annotated[int, Option(min=0, max=65535, help='TCP port; 0: any that is free.')] = 8000,
+    host: Annotated[str, Option(help='Address to listen at. Any other than loopback needs a secret in '
+        'ELASTIC_NB_TOKEN, which browsers are asked for.')] = '127.0.0.1',
+    allow_kill: Annotated[bool, Option('--allow-kill', help='Show buttons that kill, hang and '
+        'add workers.')] = False,
+    allow_host: Annotated[list[str], Option(metavar='NAME', help='A further name under which browsers may '
+        'call it; may be given several times.')] = [],
 ) -> None:
     """Show runs in a browser, live, until SIGTERM or Ctrl-C. Needs the extra `serve`.
 
@@ -507,164 +515,97 @@ def serve(
     Example: elastic-nb serve runs --port 8000 --allow-kill
     """
     from elastic_nb.report import serve as room
-    with plain_errors(): room.serve(run, port, host, allow_kill, allow_host)
-
-# %% ../nbs/00_face/04_cli.ipynb #a2bdd29b
-@bench_app.command()
-def recovery(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(min=1, help='Kills per contestant.')] = 5,
-) -> None:
-    """How long a kill interrupts training: ours, torchrun and torchft in turn.
-
-    Example: elastic-nb bench recovery --json recovery.json
-    """
-    from elastic_nb.bench.recovery import bench_recovery
-    _bench(lambda: bench_recovery(trials=trials), json_file)
-
-# %% ../nbs/00_face/04_cli.ipynb #56ed3eeb
-@bench_app.command()
-def exact(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(min=1, help='Steps per contestant and world.')] = 5,
-) -> None:
-    """What the exact sum costs beside accumulate + all_reduce.
-
-    Example: elastic-nb bench exact --json exact.json
-    """
-    from elastic_nb.bench.core import bench_exact
-    _bench(lambda: bench_exact(trials=trials), json_file)
-
-# %% ../nbs/00_face/04_cli.ipynb #c572f86b
-@bench_app.command()
-def data(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(min=1, help='Measurements per contestant.')] = 3,
-    tokenizer: Annotated[str, typer.Option(help="A tokenizer.json for the index. Default: GPT-2's.")] = '',
-) -> None:
-    """Resume, speed, and what a resize loses, beside others.
-
-    Needs no network: without GPT-2's vocabulary in the Hub's cache it trains a small one.
-
-    Example: elastic-nb bench data --json data.json
-    """
-    from elastic_nb.bench.data import bench_data
-    _bench(lambda: bench_data(trials=trials, tokenizer=tokenizer or None), json_file)
-
-# %% ../nbs/00_face/04_cli.ipynb #5edf3da7
-@bench_app.command()
-def checkpoint(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(min=1, help='Measurements per contestant.')] = 5,
-    out: Annotated[str, typer.Option(metavar='DIR', help='A folder on the disk to be measured; '
-                                     'what is written there is removed.')] = '.',
-) -> None:
-    """How long a save stops training, takes to be durable, and takes to load: ours and others in turn.
-
-    Some twenty minutes; needs 6 GB of memory and 5 GB of disk.
-
-    Example: elastic-nb bench checkpoint --json checkpoint.json
-    """
-    from elastic_nb.bench.checkpoint import bench_checkpoint
-    _bench(lambda: bench_checkpoint(trials=trials, out=out), json_file)
-
-# %% ../nbs/00_face/04_cli.ipynb #e827e0b0
-@bench_app.command()
-def trainer(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(min=1, help='Kills, and resumes per contestant.')] = 5,
-    out: Annotated[str, typer.Option(metavar='DIR', help='A folder on the disk to resume from; '
-                                     'what is written there is removed.')] = '.',
-) -> None:
-    """What the trainer costs beside a plain loop and plain DDP, after a loss, after a join, and to resume.
-
-    Some eight minutes; needs 6 GB of memory and 5 GB of disk.
-
-    Example: elastic-nb bench trainer --json trainer.json
-    """
-    from elastic_nb.bench.trainer import bench_trainer
-    _bench(lambda: bench_trainer(trials=trials, out=out), json_file)
-
-# %% ../nbs/00_face/04_cli.ipynb #5cbe28e2
-@bench_app.command()
-def gpu(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-) -> None:
-    """The trainer, snapshots and recoveries on this machine's GPU, beside plain loops and copies. Needs one.
-
-    Example: elastic-nb bench gpu --json gpu.json
-    """
-    from elastic_nb.bench.gpu_run import bench_gpu
-    _bench(bench_gpu, json_file)
-
-# %% ../nbs/00_face/04_cli.ipynb #3778b395
-@bench_app.command()
-def worlds(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(min=1, help='Kills in each world.')] = 3,
-) -> None:
-    """Time to recover in worlds of 2, 4, 8, 16 and 32 light workers, and the load on the store.
-
-    Example: elastic-nb bench worlds --json worlds.json
-    """
-    from elastic_nb.bench.worlds import bench_worlds
-    _bench(lambda: bench_worlds(trials=trials), json_file)
-
-# %% ../nbs/00_face/04_cli.ipynb #757756c5
-@bench_app.command()
-def soak(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    seconds: Annotated[float, typer.Option(min=5, help='How long the run is disturbed.')] = 300.,
-    seed: Annotated[int, typer.Option(help='Of the moments, the victims and the signals.')] = 0,
-) -> None:
-    """Kill and stop workers of one run at random: do all deaths heal, and does anything grow?
-
-    Exit code 1 if something has grown, or if the result is not the one of the undisturbed run.
-
-    Example: elastic-nb bench soak --seconds 300 --json soak.json
-    """
-    from elastic_nb.bench.soak import bench_soak
-    result = _bench(lambda: bench_soak(seconds, seed), json_file)
-    for failure in result.failures: typer.echo(f'failed: {failure}', err=True)
-    if result.failures: raise typer.Exit(1)
-
-# %% ../nbs/00_face/04_cli.ipynb #36d3b5a4
-@bench_app.command()
-def nodes(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(min=1, help='Losses per contestant.')] = 5,
-) -> None:
-    """How long the loss of a host of three interrupts training: ours, torchrun as it comes, and tuned.
-
-    Also a join, and the loss of the host that holds the store. Some ten minutes. Hosts with cables need Linux
-    and root; else they are loopback addresses.
-
-    Example: elastic-nb bench nodes --json nodes.json
-    """
-    from elastic_nb.bench.nodes import bench_nodes
-    _bench(lambda: bench_nodes(trials=trials), json_file)
-
-# %% ../nbs/00_face/04_cli.ipynb #867cae19
-@bench_app.command()
-def sharded(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    trials: Annotated[int, typer.Option(min=1, help='Runs of each kind.')] = 5,
-) -> None:
-    """Optimizer and gradient in slices against the whole in each worker, and FSDP: steps, bytes, pauses.
-
-    Example: elastic-nb bench sharded --json sharded.json
-    """
-    from elastic_nb.bench.sharded import bench_sharded
-    _bench(lambda: bench_sharded(trials=trials), json_file)
+    room.serve(run, port, host, allow_kill, allow_host)
 
 # %% ../nbs/00_face/04_cli.ipynb #df333f43
+def _bench(measure: Callable[[], Any], json_file: str) -> Any:
+    "Run `measure`, show its `BenchResult`, and save it; returns it."
+    _check_json(json_file)
+    result, table = measure(), Table('who', 'what', 'median', 'min', 'max', 'n', 'unit')
+    for r in result.rows:
+        numbers = (f'{r[k]:.3g}' for k in ('median', 'min', 'max'))
+        table.add_row(r['who'], r['metric'], *numbers, str(r['n']), r['unit'])
+    console = Console()
+    ratios = (f'{k} = {v:.3g}' for k, v in result.ratios.items())
+    console.print(table, *ratios, *result.notes, result.machine, sep='\n')
+    if json_file: result.save(json_file)
+    return result
+
+# %% ../nbs/00_face/04_cli.ipynb #14c58f8c
+def _times(default: int, help: str, least: int = 1) -> tuple[Any, int]:
+    "An option that counts."
+    return Annotated[int, Option(min=least, help=help)], default
+
+def _disk(help: str) -> tuple[Any, str]:
+    "An option for a folder that is measured."
+    told = f'A folder on the disk to {help}; what is written there is removed.'
+    return Annotated[str, Option(metavar='DIR', help=told)], '.'
+
+def _add_bench(name: str, measure: str, about: str, **options: tuple[Any, Any]) -> None:
+    "The command `bench NAME`: calls `measure`, module:function, with `options`, name -> (type, default)."
+    room, _, function = measure.partition(':')
+    def command(json_file: str, **given: Any) -> None:
+        function_ = getattr(import_module(f'elastic_nb.bench.{room}'), function)
+        result = _bench(lambda: function_(**given), json_file)
+        failures = getattr(result, 'failures', [])
+        for failure in failures: typer.echo(f'failed: {failure}', err=True)
+        if failures: raise typer.Exit(1)
+    if 'Example:' not in about: about += f'\n\nExample: elastic-nb bench {name} --json {name}.json'
+    bench_app.command(name, help=about)(_taking(command, dict(json_file=(_Json, '')) | options))
+
+def _taking(command: Callable[..., None], options: dict[str, tuple[Any, Any]]) -> Callable[..., None]:
+    "`command`, so that typer reads these options from it."
+    command.__annotations__ = {name: kind for name, (kind, _) in options.items()}
+    command.__signature__ = Signature(   # type: ignore[attr-defined]
+        [Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+         for name, (kind, default) in options.items()])
+    return command
+
+# %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
+_add_bench('recovery', 'recovery:bench_recovery',
+           "How long a kill interrupts training: ours, torchrun and torchft in turn.",
+           trials=_times(5, 'Kills per contestant.'))
+_add_bench('exact', 'core:bench_exact', "What the exact sum costs beside accumulate + all_reduce.",
+           trials=_times(5, 'Steps per contestant and world.'))
+_add_bench('data', 'data:bench_data', "Resume, speed, and what a resize loses, beside others.\n\n"
+           "Needs no network: without GPT-2's vocabulary in the Hub's cache it trains a small one.",
+           trials=_times(3, 'Measurements per contestant.'),
+           tokenizer=(Annotated[str, Option(help="A tokenizer.json for the index. Default: GPT-2's.")], ''))
+_add_bench('checkpoint', 'checkpoint:bench_checkpoint',
+           "How long a save stops training, takes to be durable, and takes to load: ours and others in turn."
+           "\n\nSome twenty minutes; needs 6 GB of memory and 5 GB of disk.",
+           trials=_times(5, 'Measurements per contestant.'), out=_disk('be measured'))
+_add_bench('trainer', 'trainer:bench_trainer',
+           "What the trainer costs beside a plain loop and plain DDP, after a loss, after a join, and to "
+           "resume.\n\nSome eight minutes; needs 6 GB of memory and 5 GB of disk.",
+           trials=_times(5, 'Kills, and resumes per contestant.'), out=_disk('resume from'))
+_add_bench('gpu', 'gpu_run:bench_gpu', "The trainer, snapshots and recoveries on this machine's GPU, beside "
+           "plain loops and copies. Needs one.")
+_add_bench('worlds', 'worlds:bench_worlds',
+           "Time to recover in worlds of 2, 4, 8, 16 and 32 light workers, and the load on the store.",
+           trials=_times(3, 'Kills in each world.'))
+_add_bench('soak', 'soak:bench_soak',
+           "Kill and stop workers of one run at random: do all deaths heal, and does anything grow?\n\nExit "
+           "code 1 if something has grown, or if the result is not the one of the undisturbed run.\n\n"
+           "Example: elastic-nb bench soak --seconds 300 --json soak.json",
+           seconds=(Annotated[float, Option(min=5, help='How long the run is disturbed.')], 300.),
+           seed=(Annotated[int, Option(help='Of the moments, the victims and the signals.')], 0))
+_add_bench('nodes', 'nodes:bench_nodes',
+           "How long the loss of a host of three interrupts training: ours, torchrun as it comes, and tuned."
+           "\n\nAlso a join, and the loss of the host that holds the store. Some ten minutes. Hosts with "
+           "cables need Linux and root; else they are loopback addresses.",
+           trials=_times(5, 'Losses per contestant.'))
+_add_bench('sharded', 'sharded:bench_sharded', "Optimizer and gradient in slices against the whole in each "
+           "worker, and FSDP: steps, bytes, pauses.", trials=_times(5, 'Runs of each kind.'))
+
+# %% ../nbs/00_face/04_cli.ipynb #3dd5c456
 @bench_app.command()
 def lowcomm(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    steps: Annotated[int, typer.Option(min=0, help='Of each worker, a multiple of 64. 0: 2048, or 64 if '
-                                                   'tiny.')] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help='Trainings of each way.')] = 3,
-    tiny: Annotated[bool, typer.Option('--tiny', help='For seconds; the losses mean nothing.')] = False,
+    json_file: _Json = '',
+    steps: Annotated[int, Option(min=0, help='Of each worker, a multiple of 64. 0: 2048, or 64 '
+        'if tiny.')] = 0,
+    seeds: Annotated[int, Option(min=1, help='Trainings of each way.')] = 3,
+    tiny: Annotated[bool, Option('--tiny', help='For seconds; the losses mean nothing.')] = False,
 ) -> None:
     """Loss and bytes of DiLoCo, its relatives and its codecs beside synchronous training.
 
@@ -677,24 +618,14 @@ def lowcomm(
     from elastic_nb.bench.lowcomm import TINY, Size, bench_lowcomm
     _bench(lambda: bench_lowcomm(steps, seeds, TINY if tiny else Size()), json_file)
 
-# %% ../nbs/00_face/04_cli.ipynb #2e36207a
-@bench_app.command()
-def walltime(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    rounds: Annotated[int, typer.Option(min=3, help='Of each way over each link.')] = 21,
-) -> None:
-    """Seconds of a round over links that lose packets, predicted and measured. It takes Linux and root.
+# %% ../nbs/00_face/04_cli.ipynb #800e51db
+_add_bench('walltime', 'walltime:bench_walltime', "Seconds of a round over links that lose packets, "
+           "predicted and measured. It takes Linux and root.",
+           rounds=_times(21, 'Of each way over each link.', 3))
 
-    Example: elastic-nb bench walltime --json walltime.json
-    """
-    from elastic_nb.bench.walltime import bench_walltime
-    _bench(lambda: bench_walltime(rounds), json_file)
-
-# %% ../nbs/00_face/04_cli.ipynb #14c58f8c
+# %% ../nbs/00_face/04_cli.ipynb #086dcc20
 @bench_app.command('simulate')
-def simulate_bench(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-) -> None:
+def simulate_bench(json_file: _Json = '') -> None:
     """Predict real runs that are killed at random, by the simulator, and then run them.
 
     Until all are over, FILE.rows keeps those that are.
@@ -704,21 +635,7 @@ def simulate_bench(
     from elastic_nb.bench.simulate import bench_simulate
     _bench(lambda: bench_simulate(rows=json_file and f'{json_file}.rows'), json_file)
 
-# %% ../nbs/00_face/04_cli.ipynb #72d5d8d4
-def _bench(measure: Callable[[], Any], json_file: str) -> Any:
-    "Run `measure`, show its `BenchResult`, and save it; returns it."
-    with plain_errors():
-        _check_json(json_file)
-        result, table = measure(), Table('who', 'what', 'median', 'min', 'max', 'n', 'unit')
-        for r in result.rows:
-            numbers = (f'{r[k]:.3g}' for k in ('median', 'min', 'max'))
-            table.add_row(r['who'], r['metric'], *numbers, str(r['n']), r['unit'])
-        console = Console()
-        ratios = (f'{k} = {v:.3g}' for k, v in result.ratios.items())
-        console.print(table, *ratios, *result.notes, result.machine, sep='\n')
-        if json_file: result.save(json_file)
-        return result
-
+# %% ../nbs/00_face/04_cli.ipynb #99672b6d
 def main() -> None:
     "What `elastic-nb` does; `command` begins it."
     plain_terminal()
@@ -732,13 +649,8 @@ def _of_queue(run: str, controller: str) -> bool:
 
 @app.command()
 def status(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of "
-                                       'elastic-nb serve.')] = '',
-    name: Annotated[str, typer.Option(help='One start alone, such as run-2. '
-                                   'Default: the newest run, with all its starts.')] = '',
-    controller: Annotated[str, typer.Option(metavar='URL', help='The queue of elastic-nb controller at this '
-                                            'address, in place of a run.')] = '',
-    as_json: Annotated[bool, typer.Option('--json', help='Print one JSON object, for programs.')] = False,
+    run: _Run = '', name: _Name = '', controller: _Queue = '',
+    as_json: Annotated[bool, Option('--json', help='Print one JSON object, for programs.')] = False,
 ) -> None:
     """Say how a run is doing: its state, step, loss, workers and recoveries.
 
@@ -749,11 +661,10 @@ def status(
     Example: elastic-nb status runs/mine --json
     """
     from elastic_nb.report.status import status_of
-    with plain_errors():
-        if _of_queue(run, controller): return _print_queue(controller, as_json)
-        found = status_of(run, name or None)
-        if as_json: typer.echo(json.dumps(found))
-        else: _print_status(found)
+    if _of_queue(run, controller): return _print_queue(controller, as_json)
+    found = status_of(run, name or None)
+    if as_json: typer.echo(json.dumps(found))
+    else: _print_status(found)
     raise typer.Exit(dict(failed=1, stopped=3).get(found['state'], 0))
 
 def _print_status(s: dict[str, Any]) -> None:
@@ -800,15 +711,11 @@ def _workers(workers: list[dict[str, Any]], most: int = 12) -> str:
 # %% ../nbs/00_face/04_cli.ipynb #e88822c8
 @app.command()
 def metrics(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of "
-                                       'elastic-nb serve.')] = '',
-    name: Annotated[str, typer.Option(help='One start alone, such as run-2. '
-                                   'Default: the newest run, with all its starts.')] = '',
-    as_json: Annotated[bool, typer.Option('--json', help='Print columns as JSON, for programs.')] = False,
-    as_csv: Annotated[bool, typer.Option('--csv', help='Print all steps as CSV.')] = False,
-    controller: Annotated[str, typer.Option(metavar='URL', help='The queue of elastic-nb controller at this '
-                                            'address, in place of a run.')] = '',
-    last: Annotated[int, typer.Option(min=1, help='Steps in the table for people.')] = 20,
+    run: _Run = '', name: _Name = '',
+    as_json: Annotated[bool, Option('--json', help='Print columns as JSON, for programs.')] = False,
+    as_csv: Annotated[bool, Option('--csv', help='Print all steps as CSV.')] = False,
+    controller: _Queue = '',
+    last: Annotated[int, Option(min=1, help='Steps in the table for people.')] = 20,
 ) -> None:
     """Print loss, learning rate, batch and world (how many workers share the batch) by step.
 
@@ -817,13 +724,12 @@ def metrics(
     Example: elastic-nb metrics runs/mine --csv > mine.csv
     """
     from elastic_nb.report.status import metrics_of
-    with plain_errors():
-        if _of_queue(run, controller): return _print_done(controller, as_json)
-        if as_json and as_csv: raise ValueError("give --json or --csv, not both")
-        found = metrics_of(run, name or None)
-        if as_json: typer.echo(json.dumps(found))
-        elif as_csv: _print_csv(found)
-        else: _print_metrics(found, last)
+    if _of_queue(run, controller): return _print_done(controller, as_json)
+    if as_json and as_csv: raise ValueError("give --json or --csv, not both")
+    found = metrics_of(run, name or None)
+    if as_json: typer.echo(json.dumps(found))
+    elif as_csv: _print_csv(found)
+    else: _print_metrics(found, last)
 
 def _print_csv(found: dict[str, list[Any]]) -> None:
     out = csv.writer(sys.stdout, lineterminator='\n')
@@ -843,13 +749,11 @@ def _print_metrics(found: dict[str, list[Any]], last: int) -> None:
 # %% ../nbs/00_face/04_cli.ipynb #3e0147e7
 @app.command()
 def report(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, or its run.db.")],
-    run2: Annotated[str, typer.Argument(metavar='[RUN2]', help='Another run, to stand beside it.')] = '',
-    out: Annotated[str, typer.Option('-o', '--out', metavar='FILE',
-                                     help="The page. Default: report.html in the first run's folder.")] = '',
-    name: Annotated[str, typer.Option(help='One start of the first run alone. Default: its newest '
-                                   'run, with all starts.')] = '',
-    name2: Annotated[str, typer.Option(help='The same for the second run.')] = '',
+    run: Annotated[str, Argument(metavar='RUN', help="A run's folder, or its run.db.")],
+    run2: Annotated[str, Argument(metavar='[RUN2]', help='Another run, to stand beside it.')] = '',
+    out: Annotated[str, Option('-o', '--out', metavar='FILE', help='The page. Default: report.html in the '
+        "first run's folder.")] = '',
+    name: _Name1 = '', name2: _Name2 = '',
 ) -> None:
     """Write one HTML page about a run, or about two beside each other; also while they are running.
 
@@ -857,26 +761,23 @@ def report(
 
     Example: elastic-nb report runs/demo runs/demo --name disturbed --name2 undisturbed
     """
-    from elastic_nb.report.html import surroundings
-    from elastic_nb.report.pages import write_report
-    with plain_errors():
-        if name2 and not run2: raise ValueError("--name2 is a run of a second ledger; give RUN2, too")
-        about = surroundings(shlex.join(['elastic-nb', *sys.argv[1:]]))
-        made = write_report(run, run2 or None, out or None, (name or None, name2 or None), about)
-        typer.echo(shown(made, 4000))
+    from elastic_nb.report.html import surroundings, write_report
+    if name2 and not run2: raise ValueError("--name2 is a run of a second ledger; give RUN2, too")
+    about = surroundings(shlex.join(['elastic-nb', *sys.argv[1:]]))
+    made = write_report(run, run2 or None, out or None, (name or None, name2 or None), about)
+    typer.echo(shown(made, 4000))
 
 # %% ../nbs/00_face/04_cli.ipynb #c88ec4ff
 @app.command('simulate')
 def simulate_(
-    plan: Annotated[str, typer.Argument(metavar='[PLAN.yaml]', help='Workers and tasks.')] = '',
-    overrides: Annotated[list[str], typer.Argument(metavar='[SECTION.SETTING=VALUE]...')] = [],
-    real: Annotated[bool, typer.Option('--real', help='Run the tasks as processes that train small '
-                                       'models.')] = False,
-    out: Annotated[str, typer.Option(metavar='DIR', help='Folder for the ledger, to be made. Default: '
-                                     'none.')] = '',
-    like: Annotated[str, typer.Option('--like', metavar='RUN', help='In place of a plan: simulate a run '
-                                      'that was measured, its folder or its run.db, and compare.')] = '',
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    plan: Annotated[str, Argument(metavar='[PLAN.yaml]', help='Workers and tasks.')] = '',
+    overrides: Annotated[list[str], Argument(metavar='[SECTION.SETTING=VALUE]...')] = [],
+    real: Annotated[bool, Option('--real', help='Run the tasks as processes that train '
+        'small models.')] = False,
+    out: Annotated[str, Option(metavar='DIR', help='Folder for the ledger, to be made. Default: none.')] = '',
+    like: Annotated[str, Option('--like', metavar='RUN', help='In place of a plan: simulate a run that was '
+        'measured, its folder or its run.db, and compare.')] = '',
+    json_file: _Json = '',
 ) -> None:
     """Run a plan of workers and tasks in a simulation, or for real, and check its assertions.
 
@@ -889,16 +790,15 @@ def simulate_(
     Example: elastic-nb simulate --like runs/mine
     """
     from elastic_nb.simulate.tasks import read_plan, run_real, run_simulated
-    with plain_errors():
-        if bool(plan) == bool(like): raise BadConfig("simulate: give a PLAN.yaml, or give --like RUN")
-        if like:
-            if json_file: _check_json(json_file)
-            return _print_twin(like, json_file)
-        asked = all_at_once(lambda: read_plan(plan, overrides), lambda: _check_json(json_file, out),
-                            lambda: _check_new(out))[0]
-        found = (run_real if real else run_simulated)(asked, out or None)
-        if json_file: Path(json_file).write_text(json.dumps(found.told(), indent=1) + '\n')
-        _print_outcome(found)
+    if bool(plan) == bool(like): raise BadConfig("simulate: give a PLAN.yaml, or give --like RUN")
+    if like:
+        if json_file: _check_json(json_file)
+        return _print_twin(like, json_file)
+    asked = all_at_once(lambda: read_plan(plan, overrides), lambda: _check_json(json_file, out),
+                        lambda: _check_new(out))[0]
+    found = (run_real if real else run_simulated)(asked, out or None)
+    _save(json_file, found.told())
+    _print_outcome(found)
     raise typer.Exit(0 if found.ok else 1)
 
 def _print_twin(run: str, json_file: str) -> None:
@@ -908,12 +808,12 @@ def _print_twin(run: str, json_file: str) -> None:
     table = Table('', *found, box=None, padding=(0, 2, 0, 0))
     for key in found['measured']: table.add_row(key, *(f'{part[key]:.4g}' for part in found.values()))
     Console().print(table)
-    if json_file: Path(json_file).write_text(json.dumps(found))
+    _save(json_file, found)
 
 # %% ../nbs/00_face/04_cli.ipynb #897391e1
 etcd_app = typer.Typer(no_args_is_help=True, help="Servers of etcd for development: nodes meet at them.")
 app.add_typer(etcd_app, name='etcd')
-_Folder = Annotated[str, typer.Option('--dir', metavar='DIR', help='Where their data lies.')]
+_Folder = Annotated[str, Option('--dir', metavar='DIR', help='Where their data lies.')]
 
 def _etcd_folder(given: str) -> Path:
     state = os.environ.get('XDG_STATE_HOME') or Path.home() / '.local' / 'state'
@@ -921,10 +821,10 @@ def _etcd_folder(given: str) -> Path:
 
 @etcd_app.command('start')
 def etcd_start(
-    members: Annotated[int, typer.Option(help='Servers; with 3, any one of them may die.')] = 1,
-    port: Annotated[int, typer.Option(min=1, max=65000, help='Port of the first one.')] = 2379,
-    host: Annotated[str, typer.Option(help='Address to listen at. There is no password: '
-                                           'use a private network.')] = '127.0.0.1',
+    members: Annotated[int, Option(help='Servers; with 3, any one of them may die.')] = 1,
+    port: Annotated[int, Option(min=1, max=65000, help='Port of the first one.')] = 2379,
+    host: Annotated[str, Option(help='Address to listen at. There is no password: use a '
+        'private network.')] = '127.0.0.1',
     folder: _Folder = '',
 ) -> None:
     """Start servers of etcd, which stay until `etcd stop`, and print their endpoints.
@@ -932,7 +832,7 @@ def etcd_start(
     Example: elastic-nb etcd start --members 3 --port 23790 --dir runs/etcd
     """
     from elastic_nb.testing.etcd import start_etcd
-    with plain_errors(): typer.echo(','.join(start_etcd(_etcd_folder(folder), members, port, host)))
+    typer.echo(','.join(start_etcd(_etcd_folder(folder), members, port, host)))
 
 @etcd_app.command('stop')
 def etcd_stop(folder: _Folder = '') -> None:
@@ -941,19 +841,19 @@ def etcd_stop(folder: _Folder = '') -> None:
     Example: elastic-nb etcd stop --dir runs/etcd
     """
     from elastic_nb.testing.etcd import stop_etcd
-    with plain_errors(): typer.echo(f'{stop_etcd(_etcd_folder(folder))} servers stopped')
+    typer.echo(f'{stop_etcd(_etcd_folder(folder))} servers stopped')
 
 @etcd_app.command('status')
 def etcd_state(
     folder: _Folder = '',
-    as_json: Annotated[bool, typer.Option('--json', help='Print JSON, for programs.')] = False,
+    as_json: Annotated[bool, Option('--json', help='Print JSON, for programs.')] = False,
 ) -> None:
     """Say which servers live and which one leads; exit code 1 if none does.
 
     Example: elastic-nb etcd status --dir runs/etcd
     """
     from elastic_nb.testing.etcd import etcd_status
-    with plain_errors(): rows = etcd_status(_etcd_folder(folder))
+    rows = etcd_status(_etcd_folder(folder))
     if as_json: typer.echo(json.dumps(rows))
     for row in [] if as_json else rows:
         role = 'leads' if row.get('leader') else 'follows' if 'leader' in row else ''
@@ -965,16 +865,15 @@ def etcd_state(
 @etcd_app.command('logs')
 def etcd_log(
     folder: _Folder = '',
-    lines: Annotated[int, typer.Option(min=1, help='Of each server, the last ones.')] = 20,
+    lines: Annotated[int, Option(min=1, help='Of each server, the last ones.')] = 20,
 ) -> None:
     """Print the last lines that each server has written.
 
     Example: elastic-nb etcd logs --lines 5 --dir runs/etcd
     """
     from elastic_nb.testing.etcd import etcd_logs
-    with plain_errors():
-        for where, said in etcd_logs(_etcd_folder(folder), lines).items():
-            typer.echo('\n'.join([where, *(f'  {shown(line, 400)}' for line in said)]))
+    for where, said in etcd_logs(_etcd_folder(folder), lines).items():
+        typer.echo('\n'.join([where, *(f'  {shown(line, 400)}' for line in said)]))
 
 @etcd_app.command('clean')
 def etcd_clean(folder: _Folder = '') -> None:
@@ -983,20 +882,19 @@ def etcd_clean(folder: _Folder = '') -> None:
     Example: elastic-nb etcd clean --dir runs/etcd
     """
     from elastic_nb.testing.etcd import clean_etcd
-    with plain_errors(): typer.echo(f'the data of {clean_etcd(_etcd_folder(folder))} servers is removed')
+    typer.echo(f'the data of {clean_etcd(_etcd_folder(folder))} servers is removed')
 
 
 # %% ../nbs/00_face/04_cli.ipynb #40c13378
 deploy_app = typer.Typer(no_args_is_help=True, help="Run on Kubernetes or Slurm: write what they read, "
                          "checked here.")
 app.add_typer(deploy_app, name='deploy')
-_Files = Annotated[list[str], typer.Option('-f', '--values', metavar='FILE',
-                                           help='Values of the chart in YAML; '
-                                           'a later file wins.')]
-_Set = Annotated[list[str], typer.Option('--set', metavar='NAME=VALUE', help='A value that wins over the '
-                                         'files. Secrets belong into a file.')]
-_SetFile = Annotated[list[str], typer.Option('--set-file', metavar='NAME=FILE', help='The same with the text '
-                                             'of a file, as config=config.yaml.')]
+_Files = Annotated[list[str], Option('-f', '--values', metavar='FILE', help='Values of the chart in YAML; a '
+                                     'later file wins.')]
+_Set = Annotated[list[str], Option('--set', metavar='NAME=VALUE', help='A value that wins over the files. '
+                                   'Secrets belong into a file.')]
+_SetFile = Annotated[list[str], Option('--set-file', metavar='NAME=FILE', help='The same with the text of a '
+                                       'file, as config=config.yaml.')]
 
 def _write_manifests(out: str, made: dict[str, str]) -> None:
     Path(out).mkdir(exist_ok=True)
@@ -1007,19 +905,18 @@ def _write_manifests(out: str, made: dict[str, str]) -> None:
 @deploy_app.command('render')
 def deploy_render(
     files: _Files = [], sets: _Set = [], set_files: _SetFile = [],
-    out: Annotated[str, typer.Option('-o', '--out', metavar='DIR', help='Folder for the manifests. Default: '
-                                     'print them.')] = '',
+    out: Annotated[str, Option('-o', '--out', metavar='DIR', help='Folder for the manifests. Default: print '
+        'them.')] = '',
 ) -> None:
     """Write the manifests for Kubernetes, checked as by validate.
 
     Example: elastic-nb deploy render -f values.yaml --set nodes=4 --set elastic.maxNodes=4 -o manifests
     """
     from elastic_nb.deploy.chart import proved
-    with plain_errors():
-        if out: _check_parent(out)
-        made = proved(files, sets, set_files)[1]
-        if out: return _write_manifests(out, made)
-        for text in made.values(): typer.echo(f'---\n{text.strip()}')
+    if out: _check_parent(out)
+    made = proved(files, sets, set_files)[1]
+    if out: return _write_manifests(out, made)
+    for text in made.values(): typer.echo(f'---\n{text.strip()}')
 
 
 # %% ../nbs/00_face/04_cli.ipynb #c2d66893
@@ -1030,9 +927,8 @@ def deploy_validate(files: _Files = [], sets: _Set = [], set_files: _SetFile = [
     Example: elastic-nb deploy validate -f values.yaml --set-file config=config.yaml
     """
     from elastic_nb.deploy.chart import VERSIONS, proved
-    with plain_errors():
-        found = proved(files, sets, set_files)[2]
-        typer.echo(f"{len(found)} objects are fine, for Kubernetes {', '.join(VERSIONS)}.")
+    found = proved(files, sets, set_files)[2]
+    typer.echo(f"{len(found)} objects are fine, for Kubernetes {', '.join(VERSIONS)}.")
 
 @deploy_app.command('explain')
 def deploy_explain(files: _Files = [], sets: _Set = [], set_files: _SetFile = []) -> None:
@@ -1041,13 +937,12 @@ def deploy_explain(files: _Files = [], sets: _Set = [], set_files: _SetFile = []
     Example: elastic-nb deploy explain -f values.yaml --set nodes=4
     """
     from elastic_nb.deploy.chart import explained, proved
-    with plain_errors():
-        values, _, found = proved(files, sets, set_files)
-        typer.echo(explained(values, found))
+    values, _, found = proved(files, sets, set_files)
+    typer.echo(explained(values, found))
 
 @deploy_app.command('values')
 def deploy_values(
-    as_json: Annotated[bool, typer.Option('--json', help='Print them with types and meanings.')] = False,
+    as_json: Annotated[bool, Option('--json', help='Print them with types and meanings.')] = False,
 ) -> None:
     """Print the values of the chart with their defaults, to begin a file of your own.
 
@@ -1062,10 +957,9 @@ def deploy_values(
 # %% ../nbs/00_face/04_cli.ipynb #bf6e1dc3
 @deploy_app.command('rehearse')
 def deploy_rehearse(
-    folder: Annotated[str, typer.Argument(metavar='DIR', help='Manifests that deploy render has written; '
-                                          'with values: they are written there first.')],
-    files: _Files = [], sets: _Set = [], set_files: _SetFile = [],
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    folder: Annotated[str, Argument(metavar='DIR', help='Manifests that deploy render has written; with '
+        'values: they are written there first.')],
+    files: _Files = [], sets: _Set = [], set_files: _SetFile = [], json_file: _Json = '',
 ) -> None:
     """Run the pods of manifests here, with an etcd and a small model; kill and drain some; compare the bits.
 
@@ -1077,62 +971,58 @@ def deploy_rehearse(
     """
     from elastic_nb.deploy.chart import objects_of, proved
     from elastic_nb.deploy.rehearsal import drawn, rehearsed
-    with plain_errors():
-        if json_file: _check_json(json_file)
-        if files or sets or set_files:
-            _check_parent(folder)
-            _write_manifests(folder, made := proved(files, sets, set_files)[1])
-        else: made = {p.name: p.read_text(encoding='utf-8') for p in sorted(Path(folder).glob('*.yaml'))}
-        if not made: raise BadConfig(f"no manifests are in {folder}: elastic-nb deploy render -o {folder}")
-        result = rehearsed(objects_of(made), typer.echo)
-        if json_file: Path(json_file).write_text(json.dumps(result, indent=1), encoding='utf-8')
-        typer.echo(drawn(result))
-        for pod, said in result['others_ended'].items():
-            typer.echo(f"{pod} has ended too, though nothing happened to it: {shown(said, 400)}")
-        typer.echo(f"the bits are those of an undisturbed run: {result['sha256'][:16]}"
-                   if result['identical'] else f"failed: {result['failure']}")
+    if json_file: _check_json(json_file)
+    if files or sets or set_files:
+        _check_parent(folder)
+        _write_manifests(folder, made := proved(files, sets, set_files)[1])
+    else: made = {p.name: p.read_text(encoding='utf-8') for p in sorted(Path(folder).glob('*.yaml'))}
+    if not made: raise BadConfig(f"no manifests are in {folder}: elastic-nb deploy render -o {folder}")
+    result = rehearsed(objects_of(made), typer.echo)
+    _save(json_file, result)
+    typer.echo(drawn(result))
+    for pod, said in result['others_ended'].items():
+        typer.echo(f"{pod} has ended too, though nothing happened to it: {shown(said, 400)}")
+    typer.echo(f"the bits are those of an undisturbed run: {result['sha256'][:16]}"
+               if result['identical'] else f"failed: {result['failure']}")
     if not result['identical']: raise typer.Exit(1)
 
 
 # %% ../nbs/00_face/04_cli.ipynb #099fe76a
 @deploy_app.command('slurm')
 def deploy_slurm(
-    config: Annotated[str, typer.Argument(metavar='CONFIG.yaml', help='At the same path on all machines.')],
-    run: Annotated[str, typer.Option('--out', metavar='DIR', help='Folder of the run, on a shared disk.')
-                   ] = 'runs/slurm',
-    nodes: Annotated[str, typer.Option(metavar='N|MIN:MAX', help='Nodes that train together.')] = '1:2',
-    workers: Annotated[int, typer.Option(help='Worker processes of a node.')] = 1,
-    gpus: Annotated[int, typer.Option(help='GPUs of a node.')] = 0,
-    cpus: Annotated[int, typer.Option(help='CPU cores of a node.')] = 8,
-    limit: Annotated[str, typer.Option('--time', metavar='H:M:S', help='Limit of one start.')] = '24:00:00',
-    notice: Annotated[int, typer.Option(metavar='S', help='Seconds before it at which agents save.')] = 90,
-    partition: Annotated[str, typer.Option(help='Default: that of the cluster.')] = '',
-    etcd: Annotated[str, typer.Option(metavar='H:P,...', help='Your etcd. Default: the first node hosts the '
-                                      'store of the rendezvous.')] = '',
-    before: Annotated[str, typer.Option(metavar='COMMAND', help='Runs on each node before the agent.')] = '',
+    config: Annotated[str, Argument(metavar='CONFIG.yaml', help='At the same path on all machines.')],
+    run: Annotated[str, Option('--out', metavar='DIR', help='Folder of the run, on a '
+        'shared disk.')] = 'runs/slurm',
+    nodes: Annotated[str, Option(metavar='N|MIN:MAX', help='Nodes that train together.')] = '1:2',
+    workers: Annotated[int, Option(help='Worker processes of a node.')] = 1,
+    gpus: Annotated[int, Option(help='GPUs of a node.')] = 0,
+    cpus: Annotated[int, Option(help='CPU cores of a node.')] = 8,
+    limit: Annotated[str, Option('--time', metavar='H:M:S', help='Limit of one start.')] = '24:00:00',
+    notice: Annotated[int, Option(metavar='S', help='Seconds before it at which agents save.')] = 90,
+    partition: Annotated[str, Option(help='Default: that of the cluster.')] = '',
+    etcd: Annotated[str, Option(metavar='H:P,...', help='Your etcd. Default: the first node hosts the store '
+        'of the rendezvous.')] = '',
+    before: Annotated[str, Option(metavar='COMMAND', help='Runs on each node before the agent.')] = '',
 ) -> None:
     """Print a batch script for sbatch: it saves before the time limit, is queued again, and resumes.
 
     Example: elastic-nb deploy slurm config.yaml --nodes 2:4 --gpus 8 --workers 8 --time 12:00:00 > job.sh
     """
     from elastic_nb.deploy.slurm import SlurmJob, slurm_script
-    with plain_errors():
-        job = SlurmJob(config, run, nodes, workers, gpus, cpus, limit, notice, partition, etcd, before=before)
-        typer.echo(slurm_script(job), nl=False)
+    job = SlurmJob(config, run, nodes, workers, gpus, cpus, limit, notice, partition, etcd, before=before)
+    typer.echo(slurm_script(job), nl=False)
 
 
 # %% ../nbs/00_face/04_cli.ipynb #11703bb8
 @app.command()
 def link(
-    target: Annotated[str, typer.Argument(metavar='HOST:PORT', help='A TCP service.')],
-    profile: Annotated[str, typer.Option(help='good, cellular, satellite, leo, degraded, brownout, straggler '
-                                         'or none; or YAML.')] = 'good',
-    settings: Annotated[list[str], typer.Option('--set', metavar='SETTING=NUMBER',
-                                                help='rtt_ms, jitter_ms, loss, duplicate, rate_mbit, up_s or '
-                                                'down_s, on top of the profile; may be given several '
-                                                'times.')] = [],
-    port: Annotated[int, typer.Option(min=0, max=65535, help='Port to listen at; 0: any that is free.')] = 0,
-    seconds: Annotated[float, typer.Option(min=0, help='How long; 0: until Ctrl-C.')] = 0,
+    target: Annotated[str, Argument(metavar='HOST:PORT', help='A TCP service.')],
+    profile: Annotated[str, Option(help='good, cellular, satellite, leo, degraded, brownout, straggler or '
+        'none; or YAML.')] = 'good',
+    settings: Annotated[list[str], Option('--set', metavar='SETTING=NUMBER', help='rtt_ms, jitter_ms, loss, '
+        'duplicate, rate_mbit, up_s or down_s, on top of the profile; may be given several times.')] = [],
+    port: Annotated[int, Option(min=0, max=65535, help='Port to listen at; 0: any that is free.')] = 0,
+    seconds: Annotated[float, Option(min=0, help='How long; 0: until Ctrl-C.')] = 0,
 ) -> None:
     """Reach a service over a bad link: connect to the port that this command prints.
 
@@ -1141,34 +1031,33 @@ def link(
     from math import inf
 
     from elastic_nb.chaos.network import run_link
-    with plain_errors(): run_link(target, profile, settings, port, seconds or inf, typer.echo)
+    run_link(target, profile, settings, port, seconds or inf, typer.echo)
 
 # %% ../nbs/00_face/04_cli.ipynb #7c1ddfa8
 @app.command()
 def chaos(
-    config: Annotated[str, typer.Argument(metavar='CONFIG.yaml|matrix', help='What is to be run. The word '
-                                          'matrix: each fault in each phase of a small run.')],
-    overrides: Annotated[list[str], typer.Argument(metavar='[[SECTION.]SETTING=VALUE]...',
-                                                   help='Settings that win over the file.')] = [],
-    plan: Annotated[list[str], typer.Option(metavar='FILE|RUN|LINE', help='What goes wrong: a YAML file, a '
-                                            "run with a plan, or a line such as 'kill 1@20:reduce'.")] = [],
-    mtbf: Annotated[float | None, typer.Option(metavar='S', help='Random strikes on workers, on average so '
-                                               'many seconds apart.')] = None,
-    interval: Annotated[float | None, typer.Option(metavar='S', help='Seconds between strikes.')] = None,
-    duration: Annotated[float, typer.Option(metavar='S', help='Seconds in which strikes fall.')] = 60.,
-    single_kill: Annotated[bool, typer.Option('--single-kill', help='One strike (see --interval).')] = False,
-    jitter: Annotated[float, typer.Option(help='Part of the interval by which strikes vary.')] = 0.,
-    kill_signal: Annotated[str, typer.Option('--signal', autocompletion=one_of('KILL', 'STOP', 'TERM'), help=
-                                             'KILL (default), STOP or TERM; with --mtbf KILL or STOP.')] = '',
-    min_survivors: Annotated[int, typer.Option(min=0, help='Other workers that a strike waits for.')] = 0,
-    seed: Annotated[int, typer.Option(help='The same seed gives the same plan.')] = 0,
-    rto_threshold: Annotated[float, typer.Option(metavar='S', help='The longest pause allowed.')] = 30.,
-    link: Annotated[str, typer.Option(metavar='PROFILE', help='Instead of a plan: two machines that a bad '
-                                      'link joins, as of elastic-nb link. Takes Linux and root.')] = '',
-    out: Annotated[str, typer.Option(metavar='DIR', help='A new folder. Default: runs/chaos-TIME.')] = '',
-    only: Annotated[list[str], typer.Option(metavar='FAULT|PHASE|FAULT:PHASE', help='Of the matrix.')] = [],
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON; the '
-                                           'matrix adds what the file lacks.')] = '',
+    config: Annotated[str, Argument(metavar='CONFIG.yaml|matrix', help='What is to be run. The word matrix: '
+        'each fault in each phase of a small run.')],
+    overrides: _Overrides = [],
+    plan: Annotated[list[str], Option(metavar='FILE|RUN|LINE', help='What goes wrong: a YAML file, a run '
+        "with a plan, or a line such as 'kill 1@20:reduce'.")] = [],
+    mtbf: Annotated[float | None, Option(metavar='S', help='Random strikes on workers, on average so many '
+        'seconds apart.')] = None,
+    interval: Annotated[float | None, Option(metavar='S', help='Seconds between strikes.')] = None,
+    duration: Annotated[float, Option(metavar='S', help='Seconds in which strikes fall.')] = 60.0,
+    single_kill: Annotated[bool, Option('--single-kill', help='One strike (see --interval).')] = False,
+    jitter: Annotated[float, Option(help='Part of the interval by which strikes vary.')] = 0.0,
+    kill_signal: Annotated[str, Option('--signal', autocompletion=one_of('KILL', 'STOP', 'TERM'), help=
+        'KILL (default), STOP or TERM; with --mtbf KILL or STOP.')] = '',
+    min_survivors: Annotated[int, Option(min=0, help='Other workers that a strike waits for.')] = 0,
+    seed: Annotated[int, Option(help='The same seed gives the same plan.')] = 0,
+    rto_threshold: Annotated[float, Option(metavar='S', help='The longest pause allowed.')] = 30.0,
+    link: Annotated[str, Option(metavar='PROFILE', help='Instead of a plan: two machines that a bad link '
+        'joins, as of elastic-nb link. Takes Linux and root.')] = '',
+    out: Annotated[str, Option(metavar='DIR', help='A new folder. Default: runs/chaos-TIME.')] = '',
+    only: Annotated[list[str], Option(metavar='FAULT|PHASE|FAULT:PHASE', help='Of the matrix.')] = [],
+    json_file: Annotated[str, Option('--json', metavar='FILE', help='Write the result as JSON; the matrix '
+        'adds what the file lacks.')] = '',
 ) -> None:
     """Break a run on purpose: are all steps done, are the bits right, how long was the pause?
 
@@ -1184,15 +1073,14 @@ def chaos(
     from elastic_nb.chaos.nodes import run_linked
     from elastic_nb.chaos.plans import chosen_plan
     from elastic_nb.chaos.verdict import run_chaos, story_of
-    with plain_errors():
-        asked, out = _readable(config, overrides), out or f'runs/chaos-{datetime.now():%Y%m%d-%H%M%S}'
-        _check_json(json_file, out)
-        struck = plan or mtbf or interval or single_kill
-        chosen = _link(link, struck) or chosen_plan(plan, asked.elastic.workers, mtbf, interval, duration,
-                                                    single_kill, jitter, kill_signal, min_survivors, seed)
-        result = (run_linked if link else run_chaos)(asked, chosen, out, threshold=rto_threshold)
-        if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
-        typer.echo(f"{story_of(result)}\nrun: {out}")
+    asked, out = _readable(config, overrides), out or f'runs/chaos-{datetime.now():%Y%m%d-%H%M%S}'
+    _check_json(json_file, out)
+    struck = plan or mtbf or interval or single_kill
+    chosen = _link(link, struck) or chosen_plan(plan, asked.elastic.workers, mtbf, interval, duration,
+                                                single_kill, jitter, kill_signal, min_survivors, seed)
+    result = (run_linked if link else run_chaos)(asked, chosen, out, threshold=rto_threshold)
+    _save(json_file, result)
+    typer.echo(f"{story_of(result)}\nrun: {out}")
     raise typer.Exit(0 if result['passed'] else 1)
 
 # %% ../nbs/00_face/04_cli.ipynb #0b9607f3
@@ -1206,13 +1094,12 @@ def _matrix(word: str, json_file: str, only: list[str]) -> int:
     "Measure the matrix; 1 if a cell of it has failed."
     from elastic_nb.bench.core import machine, version
     from elastic_nb.chaos.matrix import chosen, measure_matrix
-    with plain_errors():
-        if word != 'matrix': raise BadConfig("--only: belongs to `elastic-nb chaos matrix`")
-        if not json_file: raise BadConfig("--json: the cells go into a file; which one?")
-        _check_json(json_file)
-        places = chosen(only)
-        about = dict(date=f'{datetime.now():%Y-%m-%d}', commit=version(), machine=machine())
-        result = measure_matrix(json_file, only, about, typer.echo)
+    if word != 'matrix': raise BadConfig("--only: belongs to `elastic-nb chaos matrix`")
+    if not json_file: raise BadConfig("--json: the cells go into a file; which one?")
+    _check_json(json_file)
+    places = chosen(only)
+    about = dict(date=f'{datetime.now():%Y-%m-%d}', commit=version(), machine=machine())
+    result = measure_matrix(json_file, only, about, typer.echo)
     mine = [c for c in result['cells'] if (c['fault'], c['phase']) in places and 'passed' in c]
     typer.echo(f"{sum(c['passed'] for c in mine)} of {len(mine)} cells passed: {json_file}")
     return int(not all(c['passed'] for c in mine))
@@ -1227,13 +1114,10 @@ def _two_of(run: str) -> tuple[str, str]:
 
 @app.command()
 def verify(
-    run: Annotated[str, typer.Argument(metavar='RUN', help="A run's folder, its run.db, or the folder of "
-                                       'elastic-nb chaos: its two runs.')],
-    other: Annotated[str, typer.Argument(metavar='[OTHER]', help='Another run, to compare it with.')] = '',
-    name: Annotated[str, typer.Option(help='One start of the first run alone. Default: its newest '
-                                   'run, with all starts.')] = '',
-    name2: Annotated[str, typer.Option(help='The same for the second run.')] = '',
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
+    run: Annotated[str, Argument(metavar='RUN', help="A run's folder, its run.db, or the folder of "
+        'elastic-nb chaos: its two runs.')],
+    other: Annotated[str, Argument(metavar='[OTHER]', help='Another run, to compare it with.')] = '',
+    name: _Name1 = '', name2: _Name2 = '', json_file: _Json = '',
 ) -> None:
     """Check the receipts of a run: was a row changed, lost or swapped? And say where two runs part.
 
@@ -1244,27 +1128,26 @@ def verify(
     Example: elastic-nb verify runs/demo runs/demo --name disturbed --name2 undisturbed
     """
     from elastic_nb.report.verify import compare, facts_of, lines_of, lines_of_both, verified
-    with plain_errors():
-        if not other: run, other = _two_of(run)
-        if name2 and not other: raise ValueError("--name2 is a run of a second ledger; give OTHER, too")
-        runs = [verified(run, name or None)] + ([verified(other, name2 or None)] if other else [])
-        parting = compare(*runs) if other else None
-        if json_file: Path(json_file).write_text(json.dumps(facts_of(runs[0], parting)) + '\n')
-        for line in (line for found in runs for line in lines_of(found)): typer.echo(shown(line, 4000))
-        for line in lines_of_both(parting) if parting else (): typer.echo(shown(line, 4000))
+    if not other: run, other = _two_of(run)
+    if name2 and not other: raise ValueError("--name2 is a run of a second ledger; give OTHER, too")
+    runs = [verified(run, name or None)] + ([verified(other, name2 or None)] if other else [])
+    parting = compare(*runs) if other else None
+    _save(json_file, facts_of(runs[0], parting))
+    for line in (line for found in runs for line in lines_of(found)): typer.echo(shown(line, 4000))
+    for line in lines_of_both(parting) if parting else (): typer.echo(shown(line, 4000))
     raise typer.Exit(0 if all(r.ok for r in runs) and (parting is None or parting.identical) else 1)
 
 # %% ../nbs/00_face/04_cli.ipynb #ddc7316e
 @app.command('doctor')
 def doctor_(
-    what: Annotated[str, typer.Argument(metavar='[CONFIG.yaml|RUN]', help="A config, or a run's folder. "
-                                        'Default: this machine.')] = '',
-    overrides: Annotated[list[str], typer.Argument(metavar='[[SECTION.]SETTING=VALUE]...')] = [],
-    etcd: Annotated[str, typer.Option(metavar='H:P,...', help='etcd: does it answer?')] = '',
-    endpoint: Annotated[str, typer.Option('--rdzv-endpoint', metavar='HOST:PORT', help='Where this machine '
-                                          'is to serve a rendezvous: is the port free?')] = '',
-    limits: Annotated[bool, typer.Option('--timeouts', help='Also list each limit, and the least that it '
-                                         'should be.')] = False,
+    what: Annotated[str, Argument(metavar='[CONFIG.yaml|RUN]', help="A config, or a run's folder. Default: "
+        'this machine.')] = '',
+    overrides: _Plain = [],
+    etcd: Annotated[str, Option(metavar='H:P,...', help='etcd: does it answer?')] = '',
+    endpoint: Annotated[str, Option('--rdzv-endpoint', metavar='HOST:PORT', help='Where this machine is to '
+        'serve a rendezvous: is the port free?')] = '',
+    limits: Annotated[bool, Option('--timeouts', help='Also list each limit, and the least that it '
+        'should be.')] = False,
 ) -> None:
     """Say what is wrong with a config, a run or this machine, and what to do next; nothing if all is well.
 
@@ -1276,21 +1159,20 @@ def doctor_(
     Example: elastic-nb doctor runs/mine --timeouts
     """
     from elastic_nb.report.doctor import doctor as examined
-    with plain_errors():
-        found, known = examined(what, overrides, etcd=etcd, endpoint=endpoint)
-        for f in found: typer.echo(shown(str(f), 2000))
-        for name, now, least, why in known if limits else ():
-            typer.echo(f'{name} {now:g} s, at least {least:.3g} s: {why}')
-        if not found: typer.echo('nothing is wrong.')
+    found, known = examined(what, overrides, etcd=etcd, endpoint=endpoint)
+    for f in found: typer.echo(shown(str(f), 2000))
+    for name, now, least, why in known if limits else ():
+        typer.echo(f'{name} {now:g} s, at least {least:.3g} s: {why}')
+    if not found: typer.echo('nothing is wrong.')
     raise typer.Exit(1 if any(f.level == 'bad' for f in found) else 0)
 
 @bench_app.command('goodput')
 def goodput_(
-    json_file: Annotated[str, typer.Option('--json', metavar='FILE', help='Write the result as JSON.')] = '',
-    seconds: Annotated[float, typer.Option(min=2, help='Length of the run under fire, about.')] = 300.,
-    mtbf: Annotated[float, typer.Option(min=.5, help='Mean seconds between two kills.')] = 20.,
-    workers: Annotated[int, typer.Option(min=2, help='Workers of the run.')] = 4,
-    seed: Annotated[int, typer.Option(help='Of the moments and the victims.')] = 0,
+    json_file: _Json = '',
+    seconds: Annotated[float, Option(min=2, help='Length of the run under fire, about.')] = 300.0,
+    mtbf: Annotated[float, Option(min=0.5, help='Mean seconds between two kills.')] = 20.0,
+    workers: Annotated[int, Option(min=2, help='Workers of the run.')] = 4,
+    seed: Annotated[int, Option(help='Of the moments and the victims.')] = 0,
 ) -> None:
     """Which part of the time trains while workers are killed at random, beside what a formula predicts.
 
@@ -1303,10 +1185,10 @@ def goodput_(
     if not result.ratios['identical']: raise typer.Exit(1)
 
 # %% ../nbs/00_face/04_cli.ipynb #30ee8293
-_Plan = Annotated[str, typer.Argument(metavar='PLAN.yaml')]
-_Url = Annotated[str, typer.Option(metavar='URL', help='Address of the controller. Default: the one that '
+_Plan = Annotated[str, Argument(metavar='PLAN.yaml')]
+_Url = Annotated[str, Option(metavar='URL', help='Address of the controller. Default: the one that '
                                    'runs the queue in --db.')]
-_Db = Annotated[str, typer.Option('--db', metavar='FILE', help='The queue, a file of SQLite.')]
+_Db = Annotated[str, Option('--db', metavar='FILE', help='The queue, a file of SQLite.')]
 
 def _check_new(out: str) -> None:
     "Raises BadConfig if there is a ledger already."
@@ -1338,11 +1220,11 @@ def _print_list(rows: list[dict[str, Any]], most: int = 30) -> None:
 # %% ../nbs/00_face/04_cli.ipynb #8e8f2513
 @app.command()
 def controller(
-    port: Annotated[int, typer.Option(min=0, max=65535, help='0: any that is free; it is printed.')] = 0,
-    host: Annotated[str, typer.Option(help='Address to listen at; any other than loopback needs a secret in '
-                                      'the variable ELASTIC_NB_TOKEN.')] = '127.0.0.1',
+    port: Annotated[int, Option(min=0, max=65535, help='0: any that is free; it is printed.')] = 0,
+    host: Annotated[str, Option(help='Address to listen at; any other than loopback needs a secret in the '
+        'variable ELASTIC_NB_TOKEN.')] = '127.0.0.1',
     db: _Db = 'controller.db',
-    drain: Annotated[bool, typer.Option('--drain', help='End when the queue is empty.')] = False,
+    drain: Annotated[bool, Option('--drain', help='End when the queue is empty.')] = False,
 ) -> None:
     """Serve a queue of plans, and run them as processes of this machine, one after the other.
 
@@ -1351,13 +1233,13 @@ def controller(
     Example: elastic-nb controller --port 8000 --db queue.db
     """
     from elastic_nb.simulate.controller import run_controller
-    with plain_errors(): run_controller(db, port, host, drain, partial(print, flush=True))
+    run_controller(db, port, host, drain, partial(print, flush=True))
 
 @app.command()
 def submit(
     plan: _Plan, controller: _Url = '', db: _Db = 'controller.db',
-    wait: Annotated[bool, typer.Option('--wait', help='Wait until it is over; exit code 1 if it has '
-                                       'failed.')] = False,
+    wait: Annotated[bool, Option('--wait', help='Wait until it is over; exit code 1 if it '
+        'has failed.')] = False,
 ) -> None:
     """Give a plan to the queue of a controller.
 
@@ -1365,23 +1247,22 @@ def submit(
     """
     from elastic_nb.simulate.controller import asked_of, controller_at
     from elastic_nb.simulate.tasks import read_plan
-    with plain_errors():
-        read_plan(plan)   # what is wrong is told here, with its lines
-        url, text = controller_at(controller, db), Path(plan).read_text(encoding='utf-8')
-        job = asked_of(url, '/submit', plan=text, name=Path(plan).name)['job']
-        typer.echo(f"job {job}. Next: elastic-nb status --controller {url}")
-        while wait:
-            state = next(j['state'] for j in asked_of(url, '/status')['jobs'] if j['job'] == job)
-            if state in ('done', 'failed'): raise typer.Exit(0 if state == 'done' else 1)
-            time.sleep(.2)
+    read_plan(plan)   # what is wrong is told here, with its lines
+    url, text = controller_at(controller, db), Path(plan).read_text(encoding='utf-8')
+    job = asked_of(url, '/submit', plan=text, name=Path(plan).name)['job']
+    typer.echo(f"job {job}. Next: elastic-nb status --controller {url}")
+    while wait:
+        state = next(j['state'] for j in asked_of(url, '/status')['jobs'] if j['job'] == job)
+        if state in ('done', 'failed'): raise typer.Exit(0 if state == 'done' else 1)
+        time.sleep(.2)
 
 # %% ../nbs/00_face/04_cli.ipynb #fc1657f0
 @app.command()
 def resume(
-    job: Annotated[int, typer.Argument(metavar='[JOB]', help='One job alone. Default: all that failed.')] = 0,
+    job: Annotated[int, Argument(metavar='[JOB]', help='One job alone. Default: all that failed.')] = 0,
     controller: _Url = '', db: _Db = 'controller.db',
-    port: Annotated[int, typer.Option(min=0, max=65535, help='As for elastic-nb controller.')] = 0,
-    drain: Annotated[bool, typer.Option('--drain', help='End when the queue is empty.')] = False,
+    port: Annotated[int, Option(min=0, max=65535, help='As for elastic-nb controller.')] = 0,
+    drain: Annotated[bool, Option('--drain', help='End when the queue is empty.')] = False,
 ) -> None:
     """Queue failed jobs again: of a controller that runs, or, without --controller, of a queue in a file,
     for which a controller is started. What was done is not done again.
@@ -1393,12 +1274,11 @@ def resume(
     Example: elastic-nb resume 3 --controller http://127.0.0.1:8000
     """
     from elastic_nb.simulate.controller import Queue, asked_of, run_controller
-    with plain_errors():
-        if controller: jobs = asked_of(controller, '/resume', job=job or None)['jobs']
-        elif not Path(db).is_file(): raise BadConfig(f"--db: there is no queue {db}")
-        else: jobs = Queue(db).resume(job or None)
-        typer.echo(f"queued again: {', '.join(map(str, jobs)) or 'none'}")
-        if not controller: run_controller(db, port, drain=drain, tell=partial(print, flush=True))
+    if controller: jobs = asked_of(controller, '/resume', job=job or None)['jobs']
+    elif not Path(db).is_file(): raise BadConfig(f"--db: there is no queue {db}")
+    else: jobs = Queue(db).resume(job or None)
+    typer.echo(f"queued again: {', '.join(map(str, jobs)) or 'none'}")
+    if not controller: run_controller(db, port, drain=drain, tell=partial(print, flush=True))
 
 
 # %% ../nbs/00_face/04_cli.ipynb #b483b388
@@ -1423,11 +1303,11 @@ def _print_done(url: str, as_json: bool) -> None:
 # %% ../nbs/00_face/04_cli.ipynb #e84bce59
 @app.command('experiments')
 def experiments_(
-    grid: Annotated[str, typer.Argument(metavar='GRID.yaml', help='plan: its file; overrides: lists of '
-                                        'values by setting; profiles: of the network; seeds: how many.')],
-    out: Annotated[str, typer.Option(metavar='DIR', help='Folder of the results. Default: that of the grid, '
-                                     'with its name and -results.')] = '',
-    real: Annotated[bool, typer.Option('--real', help='Run the tasks as processes.')] = False,
+    grid: Annotated[str, Argument(metavar='GRID.yaml', help='plan: its file; overrides: lists of values by '
+        'setting; profiles: of the network; seeds: how many.')],
+    out: Annotated[str, Option(metavar='DIR', help='Folder of the results. Default: that of the grid, with '
+        'its name and -results.')] = '',
+    real: Annotated[bool, Option('--real', help='Run the tasks as processes.')] = False,
 ) -> None:
     """Run a plan for a grid of settings, and write results.csv and index.html.
 
@@ -1436,8 +1316,7 @@ def experiments_(
     Example: elastic-nb experiments grid.yaml --out results
     """
     from elastic_nb.simulate.controller import experiments
-    with plain_errors():
-        folder = out or str(Path(grid).with_suffix('')) + '-results'
-        rows = experiments(grid, folder, real, tell=typer.echo)
-        typer.echo(f"{len(rows)} runs: {Path(folder) / 'results.csv'}, {Path(folder) / 'index.html'}")
+    folder = out or str(Path(grid).with_suffix('')) + '-results'
+    rows = experiments(grid, folder, real, tell=typer.echo)
+    typer.echo(f"{len(rows)} runs: {Path(folder) / 'results.csv'}, {Path(folder) / 'index.html'}")
 

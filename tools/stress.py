@@ -32,7 +32,7 @@ def one(notebook: Path, log: str, flags: list[str], slow: bool) -> None:
     "In a child: test a notebook, with all that is printed in `log`"
     with open(log, 'wb', 0) as f:
         for fd in (1, 2): os.dup2(f.fileno(), fd)
-    from elastic_nb.testing import apart
+    import apart
     os.chdir(ROOT / 'nbs')
     passed, _ = apart.test_apart(notebook, skip_flags=flags, force_flags=['slow'] if slow else [], basepath=ROOT)
     sys.exit(0 if passed else 1)
@@ -50,9 +50,9 @@ def main() -> int:
     args = ap.parse_args()
     notebooks = [p.resolve() for p in args.notebooks]
     if args.cpus: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.cpus])
+    from apart import each_apart
     from nbdev.config import get_config
 
-    from elastic_nb.testing.apart import each_apart
     each_apart([])
     flags = get_config(ROOT).tst_flags
     flags = flags.split() if isinstance(flags, str) else list(flags)

@@ -36,7 +36,7 @@ from ..data.windows import read_bytes, stdlib_files
 from ..elastic.groups import gloo_group
 from ..elastic.zygote import loopback_store
 from ..exact.reduce import GradBuffer, TreeReducer
-from ..exact.share import share
+from ..exact.order import share
 from ..exact.state import pack_state, unpack_state
 from ..models.gpt import GPTConfig, seeded_gpt
 from ..train.world import cleanup_distributed

@@ -23,7 +23,7 @@ from .core import BenchResult, machine, over, row
 from .gpu import (MODELS, REAL, Measures, Sizes, asking, determinism, numbers, random_gpt2,
                                   steps, timed, twin_of)
 from .pairs import WARM
-from ..checkpoint.gpu import CopyEngine, Staging, pinned
+from ..checkpoint.snapshot import CopyEngine, Staging, pinned
 from ..elastic.faults import Fault
 from ..exact.state import digest
 from ..train.run import ElasticRun, build, run_elastic

@@ -24,7 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ..data.dataset import ResumableDataset, create_dataloader
 from ..data.windows import gather, windows
-from ..exact.share import share
+from ..exact.order import share
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #2863796c
 @dataclass(frozen=True)

@@ -42,10 +42,10 @@ from ..elastic.groups import AddressBook
 from ..elastic.zygote import loopback_store
 from ..exact.determinism import single_thread
 from ..lowcomm.demo import DeMo
+from ..lowcomm.fragments import fragments_of
 from ..lowcomm.outer import Outer, travelled
-from ..lowcomm.quantize import Codec, Feedback, Quantized
+from ..lowcomm.quantize import Codec, Feedback, Float32, Quantized
 from ..lowcomm.sparse import Sparse
-from ..lowcomm.streaming import Float32, Stream, Streaming, Together, layers_of
 from ..lowcomm.wire import mean_gathered, mean_in_process, mean_in_slices, ring_bytes
 from ..models.gpt import GPTConfig, count_parameters, seeded_gpt
 from ..testing.threads import run_ranks
@@ -229,23 +229,33 @@ def of_torch(courses: Sequence[Course], way: Way) -> None:
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #a5aab628
 def streamed(courses: Sequence[Course], way: Way) -> list[Tensor]:
-    "Streaming DiLoCo; returns the moves of the last fragment. Losses and bytes are in the first course."
-    c, steps = courses[0], courses[0].size.steps
-    stream = Stream(way.every, way.fragments, 1, outer_lr=way.outer_lr, momentum=way.momentum,
-                    warmup=int(way.warmup * (steps // way.every)))
-    adamws, table = [each.adamw() for each in courses], Together(agreement(way, c).codec, len(courses))
-    replicas = [Streaming(layers_of(each.model), adamw, stream, table.line(w))
-                for w, (each, adamw) in enumerate(zip(courses, adamws))]
-    def validate(step: int) -> None:
-        with _values(replicas[0].params, replicas[0].reference): c.done(step)
-    for step in range(steps):
-        for w, (each, adamw) in enumerate(zip(courses, adamws)): one_step(each, adamw, step, w)
-        for r in replicas: r.send()
-        if step + 1 == steps: last = [r.flying[-1].move for r in replicas]
-        for r in replicas: r.take() if step + 1 < steps else r.finish()
-        validate(step + 1)
-    c.bytes = sum(table.bytes.values())
-    return last
+    """Streaming DiLoCo: each fragment is taken one step after it was sent. Returns the moves of the last
+    one. Losses and bytes are in the first course."""
+    c, steps, gap = courses[0], courses[0].size.steps, way.every // way.fragments
+    reference = [nn.Parameter(p.detach().clone()) for p in c.params]
+    early = int(way.warmup * (steps // way.every)) * way.fragments   # they land one by one
+    outer = Outer(reference, 0., way.outer_lr, way.momentum, warmup=early)
+    parts, agreed = fragments_of(c.model, way.fragments), [agreement(way, c) for _ in range(way.fragments)]
+    adamws = [each.adamw() for each in courses]
+    def land(part: list[int], mean: Tensor) -> None:
+        for i, g in zip(part, cut(mean, [reference[i] for i in part])): reference[i].grad = g
+        outer.step()   # others have no gradient, and stay
+        for i in part:
+            reference[i].grad = None
+            for each in courses: each.params[i].data.copy_(reference[i].data)
+    air: list[tuple[list[int], Tensor]] = []
+    for step in range(1, steps + 1):
+        for w, (each, adamw) in enumerate(zip(courses, adamws)): one_step(each, adamw, step - 1, w)
+        arrived, air = air, []
+        if step % gap == 0:
+            k = (step // gap - 1) % way.fragments
+            moves = [flat([reference[i] - each.params[i] for i in parts[k]]) for each in courses]
+            mean, size = agreed[k].mean(moves)
+            c.bytes += size
+            (arrived if step == steps else air).append((parts[k], mean))
+        for part, mean in arrived: land(part, mean)
+        with _values(c.params, reference): c.done(step)
+    return moves
 
 @contextmanager
 def _values(params: Sequence[nn.Parameter], others: Sequence[Tensor]) -> Iterator[None]:

@@ -26,7 +26,7 @@ from .core import Fleet, row
 from ..checkpoint.manager import CheckpointManager
 from ..data.dataset import ResumableDataset
 from ..data.windows import read_bytes, stdlib_files
-from ..exact.share import share
+from ..exact.order import share
 from ..models.gpt import GPT, GPTConfig, count_parameters, seeded_gpt
 from ..config import Config
 from ..train.trainer import ElasticTrainer

@@ -32,8 +32,7 @@ from ..data.mix import Mixture
 from ..data.pack import PackedDataset
 from ..data.remote import open_index, publish_index
 from ..data.windows import windows
-from ..exact.order import Order
-from ..exact.share import share
+from ..exact.order import Order, share
 from ..testing.servers import rclone_s3
 
 # %% ../../nbs/10_bench/14_variants.ipynb #d727cf53

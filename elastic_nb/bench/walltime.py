@@ -29,9 +29,9 @@ from ..elastic.groups import gloo_group
 from ..exact.determinism import single_thread
 from ..exact.state import digest
 from ..lowcomm.compressed import BESIDE, room, units, usual
+from ..lowcomm.fragments import fragments_of
 from ..lowcomm.links import Given, Profile, profile
 from ..lowcomm.quantize import Codec
-from ..lowcomm.streaming import Stream, fragments_of, layers_of
 from ..models.gpt import GPTConfig, seeded_gpt
 from ..testing.hosts import Cabled
 from ..testing.servers import free_port
@@ -53,9 +53,9 @@ WAYS = {way: dict(settings, steps=100) for way, settings in {
 
 def fragment_sizes(way: str) -> list[int]:
     "Numbers that are sent in one round after the other, until each number was sent once."
-    n, layers = WAYS[way].get('fragments', 1), layers_of(seeded_gpt(MODEL, 0))
-    parts = fragments_of(len(layers), Stream(n, n))
-    return [sum(p.numel() for k in part for p in layers[k]) for part in parts]
+    params = [*(model := seeded_gpt(MODEL, 0)).parameters()]
+    return [sum(params[i].numel() for i in part)
+            for part in fragments_of(model, WAYS[way].get('fragments', 1))]
 
 def hops_of(way: str) -> list[int]:
     "Bytes that each of two workers sends to the other in the hops of its rounds, without headers or overlap."

@@ -28,7 +28,7 @@ from ..elastic.membership import Generation, Member, next_generation, propose, r
 from ..elastic.supervisor import Supervisor
 from ..elastic.workers import Hands
 from ..elastic.zygote import loopback_store
-from ..exact.share import share
+from ..exact.order import share
 from ..exact.state import State
 
 # %% ../../nbs/10_bench/16_worlds.ipynb #8d9555d7

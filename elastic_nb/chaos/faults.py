@@ -8,6 +8,7 @@ __all__ = ['ROWS', 'Process', 'SIGNAL', 'GROUPS', 'MEMORY', 'BLKIO', 'WRITES', '
 
 # %% ../../nbs/11_chaos/02_faults.ipynb #66497d87
 import json
+import math
 import os
 import signal
 import sqlite3
@@ -24,6 +25,7 @@ from ..basics import born, patch
 from .plans import Strike
 from ..config import BadConfig
 from ..elastic.control import Refused, ask
+from ..elastic.faults import HOLD
 from ..elastic.ledger import Ledger
 from ..testing.servers import Answer, HttpCall, Proxy
 
@@ -103,6 +105,13 @@ def take(self: Watched, kind: str, worker: str | None, step: int | None, data: d
     elif kind == 'commit' and step + 1 > self.steps:
         self.steps, self.moved = step + 1, time.monotonic()
         if self.first is None: self.first = self.moved
+
+@patch
+def due(self: Watched, strike: Strike, now: float) -> bool:
+    "Whether a strike should fall now; one with a phase, while a worker is held there, and has not waited long."
+    if strike.phase: return now < self.held.get((strike.step, strike.phase), -math.inf) + HOLD / 2
+    if strike.step is not None: return self.steps >= strike.step
+    return self.first is not None and now >= self.first + strike.at
 
 # %% ../../nbs/11_chaos/02_faults.ipynb #612fed39
 class Missed(RuntimeError): "A strike has nothing to hit now; the message says why."

@@ -10,7 +10,6 @@ __all__ = ['COLUMNS', 'POINTS', 'STEP', 'BEFORE', 'Rule', 'SPARE', 'ROWS', 'Told
            'draw_matrix']
 
 # %% ../../nbs/11_chaos/06_matrix.ipynb #65a0d1d0
-import difflib
 import json
 import os
 import secrets
@@ -24,7 +23,7 @@ from typing import Any
 from ..basics import write_whole
 from .faults import why_no_disk, why_not_slow
 from .nodes import run_machines
-from .plans import plan_of
+from .plans import _near, plan_of
 from .verdict import cell_of, run_chaos, told_by, undisturbed
 from ..config import BadConfig, Config
 from ..elastic.faults import ON_DISK, SIGNALS
@@ -303,10 +302,6 @@ def chosen(only: Sequence[str] = ()) -> list[tuple[str, str]]:
     if wrong: raise BadConfig('\n'.join(wrong))
     return [(f, c) for f in ROWS for c in COLUMNS if not only
             or any(fault in ('', f) and column in ('', c) for fault, column in wanted)]
-
-def _near(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, [*known], 1)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
 
 # %% ../../nbs/11_chaos/06_matrix.ipynb #dce0aca6
 def known_cells(path: str | Path) -> list[dict[str, Any]]:

@@ -200,18 +200,11 @@ def not_refused(self: Machines) -> str:
     return 'it was in the world' if self.foreign and max(inside) >= self.nodes else ''
 
 @patch
-def due(self: Machines, s: Strike) -> bool:
-    "Whether it is to fall now."
-    now, w = time.monotonic(), self.watched[0]
-    if s.phase: return (s.step, s.phase) in w.held and now < w.held[s.step, s.phase] + HOLD / 2
-    if s.step is not None: return self.steps >= s.step
-    return w.first is not None and now >= w.first + s.at
-
-@patch
 def turn(self: Machines, hosts: Loopback, etcd: EtcdCluster | None, striker: Striker) -> bool:
     "Look, strike, judge whether it goes on; True when all is over."
     for watched in self.watched: watched.look()
-    for s in [s for s in self.left if self.due(s)]:
+    now = time.monotonic()
+    for s in [s for s in self.left if self.watched[0].due(s, now)]:
         self.strike(s, hosts, etcd, striker)
         self.left.remove(s)
         if s.phase: (self.holds / f'{s.step}-{s.phase}').touch()

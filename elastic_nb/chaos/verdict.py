@@ -30,7 +30,7 @@ from .faults import (Disk, Door, Missed, Striker, Watched, alive, send_signal,
 from .plans import Plan, check_plan, record
 from ..config import BadConfig, Config, all_at_once
 from ..config_file import read_config, written
-from ..elastic.faults import HOLD, HOLD_ENV, Fault, planned
+from ..elastic.faults import HOLD_ENV, Fault, planned
 from ..elastic.ledger import Event, Ledger, losses
 from ..elastic.nodes import own_share
 from ..elastic.workers import RunFailed
@@ -163,19 +163,10 @@ def look(self: Trial) -> None:
 
 # %% ../../nbs/11_chaos/03_verdict.ipynb #fe262e1a
 @patch
-def due(self: Trial, now: float) -> list[Any]:
-    "Strikes that should fall now, in the order of the plan."
-    run = self.run
-    def is_due(s: Any) -> bool:
-        if s.phase: return now < run.held.get((s.step, s.phase), -math.inf) + HOLD / 2   # else it is late
-        if s.step is not None: return run.steps >= s.step
-        return run.first is not None and now >= run.first + s.at
-    return [s for s in self.left if is_due(s)]
-
-@patch
 def strike(self: Trial, striker: Striker) -> None:
     "Let fall what is due; what has nothing to hit is tried again."
-    for s in self.due(time.monotonic()):
+    now = time.monotonic()
+    for s in [s for s in self.left if self.run.due(s, now)]:
         when = time.monotonic()
         try: striker.carry_out(s)
         except Missed as e: self.held[s] = str(e)

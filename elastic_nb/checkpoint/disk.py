@@ -77,7 +77,6 @@ def _direct(path: Path | str, flags: int, folder: int | None = None) -> int:
         return -1
 
 def _closing(stack: ExitStack, fd: int) -> int:
-    "`fd`, which is closed when `stack` ends, also if closing another one fails."
     if fd >= 0: stack.callback(os.close, fd)
     return fd
 

@@ -129,7 +129,6 @@ def decode(data: bytes) -> Manifest:
     except (ValueError, TypeError, RecursionError) as e: raise Damaged(f"{MANIFEST}: {e}") from None
 
 def _first(e: ValidationError) -> str:
-    "What a reader needs to know of the first mistake."
     found = e.errors()[0]
     if found['loc'] == ('version',): return f"version {found['input']!r}; this program reads version 1"
     return f"{'.'.join(map(str, found['loc']))} {found['msg']}"[:200]

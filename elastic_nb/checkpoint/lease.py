@@ -62,7 +62,6 @@ def _in_use(who: str, folder: Path) -> str:
 
 # %% ../../nbs/03_checkpoint/04_lease.ipynb #803866c8
 def _flat(identity: Mapping[str, Any], at: str = '') -> dict[str, Any]:
-    "The leaves of a tree, by their names with dots."
     out: dict[str, Any] = {}
     for k, v in identity.items(): out |= _flat(v, f'{at}{k}.') if isinstance(v, Mapping) else {at + k: v}
     return out

@@ -25,12 +25,10 @@ from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
 from .format import Damaged
 from .lease import InUse, OtherRun, other_run, strip_accepted
-from .remote.store import open_store
-from .remote.tier import PATIENCE, S3Backend
+from .remote.tier import open_store, PATIENCE, S3Backend
 from .newest import (CheckpointError, CheckpointTier, candidates, describe, load_from,
                                           newest_good)
-from .uploader import Board, Report, Uploader
-from .writer import Saved, SaveJob, Writer
+from .writer import Board, Report, Saved, SaveJob, Uploader, Writer
 from ..exact.state import flatten
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
@@ -155,7 +153,6 @@ def before_update(self: CheckpointManager) -> None:
 
 @patch
 def _say_limits(self: CheckpointManager, limited: str) -> None:
-    "Report, once, that not all slots of the memory tier fit."
     if limited and limited != self.limited:
         warnings.warn(f"checkpoints: memory: {limited}")
         self.report('limited', tier='memory', why=limited)

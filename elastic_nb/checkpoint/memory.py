@@ -24,8 +24,7 @@ from ..basics import patch
 from ..exact.state import Layout, flatten, lay_out
 from .disk import PAGE
 from .format import Damaged, Found, Manifest, decode
-from .snapshot import Copier, ReadAt, Snapshot
-from .gpu import Staging
+from .snapshot import Copier, ReadAt, Snapshot, Staging
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #9c72af87
 def memfds(n: int) -> list[int]:
@@ -115,7 +114,6 @@ class Pages:
 _BLANK = bytes(PAGE)
 
 def _after(size: int) -> int:
-    "Where the manifest begins: at the first page after an image of `size` bytes."
     return PAGE + -(-size // PAGE) * PAGE
 
 class Slot:

@@ -18,10 +18,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..basics import patch
-from .windows import fingerprint
-from .windows import gather, windows
-from ..exact.order import Order
-from ..exact.share import share
+from .windows import fingerprint, gather, windows
+from ..exact.order import Order, share
 
 # %% ../../nbs/02_data/04_dataset.ipynb #9d794c06
 @dataclass

@@ -209,11 +209,9 @@ class _Appender:
 
 # %% ../../nbs/02_data/03_index.ipynb #f971d475
 def _totals(blocks: Sequence[Mapping[str, Any]]) -> list[int]:
-    "Tokens and documents."
     return [sum(b[k] for b in blocks) for k in ('tokens', 'docs')]
 
 def _dropped(blocks: Sequence[Mapping[str, Any]]) -> int:
-    "Documents that a filter left out."
     return sum(b.get('dropped', 0) for b in blocks)
 
 def _whole(out: Path, head: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> bool:

@@ -106,7 +106,6 @@ def layout(stretch: Stretch, first: int, key: int, turn: int = 0) -> tuple[np.nd
 
 # %% ../../nbs/02_data/09_mix.ipynb #1f6a3d58
 def _weight(name: str, w: Any) -> str | None:
-    "The fault of a weight, if it has one."
     if isinstance(w, bool) or not isinstance(w, (int, float, Fraction, np.number)):
         return f"the weight of {name!r} is {w!r}: it must be a number"
     if not isfinite(w): return f"the weight of {name!r} is {w}: it must be a finite number"
@@ -114,7 +113,6 @@ def _weight(name: str, w: Any) -> str | None:
     return None
 
 def _source(name: Any, given: Any) -> list[str]:
-    "The faults of a source, one sentence each."
     if not (isinstance(given, (tuple, list)) and len(given) == 2):
         return [f"source {name!r} must be a pair (dataset, weight)"]
     (data, w), wrong = given, []
@@ -129,7 +127,6 @@ def _source(name: Any, given: Any) -> list[str]:
     return wrong + [p for p in [_weight(name, w)] if p]
 
 def _checked(sources: Any, on_end: str) -> None:
-    "Raises ValueError with all faults."
     wrong = [] if on_end in ON_END else [f"on_end is {on_end!r}: it must be one of {', '.join(ON_END)}"]
     if not isinstance(sources, Mapping) or not sources:
         wrong.append("sources must be a dict: a name for each pair (dataset, weight), and at least one")
@@ -369,7 +366,6 @@ def owner(self: Mixture, ids: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
 
 # %% ../../nbs/02_data/09_mix.ipynb #29abd425
 def _columns_of(x: Any, path: str = '') -> dict[str, str]:
-    "The contents of a batch: the path of each part, its shape without the first dimension, and its type."
     if isinstance(x, Mapping):
         return {k: v for name in x for k, v in _columns_of(x[name], f'{path}.{name}').items()}
     if isinstance(x, (tuple, list)) and not (x and isinstance(x[0], (str, bytes))):

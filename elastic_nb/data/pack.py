@@ -210,7 +210,6 @@ def _counted(most: int) -> np.ndarray:
     return numbers
 
 def _place(n: int) -> np.ndarray:
-    "The numbers below `n`."
     return _counted(1 << int(n).bit_length())[:n]
 
 @patch

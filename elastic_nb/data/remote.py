@@ -25,7 +25,8 @@ import numpy as np
 from ..basics import patch
 from ..checkpoint.buffers import begun, each
 from ..checkpoint.format import checksum
-from ..checkpoint.remote.store import ObjectStore, StoreRefused, open_store
+from ..checkpoint.remote.store import ObjectStore, StoreRefused
+from ..checkpoint.remote.tier import open_store
 from .index import DamagedIndex, TokenIndexFile
 from .windows import windows
 
@@ -300,7 +301,6 @@ def _open_cache(self: RemoteIndex, cache: Path | None, limit: int) -> BlockCache
 
 @patch
 def _without(self: RemoteIndex, why: Exception) -> None:
-    "Go on without writing to the cache, and say so once."
     if self.writes: warnings.warn(f"{self.url}: going on without the cache in {self.about['cache']}: {why}")
     self.writes = False
 
@@ -354,7 +354,6 @@ def obtain(self: RemoteIndex, b: int) -> np.ndarray | None:
 
 @patch
 def _keep(self: RemoteIndex, b: int, tokens: np.ndarray) -> None:
-    "On the disk if there is room, else in memory."
     try:
         if self.disk and self.writes and self.disk.put(b, tokens): return
     except OSError as e: self._without(e)
@@ -392,7 +391,6 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
 # %% ../../nbs/02_data/10_remote.ipynb #adb71c9e
 @patch
 def _bring(self: RemoteIndex, missing: list[int], own: dict[int, np.ndarray]) -> None:
-    "Obtain the blocks `missing`; those that are in memory go into `own`."
     if not missing: return
     def one(b: int) -> None:
         if (tokens := self.obtain(b)) is not None: own[b] = tokens
@@ -416,7 +414,6 @@ def _from_disk(self: RemoteIndex, starts: np.ndarray, count: int, first: np.ndar
 @patch
 def _lay(self: RemoteIndex, rows: np.ndarray, starts: np.ndarray, which: Iterable[int], b: int,
          tokens: np.ndarray) -> None:
-    "Write the tokens of block `b` to where they belong in the rows `which`."
     begin, end = self.starts[b:b + 2]
     if rows.shape[1] == 1: rows[which, 0], which = tokens[starts[which] - begin], []   # single tokens
     for i in which:
@@ -426,7 +423,6 @@ def _lay(self: RemoteIndex, rows: np.ndarray, starts: np.ndarray, which: Iterabl
 # %% ../../nbs/02_data/10_remote.ipynb #8cb4d982
 @patch
 def _soon(self: RemoteIndex, blocks: Iterable[int]) -> None:
-    "Fetch `blocks` in the background; an error there comes again when the block is needed."
     if not (self.disk and self.writes): return   # they would push others out of the memory
     with self._turns:
         self._queue.extend(blocks)
@@ -436,7 +432,6 @@ def _soon(self: RemoteIndex, blocks: Iterable[int]) -> None:
 
 @patch
 def _run_ahead(self: RemoteIndex) -> None:
-    "The loop of the background thread, until there is nothing left."
     while True:
         with self._turns:
             if not self.writes: self._queue.clear()

@@ -27,8 +27,7 @@ from torch.utils.data import Dataset, Subset, default_collate
 from ..basics import LATE, TimeBudget, patch, say
 from .dataset import ResumableDataset
 from ..exact.determinism import borrowed
-from ..exact.order import Order, Span
-from ..exact.share import share
+from ..exact.order import Order, share, Span
 
 # %% ../../nbs/02_data/05_samples.ipynb #b54b0dbb
 def _no_samples(dataset: Any) -> str:

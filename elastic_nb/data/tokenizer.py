@@ -241,12 +241,10 @@ def _described(about: Mapping[str, Any]) -> str:
     return 'tokenizers ' + _digest(parts)
 
 def _finding(special: Iterable[str]) -> re.Pattern[bytes] | None:
-    "Finds these tokens in a text."
     words = b'|'.join(re.escape(t.encode()) for t in sorted(special, key=len, reverse=True))
     return re.compile(words) if words else None
 
 def _leading(whole: Sequence[str], plain: Sequence[str]) -> str:
-    "What `whole` has before `plain`."
     n = len(plain)
     at = next((i for i in range(len(whole) - n + 1) if [*whole[i:i + n]] == [*plain]), 0)
     return ' '.join(whole[:at])
@@ -321,7 +319,6 @@ def _encoding_of(obj: Any) -> Callable[[str], Any]:
     return partial(obj.encode, **plain)
 
 def _end_token(obj: Any) -> str | None:
-    "The token that ends a text, as a tokenizer of transformers says it."
     said = getattr(obj, 'eos_token', None) or getattr(obj, 'sep_token', None)
     return None if said is None else str(said)
 

@@ -17,7 +17,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from .files import whole_text
+from .text import whole_text
 
 # %% ../../nbs/02_data/06_windows.ipynb #62c224a4
 def stdlib_files(limit: int = 4_000_000) -> list[Path]:

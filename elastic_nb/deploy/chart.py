@@ -254,13 +254,13 @@ def _losses(v: Values) -> Iterator[str]:
         yield f"up to {spare} of {together} nodes lost at a time: the others continue, in the same step"
     else: yield "a node lost: the others wait for its replacement; a smaller elastic.minNodes helps"
     kept = v.storage.enabled and v.storage.accessMode == 'ReadWriteMany'
-    counts = '' if v.backend == 'volcano' else ', and counts nothing'
+    counts = ', which counts' if v.backend == 'volcano' else ', which counts nothing'
     yield (f"a node's pod that fails is started again, up to {v.elastic.maxRestarts} times; one that is "
-           f"drained saves within {v.graceSeconds} s{counts}")
+           f"drained saves within {v.graceSeconds} s, and stops{counts}")
     if not spare:
         again = "from the newest checkpoint" if kept else "without their checkpoints"
-        yield ("a node drained: the others save and stop as well, which counts, and all begin again "
-               f"{again}; a smaller elastic.minNodes helps")
+        yield (f"a node drained: the others save and stop as well{counts}; all are replaced at once, and begin "
+               f"again {again}; a smaller elastic.minNodes helps")
     if v.etcd.enabled and v.etcd.replicaCount == 3: yield "one of three members of etcd lost: nothing happens"
     elif v.etcd.enabled: yield "etcd lost: no node comes or goes until it is back; etcd.replicaCount: 3 helps"
     if v.etcd.enabled and not v.etcd.storageGb:

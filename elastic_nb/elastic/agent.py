@@ -45,7 +45,7 @@ from .faults import Fault
 from .ledger import Event, Ledger
 from .membership import Generation
 from .nodes import SLOTS, Board, Node, Record, node_of
-from .supervisor import Listener, Supervisor, signals
+from .supervisor import Listener, Stopped, Supervisor, signals
 from .workers import Hands, RunFailed, RunRefused, Worker
 from .zygote import Lines, family_of, loopback_store, send
 
@@ -76,7 +76,6 @@ class OwnClock(torch_rendezvous._BackendRendezvousStateHolder):
         return known[1] if known and known[0] == own else own
 
     def sync(self) -> bool | None:
-        "As PyTorch's."
         if self._dirty: self._rewrite(self.there)
         return super().sync()
 
@@ -265,11 +264,10 @@ def close(self: Wires) -> None:
 # %% ../../nbs/06_elastic/17_agent.ipynb #ea877d82
 class NodeAgent(SimpleElasticAgent):
     "TorchElastic's agent, whose workers are a supervisor's: a membership change does not touch them."
-    def __init__(self, handler: RendezvousHandler, meeting: Meeting, id: int, workers: int,
-                 put: Callable[..., None]):
+    def __init__(self, handler: RendezvousHandler, id: int, workers: int, put: Callable[..., None]):
         super().__init__(WorkerSpec('default', workers, handler, entrypoint='elastic_nb',
                                     monitor_interval=.2))
-        self.handler, self.meeting, self.id, self.put = handler, meeting, id, put
+        self.handler, self.id, self.put = handler, id, put
         self.again, self.over, self.ended = threading.Event(), threading.Event(), False
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
@@ -328,8 +326,7 @@ class Membership:
         return self.handler._this_node in {*state.redundancy_list, *state.wait_list}
 
     def start(self) -> None:
-        "Meet, in a thread."
-        agent = NodeAgent(self.handler, self.meeting, self.id, self.workers, self.wires.put)
+        agent = NodeAgent(self.handler, self.id, self.workers, self.wires.put)
         self.agent = agent
         def run() -> None:
             error = None
@@ -422,7 +419,6 @@ class NodeSupervisor(Supervisor):
             node = node_of(name)
             if node != self.coordinator.id: self.note('death', name, cause=f'node {node} lost')
         for w in self.hands.workers.values(): w.tell(kind='generation', text=gen.encode(), store=store)
-        self.last_store = store
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #29a98b6e
 @patch
@@ -462,7 +458,6 @@ def say_waiting(self: NodeSupervisor, waited: float) -> None:
 
 @patch
 def turn(self: NodeSupervisor) -> None:
-    "Wait for news of workers and of nodes, do what is due."
     Supervisor.turn(self)
     for kind, *about in self.wires.take(): self.news[kind](self, *about)
     for line in self.wires.silent():
@@ -689,6 +684,12 @@ def hurry(self: NodeSupervisor, now: float) -> None:
         self.said_bye = now
         self.wires.send(node.record.boss, dict(kind='bye', by=self.asked.by, all=bool(self.meeting.is_host)))
 
+@patch
+def end_of(self: NodeSupervisor, text: str) -> BaseException:
+    error = Supervisor.end_of(self, text)
+    if isinstance(error, Stopped): error.code = 3   # no failure: the node may come back, and the run goes on
+    return error
+
 @patch(as_prop=True)
 def alone(self: NodeSupervisor) -> bool:
     "Whether this node is left over from a world that was to save, and cannot do it."
@@ -774,19 +775,10 @@ def shut(self: NodeSupervisor) -> None:
     self.wires.close()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #7ab194a5
-def supervise_node(
-    meeting: Meeting, # Where the nodes meet
-    hands: Hands, # The processes of this node
-    entry: str, # `module:function`, as in `Supervisor`
-    config: dict[str, Any], # JSON values, handed to `entry`
-    elastic: ElasticConfig, # How many workers this node has, and how patient we are
-    ledger: Ledger, # Where the events go
-    faults: Iterable[Fault] = (), # What is to go wrong
-    tell: Listener = lambda event: None, # Hears every event
-    kept: bool = False, # Whether workers keep checkpoints
-    orders: Orders | None = None, # What people ask for while it runs
-) -> list[Event]:
-    "This node's part of a run, to the end of the run. Raises RunFailed; KeyboardInterrupt after Ctrl-C."
+def supervise_node(meeting: Meeting, hands: Hands, entry: str, config: dict[str, Any], elastic: ElasticConfig,
+                   ledger: Ledger, faults: Iterable[Fault] = (), tell: Listener = lambda event: None,
+                   kept: bool = False, orders: Orders | None = None) -> list[Event]:
+    "As `supervise`, for this node's part of a run whose nodes meet as `meeting` says."
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)

@@ -29,6 +29,7 @@ class EtcdError(RuntimeError):
 
 class EtcdUnreachable(EtcdError):
     "No endpoint gave an answer in time."
+    silent = False # Whether one has taken the request, and has said nothing
 
 class EtcdRefused(EtcdError):
     "A wrong password, a certificate that does not fit, or a key that this user may not touch."
@@ -131,8 +132,15 @@ class _Elsewhere(Exception):
 
 _LATER = ('no leader', 'timed out', 'leader changed', 'server stopped', 'too many requests', 'not capable',
           'waitgroup', 'unhealthy', 'transport', 'deadline', 'unavailable')
-
 _TOKEN = ('invalid auth token', 'revision in header is old', 'auth token is not provided')
+_MEANS: dict[str, tuple[type[EtcdError], str]] = { # Words of etcd: what they mean
+    'lease not found': (LeaseLost, 'does not know the lease any more'),
+    'invalid user id or password': (EtcdRefused, 'refuses the user {user!r}: wrong name or password'),
+    'permission denied': (EtcdRefused, 'does not give these keys to the user {user!r}'),
+    'user name is empty': (EtcdRefused, 'asks for a user and a password'),
+    'authentication is not enabled': (EtcdRefused, 'has no users: the user {user!r} means nothing there'),
+    **dict.fromkeys(('too large', 'larger than max'), (
+        EtcdError, 'takes no request as large as this one (1.5 MB by default)'))}
 
 def judged(endpoint: str, status: int, body: bytes, access: EtcdAccess) -> Exception:
     "What an answer that is no success means, as an exception."
@@ -144,22 +152,14 @@ def judged(endpoint: str, status: int, body: bytes, access: EtcdAccess) -> Excep
             return EtcdRefused(f'etcd at {endpoint} speaks TLS only: give it as https://{endpoint}')
         return EtcdError(f'the server at {endpoint} is no etcd with the v3 API (HTTP {status})')
     text = str(said.get('message') or said.get('error')).removeprefix('etcdserver: ')
-    low = text.lower()
-    if 'lease not found' in low: return LeaseLost(f'etcd at {endpoint} does not know the lease any more')
-    if 'invalid user id or password' in low:
-        return EtcdRefused(f'etcd at {endpoint} refuses the user {access.user!r}: wrong name or password')
-    if 'permission denied' in low:
-        return EtcdRefused(f'etcd at {endpoint} does not give these keys to the user {access.user!r}')
-    if 'user name is empty' in low:
-        return EtcdRefused(f'etcd at {endpoint} asks for a user and a password')
-    if 'authentication is not enabled' in low:
-        return EtcdRefused(f'etcd at {endpoint} has no users: the user {access.user!r} means nothing there')
-    if 'too large' in low or 'larger than max' in low:
-        return EtcdError(f'etcd at {endpoint} takes no request as large as this one (1.5 MB by default)')
-    if any(t in low for t in _LATER) or said.get('code') in (4, 14): return _Elsewhere(text)
+    for words, (kind, meaning) in _MEANS.items():
+        if words in text.lower(): return kind(f'etcd at {endpoint} {meaning.format(user=access.user)}')
+    if any(t in text.lower() for t in _LATER) or said.get('code') in (4, 14): return _Elsewhere(text)
     return EtcdError(f'etcd at {endpoint} says: {text}')
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #3bad8b80
+_NO_ANSWER = 'no answer in time'
+
 def failed(endpoint: str, error: Exception, access: EtcdAccess) -> Exception:
     "What a connection that broke means, as an exception."
     text = str(error)
@@ -172,7 +172,7 @@ def failed(endpoint: str, error: Exception, access: EtcdAccess) -> Exception:
     if 'CERTIFICATE_REQUIRED' in text.upper() or 'BAD_CERTIFICATE' in text.upper():
         return EtcdRefused(f"etcd at {endpoint} asks for a client's certificate that it trusts")
     if isinstance(error, urllib3.exceptions.NameResolutionError): return _Elsewhere('its name is unknown')
-    if isinstance(error, urllib3.exceptions.ReadTimeoutError): return _Elsewhere('no answer in time')
+    if isinstance(error, urllib3.exceptions.ReadTimeoutError): return _Elsewhere(_NO_ANSWER)
     if isinstance(error, urllib3.exceptions.NewConnectionError): return _Elsewhere('nothing listens there')
     if isinstance(error, urllib3.exceptions.ConnectTimeoutError): return _Elsewhere('no connection in time')
     hint = 'is it one without TLS?' if access.tls else 'does it speak TLS only? then give it as https'
@@ -242,7 +242,9 @@ def leave(self: EtcdClient, endpoint: str) -> None:
 def unreachable(reasons: dict[str, str], limit_s: float) -> EtcdUnreachable:
     "The sentence for `reasons` by endpoint."
     what = '; '.join(f'{e}: {r}' for e, r in sorted(reasons.items()))
-    return EtcdUnreachable(f'etcd cannot be reached within {limit_s:g} s ({what})')
+    error = EtcdUnreachable(f'etcd cannot be reached within {limit_s:g} s ({what})')
+    error.silent = _NO_ANSWER in reasons.values()
+    return error
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #73b34b37
 @patch
@@ -309,7 +311,6 @@ def read(self: EtcdClient, *gets: dict[str, Any], limit_s: float | None = None) 
 
 @patch
 def get(self: EtcdClient, key: str) -> bytes | None:
-    "The value of `key`, or None."
     found = self.read(op_get(key))[1][0]
     return found[0].value if found else None
 
@@ -544,12 +545,9 @@ class EtcdStore(Store):
         self.prefix = f'{session.prefix}/{prefix}/'
         self.set_timeout(timeout)
 
-    def has_extended_api(self) -> bool:
-        "It has append, multi_get and multi_set."
-        return True
+    def has_extended_api(self) -> bool: return True
 
     def set(self, key: str, value: str | bytes) -> None:
-        "Write `key`."
         self.session.change([], [op_put(self.prefix + key, value)])
 
     def get(self, key: str) -> bytes:
@@ -557,7 +555,6 @@ class EtcdStore(Store):
         return self.multi_get([key])[0]
 
     def clone(self) -> 'EtcdStore':
-        "Another store with the same keys."
         return EtcdStore(self.session, self.prefix[len(self.session.prefix) + 1:-1], self.timeout)
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #dbbfdc13
@@ -607,7 +604,6 @@ def wait(self: EtcdStore, keys: list[str], timeout: timedelta | None = None) -> 
 
 @patch
 def check(self: EtcdStore, keys: list[str]) -> bool:
-    "Do all of `keys` exist?"
     return all(kv is not None for kv in self._now(list(keys), keys_only=True)[1])
 
 @patch
@@ -637,7 +633,6 @@ def add(self: EtcdStore, key: str, amount: int) -> int:
 
 @patch
 def append(self: EtcdStore, key: str, value: str | bytes) -> None:
-    "Put `value` behind what stands at `key`."
     self._update(key, lambda old: (old or b'') + _bytes(value))
 
 @patch
@@ -650,7 +645,6 @@ def compare_set(self: EtcdStore, key: str, expected: str | bytes, desired: str |
 # %% ../../nbs/06_elastic/13_etcd.ipynb #08b1a84e
 @patch
 def delete_key(self: EtcdStore, key: str) -> bool:
-    "Delete `key`; was it there?"
     path = self.prefix + key
     while found := self.client.read(op_get(path))[1][0]:
         if self.session.change([if_mod(path, found[0].mod)], [op_delete(path)])[0]: return True
@@ -658,12 +652,10 @@ def delete_key(self: EtcdStore, key: str) -> bool:
 
 @patch
 def num_keys(self: EtcdStore) -> int:
-    "How many keys there are."
     return int(self.client.ask('/v3/kv/range', range_of(self.prefix, True, count_only=True)).get('count', 0))
 
 @patch
 def list_keys(self: EtcdStore) -> list[str]:
-    "All keys."
     found = self.client.read(op_get(self.prefix, True, keys_only=True))[1][0]
     return [kv.key[len(self.prefix):] for kv in found]
 
@@ -677,7 +669,6 @@ def _queue(self: EtcdStore, key: str) -> str: return f'{self.prefix[:-1]}.queues
 
 @patch
 def queue_push(self: EtcdStore, key: str, value: str | bytes) -> None:
-    "Put `value` at the end of the queue `key`."
     self.session.change([], [op_put(self._queue(key) + secrets.token_hex(8), value)])
 
 @patch
@@ -695,7 +686,6 @@ def queue_pop(self: EtcdStore, key: str, block: bool = True) -> bytes:
 
 @patch
 def queue_len(self: EtcdStore, key: str) -> int:
-    "How many values the queue `key` has."
     got = self.client.ask('/v3/kv/range', range_of(self._queue(key), True, count_only=True))
     return int(got.get('count', 0))
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from ..basics import born, patch
 from ..checkpoint.lease import differences
-from ..exact.share import share
+from ..exact.order import share
 from .columns import NONE, Block, Drawn, blocks_of, lean, merged, pack, positions, unpack
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #36d26d37

@@ -18,10 +18,10 @@ from ..checkpoint.lease import OtherRun, compare_identities, numbers_of
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.newest import CheckpointError
 from ..data.samples import slow_reads
+from .columns import Chain
 from .communicator import Communicator
 from .membership import Generation, Member, Newer, PeerLost, Removed, source_of
 from .nodes import node_of
-from .receipts import Chain
 from .sync import Sync
 from ..exact.state import State, digest, from_buffer, same_bits, to_buffer, weights_digest
 
@@ -278,16 +278,25 @@ def one_step(self: ElasticLoop) -> bool:
     self.contribute(todo, {i: engine.samples.ids(engine.step, i) for i in sync.span})
     self.at('reduce')
     self.comm.wait(sync.reduction(), lambda: self.at('gather'))
-    summed = sync.finish()
-    self.at('commit')   # the whole gradient is here: whatever happens now, we step
-    loss = engine.update(summed)
-    self.last = dict(gen=self.number, step=engine.step - 1, loss=float(loss), **engine.numbers)
-    self.at('agree')
-    newest, = self.comm.agree(self.comm.newest())
+    newest = self.use(sync.finish())
     self.committed()
     self.settle()
     self.save_if_asked()
     return newest > self.number
+
+@patch
+def use(self: ElasticLoop, summed: Tensor) -> int:
+    "Step, together with all others; returns the number of the newest generation."
+    self.at('commit')   # the whole gradient is here: whatever happens now, we step
+    self.advance(summed)
+    self.at('agree')
+    return self.comm.agree(self.comm.newest())[0]
+
+@patch
+def advance(self: ElasticLoop, summed: Tensor) -> None:
+    "The optimizer's step, from the numbers that `Sync.finish` gave."
+    loss = self.engine.update(summed)
+    self.last = dict(gen=self.number, step=self.engine.step - 1, loss=float(loss), **self.engine.numbers)
 
 @patch
 def compare(self: ElasticLoop, mine: dict[str, int]) -> None:

@@ -18,7 +18,7 @@ from ..config import without_errno
 # %% ../../nbs/06_elastic/10_narrate.ipynb #e63a6b07
 class Narrator:
     "Says what happens, below a progress bar; quiet about ordinary steps. Call it with every event."
-    sentences: dict[str, Callable[[Any, dict[str, Any]], str | None]] = {} # Of each kind of event
+    sentences: dict[str, str | Callable[[Any, dict[str, Any]], str | None]] = {} # Of each kind of event
 
     def __init__(self,
         title: str, # Stands before the progress bar
@@ -46,12 +46,11 @@ class Narrator:
 
     def __call__(self, e: dict[str, Any]) -> None:
         "Print the sentence for one flat event, if there is one."
-        about = self.sentences.get(e['kind'])
-        line = about and about(self, e)
+        about = self.sentences.get(e['kind'], '')
+        line = about.format_map(e) if isinstance(about, str) else about(self, e)
         if line and self.hears(e['kind']): self.say(f"  {without_errno(line)}")
 
     def close(self) -> None:
-        "No more events will come."
         self.bar.close()
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #a69e694d
@@ -150,16 +149,10 @@ Narrator.sentences |= dict(fault=Narrator._fault, fence=Narrator._fence, error=N
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #7c01d2e9
 @patch
-def _text(self: Narrator, e: dict[str, Any]) -> str: return e['text']
-
-@patch
 def _node(self: Narrator, e: dict[str, Any]) -> str | None: return e['text'] if e.get('say') else None
 
-@patch
-def _reader(self: Narrator, e: dict[str, Any]) -> str: return f"worker {e['worker']}: {e['text']}"
-
-Narrator.sentences |= dict(node=Narrator._node, reader=Narrator._reader, **dict.fromkeys(
-    ('spares', 'false_alarm', 'ledger', 'asked', 'slept', 'straggler', 'excluded', 'relief'), Narrator._text))
+Narrator.sentences |= dict(node=Narrator._node, reader='worker {worker}: {text}', **dict.fromkeys(
+    ('spares', 'false_alarm', 'ledger', 'asked', 'slept', 'straggler', 'excluded', 'relief'), '{text}'))
 
 # %% ../../nbs/06_elastic/10_narrate.ipynb #64f612f8
 @patch
@@ -232,13 +225,7 @@ def what_is_left(step: int, steps: int | None, tier: str, place: str, setting: s
     return (f"nothing left to do: step {step} of {steps} is in {place}; "
             f"use another {setting}=, more steps, or remove {whole or 'it'}")
 
-@patch
-def _degraded(self: Narrator, e: dict[str, Any]) -> str:
-    return f"checkpoints: {e['tier']} does not work: {e['why']}"
-
-@patch
-def _healed(self: Narrator, e: dict[str, Any]) -> str: return f"checkpoints: {e['tier']} works again"
-
 Narrator.sentences |= dict(
     go_back=Narrator._go_back, begins_anew=Narrator._begins_anew, restored=Narrator._restored,
-    checkpoint=Narrator._checkpoint, degraded=Narrator._degraded, healed=Narrator._healed)
+    checkpoint=Narrator._checkpoint,
+    degraded='checkpoints: {tier} does not work: {why}', healed='checkpoints: {tier} works again')

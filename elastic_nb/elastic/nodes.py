@@ -19,7 +19,7 @@ import torch.distributed as dist
 from ..basics import patch
 from ..checkpoint.lease import differences, in_few
 from .ledger import Event
-from ..exact.share import share
+from ..exact.order import share
 from .membership import KEY, Coordinator, Generation, StateLost, decode_generation, propose
 
 # %% ../../nbs/06_elastic/16_nodes.ipynb #f33caea8

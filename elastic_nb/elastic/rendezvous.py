@@ -27,7 +27,7 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_rendezvous
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
     DynamicRendezvousHandler, RendezvousBackend, RendezvousSettings, RendezvousTimeout)
-from ..basics import patch
+from ..basics import patch, waits_for
 from .etcd import (
     EtcdAccess, EtcdClient, EtcdError, EtcdStore, Kv, Session, endpoints, if_mod, op_delete, op_get, op_put)
 
@@ -181,6 +181,17 @@ class Seat:
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #4e4cde57
 @patch
+def first_open(self: Seat, patience: float) -> None:
+    "`open`; an etcd that takes requests and gives no answer is asked again for so many seconds."
+    end, said = time.monotonic() + patience, False
+    while True:
+        try: return self.open()
+        except RendezvousConnectionError as e:
+            if not getattr(e.__cause__, 'silent', False) or time.monotonic() >= end: raise
+            if not said: _log.warning('This node %s', waits_for(f'an answer: {e}', patience))
+            said = True
+
+@patch
 def offer(self: Seat, now: Snapshot) -> None:
     "A snapshot that may be news."
     with self.news:
@@ -221,11 +232,9 @@ class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
 
     @property
     def state(self) -> Any:
-        "torch's state object."
         return self._state
 
     def mark_dirty(self) -> None:
-        "The next `sync` writes."
         self._dirty = True
 
     def sync(self) -> bool | None:
@@ -360,7 +369,7 @@ class EtcdRendezvousHandler(DynamicRendezvousHandler):
         self._seat, self._store_timeout = seat, store_timeout
         self._roster: frozenset = frozenset() # The nodes of our round
         self._said = '' # The loss that was reported last
-        seat.open()
+        seat.first_open(store_timeout.total_seconds())
         holder = EtcdStateHolder(seat, settings)
         super().__init__(seat.node, settings, 'etcd-v3', seat.store, holder)
         self._op_executor = EtcdOps(seat.node, holder, settings)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LINES', 'target_of', 'reaches', 'packed', 'unpacked', 'everyone', 'passed', 'Sharded', 'others_of', 'measures',
-           'ShardedLoop']
+           'ShardedLoop', 'ShardedGradients']
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #6a5e8594
 import json
@@ -19,9 +19,11 @@ from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
 from ..config import RunConfig
 from .communicator import Communicator
+from .groups import beside as beside_training
 from .loop import ElasticLoop, Trainable
 from .layout import begun, gaps, moves_of, settled, turns
 from .membership import Generation, Member, StateLost
+from ..exact.gradients import LEAST, BucketReducer
 from ..exact.reduce import exchange
 from ..exact.shard import Layout, Part, ShardedOptimizer, ShardedReducer, join, showing, union
 from ..exact.state import State, from_buffer, to_buffer
@@ -127,7 +129,7 @@ class ShardedLoop(ElasticLoop):
         engine: Trainable, # What is trained; steps with the optimizer of `sync`
         sync: Sharded, # How replicas agree
         checkpoints: CheckpointManager | None = None, # Keeps states for when a slice is lost
-        comm: Communicator | None = None, # Its way to the others; None: gloo groups, built anew each time
+        comm: Communicator | None = None, # As in `ElasticLoop`
     ):
         super().__init__(member, engine, sync, checkpoints, comm)
         self.pending: Tensor | None = None # The numbers of a step, if its sums are here and not used
@@ -150,40 +152,31 @@ class ShardedLoop(ElasticLoop):
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #6d1eeb9f
 @patch
-def one_step(self: ShardedLoop) -> bool:
-    "One optimizer step; True if all leave for a newer generation now."
-    engine, sync = self.engine, self.sync
-    todo = sync.start(engine.step, engine.samples.pieces(engine.step))
-    self.contribute(todo, {i: engine.samples.ids(engine.step, i) for i in sync.span})
-    self.at('reduce')
-    self.comm.wait(sync.reduction(), lambda: self.at('gather'))
-    self.pending = sync.finish()
+def use(self: ShardedLoop, summed: Tensor) -> int:
+    "Agree, step, and exchange parameters; returns the number of the newest generation."
+    self.pending = summed
     self.at('prepared')
     asked = int(self.member.leave.is_set())
     newest, asked = self.comm.agree(self.comm.newest(), asked)   # all are pending: whatever happens, we step
     self.leaving = asked > 0
     self.at('commit')
-    self.advance()
+    self.advance(summed)
     self.at('stepped')
-    for work in sync.spread():
+    for work in self.sync.spread():
         self.at('round')
         self.comm.wait(work)
     self.at('spread')
-    sync.land()
+    self.sync.land()
     self.whole = True
     self.fill()
     self.at('agree')
-    self.committed()
-    self.settle()
-    self.save_if_asked()
-    return newest > self.number
+    return newest
 
 @patch
-def advance(self: ShardedLoop) -> None:
+def advance(self: ShardedLoop, summed: Tensor) -> None:
     "The step of the spans that are held here."
-    loss = self.engine.update(self.pending)
+    super(ShardedLoop, self).advance(summed)
     self.pending, self.whole = None, False
-    self.last = dict(gen=self.number, step=self.engine.step - 1, loss=float(loss), **self.engine.numbers)
 
 # %% ../../nbs/06_elastic/21_shard.ipynb #9c0deec7
 @patch
@@ -228,7 +221,7 @@ def meet(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> tuple[str
     if target < gen.floor or gaps(everything, sum(self.have.values(), [])): self.lost(gen)
     self.plan(gen.roster)
     if rank in able and self.engine.step < target:
-        self.advance()   # another one has, or has reported it
+        self.advance(self.pending)   # another one has, or has reported it
         self.at('stepped')
     self.pending = None
     done = {r: facts[r]['whole'] and facts[r]['step'] == target for r in able}
@@ -325,3 +318,28 @@ def save_if_asked(self: ShardedLoop) -> None:
 def finish(self: ShardedLoop) -> None:
     "As in the elastic loop; the state is put together to be compared."
     with showing(self.optimizer, self.together(*range(self.comm.world))): super(ShardedLoop, self).finish()
+
+# %% ../../nbs/06_elastic/21_shard.ipynb #95e28ffb
+class ShardedGradients(BucketReducer):
+    "The grouping-independent sum with optimizer and gradient in slices: same bits for every world."
+    scale = 1.
+    def __init__(self,
+        model: nn.Module, # Its trainable parameters are summed
+        optimizer: ShardedOptimizer, # Makes the steps for some of them
+        micro_batches: int, # Leaves of the tree
+        beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
+        shadow: int | None = None, # Ranks from a fresh slice to its second holder; 0: none; None: see `apart`
+        measure: bool = False, # Whether the norm of the gradient is needed
+        least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most
+    ):
+        super().__init__(optimizer, others_of(model, optimizer), micro_batches, beside, None, measure,
+                         [*model.parameters()], least, beside_training)
+        self.module, self.shadow = model, shadow
+
+    def refused(self, settings: Sequence[str]) -> str:
+        "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
+        if odd := [s for s in settings if s not in ('clip', 'on_nonfinite')]:
+            return f"{odd[0]} looks at the whole gradient: take Sharded(..., whole=True)"
+        if not self.measure and settings:
+            return f"{settings[0]} asks for the norm: take ShardedGradients(..., measure=True)"
+        return ''

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .membership import PeerLost, peers
 from ..exact.reduce import TreeReducer, writes_to
-from ..exact.share import share
+from ..exact.order import share
 
 # %% ../../nbs/06_elastic/05_sync.ipynb #d2e962f0
 class Sync(Protocol):
@@ -114,7 +114,6 @@ class StockDDP:
         return list(self.span)
 
     def clear(self) -> None:
-        "Gradients of zero."
         for p in self.model.parameters():
             if p.requires_grad and p.grad is None: p.grad = torch.zeros_like(p)   # of no use, of no gradient
         self.model.zero_grad(set_to_none=False)

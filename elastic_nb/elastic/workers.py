@@ -21,8 +21,7 @@ from typing import Any
 from ..basics import patch
 from ..checkpoint.memory import memfds
 from ..config import BadConfig
-from .forkserver import Copy, copied
-from .zygote import Lines, loopback_store, send
+from .zygote import Copy, Lines, copied, loopback_store, send
 
 # %% ../../nbs/06_elastic/08_workers.ipynb #a2f83f2f
 class RunFailed(RuntimeError): "The run cannot go on; the message says why."

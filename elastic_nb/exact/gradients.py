@@ -304,7 +304,6 @@ def _launch(self: BucketReducer, nodes: dict[tuple[int, int], BucketBuffer]) -> 
 
 @patch
 def _complete(self: BucketReducer, leaving: Leaving, b: int) -> None:
-    "Bucket `b` is finished: it may leave."
     del leaving.missing[b]
     for i in self.buckets[b].params: self.optimizer.params[i].grad = None
     for sibling in leaving.siblings: leaving.buf.move(sibling, b)
@@ -396,7 +395,6 @@ def spread(self: BucketReducer) -> Iterator[Callable[[], None]]:
         for r, t in inbox: o.fill(now[r][rank], t)
 
 def _some(spans: Sequence[range], a: int, b: int) -> tuple[range, ...]:
-    "The numbers `a` to `b` of what is in `spans`."
     firsts = accumulate((len(s) for s in spans), initial=0)
     return tuple(part for s, at in zip(spans, firsts) if (part := s[max(a - at, 0):max(b - at, 0)]))
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..basics import patch
-from .share import share
+from .order import share
 from .written import Refused
 
 # %% ../../nbs/01_exact/04_reduce.ipynb #06133537

@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 
 from ..basics import patch
 from .reduce import TreeReducer, Vector, exchange, gathered, reduce_scatter, scatter
-from .share import share
+from .order import share
 from .state import WHOLE, Diverged
 
 # %% ../../nbs/01_exact/07_shard.ipynb #67543e77
@@ -319,7 +319,6 @@ def _traits(optimizer: Optimizer) -> dict[str, Any]:
     return {k: plain(v) for k, v in vars(optimizer).items() if k not in ('state', 'param_groups')}
 
 def _halved(optimizer: ShardedOptimizer, part: float) -> list[range]:
-    "Spans that cut each parameter once, after `part` of its numbers."
     cuts = [a + round(part * (b - a)) for a, b in zip(optimizer.starts, optimizer.starts[1:])]
     return [range(*ends) for ends in zip([0, *cuts], [*cuts, optimizer.size])]
 

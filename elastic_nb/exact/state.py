@@ -238,7 +238,6 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, full: dict[str, Any]) -> N
             for k, v in slots.items(): own[k] = _saved(v, own[k].device if k in own else params[i].device)
 
 def _saved(x: Any, device: torch.device) -> Any:
-    "`x` with its tensors on `device`."
     if isinstance(x, Tensor): return x.to(device)
     if isinstance(x, dict): return {k: _saved(v, device) for k, v in x.items()}
     return type(x)(_saved(v, device) for v in x) if isinstance(x, (list, tuple)) else x

@@ -43,7 +43,6 @@ def _flat(slots: list[Slot]) -> Tensor: return torch.cat([s.value.detach().flatt
 
 # %% ../../nbs/01_exact/06_written.ipynb #3d7b89f3
 def _slots(model: nn.Module) -> list[Slot]:
-    "All buffers of `model`, each once."
     found: dict[int, Slot] = {}
     for path, owner in model.named_modules():
         for key, t in owner._buffers.items():
@@ -119,7 +118,6 @@ def check(self: Written) -> None:
                           f": such a change cannot be summed. Register it in __init__; or {ALONE}")
 
 def _of(model: nn.Module, path: str) -> nn.Module:
-    "The module `path` of `model`, which may be a compiled one."
     return getattr(model, '_orig_mod', model).get_submodule(path)
 
 @patch

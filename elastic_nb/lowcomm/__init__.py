@@ -13,7 +13,7 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.outer': 'Outer travelled',
     '.rounds': 'Rounds Replica',
     '.compressed': 'CompressedRounds',
-    '.fragments': 'FragmentRounds CompressedFragments Drifting Timetable',
+    '.fragments': 'FragmentRounds CompressedFragments Drifting Timetable layers_of',
     '.quantize': 'Codec Feedback Half Inbox Quantized BadMessage',
     '.sparse': 'Sparse',
     '.demo': 'DeMo',
@@ -25,7 +25,6 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.quorum': 'Syncer RoundTerms rerun',
     '.learners': 'Learner Pace',
     '.private': 'Private Spent epsilon',
-    '.streaming': 'Stream Streaming Together OverGloo layers_of',
     '.late': 'Late LateCompressed LateReplica Window',
     '.ruled': 'Ruled',
     '.links': 'profile read_link Profile'})

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..basics import patch
 from ..exact.reduce import GradBuffer, combine, exchange
-from ..exact.share import share
+from ..exact.order import share
 from ..exact.written import Refused
 from .quantize import BadMessage, Codec, Feedback, Inbox
 from .rounds import Replica, Rounds

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HEADER', 'in_blocks', 'quantize', 'dequantize', 'outliers', 'BadMessage', 'packed_size', 'pack_bits', 'unpack_bits',
            'Message', 'framed', 'opened', 'Feedback', 'usable', 'Codec', 'floats', 'Quantized', 'places_below', 'Half',
-           'Inbox']
+           'Float32', 'Inbox']
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #22a419ce
 import struct
@@ -260,6 +260,16 @@ class Half(Codec):
     def unpack(self, data: bytes, count: int) -> Tensor:
         if len(data) != 2 * count: raise BadMessage(f"{count} numbers: {2 * count} bytes, not {len(data)}")
         return usable(torch.from_numpy(np.frombuffer(data, '<f2').astype(np.float32)))
+
+# %% ../../nbs/12_lowcomm/03_quantize.ipynb #f029f98e
+@dataclass(frozen=True)
+class Float32(Codec):
+    "Numbers as they are, 4 bytes each."
+    def pack(self, x: Tensor) -> bytes: return x.numpy().astype('<f4').tobytes()
+
+    def unpack(self, data: bytes, count: int) -> Tensor:
+        if len(data) != 4 * count: raise BadMessage(f"{count} numbers: {4 * count} bytes, not {len(data)}")
+        return floats(data, "numbers")
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a931273a
 class Inbox:

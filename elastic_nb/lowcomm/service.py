@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..basics import patch
 from ..checkpoint.format import Damaged
-from ..checkpoint.remote.peer_server import TOKEN, peer_token
+from ..checkpoint.remote.peer import TOKEN, peer_token
 from ..checkpoint.remote.store import StoreRefused
 from ..exact.state import Diverged, State, from_buffer, to_buffer
 from .journal import frame, read_frame

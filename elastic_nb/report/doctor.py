@@ -25,7 +25,8 @@ from typing import NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from ..checkpoint.remote.store import StoreError, open_store
+from ..checkpoint.remote.store import StoreError
+from ..checkpoint.remote.tier import open_store
 from ..checkpoint.remote.tier import PATIENCE
 from ..config import BadConfig, Config, RunConfig
 from ..config_file import read_config

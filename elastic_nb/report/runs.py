@@ -16,8 +16,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from ..checkpoint.exchange import FORMS
-from ..checkpoint.inspect import Form, export, pick, write_plain
+from ..checkpoint.exchange import export, Form, FORMS, pick, write_plain
 from ..data.tokenizer import byte_tokenizer
 from ..elastic.ledger import Ledger
 from ..models.gpt import GPTConfig

@@ -20,9 +20,8 @@ import numpy as np
 from ..basics import patch
 from ..checkpoint.lease import differences
 from ..config import LowCommConfig
-from ..elastic.columns import Drawn
+from ..elastic.columns import Drawn, about_of, link, root
 from ..elastic.ledger import STEP_KINDS, Event, History, _hashed, reading, unpacked
-from ..elastic.receipts import about_of, link, root
 from .starts import Part, Start
 from .status import Watch
 

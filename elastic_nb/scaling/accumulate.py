@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 
 from ..basics import patch
-from ..exact.share import share
+from ..exact.order import share
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #d5098b77
 class RoundingMode(str, Enum):

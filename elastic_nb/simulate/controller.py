@@ -18,7 +18,7 @@ import math
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,7 +33,7 @@ from ..config import BadConfig
 from ..config_file import parse
 from ..report.serve import TOKEN, _same, host_of, is_address, listening, token_of
 from ..report.status import _NoRedirect
-from .tasks import Plan, plan_of, run_real, run_simulated
+from .tasks import Plan, PlanRun, plan_of, run_real, run_simulated
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #5636c06c
 _TABLES = '''
@@ -129,22 +129,20 @@ class Controller:
         ok = not told.get('broken')   # nothing may be left to do, and what did not hold does not hold now
         if plan.file.tasks:
             out, before = self.queue.path.with_suffix('') / f'job-{job}', self.queue.before(job)
-            found = run_real(plan, out, f'run-{start}', lambda run: self.note(job, run.desk, before))
+            found = run_real(plan, out, f'run-{start}', lambda run: self.note(job, run, before))
             told, ok = found.told(), found.ok
         state = 'done' if ok else 'failed'
         self.queue.ask('UPDATE jobs SET state=?, told=? WHERE id=?', state, json.dumps(told), job)
 
-    def note(self, job: int, desk: Any, before: Sequence[dict[str, Any]] = ()) -> None:
-        "Write what is new, before anything else happens. The desk counts what was done `before`, too."
-        known, desk.before = self.queue.done(job), [*before]
-        for task, facts in desk.facts.items():
-            if task in known: continue
-            a = desk.books.done[task]
-            told = dict(facts, worker=a.worker, attempt=a.number, seconds=round(a.end - a.start, 3),
-                        came=desk.came[task] + desk.began, began=a.start + desk.began,
-                        ended=a.end + desk.began)
+    def note(self, job: int, run: PlanRun, before: list[dict[str, Any]]) -> None:
+        "Write what is new, before anything else happens. The run counts what was done `before`, too."
+        known, books, run.before = self.queue.done(job), run.books, before
+        for task, a in books.done.items():
+            if task in known or a.end is None: continue
+            told = dict(a.facts, worker=a.worker, attempt=a.number, seconds=round(a.end - a.start, 3),
+                        came=books.came[task] + run.began, began=a.start + run.began, ended=a.end + run.began)
             self.queue.ask('INSERT INTO done VALUES (?, ?, ?)', job, task, json.dumps(told))
-        self.workers = {name: desk.books.speeds.get(name) for name in desk.books.workers}
+        self.workers = {name: books.speeds.get(name) for name in books.workers}
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #57499869
 MOST = 1 << 20 # Bytes of a request

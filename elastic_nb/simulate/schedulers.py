@@ -8,8 +8,10 @@ __all__ = ['Assignment', 'Scheduler', 'SCHEDULERS', 'Worker', 'Task', 'fits', 's
 
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #0605d52d
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..basics import patch
 from ..config import BadConfig, known_name
@@ -53,7 +55,7 @@ def urgent_first(tasks: Iterable[Task]) -> list[Task]:
 
 def _one_by_one(tasks: Iterable[Task], workers: Iterable[Worker],
                 choose: Callable[[Task, list[Worker]], Worker]) -> Assignment:
-    free, found = list(workers), {}
+    free, found = list(workers), Assignment()
     for task in urgent_first(tasks):
         if room := [w for w in free if fits(task, w)]:
             worker = choose(task, room)
@@ -82,7 +84,7 @@ def stable(
     "A stable matching, the best one for those who propose. Of equals, the one who asked first is kept."
     held: dict[str, str] = {}
     left = {a: iter(wish) for a, wish in wishes.items()}
-    free = [*reversed(wishes)]
+    free = [*wishes][::-1]
     while free:
         a = free.pop()
         for b in left[a]:
@@ -123,6 +125,7 @@ class Attempt:
     end: float | None = None
     lost: str = '' # Why it came to nothing
     failed: bool = False # By an error of the task, and not by a loss of the worker
+    facts: dict[str, Any] = field(default_factory=dict) # What the worker has said of its result
 
 @dataclass
 class Dispatcher:
@@ -132,30 +135,45 @@ class Dispatcher:
     stale: float = math.inf # Seconds after which a measured speed is forgotten
     weight: float = .2 # Of one task in the moving average
     tries: int = 3 # Attempts that may end with an error of the task itself
+    add: Callable[..., None] = lambda *row, **data: None # Takes rows: t, kind, worker, gen, step
     workers: dict[str, Worker] = field(default_factory=dict) # That count as alive
     heard: dict[str, float] = field(default_factory=dict) # Their last heartbeat
+    since: dict[str, float] = field(default_factory=dict) # When they joined
+    lives: Counter[str] = field(default_factory=Counter) # How often each worker has joined
+    present: float = 0. # Seconds of workers that are gone
+    gen: int = 0 # Changes of `workers`
     speeds: dict[str, float] = field(default_factory=dict) # Measured, also of those that are gone for now
     timed: dict[str, float] = field(default_factory=dict) # When that was
+    came: dict[str, float] = field(default_factory=dict) # When each task came, by its id
     waiting: list[Task] = field(default_factory=list)
     running: dict[str, Attempt] = field(default_factory=dict) # By worker
     done: dict[str, Attempt] = field(default_factory=dict) # By id of the task
     failed: dict[str, Attempt] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list) # All of them, in order
-    tried: dict[str, int] = field(default_factory=dict) # How often, by id of each task that ever came
+    tried: Counter[str] = field(default_factory=Counter) # How often, by id of the task
 
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #4b992879
 @patch
-def submit(self: Dispatcher, task: Task) -> None:
+def submit(self: Dispatcher, task: Task, now: float = 0.) -> None:
     "A task joins the queue. Raises BadConfig if there was one of this id."
-    if task.id in self.tried: raise BadConfig(f"task {task.id}: there is one of this name")
-    self.tried[task.id] = 0
+    if task.id in self.came: raise BadConfig(f"task {task.id}: there is one of this name")
+    self.came[task.id] = now
     self.waiting.append(task)
 
 @patch
 def join(self: Dispatcher, worker: Worker, now: float) -> None:
     "A worker is there, or is back; what it ran before is lost."
-    if worker.name in self.workers: self.lose(worker.name, now, 'it started again')
-    self.workers[worker.name], self.heard[worker.name] = worker, now
+    name = worker.name
+    if name in self.workers: self.lose(name, now, 'it started again')
+    self.workers[name], self.heard[name], self.since[name] = worker, now, now
+    self.lives[name] += 1
+    for kind in ('spawn', 'ready'): self.add(now, kind, self.label(name), None, None)
+    self._roster(now, joined=[self.label(name)])
+
+@patch
+def label(self: Dispatcher, name: str) -> str:
+    "A worker in this life: `w1.0`, and `w1.1` when it is back."
+    return f'{name}.{self.lives[name] - 1}'
 
 @patch
 def beat(self: Dispatcher, name: str, now: float) -> bool:
@@ -165,13 +183,16 @@ def beat(self: Dispatcher, name: str, now: float) -> bool:
 
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #be10939c
 @patch
-def lose(self: Dispatcher, name: str, now: float, why: str) -> Attempt | None:
+def lose(self: Dispatcher, name: str, now: float, why: str) -> None:
     "A worker is gone: its task, if it had one, is the next again."
     del self.workers[name], self.heard[name]
+    self.present += now - self.since.pop(name)
     if attempt := self.running.pop(name, None):
         attempt.end, attempt.lost = now, why
         self.waiting.insert(0, attempt.task)
-    return attempt
+        self._row(now, attempt, 'lost', why=why)
+    self.add(now, 'death', self.label(name), self.gen, None, cause=why)
+    self._roster(now, lost=[self.label(name)])
 
 @patch
 def silent(self: Dispatcher, now: float) -> list[str]:
@@ -183,17 +204,16 @@ def assign(self: Dispatcher, now: float) -> list[Attempt]:
     "Ask the scheduler, and note what it says."
     free = [self._believed(w, now) for n, w in self.workers.items() if n not in self.running]
     task = {t.id: t for t in self.waiting}
-    new = [self._begin(task[t], w, now) for t, w in self.schedule(self.waiting, free).items()]
-    started = {a.task.id for a in new}
-    self.waiting = [t for t in self.waiting if t.id not in started]
-    return new
+    new = self.schedule(self.waiting, free)
+    self.waiting = [t for t in self.waiting if t.id not in new]
+    return [self._begin(task[t], w, now) for t, w in new.items()]
 
 @patch
 def _begin(self: Dispatcher, task: Task, worker: str, now: float) -> Attempt:
     self.tried[task.id] += 1
-    attempt = Attempt(task, worker, self.tried[task.id], now)
+    attempt = self.running[worker] = Attempt(task, worker, self.tried[task.id], now)
     self.attempts.append(attempt)
-    self.running[worker] = attempt
+    self._row(now, attempt, 'begin')
     return attempt
 
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #e09e7ac2
@@ -204,20 +224,38 @@ def _believed(self: Dispatcher, worker: Worker, now: float) -> Worker:
 
 @patch
 def finish(self: Dispatcher, name: str, task: str, number: int, now: float, seconds: float,
-           error: str = '') -> bool:
+           error: str = '', **facts: Any) -> bool:
     """A worker reports the end of an attempt, which took it `seconds` to compute. False if that attempt is
     over already: the worker counted as dead, and another one has the task."""
-    attempt = self.running.get(name)
-    if not attempt or (attempt.task.id, attempt.number) != (task, number): return False
+    a = self.running.get(name)
+    if not a or (a.task.id, a.number) != (task, number): return False
     del self.running[name]
-    attempt.end, attempt.lost, attempt.failed = now, error, bool(error)
-    if not error: self._measure(name, attempt.task.flops / max(seconds, 1e-9), now)
-    if not error: self.done[task] = attempt
-    elif sum(a.task.id == task and a.failed for a in self.attempts) >= self.tries: self.failed[task] = attempt
-    else: self.waiting.insert(0, attempt.task)
+    a.end, a.lost, a.failed, a.facts = now, error, bool(error), facts
+    self._row(now, a, 'failed' if error else 'done', **facts, **({'error': error} if error else {}))
+    if not error: self._note(a, seconds, now)
+    elif sum(b.task.id == task and b.failed for b in self.attempts) >= self.tries: self.failed[task] = a
+    else: self.waiting.insert(0, a.task)
     return True
 
 @patch
-def _measure(self: Dispatcher, name: str, speed: float, now: float) -> None:
-    old = self._believed(self.workers[name], now).measured
-    self.speeds[name], self.timed[name] = ewma(old, speed, self.weight), now
+def _note(self: Dispatcher, a: Attempt, seconds: float, now: float) -> None:
+    "A task is done: a step in the ledger, and a measurement of its worker."
+    loss = {k: v for k, v in a.facts.items() if k == 'loss'}
+    self.add(now, 'commit', self.label(a.worker), self.gen, len(self.done), batch=1, **loss)
+    self.done[a.task.id] = a
+    old = self._believed(self.workers[a.worker], now).measured
+    self.speeds[a.worker] = ewma(old, a.task.flops / max(seconds, 1e-9), self.weight)
+    self.timed[a.worker] = now
+
+# %% ../../nbs/13_simulate/04_schedulers.ipynb #42bbe4f8
+@patch
+def _roster(self: Dispatcher, now: float, **change: list[str]) -> None:
+    self.gen += 1
+    roster = [self.label(name) for name in self.workers]
+    self.add(now, 'generation', None, self.gen, None, roster=roster, **dict(joined=[], lost=[]) | change)
+    for name in roster: self.add(now, 'entered', name, self.gen, len(self.done))
+
+@patch
+def _row(self: Dispatcher, now: float, a: Attempt, do: str, **data: Any) -> None:
+    about = dict(do=do, task=a.task.id, attempt=a.number)
+    self.add(now, 'task', self.label(a.worker), self.gen, None, **about, **data)

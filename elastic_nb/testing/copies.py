@@ -33,8 +33,8 @@ import torch
 import torch.distributed as dist
 
 from ..basics import die_with_parent, name_process, patch
-from ..elastic import forkserver
-from ..elastic.forkserver import ForkClient, give, take
+from ..elastic import zygote as forkserver
+from ..elastic.zygote import ForkClient, give, take
 from ..elastic.workers import ZYGOTE_ENV
 from .hosts import Command, Host, Loopback, family, loopback_address
 

@@ -164,6 +164,18 @@ def close(self: EtcdCluster) -> None:
     self.watcher.stdin.close()
     shutil.rmtree(self.folder, ignore_errors=True)
 
+# %% ../../nbs/09_testing/13_etcd.ipynb #d4e12df7
+def _answered(access: EtcdAccess, servers: Sequence[Any], limit_s: float = 60.) -> None:
+    "Wait until these members have a leader and write. Raises EtcdError."
+    end, quick = time.monotonic() + limit_s, EtcdClient(replace(access, limit_s=.5, try_s=.1))
+    while True:
+        if dead := [i for i, p in enumerate(servers) if p.poll() is not None]:
+            raise EtcdError(f'member {dead[0]} has ended with code {servers[dead[0]].returncode}')
+        try: return quick.put('/ready', b'') and None
+        except EtcdError:
+            if time.monotonic() > end: raise
+        time.sleep(.02)
+
 # %% ../../nbs/09_testing/13_etcd.ipynb #219605de
 @patch
 def access(self: EtcdCluster, **more: Any) -> EtcdAccess:
@@ -181,19 +193,11 @@ def ready(self: EtcdCluster, limit_s: float = 60.) -> None:
     "Wait until the cluster has a leader and writes. Raises RuntimeError with a member's last words."
     own = dict(cert=str(self.certificates / 'client.crt'), key=str(self.certificates / 'client.key')
                ) if self.options['client_certificates'] else {}
-    # Short tries: a member without a leader keeps a write waiting
-    end, quick = time.monotonic() + limit_s, self.client(limit_s=.5, try_s=.1, **own)
-    while True:
-        dead = [i for i, p in enumerate(self.processes) if p.poll() is not None]
-        try:
-            if not dead: return quick.put('/ready', b'') and None
-            why = 'ended'
-        except EtcdError as e: why = str(e)
-        if dead or time.monotonic() > end:
-            i = dead[0] if dead else 0
-            words = (self.folder / f'm{i}.log').read_text(errors='replace')[-500:]
-            raise RuntimeError(f'etcd did not start ({why}): {words}')
-        time.sleep(.02)
+    try: _answered(self.access(**own), self.processes, limit_s)
+    except EtcdError as e:
+        dead = next((i for i, p in enumerate(self.processes) if p.poll() is not None), 0)
+        words = (self.folder / f'm{dead}.log').read_text(errors='replace')[-500:]
+        raise RuntimeError(f'etcd did not start ({e}): {words}') from None
 
 @patch
 def leader(self: EtcdCluster) -> int:
@@ -277,18 +281,6 @@ def _lives(pid: int, folder: Path) -> bool:
     except OSError: return False
     return any(w.startswith(f'--data-dir={folder}/'.encode()) for w in words)
 
-# %% ../../nbs/09_testing/13_etcd.ipynb #5d1f07c2
-def _answered(where: Sequence[str], servers: Sequence[subprocess.Popen], limit_s: float = 60.) -> None:
-    "Wait until the members at `where` have a leader and write. Raises EtcdError."
-    end, quick = time.monotonic() + limit_s, EtcdClient(EtcdAccess(tuple(where), limit_s=.5, try_s=.1))
-    while True:
-        if dead := [i for i, p in enumerate(servers) if p.poll() is not None]:
-            raise EtcdError(f'member {dead[0]} has ended with code {servers[dead[0]].returncode}')
-        try: return quick.put('/ready', b'') and None
-        except EtcdError:
-            if time.monotonic() > end: raise
-        time.sleep(.02)
-
 # %% ../../nbs/09_testing/13_etcd.ipynb #6f9de0b3
 def start_etcd(folder: str | Path, members: int = 1, port: int = 2379, host: str = '127.0.0.1') -> list[str]:
     """Start etcd servers that outlive this process, with the data in `folder`; their endpoints.
@@ -314,7 +306,7 @@ def start_etcd(folder: str | Path, members: int = 1, port: int = 2379, host: str
     (folder / 'etcd.json').write_text(json.dumps(dict(host=host, ports=ports, pids=[p.pid for p in servers])),
                                       encoding='utf-8')
     where = [f'{host}:{p}' for p, _ in ports]
-    try: _answered(where, servers)
+    try: _answered(EtcdAccess(tuple(where)), servers)
     except EtcdError as e:
         stop_etcd(folder)
         raise OSError(f"etcd did not start: {e}; see {folder / 'm0.log'}") from e

@@ -34,6 +34,7 @@ class Controller:
     shared: bool = False # Whether the limit is one for all indexes
     drains_count: bool = False # Whether a pod that was drained counts
     backoff: float = 1. # Before the first replacement that counts; twice as long before each next one
+    ignored: frozenset[int] = frozenset() # Exit codes that do not count
     attempts: Counter[int] = field(default_factory=Counter) # Pods that each index has had
     counted: Counter[int] = field(default_factory=Counter) # Failures of each index that count
     live: set[int] = field(default_factory=set)
@@ -55,7 +56,7 @@ class Controller:
         self.live.remove(index)
         if self.verdict: return
         if self.need is not None and code == 0: return self.done.add(index)
-        if drained and not self.drains_count: return self.after.update({index: now})
+        if code in self.ignored or drained and not self.drains_count: return self.after.update({index: now})
         self.counted[index] += 1
         n = sum(self.counted.values()) if self.shared else self.counted[index]
         if code in self.final: self.failed.add(index)
@@ -86,10 +87,12 @@ class Workload:
 
 def _job(o: Object, spec: Object, name: str, space: str) -> Workload:
     policy, need = spec.get('podFailurePolicy', {}).get('rules', ()), spec['completions']
-    final = {c for r in policy if r['action'] == 'FailIndex' for c in r['onExitCodes']['values']}
+    def codes(action: str) -> frozenset[int]:
+        rules = [r['onExitCodes']['values'] for r in policy if r['action'] == action and 'onExitCodes' in r]
+        return frozenset(c for values in rules for c in values)
     for r in spec.get('successPolicy', {}).get('rules', ()): need = r.get('succeededCount', need)
     rules = dict(count=spec['completions'], limit=spec.get('backoffLimitPerIndex'), need=need,
-                 may_fail=spec.get('maxFailedIndexes', 0), final=frozenset(final))
+                 may_fail=spec.get('maxFailedIndexes', 0), final=codes('FailIndex'), ignored=codes('Ignore'))
     return Workload(o['kind'], name, space, spec['template'], rules, o['metadata']['name'])
 
 def _volcano(o: Object, name: str, space: str) -> Workload:

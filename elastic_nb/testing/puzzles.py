@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from ..report.pictures import FAULT, GENERATIONS, INK, MUTED, RULE
@@ -257,7 +258,7 @@ class Board:
     def __repr__(self) -> str: return f'{self.said}\n{len(self.solved)} of {len(PUZZLES)} solved'
 
     def _repr_html_(self) -> str:
-        lines = ''.join(f'<div>{line}</div>' for line in _escaped(repr(self)).splitlines())
+        lines = ''.join(f'<div>{line}</div>' for line in escape(repr(self), quote=False).splitlines())
         return f'<div>{lines}{drawing(self.solved)}</div>'
 
     def check(self, answer: Callable[..., Any]) -> 'Board':
@@ -274,8 +275,6 @@ class Board:
             self.said = (f"{puzzle.name}: {'solved' if good else 'not yet'}: {number:g} "
                          f'{puzzle.unit}, target {puzzle.target:g}')
         return self
-
-def _escaped(text: str) -> str: return text.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')
 
 # %% ../../nbs/09_testing/12_puzzles.ipynb #a1c2c004
 def _box(x: float, y: float, w: float, h: float, color: str) -> str:

@@ -28,9 +28,8 @@ from torch.distributed.tensor import DTensor
 from ..basics import patch
 from ..checkpoint.format import Damaged, checksum
 from ..checkpoint.memory import MemorySnapshotBackend
-from ..checkpoint.sharded import (NotSaved, begin_sharded, flatten_sharded, load_sharded,
-                                           save_sharded, state_of)
-from ..checkpoint.shards import ShardWriter
+from ..checkpoint.sharded import (begin_sharded, flatten_sharded, load_sharded, NotSaved,
+                                           save_sharded, ShardWriter, state_of)
 from ..checkpoint.snapshot import read
 from ..elastic.membership import Member, next_generation
 from ..exact.state import State, digest as state_digest

@@ -33,8 +33,7 @@ from ..config import BadConfig, Config, DataConfig, ModelConfig, RunConfig, Trai
 from ..data.dataset import ResumableDataset
 from ..data.readers import Readers
 from ..data.samples import Samples, Stateful, noted, opened, slow_reads
-from ..elastic.columns import Drawn
-from ..elastic.receipts import Chain, about_of
+from ..elastic.columns import Chain, Drawn, about_of
 from ..exact.determinism import borrowed, reading, seeded
 from ..exact.state import bare_names, unwrapped
 from ..exact.written import Refused

@@ -21,14 +21,13 @@ from ..elastic.membership import Member, peers
 from ..exact.written import Refused
 from ..lowcomm.compressed import CompressedRounds
 from ..lowcomm.demo import DeMo
-from ..lowcomm.fragments import CompressedFragments, Drifting, FragmentRounds, Timetable
+from ..lowcomm.fragments import CompressedFragments, Drifting, FragmentRounds, Timetable, layers_of
 from ..lowcomm.late import Late, LateCompressed, LateReplica, Window
 from ..lowcomm.outer import Outer
-from ..lowcomm.quantize import Codec, Half, Quantized
+from ..lowcomm.quantize import Codec, Float32, Half, Quantized
 from ..lowcomm.rounds import Replica, Rounds, cut, numbers_in
 from ..lowcomm.ruled import Ruled
 from ..lowcomm.sparse import Sparse
-from ..lowcomm.streaming import Float32, Stream, layers_of
 from .strategies import ExactStrategy
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2c8b435
@@ -162,10 +161,9 @@ def norm(self: DiLoCoStrategy, model: nn.Module) -> torch.Tensor:
 def _of_fragments(strategy: DiLoCoStrategy, task: nn.Module) -> FragmentRounds:
     "The sync of replicas that send a fragment at a time; before a state may be saved they send all."
     t, c = strategy.c.training, strategy.c.lowcomm
-    stream = Stream(c.inner_steps * c.fragments, c.fragments, c.inner_steps * c.overlap, c.alpha)
     def whole(round: int) -> bool: return round + 1 >= task.end() or strategy.settles(round + 1)
     replica = Drifting(task, task.targets_of, strategy.outer, c.inner_steps, t.clip, t.batch_size // t.cut,
-                       c.moments == 'kept', Timetable(stream, c.inner_steps, whole))
+                       c.moments == 'kept', table=Timetable(c.fragments, c.overlap, c.alpha, whole))
     if codec := CODECS.get(c.compression):
         return CompressedFragments(task, t.cut, replica, codec, strategy.empties)
     return FragmentRounds(task, t.cut, replica, strategy.empties)

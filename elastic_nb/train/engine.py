@@ -28,7 +28,7 @@ from ..config import BadConfig
 from ..data.readers import Place, Readers
 from ..data.samples import slow_reads
 from ..exact.determinism import borrowed, seeded
-from ..exact.share import share
+from ..exact.order import share
 from ..exact.shard import Part, ShardedOptimizer, showing
 from ..exact.state import ASIDE, State, bit_sums, flatten, lay_out, pack_state, unpack_state
 from ..exact.written import Refused, Slot, numbers

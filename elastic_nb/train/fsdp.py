@@ -26,7 +26,7 @@ from ..checkpoint.lease import InUse, OtherRun, in_place_of, other_run, strip_ac
 from ..checkpoint.newest import CheckpointError, Skipped, architecture_of
 from ..checkpoint.sharded import (NotSaved, PendingSave, RankLost, begin_sharded, load_sharded,
                                            together)
-from ..checkpoint.uploader import Board
+from ..checkpoint.writer import Board
 from ..config import CheckpointConfig
 from ..elastic.sync import StockDDP
 from .strategies import Strategy

@@ -39,7 +39,8 @@ from ..checkpoint.lease import InUse
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.memory import MemorySnapshotBackend
 from ..checkpoint.newest import CheckpointError
-from ..checkpoint.remote.store import StoreError, open_store
+from ..checkpoint.remote.store import StoreError
+from ..checkpoint.remote.tier import open_store
 from ..config import ALIASES, FACTS, BadConfig, Config, RunConfig, all_at_once
 from ..elastic.control import Orders, Refused
 from ..elastic.faults import Fault, check_faults, planned

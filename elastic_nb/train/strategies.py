@@ -21,10 +21,9 @@ from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.newest import architecture_of, into
 from ..config import BadConfig, RunConfig
 from ..elastic.communicator import Communicator
-from ..elastic.gradients import ShardedGradients
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
-from ..elastic.shard import Sharded, ShardedLoop, measures
+from ..elastic.shard import Sharded, ShardedGradients, ShardedLoop, measures
 from ..elastic.sync import Exact, StockDDP
 from ..exact.determinism import single_thread
 from ..exact.shard import ShardedOptimizer

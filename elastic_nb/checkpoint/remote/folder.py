@@ -148,7 +148,6 @@ def _mounted(self: FolderStore, make: bool = False) -> bool:
 
 @patch
 def _path(self: FolderStore, key: str) -> str:
-    "Of the file of an object. Raises StoreRefused."
     if check_key(key).endswith((SEAL, MARK)):
         raise StoreRefused(f"{key!r}: names do not end in {SEAL} or {MARK}")
     return f'{self.base}/{key}'
@@ -174,13 +173,11 @@ def _forget(system: Any, fd: int) -> None:
 
 @patch
 def _small(self: FolderStore, path: str, errand: Errand, limit: int = 200) -> bytes | None:
-    "A small file, or its beginning; None if it is absent."
     try: return b''.join(self._pieces(path, errand, limit))
     except FileNotFoundError: return None
 
 @patch
 def _sealed(self: FolderStore, path: str, errand: Errand) -> tuple[int, str] | None:
-    "Size and checksum that the object has if it is whole; None if it has no seal."
     return unseal(self._small(path + SEAL, errand) or b'')
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #41714e3c
@@ -225,7 +222,6 @@ def _arrived(self: FolderStore, path: str, size: int, sum: str, errand: Errand) 
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #d48a5b86
 @patch
 def _room(self: FolderStore, path: str) -> None:
-    "Make the folders between ours and the file `path`."
     self._mounted(make=True)
     steps, at = os.path.relpath(os.path.dirname(path), self.base).split('/'), self.base
     for step in steps if steps != ['.'] else []:
@@ -234,7 +230,6 @@ def _room(self: FolderStore, path: str) -> None:
 
 @patch
 def _foreign(self: FolderStore, path: str, errand: Errand) -> bool:
-    "Is there a file that no store has written?"
     try: self.system.lstat(path)
     except FileNotFoundError: return False
     return self._small(path + MARK, errand) is None and self._small(path + SEAL, errand) is None
@@ -243,7 +238,6 @@ def _foreign(self: FolderStore, path: str, errand: Errand) -> bool:
 Pieces = Callable[[], Iterable[bytes]] # The bytes of an object, in pieces; may be asked for again
 
 def _measured(pieces: Iterable[bytes], errand: Errand) -> tuple[int, str]:
-    "Size and checksum."
     size, sum = 0, xxhash.xxh3_64()
     for piece in pieces:
         size += len(piece)
@@ -281,7 +275,6 @@ def _gone(self: FolderStore, path: str) -> None:
 
 @patch
 def _size(self: FolderStore, path: str) -> int | None:
-    "Bytes of the file at `path`; None if there is none."
     try: found = self.system.lstat(path)
     except FileNotFoundError: return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
@@ -302,14 +295,12 @@ def _put_or_clean(self: FolderStore, key: str, pieces: Pieces) -> None:
 
 @patch
 def put_bytes(self: FolderStore, key: str, data: bytes, absent: bool = False) -> bool:
-    "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
     if absent and self._there(key): return False
     self._put_or_clean(key, lambda: [data])
     return True
 
 @patch
 def _there(self: FolderStore, key: str) -> bool:
-    "Is there an object of this name?"
     path = self._path(key)
     def work(errand: Errand) -> bool:
         found = self._mounted() and self._sealed(path, errand)
@@ -332,7 +323,6 @@ class _Torn(StoreUnavailable): "What is there is not what was sealed: damaged, o
 
 @patch
 def get(self: FolderStore, key: str, limit: int = 1 << 24) -> bytes:
-    "A small object. Raises KeyError if absent, StoreError if larger than `limit` bytes."
     path = self._path(key)
     def work(errand: Errand) -> bytes:
         found = self._mounted() and self._sealed(path, errand)
@@ -351,7 +341,6 @@ def get(self: FolderStore, key: str, limit: int = 1 << 24) -> bytes:
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #7acfca00
 @patch
 def read_into(self: FolderStore, key: str, offset: int, out: memoryview) -> None:
-    "Fill `out` from byte `offset` on. Raises KeyError if absent, StoreError if the object is too short."
     path, view = self._path(key), memoryview(out).cast('B')
     def work(errand: Errand) -> bytes:
         found = self._mounted() and self._sealed(path, errand)
@@ -368,7 +357,6 @@ def read_into(self: FolderStore, key: str, offset: int, out: memoryview) -> None
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #ea066775
 @patch
 def _walk(self: FolderStore, folder: str, errand: Errand) -> Iterator[str]:
-    "The paths of all files below `folder`."
     try: names = self.system.listdir(folder)
     except FileNotFoundError: return
     for name in names:
@@ -381,7 +369,6 @@ def _walk(self: FolderStore, folder: str, errand: Errand) -> Iterator[str]:
 
 @patch
 def list(self: FolderStore, prefix: str) -> list[StoredObject]:
-    "All objects whose keys begin with `prefix`, by key."
     def work(errand: Errand) -> list[StoredObject]:
         if not self._mounted(): return []
         found = []
@@ -396,7 +383,6 @@ def list(self: FolderStore, prefix: str) -> list[StoredObject]:
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #6a1749d2
 @patch
 def delete(self: FolderStore, key: str) -> None:
-    "Remove an object; an absent one is fine."
     path = self._path(key)
     def work(errand: Errand) -> None:
         if not self._mounted() or self._foreign(path, errand): return

@@ -86,7 +86,6 @@ class GCSStore:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #fdb8a1d9
 @patch
 def _blob(self: GCSStore, key: str) -> storage.Blob:
-    "The object of this name. Raises StoreRefused."
     if check_key(key).startswith('.parts/'):
         raise StoreRefused(f"{key!r}: .parts/ is for unfinished uploads")
     return self.bucket.blob(self.prefix + key)
@@ -101,7 +100,6 @@ def _ask(self: GCSStore, what: str, key: str | None, call: Callable[[], Any]) ->
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #1020372a
 @patch
 def _upload(self: GCSStore, blob: storage.Blob, data: bytes, **condition: int) -> None:
-    "One request, checked by the server and by us."
     with gcs_errors(f"put gs://{self.bucket.name}/{blob.name}", None):
         blob.upload_from_string(data, 'application/octet-stream', checksum='crc32c', **self.how,
                                 **condition)
@@ -122,7 +120,6 @@ def _put(self: GCSStore, key: str, data: bytes, **condition: int) -> bool:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #a756998b
 @patch
 def put_bytes(self: GCSStore, key: str, data: bytes, absent: bool = False) -> bool:
-    "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
     if not absent: return self._put(key, data)
     if self._ask('look for', key, lambda: self._blob(key).exists(**self.how)): return False
     return self._put(key, data, if_generation_match=0)
@@ -130,7 +127,6 @@ def put_bytes(self: GCSStore, key: str, data: bytes, absent: bool = False) -> bo
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #33e78fbc
 @patch
 def get(self: GCSStore, key: str, limit: int = 1 << 24) -> bytes:
-    "A small object. Raises KeyError if absent, StoreError if larger than `limit` bytes."
     blob = self._blob(key)
     def attempt() -> bytes:
         blob.reload(**self.how)
@@ -145,7 +141,6 @@ def get(self: GCSStore, key: str, limit: int = 1 << 24) -> bytes:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #6f431a07
 @patch
 def read_into(self: GCSStore, key: str, offset: int, out: memoryview) -> None:
-    "Fill `out` from byte `offset` on. Raises KeyError if absent, StoreError if the object is too short."
     window, blob = _Window(memoryview(out).cast('B'), time.monotonic() + self.limit_s), self._blob(key)
     def attempt() -> None:   # goes on where the last one was cut
         if window.at == len(window.out): return
@@ -163,13 +158,11 @@ def _found(self: GCSStore, prefix: str) -> list[storage.Blob]:
 
 @patch
 def list(self: GCSStore, prefix: str) -> list[StoredObject]:
-    "All objects whose keys begin with `prefix`, by key."
     found = [StoredObject(b.name[len(self.prefix):], int(b.size)) for b in self._found(prefix)]
     return sorted((o for o in found if not o.key.startswith('.parts/')), key=lambda o: o.key)
 
 @patch
 def delete(self: GCSStore, key: str) -> None:
-    "Remove an object; an absent one is fine."
     try: self._ask('delete', key, lambda: self._blob(key).delete(**self.how))
     except KeyError: pass
 
@@ -222,7 +215,6 @@ def compose(self: _ComposedUpload, sources: list[str], target: storage.Blob) -> 
     return target
 
 def _drop_blob(store: GCSStore, blob: storage.Blob) -> None:
-    "Delete an object that must not be there; an absent one is fine."
     try: store._ask('delete', blob.name, lambda: blob.delete(**store.how))
     except KeyError: pass
 
@@ -257,7 +249,6 @@ def run(self: _ComposedUpload) -> None:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #47e9a09f
 @patch
 def put_file(self: GCSStore, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
-    "Store the file at `path`, verified; goes on with an upload that was cut short. `stop`: end early."
     self._blob(key)
     with open(path, 'rb') as file:
         if os.fstat(file.fileno()).st_size <= self.part_size: self._put(key, file.read())

@@ -97,7 +97,6 @@ def _about(self: HubStore, key: str) -> Any:
 
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #61af714f
 def _same(about: Any, path: Path | None, data: bytes) -> bool:
-    "Does the Hub have these bytes, by their hash?"
     size = path.stat().st_size if path else len(data)
     if about is None or about.size != size: return False
     known = about.lfs.sha256 if about.lfs else about.blob_id
@@ -129,7 +128,6 @@ def put_file(self: HubStore, key: str, path: str | Path, stop: threading.Event |
 
 @patch
 def put_bytes(self: HubStore, key: str, data: bytes, absent: bool = False) -> bool:
-    "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
     if not absent:
         self._put(key, None, data)
         return True
@@ -157,7 +155,6 @@ def _fetch(self: HubStore, key: str, headers: dict[str, str], most: int) -> byte
 
 @patch
 def get(self: HubStore, key: str, limit: int = 1 << 24) -> bytes:
-    "A small object. Raises KeyError if absent, StoreError if larger than `limit` bytes."
     about = self._about(key)
     if about is None: raise KeyError(key)
     if about.size > limit: raise StoreError(f"get {key}: {about.size} bytes, at most {limit} allowed")
@@ -168,7 +165,6 @@ def get(self: HubStore, key: str, limit: int = 1 << 24) -> bytes:
 
 @patch
 def read_into(self: HubStore, key: str, offset: int, out: memoryview) -> None:
-    "Fill `out` from byte `offset` on. Raises KeyError if absent, StoreError if the object is too short."
     view = memoryview(out).cast('B')
     if not len(view): return
     check_key(key)
@@ -180,7 +176,6 @@ def read_into(self: HubStore, key: str, offset: int, out: memoryview) -> None:
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #fca38add
 @patch
 def list(self: HubStore, prefix: str) -> list[StoredObject]:
-    "All objects whose keys begin with `prefix`, by key."
     self._make()
     def call() -> list[StoredObject]:
         n = len(self.prefix)
@@ -192,7 +187,6 @@ def list(self: HubStore, prefix: str) -> list[StoredObject]:
 
 @patch
 def delete(self: HubStore, key: str) -> None:
-    "Remove an object; an absent one is fine."
     if self._about(key) is None: return
     gone = [CommitOperationDelete(self.prefix + key)]
     try:

@@ -76,12 +76,10 @@ class S3Store:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #d9faa590
 @patch
 def _name(self: S3Store, key: str) -> dict[str, str]:
-    "The place of `key`, as boto3 wants it. Raises StoreRefused."
     return dict(Bucket=self.bucket, Key=self.prefix + check_key(key))
 
 @patch
 def _once(self: S3Store, operation: str, key: str, **args: Any) -> dict[str, Any]:
-    "One request, one try. Raises StoreError, or KeyError(key)."
     with s3_errors(f"{operation} s3://{self.bucket}/{self.prefix}{key}", key):
         return getattr(self.client, operation)(**args)
 
@@ -114,7 +112,6 @@ def _pages(self: S3Store, operation: str, key: str, field: str, marks: dict[str,
 
 @patch
 def _uploads(self: S3Store, prefix: str) -> Iterator[dict[str, Any]]:
-    "Uploads under `prefix` that were begun and never finished."
     return self._pages('list_multipart_uploads', prefix, 'Uploads', dict(
         KeyMarker='NextKeyMarker', UploadIdMarker='NextUploadIdMarker'), Prefix=self.prefix + prefix)
 
@@ -145,14 +142,12 @@ def _put(self: S3Store, key: str, data: bytes, **condition: Any) -> bool:
 
 @patch
 def _exists(self: S3Store, key: str) -> bool:
-    "Is there an object of this name?"
     try: return bool(self._ask('head_object', key, **self._name(key)))
     except KeyError: return False
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #62937d0a
 @patch
 def put_bytes(self: S3Store, key: str, data: bytes, absent: bool = False) -> bool:
-    "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
     if not absent: return self._put(key, data)
     if self._exists(key): return False
     try: return self._put(key, data, IfNoneMatch='*')
@@ -161,7 +156,6 @@ def put_bytes(self: S3Store, key: str, data: bytes, absent: bool = False) -> boo
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #2875a7db
 @patch
 def get(self: S3Store, key: str, limit: int = 1 << 24) -> bytes:
-    "A small object. Raises KeyError if absent, StoreError if larger than `limit` bytes."
     def attempt(number: int) -> bytes:
         end, seen = time.monotonic() + self.limit_s, self._once('get_object', key, **self._name(key))
         with closing(seen['Body']) as body, s3_errors(f"get {key}", key):
@@ -178,7 +172,6 @@ def get(self: S3Store, key: str, limit: int = 1 << 24) -> bytes:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #528a8d79
 @patch
 def read_into(self: S3Store, key: str, offset: int, out: memoryview) -> None:
-    "Fill `out` from byte `offset` on. Raises KeyError if absent, StoreError if the object is too short."
     view, end, done = memoryview(out).cast('B'), time.monotonic() + self.limit_s, 0
     def attempt(number: int) -> None:   # goes on where the last one was cut
         nonlocal done
@@ -194,7 +187,6 @@ def read_into(self: S3Store, key: str, offset: int, out: memoryview) -> None:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #9ab589b6
 @patch
 def list(self: S3Store, prefix: str) -> list[StoredObject]:
-    "All objects whose keys begin with `prefix`, by key."
     marks, n = dict(ContinuationToken='NextContinuationToken'), len(self.prefix)
     found = self._pages('list_objects_v2', prefix, 'Contents', marks, Prefix=self.prefix + prefix,
                         MaxKeys=self.page)
@@ -202,7 +194,6 @@ def list(self: S3Store, prefix: str) -> list[StoredObject]:
 
 @patch
 def delete(self: S3Store, key: str) -> None:
-    "Remove an object; an absent one is fine."
     try: self._ask('delete_object', key, **self._name(key))
     except KeyError: pass
 
@@ -292,7 +283,6 @@ def run(self: _MultipartUpload, fresh: bool) -> None:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #90c5e77e
 @patch
 def put_file(self: S3Store, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
-    "Store the file at `path`, verified; goes on with an upload that was cut short. `stop`: end early."
     with open(path, 'rb') as file:
         upload = _MultipartUpload(self, key, file.fileno(), stop or threading.Event())
         if upload.size <= self.part_size:
@@ -305,7 +295,6 @@ def put_file(self: S3Store, key: str, path: str | Path, stop: threading.Event | 
 
 @patch
 def abort_stale(self: S3Store, prefix: str, older_than_s: float) -> int:
-    "Remove uploads under `prefix` begun longer ago than this and never finished; how many."
     limit, n = datetime.now(timezone.utc) - timedelta(seconds=older_than_s), 0
     for u in [u for u in self._uploads(prefix) if u['Initiated'] <= limit]:
         id = dict(Bucket=self.bucket, Key=u['Key'], UploadId=u['UploadId'])

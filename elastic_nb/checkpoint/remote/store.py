@@ -4,14 +4,12 @@
 
 # %% auto #0
 __all__ = ['T', 'StoreError', 'StoreUnavailable', 'StoreRefused', 'StoredObject', 'ObjectStore', 'check_key', 'insist', 'Sums',
-           'agree_whole', 'open_store']
+           'agree_whole']
 
 # %% ../../../nbs/03_checkpoint/remote/01_store.ipynb #f1164486
 import base64
 import hashlib
-import importlib
 import random
-import re
 import threading
 import time
 import zlib
@@ -19,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 # %% ../../../nbs/03_checkpoint/remote/01_store.ipynb #881d52e7
 class StoreError(OSError):
@@ -111,34 +108,3 @@ def agree_whole(seen: dict[str, Any], parts: list[Sums]) -> bool | None:
     whole, n = Sums.of(b''.join(p.md5 for p in parts)), f'-{len(parts)}'
     crc = zlib.crc32(b''.join(p.crc for p in parts)).to_bytes(4, 'big')
     return _agree(seen, whole.md5.hex() + n, _b64(crc) + n)
-
-# %% ../../../nbs/03_checkpoint/remote/01_store.ipynb #e435d841
-_ROOMS = dict(s3='s3', gs='gcs', peer='peer', folder='folder', hub='hub')
-_FORMS = ("s3://bucket/prefix, gs://bucket/prefix, peer://host:port/prefix, hub://user/repository or "
-          "folder:///absolute/path")
-
-def open_store(
-    url: str, # 's3://bucket/prefix' or another of _FORMS; keys are relative to it
-    endpoint: str | None = None, # URL of the service; None: from the environment, or the real one
-    **options: Any, # limit_s, part_size, threads, page; for S3 also session, a boto3.Session
-) -> ObjectStore:
-    "The store at `url`; asks nothing of it yet. Raises StoreRefused."
-    at, name = urlsplit(url), url.partition('://')[2].partition('/')[0]
-    if at.scheme == 'folder': return _folder(url, options)
-    port = re.fullmatch(r'[A-Za-z0-9.-]+:([0-9]{1,5})', name)
-    good = port and 0 < int(port[1]) < 65536 if at.scheme == 'peer' else name and not set(name) & set('@:')
-    if at.scheme not in _ROOMS or not good or at.query or at.fragment:
-        raise StoreRefused(f"no URL of a store; write {_FORMS}, nothing else")
-    prefix = at.path.strip('/') and check_key(at.path.strip('/')) + '/'
-    try: room = importlib.import_module(f'elastic_nb.checkpoint.remote.{_ROOMS[at.scheme]}')
-    except ModuleNotFoundError as e:
-        raise StoreRefused(f"{url} needs {e.name}: pip install 'elastic-nb[gcs]'") from e
-    return room.connect(name, prefix, endpoint, **options)
-
-def _folder(url: str, options: dict[str, Any]) -> ObjectStore:
-    "A folder has a path and no name in front of it; any sign may stand in it."
-    path = url.partition('://')[2].rstrip('/')
-    if not path.startswith('/') or not path.strip('/'):
-        raise StoreRefused("a folder is written with three slashes: folder:///content/drive/MyDrive/run")
-    room = importlib.import_module('elastic_nb.checkpoint.remote.folder')
-    return room.connect('', '/' + check_key(path.strip('/')), **options)

@@ -298,7 +298,8 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{- /* A pod that fails is replaced by itself; the others keep running. A drained pod counts nothing. */ -}}
+{{- /* A pod that fails is replaced by itself; the others keep running. A drained pod counts nothing, nor one that
+    stops with it, by exit code 3. */ -}}
 {{- define "jobSpec" -}}
 completionMode: Indexed
 completions: {{ int64 .Values.nodes }}
@@ -309,6 +310,8 @@ podFailurePolicy:
   rules:
     - action: Ignore
       onPodConditions: [{type: DisruptionTarget, status: "True"}]
+    - action: Ignore
+      onExitCodes: {containerName: node, operator: In, values: [3]}
     - action: FailIndex
       onExitCodes: {containerName: node, operator: In, values: [2]}
 successPolicy:
