@@ -132,10 +132,9 @@ class LRScalingManager(RateMemory):
         "`with manager.unscaled(): ...` for other code that reads or sets rates."
         return self.rates.unscaled()
 
-# %% ../../nbs/04_scaling/03_optimizer.ipynb #c4585348
-@patch
-def _k(self: LRScalingManager, batch: int) -> float: return batch / self.config.base_effective_batch_size
+    def _k(self, batch: int) -> float: return batch / self.config.base_effective_batch_size
 
+# %% ../../nbs/04_scaling/03_optimizer.ipynb #c4585348
 @patch
 def on_topology_change(self: LRScalingManager, new_world_size: int, batch_size: int | None = None) -> float:
     "The batch is `new_world_size * batch_size` now (None: as before). Returns the rate to walk to."
@@ -160,16 +159,6 @@ def step(self: LRScalingManager, *metrics: Any) -> float:
 @patch
 def step_warmup(self: LRScalingManager) -> float: return self.step()
 
-# %% ../../nbs/04_scaling/03_optimizer.ipynb #acc00b5c
-@patch
-def recall(self: RateMemory, state: dict[str, Any]) -> None:
-    "Take over `state`. A state without a walk counts as settled."
-    self.steps, self.current_world_size = state.get('steps', 0), state['current_world_size']
-    self.current_batch_size = state.get('current_batch_size', self.config.base_batch_size)
-    batch = self.current_world_size * self.current_batch_size
-    settled = self.config.scaled_lr(batch) / self.config.base_lr
-    self.last = Resize(batch, state.get('since', 0), state.get('start', settled))
-
 # %% ../../nbs/04_scaling/03_optimizer.ipynb #1a487067
 @patch
 def state_dict(self: LRScalingManager) -> dict[str, Any]:
@@ -185,7 +174,11 @@ def load_state_dict(self: LRScalingManager, state: dict[str, Any]) -> None:
     groups = state.get('groups', self.rates.base)
     if len(groups) != len(self.optimizer.param_groups):
         raise ValueError(f"the checkpoint has {len(groups)} parameter groups, the optimizer other")
-    self.recall(state)
+    self.steps, self.current_world_size = state.get('steps', 0), state['current_world_size']
+    self.current_batch_size = state.get('current_batch_size', self.config.base_batch_size)
+    batch = self.current_world_size * self.current_batch_size
+    settled = self.config.scaled_lr(batch) / self.config.base_lr
+    self.last = Resize(batch, state.get('since', 0), state.get('start', settled))
     self.rates.base = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in groups]
     self.rates.write(self.factor, self._k(self.last.batch))
 

@@ -173,8 +173,7 @@ _INSTEAD = dict(on_metrics="do that in on_step_end", on_checkpoint="do that in o
 
 def check_form(before: dict[str, Any], after: dict[str, Any], callback: Any, moment: str, steps: int,
                exchanged: bool = False) -> None:
-    """Raises Refused, with the name of `callback` and of what it has changed in `moment`, after `steps`
-    steps. `exchanged`: all that is in `after`."""
+    "Raises Refused with what `callback` has changed in `moment`. `exchanged`: all that is in `after`."
     changed = [k for k in (before | after) if exchanged or before.get(k) != after.get(k)]
     if not changed: return
     more = f" (and {len(changed) - 1} more)" if changed[1:] else ''

@@ -247,50 +247,51 @@ def _warn_of_modes(engine: Engine) -> None:
 def prepare(self: Engine, device: str | None = None) -> Engine:
     "Check everything, and make what is missing. Raises BadConfig, TypeError (the dataset), ValueError."
     if self.ready: return self
-    with slow_reads(self.being_read, ahead=True): return _prepare(self, device)
+    with slow_reads(self.being_read, ahead=True): return self._prepare(device)
 
 @patch
 def being_read(self: Engine) -> list[Samples]:
     "The samples of training and validation, as far as they are known."
     return [x for x in (getattr(self, 'samples', None), getattr(self, 'held', None)) if x is not None]
 
-def _prepare(engine: Engine, device: str | None) -> Engine:
-    c = engine.c = engine.config.checked()
-    engine.strategy = strategy_of(c)
-    wrong = mistakes(engine.model, c) + engine.strategy.mistakes(engine.model, engine.optimizer)
-    wrong += wrong_callbacks(engine.callbacks)
-    given = dict(loss_fn=engine.loss_fn, collate_fn=engine.collate_fn, count=engine._count)
+@patch
+def _prepare(self: Engine, device: str | None) -> Engine:
+    c = self.c = self.config.checked()
+    self.strategy = strategy_of(c)
+    wrong = mistakes(self.model, c) + self.strategy.mistakes(self.model, self.optimizer)
+    wrong += wrong_callbacks(self.callbacks)
+    given = dict(loss_fn=self.loss_fn, collate_fn=self.collate_fn, count=self._count)
     wrong += [f"{k} is the {type(f).__name__} {f!r}, and must be a function" for k, f in given.items()
               if f is not None and not callable(f)]
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         wrong.append("training begins inside torch.no_grad() or torch.inference_mode(): begin it outside")
     if wrong: raise BadConfig('\n'.join(wrong))
-    _warn_of_modes(engine)
-    scripted = any(isinstance(m, torch.jit.ScriptModule) for m in engine.model.modules())
-    if engine.strategy.same_bits and scripted:
-        warnings.warn(f"{type(engine.model).__name__}: PyTorch compiles a scripted or traced module anew "
+    _warn_of_modes(self)
+    scripted = any(isinstance(m, torch.jit.ScriptModule) for m in self.model.modules())
+    if self.strategy.same_bits and scripted:
+        warnings.warn(f"{type(self.model).__name__}: PyTorch compiles a scripted or traced module anew "
                       "after it has run a few times, with other last bits, and each worker has run it "
                       "another number of times. Train the module that it was made from, and script it "
                       "afterwards")
-    own_memory(engine.model)
-    checkpoint_activations(engine.model, c.training.activation_checkpointing)
-    engine.device = device or place_of(c)[0]
-    engine.model.to(engine.device)
-    if wrong := mistakes(engine.model, c): raise BadConfig('\n'.join(wrong))   # some layers quantize here
-    _prepare_data(engine, c.training)
-    _prepare_task(engine, c.training)
-    _prepare_update(engine, c.training)
-    names, state = bare_names(engine.model), engine.model.state_dict()
-    engine.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
-    if left_out := _left_out(engine, state): raise BadConfig(left_out)
-    engine.memory = Memory(engine.callbacks, engine.with_places())
-    _note_written(engine)
-    engine.beside, engine.versions = beside_state(engine.optimizer), versions_in(engine.optimizer)
-    engine.set_later = set_by_forward(engine.model)
-    engine.identity = identity_of(engine, c.former)
-    _prepare_accepted(engine, c.checkpoint.accept)
-    engine.ready = True
-    return engine
+    own_memory(self.model)
+    checkpoint_activations(self.model, c.training.activation_checkpointing)
+    self.device = device or place_of(c)[0]
+    self.model.to(self.device)
+    if wrong := mistakes(self.model, c): raise BadConfig('\n'.join(wrong))   # some layers quantize here
+    self._prepare_data(c.training)
+    self._prepare_task(c.training)
+    self._prepare_update(c.training)
+    names, state = bare_names(self.model), self.model.state_dict()
+    self.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
+    if left_out := _left_out(self, state): raise BadConfig(left_out)
+    self.memory = Memory(self.callbacks, self.with_places())
+    self._note_written()
+    self.beside, self.versions = beside_state(self.optimizer), versions_in(self.optimizer)
+    self.set_later = set_by_forward(self.model)
+    self.identity = identity_of(self, c.former)
+    self._prepare_accepted(c.checkpoint.accept)
+    self.ready = True
+    return self
 
 # %% ../../nbs/07_train/05_compute.ipynb #50115d7d
 def tensors_in(value: Any) -> list[Tensor]:
@@ -348,18 +349,19 @@ def with_places(self: Engine) -> list[Any]:
     model = (*self.model.modules(), *self.model.parameters(), *self.model.buffers())
     return [*own, *model]
 
-def _note_written(engine: Engine) -> None:
+@patch
+def _note_written(self: Engine) -> None:
     "Note what functions of the user's own have around them, and the numbers of modules."
-    own = [f for f in (engine.loss_fn, engine.collate_fn) if f is not None and not isinstance(f, nn.Module)]
-    parts = parts_of(model=engine.model) | _of_loss(engine)
+    own = [f for f in (self.loss_fn, self.collate_fn) if f is not None and not isinstance(f, nn.Module)]
+    parts = parts_of(model=self.model) | _of_loss(self)
     own += [m for m in parts.values() if is_own(type(m)) or has_own_hooks(m)]
-    step = engine.optimizer
+    step = self.optimizer
     own += [*step._optimizer_step_pre_hooks.values(), *step._optimizer_step_post_hooks.values()]
     own += [f for f in vars(type(step)).values() if is_own(type(step)) and inspect.isfunction(f)]
-    engine.own = {*map(id, own)}
-    engine.called_with = Memory(own, _with_places_but_own(engine), deep=False)
-    engine.made_as, engine.made_step = _numbers(engine), _in_optimizer(engine)
-    _note_around(engine)
+    self.own = {*map(id, own)}
+    self.called_with = Memory(own, _with_places_but_own(self), deep=False)
+    self.made_as, self.made_step = _numbers(self), _in_optimizer(self)
+    self._note_around()
 
 # %% ../../nbs/07_train/05_compute.ipynb #6751e044
 def has_own_hooks(m: nn.Module) -> bool:
@@ -393,8 +395,7 @@ def written_when_called(self: Engine) -> list[str]:
     return [k for k in dict.fromkeys(found) if k not in by_callbacks]
 
 def _in_optimizer(engine: Engine) -> dict[str, str]:
-    """Digests of what an optimizer of the user's own, without a state_dict of its own, holds in containers
-    and objects."""
+    "Digests of what an own optimizer, without a state_dict of its own, holds in containers and objects."
     o, plain = engine.optimizer, (bool, int, float, str, Tensor, nn.Module, torch.optim.Optimizer)
     if not is_own(type(o)) or type(o).state_dict is not torch.optim.Optimizer.state_dict: return {}
     held = {k: v for k, v in vars(o).items() if k not in _KNOWN and not k.startswith('_optimizer_')}
@@ -425,49 +426,51 @@ def leaves_of(loss: Tensor) -> list[Tensor]:
 
 def version_of(t: Tensor) -> int: return 0 if t.is_inference() else t._version
 
-def _note_around(engine: Engine) -> None:
+@patch
+def _note_around(self: Engine) -> None:
     "Note generators, trained tensors and buffers that model and loss have, and that are not the model's."
-    loss, own = engine.loss_fn, {*map(id, (*engine.model.parameters(), *engine.model.buffers()))}
+    loss, own = self.loss_fn, {*map(id, (*self.model.parameters(), *self.model.buffers()))}
     name = getattr(loss, '__qualname__', type(loss).__qualname__)
-    roots = {type(engine.model).__name__: engine.model} | ({name: loss} if loss is not None else {})
+    roots = {type(self.model).__name__: self.model} | ({name: loss} if loss is not None else {})
     def wanted(x: Any) -> bool:
         return is_generator(x) or isinstance(x, Tensor) and id(x) not in own
     found = reached(roots, wanted)
-    engine.around = {k: (x, version_of(x)) for k, x in found.items() if isinstance(x, Tensor)}
-    engine.learnt = {id(x): k for k, (x, _) in engine.around.items() if x.requires_grad and x.is_leaf}
-    engine.generators = {k: (g, state_of(g)) for k, g in found.items() if not isinstance(g, Tensor)}
+    self.around = {k: (x, version_of(x)) for k, x in found.items() if isinstance(x, Tensor)}
+    self.learnt = {id(x): k for k, (x, _) in self.around.items() if x.requires_grad and x.is_leaf}
+    self.generators = {k: (g, state_of(g)) for k, g in found.items() if not isinstance(g, Tensor)}
     buffers = loss.named_buffers() if isinstance(loss, nn.Module) else ()
-    engine.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
-    data = dict(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset)
-    engine.of_data = reached(data, lambda x: isinstance(x, Tensor))
+    self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
+    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
+    self.of_data = reached(data, lambda x: isinstance(x, Tensor))
     def small(x: Any) -> bool:
         return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE and x.flags.writeable
-    engine.arrays = reached(data, small)
-    _note_places(engine)
-    engine.task.look_at = engine.look_at
+    self.arrays = reached(data, small)
+    self._note_places()
+    self.task.look_at = self.look_at
 
 # %% ../../nbs/07_train/05_compute.ipynb #00f6e86d
-def _note_places(engine: Engine) -> None:
+@patch
+def _note_places(self: Engine) -> None:
     "Note where model, loss and data hold what a callback could exchange, and what is there."
-    engine.of_callbacks: list[str] = []
-    if not engine.callbacks: return
-    around = {f'{i} {k}': v for i, c in enumerate(engine.callbacks) for k, (v, _) in variables(c).items()}
-    placed = {*map(id, engine.with_places())}
+    self.of_callbacks: list[str] = []
+    if not self.callbacks: return
+    around = {f'{i} {k}': v for i, c in enumerate(self.callbacks) for k, (v, _) in variables(c).items()}
+    placed = {*map(id, self.with_places())}
     kept = {id(x) for _, x in walked(around, lambda x: id(x) in placed)} - placed   # and saved
-    engine.of_callbacks = [k for k, (x, _) in engine.around.items() if id(x) in kept]
-    parts = parts_of(model=engine.model, loss_fn=engine.loss_fn, train_dataset=engine.train_dataset,
-                     val_dataset=engine.val_dataset, collate_fn=engine.collate_fn)
-    parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, engine.callbacks)}}
-    engine.shared, engine.kinds = shared_in(parts), own_classes(parts)
-    engine.asked = sorted({c for code in own_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
+    self.of_callbacks = [k for k, (x, _) in self.around.items() if id(x) in kept]
+    parts = parts_of(model=self.model, loss_fn=self.loss_fn, train_dataset=self.train_dataset,
+                     val_dataset=self.val_dataset, collate_fn=self.collate_fn)
+    parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, self.callbacks)}}
+    self.shared, self.kinds = shared_in(parts), own_classes(parts)
+    self.asked = sorted({c for code in own_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
                          for c in code.co_consts if isinstance(c, str)})   # of the environment
-    data = dict(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset)
-    data |= dict(collate_fn=engine.collate_fn)
-    parts = parts_of(model=engine.model)
+    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
+    data |= dict(collate_fn=self.collate_fn)
+    parts = parts_of(model=self.model)
     held = {f'{k} of {name}': v for name, m in parts.items() for k, v in vars(m).items() if k[0] != '_'}
-    given = {name: m for name, m in parts.items()} | held | dict(loss_fn=engine.loss_fn)
-    engine.places = dict(data=Places(data, kept), model=Places(given, kept))
-    engine.rows, engine.moving = {k: p.rows() for k, p in engine.places.items()}, set[tuple[int, Any]]()
+    given = {name: m for name, m in parts.items()} | held | dict(loss_fn=self.loss_fn)
+    self.places = dict(data=Places(data, kept), model=Places(given, kept))
+    self.rows, self.moving = {k: p.rows() for k, p in self.places.items()}, set[tuple[int, Any]]()
 
 @patch
 def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
@@ -528,8 +531,7 @@ def looked_at(
     collate: Any, # What makes batches of them, if it is not PyTorch's
     which: str, # Of the trainer's arguments they are
 ) -> str:
-    """The `content` of `samples`. Raises Stateful if they depend on what was read before, warns of what they
-    count."""
+    "The `content` of `samples`. Raises Stateful if they depend on what was read before; warns of counts."
     held = {which: samples.dataset, 'collate_fn': collate}
     def again() -> dict[str, Any]:
         with borrowed(samples.seed, -1, 0):
@@ -550,22 +552,23 @@ def looked_at(
     return content
 
 # %% ../../nbs/07_train/05_compute.ipynb #a2c56bee
-def _prepare_data(engine: Engine, t: TrainingConfig) -> None:
-    causal, names = shifts(engine.model), None if engine.loss_fn else names_of(engine.model)
+@patch
+def _prepare_data(self: Engine, t: TrainingConfig) -> None:
+    causal, names = shifts(self.model), None if self.loss_fn else names_of(self.model)
     def samples(dataset: Any, size: int, cut: int) -> Samples:
-        return Samples(dataset, size, cut, t.seed, engine.collate_fn, names, causal)
-    if engine.train_dataset is None: raise BadConfig("train_dataset is missing")
-    for which in ('train_dataset', 'val_dataset'): _open(engine, which, causal, names)
-    engine.samples = samples(engine.train_dataset, t.batch_size, t.cut)
-    engine.content = _content(engine) if t.check_data else ''
-    engine.held = None
-    if engine.val_dataset is not None:   # in batches as large as those that training has in memory
-        engine.held = samples(engine.val_dataset, ceil(t.batch_size / t.cut / engine.strategy.passes), 1)
-        if t.check_data and engine.val_dataset is not engine.train_dataset: _look_at_held(engine, t)
-    engine.count = partial(counted, engine._count) if engine._count else partial(targets_in, shifted=causal)
-    engine.steps, asked = _length(engine), _asked(engine)
-    if engine.steps < asked:
-        warnings.warn(f"{_ending(engine)}; so the run has {engine.steps:,} steps, and not {asked:,}")
+        return Samples(dataset, size, cut, t.seed, self.collate_fn, names, causal)
+    if self.train_dataset is None: raise BadConfig("train_dataset is missing")
+    for which in ('train_dataset', 'val_dataset'): _open(self, which, causal, names)
+    self.samples = samples(self.train_dataset, t.batch_size, t.cut)
+    self.content = _content(self) if t.check_data else ''
+    self.held = None
+    if self.val_dataset is not None:   # in batches as large as those that training has in memory
+        self.held = samples(self.val_dataset, ceil(t.batch_size / t.cut / self.strategy.passes), 1)
+        if t.check_data and self.val_dataset is not self.train_dataset: _look_at_held(self, t)
+    self.count = partial(counted, self._count) if self._count else partial(targets_in, shifted=causal)
+    self.steps, asked = _length(self), _asked(self)
+    if self.steps < asked:
+        warnings.warn(f"{_ending(self)}; so the run has {self.steps:,} steps, and not {asked:,}")
 
 def _asked(engine: Engine) -> int:
     "Steps that the settings ask for."
@@ -595,8 +598,7 @@ def _look_at_held(engine: Engine, t: TrainingConfig) -> None:
         warnings.warn(str(e))
 
 def _content(engine: Engine) -> str:
-    """What distinguishes these data from others. Raises BadConfig if they remember what was read, and that
-    matters."""
+    "What distinguishes these data. Raises BadConfig if they remember what was read, and that matters."
     try: return looked_at(engine.samples, engine.collate_fn, 'train_dataset')
     except Stateful as e:
         if engine.strategy.same_bits: raise BadConfig(f"{e}; or set check_data=False") from None
@@ -642,8 +644,7 @@ def _open(engine: Engine, which: str, causal: bool, names: set[str] | None) -> N
         if getattr(part, 'apart', False): _see_apart(engine, which, part, causal, names)
 
 def _see_apart(engine: Engine, which: str, data: Any, causal: bool, names: set[str] | None) -> None:
-    """Raises BadConfig if the model looks from one document of a sample into another one, TypeError if it
-    takes no positions."""
+    "Raises BadConfig if the model looks from one document into another, TypeError if it takes no positions."
     if not (two := data.probe(causal, names)): return
     before = {k: b.detach().clone() for k, b in engine.model.named_buffers()}
     training, ask_for = engine.model.training, engine.loss_fn or ask
@@ -660,22 +661,23 @@ def _see_apart(engine: Engine, which: str, data: Any, causal: bool, names: set[s
                         "without a cache. Or take apart=False")
 
 # %% ../../nbs/07_train/05_compute.ipynb #366fd8fb
-def _prepare_task(engine: Engine, t: TrainingConfig) -> None:
-    kind = torch.device(engine.device).type
+@patch
+def _prepare_task(self: Engine, t: TrainingConfig) -> None:
+    kind = torch.device(self.device).type
     half = dict(bf16=torch.bfloat16, fp16=torch.float16).get(t.precision)
-    model = engine.called
-    if t.compile and model is engine.model:
+    model = self.called
+    if t.compile and model is self.model:
         model = torch.compile(model, backend=t.compile_backend, mode=t.compile_mode)
-    engine.task = Task(model, engine.loss_fn or ask, t.loss == 'sum',
-                     partial(torch.autocast, kind, half, enabled=half is not None), engine.strategy.spares)
-    engine.task.targets_of = engine.count   # for a strategy that computes parts of a micro-batch
-    engine.task.end = partial(getattr, engine, 'steps')   # for one that does something else in the last step
-    known = getattr(engine.model, 'reduction', t.loss)
-    if not engine.loss_fn and known in ('mean', 'sum') and known != t.loss:
-        warnings.warn(f"{type(engine.model).__name__} returns the {known} over its targets, and "
+    self.task = Task(model, self.loss_fn or ask, t.loss == 'sum',
+                     partial(torch.autocast, kind, half, enabled=half is not None), self.strategy.spares)
+    self.task.targets_of = self.count   # for a strategy that computes parts of a micro-batch
+    self.task.end = partial(getattr, self, 'steps')   # for one that does something else in the last step
+    known = getattr(self.model, 'reduction', t.loss)
+    if not self.loss_fn and known in ('mean', 'sum') and known != t.loss:
+        warnings.warn(f"{type(self.model).__name__} returns the {known} over its targets, and "
                       f"training.loss is {t.loss!r}: set loss={known!r}")
-    engine.scaler = torch.amp.GradScaler(kind, enabled=t.precision == 'fp16')
-    engine.task.train()
+    self.scaler = torch.amp.GradScaler(kind, enabled=t.precision == 'fp16')
+    self.task.train()
 
 # %% ../../nbs/07_train/05_compute.ipynb #66b20315
 @patch
@@ -737,53 +739,55 @@ def _twin_of(scheduler: Any, optimizer: Any) -> Any:
     with suppress(Exception):
         return deepcopy(scheduler, {id(optimizer): optimizer}) if is_own(type(scheduler)) else None
 
-def _prepare_update(engine: Engine, t: TrainingConfig) -> None:
-    engine.strategy.prepare(engine.model, engine.device)
-    params = [p for p in engine.model.parameters() if p.requires_grad]
-    given = engine.optimizer is not None, engine.scheduler is not None   # of these the settings do not tell
-    if engine.optimizer is None: engine.optimizer = engine.strategy.optimizer(params)
-    elif not isinstance(engine.optimizer, torch.optim.Optimizer):
-        engine.optimizer = _made('optimizer', engine.optimizer, params, 'step')
-    if wrong := wrong_optimizer(engine.optimizer, engine.model): raise BadConfig('\n'.join(wrong))
-    for told in _idle_settings(engine, *given): warnings.warn(told)
-    for g in (engine.optimizer.defaults, *engine.optimizer.param_groups):   # a rate may be a tensor
+@patch
+def _prepare_update(self: Engine, t: TrainingConfig) -> None:
+    self.strategy.prepare(self.model, self.device)
+    params = [p for p in self.model.parameters() if p.requires_grad]
+    given = self.optimizer is not None, self.scheduler is not None   # of these the settings do not tell
+    if self.optimizer is None: self.optimizer = self.strategy.optimizer(params)
+    elif not isinstance(self.optimizer, torch.optim.Optimizer):
+        self.optimizer = _made('optimizer', self.optimizer, params, 'step')
+    if wrong := wrong_optimizer(self.optimizer, self.model): raise BadConfig('\n'.join(wrong))
+    for told in _idle_settings(self, *given): warnings.warn(told)
+    for g in (self.optimizer.defaults, *self.optimizer.param_groups):   # a rate may be a tensor
         g |= {k: untensored(v) for k, v in g.items() if k != 'params'}
-    if any(isinstance(v, Tensor) for v in getattr(engine.scheduler, 'base_lrs', ())):
-        raise BadConfig(f"scheduler: {type(engine.scheduler).__name__} was made with a rate that is a "
+    if any(isinstance(v, Tensor) for v in getattr(self.scheduler, 'base_lrs', ())):
+        raise BadConfig(f"scheduler: {type(self.scheduler).__name__} was made with a rate that is a "
                         "tensor: give a function from the optimizer to a scheduler")
-    engine.steps_with = type(engine.optimizer).__name__   # for the identity of the run: its class,
-    engine.given_optimizer = of_optimizer(engine.optimizer, engine.model, rate=given[0])   # and what made it
-    if not hasattr(engine.scheduler, 'state_dict') and not hasattr(engine.optimizer.step, '__func__'):
-        raise BadConfig(f"optimizer: step of {engine.steps_with} was replaced by a function, which no "
+    self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class,
+    self.given_optimizer = of_optimizer(self.optimizer, self.model, rate=given[0])   # and what made it
+    if not hasattr(self.scheduler, 'state_dict') and not hasattr(self.optimizer.step, '__func__'):
+        raise BadConfig(f"optimizer: step of {self.steps_with} was replaced by a function, which no "
                         "scheduler of torch can follow: write a class with a method step")
-    engine.optimizer = engine.strategy.stepping(engine.optimizer, engine.model)
-    if engine.scheduler is None:
-        shape = schedule_of(t, engine.steps)
-        def at(step: int) -> float: return shape(engine.progress(step))
-        engine.scheduler = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=at)
-    if isinstance(engine.scheduler, type) or not hasattr(engine.scheduler, 'state_dict'):
-        engine.scheduler = _made('scheduler', engine.scheduler, engine.optimizer, 'state_dict')
-    own = {*map(id, engine.optimizer.param_groups)}
-    other = getattr(engine.scheduler, 'optimizer', engine.optimizer)
-    if not own & {*map(id, getattr(other, 'param_groups', engine.optimizer.param_groups))}:
-        raise BadConfig(f"scheduler: {type(engine.scheduler).__name__} moves the rates of another optimizer "
+    self.optimizer = self.strategy.stepping(self.optimizer, self.model)
+    if self.scheduler is None:
+        shape = schedule_of(t, self.steps)
+        def at(step: int) -> float: return shape(self.progress(step))
+        self.scheduler = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=at)
+    if isinstance(self.scheduler, type) or not hasattr(self.scheduler, 'state_dict'):
+        self.scheduler = _made('scheduler', self.scheduler, self.optimizer, 'state_dict')
+    own = {*map(id, self.optimizer.param_groups)}
+    other = getattr(self.scheduler, 'optimizer', self.optimizer)
+    if not own & {*map(id, getattr(other, 'param_groups', self.optimizer.param_groups))}:
+        raise BadConfig(f"scheduler: {type(self.scheduler).__name__} moves the rates of another optimizer "
                         "than the one that steps: give a function from the optimizer to a scheduler")
-    if wrong := unsteady(engine.scheduler) if given[1] else []:
+    if wrong := unsteady(self.scheduler) if given[1] else []:
         raise BadConfig(f"scheduler: {wrong[0]} gives another factor each time it is asked for the same "
                         "step: after a resume it would begin anew. Let it follow from the step")
-    engine.given_scheduler = of_scheduler(engine.scheduler) if given[1] else {}
-    engine.twin = _twin_of(engine.scheduler, engine.optimizer)
-    if engine.c.scaling.policy == 'variable': _prepare_scaling(engine)
+    self.given_scheduler = of_scheduler(self.scheduler) if given[1] else {}
+    self.twin = _twin_of(self.scheduler, self.optimizer)
+    if self.c.scaling.policy == 'variable': _prepare_scaling(self)
 
 # %% ../../nbs/07_train/05_compute.ipynb #1de30002
-def _prepare_accepted(engine: Engine, accept: list[str]) -> None:
+@patch
+def _prepare_accepted(self: Engine, accept: list[str]) -> None:
     "Keep the values that may take the place of a checkpoint's. Raises BadConfig for what cannot be accepted."
-    wrong = unacceptable(engine.identity, accept)
-    if engine.scaled and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
+    wrong = unacceptable(self.identity, accept)
+    if self.scaled and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
         wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds, and "
                      "cannot be changed")
     if wrong: raise BadConfig('\n'.join(wrong))
-    engine.made_with = made_with(engine.optimizer, engine.scheduler) if accept else ([], {})
+    self.made_with = made_with(self.optimizer, self.scheduler) if accept else ([], {})
 
 # %% ../../nbs/07_train/05_compute.ipynb #3bd02d0e
 @patch
@@ -803,14 +807,11 @@ def batch(self: Engine, i: int, ids: list[int]) -> Any:
     return self.readers.get(self.step, i, ids, lambda: self.coming(i))
 
 # %% ../../nbs/07_train/05_compute.ipynb #bb5fc6f6
-def _copied(x: Any) -> Any: return x.clone() if isinstance(x, Tensor) else x
-
 def copied(batch: Any) -> Any:
     "`batch` with tensors of its own."
-    return each(batch, _copied)
+    return each(batch, lambda x: x.clone() if isinstance(x, Tensor) else x)
 
-def _writes_in(batch: Any) -> list[int]:
-    return [0 if t.is_inference() else t._version for t in tensors_in(batch)]
+def _writes_in(batch: Any) -> list[int]: return [*map(version_of, tensors_in(batch))]
 
 @patch
 @contextmanager
@@ -938,8 +939,7 @@ class StepReport:
 # %% ../../nbs/07_train/05_compute.ipynb #3cdf344a
 @patch(as_prop=True)
 def numbers(self: Engine) -> dict[str, Any]:
-    """The facts about the last step for the ledger, besides its loss: rate and samples, signal and noise if
-    they were measured, those of the strategy, and its receipt. Waits for the step."""
+    "What the ledger has of the last step besides its loss; waits for it."
     if self.latest is None: return {}
     found = self.latest.noise if self.c.scaling.noise else None
     noise = dict(signal=found.signal, noise=found.noise) if found else {}
@@ -997,8 +997,7 @@ def _prepare_scaling(engine: Engine) -> None:
 
 @patch
 def resize(self: Engine, world: int) -> dict[str, Any]:
-    """From this step on there are `world` workers. The settings that change with it, in JSON values: empty if
-    the batch stays as it is. Raises BadConfig for a world that the rule does not reach."""
+    "From now on there are `world` workers. The settings that change with it, JSON values. Raises BadConfig."
     if self.scaled is None: return {}
     schedule = self.samples.schedule
     try: schedule.enter(self.step, world)

@@ -141,8 +141,7 @@ def _coarse(kinds: dict[int, tuple[str, int, tuple[float, ...]]]) -> dict[int, t
 MANY = 4096 # Samples that are looked at, at most
 
 def unlike_first(engine: Any, ids: list[int], budget: TimeBudget) -> list[int]:
-    """`ids` in another order, and with other samples: those that are unlike most come first, two of them at
-    most; looks as long as `budget` allows."""
+    "`ids`, and before them at most two samples that are unlike most, as far as `budget` allows a look."
     found, n = {}, engine.samples.samples
     with borrowed(engine.c.training.seed, -1, 0), suppress(Exception):   # it is for the run to raise it
         for k in dict.fromkeys([*ids[:64], *Order(n)(0, min(n, MANY)).tolist()]):
@@ -199,8 +198,7 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
 
 # %% ../../nbs/07_train/24_cut.ipynb #e6a96657
 def crossed(engine: Any, ask: Callable[[Any], Tensor], ids: list[int]) -> bool:
-    """Whether a loss that draws random numbers looks from one sample into another, as far as can be seen:
-    four times, for a permutation of two samples may change nothing."""
+    "Whether a loss that draws random numbers looks from one sample into another, as far as four trials show."
     return any(_crossed(engine, ask, ids, k) for k in range(1, 5))
 
 def _crossed(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], k: int) -> bool:
@@ -300,7 +298,8 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     if woken:   # if it shows without that, the numbers are those of the user
         _compared(engine, ask, ids, training, at, woken=False)
         told = f"with parameters that are moved a little, for some are all the same: {told}"
-    raise BadConfig(f"{told}: {_REMEDIES['missing' if missing else said].format(*sizes)}. Or check_cut=False, if that is meant")
+    remedy = _REMEDIES['missing' if missing else said].format(*sizes)
+    raise BadConfig(f"{told}: {remedy}. Or check_cut=False, if that is meant")
 
 # %% ../../nbs/07_train/24_cut.ipynb #2286c63a
 def _kind_of(name: str) -> str: return re.sub(r'\b\d+\.', '', name)   # of a list of layers
@@ -466,8 +465,8 @@ def _router(model: nn.Module) -> bool:
     config = getattr(model, 'config', None)
     return bool(getattr(config, 'router_aux_loss_coef', None) or getattr(config, 'aux_loss_alpha', None))
 
-_SUM = ("it is a {} over the targets, as far as these samples show: set loss='{}'; or give count=, if it is a "
-        "mean over something else")
+_SUM = ("it is a {0} over the targets, as far as these samples show: set loss='{0}'; or give count=, if it "
+        "is a mean over something else")
 _REMEDIES = dict(
     row="its samples are put into one row, and there one looks into another; a model of transformers keeps "
         "them apart, by their positions, if model.config.use_cache is False; or set micro_batches=1",
@@ -475,7 +474,7 @@ _REMEDIES = dict(
           "count=, if it is a mean over targets of which a sample may have none",
     count="it is a mean over something else than the targets that are counted here; give count=, a function "
           "of the batch that returns over how many targets it is the mean",
-    mean=_SUM.format('mean', 'mean'), sum=_SUM.format('sum', 'sum'),
+    mean=_SUM.format('mean'), sum=_SUM.format('sum'),
     whole="what it computes for a sample depends on the others in its batch; set micro_batches=1",
     missing="together they make a batch of {2}, apart of {0} and {1}, so what is left out depends on the "
             "cut; let collate_fn keep every sample, or set micro_batches=1") # By what `verdict` says

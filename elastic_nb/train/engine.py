@@ -49,8 +49,7 @@ _ENDS = 'should_stop', 'stop_training', 'should_training_stop', 'stop' # What ot
 
 @patch
 def tell(self: Engine, moment: str, **data: Any) -> None:
-    """Call the callbacks' method `moment`. Raises what they raise, and Refused if one has changed what is
-    trained."""
+    "Call `moment` of the callbacks. Their errors pass through; Refused if one has changed what is trained."
     at_any_time, before = moment in ('on_metrics', 'on_checkpoint'), None
     for i, c in enumerate(self.callbacks):
         if not listens(c, moment): continue
@@ -116,8 +115,7 @@ def _note_turned(engine: Engine, before: dict[str, Any], after: dict[str, Any]) 
     if moved and engine.turns & engine.turns - 1 == 0 and engine.checks: _check_turned(engine, moved[0])
 
 def _check_turned(engine: Engine, what: str) -> None:
-    """Compare whole and cut again, for callbacks have changed numbers of the model or the loss for the 1st,
-    2nd, 4th ... time: a weight that was 0 may be one by now. Raises Refused."""
+    "Compare whole and cut again: a weight that was 0 may be one by now. Raises Refused."
     def loss(batch: Any) -> Tensor:
         return loss_of((engine.loss_fn or ask)(engine.model, moved(copied(batch), engine.device)))
     try: check_cut(engine, loss)
@@ -144,8 +142,7 @@ def _note_moving(engine: Engine) -> None:
         engine.rows[of] = rows
 
 def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
-    """Raises Refused if a callback has put something else into the model, the loss or the data since
-    `_note_moving`."""
+    "Raises Refused if a callback has exchanged a part of the model, the loss or the data."
     found = dict[str, list[str]](data=[], model=[])
     for of, places in engine.places.items():
         rows = places.rows()
@@ -307,11 +304,10 @@ def close_readers(self: Engine) -> None:
     if self.readers: self.readers.close()
     self.readers = None
 
-def _pinned(x: Any) -> Any: return x.pin_memory() if isinstance(x, Tensor) and not x.is_cuda else x
-
 def pinned(batch: Any, device: str) -> Any:
     "`batch` in pinned memory, from which a copy to `device` is queued."
-    with torch.cuda.device(device): return each(batch, _pinned)
+    def pin(x: Any) -> Any: return x.pin_memory() if isinstance(x, Tensor) and not x.is_cuda else x
+    with torch.cuda.device(device): return each(batch, pin)
 
 # %% ../../nbs/07_train/06_engine.ipynb #599bc6b1
 def _scaling_values(engine: Engine) -> dict[str, Any]:
@@ -375,8 +371,7 @@ def take(self: Engine, values: dict[str, Any]) -> int:
 # %% ../../nbs/07_train/06_engine.ipynb #fc748e65
 @patch
 def state(self: Engine) -> State:
-    """All that decides what comes next, and what callbacks remember. Nothing of the world is in it. Raises
-    TypeError, with the place, for what cannot be kept."""
+    "All that decides what comes next; nothing of the world. Raises TypeError, with the place of what is odd."
     self.task.writes.look()
     tensors, skeleton = flatten(self.values())
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)
@@ -407,8 +402,7 @@ def load(self: Engine, state: State) -> int:
 # %% ../../nbs/07_train/06_engine.ipynb #3c3b9d5c
 @patch
 def try_state(self: Engine) -> None:
-    """Make the state of this run once, as a save would, and look whether a load would bring it back. Raises
-    Refused, with the name of what cannot be kept."""
+    "Make the state once, as a save would, and try whether a load would bring it back. Raises Refused."
     self.tried = True
     if some := self.written_when_called():
         warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint "
@@ -453,8 +447,7 @@ def _try_load(engine: Engine, state: State) -> None:
 
 # %% ../../nbs/07_train/06_engine.ipynb #1f6da274
 def _check_beside(engine: Engine, first: bool = False) -> None:
-    """Raises Refused if the optimizer changes attributes in one of its first two steps, and warns, once, if
-    it does that later. What its `first` step makes may be a cache: then the next one leaves it as it is."""
+    "Raises Refused if one of the first two steps changes attributes of the optimizer; warns of later ones."
     before, after = engine.beside, beside_state(engine.optimizer)
     lists = versions_in(engine.optimizer)
     if first:   # lists that this step has changed were warned of
@@ -475,8 +468,7 @@ def _check_beside(engine: Engine, first: bool = False) -> None:
     warnings.warn(f"step {engine.step}: {told}")
 
 def _check_data_again(engine: Engine) -> None:
-    """Warn, once, of a tensor of the data that has been written since the last step, or of an array, which
-    must be read: that is done after 1, 2, 4, 8 ... steps."""
+    "Warn, once, of a tensor of the data that was written, or an array: those after 1, 2, 4 ... steps."
     now: dict[str, Any] = {k: version_of(x) for k, x in engine.of_data.items()}
     if engine.step & engine.step - 1 == 0: now |= {k: digest_of(x) for k, x in engine.arrays.items()}
     if moved := [k for k, v in now.items() if engine.data_before.get(k, v) != v]:
@@ -523,8 +515,7 @@ def due(self: Engine) -> bool:
 
 @patch
 def compared(self: Engine) -> dict[str, int]:
-    """The values on which all members must agree now, by name: at first, and before a save, the sums of the
-    bits of the tensors of the model; what callbacks may set after each step, if there are any that could."""
+    "On what all members must agree now: at first and before a save the model's bits; what callbacks may set."
     if not self.strategy.replicas: return {}
     known = _set_by_callbacks(self)
     if self.step and not self.due: return known
@@ -609,8 +600,7 @@ def try_step(self: Engine) -> None:
 # %% ../../nbs/07_train/06_engine.ipynb #04e9c819
 @patch
 def judged(self: Engine) -> dict[str, float]:
-    """Metrics of the last step, with its validation loss if it has one. Raises NonFinite for a state that is
-    not worth keeping."""
+    "Metrics of the last step and its validation. Raises NonFinite for a state that is not worth keeping."
     self.judge(self.latest)
     if self.strategy.replicas and self.c.training.on_nonfinite == 'raise':
         some = [p for p in self.model.parameters() if p.numel()]
@@ -633,8 +623,7 @@ def restore(self: Engine, manager: CheckpointManager) -> int | None:
     return step
 
 def _renew(engine: Engine, origin: Mapping[str, Any]) -> None:
-    """Note how this run differs from the one with the identity `origin`, which wrote the checkpoint, and put
-    values that `checkpoint.accept` lets differ in the place of its own."""
+    "Note how this run differs from `origin`, and put accepted values in the place of the checkpoint's."
     engine.changed = differences(origin, engine.identity) + differences(origin, engine.identity, remarks=True)
     put_again(engine.optimizer, engine.scheduler, engine.made_with, unequal(origin, engine.identity))
 

@@ -168,8 +168,7 @@ def _claim(self: ShardedManager, step: int) -> str:
 
 @patch
 def enter(self: ShardedManager, rank: int, world_size: int, generation: int) -> None:
-    """Take the folder before the first step; it belongs to the run that comes first. Raises InUse in all
-    ranks."""
+    "Take the folder, which belongs to the run that comes first. Raises InUse in all ranks."
     if self.config.checkpoint_interval: self._told(lambda: bool(self._claim(0)))
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #59197bc9

@@ -299,8 +299,7 @@ def _inner_schedule(trainer: Any) -> Any:
 # %% ../../nbs/07_train/14_hf.ipynb #e6686a86
 @patch
 def _compare_made(self: ElasticResume) -> MadeWith:
-    """Note what the optimizer and the schedule are, once in a `train()`; their groups and arguments as they
-    are now. Raises OtherRun."""
+    "Note, once, what optimizer and schedule are; returns `made_with` of them. Raises OtherRun."
     optimizer, scheduler = _inner(self.optimizer), _inner_schedule(self)
     made = made_with(optimizer, scheduler)
     if self.looked: return made

@@ -231,8 +231,7 @@ def _weights_of(f: nn.Module, known: Container[int]) -> dict[str, str]:
     return {}
 
 def of_function(f: Any, known: Container[int] = frozenset()) -> dict[str, Any]:
-    """Name and numbers of a function, a partial one, a method or a module; empty for None. `known`: what is
-    looked at already."""
+    "Name and numbers of a function, a method or a module; {} for None. `known`: ids that were looked at."
     if f is None: return {}
     if not _HANDED.get():
         with _handing_to(f): return of_function(f, known)
@@ -289,8 +288,7 @@ def _code(code: CodeType) -> list[Any]:
     return [code.co_code.hex(), [*code.co_names], inner]
 
 def code_of(*things: Any) -> str:
-    """16 hex digits of what functions, and the methods of classes, do: of their instructions, so that a
-    comment does not count. '' if there are none that are written in Python."""
+    "16 hex digits of the instructions of functions and of methods of classes; '' if none is Python."
     found = []
     for f in things:
         while isinstance(f, partial): f = f.func
@@ -520,8 +518,7 @@ def in_order(x: Any) -> str:
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20013
 def of_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, rate: bool = True) -> dict[str, Any]:
-    """Class, hyperparameters and parameters of each group: those of a single group at once, of several by
-    their numbers. `rate`: with the learning rate."""
+    "Class and hyperparameters; of several groups by their numbers. `rate`: with the learning rate."
     numbers = {id(p): i for i, p in enumerate(model.parameters())}
     groups = []
     for g in optimizer.param_groups:
@@ -595,7 +592,7 @@ def made_with(optimizer: torch.optim.Optimizer, scheduler: Any) -> MadeWith:
     return groups, deepcopy(scheduler.state_dict()) if scheduler is not None else {}
 
 def put_again(optimizer: torch.optim.Optimizer, scheduler: Any, made: MadeWith, keys: Container[str]) -> None:
-    "Give a loaded `optimizer` and `scheduler` back those values of `made` that the `keys` of an identity name."
+    "Give loaded `optimizer` and `scheduler` those values of `made` that the `keys` of an identity name."
     groups, arguments = made
     for i, (g, own) in enumerate(zip(optimizer.param_groups, groups)):
         named = {k for k in own if f'optimizer.{k}' in keys or f'optimizer.{i}.{k}' in keys}
@@ -650,8 +647,7 @@ def of_data(samples: Samples, look: bool = True) -> dict[str, Any]:
 
 # %% ../../nbs/07_train/23_identity.ipynb #d36de012
 def of_methods(x: Any, known: Container[int], skip: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What methods of the user's own classes of `x` mention: attributes that no library sets, and numbers
-    around them. `skip`: beginnings of the names of methods that do not train."""
+    "What own methods of `x` mention: attributes that no library sets, globals; `skip`: prefixes of names."
     methods = {k: f for k, f in _methods_of(type(x)).items() if not k.rpartition('.')[2].startswith(skip)}
     theirs = [inspect.unwrap(f) for k in type(x).__mro__ if not is_own(k) for f in vars(k).values()
               if inspect.isfunction(f)]

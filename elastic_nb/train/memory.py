@@ -114,8 +114,7 @@ def _around(functions: Iterable[Any]) -> Variables:
     return found
 
 def variables(c: Any) -> Variables:
-    """Everything that `c`, an object or a function, may remember: its attributes, those of its class, and
-    variables around its methods."""
+    "What an object or a function may remember: attributes, those of its class, variables around its methods."
     while isinstance(c, partial): c = c.func
     own = attributes(c)
     found: Variables = {('attributes', k): (v, partial(_put, c, k)) for k, v in own.items()}
@@ -366,8 +365,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[list[str], l
     return [k for k in new if isinstance(after[k], str)], [k for k in new if not isinstance(after[k], str)]
 
 def values_in(roots: dict[str, Any], but: Container[int] = ()) -> Iterator[tuple[str, Any]]:
-    """Numbers, texts, arrays, and lengths of containers that `roots` hold, by their place; tensors by their
-    version. What is in objects with ids in `but` does not count."""
+    "What `roots` hold, by place: values, lengths of containers, versions of tensors; nothing inside `but`."
     for name, x in walked(roots, lambda x: id(x) in but or isinstance(x, (nn.Module, torch.optim.Optimizer))):
         if isinstance(x, Tensor): yield name, 0 if x.is_inference() else x._version
         elif isinstance(x, (np.ndarray, *_LEAVES)): yield name, x
@@ -396,10 +394,6 @@ def _size(x: Any) -> bytes | str:
     with suppress(Exception): return bytes(memoryview(x))
     with suppress(Exception): return str(getattr(x, 'shape', None) or len(x))
     return ''
-
-def _remembered(c: Any) -> dict[tuple[str, str], Any]:
-    "The values of `variables`, without handles."
-    return {k: v for k, (v, _) in variables(c).items() if not isinstance(v, _HANDLES)}
 
 def _moves_on(x: Any) -> bool:
     "Whether `x` is an iterator, which remembers how far it is, or a container that holds one."
@@ -474,7 +468,8 @@ class Memory:
 
     def _variables(self, c: Any) -> dict[tuple[str, str], Any]:
         if isinstance(c, nn.Module): return _beside_state(c)
-        return {} if has_state(c) else _remembered(c)
+        if has_state(c): return {}
+        return {k: v for k, (v, _) in variables(c).items() if not isinstance(v, _HANDLES)}
 
     def _note(self, x: Any, known: Container[int]) -> None:
         if not has_state(x) or id(x) in self.parts: return
@@ -486,17 +481,16 @@ class Memory:
         states = not isinstance(x, nn.Module)
         return {k: self._look(v, known, new, states) for k, v in beside(x).items()}
 
-    def _module(self, x: Any, known: Container[int]) -> Iterable[str]:
-        return self._marks(x, known).values() if isinstance(x, nn.Module) else ()
 
     def _look(self, value: Any, known: Container[int], new: bool = False, states: bool = False) -> str:
-        """A digest of `value`; '' if it may change unseen. `new`: note objects that have a state; `states`:
-        look at what that is."""
+        "A digest of `value`; '' if it may change unseen. `new`: note what has a state; `states`: read it."
         if type(value) in _LEAVES: return repr(value)
         unseen = []
         def odd(x: Any) -> Any:
             if new: self._note(x, known)
-            if has_state(x) and states: return [id(x), digest_of(x.state_dict()), *self._module(x, known)]
+            if has_state(x) and states:
+                held = self._marks(x, known).values() if isinstance(x, nn.Module) else ()
+                return [id(x), digest_of(x.state_dict()), *held]
             if has_state(x) or hasattr(type(x), '__next__') and not isinstance(x, IOBase): unseen.append(x)
             elif self.deep and not isinstance(x, (*_STILL, MethodType, partial)) and not is_output(x):
                 return [id(x), digest_of([*values_in({'': x}, known), _size(x)])]
@@ -508,8 +502,7 @@ class Memory:
 # %% ../../nbs/07_train/25_memory.ipynb #e4f05bbf
 @patch
 def changed(self: Memory, others: Iterable[Any] = ()) -> list[str]:
-    """Names of variables that are not what they were, and of iterators. `others`: what is looked at
-    elsewhere."""
+    "Names of variables that are not what they were, and of iterators; `others` are looked at elsewhere."
     known = {id(x) for x in others if x is not None}
     return [f'{getattr(c, "__qualname__", type(c).__qualname__)}.{k}' if place != 'around' else k
             for c, first in zip(self.callbacks, self.first)
@@ -564,14 +557,11 @@ def _more(memory: Memory, x: Any, known: Container[int], odd: Callable[[Any], An
     new = [k for k, mark in memory._marks(x, known).items()
            if mark != marks.get(k) or whole and not mark if id(there[k]) not in known]
     if whole: return {k: there[k] for k in new if _can_be_kept(memory, f'{name}.{k}', there[k], known, odd)}
-    new = [k for k in new if f'{name}.{k}' not in memory.said and not _passes(memory, there[k])]
+    new = [k for k in new if f'{name}.{k}' not in memory.said
+           and not (is_output(there[k]) or is_time(there[k], memory.since))]   # shown, or a time
     memory.said |= {f'{name}.{k}' for k in new} - (some := {f'{name}.{k}' for k in left_out(x, new)})
     memory.left += sorted(some)
     return {}
-
-def _passes(memory: Memory, x: Any) -> bool:
-    "Whether `x` shows something, or is a time since the run began."
-    return is_output(x) or is_time(x, memory.since)
 
 def _can_be_kept(memory: Memory, name: str, value: Any, known: Container[int], odd: Callable[[Any], Any]
                  ) -> bool:

@@ -58,8 +58,7 @@ def cached(name: str, files: Sequence[str] = (), kind: str = 'model') -> bool:
 TOKENIZER = 'tokenizer.json', 'tokenizer_config.json', 'vocab.json', 'vocab.txt', 'tokenizer.model'
 
 def check_name(setting: str, name: str, files: Sequence[str] = ('config.json',), kind: str = 'model') -> bool:
-    """Whether `name` is on this machine. If it is not, the Hub can be reached, or BadConfig is raised with a
-    sentence about `setting`. `files`: those of which the cache must have one."""
+    "Whether `name` is here, with one of `files` in the cache. Raises BadConfig if the Hub is away, too."
     if Path(name).exists(): return True
     try:
         if cached(name, files, kind): return True
@@ -71,8 +70,7 @@ def check_name(setting: str, name: str, files: Sequence[str] = ('config.json',),
 
 # %% ../../nbs/07_train/13_recipe.ipynb #7716bd6c
 def tokenizer_of(c: RunConfig) -> Any:
-    """What encodes the text of this run, for `load_encoder`: the one that is named, that of the model, or
-    bytes. Raises BadConfig if it cannot be had."""
+    "The tokenizer that is named, that of the model, or bytes, for `load_encoder`. Raises BadConfig."
     name = c.data.tokenizer or c.model.hub or 'byte'
     if name in ('byte', 'gpt2') or Path(name).is_file(): return name
     here = check_name('data.tokenizer' if c.data.tokenizer else 'model.hub', name, TOKENIZER)
@@ -228,8 +226,7 @@ def keep_config(config: Config, out: Path) -> None:
     write_whole(out / 'config.yaml', written(config))
 
 def same_curve(config: Config, out: Path) -> None:
-    """Raises BadConfig if the rate falls along a cosine of another length than when this run began: the
-    result would be that of neither."""
+    "Raises BadConfig if the rate falls along a cosine of another length than when this run began."
     if not any((out / 'checkpoints').glob('step-*')): return
     try: before = read_config(out / 'config.yaml').training
     except (BadConfig, OSError): return

@@ -107,7 +107,8 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     torch.set_num_threads(1)   # the bits of a sum depend on how many threads made it
     made = told_if_late(f"{config['entry']}, which makes model and data", inf)
     with made if member.name == '0.0' else nullcontext():   # the first one; one is enough
-        engine = build(config['entry'], _handed(config))
+        settings, given = config['settings'], config['given'].items()
+        engine = build(config['entry'], Config(**{s: {k: settings[s][k] for k in some} for s, some in given}))
     _in_time(config, engine)
     device, nccl = place_of(engine.config.checked(), int(member.name.split('.')[0]) % 1000)   # see SLOTS
     if device != 'cpu': torch.cuda.set_device(device)
@@ -120,9 +121,6 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     loop = engine.strategy.loop(member, engine, sync, manager, comm)
     engine.read_ahead(loop.report, member.urgent)   # now: not on the way of a recovery
     return loop
-
-def _handed(config: dict[str, Any]) -> Config:
-    return Config(**{s: {k: config['settings'][s][k] for k in names} for s, names in config['given'].items()})
 
 def _in_time(config: dict[str, Any], engine: Engine) -> None:
     "Raises BadConfig if the function has set what the supervisor had to know before it was called."
@@ -175,8 +173,7 @@ def _no_function(module: str, name: str, there: Iterable[str]) -> BadConfig:
 _importing: list[str] = [] # The user's module, while this process imports it to be copied
 
 def warm_up(entry: str, folder: str, model: str = '') -> None:
-    """What the process to copy from does first: import the user's module in `folder`, and the code of a
-    `model` of transformers. Raises BadConfig."""
+    "Import the user's module in `folder`, and the code of a `model` of transformers. Raises BadConfig."
     module, name = _parts(entry)
     sys.path.insert(0, folder)
     _importing.append(module)
@@ -286,8 +283,7 @@ def against(self: ElasticRun, undisturbed: ElasticRun) -> dict[str, Any]:
 
 @patch
 def same_as(self: ElasticRun, other: ElasticRun | TrainResult) -> bool:
-    """Whether both have the same loss in each step, and the same state at the end as far as both know it.
-    Raises ValueError if they have not done the same steps, or none."""
+    "Whether both have the same losses and, as far as known, end state. ValueError for other steps, or none."
     mine, theirs = _steps_of(self), _steps_of(other)
     if mine.keys() != theirs.keys():
         spans = [f"{min(steps)} to {max(steps)}" for steps in (mine, theirs)]

@@ -188,8 +188,7 @@ def deterministic_kernels(device: str) -> None:
 # %% ../../nbs/07_train/04_strategies.ipynb #2d15ca15
 @patch
 def steady(self: Strategy, device: str) -> AbstractContextManager[None]:
-    """A context in which computing on `device` keeps the promises of the strategy, and which restores
-    everything."""
+    "A context in which computing on `device` keeps the promises of the strategy."
     return nullcontext()
 
 @patch
@@ -210,8 +209,7 @@ def _deterministic(device: str) -> Iterator[None]:
 # %% ../../nbs/07_train/04_strategies.ipynb #31e27c4f
 @patch
 def tree(self: Strategy, engine: Any) -> dict[str, Any]:
-    """The state of `engine` as a checkpoint holds it, with its metrics and its newest receipt; it stays until
-    the next `update`."""
+    "The state of `engine` as a checkpoint holds it, with metrics and receipt; it stays until `update`."
     state, names = engine.state(), bare_names(engine.model)
     for k, b in engine.model.named_buffers(remove_duplicate=False):   # a forward pass may change them
         if (name := f'model.{names.get(k, k)}') in state.tensors: state.tensors[name] = b.detach().clone()

@@ -73,14 +73,14 @@ class ElasticTrainer(Engine):
 
     def _trained(self, result: TrainResult, resume: bool, progress: bool, out: str | Path | None
                  ) -> TrainResult:
-        with _reported(self) as how, slow_reads(self.being_read):
+        with self._reported() as how, slow_reads(self.being_read):
             manager = None
             try:
                 _compare_ranks(self)
                 with all_or_none(): manager = _manager(self, resume)
                 result.resumed_from = _begin(self, manager) if resume and manager else None
                 if resume and manager: _keep_promise(self, out)
-                _note_start(self, out, manager, result, self.resize(self.world.world_size))
+                self._note_start(out, manager, result, self.resize(self.world.world_size))
                 self.read_ahead()
                 if progress and self.main and not in_notebook(): _say_what_is_left(self, result)
                 catch = manager and threading.current_thread() is threading.main_thread()
@@ -143,7 +143,7 @@ def _fell(trainer: ElasticTrainer, error: BaseException) -> None:
 def _train(self: ElasticTrainer, resume: bool, progress: bool, out: str | Path | None) -> TrainResult:
     _check_left(self, resume)
     try:
-        _enter(self)
+        self._enter()
         result = self.result = TrainResult()
         return self._trained(result, resume, progress, out)
     except BaseException as e:
@@ -153,20 +153,21 @@ def _train(self: ElasticTrainer, resume: bool, progress: bool, out: str | Path |
         if self.ready: self.left = _made_of(self), _stands(self)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #d528ca9e
+@patch
 @contextmanager
-def _reported(trainer: ElasticTrainer) -> Iterator[dict[str, Any]]:
+def _reported(self: ElasticTrainer) -> Iterator[dict[str, Any]]:
     "The record and the sinks, from before the first step on; the dict says how it ended, when it has."
-    trainer.sinks = _sinks(trainer)
-    trainer.record = Record(follow(trainer.sinks))
-    trainer.record.keeps = trainer.main   # rows wait until there is a file for them
+    self.sinks = _sinks(self)
+    self.record = Record(follow(self.sinks))
+    self.record.keeps = self.main   # rows wait until there is a file for them
     how: dict[str, Any] = dict(ok=True)
     try: yield how
     except BaseException as e:
-        how |= _broken(trainer, e)
+        how |= _broken(self, e)
         raise
     finally:
-        trainer.record.close(**how)
-        trainer.sinks.close()
+        self.record.close(**how)
+        self.sinks.close()
 
 def _goes_on(trainer: ElasticTrainer) -> str:
     return f"the state after {trainer.step} steps is on the disk, and the next start goes on from there"
@@ -204,45 +205,47 @@ def place_of_ledger(c: RunConfig, out: str | Path | None) -> Path | None:
     at = Path(c.checkpoint.nvme_path).absolute()
     return at.parent if at.name == 'checkpoints' else at   # two runs beside each other are two
 
-def _note_start(trainer: ElasticTrainer, out: str | Path | None, manager: Any, result: TrainResult,
+@patch
+def _note_start(self: ElasticTrainer, out: str | Path | None, manager: Any, result: TrainResult,
           schedule: dict[str, Any]) -> None:
     "The ledger, from now on: the start has not been refused. Collective."
-    place, c = place_of_ledger(trainer.c, out), trainer.config
-    pids = torch.zeros(trainer.world.world_size).long()
-    trainer.recorded = place is not None
-    pids[trainer.world.rank] = os.getpid()
+    place, c = place_of_ledger(self.c, out), self.config
+    pids = torch.zeros(self.world.world_size).long()
+    self.recorded = place is not None
+    pids[self.world.rank] = os.getpid()
     total(pids)
-    if not (trainer.main and place): trainer.record.keeps = False
+    if not (self.main and place): self.record.keeps = False
     else:
         given = {s: [*v] for s, v in c.given.items()}
-        trainer.record.open(place, dict(entry=trainer.entry, settings=c.values(), given=given), pids.tolist())
-    me, resumed = trainer.record.me, result.resumed_from is not None
+        self.record.open(place, dict(entry=self.entry, settings=c.values(), given=given), pids.tolist())
+    me, resumed = self.record.me, result.resumed_from is not None
     tier = getattr(manager, 'source', 'nvme') if resumed else ''
-    trainer.record.say('ready', me, **trainer.about)
+    self.record.say('ready', me, **self.about)
     skipped = [vars(s) for s in getattr(manager, 'skipped', [])]
-    changed = dict(changed=trainer.changed) if trainer.changed else {}
-    if changed and trainer.main: warnings.warn(f"the checkpoint's run differed: {'; '.join(trainer.changed)}")
-    trainer.record.say('restored', me, trainer.step, tier=trainer.copied or tier, skipped=skipped,
-                    receipt=trainer.chain.value, seal='' if trainer.copied else getattr(manager, 'seal', ''),
+    changed = dict(changed=self.changed) if self.changed else {}
+    if changed and self.main: warnings.warn(f"the checkpoint's run differed: {'; '.join(self.changed)}")
+    self.record.say('restored', me, self.step, tier=self.copied or tier, skipped=skipped,
+                    receipt=self.chain.value, seal='' if self.copied else getattr(manager, 'seal', ''),
                     **changed)
-    if schedule: trainer.record.say('schedule', me, trainer.step, **schedule)
-    trainer.record.last = trainer.step - 1
+    if schedule: self.record.say('schedule', me, self.step, **schedule)
+    self.record.last = self.step - 1
 
 # %% ../../nbs/07_train/07_trainer.ipynb #af29c67a
-def _enter(trainer: ElasticTrainer) -> None:
-    trainer.prepare(place_of(trainer.config.checked(), trainer.world.local_rank)[0])
-    trainer.main, trainer.alone = trainer.world.is_main, trainer.world.world_size == 1
-    trainer.noted = trainer.step # Steps whose numbers were reported
-    ranks, most = trainer.world.world_size, trainer.most_workers
+@patch
+def _enter(self: ElasticTrainer) -> None:
+    self.prepare(place_of(self.config.checked(), self.world.local_rank)[0])
+    self.main, self.alone = self.world.is_main, self.world.world_size == 1
+    self.noted = self.step # Steps whose numbers were reported
+    ranks, most = self.world.world_size, self.most_workers
     if ranks > most: raise BadConfig(f"{ranks} ranks are more than {most} micro-batches")
-    if ranks > 1 and trainer.c.distributed.shard != 'none':
-        raise BadConfig(f"distributed.shard = {trainer.c.distributed.shard!r} is for elastic-nb train and "
+    if ranks > 1 and self.c.distributed.shard != 'none':
+        raise BadConfig(f"distributed.shard = {self.c.distributed.shard!r} is for elastic-nb train and "
                         f"run_elastic; {ranks} ranks under torchrun take shard='none' or strategy='fsdp'")
-    with all_or_none(): trainer.uncut = trainer.check_cut() if trainer.main else ''
-    trainer.copied = '' # The rank that the state was copied from, in words
-    trainer.given: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> when; micro-batches, samples
-    trainer.over: dict[int, float | None] = {} # When the last two steps were over
-    trainer.heard: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()   # from other threads
+    with all_or_none(): self.uncut = self.check_cut() if self.main else ''
+    self.copied = '' # The rank that the state was copied from, in words
+    self.given: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> when; micro-batches, samples
+    self.over: dict[int, float | None] = {} # When the last two steps were over
+    self.heard: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()   # from other threads
 
 # %% ../../nbs/07_train/07_trainer.ipynb #2378a747
 _MADE_WITH = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'count', '_count', 'scheduler'
@@ -295,8 +298,7 @@ def _check_left(trainer: ElasticTrainer, resume: bool) -> None:
 
 # %% ../../nbs/07_train/07_trainer.ipynb #b9165f90
 def _manager(trainer: ElasticTrainer, resume: bool) -> Any:
-    """The manager that writes checkpoints, None if none are wanted. Raises BadConfig, and InUse if another
-    run has the folder."""
+    "The manager that writes checkpoints, None if none are wanted. Raises BadConfig, InUse."
     c = trainer.c.checkpoint
     if not c.wanted: return None
     def report(kind: str, **data: Any) -> None:   # called in another thread

@@ -79,8 +79,7 @@ def peer_is_lost(error: BaseException) -> bool:
 
 def one_sentence(before: Callable[..., None], kind: type[BaseException], error: BaseException,
                  trace: Any) -> None:
-    """As `sys.excepthook`: prints the sentence for the loss of a rank; any other error goes to the hook
-    `before`."""
+    "As `sys.excepthook`: prints the sentence for a lost rank; hands other errors to the hook `before`."
     known = isinstance(error, (PeerLost, RankFailed))
     if known: print(f"rank {get_world_info().rank}: {error}", file=sys.stderr)
     else: before(kind, error, trace)
