@@ -708,6 +708,17 @@ def _workers(workers: list[dict[str, Any]], most: int = 12) -> str:
     told = [f"{w['name']} {w['state']}{speed(w)}" for w in workers[:most]]
     return ', '.join(told) + (f' and {len(workers) - most} more' if len(workers) > most else '') or '-'
 
+def _print_list(rows: list[dict[str, Any]], most: int = 30) -> None:
+    "The last rows, a column for each key of the first."
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    def text(v: Any) -> Text:
+        if v is None: return Text('-')
+        return Text(shown(_short(v) if isinstance(v, float) else v, 60))
+    for key, value in rows[-1].items() if rows else ():
+        table.add_column(Text(shown(key, 40)), justify='left' if isinstance(value, str) else 'right')
+    for row in rows[-most:]: table.add_row(*map(text, row.values()))
+    if rows: Console().print(table)
+
 # %% ../nbs/00_face/04_cli.ipynb #e88822c8
 @app.command()
 def metrics(
@@ -1199,17 +1210,6 @@ def _print_outcome(found: Any) -> None:
     for text in found.broken: typer.echo(shown(f'does not hold: {text}'))
     how = 'simulated' if found.simulated else 'real'
     typer.echo(f"{how}: {'all is well' if found.ok else 'not all is well'}")
-
-def _print_list(rows: list[dict[str, Any]], most: int = 30) -> None:
-    "The last rows, a column for each key of the first."
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    def text(v: Any) -> Text:
-        if v is None: return Text('-')
-        return Text(shown(_short(v) if isinstance(v, float) else v, 60))
-    for key, value in rows[-1].items() if rows else ():
-        table.add_column(Text(shown(key, 40)), justify='left' if isinstance(value, str) else 'right')
-    for row in rows[-most:]: table.add_row(*map(text, row.values()))
-    if rows: Console().print(table)
 
 # %% ../nbs/00_face/04_cli.ipynb #8e8f2513
 @app.command()
