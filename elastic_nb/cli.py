@@ -441,7 +441,7 @@ def checkpoints(
 
     Example: elastic-nb checkpoints runs/mine/checkpoints --export for-my-colleague --step 500
     """
-    from elastic_nb.checkpoint import inspect as room
+    from elastic_nb.checkpoint import exchange as room
     from elastic_nb.report import runs
     if export: typer.echo(str(runs.export_as(run, export, step, form, config or None, tokenizer or None)))
     elif step is not None: raise ValueError("--step says what to export; give --export DIR, too")
@@ -708,6 +708,17 @@ def _workers(workers: list[dict[str, Any]], most: int = 12) -> str:
     told = [f"{w['name']} {w['state']}{speed(w)}" for w in workers[:most]]
     return ', '.join(told) + (f' and {len(workers) - most} more' if len(workers) > most else '') or '-'
 
+def _print_list(rows: list[dict[str, Any]], most: int = 30) -> None:
+    "The last rows, a column for each key of the first."
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    def text(v: Any) -> Text:
+        if v is None: return Text('-')
+        return Text(shown(_short(v) if isinstance(v, float) else v, 60))
+    for key, value in rows[-1].items() if rows else ():
+        table.add_column(Text(shown(key, 40)), justify='left' if isinstance(value, str) else 'right')
+    for row in rows[-most:]: table.add_row(*map(text, row.values()))
+    if rows: Console().print(table)
+
 # %% ../nbs/00_face/04_cli.ipynb #e88822c8
 @app.command()
 def metrics(
@@ -729,7 +740,7 @@ def metrics(
     found = metrics_of(run, name or None)
     if as_json: typer.echo(json.dumps(found))
     elif as_csv: _print_csv(found)
-    else: _print_metrics(found, last)
+    else: _print_list([dict(zip(found, row)) for row in zip(*found.values())], last)
 
 def _print_csv(found: dict[str, list[Any]]) -> None:
     out = csv.writer(sys.stdout, lineterminator='\n')
@@ -737,14 +748,6 @@ def _print_csv(found: dict[str, list[Any]]) -> None:
             for k in found]   # what a spreadsheet takes for a formula
     out.writerow(safe)
     out.writerows(zip(*found.values()))
-
-def _print_metrics(found: dict[str, list[Any]], last: int) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for key in found: table.add_column(Text(shown(key, 40)), justify='right')
-    for row in [*zip(*found.values())][-last:]:
-        table.add_row(*(Text('-' if v is None else f'{v:.6g}' if isinstance(v, float) else str(v))
-                        for v in row))
-    Console().print(table)
 
 # %% ../nbs/00_face/04_cli.ipynb #3e0147e7
 @app.command()
@@ -1207,15 +1210,6 @@ def _print_outcome(found: Any) -> None:
     for text in found.broken: typer.echo(shown(f'does not hold: {text}'))
     how = 'simulated' if found.simulated else 'real'
     typer.echo(f"{how}: {'all is well' if found.ok else 'not all is well'}")
-
-def _print_list(rows: list[dict[str, Any]], most: int = 30) -> None:
-    "The last rows, a column for each key of the first."
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for key in rows[0] if rows else (): table.add_column(key)
-    for row in rows[-most:]:
-        table.add_row(*(Text(shown('-' if v is None else v, 60)) for v in row.values()))
-    if rows: Console().print(table)
-
 
 # %% ../nbs/00_face/04_cli.ipynb #8e8f2513
 @app.command()

@@ -195,8 +195,8 @@ class ModelConfig(Section):
         return dict(width=self.width, layers=self.layers, heads=self.heads, dropout=self.dropout)
 
 # %% ../nbs/00_face/01_config.ipynb #0b681565
-class SourceConfig(Section):
-    "One source of text: files, a token index, or a set of the library `datasets`."
+class _Text(Section):
+    "Where text is, and how it is read."
     text: list[str] = [] # Files of text, or globs: plain, .jsonl, .json, .parquet, .arrow; also packed.
     index: str | None = None # A token index: its path or its URL.
     dataset: str | None = None # A set of `datasets`: its name on the Hub, or its folder.
@@ -205,27 +205,30 @@ class SourceConfig(Section):
     rows: int = Field(0, ge=0) # First rows of it that are taken, one by one as they come; 0 fetches it whole.
     field: str = 'text' # Field of its rows, or of those of files, that holds the text.
     encoding: str = 'utf-8' # Encoding of files of text, such as latin-1.
+
+    def _check_source(self, *names: str, **needs: tuple[str, ...]) -> None:
+        "Raises ValueError if more than one of `names` is given, or a setting that nothing uses."
+        named = [k for k in names if getattr(self, k)]
+        if len(named) > 1:
+            raise ValueError(f"{' and '.join(named)} name more than one source; give one of them")
+        for k, own in needs.items():
+            if idle := not getattr(self, k) and self.unlike(*own):
+                raise ValueError(f"{', '.join(idle)}: only with {k}")
+
+_OF_A_SET = 'part', 'split', 'rows' # Only with a set of `datasets`
+
+class SourceConfig(_Text):
+    "One source of text: files, a token index, or a set of the library `datasets`."
     weight: float = Field(1., gt=0) # Share in a mixture, in proportion to the others'.
 
     @model_validator(mode='after')
     def _one_source(self) -> 'SourceConfig':
-        named = [k for k in ('text', 'index', 'dataset') if getattr(self, k)]
-        if len(named) > 1:
-            raise ValueError(f"{' and '.join(named)} name more than one source; give one of them")
-        if idle := not self.dataset and self.unlike('part', 'split', 'rows'):
-            raise ValueError(f"{', '.join(idle)}: only with dataset")
+        self._check_source('text', 'index', 'dataset', dataset=_OF_A_SET)
         return self
 
-class DataConfig(Section):
+class DataConfig(_Text):
     "What is read."
     text: list[str] = [] # Files of text, as for elastic-nb index, or globs; without any, Python's library.
-    index: str | None = None # A token index: its path or its URL.
-    dataset: str | None = None # A set of `datasets`: its name on the Hub, or its folder.
-    part: str | None = None # Configuration of that set, such as wikitext-2-raw-v1.
-    split: str = 'train' # Split of that set.
-    rows: int = Field(0, ge=0) # First rows of it that are taken, one by one as they come; 0 fetches it whole.
-    field: str = 'text' # Field of its rows, or of those of files, that holds the text.
-    encoding: str = 'utf-8' # Encoding of files of text, such as latin-1.
     tokenizer: str | None = None # byte, gpt2, a tokenizer.json, a folder, or a name on the Hub.
     length: int = Field(64, ge=2) # Tokens per sample.
 
@@ -242,13 +245,8 @@ class DataConfig(Section):
 
     @model_validator(mode='after')
     def _one_source(self) -> 'DataConfig':
-        named = [k for k in ('text', 'index', 'dataset', 'sources') if getattr(self, k)]
-        if len(named) > 1:
-            raise ValueError(f"{' and '.join(named)} name more than one source; give one of them")
-        needs = dict(dataset=('part', 'split', 'rows'), pack=('apart',), sources=('on_end',))
-        for k, own in needs.items():
-            if idle := not getattr(self, k) and self.unlike(*own):
-                raise ValueError(f"{', '.join(idle)}: only with {k}")
+        self._check_source('text', 'index', 'dataset', 'sources', dataset=_OF_A_SET, pack=('apart',),
+                           sources=('on_end',))
         return self
 
 # %% ../nbs/00_face/01_config.ipynb #4de271cd

@@ -215,7 +215,8 @@ def _located(sentence: str, lines: Lines, name: str, given: Mapping[str, Any]) -
 def sentences(section: type[Section]) -> dict[str, str]:
     "The comment of each setting of a section, from its source."
     found, above = {}, ''
-    for line in inspect.getsource(section).splitlines():
+    kinds = [kind for kind in reversed(section.__mro__) if issubclass(kind, Section)]
+    for line in '\n'.join(map(inspect.getsource, kinds)).splitlines():
         setting = re.match(r'    (\w+): .*?(?:\s# (.*))?$', line)
         comment = re.match(r'    # (.*)$', line)
         if setting and setting[1] in section.model_fields: found[setting[1]] = setting[2] or above

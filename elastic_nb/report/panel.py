@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['OVER', 'WIDTH', 'LEFT', 'LANE', 'TOP', 'BOTTOM', 'WINDOW', 'HATCH', 'TALL', 'STATES', 'ROWS', 'PAUSE', 'Bar', 'Open',
-           'View', 'slot_of', 'brief', 'draw_lanes', 'draw_losses', 'draw_head', 'picture', 'Panel', 'has_widgets',
-           'on_paper']
+           'View', 'slot_of', 'draw_lanes', 'draw_losses', 'draw_head', 'picture', 'Panel', 'has_widgets', 'on_paper']
 
 # %% ../../nbs/08_report/09_panel.ipynb #6538359b
 import math
@@ -20,7 +19,7 @@ from typing import Any
 
 from ..basics import patch
 from ..elastic.ledger import Event
-from .pictures import FAULT, INK, MUTED, PAPER, RULE, generation_color
+from .pictures import FAULT, INK, MUTED, PAPER, RULE, generation_color, in_words
 
 # %% ../../nbs/08_report/09_panel.ipynb #76bc78ef
 @dataclass
@@ -222,11 +221,6 @@ HATCH = (f'<defs><pattern id="elastic-hatch" width="6" height="6" patternUnits="
          f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{PAPER}"/>'
          f'<line x1="0" y1="0" x2="0" y2="6" stroke="{MUTED}" stroke-width="1.5"/></pattern></defs>')
 
-def brief(seconds: float) -> str:
-    "A duration for people."
-    if seconds >= 10: return f'{seconds:.0f} s'
-    return f'{seconds:.2f} s' if seconds >= 1 else f'{1000 * seconds:.0f} ms'
-
 # %% ../../nbs/08_report/09_panel.ipynb #000e01e7
 def _bars(view: View, y: dict[int, float], x: Callable[[float], float], now: float) -> list[str]:
     "Each bar is one rectangle; one that would be narrower than half a pixel, on another one, is left out."
@@ -248,8 +242,8 @@ def _bars(view: View, y: dict[int, float], x: Callable[[float], float], now: flo
 
 def _costs(view: View, x: Callable[[float], float], now: float) -> list[str]:
     "A bracket for each recovery, with what it has cost; labels that would touch go up, or are left out."
-    gaps = [(a, b, brief(b - a), INK) for a, b in view.gaps]
-    if (still := view.stands(now)) is not None: gaps.append((view.commit, now, f'{brief(still)} …', FAULT))
+    gaps = [(a, b, in_words(b - a), INK) for a, b in view.gaps]
+    if (still := view.stands(now)) is not None: gaps.append((view.commit, now, f'{in_words(still)} …', FAULT))
     found, ends = [], [0., 0.]
     for a, b, words, color in gaps:
         left, right, middle = max(x(a), LEFT), x(b), (x(a) + x(b)) / 2
@@ -353,8 +347,8 @@ def draw_head(view: View, title: str = '', now: float | None = None) -> str:
         rto = view.gaps[-1][1] - view.gaps[-1][0] if view.gaps else None
         n = len(view.gaps)
         note = f"{n} so far" if n else 'kill a worker to see it'
-        last = 'last recovery (RTO)', brief(rto) if n else '–', note, INK
-        if still is not None: last = 'training stands still', brief(still), 'the clock runs', FAULT
+        last = 'last recovery (RTO)', in_words(rto) if n else '–', note, INK
+        if still is not None: last = 'training stands still', in_words(still), 'the clock runs', FAULT
         good = '#1b6e2a' if state in ('training', 'finished') else MUTED
         color = FAULT if state in ('failed', 'recovering') else good
         tiles = [_tile('step', f'{view.step:,}', f'of {view.steps:,}' if view.steps else '', wide=110),
