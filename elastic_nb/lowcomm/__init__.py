@@ -22,10 +22,8 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.stale': 'DelayedNesterov Bound by_age',
     '.server': 'ParameterServer Terms',
     '.service': 'serve ServerWorker',
-    '.quorum': 'Syncer RoundTerms rerun',
-    '.learners': 'Learner Pace',
+    '.quorum': 'Syncer RoundTerms rerun Learner Pace',
     '.private': 'Private Spent epsilon',
-    '.late': 'Late LateCompressed LateReplica Window',
-    '.ruled': 'Ruled',
+    '.late': 'Late LateCompressed LateReplica Window Ruled',
     '.links': 'profile read_link Profile'})
 __all__ = __dir__()

@@ -25,9 +25,8 @@ from ..checkpoint.format import Damaged
 from ..checkpoint.remote.peer import TOKEN, peer_token
 from ..checkpoint.remote.store import StoreRefused
 from ..exact.state import Diverged, State, from_buffer, to_buffer
-from .journal import frame, read_frame
 from .quantize import BadMessage, Codec, Feedback, Quantized
-from .server import ParameterServer, numbers_of, shapes_of
+from .server import ParameterServer, frame, numbers_of, read_frame, shapes_of
 
 # %% ../../nbs/12_lowcomm/12_service.ipynb #381aca17
 STALL, IDLE = 30., 3600. # Seconds within a frame or until hello, and between two frames

@@ -22,11 +22,10 @@ from ..exact.written import Refused
 from ..lowcomm.compressed import CompressedRounds
 from ..lowcomm.demo import DeMo
 from ..lowcomm.fragments import CompressedFragments, Drifting, FragmentRounds, Timetable, layers_of
-from ..lowcomm.late import Late, LateCompressed, LateReplica, Window
+from ..lowcomm.late import Late, LateCompressed, LateReplica, Ruled, Window
 from ..lowcomm.outer import Outer
 from ..lowcomm.quantize import Codec, Float32, Half, Quantized
 from ..lowcomm.rounds import Replica, Rounds, cut, numbers_in
-from ..lowcomm.ruled import Ruled
 from ..lowcomm.sparse import Sparse
 from .strategies import ExactStrategy
 
