@@ -25,7 +25,6 @@ from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..elastic.supervisor import Supervisor
 from ..elastic.workers import Hands
-from ..elastic.zygote import loopback_store
 from ..exact.order import share
 from ..exact.state import State
 

@@ -331,7 +331,7 @@ def loss_curves(
     with style():
         if axes is None: axes = plt.subplots(2, 1, figsize=(9, 3.2), sharex=True, height_ratios=(3, 1))[1]
         one, two = ((np.arange(len(c)), np.asarray(c, float)) for c in (a, b))
-        draw_two(*axes, one, two, ('disturbed', 'undisturbed'))
+        draw_two(axes[0], axes[1], one, two, ('disturbed', 'undisturbed'))
         axes[0].plot(faults, [a[s] for s in faults], label='fault' if len(faults) else None, **CROSS)
         axes[0].legend(labelcolor=MUTED)
         axes[0].set(ylabel='loss, nats per token')

@@ -175,7 +175,8 @@ class _Sorter:
 
 def _unknown(at: At, names: list[str]) -> str:
     near = difflib.get_close_matches(str(at[-1]), names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}" if names else "leave it out"
+    known = f"there are {', '.join(names)}" if names else "leave it out"
+    hint = f"did you mean {near[0]}?" if near else known
     return f"there is no setting {'.'.join(map(str, at))}; {hint}"
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #6c8c58b7
