@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SILENCE_S', 'OPS', 'EtcdError', 'EtcdUnreachable', 'EtcdRefused', 'LeaseLost', 'b64', 'unb64', 'after', 'EtcdAccess',
            'endpoints', 'EtcdClient', 'judged', 'failed', 'unreachable', 'Kv', 'kvs', 'range_of', 'op_get', 'op_put',
-           'op_delete', 'if_mod', 'loses_writes', 'boot_s', 'Session', 'EtcdStore', 'parts', 'torchrun_handler']
+           'op_delete', 'if_mod', 'loses_writes', 'boot_s', 'Session', 'EtcdStore', 'parts']
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #9e8a8e05
 import base64
@@ -688,11 +688,3 @@ def queue_pop(self: EtcdStore, key: str, block: bool = True) -> bytes:
 def queue_len(self: EtcdStore, key: str) -> int:
     got = self.client.ask('/v3/kv/range', range_of(self._queue(key), True, count_only=True))
     return int(got.get('count', 0))
-
-# %% ../../nbs/06_elastic/13_etcd.ipynb #71302e5d
-def torchrun_handler() -> Any:
-    "The entry point of torchrun: what makes the handler of `--rdzv-backend=etcd-v3`."
-    def create(params: Any) -> Any:
-        from elastic_nb.elastic.rendezvous import create_handler # not before: torch's agents import us
-        return create_handler(params)
-    return create
