@@ -1,0 +1,2 @@
+def limit(pauses):
+    return 1.5 * max(pauses)

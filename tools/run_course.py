@@ -1,0 +1,121 @@
+"""The course: are its puzzles unsolved as they stand, do the solutions solve them, and is all of nano shown?
+
+    python tools/run_course.py              the lessons in nbs/course
+    python tools/run_course.py --self-test  planted mistakes are found
+
+The puzzles of a lesson stand below a heading "## Puzzle", and use only what is defined there and the lesson's imports. Each
+runs twice with STRICT=1: as it stands it must raise `Wrong`, and with the function of nbs/course/solutions/LESSON.py it
+must not. A lesson has a prediction, at most WORDS words, and each function and class of nano is shown in exactly one lesson.
+"""
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lint_notebooks import ROOT, is_import
+
+COURSE = ROOT / 'nbs' / 'course'
+LESSONS, WORDS = 12, 2500
+CHECK = re.compile(r'^board\.check\((\w+)\)', re.M)
+SHOWN = re.compile(r"\bSource\(([^)]*)\)")
+
+
+def cells(page: Path) -> list[tuple[str, str]]:
+    "Kind and text of each cell"
+    return [(c['cell_type'], ''.join(c['source'])) for c in json.loads(page.read_text(encoding='utf-8'))['cells']]
+
+
+def puzzle_cells(lesson: list[tuple[str, str]]) -> list[str]:
+    "The code of a lesson's imports and of its puzzles"
+    code = [(i, text) for i, (kind, text) in enumerate(lesson) if kind == 'code' and not text.startswith('!')]
+    start = next((i for i, (_, text) in enumerate(lesson) if re.search(r'^## Puzzle', text, re.M)), len(lesson))
+    only_imports = [text for _, text in code if all(is_import(n) for n in ast.parse(text).body)]
+    return [*only_imports, *(text for i, text in code if i > start and text not in only_imports)]
+
+
+def solved(text: str, solutions: dict[str, str]) -> str:
+    "A cell with its answer replaced by the solution"
+    return CHECK.sub(lambda m: f'{solutions[m[1]]}\n{m[0]}', text)
+
+
+def attempt(sources: list[str], solutions: dict[str, str] | None) -> list[str]:
+    "Run the puzzles with STRICT=1: the names of those that raise `Wrong`"
+    from elastic_nb.testing.puzzles import Wrong
+    scope: dict[str, Any] = {}
+    wrong = []
+    for text in sources:
+        found = CHECK.findall(text)
+        try: exec(solved(text, solutions) if solutions else text, scope)
+        except Wrong: wrong += found
+    return wrong
+
+
+def puzzles(page: Path) -> Iterator[str]:
+    "Complaints about the puzzles of a lesson"
+    sources, file = puzzle_cells(cells(page)), page.parent / 'solutions' / f'{page.stem}.py'
+    names = [n for text in sources for n in CHECK.findall(text)]
+    if not names: yield 'it has no puzzle'; return
+    if not file.exists(): yield f'there is no {file.name} in solutions'; return
+    text = file.read_text(encoding='utf-8')
+    solutions = {n.name: ast.get_source_segment(text, n) or '' for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
+    if {*solutions} != {*names}: yield f'its puzzles are {sorted(names)}, its solutions {sorted(solutions)}'; return
+    for name in {*names} - {*attempt(sources, None)}: yield f'{name} is solved as it stands'
+    for name in attempt(sources, solutions): yield f'the solution does not solve {name}'
+
+
+def text_of(page: Path) -> Iterator[str]:
+    "Complaints about the words of a lesson"
+    lesson = cells(page)
+    words = sum(len(text.split()) for kind, text in lesson if kind == 'markdown')
+    if words > WORDS: yield f'{words} words, at most {WORDS}'
+    if not any('.predict(' in text for _, text in lesson): yield 'it asks for no prediction'
+    if not any('## The product does more' in text for _, text in lesson): yield 'it has no part "The product does more"'
+
+
+def nano_shown(pages: list[Path], whole: bool) -> Iterator[str]:
+    "Complaints about what the lessons show of nano; `whole`: all lessons are there"
+    from elastic_nb import nano
+    tree = ast.parse(Path(nano.__file__).read_text(encoding='utf-8'))
+    names = {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    shown = Counter(name for page in pages for _, text in cells(page) for call in SHOWN.findall(text)
+                    for name in {n.split('.')[0] for n in ast.literal_eval(f'[{call}]')})
+    yield from (f'{name} of nano is shown in {n} lessons' for name, n in sorted(shown.items()) if n > 1)
+    if whole: yield from (f'{name} of nano is shown in no lesson' for name in sorted(names - {*shown}))
+
+
+def complaints(course: Path) -> list[str]:
+    "All complaints about the course"
+    os.environ['STRICT'] = '1'
+    pages = sorted(p for p in course.glob('*.ipynb') if not p.name.startswith('00_'))
+    found = [f'{page.name}: {line}' for page in pages for line in (*text_of(page), *puzzles(page))]
+    return [*found, *nano_shown(pages, len(pages) == LESSONS)]
+
+
+def self_test() -> int:
+    "Planted mistakes are found"
+    head = [('markdown', '## Puzzle: p'), ('code', 'from elastic_nb.testing.puzzles import Puzzle'), (
+        'code', 'from elastic_nb.course import Board\nboard = Board(Puzzle("p", lambda f: f(), 0, "things"))')]
+    open_ = puzzle_cells([*head, ('code', 'def p(): return 1\nboard.check(p)')])
+    os.environ['STRICT'] = '1'
+    assert attempt(open_, None) == ['p'] and attempt(open_, {'p': 'def p(): return 2'}) == ['p']
+    assert attempt(open_, {'p': 'def p(): return 0'}) == []
+    assert attempt(puzzle_cells([*head, ('code', 'def p(): return 0\nboard.check(p)')]), None) == []
+    print('the puzzles of a lesson are tried both ways')
+    return 0
+
+
+def main(args: list[str]) -> int:
+    if args == ['--self-test']: return self_test()
+    found = complaints(COURSE)
+    print(*found, f'the course: {len(found)} complaints', sep='\n')
+    return bool(found)
+
+
+if __name__ == '__main__': sys.exit(main(sys.argv[1:]))
