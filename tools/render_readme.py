@@ -43,7 +43,7 @@ def head(path: Path) -> tuple[str, str]:
 def wings(root: Path, cfg: dict[str, str]) -> str:
     "The table of the folders: name, link to the overview, promise"
     rows = []
-    for path in sorted((root / cfg['nbs_path']).glob('*/00_overview.ipynb')):
+    for path in sorted((root / cfg['nbs_path']).glob('[0-9]*/00_overview.ipynb')):
         name = path.parent.name.split('_', 1)[1]
         rows.append([f'[{name}]({path.relative_to(root).as_posix()})', head(path)[1].replace('|', '\\|')])
     return tables.table(['wing', 'what it is for'], rows)
