@@ -232,7 +232,8 @@ def work(spec: dict[str, Any], sock: socket.socket) -> None:
     name_process(f"elastic-nb {spec['name']}")
     leave_signals(heirs=False)
     control, loop = Control(sock), None
-    store = store_at(*spec['store'], FIRST_CONTACT_S)
+    host, port = spec['store']
+    store = store_at(host, port, FIRST_CONTACT_S)
     member = Member(spec['name'], store, snapshots=tuple(spec['snapshots']),
                     emit=control.emit, host=spec.get('host', '127.0.0.1'))
     member.record, member.promised = lambda: control.record(member), spec.get('promised', 0)
