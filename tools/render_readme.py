@@ -7,7 +7,7 @@
 README.md comes from nbs/index.ipynb, benchmarks/README.md from tools/benchmarks.md. Lines that can be looked up are
 filled in, so that nobody types them:
 `<!-- wings -->` becomes the table of the folders, from the "> " line of each overview;
-`<!-- walkthroughs -->` that of the walkthroughs, with their badges;
+`<!-- walkthroughs -->` the list of the walkthroughs;
 `<!-- numbers -->` and `<!-- gpu -->` what the README shows of the measurements;
 `<!-- bench: NAME -->` the table of benchmarks/NAME.json; `<!-- bench: NAME, WHAT -->` one with a column for each
 metric that ends in `, WHAT`;
@@ -25,13 +25,13 @@ from pathlib import Path
 
 import nbformat
 import render_tables as tables
-from lint_notebooks import BADGE, ROOT, badge_url, settings
+from lint_notebooks import ROOT, settings
 from nbconvert import MarkdownExporter
 
 FILL = re.compile(r'<!-- (\w+)(?:: (\w+)(?:, (.+?))?)? -->')
 RELATIVE = re.compile(r'(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)')  # the target of a markdown link or image
 FILE = re.compile(r'^```python\n%%writefile (\S+)\n', re.M)
-LIMIT = 14_400  # bytes of README.md: a screen and a half is what a visitor reads
+LIMIT = 10_000  # bytes of README.md: what a visitor reads
 
 
 def head(path: Path) -> tuple[str, str]:
@@ -46,19 +46,16 @@ def wings(root: Path, cfg: dict[str, str]) -> str:
     for path in sorted((root / cfg['nbs_path']).glob('[0-9]*/00_overview.ipynb')):
         name = path.parent.name.split('_', 1)[1]
         rows.append([f'[{name}]({path.relative_to(root).as_posix()})', head(path)[1].replace('|', '\\|')])
-    return tables.table(['wing', 'what it is for'], rows)
+    return tables.table(['package', 'what it is for'], rows)
 
 
 def walkthroughs(root: Path, cfg: dict[str, str]) -> str:
-    "The table of walkthroughs: name, title and promise, and the badge that opens it in Colab"
-    rows = []
+    "The walkthroughs, one line each"
+    lines = []
     for path in sorted((root / cfg['nbs_path'] / 'walkthroughs').glob('*.ipynb')):
         page = path.relative_to(root).as_posix()
-        title, promise = head(path)
-        title += '' if title[-1:] in '?!' else '.'
-        about = f'**{title}** {promise}'.replace('|', '\\|')  # a bare bar would end the cell
-        rows.append([f'[{path.stem}]({page})', about, f'[![Open in Colab]({BADGE})]({badge_url(cfg, page)})'])
-    return tables.table(['notebook', 'what happens', ''], rows)
+        lines.append(f'  - [{head(path)[0]}]({page})')
+    return '\n'.join(lines)
 
 
 def fill(text: str, root: Path, cfg: dict[str, str]) -> str:

@@ -57,22 +57,22 @@ def gradients(who: str) -> Cell: return Cell('exact', who, 'different gradients'
 
 # One line each: what is measured, ours, the others. A {} takes the next cell.
 NUMBERS: list[tuple[str, str, str, list[Cell]]] = [
-    ('a worker is killed: seconds from the last committed step to the next one',
+    ('one worker killed: seconds between the commits before and after',
      '**{}**, {} steps redone', 'torchrun {}, {} steps redone; torchft {}, {} steps redone',
      [f(who) for who in ('notice', 'torchrun', 'torchft') for f in (rto, redone)]),
-    ('one of three machines is lost: the same seconds',
+    ('one of three machines lost: same seconds',
      '**{}**, {} steps redone', 'torchrun {}, tuned {}',
      [Cell('nodes', 'ours', 'node loss'), Cell('nodes', 'ours', 'redone steps'),
       Cell('nodes', 'torchrun', 'node loss'), Cell('nodes', 'torchrun_tuned', 'node loss')]),
-    ('the same gradient, summed in worlds of 2 and of 4: how many different results',
+    ('different results of one gradient at world sizes 2 and 4',
      '**{}**', 'accumulate + all_reduce {}', [gradients('exact'), gradients('plain')]),
-    ('a save of GPT-2 and its AdamW (1.5 GB): seconds that training stands still',
+    ('save of GPT-2 and AdamW (1.5 GB): seconds training is blocked',
      '**{}**', 'DCP async {}, with a cached stager {}; one memcpy {}',
      [blocking(w) for w in ('ours', 'DCP async', 'DCP async, cached', 'memcpy')]),
-    ('a step in worlds of 2 and of 4 processes: seconds, with sums that are exact and with others',
+    ('seconds per step at world sizes 2 and 4, exact sums',
      '**{}**, **{}**', 'accumulate + all_reduce {}, {}',
      [Cell('exact', who, f'step, world {w}') for who in ('exact', 'plain') for w in (2, 4)]),
-    ('faults in phases of a run: runs that end with the same bits', '**{}** of {}', 'median pause {} s',
+    ('runs with a fault in each phase that end with the same bits', '**{}** of {}', 'median pause {} s',
      [Cell('matrix', 'matrix', m) for m in ('passed', 'measured', 'recovery')]),
 ]
 
@@ -142,6 +142,11 @@ def when(runs: list[dict[str, Any]]) -> str:
     return f"{len(runs)} run{'s' * (len(runs) > 1)}, {days}, commit{'s' * (',' in commits)} {commits}"
 
 
+def latest(runs: list[dict[str, Any]]) -> str:
+    "How many runs, and the day and the commit of the last one"
+    return f"{len(runs)} run{'s' * (len(runs) > 1)}, {runs[-1]['date']}, {str(runs[-1]['commit'])[:7]}"
+
+
 def value(cell: Cell, root: Path) -> str:
     "The range of a cell over all runs; of a single run, the range of its repetitions"
     runs, last = history(cell.bench, root), load(cell.bench, root)
@@ -157,8 +162,8 @@ def numbers(root: Path) -> str:
     lines = []
     for what, ours, others, cells in NUMBERS:
         n, got = ours.count('{}'), [value(c, root) for c in cells]
-        lines.append([what, ours.format(*got[:n]), others.format(*got[n:]), when(history(cells[0].bench, root))])
-    return table(['what', 'elastic-nb', 'beside it, in the same run', 'measured'], lines, left=4)
+        lines.append([what, ours.format(*got[:n]), others.format(*got[n:]), latest(history(cells[0].bench, root))])
+    return table(['what', 'elastic-nb', 'others, in the same run', 'measured'], lines, left=4)
 
 
 def gpu(root: Path) -> str:
