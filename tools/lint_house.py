@@ -176,6 +176,20 @@ def check_layout(pages: dict[Path, list[str]], folders: list[str]) -> Iterator[s
             yield f"{page}: exports to {', '.join(found)}, its name says {module_of(page)}"
 
 
+ENTRY = re.compile(r'^(?:- \**|\| )?\[[^\]]+\]\(((?:\w+/)?\d\d_\w+\.ipynb)\)', re.M)  # a line of an overview's list
+
+
+def check_list(overview: str, folder: str, pages: set[str]) -> Iterator[str]:
+    "Complaints about the list in an overview (its markdown): all notebooks of the folder, in the order of their numbers"
+    listed = ENTRY.findall(overview)
+    wanted = sorted(pages, key=lambda page: (page.count('/'), page))
+    where = f'{folder}/00_overview.ipynb'
+    for page in wanted:
+        if page not in listed: yield f'{where}: no line of the list begins with a link to {page}'
+    for page in {*listed} - pages: yield f'{where}: lists {page}, which is not there'
+    if {*listed} == pages and listed != wanted: yield f'{where}: list each notebook once, in the order of the numbers'
+
+
 # ---- how long ------------------------------------------------------------------------------------
 def exported(src: str) -> bool:
     "Does a cell go into the module?"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from lint_house import (check_hidden, check_imports, check_layout, check_size, check_where, exported, parse,
+from lint_house import (check_hidden, check_imports, check_layout, check_list, check_size, check_where, exported, parse,
                         solutions)
 
 logging.getLogger('traitlets').disabled = True  # nbformat also logs what we report
@@ -343,6 +343,13 @@ def check_house(root: Path, cfg: dict[str, str]) -> Iterator[str]:
         pages[path.relative_to(nbs)] = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
     yield from check_layout(pages, sorted({page.parts[0] for page in pages if page.parts[0][:2].isdigit()
                                            and len(page.parts) > 1}))
+    for path in sorted(nbs.glob('*/00_overview.ipynb')):
+        inside = {page.relative_to(path.parent).as_posix() for page in notebooks(root, cfg)
+                  if page.is_relative_to(path.parent) and page != path and 'solutions' not in page.parts}
+        try: cells = json.loads(path.read_text(encoding='utf-8'))['cells']
+        except ValueError: continue
+        text = '\n\n'.join(''.join(c['source']) for c in cells if c['cell_type'] == 'markdown')
+        yield from check_list(text, path.parent.name, inside)
     file = root / 'CONTRIBUTING.md'
     if file.exists(): yield from check_where(file.read_text(encoding='utf-8'), cfg['nbs_path'], pages)
 

@@ -167,6 +167,19 @@ def where(row: str) -> Callable[[Path], None]:
     return lambda root: (root / 'CONTRIBUTING.md').write_text(page)
 
 
+def listing(*listed: str) -> Callable[[Path], None]:
+    "A package with the notebooks 01_a and 02_b, and an overview that lists `listed`"
+    def add(root: Path) -> None:
+        nb = nbformat.read(root / 'nbs/00_good.ipynb', as_version=4)
+        head = nb.cells[0].source
+        (root / 'nbs/03_data').mkdir()
+        for name in ('00_overview', '01_a', '02_b'):
+            nb.cells = [new_markdown_cell(head.replace('00_good', f'03_data/{name}'))]
+            if name == '00_overview': nb.cells += [new_markdown_cell('\n\n'.join(f'[x]({x}.ipynb): y' for x in listed))]
+            nbformat.write(nb, root / 'nbs/03_data' / f'{name}.ipynb')
+    return add
+
+
 def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
     "Change a file of the project"
     def change(root: Path) -> None:
@@ -202,6 +215,8 @@ FILES: list[tuple[Callable[[Path], object], str]] = [
     (lesson('03_checkpoint', '00_overview', 'checkpoint.door'), 'its name says checkpoint.__init__'),
     (lesson('03_checkpoint', '01_disk', 'checkpoint.disk'), 'has no 00_overview'),
     (lesson('00_face', '00_overview', '__init__'), ''),
+    (listing('01_a', '02_b'), ''), (listing('01_a'), 'begins with a link to 02_b.ipynb'),
+    (listing('02_b', '01_a'), 'in the order of the numbers'), (listing('01_a', '02_b', '01_a'), 'in the order of the numbers'),
     (where('| which? | [good](nbs/00_good.ipynb) | `f` |'), ''),
     (where('| which? | [good](nbs/00_good.ipynb) | `f`, `g` |'), 'has no g'),
     (where('| which? | [good](nbs/01_good.ipynb) | `f` |'), 'no such notebook'),
