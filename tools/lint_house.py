@@ -1,6 +1,6 @@
-"""The rules of the house, for lint_notebooks.py: who may import whom, where a room lies, how long a cell is.
+"""The rules of the house, for lint_notebooks.py: who may import whom, where a module is, how long a cell is.
 
-The wings stand in one table: a module imports from its own wing and from wings below it. Imports inside functions
+The packages are layered in one table: a module imports from its own package and from packages below it. Imports inside functions
 count, and so do names in strings, such as 'elastic_nb.testing.ranks:sleeper'.
 """
 from __future__ import annotations

@@ -110,7 +110,7 @@ def relink(text: str, root: Path, cfg: dict[str, str], old: str) -> tuple[str, l
     def one(m: re.Match[str]) -> str:
         path = (m['path'] or '').strip('/')
         ours = f"{m['user']}/{m['repo']}" == old or m['repo'] == cfg['repo']
-        # Or it leads to a file that we have: so links are found even when nobody remembers the old name.
+        # Or it leads to a file that we have: so links are found without the old name.
         known = path.startswith((cfg['nbs_path'] + '/', cfg['lib_path'] + '/')) and (root / path).exists()
         if not (ours or known): return m[0]
         if path and not (root / path).exists(): dead.append(m[0])

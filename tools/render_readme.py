@@ -1,11 +1,11 @@
-"""README.md and benchmarks/README.md. Neither is ever edited by hand.
+"""README.md and benchmarks/README.md. Never edit either one manually.
 
     python tools/render_readme.py            write both pages
     python tools/render_readme.py --check    exit code 1, with the difference, if one is out of date
     python tools/render_readme.py --collect  first gather the runs of all commits into benchmarks/history.json
 
 README.md comes from nbs/index.ipynb, benchmarks/README.md from tools/benchmarks.md. Lines that can be looked up are
-filled in, so that nobody types them:
+filled in, so no number is typed:
 `<!-- wings -->` becomes the table of the folders, from the "> " line of each overview;
 `<!-- walkthroughs -->` the list of the walkthroughs;
 `<!-- numbers -->` and `<!-- gpu -->` what the README shows of the measurements;

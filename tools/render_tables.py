@@ -216,7 +216,7 @@ def spread(name: str, root: Path) -> str:
 
 # ---- the matrix of faults and phases ---------------------------------------------------------------
 def pause(c: dict[str, Any]) -> str:
-    "What stands in a cell: the longest pause in seconds, or that it has failed; nothing in an empty one"
+    "The content of a cell: the longest pause in seconds, or that it has failed; nothing in an empty one"
     if 'why_not' in c: return ''
     if not c['passed']: return '**failed**'
     seconds = c['rto_s']
@@ -238,7 +238,7 @@ def matrix(root: Path) -> str:
              f"{sum(c['passed'] for c in done)} of {len(done)} runs ended with the bits of an undisturbed one, "
              f"{sum(c['samples_lost'] or 0 for c in done)} samples were lost, and "
              f"{sum(c['redone_steps'] for c in done)} steps were done again. "
-             f"?: not measured yet ({sum(r.count('?') for r in rows)} cells). Empty: it cannot happen; the reason stands in the file.</sub>")
+             f"?: not measured yet ({sum(r.count('?') for r in rows)} cells). Empty: it cannot happen; the file has the reason.</sub>")
     failed = [f"- {c['fault']}, {c['phase']} (`{'; '.join(c['plan'])}`): {'; '.join(c['failures'])}"
               for c in done if not c['passed']]
     return text + ('\n\nFailed:\n\n' + '\n'.join(failed) if failed else '')
