@@ -190,6 +190,17 @@ def check_list(overview: str, folder: str, pages: set[str]) -> Iterator[str]:
     if {*listed} == pages and listed != wanted: yield f'{where}: list each notebook once, in the order of the numbers'
 
 
+def check_doors(pages: dict[str, str]) -> Iterator[str]:
+    "Complaints about user pages that no lesson, overview or README links; `pages`: path below nbs/ -> its markdown"
+    for page in pages:
+        kind, _, name = page.partition('/')
+        if kind not in ('howto', 'essays', 'walkthroughs') or not name: continue
+        if not any(f'{page})' in text for other, text in pages.items() if other.partition('/')[0] != kind):
+            yield f'{page}: link it from where a reader needs it'
+        if kind == 'walkthroughs' and '## Where to go next' not in pages[page]:
+            yield f'{page}: end with a section "Where to go next"'
+
+
 # ---- how long ------------------------------------------------------------------------------------
 def exported(src: str) -> bool:
     "Does a cell go into the module?"

@@ -123,15 +123,19 @@ NOTEBOOK: list[tuple[Break, str]] = [
 ]
 
 
-def walkthrough(src: str, folder: str = 'walkthroughs') -> Callable[[Path], None]:
+def walkthrough(src: str, folder: str = 'walkthroughs', end: str = '## Where to go next', linked: bool = True
+                ) -> Callable[[Path], None]:
     "Add a walkthrough, or another notebook for users, with this code cell"
     def add(root: Path) -> None:
         nb = nbformat.read(root / 'nbs/00_good.ipynb', as_version=4)
         page = root / f'nbs/{folder}/a.ipynb'
         page.parent.mkdir()
-        nb.cells = [nb.cells[0], new_code_cell(src)]
+        nb.cells = [nb.cells[0], new_code_cell(src), new_markdown_cell(end)]
         nb.cells[0].source = nb.cells[0].source.replace('00_good', f'{folder}/a')
         nbformat.write(nb, page)
+        nb = nbformat.read(root / 'nbs/00_good.ipynb', as_version=4)
+        if linked: nb.cells.append(new_markdown_cell(f'[a]({folder}/a.ipynb)'))
+        nbformat.write(nb, root / 'nbs/00_good.ipynb')
     return add
 
 
@@ -230,7 +234,8 @@ FILES: list[tuple[Callable[[Path], object], str]] = [
     (edit('settings.ini', 'user = ', 'user = the-'), 'links differ'),
     (edit('settings.ini', 'repo = ', 'repo = the-'), 'links differ'),
     (edit('settings.ini', 'branch = ', 'branch = the-'), 'links differ'),
-    (walkthrough('x = 1'), ''),
+    (walkthrough('x = 1'), ''), (walkthrough('x = 1', end='Done.'), 'end with a section'),
+    (walkthrough('x = 1', linked=False), 'link it from where'), (walkthrough('x = 1', 'howto', linked=False), 'link it from where'),
     (walkthrough('#| default_exp a'), 'exports nothing'),
     (walkthrough('#| export\nx = 1'), 'exports nothing'),
     (walkthrough('from fastcore.test import *'), 'for developers'),
