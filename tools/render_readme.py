@@ -2,6 +2,7 @@
 
     python tools/render_readme.py            write both pages
     python tools/render_readme.py --check    exit code 1, with the difference, if one is out of date
+    python tools/render_readme.py --self-test does it refuse what it must not publish?
     python tools/render_readme.py --collect  first gather the runs of all commits into benchmarks/history.json
 
 README.md comes from nbs/index.ipynb, benchmarks/README.md from tools/benchmarks.md. Lines that can be looked up are
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import re
 import sys
 from pathlib import Path
@@ -31,6 +33,7 @@ from nbconvert import MarkdownExporter
 FILL = re.compile(r'<!-- (\w+)(?:: (\w+)(?:, (.+?))?)? -->')
 RELATIVE = re.compile(r'(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)')  # the target of a markdown link or image
 FILE = re.compile(r'^```python\n%%writefile (\S+)\n', re.M)
+MISSING = '## Not measured'  # the last section of tools/benchmarks.md
 LIMIT = 10_000  # bytes of README.md: what a visitor reads
 
 
@@ -114,6 +117,12 @@ def render_benchmarks(root: Path = ROOT) -> str:
     for file in sorted((root / 'benchmarks').glob('*.json')):
         if file.stem not in shown | {Path(tables.HISTORY).stem}:
             raise SystemExit(f'{source}: there is no <!-- bench: {file.stem} -->')
+    last = [run for file in sorted((root / 'benchmarks').glob('*.json')) if 'bench' in (run := json.loads(file.read_text('utf-8')))]
+    wrong = [why for run in last for why in tables.refused(run)]
+    _, _, missing = text.partition(MISSING)
+    wrong += [f'{source}: say under "{MISSING}" why {name} was not measured' for run in last for name in tables.absent(run)
+              if f'`{name}`' not in missing]
+    if wrong: raise SystemExit('\n'.join(wrong))
     for target in RELATIVE.findall(text):
         if not (root / 'benchmarks' / target.split('#')[0]).exists():
             raise SystemExit(f'{source}: no such file: {target}')
@@ -129,12 +138,32 @@ def compare(file: Path, new: str) -> bool:
     return old == new
 
 
+def self_test() -> int:
+    "A failure of ours is refused; one of others is not, nor a waived run; long tables fold"
+    def run(*notes: str, bench: str = 'data', commit: str = 'abc', **more: object) -> list[str]:
+        return tables.refused(dict(bench=bench, commit=commit, notes=[*notes], **more))
+    assert run('failed: grain: OSError', 'all is well') == [] and len(run('failed: ours, packed: OSError')) == 1
+    assert len(run('GPT-2: failed: ours: OSError', bench='checkpoint')) == 1 and len(run('ours, warm failed: OSError')) == 1
+    assert len(run('groups failed: OSError', bench='gpu')) == 1 and len(run(bench='soak', failures=['it grew'])) == 1
+    cell = dict(fault='kill', phase='save')
+    assert run(bench='matrix', cells=[cell | dict(passed=True), cell | dict(why_not='x')]) == []
+    assert len(run(bench='matrix', cells=[cell | dict(passed=False)])) == 1
+    for bench, commit in tables.WAIVED: assert run('failed: ours: x', bench=bench, commit=commit) == []
+    assert tables.absent(dict(notes=['not installed: a, b', 'c'])) == ['a', 'b']
+    short = tables.table(['a'], [['1']] * tables.FOLD)
+    assert tables.folded(short) == short and 'All 13 lines' in tables.folded(short + '\n| 1 |')
+    print('what must not be published is refused')
+    return 0
+
+
 def main() -> int:
     "The command line"
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument('--check', action='store_true', help='compare only; exit code 1 if a page is out of date')
+    ap.add_argument('--self-test', action='store_true', help='see that it refuses what it must')
     ap.add_argument('--collect', action='store_true', help='write benchmarks/history.json from git history first')
     args = ap.parse_args()
+    if args.self_test: return self_test()
     if args.collect:
         for name, n in tables.collect(ROOT).items(): print(f'{name}: {n} runs')
     good = True
