@@ -57,6 +57,7 @@ def place(path: str) -> str | None:
     "Page of the site for a file of the repository; None if there is none"
     if path in FIXED: return FIXED[path]
     parts = path.split('/')
+    if path.startswith('benchmarks/images/'): return f'images/bench/{parts[-1]}'
     if parts[0] != 'nbs' or len(parts) < 2: return None
     if parts[-1] == 'index.ipynb' and len(parts) == 2: return 'index.md'
     if path == 'nbs/glossary.ipynb': return 'glossary.md'
@@ -250,6 +251,7 @@ def stage(root: Path, work: Path, out: Path) -> list[str]:
         (docs/name).parent.mkdir(parents=True, exist_ok=True)
         (docs/name).write_text(text, encoding='utf-8')
     if (root/'nbs'/'images').exists(): shutil.copytree(root/'nbs'/'images', docs/'images', dirs_exist_ok=True)
+    if (drawn := root/'benchmarks'/'images').exists(): shutil.copytree(drawn, docs/'images'/'bench', dirs_exist_ok=True)
     shutil.copy(ROOT/'tools'/'site'/'site.css', docs)
     config = yaml.safe_load((ROOT/'tools'/'site'/'mkdocs.yml').read_text(encoding='utf-8'))
     titles = {n: title_of(t) for n, t in sorted(made.items())}

@@ -13,7 +13,7 @@ filled in, so no number is typed:
 `<!-- bench: NAME -->` the table of benchmarks/NAME.json; `<!-- bench: NAME, WHAT -->` one with a column for each
 metric that ends in `, WHAT`;
 `<!-- spread: NAME -->` its ratios with their range over all runs; `<!-- ahead: NAME -->` where others are ahead;
-`<!-- notes: NAME -->` the notes of the benchmark;
+`<!-- picture: NAME -->` the picture of its ratios, from draw_ratios.py; `<!-- notes: NAME -->` the notes of the benchmark;
 `<!-- matrix -->` the faults against the phases, from benchmarks/matrix.json.
 """
 from __future__ import annotations
@@ -25,6 +25,7 @@ import re
 import sys
 from pathlib import Path
 
+import draw_ratios
 import nbformat
 import render_tables as tables
 from lint_notebooks import ROOT, settings
@@ -68,6 +69,7 @@ def fill(text: str, root: Path, cfg: dict[str, str]) -> str:
         if kind in ('wings', 'walkthroughs'): return globals()[kind](root, cfg)
         if kind in ('numbers', 'gpu', 'matrix'): return getattr(tables, kind)(root)
         if kind == 'bench': return tables.bench(name, root, what)
+        if kind == 'picture': return draw_ratios.picture(name, root)
         if kind in ('spread', 'ahead', 'notes'): return getattr(tables, kind)(name, root)
         raise SystemExit(f'there is nothing to fill in for {m[0]}')
     return FILL.sub(one, text)
@@ -152,6 +154,8 @@ def self_test() -> int:
     assert tables.absent(dict(notes=['not installed: a, b', 'c'])) == ['a', 'b']
     short = tables.table(['a'], [['1']] * tables.FOLD)
     assert tables.folded(short) == short and 'All 13 lines' in tables.folded(short + '\n| 1 |')
+    assert draw_ratios.ticks(.9, 25.) == [1, 2, 5, 10, 20] and draw_ratios.ticks(.5, 2000.) == [1, 10, 100, 1000]
+    assert draw_ratios.said(2., 1., 2.) == '2 (1 to 2)' and draw_ratios.said(2., 2., 2.) == '2'
     print('what must not be published is refused')
     return 0
 
@@ -167,7 +171,12 @@ def main() -> int:
     if args.collect:
         for name, n in tables.collect(ROOT).items(): print(f'{name}: {n} runs')
     good = True
-    for name, make in (('benchmarks/README.md', render_benchmarks), ('README.md', render)):  # it links to the first
+    drawn = {f'benchmarks/{name}': text for name, text in draw_ratios.pictures(ROOT).items()}
+    if args.check: good = all([compare(ROOT / name, text) for name, text in drawn.items()])
+    for name, text in ({} if args.check else drawn).items():
+        (ROOT / name).parent.mkdir(exist_ok=True)
+        (ROOT / name).write_text(text, encoding='utf-8')
+    for name, make in (('benchmarks/README.md', render_benchmarks), ('README.md', render)):  # each links to those before
         file, text = ROOT / name, make()
         if args.check: good &= compare(file, text)
         else: file.write_text(text, encoding='utf-8')
