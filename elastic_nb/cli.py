@@ -377,10 +377,11 @@ def _train(asked: Config, out: str, json_file: str, on: str = '', **how: Any) ->
 def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     "The folder of one node that has trained, on its disk, and what it accounts for."
     from elastic_nb.train.on_ray import run_on_ray
-    from elastic_nb.train.run import check_on
+    from elastic_nb.train.run import check_on, in_order
     check_on(on, node_rank=how.pop('node_rank'), local_addr=how.pop('local_addr'))
-    result = run_on_ray('', asked, out, '.', **how)[1]
-    return result.pop('out'), result
+    call = 'elastic_nb.train.recipe:recipe_on_ray'
+    with in_order(): told = run_on_ray(call, asked, out=out, folder='.', **how)
+    return told['out'], told['account']
 
 # %% ../nbs/00_face/04_cli.ipynb #90416373
 @app.command()
