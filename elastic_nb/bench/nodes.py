@@ -109,7 +109,7 @@ def torchrun_command(job: BenchJob, host: Host, store: str, conf: str = '') -> l
 def torchrun_events(job: BenchJob) -> list[dict[str, Any]]: return RunLog(job.folder).read('commit')
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #a240a28e
-RAY = dict(RAY_USAGE_STATS_ENABLED='0', RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER='0') # The second: loopback, too
+RAY = dict(RAY_USAGE_STATS_ENABLED='0') # Nothing is told to its makers
 
 def why_no_ray_train() -> str:
     "What is missing for Ray Train, or an empty string."
@@ -123,23 +123,25 @@ def ray_command(job: BenchJob, host: Host, store: str) -> list[Any]:
 def ray_node(job: BenchJob, address: str, store: str, name: str) -> None:
     "Be one node of Ray, and drive Ray Train if this is node 0."
     watch_lease(job.folder)
-    head = ['--head', f"--port={store.rpartition(':')[2]}", '--include-dashboard=false', f'--temp-dir={job.folder}/ray']
+    port = store.rpartition(':')[2]
+    head = ['--head', f'--port={port}', '--include-dashboard=false', f'--temp-dir={job.folder}/ray']
     words = [*(head if name == 'node-0' else [f'--address={store}']), '--block', '--num-cpus=1',
-             f'--node-ip-address={address}', '--object-store-memory=80000000']
+             f'--node-ip-address={address}', '--object-store-memory=80000000',
+             '--min-worker-port=0', '--max-worker-port=0']   # any; the usual range may hold the store's
     program = [sys.executable, '-m', 'ray.scripts.scripts', 'start', *words]
     node = subprocess.Popen(program, env=os.environ | RAY)
     if name != 'node-0': sys.exit(node.wait())
     os.environ.update(RAY, RAY_ADDRESS=store)
-    drive_ray(replace(job, kill_worker=-1))
+    drive_ray(replace(job, kill_worker=-1), lambda: node.poll() is None)
 
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #27b0d343
-def drive_ray(job: BenchJob) -> None:
-    "Train by Ray Train on the cluster that RAY_ADDRESS names, when all nodes are there."
+def drive_ray(job: BenchJob, there: Callable[[], bool]) -> None:
+    "Train by Ray Train on the cluster at RAY_ADDRESS, when all nodes are there; `there`: whether the head is."
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
-    while not ray.is_initialized():
+    while not ray.is_initialized() and there():
         try: ray.init(logging_level='warning')
         except (ConnectionError, RuntimeError): time.sleep(.5)   # the head starts
     while sum(n['Alive'] for n in ray.nodes()) < job.workers: time.sleep(.2)
