@@ -137,7 +137,7 @@ def ray_node(job: BenchJob, address: str, store: str, name: str) -> None:
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #27b0d343
 def drive_ray(job: BenchJob, there: Callable[[], bool]) -> None:
-    "Train by Ray Train on the cluster at RAY_ADDRESS, when all nodes are there; `there`: whether the head is."
+    "Train by Ray Train at RAY_ADDRESS, when all nodes are there; `there`: whether the head is."
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
