@@ -20,7 +20,8 @@ from typing import Any
 import elastic_nb.nano as nano
 from ..basics import patch
 from ..elastic.ledger import Ledger
-from ..report.exam import CALM, EXAM, MICRO, STEPS, Score, exam_plan, exam_score, lines_of_plan
+from ..report.exam import (CALM, EXAM, MICRO, STEPS, Score, exam_plan, exam_score,
+                                    lines_of_plan)
 from ..testing.puzzles import Puzzle, Wrong
 
 # %% ../../nbs/course/00_overview.ipynb #69179d33
@@ -141,7 +142,7 @@ def end(self: NanoRun) -> None:
 
 # %% ../../nbs/course/00_overview.ipynb #20ac5d9e
 def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: str | Path) -> Score:
-    "Train in the storm of `seed` with this budget, then undisturbed, into the folder `out`. Raises BadConfig."
+    "Train with this budget in the storm of `seed`, then undisturbed, into `out`. Raises RunFailed."
     from elastic_nb.demo import ENTRY, demo_config   # here: the other lessons need none of it
     from elastic_nb.train.run import run_elastic
     plan = exam_plan(seed, workers + spares)

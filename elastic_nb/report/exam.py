@@ -103,8 +103,8 @@ def paper_of(path: str | Path) -> tuple[Watch, Score, list[str]]:
     drawn = [e.data for e in of_kind(watch.parts[0].rows, 'plan') if 'exam' in (e.data.get('drawn') or {})]
     if not drawn: raise ValueError(f"{path} is not an exam: no row says which storm it was for")
     elastic, saves = start.section('elastic'), start.section('checkpoint')
-    score = Score(drawn[0]['drawn']['exam'], elastic['workers'], saves['checkpoint_interval'], elastic['spares'])
-    return watch, score, drawn[0]['faults']
+    seed, interval = drawn[0]['drawn']['exam'], saves['checkpoint_interval']
+    return watch, Score(seed, elastic['workers'], interval, elastic['spares']), drawn[0]['faults']
 
 def lines_of_plan(faults: list[Fault]) -> list[str]:
     "As the rows of a plan and of its faults name them."
@@ -143,10 +143,10 @@ def facts_of_exam(score: Score) -> dict[str, Any]:
 
 def lines_of_exam(s: Score) -> Iterator[str]:
     "For people."
-    yield (f"exam of seed {s.seed}: {s.workers} workers, {s.spares} spares, "
-           f"{f'a checkpoint every {s.checkpoint_interval} steps' if s.checkpoint_interval else 'no checkpoints'}")
-    yield (f"  {s.faults} faults, {s.attempts} steps begun for {s.useful} useful ones, {s.saves} checkpoints, "
-           f"{s.time} of {DEADLINE} micro-batch times")
+    saves = f'a checkpoint every {s.checkpoint_interval} steps' if s.checkpoint_interval else 'no checkpoints'
+    yield f"exam of seed {s.seed}: {s.workers} workers, {s.spares} spares, {saves}"
+    yield (f"  {s.faults} faults, {s.attempts} steps begun for {s.useful} useful ones, "
+           f"{s.saves} checkpoints, {s.time} of {DEADLINE} micro-batch times")
     yield from (f'  wrong: {text}' for text in s.wrong[:20])
     yield (f"  score {s.score:.3f}: {s.useful} useful steps, {s.worker_steps:.1f} worker-steps" if not s.wrong
            else '  score 0: not passed')
