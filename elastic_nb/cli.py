@@ -1127,22 +1127,35 @@ def _two_of(run: str) -> tuple[str, str]:
     two = not Path(run, 'run.db').exists() and all((path/'run.db').is_file() for path in both)
     return (str(both[0]), str(both[1])) if two else (run, '')
 
+def _verify_exam(run: str, json_file: str) -> int:
+    "Print the score of an exam; the exit code. Raises ValueError if `run` is none."
+    from elastic_nb.report.exam import exam_score, facts_of_exam, lines_of_exam
+    score = exam_score(run)
+    _save(json_file, facts_of_exam(score))
+    for line in lines_of_exam(score): typer.echo(shown(line, 4000))
+    return int(bool(score.wrong))
+
 @app.command()
 def verify(
     run: Annotated[str, Argument(metavar='RUN', help="A run's folder, its run.db, or the folder of "
         'elastic-nb chaos: its two runs.')],
     other: Annotated[str, Argument(metavar='[OTHER]', help='Another run, to compare it with.')] = '',
     name: _Name1 = '', name2: _Name2 = '', json_file: _Json = '',
+    exam: Annotated[bool, Option('--exam', help="Compute the score of the course's exam in RUN.")] = False,
 ) -> None:
     """Check the receipts of a run: was a row changed, lost or swapped? And say where two runs part.
 
-    Exit code 0: all is right, and both runs are the same; 1: it is not so; 2: there is no such run.
+    Exit code 0: all is right, and both runs are the same; 1: it is not so; 2: there is no such run. With
+    --exam 0: passed; 1: not passed; 2: RUN is not an exam.
 
     Example: elastic-nb verify runs/mine
 
     Example: elastic-nb verify runs/demo runs/demo --name disturbed --name2 undisturbed
     """
     from elastic_nb.report.verify import compare, facts_of, lines_of, lines_of_both, verified
+    if exam:
+        if other or name or name2: raise ValueError("--exam: takes one RUN, and no --name")
+        raise typer.Exit(_verify_exam(run, json_file))
     if not other: run, other = _two_of(run)
     if name2 and not other: raise ValueError("--name2 is a run of a second ledger; give OTHER, too")
     runs = [verified(run, name or None)] + ([verified(other, name2 or None)] if other else [])
