@@ -13,12 +13,12 @@ from .basics import lazy
 # %% ../nbs/00_face/00_overview.ipynb #587658b0
 __getattr__, __dir__ = lazy('elastic_nb', {
     '.config': 'BadConfig Config',
-    '.elastic.faults': 'fail_at',
+    '.elastic.fault_injection': 'fail_at',
     '.elastic.workers': 'RunFailed',
     '.train.trainer': 'ElasticTrainer DistributedTrainer',
     '.train.run': 'run_elastic build ElasticRun',
     '.checkpoint.manager': 'CheckpointManager',
-    '.checkpoint.newest': 'CheckpointError'})
+    '.checkpoint.restore': 'CheckpointError'})
 __all__ = ['BadConfig', 'CheckpointError', 'CheckpointManager', 'Config', 'DistributedTrainer', 'ElasticRun',
            'ElasticTrainer', 'RunFailed', 'build', 'fail_at', 'run_elastic']
 __version__ = "0.1.0"
@@ -26,9 +26,9 @@ __version__ = "0.1.0"
 # %% ../nbs/00_face/00_overview.ipynb #12f0ef2b
 if TYPE_CHECKING:
     from elastic_nb.checkpoint.manager import CheckpointManager
-    from elastic_nb.checkpoint.newest import CheckpointError
+    from elastic_nb.checkpoint.restore import CheckpointError
     from elastic_nb.config import BadConfig, Config
-    from elastic_nb.elastic.faults import fail_at
+    from elastic_nb.elastic.fault_injection import fail_at
     from elastic_nb.elastic.workers import RunFailed
     from elastic_nb.train.run import ElasticRun, build, run_elastic
     from elastic_nb.train.trainer import DistributedTrainer, ElasticTrainer

@@ -1,7 +1,7 @@
 """The rules of the house, for lint_notebooks.py: who may import whom, where a module is, how long a cell is.
 
 The packages are layered in one table: a module imports from its own package and from packages below it. Imports inside functions
-count, and so do names in strings, such as 'elastic_nb.testing.ranks:sleeper'.
+count, and so do names in strings, such as 'elastic_nb.testing.entrypoints:sleeper'.
 """
 from __future__ import annotations
 
