@@ -13,7 +13,7 @@ from typing import Any
 
 MAX_CELL, MAX_FUNCTION = 60, 50  # lines of an exported cell, and of a function in it: about a screen
 # From the top to the ground. Wings of one line do not import each other.
-WINGS = ['course', 'command nano', 'face cli', 'bench deploy', 'demo', 'chaos', 'testing', 'simulate', 'train', 'lowcomm', 'report',
+WINGS = ['course', 'command nano', 'start cli', 'bench deploy', 'demo', 'chaos', 'testing', 'simulate', 'train', 'lowcomm', 'report',
          'elastic', 'models', 'data', 'checkpoint scaling', 'exact', 'config_file', 'config', 'basics']
 FLOOR = {wing: len(WINGS) - n for n, wings in enumerate(WINGS) for wing in wings.split()}
 PRODUCT = {'exact', 'data', 'checkpoint', 'scaling', 'models', 'elastic', 'train', 'report', 'lowcomm', 'deploy'}
@@ -118,8 +118,8 @@ def imports(root: Path, lib: str) -> tuple[dict[str, set[str]], dict[str, set[st
 
 
 def wing(module: str) -> str:
-    "The wing of a module: `elastic_nb.checkpoint.remote.s3` is in checkpoint, `elastic_nb` itself is the face"
-    return (module.split('.') + ['face'])[1]
+    "The wing of a module: `elastic_nb.checkpoint.remote.s3` is in checkpoint, `elastic_nb` itself is start"
+    return (module.split('.') + ['start'])[1]
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -163,7 +163,7 @@ def module_of(page: Path) -> str:
     "What a notebook at `page` (below nbs/) exports to: 03_checkpoint/05_disk is checkpoint.disk"
     parts = [re.sub(r'^\d\d_', '', part) for part in page.with_suffix('').parts]
     parts[-1] = dict(overview='__init__', torchrun='__main__').get(parts[-1], parts[-1])
-    return '.'.join(parts[1:] if parts[0] == 'face' else parts)
+    return '.'.join(parts[1:] if parts[0] == 'start' else parts)
 
 
 def check_layout(pages: dict[Path, list[str]], folders: list[str]) -> Iterator[str]:

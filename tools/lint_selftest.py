@@ -218,7 +218,7 @@ FILES: list[tuple[Callable[[Path], object], str]] = [
     (lesson('03_checkpoint', '00_overview', 'checkpoint.__init__'), ''),
     (lesson('03_checkpoint', '00_overview', 'checkpoint.door'), 'its name says checkpoint.__init__'),
     (lesson('03_checkpoint', '01_disk', 'checkpoint.disk'), 'has no 00_overview'),
-    (lesson('00_face', '00_overview', '__init__'), ''),
+    (lesson('00_start', '00_overview', '__init__'), ''),
     (listing('01_a', '02_b'), ''), (listing('01_a'), 'begins with a link to 02_b.ipynb'),
     (listing('02_b', '01_a'), 'in the order of the numbers'), (listing('01_a', '02_b', '01_a'), 'in the order of the numbers'),
     (where('| which? | [good](nbs/00_good.ipynb) | `f` |'), ''),

@@ -269,9 +269,8 @@ def plan_from_options(
     return whole
 
 def _asked(text: str) -> FaultPlan:
-    if '@' in text and not Path(text).exists(): return plan_from_dict(dict(faults=[*filter(None,
-                                                                                           map(str.strip,
-                                                                                               text.split(';')))]))
+    if '@' in text and not Path(text).exists():
+        return plan_from_dict(dict(faults=[*filter(None, map(str.strip, text.split(';')))]))
     return read_plan(text)
 
 # %% ../../nbs/11_chaos/01_plans.ipynb #713f341c

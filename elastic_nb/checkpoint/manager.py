@@ -41,8 +41,7 @@ class CheckpointManager:
         world_size: int = 1, # Note that each checkpoint carries
         fingerprint: str = '', # Fingerprint of the run's config; checkpoints of another one are refused
         identity: Mapping[str, Any] | None = None, # The same in words, for the message of a refusal
-        # The description of the model; see `describe_architecture`
-        architecture: Mapping[str, Any] | None = None,
+        architecture: Mapping[str, Any] | None = None, # Of the model; see `describe_architecture`
         memory: MemorySnapshotBackend | None = None, # The supervisor's, so that it outlives this process
         report: Report = lambda kind, **data: None, # Called with each save and failure, from any thread
         place: str = 'both', # Of the lease: `writer` for a worker whose supervisor holds that of the run

@@ -168,8 +168,7 @@ class Supervisor:
         self.coordinator = Coordinator(self.hands.store, self.workers, lambda gen: self.notify(gen),
                                        first=first, kept=self.kept)
         self.pulse = HeartbeatMonitor(self.hands.store, self.silence, 0.) # For the dead, if notices are off
-        # For workers that no kernel tells of
-        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence)
+        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence) # For those of no kernel that tells
         self.kernel = process_state(os.getpid()) is not None # Whether there is one that tells
         self.outside = ExternalFaults(self.faults)
         self.inside = [f for f in self.faults if f.phase is not None] # For the workers; not fired yet

@@ -96,7 +96,8 @@ def _start_zygote(self: WorkerPool, warm_up: str, args: tuple[str, ...]) -> subp
     self.line, theirs = socket.socketpair()
     self.line.settimeout(120)
     self.lines = JsonLineReader(self.line)
-    code = f'from elastic_nb.elastic.zygote import zygote; zygote{(theirs.fileno(), warm_up, *args)!r}'
+    code = ('from elastic_nb.elastic.zygote import zygote_main; '
+            f'zygote_main{(theirs.fileno(), warm_up, *args)!r}')
     env = os.environ | ZYGOTE_ENV
     with theirs:
         if copy := fork_zygote(env, warm_up, args, theirs.fileno(), self.snapshots):

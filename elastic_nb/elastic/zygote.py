@@ -571,7 +571,7 @@ class ForkClient:
         call = theirs.fileno(), conditions_digest(self.like), warm_up, idle
         code = ('import gc, time; began = time.time_ns(); gc.disable(); '
                 'from elastic_nb.elastic.zygote import fork_server_main; '
-                f'serve(*{call!r}, began)')
+                f'fork_server_main(*{call!r}, began)')
         self.keeper = threading.Thread(target=self._keep, args=(theirs, code), daemon=True)
         self.keeper.start()
         try: recv_with_files(self.sock)

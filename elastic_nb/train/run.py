@@ -441,10 +441,9 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
         values['leased'] = leased
         orders.listen(out)
         begins(ledger.run)
-        events = see_through(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults,
-                           _put_right(ledger, values, tracking_listener(sinks, hear)),
-                             kept=c.checkpoint.wanted,
-                           orders=orders)
+        heard = _put_right(ledger, values, tracking_listener(sinks, hear))
+        events = see_through(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults, heard,
+                             kept=c.checkpoint.wanted, orders=orders)
     return ElasticRun(events, _used(events, config), entry, folder)
 
 def _located(entry: Any, folder: str | Path | None) -> tuple[str, Path]:

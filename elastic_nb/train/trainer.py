@@ -65,8 +65,7 @@ class ElasticTrainer(Engine):
         """Train to the end, from the newest good checkpoint if there is one. `out`: folder for the ledger
         `run.db`; None: that around `checkpoints`, none without checkpoints on a disk.
 
-        Raises BadConfig, CheckpointError, PeerLost (a rank is gone), RankFailed (another one could not
-        begin); errors of model, data and callbacks pass through."""
+        Raises BadConfig, CheckpointError, PeerLost, RankFailed; errors of model, data and callbacks pass."""
         ours = not dist.is_initialized()
         self.world = setup_distributed_environment()
         try: return self._train(resume, progress, out)
@@ -86,8 +85,8 @@ class ElasticTrainer(Engine):
                 self.read_ahead()
                 if progress and self.main and not in_notebook(): _say_what_is_left(self, result)
                 catch = manager and threading.current_thread() is threading.main_thread()
-                with isolated_random_state(self.strategy,
-                                           self.device), preemptible(manager) if catch else nullcontext():
+                guard = preemptible(manager) if catch else nullcontext()
+                with isolated_random_state(self.strategy, self.device), guard:
                     _steps(self, manager, result, progress)
                 how |= _ended(self, result)
             except KeyboardInterrupt:
