@@ -158,7 +158,7 @@ class SimulatedJob:
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #61b81096
 # From when on; and seconds that had counted before it
-SavedState = namedtuple('Save', 'valid step tier useful')
+SavedState = namedtuple('SavedState', 'valid step tier useful')
 
 class SynchronousJob(SimulatedJob):
     "A synchronous job."
