@@ -7,6 +7,7 @@
 The puzzles of a lesson stand below a heading "## Puzzle", and use only what is defined there and the lesson's imports. Each
 runs twice with STRICT=1: as it stands it must raise `Wrong`, and with the function of nbs/course/solutions/LESSON.py it
 must not. A lesson has a prediction, at most WORDS words, and each function and class of nano is shown in exactly one lesson.
+Each of the TERMS is emphasized, as in a definition, where the course first uses it.
 
 With --wheel a new environment has the wheel and lends all other packages from this one. There plain IPython runs the cells of
 each lesson in an empty folder, outside of the repository, but for those flagged slow, gpu or net.
@@ -35,6 +36,9 @@ from lint_notebooks import ROOT, is_import
 COURSE = ROOT / 'nbs' / 'course'
 LESSONS, WORDS = 12, 2500
 AT_ONCE, LIMIT_S = 2, 300  # lessons that run beside each other, and seconds of one
+TERMS = ('worker', 'supervisor', 'weights digest', 'generation', 'heartbeat', 'survivor', 'replacement', 'replica', 'micro-batch',
+         'dropout', 'epoch', 'cursor', 'world size', 'rank', 'global batch', 'checkpoint', 'all-reduce', 'process group',
+         'rendezvous', 'split brain', 'roll call', 'time-out', 'fence', 'false positive', 'shard', 'spare', 'worker-step')
 FLAGGED = re.compile(r'^#\| *(slow|gpu|net)\b', re.M)
 PROBE = "import elastic_nb, sys; assert elastic_nb.__file__.startswith(sys.prefix), f'not the wheel: {elastic_nb.__file__}'"
 CHECK = re.compile(r'^board\.check\((\w+)\)', re.M)
@@ -104,11 +108,28 @@ def nano_shown(pages: list[Path], whole: bool) -> Iterator[str]:
     if whole: yield from (f'{name} of nano is shown in no lesson' for name in sorted(names - {*shown}))
 
 
+def body(lesson: list[tuple[str, str]]) -> str:
+    "The prose of a lesson between its first paragraph, which promises, and its last, which looks beyond it; no code, no links"
+    prose = [text for kind, text in lesson if kind == 'markdown'][2:]
+    text = '\n'.join(prose).partition('## The product does more')[0]
+    return re.sub(r'`[^`]*`|\]\([^)]*\)|^#.*$', ' ', text, flags=re.M)
+
+
+def terms_defined(lessons: dict[str, list[tuple[str, str]]], terms: tuple[str, ...] = TERMS) -> Iterator[str]:
+    "Complaints about terms that are not emphasized, as a definition is, where the course first uses them"
+    for term in terms:
+        word = re.compile(rf"(\*?)\b{term}s?\b(\*?)", re.I)
+        first = next(((name, m) for name, lesson in lessons.items() if (m := word.search(body(lesson)))), None)
+        if first is None: yield f'no lesson uses the term {term!r}'
+        elif '' in first[1].groups() and not re.search(rf"\*{term}s?\*", lessons[first[0]][1][1], re.I): yield f'{first[0]}: {term!r} is used before it is defined (**{term}**)'
+
+
 def complaints(course: Path) -> list[str]:
     "All complaints about the course"
     os.environ['STRICT'] = '1'
     pages = sorted(p for p in course.glob('*.ipynb') if not p.name.startswith('00_'))
     found = [f'{page.name}: {line}' for page in pages for line in (*text_of(page), *puzzles(page))]
+    found += terms_defined({page.name: cells(page) for page in pages}) if len(pages) == LESSONS else []
     return [*found, *nano_shown(pages, len(pages) == LESSONS)]
 
 
@@ -167,7 +188,13 @@ def self_test() -> int:
     assert attempt(open_, None) == ['p'] and attempt(open_, {'p': 'def p(): return 2'}) == ['p']
     assert attempt(open_, {'p': 'def p(): return 0'}) == []
     assert attempt(puzzle_cells([*head, ('code', 'def p(): return 0\nboard.check(p)')]), None) == []
-    print('the puzzles of a lesson are tried both ways')
+    def first_use(text: str) -> list[str]:
+        return [*terms_defined({'a': [('markdown', '# A rank'), ('markdown', 'A rank.'), ('markdown', text)]}, ('rank',))]
+    assert first_use('A **rank** is a number. A rank is') == first_use('`rank` and *ranks*') == []
+    opened = {'a': [('markdown', '# A'), ('markdown', 'A *rank* is a number.'), ('markdown', 'The rank is 0.')]}
+    assert [*terms_defined(opened, ('rank',))] == []
+    assert len(first_use('A rank. A **rank** is a number.')) == len(first_use('nothing')) == 1
+    print('the puzzles of a lesson are tried both ways, and terms that are used before they are defined are found')
     return 0
 
 
