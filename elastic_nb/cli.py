@@ -377,10 +377,11 @@ def _train(asked: Config, out: str, json_file: str, on: str = '', **how: Any) ->
 def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     "The folder of one node that has trained, on its disk, and what it accounts for."
     from elastic_nb.train.on_ray import run_on_ray
-    from elastic_nb.train.run import check_on
+    from elastic_nb.train.run import check_on, in_order
     check_on(on, node_rank=how.pop('node_rank'), local_addr=how.pop('local_addr'))
-    result = run_on_ray('', asked, out, '.', **how)[1]
-    return result.pop('out'), result
+    call = 'elastic_nb.train.recipe:recipe_on_ray'
+    with in_order(): told = run_on_ray(call, asked, out=out, folder='.', **how)
+    return told['out'], told['account']
 
 # %% ../nbs/00_face/04_cli.ipynb #90416373
 @app.command()
@@ -777,6 +778,8 @@ def simulate_(
     overrides: Annotated[list[str], Argument(metavar='[SECTION.SETTING=VALUE]...')] = [],
     real: Annotated[bool, Option('--real', help='Run the tasks as processes that train '
         'small models.')] = False,
+    on: Annotated[str, Option(metavar='ray', autocompletion=one_of('ray'), help='With --real: run them on a '
+        'Ray cluster, in place of this machine.')] = '',
     out: Annotated[str, Option(metavar='DIR', help='Folder for the ledger, to be made. Default: none.')] = '',
     like: Annotated[str, Option('--like', metavar='RUN', help='In place of a plan: simulate a run that was '
         'measured, its folder or its run.db, and compare.')] = '',
@@ -790,6 +793,8 @@ def simulate_(
 
     Example: elastic-nb simulate queue.yaml --real --out runs/queue
 
+    Example: elastic-nb simulate queue.yaml --real --on ray
+
     Example: elastic-nb simulate --like runs/mine
     """
     from elastic_nb.simulate.tasks import read_plan, run_real, run_simulated
@@ -799,10 +804,17 @@ def simulate_(
         return _print_twin(like, json_file)
     asked = all_at_once(lambda: read_plan(plan, overrides), lambda: _check_json(json_file, out),
                         lambda: _check_new(out))[0]
-    found = (run_real if real else run_simulated)(asked, out or None)
+    if on: _check_place(on, real)
+    found = run_real(asked, out or None, on=on) if real else run_simulated(asked, out or None)
     _save(json_file, found.told())
     _print_outcome(found)
     raise typer.Exit(0 if found.ok else 1)
+
+def _check_place(on: str, real: bool) -> None:
+    "Raises BadConfig for a place that is not known, or not for simulations."
+    from elastic_nb.train.run import check_on
+    check_on(on)
+    if not real: raise BadConfig("simulate: --on says where tasks run for real: give --real, too")
 
 def _print_twin(run: str, json_file: str) -> None:
     "Measured and predicted numbers of a run."

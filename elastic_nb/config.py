@@ -77,7 +77,7 @@ class TrainingConfig(Section):
     schedule: Literal['constant', 'cosine'] = 'constant' # Rate after the warm-up; cosine ends at a tenth.
     clip: float | None = Field(None, gt=0) # Largest norm of the whole gradient; null does not clip.
     precision: Literal['fp32', 'bf16', 'fp16'] = 'fp32' # Numbers of the forward pass.
-    loss: Literal['mean', 'sum'] = 'mean' # The model returns this of its targets' losses.
+    loss: Literal['mean', 'sum'] = 'mean' # How the model reduces per-target losses.
     on_nonfinite: Literal['raise', 'skip', 'go_on'] = 'raise' # What to do at a loss of NaN.
     seed: int = Field(0, ge=0, lt=2**63) # Seed of shuffle, dropout and initial weights.
 
@@ -145,7 +145,7 @@ class LowCommConfig(Section):
     compression: Literal['none', 'fp16', 'int8', 'int4', 'sparse', 'demo'] = 'none'
     empty_at: list[NonNegativeInt] = [] # Rounds that begin with nothing kept: to repeat a run.
 
-    quorum: int | None = Field(None, ge=1) # Replicas without which no round closes; null waits for all.
+    quorum: int | None = Field(None, ge=1) # Minimum replicas to close a round; null waits for all.
     grace: float = Field(10., ge=0) # Seconds that a round with its quorum is open for the others.
     late: Literal['drop', 'shorten'] = 'drop' # What counts of a late replica: nothing, or its steps so far.
     # Round, and inner steps that count of its late replicas, {7: {3: 0}}: to repeat a run.

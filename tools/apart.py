@@ -10,7 +10,7 @@ lesson it was. So each worker hands a notebook on to a child of its own, a copy 
 | 2 | the child ends without a result | the notebook has failed; it names the signal |
 | 3 | the child has sent the result, but does not end | the notebook has failed, as in 4 |
 | 4 | the limit of the notebook is over | prints the stacks of all its processes, kills these, the notebook has failed |
-| 5 | the child has ended, and processes of it go on | as in 4: these are orphans, which the kernel gives to this worker |
+| 5 | the child has ended, and its children are still running | as in 4: these are orphans, which the kernel gives to this worker |
 
 Limits are multiplied by how much slower this machine is, measured at the start, and again before a limit is believed.
 It needs Linux: subreapers, `/proc`, and a copy of a process that has imported PyTorch. `NB_JSON=F` names a file for the

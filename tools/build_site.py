@@ -34,7 +34,10 @@ from site_reference import command_line, reference
 
 FIXED = {'README.md': 'index.md', 'benchmarks/README.md': 'benchmarks.md', 'CONTRIBUTING.md': 'contributing.md',
          'CHANGELOG.md': 'changelog.md'}
-KINDS = {'howto': 'How-to', 'essays': 'Essays'}  # folders of nbs/ that are no lessons: name -> its tab
+KINDS = {'howto': 'How-to', 'essays': 'Essays'}  # folders of nbs/ that are no lessons: name -> its section
+LEARN = ['course', 'walkthroughs']  # folders of lessons that come first; all others are packages
+APPENDIX = {'testing', 'bench'}  # packages that only contributors need
+FIRST_SIGHT = 60  # entries that a reader sees before anything is unfolded
 LINK = re.compile(r'(?P<head>!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()(?!https?:|mailto:)(?P<to>[^)\s]+)(?P<tail>\))')
 BADGE = re.compile(r'\[!\[Open [Ii]n Colab\]\([^)]*\)\]\(([^)]*)\)')
 SHIELD = re.compile(r'^\[!\[CI\].*$\n?', re.M)  # a picture that another machine would draw
@@ -54,8 +57,10 @@ def place(path: str) -> str | None:
     "Page of the site for a file of the repository; None if there is none"
     if path in FIXED: return FIXED[path]
     parts = path.split('/')
+    if path.startswith('benchmarks/images/'): return f'images/bench/{parts[-1]}'
     if parts[0] != 'nbs' or len(parts) < 2: return None
     if parts[-1] == 'index.ipynb' and len(parts) == 2: return 'index.md'
+    if path == 'nbs/glossary.ipynb': return 'glossary.md'
     if not path.endswith('.ipynb'): return '/'.join(parts[1:])
     name = 'index' if parts[-1] == '00_overview.ipynb' else parts[-1].removesuffix('.ipynb')
     return '/'.join([*([] if parts[1] in KINDS else ['lessons']), *parts[1:-1], name + '.md'])
@@ -177,33 +182,56 @@ def tree(names: list[str], titles: dict[str, str]) -> list[Any]:
     return [n for n in names if '/' not in n] + nav
 
 
+def package(folder: str) -> str:
+    "Name of the package in a folder of lessons"
+    return re.sub(r'^\d\d_', '', folder)
+
+
 def navigation(titles: dict[str, str], cfg: dict[str, str]) -> list[Any]:
-    "The tabs"
-    def tab(prefix: str) -> list[Any]:
-        inside = [n.removeprefix(prefix + '/') for n in titles if n.startswith(prefix + '/')]
-        short = {n: titles[f'{prefix}/{n}'] for n in inside}
+    "The tabs: learn, use, the packages, then what you look up"
+    def inside(prefix: str, wanted: Callable[[str], bool] = lambda folder: True) -> list[Any]:
+        names = [n.removeprefix(prefix + '/') for n in titles if n.startswith(prefix + '/')]
+        names = [n for n in names if wanted(n.split('/')[0] if '/' in n else '')]
+        short = {n: titles[f'{prefix}/{n}'] for n in names}
         def whole(x: Any) -> Any:
             return {k: [*map(whole, v)] for k, v in x.items()} if isinstance(x, dict) else f'{prefix}/{x}'
-        return [*map(whole, tree(inside, short))]
-    tabs = {'lessons': 'Lessons', **KINDS, 'reference': 'Reference'}
-    found = {label: tab(kind) for kind, label in tabs.items()}
-    about = [n for n in ('benchmarks.md', 'contributing.md', 'changelog.md') if n in titles]
-    return [{'Home': 'index.md'}, *({k: v} for k, v in found.items() if v),
-            {'About': [*about, {'Source': cfg['git_url']}]}]
+        return [*map(whole, tree(names, short))]
+    learn = [x for folder in LEARN for x in inside('lessons', lambda f, folder=folder: f == folder)]
+    use = [{label: pages} for kind, label in KINDS.items() if (pages := inside(kind))]
+    packages = inside('lessons', lambda f: f not in LEARN and package(f) not in APPENDIX)
+    if appendix := inside('lessons', lambda f: package(f) in APPENDIX): packages.append({'Appendix': appendix})
+    look = [n for n in ('glossary.md', 'benchmarks.md', 'contributing.md', 'changelog.md') if n in titles]
+    tabs = {'Learn': learn, 'Use': use, 'Packages': packages, 'Reference': inside('reference'),
+            'Look up': [*look, {'Source': cfg['git_url']}]}
+    return [{'Home': 'index.md'}, *({k: v} for k, v in tabs.items() if v)]
+
+
+def first_sight(nav: list[Any]) -> dict[str, int]:
+    "Entries that each tab shows before a section is unfolded, the tabs themselves with them"
+    return {label: len(nav) + (len(pages) if isinstance(pages, list) else 0) for tab in nav for label, pages in tab.items()}
+
+
+def too_much(nav: list[Any]) -> list[str]:
+    "Tabs that show more than FIRST_SIGHT entries at first sight"
+    return [f'navigation: the tab {label} shows {n} entries at first sight, at most {FIRST_SIGHT}'
+            for label, n in first_sight(nav).items() if n > FIRST_SIGHT]
 
 
 def lessons_door(made: dict[str, str]) -> str:
-    "The door of all lessons: one line for each wing"
-    rows = []
+    "The page of all lessons: one line for each folder, those that teach first, the appendix last"
+    rows: dict[str, list[str]] = {'Learn': [], 'Packages': [], 'Appendix': []}
     for name, text in made.items():
         if not re.fullmatch(r'lessons/[^/]+/index\.md', name): continue
+        folder = name.split('/')[1]
         promise = re.search(r'^> (.+)$', text, re.M)
-        rows.append(f"- [{title_of(text)}]({name.removeprefix('lessons/')}): {promise[1] if promise else ''}")
-    return '# Lessons\n\nEvery folder is a wing, and each wing has one door.\n\n' + '\n'.join(rows) + '\n'
+        kind = 'Learn' if folder in LEARN else 'Appendix' if package(folder) in APPENDIX else 'Packages'
+        rows[kind].append(f"- [{title_of(text)}]({name.removeprefix('lessons/')}): {promise[1] if promise else ''}")
+    parts = [f'## {kind}\n\n' + '\n'.join(lines) for kind, lines in rows.items() if lines]
+    return '# Lessons\n\nEvery folder is a package; its overview lists the notebooks in reading order.\n\n' + '\n\n'.join(parts) + '\n'
 
 
 def door(kind: str, made: dict[str, str]) -> str:
-    "The door of the how-tos or the essays, one line for each"
+    "The page of the how-tos or the essays, one line for each"
     rows = [f"- [{title_of(t)}]({n.removeprefix(kind + '/')}): {m[1] if (m := re.search(r'^> (.+)$', t, re.M)) else ''}"
             for n, t in made.items() if n.startswith(kind + '/')]
     return f'# {KINDS[kind]}\n\n' + '\n'.join(rows) + '\n'
@@ -223,10 +251,13 @@ def stage(root: Path, work: Path, out: Path) -> list[str]:
         (docs/name).parent.mkdir(parents=True, exist_ok=True)
         (docs/name).write_text(text, encoding='utf-8')
     if (root/'nbs'/'images').exists(): shutil.copytree(root/'nbs'/'images', docs/'images', dirs_exist_ok=True)
+    if (drawn := root/'benchmarks'/'images').exists(): shutil.copytree(drawn, docs/'images'/'bench', dirs_exist_ok=True)
     shutil.copy(ROOT/'tools'/'site'/'site.css', docs)
     config = yaml.safe_load((ROOT/'tools'/'site'/'mkdocs.yml').read_text(encoding='utf-8'))
     titles = {n: title_of(t) for n, t in sorted(made.items())}
-    config |= dict(docs_dir=str(docs), site_dir=str(out), nav=navigation(titles, cfg))
+    nav = navigation(titles, cfg)
+    wrong += too_much(nav)
+    config |= dict(docs_dir=str(docs), site_dir=str(out), nav=nav)
     (work/'mkdocs.yml').write_text(yaml.safe_dump(config, sort_keys=False), encoding='utf-8')
     return wrong
 
@@ -268,8 +299,15 @@ def self_test() -> list[str]:
              ('[x](99_none.ipynb)', 'leads nowhere'), ('[x](#Not-there)', 'not-there'),
              ('<img src="https://example.com/a.png">', 'asks another machine')]
     answers = [(text, want, said(text)) for text, want in cases]
-    return [f'{text}: {got!r}, not {want!r}' for text, want, got in answers
-            if bool(want) != bool(got) or want not in got]
+    missed = [f'{text}: {got!r}, not {want!r}' for text, want, got in answers
+              if bool(want) != bool(got) or want not in got]
+    names = ['lessons/00_a/index.md', 'lessons/10_bench/index.md', 'lessons/course/index.md', 'howto/index.md', 'glossary.md']
+    nav = navigation({n: n for n in ['index.md', *names]}, settings())
+    where = {label: str(pages) for tab in nav for label, pages in tab.items()}
+    want = dict(Learn='course/index', Use='howto/index', Packages='Appendix', **{'Look up': 'glossary'})
+    missed += [f'navigation: {text} is not in {label}' for label, text in want.items() if text not in where.get(label, '')]
+    if too_much(nav) or len(too_much([*nav, {'Much': ['a.md'] * FIRST_SIGHT}])) != 1: missed.append('navigation: the limit')
+    return missed
 
 
 def main() -> int:

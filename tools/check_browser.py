@@ -106,7 +106,7 @@ def watch_it_heal(browser: Any, url: str, out: Path, shot: Callable[[Any, str], 
     page.click('a[href^="/run/"]')
     step = page.locator('.tiles b').first
     first = until(lambda: int(step.inner_text().split()[0]) > 0 and int(step.inner_text().split()[0]))
-    until(lambda: int(step.inner_text().split()[0]) > first + 5)   # live: it goes on by itself
+    until(lambda: int(step.inner_text().split()[0]) > first + 5)   # live: it updates itself
     run = page.url.rpartition('/')[2]
     def told() -> dict[str, Any]: return call(url, f'/api/runs/{run}')[1]
     assert told()['state'] == 'running'

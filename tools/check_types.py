@@ -4,7 +4,7 @@
     python tools/check_types.py --lower        write fewer errors into tools/type_errors.json
     python tools/check_types.py --self-test    planted errors fail it
 
-mypy reads text and knows nothing of `patch`, so it reads a copy in which each patched method stands in its class. The
+mypy reads text and knows nothing of `patch`, so it reads a copy in which each patched method is in its class. The
 messages name the lines of the exported module.
 """
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The rules of the house, for lint_notebooks.py: who may import whom, where a room lies, how long a cell is.
+"""The rules of the house, for lint_notebooks.py: who may import whom, where a module is, how long a cell is.
 
-The wings stand in one table: a module imports from its own wing and from wings below it. Imports inside functions
+The packages are layered in one table: a module imports from its own package and from packages below it. Imports inside functions
 count, and so do names in strings, such as 'elastic_nb.testing.ranks:sleeper'.
 """
 from __future__ import annotations
@@ -174,6 +174,31 @@ def check_layout(pages: dict[Path, list[str]], folders: list[str]) -> Iterator[s
         found = [m[1] for src in cells if (m := re.search(r'^\s*#\s*\|\s*default_exp\s+(\S+)', src, re.M))]
         if found and found != [module_of(page)]:
             yield f"{page}: exports to {', '.join(found)}, its name says {module_of(page)}"
+
+
+ENTRY = re.compile(r'^(?:- \**|\| )?\[[^\]]+\]\(((?:\w+/)?\d\d_\w+\.ipynb)\)', re.M)  # a line of an overview's list
+
+
+def check_list(overview: str, folder: str, pages: set[str]) -> Iterator[str]:
+    "Complaints about the list in an overview (its markdown): all notebooks of the folder, in the order of their numbers"
+    listed = ENTRY.findall(overview)
+    wanted = sorted(pages, key=lambda page: (page.count('/'), page))
+    where = f'{folder}/00_overview.ipynb'
+    for page in wanted:
+        if page not in listed: yield f'{where}: no line of the list begins with a link to {page}'
+    for page in {*listed} - pages: yield f'{where}: lists {page}, which is not there'
+    if {*listed} == pages and listed != wanted: yield f'{where}: list each notebook once, in the order of the numbers'
+
+
+def check_doors(pages: dict[str, str]) -> Iterator[str]:
+    "Complaints about user pages that no lesson, overview or README links; `pages`: path below nbs/ -> its markdown"
+    for page in pages:
+        kind, _, name = page.partition('/')
+        if kind not in ('howto', 'essays', 'walkthroughs') or not name: continue
+        if not any(f'{page})' in text for other, text in pages.items() if other.partition('/')[0] != kind):
+            yield f'{page}: link it from where a reader needs it'
+        if kind == 'walkthroughs' and '## Where to go next' not in pages[page]:
+            yield f'{page}: end with a section "Where to go next"'
 
 
 # ---- how long ------------------------------------------------------------------------------------

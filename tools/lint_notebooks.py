@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from lint_house import (check_hidden, check_imports, check_layout, check_size, check_where, exported, parse,
-                        solutions)
+from lint_house import (check_doors, check_hidden, check_imports, check_layout, check_list, check_size, check_where, exported,
+                        parse, solutions)
 
 logging.getLogger('traitlets').disabled = True  # nbformat also logs what we report
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,7 +110,7 @@ def relink(text: str, root: Path, cfg: dict[str, str], old: str) -> tuple[str, l
     def one(m: re.Match[str]) -> str:
         path = (m['path'] or '').strip('/')
         ours = f"{m['user']}/{m['repo']}" == old or m['repo'] == cfg['repo']
-        # Or it leads to a file that we have: so links are found even when nobody remembers the old name.
+        # Or it leads to a file that we have: so links are found without the old name.
         known = path.startswith((cfg['nbs_path'] + '/', cfg['lib_path'] + '/')) and (root / path).exists()
         if not (ours or known): return m[0]
         if path and not (root / path).exists(): dead.append(m[0])
@@ -161,12 +161,14 @@ def fix(root: Path) -> list[str]:
         page.write_text(new, encoding='utf-8')
         changed.append(page.relative_to(root).as_posix())
     changed += [path.relative_to(root).as_posix() for path in notebooks(root, cfg) if fold(path)]
-    init = root / cfg['lib_path'] / '__init__.py'
-    text = init.read_text(encoding='utf-8')
-    new = re.sub(r'^__version__ = ".*"$', f'__version__ = "{cfg["version"]}"', text, flags=re.M)
-    if new != text:
-        init.write_text(new, encoding='utf-8')
-        changed.append(init.relative_to(root).as_posix())
+    init, says = root / cfg['lib_path'] / '__init__.py', re.compile(r'(__version__ = \\?")[^"\\]*')
+    # nbdev 3 takes the version from the notebook of __init__, or gives every project 0.0.1.
+    for file in [init, *(p for p in notebooks(root, cfg) if p.name == '00_overview.ipynb')]:
+        text = file.read_text(encoding='utf-8')
+        new = says.sub(lambda m: m[1] + cfg['version'], text)
+        if new == text: continue
+        file.write_text(new, encoding='utf-8')
+        changed.append(file.relative_to(root).as_posix())
     return changed
 
 
@@ -335,14 +337,22 @@ def check_modules(root: Path, cfg: dict[str, str]) -> Iterator[str]:
 
 
 def check_house(root: Path, cfg: dict[str, str]) -> Iterator[str]:
-    "Complaints about names, doors, and the map in CONTRIBUTING.md"
-    nbs, pages = root / cfg['nbs_path'], {}
+    "Complaints about names, overviews, links between kinds of pages, and the map in CONTRIBUTING.md"
+    nbs, pages, words = root / cfg['nbs_path'], {}, {}
     for path in notebooks(root, cfg):
         try: cells = json.loads(path.read_text(encoding='utf-8'))['cells']
         except ValueError: continue   # which check_notebook complains of
-        pages[path.relative_to(nbs)] = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
+        page = path.relative_to(nbs)
+        pages[page] = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
+        words[page] = '\n\n'.join(''.join(c['source']) for c in cells if c['cell_type'] == 'markdown')
     yield from check_layout(pages, sorted({page.parts[0] for page in pages if page.parts[0][:2].isdigit()
                                            and len(page.parts) > 1}))
+    for page, text in words.items():
+        if page.name != '00_overview.ipynb': continue
+        inside = {p.relative_to(page.parent).as_posix() for p in pages
+                  if p.is_relative_to(page.parent) and p != page and 'solutions' not in p.parts}
+        yield from check_list(text, page.parent.name, inside)
+    yield from check_doors({page.as_posix(): text for page, text in words.items()})
     file = root / 'CONTRIBUTING.md'
     if file.exists(): yield from check_where(file.read_text(encoding='utf-8'), cfg['nbs_path'], pages)
 

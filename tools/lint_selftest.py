@@ -123,15 +123,19 @@ NOTEBOOK: list[tuple[Break, str]] = [
 ]
 
 
-def walkthrough(src: str, folder: str = 'walkthroughs') -> Callable[[Path], None]:
+def walkthrough(src: str, folder: str = 'walkthroughs', end: str = '## Where to go next', linked: bool = True
+                ) -> Callable[[Path], None]:
     "Add a walkthrough, or another notebook for users, with this code cell"
     def add(root: Path) -> None:
         nb = nbformat.read(root / 'nbs/00_good.ipynb', as_version=4)
         page = root / f'nbs/{folder}/a.ipynb'
         page.parent.mkdir()
-        nb.cells = [nb.cells[0], new_code_cell(src)]
+        nb.cells = [nb.cells[0], new_code_cell(src), new_markdown_cell(end)]
         nb.cells[0].source = nb.cells[0].source.replace('00_good', f'{folder}/a')
         nbformat.write(nb, page)
+        nb = nbformat.read(root / 'nbs/00_good.ipynb', as_version=4)
+        if linked: nb.cells.append(new_markdown_cell(f'[a]({folder}/a.ipynb)'))
+        nbformat.write(nb, root / 'nbs/00_good.ipynb')
     return add
 
 
@@ -165,6 +169,19 @@ def where(row: str) -> Callable[[Path], None]:
     "Add CONTRIBUTING.md with one question"
     page = f'# How\n\n{WHERE}\n\n| question | notebook | name |\n| --- | --- | --- |\n{row}\n\n## Next\n'
     return lambda root: (root / 'CONTRIBUTING.md').write_text(page)
+
+
+def listing(*listed: str) -> Callable[[Path], None]:
+    "A package with the notebooks 01_a and 02_b, and an overview that lists `listed`"
+    def add(root: Path) -> None:
+        nb = nbformat.read(root / 'nbs/00_good.ipynb', as_version=4)
+        head = nb.cells[0].source
+        (root / 'nbs/03_data').mkdir()
+        for name in ('00_overview', '01_a', '02_b'):
+            nb.cells = [new_markdown_cell(head.replace('00_good', f'03_data/{name}'))]
+            if name == '00_overview': nb.cells += [new_markdown_cell('\n\n'.join(f'[x]({x}.ipynb): y' for x in listed))]
+            nbformat.write(nb, root / 'nbs/03_data' / f'{name}.ipynb')
+    return add
 
 
 def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
@@ -202,6 +219,8 @@ FILES: list[tuple[Callable[[Path], object], str]] = [
     (lesson('03_checkpoint', '00_overview', 'checkpoint.door'), 'its name says checkpoint.__init__'),
     (lesson('03_checkpoint', '01_disk', 'checkpoint.disk'), 'has no 00_overview'),
     (lesson('00_face', '00_overview', '__init__'), ''),
+    (listing('01_a', '02_b'), ''), (listing('01_a'), 'begins with a link to 02_b.ipynb'),
+    (listing('02_b', '01_a'), 'in the order of the numbers'), (listing('01_a', '02_b', '01_a'), 'in the order of the numbers'),
     (where('| which? | [good](nbs/00_good.ipynb) | `f` |'), ''),
     (where('| which? | [good](nbs/00_good.ipynb) | `f`, `g` |'), 'has no g'),
     (where('| which? | [good](nbs/01_good.ipynb) | `f` |'), 'no such notebook'),
@@ -215,7 +234,8 @@ FILES: list[tuple[Callable[[Path], object], str]] = [
     (edit('settings.ini', 'user = ', 'user = the-'), 'links differ'),
     (edit('settings.ini', 'repo = ', 'repo = the-'), 'links differ'),
     (edit('settings.ini', 'branch = ', 'branch = the-'), 'links differ'),
-    (walkthrough('x = 1'), ''),
+    (walkthrough('x = 1'), ''), (walkthrough('x = 1', end='Done.'), 'end with a section'),
+    (walkthrough('x = 1', linked=False), 'link it from where'), (walkthrough('x = 1', 'howto', linked=False), 'link it from where'),
     (walkthrough('#| default_exp a'), 'exports nothing'),
     (walkthrough('#| export\nx = 1'), 'exports nothing'),
     (walkthrough('from fastcore.test import *'), 'for developers'),

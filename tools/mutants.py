@@ -2,7 +2,7 @@
 
     python tools/mutants.py --seed 1 -n 300 [--json F] [--workers 2] [--only TEXT]
 
-A fault is a statement that is left out, a comparison turned round, or a whole number that is off by one. It stands in a
+A fault is a statement that is left out, a comparison turned round, or a whole number that is off by one. It is in a
 copy of the repository, in the notebook and in the module, and the notebooks that make the module are tested there, without
 the cells that `tst_flags` of settings.ini leaves out. It is *killed* if one of them fails (or passes the limit: three times
 what it takes without a fault, and 30 s). The faults are chosen by a hash of what is changed, so the same seed chooses nearly
@@ -56,7 +56,7 @@ class Mutant:
     nth: int  # which of equal faults of this function
 
     def key(self, seed: int) -> str:
-        "Where it stands in the order of this seed."
+        "Its place in the order of this seed."
         what = [str(seed), self.module, self.function, self.kind, self.old.strip(), self.new.strip(), str(self.nth)]
         return hashlib.sha256('\0'.join(what).encode()).hexdigest()
 

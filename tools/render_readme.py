@@ -1,37 +1,41 @@
-"""README.md and benchmarks/README.md. Neither is ever edited by hand.
+"""README.md and benchmarks/README.md. Never edit either one manually.
 
     python tools/render_readme.py            write both pages
     python tools/render_readme.py --check    exit code 1, with the difference, if one is out of date
+    python tools/render_readme.py --self-test does it refuse what it must not publish?
     python tools/render_readme.py --collect  first gather the runs of all commits into benchmarks/history.json
 
 README.md comes from nbs/index.ipynb, benchmarks/README.md from tools/benchmarks.md. Lines that can be looked up are
-filled in, so that nobody types them:
+filled in, so no number is typed:
 `<!-- wings -->` becomes the table of the folders, from the "> " line of each overview;
-`<!-- walkthroughs -->` that of the walkthroughs, with their badges;
+`<!-- walkthroughs -->` the list of the walkthroughs;
 `<!-- numbers -->` and `<!-- gpu -->` what the README shows of the measurements;
 `<!-- bench: NAME -->` the table of benchmarks/NAME.json; `<!-- bench: NAME, WHAT -->` one with a column for each
 metric that ends in `, WHAT`;
 `<!-- spread: NAME -->` its ratios with their range over all runs; `<!-- ahead: NAME -->` where others are ahead;
-`<!-- notes: NAME -->` the notes of the benchmark;
+`<!-- picture: NAME -->` the picture of its ratios, from draw_ratios.py; `<!-- notes: NAME -->` the notes of the benchmark;
 `<!-- matrix -->` the faults against the phases, from benchmarks/matrix.json.
 """
 from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import re
 import sys
 from pathlib import Path
 
+import draw_ratios
 import nbformat
 import render_tables as tables
-from lint_notebooks import BADGE, ROOT, badge_url, settings
+from lint_notebooks import ROOT, settings
 from nbconvert import MarkdownExporter
 
 FILL = re.compile(r'<!-- (\w+)(?:: (\w+)(?:, (.+?))?)? -->')
 RELATIVE = re.compile(r'(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)')  # the target of a markdown link or image
 FILE = re.compile(r'^```python\n%%writefile (\S+)\n', re.M)
-LIMIT = 14_400  # bytes of README.md: a screen and a half is what a visitor reads
+MISSING = '## Not measured'  # the last section of tools/benchmarks.md
+LIMIT = 10_000  # bytes of README.md: what a visitor reads
 
 
 def head(path: Path) -> tuple[str, str]:
@@ -46,19 +50,16 @@ def wings(root: Path, cfg: dict[str, str]) -> str:
     for path in sorted((root / cfg['nbs_path']).glob('[0-9]*/00_overview.ipynb')):
         name = path.parent.name.split('_', 1)[1]
         rows.append([f'[{name}]({path.relative_to(root).as_posix()})', head(path)[1].replace('|', '\\|')])
-    return tables.table(['wing', 'what it is for'], rows)
+    return tables.table(['package', 'what it is for'], rows)
 
 
 def walkthroughs(root: Path, cfg: dict[str, str]) -> str:
-    "The table of walkthroughs: name, title and promise, and the badge that opens it in Colab"
-    rows = []
+    "The walkthroughs, one line each"
+    lines = []
     for path in sorted((root / cfg['nbs_path'] / 'walkthroughs').glob('*.ipynb')):
         page = path.relative_to(root).as_posix()
-        title, promise = head(path)
-        title += '' if title[-1:] in '?!' else '.'
-        about = f'**{title}** {promise}'.replace('|', '\\|')  # a bare bar would end the cell
-        rows.append([f'[{path.stem}]({page})', about, f'[![Open in Colab]({BADGE})]({badge_url(cfg, page)})'])
-    return tables.table(['notebook', 'what happens', ''], rows)
+        lines.append(f'  - [{head(path)[0]}]({page})')
+    return '\n'.join(lines)
 
 
 def fill(text: str, root: Path, cfg: dict[str, str]) -> str:
@@ -68,6 +69,7 @@ def fill(text: str, root: Path, cfg: dict[str, str]) -> str:
         if kind in ('wings', 'walkthroughs'): return globals()[kind](root, cfg)
         if kind in ('numbers', 'gpu', 'matrix'): return getattr(tables, kind)(root)
         if kind == 'bench': return tables.bench(name, root, what)
+        if kind == 'picture': return draw_ratios.picture(name, root)
         if kind in ('spread', 'ahead', 'notes'): return getattr(tables, kind)(name, root)
         raise SystemExit(f'there is nothing to fill in for {m[0]}')
     return FILL.sub(one, text)
@@ -117,6 +119,12 @@ def render_benchmarks(root: Path = ROOT) -> str:
     for file in sorted((root / 'benchmarks').glob('*.json')):
         if file.stem not in shown | {Path(tables.HISTORY).stem}:
             raise SystemExit(f'{source}: there is no <!-- bench: {file.stem} -->')
+    last = [run for file in sorted((root / 'benchmarks').glob('*.json')) if 'bench' in (run := json.loads(file.read_text('utf-8')))]
+    wrong = [why for run in last for why in tables.refused(run)]
+    _, _, missing = text.partition(MISSING)
+    wrong += [f'{source}: say under "{MISSING}" why {name} was not measured' for run in last for name in tables.absent(run)
+              if f'`{name}`' not in missing]
+    if wrong: raise SystemExit('\n'.join(wrong))
     for target in RELATIVE.findall(text):
         if not (root / 'benchmarks' / target.split('#')[0]).exists():
             raise SystemExit(f'{source}: no such file: {target}')
@@ -132,16 +140,43 @@ def compare(file: Path, new: str) -> bool:
     return old == new
 
 
+def self_test() -> int:
+    "A failure of ours is refused; one of others is not, nor a waived run; long tables fold"
+    def run(*notes: str, bench: str = 'data', commit: str = 'abc', **more: object) -> list[str]:
+        return tables.refused(dict(bench=bench, commit=commit, notes=[*notes], **more))
+    assert run('failed: grain: OSError', 'all is well') == [] and len(run('failed: ours, packed: OSError')) == 1
+    assert len(run('GPT-2: failed: ours: OSError', bench='checkpoint')) == 1 and len(run('ours, warm failed: OSError')) == 1
+    assert len(run('groups failed: OSError', bench='gpu')) == 1 and len(run(bench='soak', failures=['it grew'])) == 1
+    cell = dict(fault='kill', phase='save')
+    assert run(bench='matrix', cells=[cell | dict(passed=True), cell | dict(why_not='x')]) == []
+    assert len(run(bench='matrix', cells=[cell | dict(passed=False)])) == 1
+    for bench, commit in tables.WAIVED: assert run('failed: ours: x', bench=bench, commit=commit) == []
+    assert tables.absent(dict(notes=['not installed: a, b', 'c'])) == ['a', 'b']
+    short = tables.table(['a'], [['1']] * tables.FOLD)
+    assert tables.folded(short) == short and 'All 13 lines' in tables.folded(short + '\n| 1 |')
+    assert draw_ratios.ticks(.9, 25.) == [1, 2, 5, 10, 20] and draw_ratios.ticks(.5, 2000.) == [1, 10, 100, 1000]
+    assert draw_ratios.said(2., 1., 2.) == '2 (1 to 2)' and draw_ratios.said(2., 2., 2.) == '2'
+    print('what must not be published is refused')
+    return 0
+
+
 def main() -> int:
     "The command line"
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument('--check', action='store_true', help='compare only; exit code 1 if a page is out of date')
+    ap.add_argument('--self-test', action='store_true', help='see that it refuses what it must')
     ap.add_argument('--collect', action='store_true', help='write benchmarks/history.json from git history first')
     args = ap.parse_args()
+    if args.self_test: return self_test()
     if args.collect:
         for name, n in tables.collect(ROOT).items(): print(f'{name}: {n} runs')
     good = True
-    for name, make in (('benchmarks/README.md', render_benchmarks), ('README.md', render)):  # it links to the first
+    drawn = {f'benchmarks/{name}': text for name, text in draw_ratios.pictures(ROOT).items()}
+    if args.check: good = all([compare(ROOT / name, text) for name, text in drawn.items()])
+    for name, text in ({} if args.check else drawn).items():
+        (ROOT / name).parent.mkdir(exist_ok=True)
+        (ROOT / name).write_text(text, encoding='utf-8')
+    for name, make in (('benchmarks/README.md', render_benchmarks), ('README.md', render)):  # each links to those before
         file, text = ROOT / name, make()
         if args.check: good &= compare(file, text)
         else: file.write_text(text, encoding='utf-8')

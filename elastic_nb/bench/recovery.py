@@ -70,7 +70,7 @@ def latest(folder: str | Path) -> Path | None:
 # %% ../../nbs/10_bench/04_recovery.ipynb #87299f86
 def torchrun_worker(job: BenchJob) -> None:
     "A stock data-parallel loop; after a restart it goes on from the last checkpoint."
-    dist.init_process_group('gloo')
+    if not dist.is_initialized(): dist.init_process_group('gloo')   # Ray Train has done it
     rank, world = dist.get_rank(), dist.get_world_size()
     s, found = Student(job, rank), latest(job.folder)
     optimizer = torch.optim.AdamW(s.model.parameters(), lr=3e-4)

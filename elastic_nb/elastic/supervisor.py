@@ -204,7 +204,7 @@ class Supervisor:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #81312b02
 @patch
 def begin_anew(self: Supervisor) -> None:
-    "There is progress: nothing counts of what went wrong before."
+    "Progress: reset the failure counters."
     self.progress = self.clock.now
     self.errors, self.last_error = 0, '' # Failed workers since the last new step; what the last one said
     self.deaths, self.last_cause = 0, '' # Deaths since then; of what
@@ -272,7 +272,7 @@ def hear(self: Supervisor, w: Worker) -> None:
 
 @patch
 def wrong(self: Supervisor, w: Worker) -> None:
-    "A fenced worker speaks: it was no corpse."
+    "False positive: a fenced worker sent a message."
     if w.name in self.wronged: return
     self.wronged.add(w.name)
     self.note('false_alarm', w.name, text=f"{w.name} was fenced, and spoke afterwards; {self.last_why}")

@@ -33,7 +33,7 @@ LOOK = .05, 1. # Seconds between two looks at how many replicas are done, at lea
 class Window:
     "When a round closes: `grace` seconds after this worker has heard that `quorum` of its replicas are done."
     def __init__(self,
-        quorum: int, # Replicas without which no round closes
+        quorum: int, # Minimum replicas to close a round
         grace: float, # Seconds for the others
         clock: Callable[[], float] = time.monotonic, # Seconds
     ):

@@ -5,10 +5,12 @@
 # %% auto #0
 __all__ = ['At', 'METRICS', 'LIVES', 'ControllerPlan', 'WorkerPlan', 'TaskPlan', 'ModelPlan', 'TrainingPlan', 'JobPlan',
            'DeathPlan', 'SimulationPlan', 'PlanFile', 'Plan', 'plan_of', 'read_plan', 'Check', 'check_of', 'Outcome',
-           'PlanRun', 'Courier', 'SimulatedRun', 'run_simulated', 'train_task', 'TaskWorker', 'RealRun', 'run_real']
+           'PlanRun', 'Courier', 'SimulatedRun', 'run_simulated', 'train_task', 'TaskWorker', 'RealRun', 'TaskHost',
+           'TaskCluster', 'RayRun', 'run_real']
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #c9306787
 import difflib
+import itertools
 import json
 import math
 import operator
@@ -18,7 +20,9 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, get_args
@@ -31,6 +35,7 @@ from ..config_file import Lines, parse
 from ..lowcomm.links import Profile, of, profile, reno_mbit
 from .events import Simulation, SimulatedLedger
 from .schedulers import Attempt, Dispatcher, Task, Worker, scheduler_of
+from ..train.on_ray import PATIENCE, RayCluster, connected
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #d53271b6
 class ControllerPlan(Section):
@@ -566,22 +571,24 @@ def train_task(model: ModelPlan, t: TrainingPlan, task: str, seed: int) -> dict[
     return dict(loss=now(), loss_before=before, steps=len(batches), sha256=sha)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #1d7143fb
+def _reported(config: dict[str, Any], task: str) -> dict[str, Any]:
+    "What a worker reports of a task: seconds, error ('' for none) and facts."
+    began, error, facts = time.perf_counter(), '', {}
+    model, training = ModelPlan(**config['model']), TrainingPlan(**config['training'])
+    try: facts = train_task(model, training, task, config['seed'])
+    except Exception as e: error = f'{type(e).__name__}: {e}'[:300]   # a task may not end its worker
+    return dict(seconds=time.perf_counter() - began, error=error, facts=facts)
+
 class TaskWorker:
     "The entry of a worker process: takes orders from the store, trains, and reports."
-    def __init__(self, member: Any, config: dict[str, Any]):
-        self.member, self.seed, self.number = member, config['seed'], 0
-        self.model, self.training = ModelPlan(**config['model']), TrainingPlan(**config['training'])
+    def __init__(self, member: Any, config: dict[str, Any]): self.member, self.config = member, config
 
     def run(self) -> None:
         self.member.say('hello')
-        while True:
-            order = json.loads(self.member.store.get(f'order/{self.member.name}/{self.number}'))
-            began, error, facts = time.perf_counter(), '', {}
-            try: facts = train_task(self.model, self.training, order['task'], self.seed)
-            except Exception as e: error = f'{type(e).__name__}: {e}'[:300]   # a task may not end its worker
-            seconds = time.perf_counter() - began
-            self.member.say('report', **order, seconds=seconds, error=error, facts=facts)
-            self.number += 1
+        for number in itertools.count():
+            order = json.loads(self.member.store.get(f'order/{self.member.name}/{number}'))
+            self.member.say('report', **order, **_reported(self.config, order['task']))
+
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3b910380
 LIVES = 5 # How often a worker is started again that died without a plan
@@ -596,6 +603,8 @@ class RealRun(PlanRun):
         self.spare = dict.fromkeys(self.workers, LIVES)
         self.orders: Counter[str] = Counter() # Sent so far, by life of a worker
         self.next_look = 0.
+        of = plan.file.model_dump(include={'model', 'training'})
+        self.config: dict[str, Any] = of | dict(seed=plan.file.simulation.seed)
 
     @property
     def now(self) -> float: return time.monotonic() - self.zero
@@ -617,21 +626,24 @@ def turn(self: RealRun) -> None:
     while self.coming and self.coming[0][0] <= self.now: self.books.submit(self.coming.pop(0)[1], self.now)
     while self.starts and min(self.starts)[0] <= self.now: self.begin(min(self.starts)[1])
     while self.deaths and self.deaths[0][0] <= self.now: self.strike(*self.deaths.pop(0)[1:])
+    self.listen()
+    if self.each: self.each(self)
+    if self.now >= self.next_look: self.order()
+
+@patch
+def listen(self: RealRun) -> None:
+    "Wait a moment for messages, for ends of processes and for silence."
     for w in self.hands.poll(.05):
         for m in w.lines.read(): self.hear(w.name.rpartition('.')[0], m)
     for exit in self.hands.exits: self.bury(exit['pid'])
     self.hands.exits.clear()
     for label in self.pulse.silent(self.hands.workers): self.hands.workers[label].kill(signal.SIGKILL)
-    if self.each: self.each(self)
-    if self.now >= self.next_look: self.order()
 
 @patch
 def begin(self: RealRun, name: str) -> None:
     "Start a worker."
     self.starts.remove(min(self.starts))
-    f = self.plan.file
-    config = dict(model=f.model.model_dump(), training=f.training.model_dump(), seed=f.simulation.seed)
-    spec = dict(entry='elastic_nb.simulate.tasks:TaskWorker', slot=0, faults=[], config=config,
+    spec = dict(entry='elastic_nb.simulate.tasks:TaskWorker', slot=0, faults=[], config=self.config,
                 beat=self.beat / 2)
     self.hands.fork(f'{name}.{self.books.lives[name]}', spec)
 
@@ -640,11 +652,14 @@ def order(self: RealRun) -> None:
     "Let the scheduler look, and send what it says."
     every = self.plan.file.simulation.scheduling_interval
     if every: self.next_look = math.floor(self.now / every + 1) * every
-    for a in self.books.assign(self.now):
-        label = self.books.label(a.worker)
-        what = json.dumps(dict(task=a.task.id, attempt=a.number))
-        self.hands.store.set(f'order/{label}/{self.orders[label]}', what)
-        self.orders[label] += 1
+    for a in self.books.assign(self.now): self.send(a.worker, dict(task=a.task.id, attempt=a.number))
+
+@patch
+def send(self: RealRun, name: str, order: dict[str, Any]) -> None:
+    label = self.books.label(name)
+    self.hands.store.set(f'order/{label}/{self.orders[label]}', json.dumps(order))
+    self.orders[label] += 1
+
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #ebc43d51
 @patch
@@ -659,6 +674,10 @@ def strike(self: RealRun, name: str, back: float | None) -> None:
     "A planned death: SIGKILL."
     self.spare[name] = 0
     if back is not None: self.starts.append((self.now + back, name))
+    self.kill(name)
+
+@patch
+def kill(self: RealRun, name: str) -> None:
     if worker := self.hands.workers.get(self.books.label(name)): worker.kill(signal.SIGKILL)
 
 @patch
@@ -670,24 +689,99 @@ def bury(self: RealRun, pid: int) -> None:
     name = label.rpartition('.')[0]
     for m in worker.lines.read(): self.hear(name, m)   # its last words
     worker.lines.sock.close()
+    self.lost(name)
+
+@patch
+def lost(self: RealRun, name: str) -> None:
+    "A worker is gone. It starts again, unless that was planned, or it is too often."
     if name in self.books.workers: self.books.lose(name, self.now, 'its process ended')
     if self.spare[name]:
         self.spare[name] -= 1
         self.starts.append((self.now, name))
 
+
+# %% ../../nbs/13_simulate/05_tasks.ipynb #be478d50
+class TaskHost:
+    "The actor that is a worker: an order as JSON, a report as JSON. Without a task it only gets ready."
+    def run(self, text: str) -> str:
+        import torch
+        torch.set_num_threads(1)   # as in our other workers: the same bits
+        order = json.loads(text)
+        return json.dumps(dict(_reported(order, order['task']) if order['task'] else {}, code=0))
+
+class TaskCluster(RayCluster):
+    "What tasks need of Ray besides."
+    def begin(self) -> Any:
+        return self.ray.remote(TaskHost).options(num_cpus=1, scheduling_strategy='SPREAD').remote()
+
+    def ask(self, actor: Any, order: dict[str, Any]) -> Any: return actor.run.remote(json.dumps(order))
+
+
+# %% ../../nbs/13_simulate/05_tasks.ipynb #3bf41061
+class RayRun(RealRun):
+    "A plan as actors of a `cluster`."
+    def __init__(self, plan: Plan, cluster: Any, each: Callable[[RealRun], None] | None = None, **more: Any):
+        super().__init__(plan, each, **more)
+        self.cluster, self.actors = cluster, dict[str, Any]()
+        self.asked: dict[Any, tuple[str, dict[str, Any]]] = {} # Worker and order, by the answer to be
+
+    def run(self) -> Outcome:
+        "Until all is done, or nobody is left who could do it. Raises RunFailed."
+        from elastic_nb.elastic.workers import RunFailed
+        self.zero = time.monotonic()
+        try:
+            while not self.over and (self.actors or self.starts):
+                self.turn()
+                if not self.books.lives and self.now > PATIENCE:
+                    raise RunFailed(f"no core of the Ray cluster was free in {PATIENCE:.0f} s")
+            return self.outcome(self.now, False)
+        finally:
+            for actor in self.actors.values(): self.cluster.kill(actor)
+
+    def begin(self, name: str) -> None:
+        self.starts.remove(min(self.starts))
+        self.actors[name] = self.cluster.begin()
+        self.send(name, dict(task=''))
+
+    def send(self, name: str, order: dict[str, Any]) -> None:
+        self.asked[self.cluster.ask(self.actors[name], self.config | order)] = name, order
+
+    def listen(self) -> None:
+        for ref, answer in self.cluster.answers([*self.asked], .05).items():
+            name, order = self.asked.pop(ref, ('', {}))   # '': lost in this very loop
+            if answer.pop('code') is None and name: self.lost(name)
+            elif name: self.hear(name, dict(kind='report' if order['task'] else 'hello', **order, **answer))
+
+    def kill(self, name: str) -> None:
+        if name not in self.actors: return
+        self.cluster.kill(self.actors[name])
+        self.lost(name)   # an actor without a task would be missed at its next one
+
+    def lost(self, name: str) -> None:
+        del self.actors[name]
+        self.asked = {ref: (who, order) for ref, (who, order) in self.asked.items() if who != name}
+        super().lost(name)
+
+
+# %% ../../nbs/13_simulate/05_tasks.ipynb #22ec05f1
 def run_real(plan: Plan, out: str | Path | None = None, name: str = 'run',
-             each: Callable[[RealRun], None] | None = None) -> Outcome:
-    "Run a plan as processes; `out`: a folder for its ledger. Raises BadConfig, OSError, RunFailed."
+             each: Callable[[RealRun], None] | None = None, on: str = '') -> Outcome:
+    """Run a plan as processes; `out`: a folder for its ledger; `on`: 'ray', or '' for this machine.
+    Raises BadConfig, OSError, RunFailed."""
     from elastic_nb.elastic.ledger import Ledger
     if plan.link.name != 'none':
-        plan = replace(plan, notes=[*plan.notes, "network is for simulations: all workers are here"])
-    if out is None: return RealRun(plan, each=each).run()
-    Path(out).mkdir(parents=True, exist_ok=True)
-    with Ledger(Path(out) / 'run.db', name) as ledger:
-        ledger.start(dict(plan=plan.file.model_dump(mode='json')))
-        ledger.append('run_start')
-        def add(t: float, kind: str, worker: Any, gen: Any, step: Any, **data: Any) -> None:
-            ledger.append(kind, worker=worker, gen=gen, step=step, **data)
-        found = RealRun(plan, each, add=add).run()
-        ledger.append('run_end', ok=found.ok)
+        plan = replace(plan, notes=[*plan.notes, "network is for simulations: here it is what it is"])
+    cluster = TaskCluster() if on else None
+    with connected(cluster.ray) if cluster else nullcontext():
+        run: Any = partial(RayRun, plan, cluster, each) if cluster else partial(RealRun, plan, each)
+        if out is None: return run().run()
+        Path(out).mkdir(parents=True, exist_ok=True)
+        with Ledger(Path(out) / 'run.db', name) as ledger:
+            ledger.start(dict(plan=plan.file.model_dump(mode='json')))
+            ledger.append('run_start')
+            def add(t: float, kind: str, worker: Any, gen: Any, step: Any, **data: Any) -> None:
+                ledger.append(kind, worker=worker, gen=gen, step=step, **data)
+            found: Outcome = run(add=add).run()
+            ledger.append('run_end', ok=found.ok)
     return found
+

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TOKENIZER', 'ENTRY', 'cached', 'check_name', 'tokenizer_of', 'rows_of', 'indexed', 'prepared', 'named', 'dataset_of',
            'datasets_of', 'trainer', 'check_recipe', 'run_recipe', 'keep_config', 'same_curve', 'account', 'account_of',
-           'story_of', 'check_load']
+           'recipe_on_ray', 'story_of', 'check_load']
 
 # %% ../../nbs/07_train/13_recipe.ipynb #6fa92f2e
 import math
@@ -294,6 +294,12 @@ def account_of(run: ElasticRun, out: str | Path) -> dict[str, Any]:
     with modules_in(run.folder): engine = build(run.entry, config).prepare('cpu')
     own = partial(own_share, pieces=engine.samples.pieces, ids=engine.samples.ids)
     return account(out, engine.samples.of_step, own)
+
+def recipe_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:
+    "What an agent on a Ray node does, and answers: `account_of` its folder, too."
+    run = run_recipe(Config(**given), **how)
+    return dict(account=account_of(run, how['out']), events=[vars(e) for e in run.events])
+
 
 # %% ../../nbs/07_train/13_recipe.ipynb #dd5b956e
 def story_of(told: dict[str, Any], wanted: int | None, out: str | Path) -> str:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['build', 'modules_in', 'worker', 'check_entry', 'warm_up', 'import_model', 'importable', 'ElasticRun', 'run_elastic',
-           'check_on', 'check_run', 'check_out', 'BackgroundRun']
+           'check_on', 'in_order', 'node_on_ray', 'check_run', 'check_out', 'BackgroundRun']
 
 # %% ../../nbs/07_train/09_run.ipynb #1351634d
 import ast
@@ -60,6 +60,7 @@ from ..scaling.noise import GradientNoise, NoiseMeter
 from .callbacks import TrainResult
 from .compute import place_of
 from .engine import Engine
+from .on_ray import run_on_ray
 from .strategies import deterministic_kernels
 
 # %% ../../nbs/07_train/09_run.ipynb #c3e3585e
@@ -387,9 +388,8 @@ def run_elastic(
     if on:
         check_on(on, faults=faults, tell=tell, name=name, background=background, node_rank=node_rank,
                  local_addr=local_addr)
-        from elastic_nb.train.on_ray import run_on_ray   # here: most runs need none of it
-        return run_on_ray(entry, asked, at, folder, nnodes, rdzv_backend=rdzv_backend,
-                          rdzv_endpoint=rdzv_endpoint, rdzv_id=rdzv_id, rdzv_conf=rdzv_conf)[0]
+        return _on_ray(asked, entry=entry, folder=folder, out=at, nnodes=nnodes, rdzv_backend=rdzv_backend,
+                       rdzv_endpoint=rdzv_endpoint, rdzv_id=rdzv_id, rdzv_conf=rdzv_conf)
     faults += planned(config.checked())
     at_once = _meeting(nnodes, rdzv_backend, rdzv_endpoint, rdzv_id, rdzv_conf, node_rank, local_addr)
     if at_once and config.checked().elastic.stragglers == 'replace':
@@ -416,7 +416,7 @@ def check_on(on: str, **here: Any) -> None:
     if given := [k for k, v in here.items() if v]: raise BadConfig(f"{given[0]}: a run on Ray has none")
 
 @contextmanager
-def _in_order() -> Iterator[None]:
+def in_order() -> Iterator[None]:
     "Until a supervisor listens, signals are raised here, so that all is cleaned up. Raises Stopped."
     try:
         with EARLY.heard(), EARLY.raised(): yield
@@ -435,7 +435,7 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
         meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.wanted else '')
         see_through, host = partial(supervise_node, meeting), meeting.host
     first = entry, str(folder), c.model.hub or ''
-    with (_in_order(), orders, Hands('elastic_nb.train.run:warm_up', 2, first, host) as hands,
+    with (in_order(), orders, Hands('elastic_nb.train.run:warm_up', 2, first, host) as hands,
           _folder(c, meeting, out) as leased, _ledger(out, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear, closing(sinks)):
         values['leased'] = leased
@@ -458,6 +458,18 @@ def _ledger(out: Path, name: str | None) -> Ledger:
     out.mkdir(parents=True, exist_ok=True)
     with Ledger(out / 'run.db') as known: next_name = f'run-{len(known.runs()) + 1}'
     return Ledger(out / 'run.db', name or next_name)
+
+# %% ../../nbs/07_train/09_run.ipynb #108e23a9
+def node_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:
+    "What an agent on a Ray node does, and answers."
+    return dict(events=[vars(e) for e in run_elastic(config=Config(**given), **how).events])
+
+def _on_ray(asked: Config, **how: Any) -> ElasticRun:
+    with in_order(): told = run_on_ray('elastic_nb.train.run:node_on_ray', asked, **how)
+    run = ElasticRun([Event(**e) for e in told['events']], asked, how['entry'], how['folder'])
+    run.config = _used(run.events, asked)
+    return run
+
 
 # %% ../../nbs/07_train/09_run.ipynb #887f8593
 def _settled(config: Config | None, settings: dict[str, Any], out: str | Path | None,
