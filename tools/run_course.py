@@ -7,7 +7,7 @@
 The puzzles of a lesson stand below a heading "## Puzzle", and use only what is defined there and the lesson's imports. Each
 runs twice with STRICT=1: as it stands it must raise `Wrong`, and with the function of nbs/course/solutions/LESSON.py it
 must not. A lesson has a prediction, at most WORDS words, and each function and class of nano is shown in exactly one lesson.
-Each of the TERMS is emphasized, as in a definition, where the course first uses it.
+Each of the TERMS, and of those in the glossary, is emphasized, as in a definition, where the course first uses it.
 
 With --wheel a new environment has the wheel and lends all other packages from this one. There plain IPython runs the cells of
 each lesson in an empty folder, outside of the repository, but for those flagged slow, gpu or net.
@@ -39,6 +39,8 @@ AT_ONCE, LIMIT_S = 2, 300  # lessons that run beside each other, and seconds of 
 TERMS = ('worker', 'supervisor', 'weights digest', 'generation', 'heartbeat', 'survivor', 'replacement', 'replica', 'micro-batch',
          'dropout', 'epoch', 'cursor', 'world size', 'rank', 'global batch', 'checkpoint', 'all-reduce', 'process group',
          'rendezvous', 'split brain', 'roll call', 'time-out', 'fence', 'false positive', 'shard', 'spare', 'worker-step')
+ORDINARY = {'digest', 'exact', 'node', 'quorum', 'store', 'world'}  # of the glossary, with other meanings in the lessons
+GLOSSARY = ROOT / 'nbs' / 'glossary.ipynb'
 FLAGGED = re.compile(r'^#\| *(slow|gpu|net)\b', re.M)
 PROBE = "import elastic_nb, sys; assert elastic_nb.__file__.startswith(sys.prefix), f'not the wheel: {elastic_nb.__file__}'"
 CHECK = re.compile(r'^board\.check\((\w+)\)', re.M)
@@ -115,12 +117,19 @@ def body(lesson: list[tuple[str, str]]) -> str:
     return re.sub(r'`[^`]*`|\]\([^)]*\)|^#.*$', ' ', text, flags=re.M)
 
 
+def in_glossary() -> Iterator[str]:
+    "The terms of the glossary that are nothing else in the lessons, and are not among TERMS"
+    for _, text in cells(GLOSSARY):
+        yield from (t for t in re.findall(r'^\| \*\*([^*]+)\*\* \|', text, re.M) if t not in {*TERMS, *ORDINARY})
+
+
 def terms_defined(lessons: dict[str, list[tuple[str, str]]], terms: tuple[str, ...] = TERMS) -> Iterator[str]:
     "Complaints about terms that are not emphasized, as a definition is, where the course first uses them"
     for term in terms:
         word = re.compile(rf"(\*?)\b{term}s?\b(\*?)", re.I)
         first = next(((name, m) for name, lesson in lessons.items() if (m := word.search(body(lesson)))), None)
-        if first is None: yield f'no lesson uses the term {term!r}'
+        if first is None and term in TERMS: yield f'no lesson uses the term {term!r}'
+        elif first is None: pass
         elif '' in first[1].groups() and not re.search(rf"\*{term}s?\*", lessons[first[0]][1][1], re.I): yield f'{first[0]}: {term!r} is used before it is defined (**{term}**)'
 
 
@@ -129,7 +138,10 @@ def complaints(course: Path) -> list[str]:
     os.environ['STRICT'] = '1'
     pages = sorted(p for p in course.glob('*.ipynb') if not p.name.startswith('00_'))
     found = [f'{page.name}: {line}' for page in pages for line in (*text_of(page), *puzzles(page))]
-    found += terms_defined({page.name: cells(page) for page in pages}) if len(pages) == LESSONS else []
+    if len(pages) == LESSONS:
+        known = [*in_glossary()]
+        if not known: found.append(f'{GLOSSARY.name} has no terms')
+        found += terms_defined({page.name: cells(page) for page in pages}, (*TERMS, *known))
     return [*found, *nano_shown(pages, len(pages) == LESSONS)]
 
 
