@@ -2,10 +2,15 @@
 
     python tools/run_course.py              the lessons in nbs/course
     python tools/run_course.py --self-test  planted mistakes are found
+    python tools/run_course.py --wheel [W]  do the lessons run from the wheel W, or from one that is built now?
 
 The puzzles of a lesson stand below a heading "## Puzzle", and use only what is defined there and the lesson's imports. Each
 runs twice with STRICT=1: as it stands it must raise `Wrong`, and with the function of nbs/course/solutions/LESSON.py it
 must not. A lesson has a prediction, at most WORDS words, and each function and class of nano is shown in exactly one lesson.
+Each of the TERMS, and of those in the glossary, is emphasized, as in a definition, where the course first uses it.
+
+With --wheel a new environment has the wheel and lends all other packages from this one. There plain IPython runs the cells of
+each lesson in an empty folder, outside of the repository, but for those flagged slow, gpu or net.
 """
 from __future__ import annotations
 
@@ -13,9 +18,16 @@ import ast
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
+import sysconfig
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +35,14 @@ from lint_notebooks import ROOT, is_import
 
 COURSE = ROOT / 'nbs' / 'course'
 LESSONS, WORDS = 12, 2500
+AT_ONCE, LIMIT_S = 2, 300  # lessons that run beside each other, and seconds of one
+TERMS = ('worker', 'supervisor', 'weights digest', 'generation', 'heartbeat', 'survivor', 'replacement', 'replica', 'micro-batch',
+         'dropout', 'epoch', 'cursor', 'world size', 'rank', 'global batch', 'checkpoint', 'all-reduce', 'process group',
+         'rendezvous', 'split brain', 'roll call', 'time-out', 'fence', 'false positive', 'shard', 'spare', 'worker-step')
+ORDINARY = {'digest', 'exact', 'node', 'quorum', 'store', 'world'}  # of the glossary, with other meanings in the lessons
+GLOSSARY = ROOT / 'nbs' / 'glossary.ipynb'
+FLAGGED = re.compile(r'^#\| *(slow|gpu|net)\b', re.M)
+PROBE = "import elastic_nb, sys; assert elastic_nb.__file__.startswith(sys.prefix), f'not the wheel: {elastic_nb.__file__}'"
 CHECK = re.compile(r'^board\.check\((\w+)\)', re.M)
 SHOWN = re.compile(r"\bSource\(([^)]*)\)")
 
@@ -90,12 +110,85 @@ def nano_shown(pages: list[Path], whole: bool) -> Iterator[str]:
     if whole: yield from (f'{name} of nano is shown in no lesson' for name in sorted(names - {*shown}))
 
 
+def body(lesson: list[tuple[str, str]]) -> str:
+    "The prose of a lesson between its first paragraph, which promises, and its last, which looks beyond it; no code, no links"
+    prose = [text for kind, text in lesson if kind == 'markdown'][2:]
+    text = '\n'.join(prose).partition('## The product does more')[0]
+    return re.sub(r'`[^`]*`|\]\([^)]*\)|^#.*$', ' ', text, flags=re.M)
+
+
+def in_glossary() -> Iterator[str]:
+    "The terms of the glossary that are nothing else in the lessons, and are not among TERMS"
+    for _, text in cells(GLOSSARY):
+        yield from (t for t in re.findall(r'^\| \*\*([^*]+)\*\* \|', text, re.M) if t not in {*TERMS, *ORDINARY})
+
+
+def terms_defined(lessons: dict[str, list[tuple[str, str]]], terms: tuple[str, ...] = TERMS) -> Iterator[str]:
+    "Complaints about terms that are not emphasized, as a definition is, where the course first uses them"
+    for term in terms:
+        word = re.compile(rf"(\*?)\b{term}s?\b(\*?)", re.I)
+        first = next(((name, m) for name, lesson in lessons.items() if (m := word.search(body(lesson)))), None)
+        if first is None and term in TERMS: yield f'no lesson uses the term {term!r}'
+        elif first is None: pass
+        elif '' in first[1].groups() and not re.search(rf"\*{term}s?\*", lessons[first[0]][1][1], re.I): yield f'{first[0]}: {term!r} is used before it is defined (**{term}**)'
+
+
 def complaints(course: Path) -> list[str]:
     "All complaints about the course"
     os.environ['STRICT'] = '1'
     pages = sorted(p for p in course.glob('*.ipynb') if not p.name.startswith('00_'))
     found = [f'{page.name}: {line}' for page in pages for line in (*text_of(page), *puzzles(page))]
+    if len(pages) == LESSONS:
+        known = [*in_glossary()]
+        if not known: found.append(f'{GLOSSARY.name} has no terms')
+        found += terms_defined({page.name: cells(page) for page in pages}, (*TERMS, *known))
     return [*found, *nano_shown(pages, len(pages) == LESSONS)]
+
+
+def environment(box: Path, wheel: str | None) -> Path:
+    "The Python of a new environment that has the wheel; all else is lent from the environment of this process"
+    if not wheel:
+        away = shutil.ignore_patterns('.git', 'build', '*.egg-info', '__pycache__', '_proc', '_docs')
+        source = shutil.copytree(ROOT, box / 'source', ignore=away)
+        build = ['pip', 'wheel', '-q', '--no-deps', '--no-build-isolation', '-w', str(box), str(source)]
+        subprocess.run([sys.executable, '-m', *build], check=True)
+        wheel = str(next(box.glob('*.whl')))
+    subprocess.run([sys.executable, '-m', 'venv', str(box / 'env')], check=True)
+    python, lib = box / 'env' / 'bin' / 'python', sysconfig.get_path('purelib')
+    ask = [str(python), '-c', 'import sysconfig; print(sysconfig.get_path("purelib"))']
+    own = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip()
+    Path(own, 'lent.pth').write_text(f"import site; site.addsitedir({lib!r})\n")
+    install = ['pip', 'install', '-q', '--no-deps', '--force-reinstall', wheel]
+    subprocess.run([str(python), '-m', *install], check=True, capture_output=True)
+    return python
+
+
+def in_ipython(python: Path, page: Path) -> tuple[Path, float, str]:
+    "Run the plain cells of a lesson: the page, its seconds, and why it has failed"
+    begin, lesson = time.monotonic(), json.loads(page.read_text(encoding='utf-8'))
+    lesson['cells'] = [c for c in lesson['cells'] if c['cell_type'] == 'code' and not FLAGGED.search(''.join(c['source']))]
+    lesson['cells'].insert(0, dict(lesson['cells'][0], id='probe', source=[PROBE]))
+    with tempfile.TemporaryDirectory() as box:
+        (Path(box) / page.name).write_text(json.dumps(lesson))
+        (folder := Path(box) / 'empty').mkdir()
+        env = {k: v for k, v in os.environ.items() if k not in ('PYTHONPATH', 'STRICT')}
+        env |= dict(MPLBACKEND='Agg', IPYTHONDIR=f'{box}/ipython', PATH=f'{python.parent}:{env["PATH"]}')
+        command = [str(python), '-m', 'IPython', '--colors=NoColor', f'{box}/{page.name}']
+        try: done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+        except subprocess.TimeoutExpired: return page, LIMIT_S, f'longer than {LIMIT_S} s'
+    why = '' if done.returncode == 0 else '\n'.join((done.stdout + done.stderr).splitlines()[-25:])
+    return page, time.monotonic() - begin, why
+
+
+def from_the_wheel(wheel: str | None, course: Path = COURSE) -> list[str]:
+    "Complaints about lessons that do not run from a wheel"
+    with tempfile.TemporaryDirectory() as box, ThreadPoolExecutor(AT_ONCE) as pool:
+        python, wrong = environment(Path(box), wheel), []
+        pages = sorted(p for p in course.glob('*.ipynb') if not p.name.startswith('00_'))
+        for page, seconds, why in pool.map(partial(in_ipython, python), pages):
+            print(f"{'FAILED' if why else 'ok':6} {seconds:5.1f} s  {page.name}", flush=True)
+            if why: wrong.append(f'{page.name}: {why}')
+    return wrong
 
 
 def self_test() -> int:
@@ -107,13 +200,19 @@ def self_test() -> int:
     assert attempt(open_, None) == ['p'] and attempt(open_, {'p': 'def p(): return 2'}) == ['p']
     assert attempt(open_, {'p': 'def p(): return 0'}) == []
     assert attempt(puzzle_cells([*head, ('code', 'def p(): return 0\nboard.check(p)')]), None) == []
-    print('the puzzles of a lesson are tried both ways')
+    def first_use(text: str) -> list[str]:
+        return [*terms_defined({'a': [('markdown', '# A rank'), ('markdown', 'A rank.'), ('markdown', text)]}, ('rank',))]
+    assert first_use('A **rank** is a number. A rank is') == first_use('`rank` and *ranks*') == []
+    opened = {'a': [('markdown', '# A'), ('markdown', 'A *rank* is a number.'), ('markdown', 'The rank is 0.')]}
+    assert [*terms_defined(opened, ('rank',))] == []
+    assert len(first_use('A rank. A **rank** is a number.')) == len(first_use('nothing')) == 1
+    print('the puzzles of a lesson are tried both ways, and terms that are used before they are defined are found')
     return 0
 
 
 def main(args: list[str]) -> int:
     if args == ['--self-test']: return self_test()
-    found = complaints(COURSE)
+    found = from_the_wheel(*args[1:] or [None]) if args[:1] == ['--wheel'] else complaints(COURSE)
     print(*found, f'the course: {len(found)} complaints', sep='\n')
     return bool(found)
 

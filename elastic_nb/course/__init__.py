@@ -148,7 +148,7 @@ def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: st
     plan = exam_plan(seed, workers + spares)
     settings = dict(steps=STEPS, micro_batches=MICRO, memory_snapshot_interval=0, max_restarts=1000)
     config = demo_config(**settings, checkpoint_interval=checkpoint_interval, spares=spares)
-    def run(name: str, faults: Any, **budget: int) -> None:
+    def run(name: str, faults: Any, **budget: Any) -> None:
         run_elastic(ENTRY, config, faults=faults, out=out, tell=lambda event: None, name=name, **budget)
     run(EXAM, plan, workers=workers)
     with Ledger(Path(out) / 'run.db', EXAM, create=False) as ledger:

@@ -321,7 +321,7 @@ def _arrives(self: BucketReducer, i: int, grad: Tensor | None) -> None:
     if self.leaving and b not in self.leaving.missing:
         raise UnsupportedModel(
             f"shard: a gradient of shape {tuple(grad.shape)} comes again in the same backward pass, and its "
-            "first part has left already (use_reentrant=True?): take use_reentrant=False, or shard='optimizer'")
+            "first part has left already (use_reentrant=True?): use_reentrant=False, or shard='optimizer'")
     if self.optimizer.params[i].grad is None: self.current.show(b)
 
 @patch

@@ -83,11 +83,11 @@ def of_kind(rows: RunHistory, kind: str) -> list[Event]: return [e for e in rows
 @patch
 def count(self: Score, rows: RunHistory) -> None:
     "Count what the rows of the exam say."
-    sizes = {e.gen: len(e.data['roster']) for e in of_kind(rows, 'generation')}
+    sizes = {e.gen or 0: len(e.data['roster']) for e in of_kind(rows, 'generation')}
     begun = attempts_of(rows)
     def size(gen: int) -> int: return sizes[max(g for g in sizes if g <= gen)]   # going back writes no roster
     for gen, _ in begun: self.pay(size(gen), -(-MICRO // size(gen)))
-    saved = {(e.gen, e.data['saved']) for e in of_kind(rows, 'checkpoint') if e.data['tier'] == 'nvme'}
+    saved = {(e.gen or 0, e.data['saved']) for e in of_kind(rows, 'checkpoint') if e.data['tier'] == 'nvme'}
     for gen, _ in saved: self.pay(size(gen), SAVE)
     self.attempts, self.saves = len(begun), len(saved)
     self.useful = len(np.unique(rows.steps().step))
