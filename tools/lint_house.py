@@ -21,12 +21,24 @@ NOT_IN_PRODUCT = {'testing', 'bench', 'chaos', 'demo'}
 REHEARSALS = {'elastic_nb.deploy.rehearsal'}  # tests that users run themselves
 DOTTED = re.compile(r'[a-z_]+(?:\.\w+)+(?=:\w+$|$)')  # a string that names a module, with or without a function
 WHERE = '## Where is what'
+ONE_WORD, SAME = .1, 5  # part of the classes with names of one word; class names in several modules
 
 
 def parse(src: str) -> ast.Module:
     "The syntax tree of a cell; shell lines and magics count as `pass`, and so does a file that is written and not Python"
     if re.match(r'(#\|.*\n)*%%writefile .*(?<!\.py)\n', src): src = 'pass'
     return ast.parse(re.sub(r'^([ \t]*)[%!].*$', r'\1pass', src, flags=re.M))
+
+
+# ---- names ---------------------------------------------------------------------------------------
+def check_classes(trees: dict[str, ast.Module]) -> Iterator[str]:
+    "A class's name says what it is: two words, seldom one, and in one module"
+    names = [node.name for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    short = sorted(name for name in names if len(re.findall('[A-Z]+(?![a-z])|[A-Z][a-z0-9]*', name)) == 1)
+    if len(short) > max(3, ONE_WORD * len(names)):
+        yield f"{len(short)} of {len(names)} classes have names of one word: {', '.join(short[:30])}"
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if len(twice) > SAME: yield f"{len(twice)} names of classes are in several modules: {', '.join(twice)}"
 
 
 # ---- who imports whom ----------------------------------------------------------------------------
@@ -153,6 +165,7 @@ def check_imports(root: Path, lib: str) -> Iterator[str]:
                 yield f'{name}: imports {target}, but {own} is for users and {other} is not'
             elif other != own and FLOOR.get(other, 0) >= FLOOR[own]:
                 yield f'{name}: imports {target}, and {other} does not lie below {own}'
+    yield from check_classes(modules(root, lib))
     yield from named_twice(root, lib)
     yield from orphans(root, lib)
     for ring in circles(first): yield f"{ring[0]}: imports itself: {' -> '.join([*ring, ring[0]])}"
