@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['ALIVE', 'BRIEF', 'GAUGES', 'PAGES', 'TOKEN', 'OPEN', 'GUARDS', 'CUT', 'FIXED', 'PATIENCE', 'BODY', 'STREAMS', 'Found',
-           'run_id', 'ledgers', 'Shelf', 'thin', 'lanes', 'gaps', 'picture', 'Watched', 'Shown', 'Answer', 'as_json',
-           'refused', 'Request', 'Dashboard', 'prometheus', 'token_of', 'host_of', 'is_address', 'head_of',
+           'run_id', 'ledgers', 'jobs_in', 'Shelf', 'thin', 'lanes', 'gaps', 'picture', 'Watched', 'Shown', 'Answer',
+           'as_json', 'refused', 'Request', 'Dashboard', 'prometheus', 'token_of', 'host_of', 'is_address', 'head_of',
            'rows_after', 'Gate', 'listening', 'server_of', 'serving', 'serve']
 
 # %% ../../nbs/08_report/10_serve.ipynb #5938a31d
 import asyncio
+import fnmatch
 import hmac
 import ipaddress
 import json
@@ -27,7 +28,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
@@ -59,25 +60,34 @@ def run_id(folder: str, name: str) -> str:
     "What a run is called in URLs."
     return sha256(f'{folder}\0{name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:16]
 
-def ledgers(root: Path, most: int = 1000, deep: int = 6) -> Iterator[Path]:
-    "The ledgers at or below `root`: at most so many, at most so deep, no link followed."
+def ledgers(root: Path, kind: str = 'run.db', most: int = 1000, deep: int = 6) -> Iterator[Path]:
+    "The ledgers at or below `root`, or files of another kind: at most so many, so deep, no link followed."
     if root.is_file():
         yield root
         return
     for folder, inside, names in os.walk(root):
-        if 'run.db' in names and most > 0:
+        for name in fnmatch.filter(sorted(names), kind)[:max(most, 0)]:
             most -= 1
-            yield Path(folder, 'run.db')
+            yield Path(folder, name)
         depth = len(Path(folder).relative_to(root).parts)
         kept = [d for d in sorted(inside) if not d.startswith('.') and d != 'checkpoints']
         inside[:] = kept if depth < deep and most > 0 else []
+
+def jobs_in(path: Path, most: int = 100) -> list[dict[str, Any]]:
+    "The newest jobs of a controller's queue. Raises sqlite3.Error if the file is none."
+    keys = 'job', 'plan', 'state', 'starts', 'done'
+    ask = (f"SELECT id, name, state, starts, (SELECT count(*) FROM done WHERE job=id) FROM jobs "
+           f"ORDER BY id DESC LIMIT {most}")
+    with closing(sqlite3.connect(f'{path.absolute().as_uri()}?mode=ro', uri=True, timeout=1)) as db:
+        return [dict(zip(keys, row)) for row in db.execute(ask)]
+
 
 # %% ../../nbs/08_report/10_serve.ipynb #35fbe815
 class Shelf:
     "The runs below `root`, looked for again after two seconds. Raises BadConfig if there is no `root`."
     def __init__(self, root: str | Path):
         self.root, self._lock = Path(root), threading.Lock()
-        self._seen, self._until = {}, 0.
+        self._seen, self._queues, self._until = {}, list[dict[str, Any]](), 0.
         if not self.root.exists(): raise BadConfig(f"there is no run and no folder {root}")
 
     def runs(self) -> dict[str, Found]:
@@ -85,8 +95,21 @@ class Shelf:
         with self._lock:
             if time.monotonic() >= self._until:
                 self._seen = {found.id: found for found in self._look()}
+                self._queues = [*self._look_for_queues()]
                 self._until = time.monotonic() + 2
             return self._seen
+
+    def queues(self) -> list[dict[str, Any]]:
+        "Queues of controllers below `root`: file and jobs."
+        self.runs()
+        return self._queues
+
+    def _look_for_queues(self) -> Iterator[dict[str, Any]]:
+        if self.root.is_file(): return
+        for path in ledgers(self.root, '*.db', 20 + len(self._seen)):
+            with suppress(sqlite3.Error):   # most are ledgers
+                name = str(path.relative_to(self.root))
+                if path.name != 'run.db': yield dict(file=name, jobs=jobs_in(path))
 
     def _look(self) -> Iterator[Found]:
         home = self.root if self.root.is_dir() else self.root.parent
@@ -397,7 +420,8 @@ def answer(self: Dashboard, request: Request) -> Answer:
     if page: return Answer(page[1].encode(), kind=f'{page[0]}; charset=utf-8')
     if where == '/metrics': return Answer(prometheus(self.listed()).encode('utf-8', 'replace'),
                                           kind='text/plain; version=0.0.4; charset=utf-8')
-    if where == '/api/runs': return as_json(dict(runs=self.listed(), allow_kill=self.may))
+    if where == '/api/runs': return as_json(dict(runs=self.listed(), allow_kill=self.may,
+                                                            queues=self.shelf.queues()))
     found = self.shelf.runs().get(parts[2]) if parts[:2] == ['api', 'runs'] and len(parts) in (3, 4) else None
     if found is None: return refused("there is no such page or run", 404)
     try:

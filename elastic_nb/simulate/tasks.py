@@ -587,7 +587,8 @@ class TaskWorker:
         self.member.say('hello')
         for number in itertools.count():
             order = json.loads(self.member.store.get(f'order/{self.member.name}/{number}'))
-            self.member.say('report', **order, **_reported(self.config, order['task']))
+            r = _reported(self.config, order['task'])
+            self.member.say('report', **order, seconds=r['seconds'], error=r['error'], facts=r['facts'])
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3b910380

@@ -73,6 +73,9 @@ async function list() {
   put('runs', told.runs, () => [el('h1', {}, 'Runs'),
     rows.length ? table(head, rows, ['folder', 'loss', 'workers alive', 'longest recovery'])
                 : el('p', {class: 'card'}, 'There is no run here yet. It appears when one has begun.')])
+  put('queues', told.queues, () => told.queues.flatMap(q => [el('h2', {}, `Queue ${q.file}`),
+    table(['job', 'plan', 'state', 'tasks done', 'starts'],
+          q.jobs.map(j => [`${j.job}`, j.plan, state(j.state), `${j.done}`, `${j.starts}`]))]))
   setTimeout(() => list().catch(lost), document.hidden ? 10000 : 2000)
 }
 function lost() {
