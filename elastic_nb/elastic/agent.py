@@ -376,8 +376,8 @@ class NodeSupervisor(Supervisor):
         self.wires = NodeTransport(self.meeting.host, max(QUIET, FAINT * self.silence))
         try: self.membership = RendezvousClient(self.meeting, self.workers, self.wires)
         except (RendezvousError, OSError) as e:
-            why = [explain_missing_store(self.meeting, e), read_refusal(self.meeting) if self.meeting.folder
-                   else '']
+            why = [explain_missing_store(self.meeting, e),
+                   read_refusal(self.meeting) if self.meeting.folder else '']
             raise RunFailed('; '.join(filter(None, why))) from None
         self.host, self.port, self.token = self.wires.host, self.wires.port, self.wires.token
         # all that a supervisor asks of a Coordinator
@@ -779,8 +779,8 @@ def shut(self: NodeSupervisor) -> None:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #7ab194a5
 def supervise_node(meeting: RendezvousConfig, hands: WorkerPool, entry: str, config: dict[str, Any],
-                   elastic: ElasticConfig,
-                   ledger: Ledger, faults: Iterable[Fault] = (), tell: Listener = lambda event: None,
+                   elastic: ElasticConfig, ledger: Ledger, faults: Iterable[Fault] = (),
+                   tell: Listener = lambda event: None,
                    kept: bool = False, orders: CommandQueue | None = None) -> list[Event]:
     "As `supervise`, for this node's part of a run whose nodes meet as `meeting` says."
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
@@ -825,8 +825,7 @@ def parse_rendezvous(nnodes: str, backend: str, endpoint: str, run_id: str, conf
     is_host = None if local_addr is None and not remark else bool(remark) or local_addr == place
     if node_rank is not None: is_host = node_rank == 0
     return RendezvousConfig(int(least), int(most or least), backend, endpoint, run_id, found, is_host,
-                            dict(conf),
-                            remark=remark)
+                            dict(conf), remark=remark)
 
 def parse_host_port(endpoint: str) -> tuple[str, int]:
     "Of `HOST:PORT`, `[::1]:PORT` or `HOST`; 0 for no port."

@@ -54,19 +54,19 @@ class Communicator:
 # %% ../../nbs/06_elastic/15_communicator.ipynb #85e1adef
 @patch
 def join(self: Communicator) -> Generation | None:
-    "Wait for the next generation that lists this worker; None if the run ends instead. Raises Removed."
+    "Wait for the next generation that lists this worker; None if the run ends instead. Raises WorkerEvicted."
     self._gen = next_generation(self.member)
     return self._gen
 
 @patch
 def roster(self: Communicator, step: int) -> dict[str, int]:
     """Say that this worker is here and has done `step` steps; returns the step of every member, in the order
-    of their ranks, once all have answered. Raises Newer, or TimeoutError."""
+    of their ranks, once all have answered. Raises StaleGeneration, or TimeoutError."""
     return roll_call(self.member, self.gen, step)
 
 @patch
 def reconfigure(self: Communicator) -> None:
-    "From now on collectives reach the members of the generation, and no other. Raises Newer, or PeerLost."
+    "From now on collectives reach the members of this generation only. Raises StaleGeneration, or PeerLost."
     self._group = connect_gloo(self.member, self.gen)
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #c7b1aef2
@@ -90,7 +90,7 @@ def leave(self: Communicator, unharmed: bool = False) -> None:
 @patch
 def wait(self: Communicator, collective: Callable[..., Any], *args: Any) -> Any:
     """`collective(*args)`, in a thread that can be left: for any newer generation while this worker enters
-    one, later only if a member of its own is gone. Raises PeerLost, or Newer."""
+    one, later only if a member of its own is gone. Raises PeerLost, or StaleGeneration."""
     member, gen = self.member, self.gen
     give_up = member.urgent if member.current is gen else lambda: member.give_up(gen)
     with peer_errors(): return run_abandonable(lambda: collective(*args), give_up)
@@ -100,12 +100,12 @@ def _sum(group: Any, table: Tensor) -> None: group.allreduce([table]).wait()
 
 @patch
 def agree(self: Communicator, *values: int) -> list[int]:
-    "The largest of all members' `values`, each; also a barrier. Raises PeerLost, or Newer."
+    "The largest of all members' `values`, each; also a barrier. Raises PeerLost, or StaleGeneration."
     return self.wait(all_reduce_max, self.group, *values)
 
 @patch
 def sum(self: Communicator, table: Tensor) -> None:
-    "Add `table` over all members, in place. Raises PeerLost, or Newer."
+    "Add `table` over all members, in place. Raises PeerLost, or StaleGeneration."
     self.wait(_sum, self.group, table)
 
 @patch
@@ -116,7 +116,7 @@ def copy(self: Communicator,
     half_way: Callable[[], None] = lambda: None, # Called in the middle, in a thread
 ) -> Tensor | None:
     """The state goes from `source` to those `behind`, through a chain; what this member received, None if it
-    is not behind. Raises PeerLost, or Newer."""
+    is not behind. Raises PeerLost, or StaleGeneration."""
     name, chain = self.member.name, [source, *behind]
     if not behind or name not in chain: return None
     mine = payload() if name == source else None
@@ -138,7 +138,7 @@ def again(self: Communicator, reason: str, floor: int) -> None:
 
 @patch
 def rest(self: Communicator) -> None:
-    "Stay in this generation until the run is over. Raises Newer."
+    "Stay in this generation until the run is over. Raises StaleGeneration."
     while not self.member.stop.wait(SLICE): self.member.give_up(self.gen)
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #25c6b447
@@ -193,7 +193,7 @@ def _reconfigure(group: Any, number: int, handles: list[str], timeout: float) ->
 
 @patch
 def reconfigure(self: ReconfigurableCommunicator) -> None:
-    "As `Communicator.reconfigure`. Raises Newer, or PeerLost."
+    "As `Communicator.reconfigure`. Raises StaleGeneration, or PeerLost."
     member, gen, timeout = self.member, self.gen, self.member.timeout
     def give_up() -> None: member.give_up(gen)
     base = dist.PrefixStore('in place', member.store)

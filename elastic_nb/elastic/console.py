@@ -146,8 +146,7 @@ def _death(self: ConsoleReporter, e: dict[str, Any]) -> str:
     return f"worker {e['worker']} is dead ({e['cause']}); the others are told"
 
 ConsoleReporter.sentences |= dict(fault=ConsoleReporter._fault, fence=ConsoleReporter._fence,
-                                  error=ConsoleReporter._error,
-                                  death=ConsoleReporter._death)
+                                  error=ConsoleReporter._error, death=ConsoleReporter._death)
 
 # %% ../../nbs/06_elastic/10_console.ipynb #7c01d2e9
 @patch
@@ -221,8 +220,7 @@ def _begins(self: ConsoleReporter, e: dict[str, Any], bad: str) -> str | None:
     return describe_resume(self.done, self.steps, e['tier'], self.place) + bad
 
 def describe_resume(step: int, steps: int | None, tier: str, place: str, setting: str = 'out') -> str:
-    """A run of `steps` begins with the checkpoint of `step` in `tier`; `normalize_setting` chose `place` for
-    the disk."""
+    "A run of `steps` begins with the checkpoint of `step` in `tier`; `setting` chose `place` for the disk."
     if steps is None: return f"goes on from step {step} ({tier})"
     if step < steps: return f"goes on from step {step} ({tier}); {steps - step} of {steps} steps are left"
     whole = os.path.dirname(place) if setting == 'out' and os.path.basename(place) == 'checkpoints' else ''
@@ -231,6 +229,5 @@ def describe_resume(step: int, steps: int | None, tier: str, place: str, setting
 
 ConsoleReporter.sentences |= dict(
     go_back=ConsoleReporter._go_back, begins_anew=ConsoleReporter._begins_anew,
-    restored=ConsoleReporter._restored,
-    checkpoint=ConsoleReporter._checkpoint,
+    restored=ConsoleReporter._restored, checkpoint=ConsoleReporter._checkpoint,
     degraded='checkpoints: {tier} does not work: {why}', healed='checkpoints: {tier} works again')

@@ -44,7 +44,7 @@ class SupervisorCommand:
 
 # %% ../../nbs/06_elastic/11_control.ipynb #bb45979b
 def parse_command(line: str | bytes) -> SupervisorCommand:
-    "An order from one line of JSON. Raises Refused."
+    "An order from one line of JSON. Raises CommandRefused."
     try: said = json.loads(line)
     except (ValueError, RecursionError): said = None
     if not isinstance(said, dict): raise CommandRefused('an order is one line of JSON, such as {"do": "add"}')
@@ -200,7 +200,7 @@ SILENT = 'the supervisor has not answered within {:g} s; it may still do it'
 @patch
 def put(self: CommandQueue, do: str, worker: str | int | None = None, by: str = 'handle',
         timeout: float = 30.) -> dict[str, Any]:
-    "Give an order from another thread, and wait for its answer. Raises Refused."
+    "Give an order from another thread, and wait for its answer. Raises CommandRefused."
     answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
     order = parse_command(json.dumps(dict(do=do, worker=worker) if worker is not None else dict(do=do)))
     order.by, order.reply = by, answers.put
@@ -211,7 +211,7 @@ def put(self: CommandQueue, do: str, worker: str | int | None = None, by: str = 
     except Empty: raise CommandRefused(SILENT.format(timeout)) from None
 
 def _accepted(answer: Any) -> dict[str, Any]:
-    "Raises Refused."
+    "Raises CommandRefused."
     if isinstance(answer, dict) and answer.get('ok') is True: return answer
     error = answer.get('error') if isinstance(answer, dict) else None
     raise CommandRefused(str(error or 'the answer cannot be read'))
@@ -234,7 +234,7 @@ def send_command(
     worker: str | int | None = None, # A slot (1) or a name ('1.0'), for kill and hang
     timeout: float = 10., # Seconds to wait for the answer
 ) -> dict[str, Any]:
-    "Ask the supervisor that runs in `out`; its answer, with `worker` and `text`. Raises Refused."
+    "Ask the supervisor that runs in `out`; its answer, with `worker` and `text`. Raises CommandRefused."
     order = dict(do=do) if worker is None else dict(do=do, worker=str(worker))
     parse_command(json.dumps(order))
     path = Path(out).absolute() / NAME

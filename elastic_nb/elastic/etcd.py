@@ -298,8 +298,8 @@ def op_put(key: str, value: str | bytes, lease: int = 0) -> dict[str, Any]:
 
 def op_delete(key: str, prefix: bool = False, end: str = '') -> dict[str, Any]:
     "Within a transaction: delete; with `end`: all keys from `key` up to it."
-    return {'request_delete_range': range_request(key, prefix) | ({'range_end': b64_encode(end)} if end
-                                                                  else {})}
+    return {'request_delete_range': range_request(key, prefix)
+            | ({'range_end': b64_encode(end)} if end else {})}
 
 def if_unchanged_since(key: str, revision: int) -> dict[str, Any]:
     "Within a transaction: only if the key has not changed since `revision`; 0: if it does not exist."
@@ -511,8 +511,8 @@ def change(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Itera
         return done
 
 @patch
-def _outcome(self: EtcdSession, got: dict[str, Any], nonce: str) -> tuple[bool, int,
-                                                                          list[list[KeyValue]]] | None:
+def _outcome(self: EtcdSession, got: dict[str, Any], nonce: str
+             ) -> tuple[bool, int, list[list[KeyValue]]] | None:
     "What `change` returns for an answer; None: ask again, an earlier write of ours was late."
     revision = int(got['header']['revision'])
     if got.get('succeeded'):
@@ -662,8 +662,8 @@ def delete_key(self: EtcdStore, key: str) -> bool:
 
 @patch
 def num_keys(self: EtcdStore) -> int:
-    return int(self.client.ask('/v3/kv/range', range_request(self.prefix, True, count_only=True)).get('count',
-                                                                                                      0))
+    got = self.client.ask('/v3/kv/range', range_request(self.prefix, True, count_only=True))
+    return int(got.get('count', 0))
 
 @patch
 def list_keys(self: EtcdStore) -> list[str]:

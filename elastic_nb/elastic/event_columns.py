@@ -119,8 +119,7 @@ def _block(kind: str, keys: list[str], rows: list[Row]) -> ColumnBlock:
     def ints(numbers: Iterable[int | None]) -> np.ndarray:
         return np.array([NONE if i is None else i for i in numbers], np.int64)
     return ColumnBlock(kind, names, ints(ids), np.array(t, np.float64), ints(place[w] for w in workers),
-                       ints(gen),
-                       ints(step), {k: _column([d[k] for d in data]) for k in keys})
+                       ints(gen), ints(step), {k: _column([d[k] for d in data]) for k in keys})
 
 # %% ../../nbs/06_elastic/12_event_columns.ipynb #bbbac4b3
 def _squeeze(column: np.ndarray) -> tuple[str, list[bytes]]:

@@ -115,8 +115,7 @@ def _wait_for_threads() -> None:
 # %% ../../nbs/06_elastic/02_groups.ipynb #3ab114cd
 def run_abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: float = SLICE) -> Any:
     """The result of `fn()`, run in a thread; `give_up`, called every `poll` seconds and after each
-    `wake_waiters`,
-    may raise to leave it."""
+    `wake_waiters`, may raise to leave it."""
     boxes: list[queue.Queue[tuple[Any, BaseException | None]]] = [queue.Queue()]
     with wakeable() as woken:
         def deliver(value: Any, error: BaseException | None) -> None:

@@ -633,8 +633,8 @@ def world_size_lookup(events: Story) -> Callable[[int], int]:
 def world_sizes(events: Story) -> list[int]:
     "Size of the world that committed each step."
     gens = _committing(events)
-    size = {gen: _size for gen,
-            _size in zip(set(gens.values()), map(world_size_lookup(events), set(gens.values())))}
+    size_of = world_size_lookup(events)
+    size = {gen: size_of(gen) for gen in set(gens.values())}
     return [size[gen] for gen in gens.values()]
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #cbfe49d9
@@ -707,8 +707,8 @@ def _ids_of(d: dict[str, Any], wanted: Sequence[int]) -> Sequence[Any]:
     ids = []
     if d.get('of'):
         ids = [wanted[i] for i in micro_batch_positions(d['first'], d['many'], d['of'], len(wanted))]
-    return ids if SampleDigest.of(ids) == SampleDigest(d['n'], d['hash']) else [object()
-                                                                                for _ in range(d['n'])]
+    same = SampleDigest.of(ids) == SampleDigest(d['n'], d['hash'])
+    return ids if same else [object() for _ in range(d['n'])]
 
 def _by_micro_batches(given: list[dict[str, Any]], wanted: SampleDigest) -> tuple[int, int]:
     "The same if only the sum of the step is known: micro-batches that are there too often, or not at all."

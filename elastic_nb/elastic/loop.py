@@ -78,8 +78,8 @@ class ElasticLoop:
     @property
     def number(self) -> int: return self.gen.number if self.gen else 0
     @property
-    # if it keeps receipts
-    def chain(self) -> ReceiptChain | None: return getattr(self.engine, 'chain', None)
+    def chain(self) -> ReceiptChain | None:
+        return getattr(self.engine, 'chain', None)   # if it keeps receipts
     def at(self, phase: str) -> None: self.member.point(max(self.engine.step, self.floor), phase)
     def say(self, kind: str, **data: Any) -> None: self.member.say(kind, **dict(step=self.engine.step) | data)
     def report(self, kind: str, **data: Any) -> None:
@@ -91,7 +91,7 @@ class ElasticLoop:
 # %% ../../nbs/06_elastic/06_loop.ipynb #e70bd99e
 @patch
 def run(self: ElasticLoop) -> None:
-    "Train until the end of the run. Raises Removed, StateLost, and any error of the engine."
+    "Train until the end of the run. Raises WorkerEvicted, StateLost, and any error of the engine."
     try:
         if self.checkpoints: self.kept = self.checkpoints.newest_step(self.member.name.endswith('.0'))
         self.say('ready', **self.engine.about, **(dict(kept=self.kept) if self.kept else {}))
@@ -202,7 +202,7 @@ def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[s
 # %% ../../nbs/06_elastic/06_loop.ipynb #884d4397
 @patch
 def answered(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
-    "All have answered the roll call with their steps. Raises Newer after a way back."
+    "All have answered the roll call with their steps. Raises StaleGeneration after a way back."
     if self.checkpoints and max(steps.values()) < gen.floor: self.go_back(gen)
 
 @patch
@@ -304,7 +304,7 @@ def advance(self: ElasticLoop, summed: Tensor) -> None:
 
 @patch
 def compare(self: ElasticLoop, mine: dict[str, int]) -> None:
-    "Ask all members whether they have the same bits. Raises Diverged."
+    "Ask all members whether they have the same bits. Raises ReplicasDiverged."
     if mine: check_same_bits(mine, lambda numbers: self.comm.agree(*numbers), self.engine.step)
 
 @patch
@@ -326,7 +326,7 @@ def committed(self: ElasticLoop) -> None:
 # %% ../../nbs/06_elastic/06_loop.ipynb #f6d25db2
 @patch
 def settle(self: ElasticLoop) -> None:
-    "What follows a step, and the entering of a generation. Raises Diverged."
+    "What follows a step, and the entering of a generation. Raises ReplicasDiverged."
     engine, rank = self.engine, self.comm.rank
     engine.main, known = rank == 0, set(engine.val)
     engine.step_ended()

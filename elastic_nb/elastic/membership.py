@@ -131,14 +131,14 @@ def look(self: Member) -> Generation | None:
 
 @patch
 def urgent(self: Member) -> None:
-    "Raise Newer if a member of the current group is known to be gone. Costs nothing; asks no store."
+    "Raise StaleGeneration if a member of this group is known to be gone. Costs nothing; asks no store."
     self.looked = time.monotonic()
     if self.heard is not self.current and not set(self.current.roster) <= set(self.heard.roster):
         raise StaleGeneration(f"generation {self.heard.number}: {self.heard.reason}")
 
 @patch
 def give_up(self: Member, gen: Generation) -> None:
-    "Raise Newer if `gen` is not the newest generation, or the run ends."
+    "Raise StaleGeneration if `gen` is not the newest generation, or the run ends."
     self.looked = time.monotonic()
     heard = self.heard
     if self.stop.is_set() or (heard and heard.number > gen.number) or self.look().number > gen.number:
@@ -154,7 +154,7 @@ def _look_out(member: Member, gen: Generation | None, waited: float) -> None:
     wait_for_keys(member.store, [generation_key(gen.number + 1 if gen else 1)])
 
 def next_generation(member: Member) -> Generation | None:
-    "Wait for a generation that lists the member and is untried; None if the run ends. Raises Removed."
+    "Wait for a generation that lists the member and is untried; None if the run ends. Raises WorkerEvicted."
     begin = time.monotonic()
     while not member.stop.is_set():
         gen = member.look()
@@ -172,8 +172,8 @@ def next_generation(member: Member) -> Generation | None:
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #893087b7
 def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
-    """Answer for this worker, wait for all others; returns the step of each. Raises Newer, or TimeoutError
-    (`limit`)."""
+    """Answer for this worker, wait for all others; returns the step of each. Raises StaleGeneration, or
+    TimeoutError (`limit`)."""
     keys, store = [f'{gen.number}/here/{name}' for name in gen.roster], member.store
     end = time.monotonic() + member.limit
     with peer_errors():   # the node that holds the store may die
@@ -186,14 +186,14 @@ def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #75cc3b8e
 def connect_gloo(member: Member, gen: Generation) -> dist.ProcessGroupGloo:
-    "The gloo group of generation `gen`. Raises Newer, or PeerLost."
+    "The gloo group of generation `gen`. Raises StaleGeneration, or PeerLost."
     store, rank = dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name)
     def give_up() -> None: member.give_up(gen)
     with peer_errors(): return gloo_group(store, rank, len(gen.roster), member.timeout, give_up, member.host)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #9b8cb83a
 def connect_nccl(member: Member, gen: Generation) -> Any:
-    "The NCCL group of generation `gen`, for GPU tensors. Raises Newer, or PeerLost."
+    "The NCCL group of generation `gen`, for GPU tensors. Raises StaleGeneration, or PeerLost."
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=member.timeout)
     def give_up() -> None: member.give_up(gen)

@@ -415,8 +415,7 @@ def turn_away(self: NodeController, node: int, of: int, found: list[str]) -> Non
     if node in self.refused: return
     self.refused.add(node)
     why = (f"node {node} (here) and node {of} (there) would not train the same run: {join_briefly(found)}. "
-           f"Give "
-           "each the same settings, model and data, or this one an --rdzv-id of its own")
+           "Give each the same settings, model and data, or this one an --rdzv-id of its own")
     self.reach.warn(f"node {node} is refused: {join_briefly(found)}")
     if node == self.id: return self.reach.refuse(why)
     self.reach.send(node, dict(kind='refused', why=why))
@@ -665,7 +664,7 @@ def own_samples(events: Iterable[Event], pieces: Callable[[int], int], ids: Call
     def share_of(step: int) -> list[int]:
         roster = rosters[max(g for g in rosters if g <= gens[step])]
         count = pieces(step)
-        mine = [i for rank, name in enumerate(roster) if name in own for i in shard_range(rank, len(roster),
-                                                                                          count)]
+        mine = [i for rank, name in enumerate(roster) if name in own
+                for i in shard_range(rank, len(roster), count)]
         return [s for i in mine for s in ids(step, i)]
     return share_of

@@ -87,7 +87,8 @@ class ShardedOptimizerSync(ShardedReducer):
         optimizer: ShardedOptimizer, # Makes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        shadow: int | None = None, # Ranks from a fresh slice to its second holder; 0: none; None: see `apart`
+        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`
+        shadow: int | None = None,
         whole: bool = False, # Give all ranks the whole gradient, to be clipped by its norm
     ):
         super().__init__(optimizer, params_outside_optimizer(model, optimizer), micro_batches, beside, None,
@@ -97,7 +98,7 @@ class ShardedOptimizerSync(ShardedReducer):
     def refused(self, settings: Sequence[str]) -> str:
         "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
         if self.whole or not settings: return ''
-        return f"{settings[0]} looks at the whole gradient: take Sharded(..., whole=True)"
+        return f"{settings[0]} looks at the whole gradient: take ShardedOptimizerSync(..., whole=True)"
 
 def params_outside_optimizer(model: nn.Module, optimizer: ShardedOptimizer) -> list[nn.Parameter]:
     "The trainable parameters of `model` that `optimizer` does not have."
@@ -213,7 +214,7 @@ def all_have_it(self: ShardedLoop) -> None:
 @patch
 def meet(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
     """Exchange facts, step if the world does, and complete the parameters. Returns the first member with the
-    state, and those without it. Raises StateLost, or Newer after a way back."""
+    state, and those without it. Raises StateLost, or StaleGeneration after a way back."""
     rank, mine = self.comm.rank, [[s.start, s.stop] for s in self.optimizer.spans]
     fact = dict(step=self.engine.step, pending=self.pending is not None, whole=self.whole, spans=mine)
     facts = self.comm.wait(all_gather_json, self.comm.group, fact)
@@ -292,7 +293,7 @@ def fill(self: ShardedLoop) -> None:
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #01f67668
 @patch
 def lost(self: ShardedLoop, gen: Generation) -> None:
-    "A slice is gone with all of its holders. Raises Newer after the proposal to go back, else StateLost."
+    "A slice is gone with its holders. Raises StaleGeneration after the proposal to go back, else StateLost."
     if not self.checkpoints:
         raise StateLost("all workers that held a slice of the optimizer's state are gone, and there is no "
                         "checkpoint")
@@ -335,7 +336,8 @@ class ShardedGradientSync(BucketReducer):
         optimizer: ShardedOptimizer, # Makes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        shadow: int | None = None, # Ranks from a fresh slice to its second holder; 0: none; None: see `apart`
+        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`
+        shadow: int | None = None,
         measure: bool = False, # Whether the norm of the gradient is needed
         least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most
     ):
@@ -347,7 +349,7 @@ class ShardedGradientSync(BucketReducer):
     def refused(self, settings: Sequence[str]) -> str:
         "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
         if odd := [s for s in settings if s not in ('clip', 'on_nonfinite')]:
-            return f"{odd[0]} looks at the whole gradient: take Sharded(..., whole=True)"
+            return f"{odd[0]} looks at the whole gradient: take ShardedOptimizerSync(..., whole=True)"
         if not self.measure and settings:
-            return f"{settings[0]} asks for the norm: take ShardedGradients(..., measure=True)"
+            return f"{settings[0]} asks for the norm: take ShardedGradientSync(..., measure=True)"
         return ''

@@ -168,7 +168,7 @@ class Supervisor:
         self.coordinator = Coordinator(self.hands.store, self.workers, lambda gen: self.notify(gen),
                                        first=first, kept=self.kept)
         self.pulse = HeartbeatMonitor(self.hands.store, self.silence, 0.) # For the dead, if notices are off
-        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence) # For those of no kernel that tells
+        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence) # For workers no kernel tells of
         self.kernel = process_state(os.getpid()) is not None # Whether there is one that tells
         self.outside = ExternalFaults(self.faults)
         self.inside = [f for f in self.faults if f.phase is not None] # For the workers; not fired yet
@@ -204,7 +204,7 @@ class Supervisor:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #81312b02
 @patch
 def begin_anew(self: Supervisor) -> None:
-    "ProgressBar: reset the failure counters."
+    "Progress: reset the failure counters."
     self.progress = self.clock.now
     self.errors, self.last_error = 0, '' # Failed workers since the last new step; what the last one said
     self.deaths, self.last_cause = 0, '' # Deaths since then; of what
@@ -620,7 +620,7 @@ def patience(self: Supervisor) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8d4cfb0e
 @patch
 def target(self: Supervisor, worker: str | None) -> Worker:
-    "The process that an order means: of a slot (`1`), or of that name (`1.0`). Raises Refused."
+    "The process that an order means: of a slot (`1`), or of that name (`1.0`). Raises CommandRefused."
     alive = self.hands.workers
     found = (w for w in alive.values() if worker in (w.name, str(w.slot)))
     w = next(found, None)
@@ -633,7 +633,7 @@ def target(self: Supervisor, worker: str | None) -> Worker:
 
 @patch
 def spared(self: Supervisor, w: Worker) -> None:
-    "Raises Refused if the run would end of the death of `w`."
+    "Raises CommandRefused if the run would end of the death of `w`."
     living = {w.name for w in self.hands.workers.values() if not w.fenced} - self.struck - {w.name}
     gen, step = self.coordinator.generation, self.coordinator.floor
     alone = gen and w.name in gen.roster and living.isdisjoint(gen.roster)
@@ -649,7 +649,7 @@ def spared(self: Supervisor, w: Worker) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #485690d5
 @patch
 def add(self: Supervisor) -> str:
-    "One more worker, in the seat of an excluded slot or in a new one; its name. Raises Refused."
+    "One more worker, in the seat of an excluded slot or in a new one; its name. Raises CommandRefused."
     if self.most is None: raise CommandRefused('no worker is ready yet: ask again in a moment')
     refill = bool(self.excluded)
     if self.coordinator.world >= self.most and not refill:
@@ -667,7 +667,7 @@ def add(self: Supervisor) -> str:
 
 @patch
 def carry_out(self: Supervisor, order: SupervisorCommand) -> tuple[str | None, str]:
-    "Do it; the worker it was about, and a sentence. Raises Refused, RunFailed."
+    "Do it; the worker it was about, and a sentence. Raises CommandRefused, RunFailed."
     if order.error: raise CommandRefused(order.error)
     if self.asked.is_set(): raise CommandRefused(f'the run is about to end: {self.asked.by} came')
     if order.do == 'add': return (name := self.add()), f'worker {name} starts'

@@ -590,7 +590,7 @@ class ForkClient:
         self.sock.close()
 
     def copy(self, warm_up: str, args: Sequence[str], line: int, memory: Sequence[int] = ()) -> ForkedProcess:
-        "A zygote with this `line` and `warm_up`. Raises Refused, or OSError if the server does not answer."
+        "A zygote with this `line` and `warm_up`. Raises ForkRefused, or OSError if the server is silent."
         report, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         report.settimeout(ANSWER)
         me = os.pidfd_open(os.getpid())
