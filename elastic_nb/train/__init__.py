@@ -16,6 +16,6 @@ __getattr__, __dir__ = lazy('elastic_nb.train', {
     '.callbacks': 'Callback TrainResult',
     '.run': 'run_elastic build ElasticRun',
     '.distributed': 'WorldInfo get_world_info get_rank get_world_size '
-    'setup_distributed_environment cleanup_distributed '
-    'is_main_process barrier broadcast_object'})
+                    'setup_distributed_environment cleanup_distributed '
+                    'is_main_process barrier broadcast_object'})
 __all__ = __dir__()

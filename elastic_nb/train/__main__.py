@@ -30,8 +30,7 @@ from .recipe import (ENTRY, summarize_folder, check_recipe, write_config, prepar
 from .run import build
 from .trainer import ElasticTrainer
 from .distributed import (RankFailed, WorldInfo, all_or_none, cleanup_distributed,
-                                          get_world_info,
-                                          setup_distributed_environment)
+                                          get_world_info, setup_distributed_environment)
 
 # %% ../../nbs/07_train/17_torchrun.ipynb #9ce066b0
 def _command_of(pid: int) -> list[str]:

@@ -202,9 +202,8 @@ def encode_object(x: Any, known: Container[int], odd: Callable[[Any], Any],
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90012
 def decode_object(tree: Any, own: Any, module: str, device: str = 'cpu') -> Any:
-    """The inverse of `encode_object`, into `own` as far as that is of the same kind. `module`: where classes
-    may be
-    looked up by name. Raises LookupError for what cannot be made."""
+    """The inverse of `encode_object`, into `own` as far as that is of the same kind. `module`: where
+    classes may be looked up by name. Raises LookupError for what cannot be made."""
     return _Reading(module, device).walk(tree, own)
 
 class _Reading:
@@ -364,15 +363,14 @@ def take_baseline(roots: dict[str, Any]) -> dict[str, Any]:
     return {k: value_digest(generator_state(x)) if is_generator(x) else x for k, x in found.items()}
 
 def compare_baselines(before: dict[str, Any], after: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Between two answers of `take_baseline`: places of generators that have moved, of numbers that have
-    changed."""
+    "Between two answers of `take_baseline`: places of generators that have moved, of changed numbers."
     new = [k for k, v in after.items() if k in before and before[k] != v]
     return [k for k in new if isinstance(after[k], str)], [k for k in new if not isinstance(after[k], str)]
 
 def values_in(roots: dict[str, Any], but: Container[int] = ()) -> Iterator[tuple[str, Any]]:
     "What `roots` hold, by place: values, lengths of containers, versions of tensors; nothing inside `but`."
-    for name, x in walk_objects(roots, lambda x: id(x) in but
-                                or isinstance(x, (nn.Module, torch.optim.Optimizer))):
+    def ends(x: Any) -> bool: return id(x) in but or isinstance(x, (nn.Module, torch.optim.Optimizer))
+    for name, x in walk_objects(roots, ends):
         if isinstance(x, Tensor): yield name, 0 if x.is_inference() else x._version
         elif isinstance(x, (np.ndarray, *_LEAVES)): yield name, x
         elif isinstance(x, (list, tuple, dict, set, deque)): yield name, len(x)
@@ -393,8 +391,8 @@ def is_output(x: Any) -> bool:
     "Whether an object of a library shows something, or leads out of this process by a file or thread."
     if isinstance(x, _HANDLES) or type(x).__module__.startswith(_SHOWN): return True
     if has_state(x) or is_user_code(type(x)) or isinstance(x, (*_STILL, *_LOCKS, *_CONTAINERS)): return False
-    return any(isinstance(v, (*_HANDLES, *_LOCKS)) for _,
-               v in walk_objects({'': x}, lambda v: is_user_code(type(v))))
+    return any(isinstance(v, (*_HANDLES, *_LOCKS))
+               for _, v in walk_objects({'': x}, lambda v: is_user_code(type(v))))
 
 def _size(x: Any) -> bytes | str:
     "The bytes of an `array`, the shape of a data frame, the length of another container; '' without any."
@@ -539,8 +537,8 @@ def _unsaid(memory: CallbackState, names: list[str]) -> list[str]:
     return new
 
 @patch
-def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str], known: Container[int]) -> dict[str,
-                                                                                                         Any]:
+def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str],
+          known: Container[int]) -> dict[str, Any]:
     name, told = type(c).__name__, dict[str, Any]()
     def odd(x: Any) -> Any:
         if is_output(x): return {KIND: 'known', 'made': False}   # it stays as it is there
@@ -567,8 +565,8 @@ def _more(memory: CallbackState, x: Any, known: Container[int], odd: Callable[[A
     if whole: return {k: there[k] for k in new if _can_be_kept(memory, f'{name}.{k}', there[k], known, odd)}
     new = [k for k in new if f'{name}.{k}' not in memory.said
            and not (is_output(there[k]) or is_time(there[k], memory.since))]   # shown, or a time
-    memory.said |= {f'{name}.{k}'
-                    for k in new} - (some := {f'{name}.{k}' for k in missing_from_state(x, new)})
+    some = {f'{name}.{k}' for k in missing_from_state(x, new)}
+    memory.said |= {f'{name}.{k}' for k in new} - some
     memory.left += sorted(some)
     return {}
 

@@ -172,9 +172,8 @@ _GIVEN = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'scheduler', '
 _INSTEAD = dict(on_metrics="do that in on_step_end", on_checkpoint="do that in on_step_end")
 
 def check_guarded_values(before: dict[str, Any], after: dict[str, Any], callback: Any, moment: str,
-                         steps: int,
-                         exchanged: bool = False) -> None:
-    "Raises Refused with what `callback` has changed in `moment`. `exchanged`: all that is in `after`."
+                         steps: int, exchanged: bool = False) -> None:
+    "Raises UnsupportedModel with what `callback` has changed in `moment`. `exchanged`: all of `after`."
     changed = [k for k in (before | after) if exchanged or before.get(k) != after.get(k)]
     if not changed: return
     more = f" (and {len(changed) - 1} more)" if changed[1:] else ''

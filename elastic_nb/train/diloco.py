@@ -136,7 +136,7 @@ def pieces(self: DiLoCoStrategy, batch: Any) -> list[Any]:
 
 @patch
 def check_batch(self: DiLoCoStrategy, read: Callable[[int], Any]) -> None:
-    "Cut two samples into two steps; `read`: a batch of the first few samples. Raises Refused."
+    "Cut two samples into two steps; `read`: a batch of the first few samples. Raises UnsupportedModel."
     if self.passes == 1: return
     split_batch(two := read(2), 2, 2)
     try: other = batch_scalars(read(1))
@@ -164,10 +164,9 @@ def _of_fragments(strategy: DiLoCoStrategy, task: nn.Module) -> StreamingSync:
     "The sync of replicas that send a fragment at a time; before a state may be saved they send all."
     t, c = strategy.c.training, strategy.c.lowcomm
     def whole(round: int) -> bool: return round + 1 >= task.end() or strategy.settles(round + 1)
+    table = FragmentSchedule(c.fragments, c.overlap, c.alpha, whole)
     replica = StreamingReplica(task, task.targets_of, strategy.outer, c.inner_steps, t.clip,
-                               t.batch_size // t.cut,
-                               c.moments == 'kept', table=FragmentSchedule(c.fragments, c.overlap, c.alpha,
-                                                                           whole))
+                               t.batch_size // t.cut, c.moments == 'kept', table=table)
     if codec := CODECS.get(c.compression):
         return CompressedStreamingSync(task, t.cut, replica, codec, strategy.empties)
     return StreamingSync(task, t.cut, replica, strategy.empties)

@@ -94,7 +94,7 @@ def _of_launcher(info: WorldInfo) -> str:
             "unset them to train alone)")
 
 def setup_distributed_environment(
-    backend: str = 'auto', # gloo, nccl, or `cpu:make_gloo_group,cuda:nccl`; auto: see `choose_backend`
+    backend: str = 'auto', # gloo, nccl, or `cpu:gloo,cuda:nccl`; auto: see `choose_backend`
     timeout: float = PATIENCE, # Seconds until a collective that waits for a lost peer fails
     alone: bool = False, # Make a group for a world of one, too
 ) -> WorldInfo:

@@ -33,15 +33,13 @@ from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, state_di
 from ..exact.state import ASIDE, TrainState, bit_sums, flatten, make_layout, pack_state, unpack_state
 from ..exact.buffers import UnsupportedModel, ModuleBuffer, attribute_values
 from .callbacks import (TrainResult, best_step, call_callbacks, check_guarded_values,
-                                        guarded_values, listens_to,
-                                         attribute_numbers, class_values, process_settings, named_parts,
-                                        is_patience_exhausted)
-from .train_step import (
-    CODE, Engine, NonFiniteLoss, attributes_outside_state, copy_batch, map_tensors, batch_to_device,
-    tensor_version, tensor_versions)
+                                        guarded_values, listens_to, attribute_numbers, class_values,
+                                        process_settings, named_parts, is_patience_exhausted)
+from .train_step import (CODE, Engine, NonFiniteLoss, attributes_outside_state, copy_batch,
+                                         map_tensors, batch_to_device, tensor_version, tensor_versions)
 from .split_check import (UntrainedParameters, gradient_change_report, check_cut, has_hooks,
-                                          set_by_first_forward, own_functions,
-                                          nondeterminism_report, unaverageable_buffers, preserved_model)
+                                          set_by_first_forward, own_functions, nondeterminism_report,
+                                          unaverageable_buffers, preserved_model)
 from .identity import UNUSED, content_digests, describe_kernels, restore_settings
 from .callback_state import value_digest, changes_result
 from .loss import call_model, extract_loss, forbid_backward
@@ -53,7 +51,7 @@ _ENDS = 'should_stop', 'stop_training', 'should_training_stop', 'stop' # What ot
 
 @patch
 def tell(self: Engine, moment: str, **data: Any) -> None:
-    "Call `moment` of the callbacks. Their errors pass through; Refused if one has changed what is trained."
+    "Call `moment` of the callbacks. Their errors pass; UnsupportedModel if one has changed what is trained."
     at_any_time, before = moment in ('on_metrics', 'on_checkpoint'), None
     for i, c in enumerate(self.callbacks):
         if not listens_to(c, moment): continue
@@ -86,7 +84,7 @@ def _note_own(engine: Engine, before: dict[str, int]) -> None:
         engine.around[k] = t, version + tensor_version(t) - seen
 
 def _form(engine: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    "What a callback must leave as it is (with `attribute_values` all of it), and numbers that it may change."
+    "What a callback must leave as it is (with `numbers` all of it), and numbers that it may change."
     fixed = named_parts(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset,
                         collate_fn=engine.collate_fn, **{'the settings': engine.c.training})
     form, free = guarded_values(engine.model, engine.optimizer, numbers), attribute_numbers(_turnable(engine))
@@ -102,7 +100,7 @@ def _turnable(engine: Engine) -> dict[str, Any]:
 
 # %% ../../nbs/07_train/06_engine.ipynb #1de9a011
 def _check_new(engine: Engine, callback: Any, names: set[str]) -> None:
-    "A callback has set new attributes of the trainer. Raises Refused if it was to end the run."
+    "A callback has set new attributes of the trainer. Raises UnsupportedModel if it was to end the run."
     name = type(callback).__name__
     for k in sorted(names):
         if k in _ENDS:
@@ -121,18 +119,17 @@ def _note_turned(engine: Engine, before: dict[str, Any], after: dict[str, Any]) 
     if moved and engine.turns & engine.turns - 1 == 0 and engine.checks: _check_turned(engine, moved[0])
 
 def _check_turned(engine: Engine, what: str) -> None:
-    "Compare whole and cut again: a weight that was 0 may be one by now. Raises Refused."
+    "Compare whole and cut again: a weight that was 0 may be one by now. Raises UnsupportedModel."
     def loss(batch: Any) -> Tensor:
-        return extract_loss((engine.loss_fn or call_model)(engine.model,
-                                                           batch_to_device(copy_batch(batch), engine.device)))
+        batch = batch_to_device(copy_batch(batch), engine.device)
+        return extract_loss((engine.loss_fn or call_model)(engine.model, batch))
     try: check_cut(engine, loss)
     except BadConfig as e:
         raise UnsupportedModel(f"after {engine.step} steps, when {what} is another one: {e}") from None
 
 @patch
 def turn(self: Engine, numbers: dict[str, Any]) -> None:
-    """Give modules and the loss the `attribute_values` that callbacks have set by now, and others what they
-    had."""
+    "Give modules and the loss the `numbers` that callbacks have set by now, and others what they had."
     parts = _turnable(self)
     for k, v in ({k: self.unturned.get(k) for k in self.turned} | numbers).items():
         name, _, part = k.partition(' of ')
@@ -150,7 +147,7 @@ def _note_moving(engine: Engine) -> None:
         engine.rows[of] = rows
 
 def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
-    "Raises Refused if a callback has exchanged a part of the model, the loss or the data."
+    "Raises UnsupportedModel if a callback has exchanged a part of the model, the loss or the data."
     found = dict[str, list[str]](data=[], model=[])
     for of, places in engine.places.items():
         rows = places.rows()
@@ -412,7 +409,7 @@ def load(self: Engine, state: TrainState) -> int:
 # %% ../../nbs/07_train/06_engine.ipynb #3c3b9d5c
 @patch
 def try_state(self: Engine) -> None:
-    "Make the state once, as a save would, and try whether a load would bring it back. Raises Refused."
+    "Make the state once, as a save would, and try whether a load brings it back. Raises UnsupportedModel."
     self.tried = True
     if some := self.written_when_called():
         warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint "
@@ -445,7 +442,7 @@ def _loads_itself(engine: Engine) -> bool:
     return parts or own(engine.model, nn.Module) or own(engine.optimizer, torch.optim.Optimizer)
 
 def _try_load(engine: Engine, state: TrainState) -> None:
-    "Load what `state` would be as a checkpoint, in place. Raises Refused if the state is another one then."
+    "Load what `state` would be as a checkpoint, in place. Raises UnsupportedModel if it is another one then."
     def seen(s: TrainState) -> dict[str, Any]: return bit_sums(s.tensors) | flatten(s.meta)[1]
     before, (inside, skeleton) = seen(state), flatten(state.meta)
     again = TrainState(state.tensors, unflatten(json.loads(json.dumps(skeleton)), inside))
@@ -460,7 +457,7 @@ def _try_load(engine: Engine, state: TrainState) -> None:
 
 # %% ../../nbs/07_train/06_engine.ipynb #1f6da274
 def _check_beside(engine: Engine, first: bool = False) -> None:
-    "Raises Refused if one of the first two steps changes attributes of the optimizer; warns of later ones."
+    "Raises UnsupportedModel if one of the first two steps changes attributes of the optimizer; warns later."
     before, after = engine.beside, attributes_outside_state(engine.optimizer)
     lists = tensor_versions(engine.optimizer)
     if first:   # lists that this step has changed were warned of
@@ -638,16 +635,15 @@ def restore(self: Engine, manager: CheckpointManager) -> int | None:
 
 def _renew(engine: Engine, origin: Mapping[str, Any]) -> None:
     "Note how this run differs from `origin`, and put accepted values in the place of the checkpoint's."
-    engine.changed = describe_differences(origin, engine.identity) + describe_differences(origin,
-                                                                                          engine.identity,
-                                                                                          remarks=True)
+    engine.changed = (describe_differences(origin, engine.identity)
+                      + describe_differences(origin, engine.identity, remarks=True))
     restore_settings(engine.optimizer, engine.scheduler, engine.made_with,
                      diff_identities(origin, engine.identity))
 
 # %% ../../nbs/07_train/06_engine.ipynb #7a3f349e
 @patch
 def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
-    "Save if it is due: by the config, at the end, after the best validation, or `now`. Raises Refused."
+    "Save if due: by the config, at the end, after the best validation, or `now`. Raises UnsupportedModel."
     if self.latest and not self.tried: self.try_state()
     elif self.latest and 0 < self.looked_at < self.step: _check_beside(self)
     if self.set_later: _check_numbers(self)

@@ -26,8 +26,7 @@ from ..checkpoint.run_lock import (FolderInUse, RunMismatch, mismatch_message, d
                                             strip_accepted)
 from ..checkpoint.restore import CheckpointError, SkippedCheckpoint, describe_architecture
 from ..checkpoint.sharded import (ShardedSaveError, PendingSave, RankLost, begin_sharded,
-                                           load_sharded,
-                                           run_collectively)
+                                           load_sharded, run_collectively)
 from ..checkpoint.writer import TierHealth
 from ..config import CheckpointConfig
 from ..elastic.gradient_sync import StockDDP
@@ -177,8 +176,7 @@ def enter(self: ShardedManager, rank: int, world_size: int, generation: int) -> 
 @patch
 def save_checkpoint(self: ShardedManager, tree: dict[str, Any]) -> None:
     """Copy `tree` (step, values, metrics) with model and optimizer, and begin to write it. Raises
-    FolderInUse,
-    RankLost and, if the policy is to fail, ShardedSaveError; in all ranks."""
+    FolderInUse, RankLost and, if the policy is to fail, ShardedSaveError; in all ranks."""
     self._settle()
     start = time.monotonic()
     def begin() -> bool:

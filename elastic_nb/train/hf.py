@@ -25,8 +25,8 @@ from torch.utils.data import IterableDataset, default_convert
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
 from ..checkpoint.format import MANIFEST, unflatten
-from ..checkpoint.run_lock import (
-    RunMismatch, describe_differences, join_briefly, mismatch_message, strip_accepted, diff_identities)
+from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_briefly, mismatch_message,
+                                            strip_accepted, diff_identities)
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.restore import CheckpointError, describe_architecture, model_target
 from ..config import BadConfig, CheckpointConfig
@@ -34,10 +34,10 @@ from ..data.sampler import MicroBatchSampler, NondeterministicSample
 from ..exact.determinism import seeded_for_reading, seeded
 from ..exact.state import TrainState, flatten, pack_state, unpack_model, unpack_state
 from .train_step import inspect_samples
-from .identity import (
-    MadeWith, all_code_hash, keep_unchanged, content_digests, initial_settings, function_identity,
-    methods_identity, model_identity, optimizer_identity,
-    scheduler_identity, to_json_value, restore_settings, plain_settings)
+from .identity import (MadeWith, all_code_hash, keep_unchanged, content_digests,
+                                       initial_settings, function_identity, methods_identity, model_identity,
+                                       optimizer_identity, scheduler_identity, to_json_value,
+                                       restore_settings, plain_settings)
 from .callback_state import CallbackState
 
 # %% ../../nbs/07_train/14_hf.ipynb #50025a90

@@ -69,8 +69,8 @@ def to_json_value(x: Any) -> Any:
 def is_table(x: Any) -> bool:
     "Whether `x` is made of a few numbers that NumPy can read, such as a series of pandas, or a polynomial."
     kind = type(x)
-    return hasattr(kind, '__array__') and hasattr(kind,
-                                                  '__len__') and not is_user_code(kind) and len(x) <= MOST
+    return (hasattr(kind, '__array__') and hasattr(kind, '__len__') and not is_user_code(kind)
+            and len(x) <= MOST)
 
 def short_hash(x: Any) -> str:
     "16 hex digits that stand for the JSON value `x`."
@@ -371,12 +371,11 @@ def _numbers(m: nn.Module) -> dict[str, Any]:
     return {k: v for k, v in vars(m).items()
             if k[0] != '_' and k != 'training' and isinstance(v, (bool, int, float))}
 
-def modules_identity(model: nn.Module, known: Container[int] = (), unused: Container[str] = ()) -> dict[str,
-                                                                                                        Any]:
+def modules_identity(model: nn.Module, known: Container[int] = (),
+                     unused: Container[str] = ()) -> dict[str, Any]:
     """Digests of the modules of `model` and of their hooks; their numbers, by kind of module: all of them if
-    they differ; functions that they hold, by name. `known`: as in `function_identity`; `unused`: numbers of
-    `model`
-    itself that do not count."""
+    they differ; functions that they hold, by name. `known`: as in `function_identity`; `unused`: numbers
+    of `model` itself that do not count."""
     numbers = {name: _numbers(m) for name, m in model.named_modules()}
     if '' in numbers: numbers[''] = {k: v for k, v in numbers[''].items() if k not in unused}
     of_kind: dict[str, list[Any]] = {}
@@ -527,8 +526,8 @@ def ordered_hash(x: Any) -> str:
     return hashlib.sha256(json.dumps(x).encode()).hexdigest()[:16]
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20013
-def optimizer_identity(optimizer: torch.optim.Optimizer, model: nn.Module, rate: bool = True) -> dict[str,
-                                                                                                      Any]:
+def optimizer_identity(optimizer: torch.optim.Optimizer, model: nn.Module,
+                       rate: bool = True) -> dict[str, Any]:
     "Class and hyperparameters; of several groups by their numbers. `rate`: with the learning rate."
     numbers = {id(p): i for i, p in enumerate(model.parameters())}
     groups = []
@@ -547,8 +546,8 @@ def _beside_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[s
     values = _of_class(type(optimizer), names) | {k: v for k, v in vars(optimizer).items() if k in names}
     known = {*map(id, (optimizer, model, *model.modules(), *model.parameters(), *model.buffers()))}
     hooks = *optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()
-    holds = _inside(values, names, known) | {f'hook {i}': function_identity(h, known) for i,
-                                             h in enumerate(hooks)}
+    holds = _inside(values, names, known) | {f'hook {i}': function_identity(h, known)
+                                             for i, h in enumerate(hooks)}
     mentions = {k: v for k, f in methods.items() if len(v := function_identity(f, known)) > 1}
     return dict(hooks=short_hash([*map(_hook, hooks)])) | (dict(holds=holds) if holds else {}) | (
         dict(mentions=mentions) if mentions else {})
@@ -682,8 +681,8 @@ def method_words(kinds: Iterable[type], skip: tuple[str, ...]) -> set[str]:
 def keep_unchanged(now: Any, first: Any, after: Any) -> Any:
     "`now`, an identity, with the values of `first` where it has not changed since `after`."
     if not all(isinstance(x, Mapping) for x in (now, first, after)): return first if now == after else now
-    return {k: keep_unchanged(v, first[k], after[k]) if k in first and k in after else v for k,
-            v in now.items()}
+    return {k: keep_unchanged(v, first[k], after[k]) if k in first and k in after else v
+            for k, v in now.items()}
 
 # %% ../../nbs/07_train/23_identity.ipynb #cc8c7a9d
 def _how(compiled: Any) -> str:

@@ -26,18 +26,17 @@ from torch.utils.data import DataLoader
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
 from ..checkpoint.format import MANIFEST
-from ..checkpoint.run_lock import (
-    RunMismatch, describe_differences, join_briefly, mismatch_message, strip_accepted, diff_identities)
+from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_briefly, mismatch_message,
+                                            strip_accepted, diff_identities)
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.restore import load_verified
 from ..config import BadConfig, CheckpointConfig
 from ..exact.determinism import seeded
 from ..exact.shuffle import permute
 from .hf import SeededDataset, sample_digest, warn_of_stateful_samples
-from .identity import (
-    all_code_hash, keep_unchanged, initial_settings, function_identity, model_identity, optimizer_identity,
-    scheduler_identity, restore_settings,
-    plain_settings, method_words)
+from .identity import (all_code_hash, keep_unchanged, initial_settings, function_identity,
+                                       model_identity, optimizer_identity, scheduler_identity,
+                                       restore_settings, plain_settings, method_words)
 
 # %% ../../nbs/07_train/15_lightning.ipynb #71d13d74
 def _bases() -> tuple[type, type]:
@@ -133,8 +132,8 @@ class ElasticIO(_CheckpointIO):
 
 # %% ../../nbs/07_train/15_lightning.ipynb #d0bc53e8
 def load_checkpoint_at(path: Any) -> dict[str, Any]:
-    """What Lightning has saved at `path` with an `ElasticIO`, in the place of `torch.load`. Raises Damaged,
-    FileNotFoundError, ValueError for a file of another kind."""
+    """What Lightning has saved at `path` with an `ElasticIO`, in the place of `torch.load`. Raises
+    DamagedCheckpoint, FileNotFoundError, ValueError for a file of another kind."""
     folder = resolve_folder(path)
     if folder is None or not (folder / MANIFEST).exists():
         what = f"was saved as {folder}, which is not there" if folder else "is not there"

@@ -156,7 +156,7 @@ def reached_params(loss: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
 
 @contextmanager
 def forbid_backward(params: Sequence[Tensor], name: str) -> Iterator[None]:
-    "Raises Refused if the block, in which the loss `name` is computed, calls `backward` itself."
+    "Raises UnsupportedModel if the block, in which the loss `name` is computed, calls `backward` itself."
     called = []
     handles = [p.register_post_accumulate_grad_hook(called.append) for p in params if p.requires_grad]
     try: yield

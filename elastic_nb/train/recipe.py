@@ -37,8 +37,7 @@ from ..elastic.node_controller import own_samples
 from ..exact.buffers import UnsupportedModel
 from ..models.gpt import GPTConfig, seeded_gpt
 from .engine import Engine
-from .run import (ElasticRun, build, check_entry, check_out, check_run, modules_in,
-                                  run_elastic)
+from .run import ElasticRun, build, check_entry, check_out, check_run, modules_in, run_elastic
 from .trainer import ElasticTrainer
 
 # %% ../../nbs/07_train/13_recipe.ipynb #fab8d803
@@ -119,8 +118,8 @@ def prepare_config(config: Config, folder: str | Path) -> Config:
     if c.model.entry and not named_sources(d): return new
     tokenizer, sure = resolve_tokenizer(c), d.tokenizer is not None
     if d.sources:
-        paths = [ensure_index(s, folder / f'source-{i}.bin', tokenizer, sure) for i,
-                 s in enumerate(d.sources)]
+        paths = [ensure_index(s, folder / f'source-{i}.bin', tokenizer, sure)
+                 for i, s in enumerate(d.sources)]
         new.data.sources = [dict(index=path, weight=s.weight) for path, s in zip(paths, d.sources)]
     else: new.data.index = ensure_index(d, folder / 'train.bin', tokenizer, sure)
     if d.val: new.data.val = dict(index=ensure_index(d.val, folder / 'val.bin', tokenizer, sure))
@@ -278,8 +277,8 @@ def _unbroken(steps: set[int], of_node: bool) -> list[tuple[bool, set[int]]]:
 
 def _stretch(events: Sequence[Event], own: set[int], expected: Callable[[int], Iterable[int]],
              deaths: bool = True) -> dict[str, Any]:
-    """One run of several: of its steps only those in `own`, a range, count; `count_sample_errors` wants to
-    begin at 0."""
+    """One run of several: of its steps only those in `own`, a range, count; `count_sample_errors` wants
+    to begin at 0."""
     first = min(own, default=0)
     mine = [e if e.step is None else replace(e, step=e.step - first) for e in events
             if e.kind not in ('commit', 'contribute') or e.step in own]
@@ -296,8 +295,7 @@ def _stretch(events: Sequence[Event], own: set[int], expected: Callable[[int], I
 
 # %% ../../nbs/07_train/13_recipe.ipynb #b390e529
 def summarize_run(run: ElasticRun, out: str | Path) -> dict[str, Any]:
-    """`summarize_folder` of the folder of a run, whose trainer knows the samples of each step. Raises
-    ValueError."""
+    "`summarize_folder` of a run's folder; its trainer knows the samples of each step. Raises ValueError."
     config = run.config.update(worlds=run.worlds) if run.worlds else run.config
     with modules_in(run.folder): engine = build(run.entry, config).prepare('cpu')
     own = partial(own_samples, pieces=engine.samples.pieces, ids=engine.samples.ids)

@@ -69,8 +69,7 @@ def _behind(self: EventRecorder) -> None:
 
 # %% ../../nbs/07_train/16_recorder.ipynb #16fee2ea
 def find_launcher() -> dict[str, Any] | None:
-    """The process that starts this rank again after a loss, as `describe_process` describes it; None without
-    one."""
+    "The process that starts this rank again after a loss, as `describe_process` has it; None without one."
     return describe_process(os.getppid()) if 'TORCHELASTIC_RUN_ID' in os.environ else None
 
 def restarts_left() -> bool:

@@ -417,7 +417,7 @@ def check_on(on: str, **here: Any) -> None:
 
 @contextmanager
 def in_order() -> Iterator[None]:
-    "Until a supervisor listens, signals are raised here, so that all is cleaned up. Raises Stopped."
+    "Until a supervisor listens, signals are raised here, so that all is cleaned up. Raises RunStopped."
     try:
         with EARLY.heard(), EARLY.raised(): yield
     except SigtermInterrupt as e: raise RunStopped(str(e)) from None
@@ -556,8 +556,7 @@ def model(self: ElasticRun) -> nn.Module:
 class BackgroundRun:
     "A run that trains in a thread of this process. In a notebook its repr is the live panel."
     def __init__(self,
-        # Runs it to its end
-        work: Callable[[CommandQueue, Listener | None, Callable[[str], None]], ElasticRun],
+        work: Callable[[CommandQueue, Listener | None, Callable[[str], None]], ElasticRun], # Runs it
         out: Path, # Where its ledger is
         tell: Listener | None = None, # Hears every event, in the thread of the supervisor
         title: str = 'a run', # For people
@@ -615,22 +614,22 @@ def wait(self: BackgroundRun, timeout: float | None = None) -> ElasticRun:
 
 @patch
 def kill(self: BackgroundRun, worker: int | str) -> str:
-    "SIGKILL for the worker of a slot (1), or of a name ('1.0'). Raises Refused."
+    "SIGKILL for the worker of a slot (1), or of a name ('1.0'). Raises CommandRefused."
     return self.orders.put('kill', worker)['text']
 
 @patch
 def hang(self: BackgroundRun, worker: int | str) -> str:
-    "SIGSTOP: the worker is there, and does nothing, until the supervisor fences it. Raises Refused."
+    "SIGSTOP: the worker is there, and does nothing, until the supervisor fences it. Raises CommandRefused."
     return self.orders.put('hang', worker)['text']
 
 @patch
 def add(self: BackgroundRun) -> str:
-    "One more worker, up to the number of micro-batches. Raises Refused."
+    "One more worker, up to the number of micro-batches. Raises CommandRefused."
     return self.orders.put('add')['text']
 
 @patch
 def stop(self: BackgroundRun) -> str:
-    "Save and leave, as after SIGTERM: `wait` raises RunFailed, and the next run goes on. Raises Refused."
+    "Save and leave, as after SIGTERM: `wait` raises RunFailed, the next run goes on. Raises CommandRefused."
     return self.orders.put('stop')['text']
 
 # %% ../../nbs/07_train/09_run.ipynb #8749e453

@@ -83,9 +83,9 @@ def weighted_sum(a: list[Tensor], b: list[Tensor], of_a: float, of_b: float) -> 
     "`of_a` times `a` and `of_b` times `b`, one by one."
     return (of_a * x + of_b * y for x, y in zip(a, b))
 
-def loss_and_gradient(model: nn.Module, ask: Callable[[Any], Tensor], batch: Any) -> tuple[float,
-                                                                                           list[Tensor]]:
-    "Loss and gradient of `batch`. Raises NotComparable; what is Refused passes through."
+def loss_and_gradient(model: nn.Module, ask: Callable[[Any], Tensor],
+                      batch: Any) -> tuple[float, list[Tensor]]:
+    "Loss and gradient of `batch`. Raises NotComparable; an UnsupportedModel passes through."
     before, buffers = rng_state_hash(), {k: b.detach().clone() for k, b in model.named_buffers()}
     try:
         loss = ask(batch)
@@ -283,8 +283,8 @@ def _compared(engine: Any, ask: Callable[[Any], Tensor], ids: list[int], trainin
     other = 'mean' if t.loss == 'sum' else 'sum'
     if (said := judged(t.loss)) and not judged(other): said = other
     elif said and computes_in_half(model, ask, batches[1]): said = judged(t.loss, ROUGH)
-    other_size = None not in (sizes := [batch_size_of(b)
-                                        for b in batches]) and sizes[2] != sizes[0] + sizes[1]
+    sizes = [batch_size_of(b) for b in batches]
+    other_size = None not in sizes and sizes[2] != sizes[0] + sizes[1]
     missing = other_size and abs(counts[2] - counts[0] - counts[1]) > 1e-6   # or they are in one row
     if not said and not missing: return ''
     if drew and not _same_samples(*batches):
@@ -345,8 +345,8 @@ def gradient_change_report(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     "What to say of hooks and functions that make something else of the loss times its targets; '' of none."
     t, model, samples = engine.c.training, engine.model, engine.samples
     some = [*samples.of_step(0)][:2]
-    with preserved_model(model, training=False), preserved_rng(), seeded_temporarily(t.seed, -1,
-                                                                                     0), suppress(Exception):
+    with (preserved_model(model, training=False), preserved_rng(), seeded_temporarily(t.seed, -1, 0),
+          suppress(Exception)):
         batch = samples.get(some)   # what fails here is for the run to raise
         targets = engine.count(batch) * len(samples.ids(0, 0)) / len(some)   # of a micro-batch
         loss = ask(batch)
@@ -364,8 +364,8 @@ def gradient_change_report(engine: Any, ask: Callable[[Any], Tensor]) -> str:
 def set_by_first_forward(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]:
     "Attributes that the first forward pass sets to tensors, and on which the loss of other samples depends."
     model, loss, samples = engine.model, engine.loss_fn, engine.samples
-    parts = dict(model.named_modules()) | ({type(loss).__qualname__: loss} if is_user_code(type(loss))
-                                           else {})
+    own = {type(loss).__qualname__: loss} if is_user_code(type(loss)) else {}
+    parts = dict(model.named_modules()) | own
     kinds = {kind for x in parts.values() for kind in type(x).__mro__ if is_user_code(kind)}
     methods = [f for kind in kinds for k, f in vars(kind).items() if k != '__init__']
     if not any(map(_sets, (*methods, loss))): return []   # which costs nothing

@@ -115,14 +115,12 @@ class ExactStrategy(Strategy):
             raise BadConfig(f"distributed.shard: the optimizer has a parameter of shape {astray[0]} that is "
                             "not the model's")
         apart = self.c.distributed.shard == 'gradients'
-        if params[0].is_cuda and whole_gradient_settings(self.c) and (apart
-                                                                      or is_out_of_order(params, model)):
+        measures = whole_gradient_settings(self.c)
+        if params[0].is_cuda and measures and (apart or is_out_of_order(params, model)):
             instead = ("take shard='optimizer'" if apart else
                        "give the optimizer the parameters in the model's order")
-            raise BadConfig(
-                f"distributed.shard with {whole_gradient_settings(self.c)[0]} on a GPU: there the last bits "
-                f"of "
-                f"a norm depend on where a gradient lies; {instead}")
+            raise BadConfig(f"distributed.shard with {measures[0]} on a GPU: there the last bits of "
+                            f"a norm depend on where a gradient lies; {instead}")
         try: self.sliced = ShardedOptimizer(optimizer)
         except ValueError as e:
             raise BadConfig(f"distributed.shard: {str(e).removeprefix('shard: ')}") from None
@@ -132,8 +130,8 @@ class ExactStrategy(Strategy):
         "As in `Strategy`; call it after `stepping`. In a world that may change slices have their shadow."
         if self.sliced is None: return ExactSync(task, self.c.training.cut, self.beside)
         kind = ShardedGradientSync if self.c.distributed.shard == 'gradients' else ShardedOptimizerSync
-        shadow, measured = self.c.distributed.shadow if world is None else 0, bool(
-            whole_gradient_settings(self.c))
+        shadow = self.c.distributed.shadow if world is None else 0
+        measured = bool(whole_gradient_settings(self.c))
         shadow = None if shadow == 'auto' else shadow
         return kind(task, self.sliced, self.c.training.cut, self.beside, shadow, measured)
 
@@ -165,7 +163,7 @@ def is_out_of_order(params: Sequence[nn.Parameter], model: nn.Module) -> bool:
 # %% ../../nbs/07_train/04_strategies.ipynb #df9105d8
 @patch
 def pieces(self: Strategy, batch: Any) -> list[Any]:
-    "What the passes of a micro-batch compute, one after the other. Raises Refused for what cannot be cut."
+    "What the passes of a micro-batch compute, in order. Raises UnsupportedModel for what cannot be cut."
     return [batch]
 
 @patch

@@ -46,17 +46,15 @@ from ..scaling.schedule import ElasticSchedule
 from .callbacks import (attribute_numbers, own_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
 from .identity import (LARGE, run_identity, initial_settings, optimizer_identity,
-                                       scheduler_identity, own_code,
-                                       set_by_forward, nondeterministic_schedules)
+                                       scheduler_identity, own_code, set_by_forward,
+                                       nondeterministic_schedules)
 from .callback_state import (CallbackState, ContainerSnapshot, compare_baselines,
                                              value_digest, has_drawn, is_generator, is_user_code,
                                              find_objects, reseed, set_generator_state, take_baseline,
-                                             generator_state, values_in, captured_variables,
-                                             walk_objects)
+                                             generator_state, values_in, captured_variables, walk_objects)
 from .strategies import make_strategy
 from .loss import (LossModule, call_model, checkpoint_activations, apply_count, walk_graph,
-                                   extract_loss, forward_arguments,
-                                   is_causal_lm, count_targets)
+                                   extract_loss, forward_arguments, is_causal_lm, count_targets)
 
 # %% ../../nbs/07_train/05_train_step.ipynb #977c5705
 def make_schedule(t: TrainingConfig, steps: int) -> Callable[[float], float]:
@@ -99,7 +97,7 @@ def batch_to_device(batch: Any, device: str) -> Any:
 
 # %% ../../nbs/07_train/05_train_step.ipynb #31a2af00
 def shares_memory(t: Tensor) -> bool:
-    "Whether numbers of `t` lie in one place, as `expand_globs` makes it."
+    "Whether numbers of `t` lie in one place, as `expand` makes it."
     return any(step == 0 and n > 1 for n, step in zip(t.shape, t.stride())) and t.numel() > 1
 
 def unshare_buffers(model: nn.Module) -> None:
@@ -462,8 +460,8 @@ def _note_places(self: Engine) -> None:
     "Note where model, loss and data hold what a callback could exchange, and what is there."
     self.of_callbacks: list[str] = []
     if not self.callbacks: return
-    around = {f'{i} {k}': v for i, c in enumerate(self.callbacks) for k,
-              (v, _) in captured_variables(c).items()}
+    around = {f'{i} {k}': v for i, c in enumerate(self.callbacks)
+              for k, (v, _) in captured_variables(c).items()}
     placed = {*map(id, self.with_places())}
     kept = {id(x) for _, x in walk_objects(around, lambda x: id(x) in placed)} - placed   # and saved
     self.of_callbacks = [k for k, (x, _) in self.around.items() if id(x) in kept]
@@ -483,8 +481,8 @@ def _note_places(self: Engine) -> None:
 
 @patch
 def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
-    """Raises Refused if `loss` depends on what no optimizer steps, or has changed what no checkpoint holds.
-    Warns of generators that were drawn from, if it was not `tried` whether that matters."""
+    """Raises UnsupportedModel if `loss` depends on what no optimizer steps, or has changed what no
+    checkpoint holds. Warns of generators that were drawn from, if it was not `tried` whether that matters."""
     held = dict(self.loss_fn.named_buffers()) if self.beside_model else {}
     def is_other(b: Tensor, now: Tensor) -> bool:   # in its place; a copy on another device is the same
         return now is not b and (now.shape != b.shape or not torch.equal(now.to(b.device, b.dtype), b))
@@ -527,7 +525,7 @@ def drawn_from(self: Engine) -> list[str]:
 
 @patch
 def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
-    "Raises Refused if the number that `loss` returns depends on the state of generators that it draws from."
+    "Raises UnsupportedModel if the number that `loss` returns depends on the state of its generators."
     if not (moved := self.drawn_from): return
     found = []
     for seed in (1, 2):
@@ -542,7 +540,7 @@ def inspect_samples(
     collate: Any, # What makes batches of them, if it is not PyTorch's
     which: str, # Of the trainer's arguments they are
 ) -> str:
-    "The `content` of `samples`. Raises Stateful if they depend on what was read before; warns of counts."
+    "The `content` of `samples`. Raises NondeterministicSample if reads before matter; warns of counts."
     held = {which: samples.dataset, 'collate_fn': collate}
     def again() -> dict[str, Any]:
         with seeded_temporarily(samples.seed, -1, 0):
@@ -631,8 +629,8 @@ def tokens_per_sample(data: Any) -> int | None:
 
 def dataset_mismatches(model: nn.Module, data: Any) -> list[str]:
     "Mistakes in a dataset of tokens for `model`, one sentence each, as far as both can be read."
-    ids, tokens, wrong = getattr(getattr(data, 'index', None), 'vocab_size',
-                                 None), tokens_per_sample(data), []
+    ids, tokens = getattr(getattr(data, 'index', None), 'vocab_size', None), tokens_per_sample(data)
+    wrong = []
     vocab = _of_model(model, 'vocab', 'vocab_size')
     context = _of_model(model, 'context', 'n_positions', 'max_position_embeddings')
     if vocab and ids and ids > vocab:
@@ -819,7 +817,7 @@ def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
 
 @patch
 def batch(self: Engine, i: int, ids: list[int]) -> Any:
-    "The same for this step, perhaps read ahead. Raises Unreadable, and the errors of the dataset."
+    "The same for this step, perhaps read ahead. Raises UnreadableBatch, and the errors of the dataset."
     if self.readers is None: return self.read(self.step, i, ids)
     return self.readers.get(self.step, i, ids, lambda: self.coming(i))
 
@@ -833,7 +831,7 @@ def _writes_in(batch: Any) -> list[int]: return [*map(tensor_version, tensors_in
 @patch
 @contextmanager
 def lent(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
-    "The same for a block that may write into it: the data stay as they are. Raises Refused."
+    "The same for a block that may write into it: the data stay as they are. Raises UnsupportedModel."
     batch, known = self.batch(i, ids), self.overwrites
     if known is not False: batch = copy_batch(batch)
     before = _writes_in(batch)
@@ -881,7 +879,7 @@ def measures(self: Engine) -> bool:
 # %% ../../nbs/07_train/05_train_step.ipynb #fedbf67f
 @patch
 def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
-    "Forward and backward of micro-batch `i`, the samples `ids`. Raises Refused."
+    "Forward and backward of micro-batch `i`, the samples `ids`. Raises UnsupportedModel."
     self.span = sync.span
     with self.lent(i, ids) as batch, sync.micro_batch(i) as summed:
         with seeded(self.samples.seed, self.step, i):

@@ -42,8 +42,8 @@ from .callback_state import find_objects
 from .recorder import FIELDS, EventRecorder, contribution_row, find_launcher, restarts_left
 from .strategies import Strategy
 from .distributed import (PATIENCE, all_or_none, cleanup_distributed, world_group,
-                                          max_over_ranks,
-                                          is_peer_lost, setup_distributed_environment, sum_over_ranks)
+                                          max_over_ranks, is_peer_lost, setup_distributed_environment,
+                                          sum_over_ranks)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #aebcbe47
 @contextmanager
@@ -175,7 +175,7 @@ def _goes_on(trainer: ElasticTrainer) -> str:
     return f"the state after {trainer.step} steps is on the disk, and the next start goes on from there"
 
 def _ended(trainer: ElasticTrainer, result: TrainResult) -> dict[str, Any]:
-    "How it ended, for the last row; before it the state, on which all ranks agree. Raises Diverged."
+    "How it ended, for the last row; before it the state, on which all ranks agree. Raises ReplicasDiverged."
     if result.preempted:
         text = _goes_on(trainer)
         trainer.record.say('asked', by='SIGTERM', text=f"SIGTERM: {text}")
@@ -385,7 +385,7 @@ GONE = ("{} has a checkpoint of step {}, and none is there any more, neither in 
         "a rank: bring it back; to begin anew, call train(resume=False) or remove that ledger, too")
 
 def _keep_promise(trainer: ElasticTrainer, out: str | Path | None) -> None:
-    "Stop where the ledger has a checkpoint of this run and no rank has one. Collective. Raises Missing."
+    "Stop if the ledger has a checkpoint of this run and no rank has. Collective. Raises CheckpointMissing."
     place, c, promised = ledger_folder(trainer.c, out), trainer.config, 0
     if trainer.main and place and (place / 'run.db').is_file() and not trainer.step:
         about = dict(settings=c.values(), given={s: [*v] for s, v in c.given.items()})
