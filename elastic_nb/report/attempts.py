@@ -47,7 +47,7 @@ class RunAttempt:
         return os.path.normpath(c['nvme_path'])
 
 def attempts_in(db: sqlite3.Connection) -> list[RunAttempt]:
-    "The starts in a ledger, in the order in which they began. `db`: see `ledger.reading`."
+    "The starts in a ledger, in the order in which they began. `db`: see `ledger.read_connection`."
     about = {row[0]: row for row in db.execute('SELECT * FROM runs')}
     names = db.execute('SELECT 0, rowid, run FROM runs UNION ALL '
                        'SELECT 1, min(id), run FROM events GROUP BY run')
@@ -183,8 +183,7 @@ def shift_to_run_time(part: AttemptSegment, rows: RunHistory, number: int, last:
 
 def merge_attempts(parts: Sequence[AttemptSegment]) -> RunHistory:
     """The rows of a run in one line of time; `parts`: as `lay_out_attempts` made them. Rows of the kind
-    `pause` say
-    when no process lived: `until`, in the line of time, and `seconds`, how long it really was."""
+    `pause` say when no process lived: `until`, in the line of time, and `seconds`, how long it really was."""
     events, blocks = [], []
     for number, p in enumerate(parts, 1):
         last = p is parts[-1]

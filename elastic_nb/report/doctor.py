@@ -73,9 +73,8 @@ def measured_times(events: Story) -> MeasuredTimes:
               if e.kind == 'entered' and e.data.get('copied_from')]
     def most(values: Iterable[float]) -> float | None: return max(values, default=None)
     return MeasuredTimes(statistics.median(gaps) if gaps else None, most(gaps),
-                         most(s['blocking'] for s in saves),
-                         most(s['durable'] for s in saves), most(_loads(rows)), most(copies),
-                         most(s.get('bytes', 0) for s in saves))
+                         most(s['blocking'] for s in saves), most(s['durable'] for s in saves),
+                         most(_loads(rows)), most(copies), most(s.get('bytes', 0) for s in saves))
 
 def _marks_by_generation(rows: RunHistory) -> dict[int, list[float]]:
     "The times at which steps were first known to be committed, by generation."

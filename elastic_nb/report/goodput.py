@@ -282,10 +282,8 @@ def end(self: WorkerReplay, t: float, followed: bool) -> None:
 
 WorkerReplay.handlers = dict(
     ready=WorkerReplay._ready, restored=WorkerReplay._restored, entered=WorkerReplay._entered,
-    contribute=WorkerReplay._contribute,
-    commit=WorkerReplay._commit, validation=WorkerReplay._validation, saved=WorkerReplay._saved,
-    interrupted=WorkerReplay._interrupted,
-    final=WorkerReplay._final, death=WorkerReplay._death)
+    contribute=WorkerReplay._contribute, commit=WorkerReplay._commit, validation=WorkerReplay._validation,
+    saved=WorkerReplay._saved, interrupted=WorkerReplay._interrupted, final=WorkerReplay._final, death=WorkerReplay._death)
 
 # %% ../../nbs/08_report/16_goodput.ipynb #bf4d8995
 def slot_timelines(events: Story, below: int | None = None) -> dict[int, SlotTimeline]:
@@ -363,8 +361,8 @@ def costs_of(found: Goodput) -> RunCosts:
     "The mean costs of a run. Raises ValueError if it has no step."
     if not found.steps: raise ValueError("no step was committed: there is nothing to measure")
     s, seats = found.seconds, found.total / found.wall
-    lost = sum(s[k] for k in ('detection', 'rendezvous', 'regroup', 'copy',
-                              'restart')) - startup_seconds(found)
+    lost = sum(s[k] for k in ('detection', 'rendezvous', 'regroup', 'copy', 'restart'))
+    lost -= startup_seconds(found)
     step, save = (s[k] / seats / found.steps for k in ('training', 'checkpoint'))
     n = found.failures
     return RunCosts(step, save, max(lost, 0.) / seats / n if n else 0., found.wall / n if n else float('inf'))

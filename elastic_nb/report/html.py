@@ -29,10 +29,9 @@ from rich.text import Text
 from .. import __version__
 from ..basics import describe_machine, write_atomically
 from ..elastic.ledger import RunHistory, Story, samples_per_step, to_history
-from .pictures import (FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, outage_intervals,
-                                        draw_loss_pair, run_time_range,
-                                        format_duration, loss_curves, shorten_label, slots_of, style,
-                                        timeline)
+from .pictures import (FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, draw_loss_pair,
+                                        format_duration, loss_curves, outage_intervals, run_time_range,
+                                        shorten_label, slots_of, style, timeline)
 from .status import RunReader
 from .training import StepColumns, batch_advice, draw_training, panels, step_columns
 from .waterfall import draw_waterfall, saves_of
@@ -402,8 +401,8 @@ def _first_words(status: Mapping[str, Any], watch: RunReader) -> str:
 def summary_rows(watch: RunReader, status: Mapping[str, Any], rows: StepColumns) -> dict[str, Any]:
     "The numbers of a run by their names, as text."
     gaps = [r['rto_s'] for r in status['recoveries'] if r['rto_s'] is not None]
-    sizes, pieces = distinct_world_sizes(
-        dict(world_sizes=rows.world.tolist())), repeated_and_missing(watch.story)
+    sizes = distinct_world_sizes(dict(world_sizes=rows.world.tolist()))
+    pieces = repeated_and_missing(watch.story)
     starts, again = status['starts'], sum(r['redone_steps'] for r in status['recoveries'])
     found = {'steps in this run': f'{len(rows):,}', 'first loss': _loss(rows, 0),
              'last loss': _loss(rows, -1),
@@ -448,8 +447,8 @@ def _time(rows: RunHistory) -> list[str]:
         f' Between its starts no process lived for {format_duration(away)}; that is not in the bar.' if away
         else '')
     alt = '; '.join(f'{k}: {format_duration(v)}' for k, v in spent.items())
-    return ['<h2>Where the time went</h2>', _figure('time', lambda fig: draw_time_breakdown(fig, spent), text,
-                                                    alt, .9)]
+    return ['<h2>Where the time went</h2>',
+            _figure('time', lambda fig: draw_time_breakdown(fig, spent), text, alt, .9)]
 
 # %% ../../nbs/08_report/03_html.ipynb #cf131728
 def render_run_page(watch: RunReader, about: Mapping[str, str] | None = None) -> str:
@@ -461,8 +460,7 @@ def render_run_page(watch: RunReader, about: Mapping[str, str] | None = None) ->
     else:
         result = dict(steps=len(columns), recoveries=status['recoveries'])
         parts += [_tiles(summary_rows(watch, status, columns)), *_deaths(status), *_starts(status),
-                  *_training(rows),
-                  *_time(rows), *_lanes(rows, result), *_details(rows, result, watch.config)]
+                  *_training(rows), *_time(rows), *_lanes(rows, result), *_details(rows, result, watch.config)]
     return _page(parts)
 
 # %% ../../nbs/08_report/03_html.ipynb #e343e8bd
@@ -581,8 +579,8 @@ def write_report(
 ) -> Path:
     "Write the page of a run, or of two. Returns its path. Raises ValueError (no such run), OSError."
     first = RunReader(run, names[0])
-    page = render_comparison_page(first, RunReader(run2, names[1]), about) if run2 else render_run_page(first,
-                                                                                                        about)
+    if run2: page = render_comparison_page(first, RunReader(run2, names[1]), about)
+    else: page = render_run_page(first, about)
     out = Path(out) if out else first.path.parent / 'report.html'
     write_atomically(out, page)
     return out

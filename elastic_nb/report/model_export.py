@@ -17,7 +17,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from ..checkpoint.interop import export_checkpoint, Form, FORMS, select_checkpoint, write_safetensors
+from ..checkpoint.interop import FORMS, Form, export_checkpoint, select_checkpoint, write_safetensors
 from ..data.tokenizer import byte_tokenizer
 from ..elastic.ledger import Ledger
 from ..models.gpt import GPTConfig
@@ -138,7 +138,7 @@ def export_model(run: str | Path, out: str | Path, step: int | None = None, kind
     """Write the model of a checkpoint to the new folder `out`, for the `hub` or in one of `FORMS`: its file.
     For the hub, `config` (a `config.json`, or its folder) and `tokenizer` add what the checkpoint lacks.
 
-    Raises Damaged, ValueError, OSError."""
+    Raises DamagedCheckpoint, ValueError, OSError."""
     def hub(model: Mapping[str, Tensor], folder: Path) -> None:
         known = _architecture(run, step, config)
         if 'model_type' in known:

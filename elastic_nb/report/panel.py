@@ -184,10 +184,9 @@ def stands(self: PanelState, now: float) -> float | None:
 
 PanelState.handlers = dict(
     spawn=PanelState._spawn, ready=PanelState._ready, entered=PanelState._entered,
-    contribute=PanelState._contribute,
-    fault=PanelState._fault, fence=PanelState._fence, death=PanelState._death,
-    generation=PanelState._generation,
-    commit=PanelState._commit, final=PanelState._final, run_end=PanelState._run_end)
+    contribute=PanelState._contribute, fault=PanelState._fault, fence=PanelState._fence,
+    death=PanelState._death, generation=PanelState._generation, commit=PanelState._commit,
+    final=PanelState._final, run_end=PanelState._run_end)
 
 # %% ../../nbs/08_report/09_panel.ipynb #1393ab97
 WIDTH, LEFT, LANE, TOP, BOTTOM = 660, 70, 34, 42, 46 # Pixels

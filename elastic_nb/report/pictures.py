@@ -288,8 +288,8 @@ def float32_spacing(loss: float) -> float:
     "Distance from `loss` to the next float32: the smallest difference that two losses of this size can have."
     return float(np.spacing(np.float32(abs(loss))))
 
-def downsample_curve(xs: Sequence[float], ys: Sequence[float], most: int = 600) -> tuple[np.ndarray,
-                                                                                         np.ndarray]:
+def downsample_curve(xs: Sequence[float], ys: Sequence[float],
+                     most: int = 600) -> tuple[np.ndarray, np.ndarray]:
     """The points of a curve that can be seen in `most` columns of pixels: of each the first, the lowest, the
     highest and the last. A curve of few points stays as it is."""
     xs, ys = np.asarray(xs, float), np.asarray(ys, float)

@@ -501,8 +501,8 @@ def log_in(self: Dashboard, request: HttpRequest) -> HttpResponse:
     "A browser that has sent the token gets a cookie, which lasts as long as the server or the browser."
     shown = parse_qs(request.body.decode('utf-8', 'replace')).get('token', [''])[0].strip()
     if not (self.token and _same(shown, self.token)):
-        # to try them all takes long
-        return HttpResponse(status=303, headers=(('location', '/wrong'),), late=.5)
+        headers = (('location', '/wrong'),)
+        return HttpResponse(status=303, headers=headers, late=.5)   # to try them all takes long
     value = f'{self.cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict'
     return HttpResponse(status=303, headers=(('location', '/'), ('set-cookie', value)))
 

@@ -26,11 +26,9 @@ import numpy as np
 from ..basics import patch
 from ..elastic.event_columns import merge_blocks
 from ..elastic.ledger import (PACKED, PLAIN, RunHistory, StepTable, _answers, _history, final_digest,
-                                       is_process_alive,
-                                       read_connection, recoveries)
-from .attempts import (AttemptSegment, LogicalRun, RunAttempt, lay_out_attempts,
-                                        attempt_time_range, merge_attempts, shift_to_run_time, group_attempts,
-                                        attempts_in)
+                                       is_process_alive, read_connection, recoveries)
+from .attempts import (AttemptSegment, LogicalRun, RunAttempt, attempt_time_range, attempts_in,
+                                        group_attempts, lay_out_attempts, merge_attempts, shift_to_run_time)
 
 # %% ../../nbs/08_report/08_status.ipynb #27e16f19
 def find_ledger(path: str | Path) -> Path:
@@ -140,8 +138,8 @@ def run_state(story: RunHistory, writer: dict[str, Any] | None) -> tuple[str, st
         alive = is_process_alive(writer)
         if alive: return 'running', None
         if alive is None: return 'stopped', "whether its process lives cannot be seen from here"
-        return 'stopped', "its process is gone without a word" + (LATER if has_durable_checkpoint(story)
-                                                                  else ANEW)
+        then = LATER if has_durable_checkpoint(story) else ANEW
+        return 'stopped', "its process is gone without a word" + then
     if end.data.get('ok'): return 'finished', None
     error = str(end.data.get('error') or 'it gave no reason')
     told = end.data.get('stopped') or asked and asked.kind == 'asked'
@@ -415,7 +413,6 @@ def _worlds(gens: np.ndarray, sizes: dict[int, int]) -> list[int | None]:
 
 def metrics_of(path: str | Path, name: str | None = None) -> dict[str, list[Any]]:
     """The numbers of a run by step, as columns; see `RunReader.metrics`. `path` may be the URL of a
-    dashboard.
-    Raises ValueError if there is no run, OSError."""
+    dashboard. Raises ValueError if there is no run, OSError."""
     if '://' in str(path): return fetch_status(str(path), name, '/metrics')
     return RunReader(path, name).metrics()

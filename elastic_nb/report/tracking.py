@@ -382,8 +382,7 @@ def check_sinks(tracking: TrackingConfig) -> None:
 
 # %% ../../nbs/08_report/11_tracking.ipynb #dfb22c57
 def feed_with_retries(make: Callable[[], MetricSink], journal: Path, ended: threading.Event,
-                      say: Callable[..., None],
-                      pause: float = 1.) -> None:
+                      say: Callable[..., None], pause: float = 1.) -> None:
     """Feed a sink to the end. After an error it begins anew, `pause` seconds later, and later every time.
     When training has ended it tries twice."""
     tries = 0

@@ -43,7 +43,7 @@ class StepReceipt(NamedTuple):
         return (self.n, self.drawn), repr(self.lr), repr(self.loss)
 
 def step_receipts(rows: RunHistory) -> dict[StepReceipt, list[str]]:
-    "Entry -> the workers that say so, by generation and step. Raises ValueError without receipts."
+    "Receipt -> the workers that say so, by generation and step. Raises ValueError without receipts."
     commits = rows.steps()
     if len(commits) and not commits.has('receipt').any():
         raise ValueError("the rows of its steps have no receipts: a version without them has written it")

@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 from ..checkpoint.interval import daly_interval, expected_goodput, optimal_interval, young_interval
 from ..elastic.ledger import RunHistory, Story
 from .pictures import (CROSS, FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, one_per_pixel,
-                                       merge_bars, pixel_width, shorten_label, style)
+                                        merge_bars, pixel_width, shorten_label, style)
 
 # %% ../../nbs/08_report/02_waterfall.ipynb #217b93ce
 TIERS = 'live peers', 'memory', 'nvme', 'peer', 's3'
@@ -53,8 +53,7 @@ def _draw_loads(ax: Axes, loads: Sequence[Mapping[str, Any]], rows: Sequence[str
         bad = a['outcome'] != 'loaded'
         ax.plot(x, y, zorder=4, **(CROSS if bad else GOOD))
         ax.text(x, y - .16,
-                f"{shorten_label(a['name'])}\n{fill(shorten_label(a['why'] or a['outcome'], 200), 20)}",
-                ha='center', va='bottom',
+                f"{shorten_label(a['name'])}\n{fill(shorten_label(a['why'] or a['outcome'], 200), 20)}", ha='center', va='bottom',
                 fontsize=8, linespacing=1.3, color=FAULT if bad else INK)
     times = [f'{s:.1f} s' if s >= 1 else f'{1000 * s:.0f} ms' for s in (a['seconds'] for a in loads)]
     ax.set(xlim=(-.6, len(loads) - .4), xticks=range(len(loads)), xticklabels=times,
@@ -126,13 +125,12 @@ def saves_of(events: Story, t0: float) -> list[dict[str, Any]]:
 
 # %% ../../nbs/08_report/02_waterfall.ipynb #654de27b
 def _draw_choices(ax: Axes, cost: float, mtbf: float, restart: float) -> None:
-    for name, choose, marker in ('Young', young_interval, 'v'), ('Daly', daly_interval,
-                                                                 's'), ('best', optimal_interval, '*'):
+    for name, choose, marker in (('Young', young_interval, 'v'), ('Daly', daly_interval, 's'),
+                                 ('best', optimal_interval, '*')):
         interval = choose(cost, mtbf)
         color, size = (FAULT, 12) if choose is optimal_interval else (MUTED, 7)
         ax.plot(interval, expected_goodput(interval, cost, mtbf, restart), marker, markersize=size,
-                color=color,
-                markeredgecolor=PAPER, zorder=4, label=f'{name}: {interval:.3g} s')
+                color=color, markeredgecolor=PAPER, zorder=4, label=f'{name}: {interval:.3g} s')
 
 def draw_goodput(
     cost: float, # Seconds for which a save stops training

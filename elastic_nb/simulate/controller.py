@@ -79,7 +79,7 @@ class JobQueue:
         return {task for task, in self.ask('SELECT task FROM done WHERE job=?', job)}
 
     def before(self, job: int) -> list[dict[str, Any]]:
-        "The tasks that are done, as they stand in an `Outcome`. The clock stood still between two starts."
+        "The tasks that are done, as they stand in a `PlanOutcome`. The clock stood still between two starts."
         none = dict(came=0., began=0., ended=0., attempts=1)
         rows = self.ask('SELECT task, told FROM done WHERE job=? ORDER BY rowid', job)
         return [none | json.loads(told) | dict(id=task) for task, told in rows]
@@ -273,8 +273,8 @@ def read_experiments(path: str | Path) -> tuple[str, str, list[dict[str, Any]]]:
     at = Path(path).parent / values['plan']
     settings = [dict(zip(grid, point)) for point in itertools.product(*grid.values())]
     text = at.read_text(encoding='utf-8')
-    # all is checked before anything runs
-    for setting in settings: parse_plan(text, at.name, _words(setting))
+    for setting in settings:   # all is checked before anything runs
+        parse_plan(text, at.name, _words(setting))
     return text, at.name, settings
 
 def _words(setting: Mapping[str, Any]) -> list[str]:

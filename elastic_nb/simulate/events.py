@@ -131,8 +131,8 @@ def flush(self: SimulatedLedger) -> None:
         db.executemany('INSERT INTO runs VALUES (?, ?, ?, ?)', self._begun)
         db.executemany('INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)', self.rows)
         db.executemany('INSERT INTO packs VALUES (NULL, ?, ?, ?)',
-                       [(self.run, int(b.id.max()), pack_block(b)) for b in merge_blocks(self.blocks)
-                        if len(b)])
+                       [(self.run, int(b.id.max()), pack_block(b))
+                        for b in merge_blocks(self.blocks) if len(b)])
     self.written += len(self.rows) + self._waiting
     self._waiting = 0
     for written in (self._begun, self.rows, self.blocks): written.clear()

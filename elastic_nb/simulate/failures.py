@@ -132,8 +132,8 @@ class FailureGenerator:
         if kind != 'slow' and seconds > 0:
             self.away.update(hit)
             self.sim.after(seconds, self.away.difference_update, hit)
-        self.tell(FailureEvent(self.sim.now, hit, seconds, kind, factor=f.slow_factor if kind == 'slow'
-                               else 1.))
+        factor = f.slow_factor if kind == 'slow' else 1.
+        self.tell(FailureEvent(self.sim.now, hit, seconds, kind, factor=factor))
 
 # %% ../../nbs/13_simulate/02_failures.ipynb #7725d872
 def draw_failures(failures: FailureModel, nodes: int, days: float, seed: int = 0) -> list[FailureEvent]:

@@ -29,7 +29,7 @@ from ..elastic.ledger import Event, RunHistory, recoveries
 from ..report.goodput import goodput_of
 from ..report.status import RunReader, planned_steps
 from .events import Simulation, SimulatedLedger, Timer
-from .failures import DAY, FailureModel, FailureGenerator, FailureEvent, invalid_numbers
+from .failures import DAY, FailureEvent, FailureGenerator, FailureModel, invalid_numbers
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #16bcac40
 POLICIES = dict(restart='any failure stops all; they start again from the newest checkpoint',
@@ -157,7 +157,7 @@ class SimulatedJob:
         self.cut()
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #61b81096
-# From when on; and seconds that had counted before it
+# `valid`: from when on; `useful`: seconds that had counted before it
 SavedState = namedtuple('SavedState', 'valid step tier useful')
 
 class SynchronousJob(SimulatedJob):
@@ -425,8 +425,7 @@ def simulate(
     return JobOutcome(useful / (plan.seats * wall) if wall else 0., wall, job.done, job.failures, sim.fired)
 
 def simulate_to_ledger(path: str | Path, plan: JobSpec, strikes: FailureModel | Iterable[FailureEvent] = (),
-                       seed: int = 0,
-                       run: str = 'simulated', days: float = math.inf) -> JobOutcome:
+                       seed: int = 0, run: str = 'simulated', days: float = math.inf) -> JobOutcome:
     "The same, written into the ledger at `path`. Raises ValueError if it has a run of this name."
     about = {k: v for k, v in dataclasses.asdict(plan).items() if v != math.inf and k != 'by_world'}
     settings = dict(training=dict(steps=plan.steps), checkpoint=dict(checkpoint_interval=plan.every))
@@ -577,8 +576,8 @@ def _saves(watch: RunReader, times: Sequence[StartTimings]) -> dict[str, Any]:
     saves = [e.data for t in times for e in t.rows.events
              if e.kind == 'checkpoint' and e.data.get('tier') != 'memory']
     every = (watch.config.get('settings') or {}).get('checkpoint', {}).get('checkpoint_interval')
-    return dict(every=every if isinstance(every, int) else 0, steps=planned_steps(watch.story, watch.config)
-                or 1,
+    return dict(every=every if isinstance(every, int) else 0,
+                steps=planned_steps(watch.story, watch.config) or 1,
                 save=_mean([s['blocking'] for s in saves]), durable=_mean([s['durable'] for s in saves]))
 
 def _waits(seconds: Mapping[str, float]) -> float:

@@ -32,9 +32,9 @@ from pydantic import Field, ValidationError
 from ..basics import patch
 from ..config import BadConfig, ConfigSection, _told
 from ..config_file import Lines, parse_yaml
-from ..lowcomm.link_profiles import LinkProfile, profile_for, link_profile, reno_mbit
+from ..lowcomm.link_profiles import LinkProfile, link_profile, profile_for, reno_mbit
 from .events import Simulation, SimulatedLedger
-from .schedulers import TaskAttempt, Dispatcher, TaskSpec, WorkerSpec, find_scheduler
+from .schedulers import Dispatcher, TaskAttempt, TaskSpec, WorkerSpec, find_scheduler
 from ..train.on_ray import PATIENCE, RayCluster, ray_connection
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #d53271b6
@@ -340,7 +340,7 @@ class PlanRun:
         self.plan, self.books = plan, plan.books(**more)
         self.beat = plan.file.simulation.heartbeat_interval
         self.workers = {w.name: w for w in plan.workers}
-        self.before: list[dict[str, Any]] = [] # Tasks that earlier starts have done, as in an `PlanOutcome`
+        self.before: list[dict[str, Any]] = [] # Tasks that earlier starts have done, as in a `PlanOutcome`
 
     @property
     def began(self) -> float:
