@@ -170,8 +170,7 @@ def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fa
 # %% ../nbs/00_start/04_cli.ipynb #22270fc5
 @app.command()
 def demo(
-    workers: Annotated[int,
-                       Option(help='WorkerSpec processes. With 1 nobody is killed unless you say so, and '
+    workers: Annotated[int, Option(help='Worker processes. With 1 nobody is killed unless you say so, and '
         'nobody can survive a loss: little is proved.')] = 3,
     steps: Annotated[int, Option(help='Optimizer steps: updates of the weights.')] = 400,
     kill: Annotated[list[str], Option(metavar='WORKER@STEP[:PHASE]', help='SIGKILL a worker, which ends it '
@@ -447,22 +446,22 @@ def checkpoints(
 
     Example: elastic-nb checkpoints runs/mine/checkpoints --export for-my-colleague --step 500
     """
-    from elastic_nb.checkpoint import interop as room
+    from elastic_nb.checkpoint import interop
     from elastic_nb.report import model_export
     if export:
         typer.echo(str(model_export.export_model(run, export, step, form, config or None, tokenizer or None)))
     elif step is not None: raise ValueError("--step says what to export; give --export DIR, too")
-    else: _list(room, model_export, run, verify)
+    else: _list(interop, model_export, run, verify)
 
-def _list(room: Any, runs: Any, run: str, verify: bool) -> None:
+def _list(interop: Any, model_export: Any, run: str, verify: bool) -> None:
     "Print what is there; exit code 1 if `verify` has found damage or could not read."
     bad = 0
-    for place, tier in room.places(run).items():
+    for place, tier in interop.find_tiers(run).items():
         typer.echo(f'{place}:')
-        for listed in room.listing(tier, verify):
-            typer.echo(f'  {room.in_words(listed, verify, time.time())}')
+        for listed in interop.inspect_checkpoints(tier, verify):
+            typer.echo(f'  {interop.describe_checkpoint(listed, verify, time.time())}')
             bad += bool(listed.wrong)
-    for d in runs.degraded(run): typer.echo(strip_errno(f'degraded: {d}'))
+    for d in model_export.degraded_tiers(run): typer.echo(strip_errno(f'degraded: {d}'))
     if verify and bad: raise typer.Exit(1)
 
 # %% ../nbs/00_start/04_cli.ipynb #51f6cf6b
@@ -733,7 +732,7 @@ def metrics(
     as_json: Annotated[bool, Option('--json', help='Print columns as JSON, for programs.')] = False,
     as_csv: Annotated[bool, Option('--csv', help='Print all steps as CSV.')] = False,
     controller: _Queue = '',
-    last: Annotated[int, Option(min=1, help='StepTable in the table for people.')] = 20,
+    last: Annotated[int, Option(min=1, help='Steps in the table for people.')] = 20,
 ) -> None:
     """Print loss, learning rate, batch and world (how many workers share the batch) by step.
 
@@ -1016,7 +1015,7 @@ def deploy_slurm(
     run: Annotated[str, Option('--out', metavar='DIR', help='Folder of the run, on a '
         'shared disk.')] = 'runs/slurm',
     nodes: Annotated[str, Option(metavar='N|MIN:MAX', help='Nodes that train together.')] = '1:2',
-    workers: Annotated[int, Option(help='WorkerSpec processes of a node.')] = 1,
+    workers: Annotated[int, Option(help='Worker processes of a node.')] = 1,
     gpus: Annotated[int, Option(help='GPUs of a node.')] = 0,
     cpus: Annotated[int, Option(help='CPU cores of a node.')] = 8,
     limit: Annotated[str, Option('--time', metavar='H:M:S', help='Limit of one start.')] = '24:00:00',
@@ -1067,12 +1066,10 @@ def chaos(
         'seconds apart.')] = None,
     interval: Annotated[float | None, Option(metavar='S', help='Seconds between strikes.')] = None,
     duration: Annotated[float, Option(metavar='S', help='Seconds in which strikes fall.')] = 60.0,
-    single_kill: Annotated[bool, Option('--single-kill',
-                                        help='SingleProcessGroup strike (see --interval).')] = False,
+    single_kill: Annotated[bool, Option('--single-kill', help='One strike (see --interval).')] = False,
     jitter: Annotated[float, Option(help='Part of the interval by which strikes vary.')] = 0.0,
     kill_signal: Annotated[str, Option('--signal', autocompletion=complete_words('KILL', 'STOP', 'TERM'),
-                                       help=
-        'KILL (default), STOP or TERM; with --mtbf KILL or STOP.')] = '',
+                                       help='KILL (default), STOP or TERM; with --mtbf KILL or STOP.')] = '',
     min_survivors: Annotated[int, Option(min=0, help='Other workers that a strike waits for.')] = 0,
     seed: Annotated[int, Option(help='The same seed gives the same plan.')] = 0,
     rto_threshold: Annotated[float, Option(metavar='S', help='The longest pause allowed.')] = 30.0,
@@ -1289,8 +1286,7 @@ def submit(
 # %% ../nbs/00_start/04_cli.ipynb #fc1657f0
 @app.command()
 def resume(
-    job: Annotated[int, Argument(metavar='[JOB]',
-                                 help='SingleProcessGroup job alone. Default: all that failed.')] = 0,
+    job: Annotated[int, Argument(metavar='[JOB]', help='One job alone. Default: all that failed.')] = 0,
     controller: _Url = '', db: _Db = 'controller.db',
     port: Annotated[int, Option(min=0, max=65535, help='As for elastic-nb controller.')] = 0,
     drain: Annotated[bool, Option('--drain', help='End when the queue is empty.')] = False,

@@ -322,8 +322,7 @@ def _append(self: IndexBuilder, source: FileSource | RowSource | FilteredSource,
 def build(self: IndexBuilder, source: Any, out: str | Path, keep: Callable[[str], bool] | str | None = None,
           min_bytes: int | None = None, max_bytes: int | None = None) -> IndexSummary:
     """Index `source` (files and globs, a `datasets` dataset, `RowSource`) at `out`, or go on doing so.
-    `keep`,
-    `min_bytes` and `max_bytes` choose the documents, as for a `DocumentFilter`.
+    `keep`, `min_bytes` and `max_bytes` choose the documents, as for a `DocumentFilter`.
 
     Raises ValueError for bad input, OSError for a full disk; finished blocks are kept for the next call."""
     if isinstance(source, (str, Path)): source = [source]

@@ -145,7 +145,7 @@ class MicroBatchSampler:
         self.read, self.names, self.causal = make_batch_reader(dataset, collate, causal, names), names, causal
         if not len(dataset): raise ValueError("the dataset is empty")
         self.seed, self.samples = seed, len(dataset)
-        # A `ElasticSchedule`, if the batch follows the world
+        # An `ElasticSchedule`, if the batch follows the world
         self.schedule: Any = FixedBatchSchedule(size, micro_batches)
         self.order = dataset.in_order(seed) if hasattr(dataset, 'in_order') else SampleOrder(self.samples,
                                                                                              seed)

@@ -251,7 +251,7 @@ def _leading(whole: Sequence[str], plain: Sequence[str]) -> str:
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #be39d41a
 def _losses(tokenizer: Tokenizer, model: Mapping[str, Any]) -> dict[str, Any]:
-    "What becomes of texts for which a tokenizer has no tokens: `unknown` and `has` of an `TokenEncoder`."
+    "What becomes of texts for which a tokenizer has no tokens: `unknown` and `has` of a `TokenEncoder`."
     if (unk := model.get('unk_token')) is not None: return dict(unknown=tokenizer.token_to_id(unk))
     if model.get('type') == 'Unigram': return dict(unknown=model.get('unk_id'))
     whole = model.get('byte_fallback') or {*gpt2_byte_map()} <= {*model.get('vocab', ())}

@@ -120,8 +120,7 @@ class Values(ConfigSection):
     deploymentName: Annotated[Name, StringConstraints(min_length=1)] = 'elastic-nb' # Name of all objects.
     deploymentNamespace: Name = '' # Their namespace; empty: that of the release.
     deploymentImage: str = '' # Image with elastic-nb in it. You must name one.
-    # When it is pulled.
-    imagePullPolicy: Literal['IfNotPresent', 'NeverLeavingCommunicator', 'Never'] = 'IfNotPresent'
+    imagePullPolicy: Literal['IfNotPresent', 'Always', 'Never'] = 'IfNotPresent' # When it is pulled.
     imagePullSecrets: list[Name] = [] # Secrets to pull it with.
     nodes: int = Field(2, ge=1) # Pods, one for each node.
     cpuCores: float = Field(16, gt=0) # CPU cores of a pod.

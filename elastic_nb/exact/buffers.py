@@ -252,8 +252,7 @@ def attribute_values(model: nn.Module) -> dict[tuple[str, str], Any]:
 
 @patch
 def warn_of_numbers(self: BufferTracker, before: dict[tuple[str, str], Any]) -> None:
-    """Warn of numbers and tensors of `attribute_values` that a forward pass has changed since it returned
-    `before`."""
+    "Warn of what `attribute_values` shows and a forward pass has changed since it returned `before`."
     now = attribute_values(self.model)
     moved = [f'{path}.{k}'.removeprefix('.') for (path, k), v in now.items() 
              if v is not None and before.get((path, k), v) != v]

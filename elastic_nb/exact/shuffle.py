@@ -58,8 +58,7 @@ def _sorted_order(n: int, root: int) -> np.ndarray:
     return np.argsort(mix_bits(np.arange(n, dtype=np.uint64), root), kind='stable').astype(np.int64)
 
 def permute(positions: np.ndarray, n: int, seed: int, epoch: int = 0) -> np.ndarray:
-    """The samples at `micro_batch_positions` (below `n`) of the shuffled order of `n` samples: a bijection of
-    range(n).
+    """The samples at `positions` (below `n`) of the shuffled order of `n` samples: a bijection of range(n).
 
     Costs O(len(positions)) wherever they are (or one sort of at most 4,096 numbers). Same shape, int64."""
     positions = np.asarray(positions)

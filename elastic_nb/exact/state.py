@@ -375,16 +375,14 @@ class ReplicasDiverged(RuntimeError):
     final = True # Nobody knows which one is right
 
 def check_same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]], step: int) -> None:
-    """Compare with all other ranks; see `differing_tensors`. Raises Diverged, with the name of the first
-    tensor."""
+    """Compare with all other ranks; see `differing_tensors`. Raises ReplicasDiverged, with the name of the
+    first tensor."""
     names = differing_tensors(mine, most)
     if not names: return
     told = f"{names[0]} and {len(names) - 1} more differ" if names[1:] else f'{names[0]} differs'
     if not step:
         raise ReplicasDiverged(f"the workers do not begin with the same weights: {told}. Each makes the "
-                               "model by itself: call torch.manual_seed before, or load the same file in "
-                               "each")
+                               "model by itself: call torch.manual_seed before, or load the same file in each")
     raise ReplicasDiverged(f"the workers no longer have the same weights after {step} steps: {told}. The "
                            "model, its data or a kernel computes something else on another worker; the "
-                           "newest "
-                           "checkpoint is from before the difference was found")
+                           "newest checkpoint is from before the difference was found")
