@@ -124,7 +124,7 @@ def save_snapshot(snap: Snapshot, path: Path) -> None:
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #a53e3609
 @contextmanager
 def open_checkpoint(path: Path | str) -> Iterator[tuple[Manifest, ReadAt]]:
-    "The manifest of the checkpoint folder `path`, and a function that reads its files. Raises Damaged."
+    "The manifest of checkpoint folder `path`, and a function that reads its files. Raises DamagedCheckpoint."
     def opens(name: str | Path, flags: int, folder: int | None) -> int:
         fd = os.open(name, flags | os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         return _closing(stack, fd)
@@ -174,7 +174,7 @@ def save_state(state: TrainState, path: str | Path) -> None:
     save_snapshot(snapshot(state.tree(), step=state.meta.get('step', 0)), Path(path))
 
 def load_state(path: str | Path) -> TrainState:
-    "Read and verify the folder `path`. Raises Damaged, a ValueError that names the file and what is wrong."
+    "Read and verify folder `path`. Raises DamagedCheckpoint, a ValueError: which file, and what is wrong."
     with open_checkpoint(path) as (manifest, read_at): return TrainState.of(read_state(manifest, read_at))
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #7af00748
@@ -191,7 +191,7 @@ def require_checkpoint_name(name: str) -> CheckpointRef:
     raise ValueError(f"{name!r} is not the name of a checkpoint")
 
 def check_name(name: str, manifest: Manifest) -> None:
-    "Raises Damaged if the name of a checkpoint gives another step than its manifest."
+    "Raises DamagedCheckpoint if the name of a checkpoint gives another step than its manifest."
     said = parse_checkpoint_name(name)
     if said and said.step != manifest.step:
         raise DamagedCheckpoint(f"the name says step {said.step}, the manifest step {manifest.step}")
@@ -227,7 +227,7 @@ def open(self: NVMeBackend, name: str) -> Any:
 
 @contextmanager
 def open_verified(path: Path) -> Iterator[tuple[Manifest, ReadAt]]:
-    "As `open_checkpoint`. Raises Damaged also if the name of the folder says another step than its manifest."
+    "As `open_checkpoint`. Raises DamagedCheckpoint also if name and manifest differ in the step."
     with open_checkpoint(path) as (manifest, read_at):
         check_name(path.name, manifest)
         yield manifest, read_at
@@ -318,7 +318,7 @@ def prune(self: NVMeBackend, saved: str) -> None:
 @patch
 def save(self: NVMeBackend, snap: Any) -> str:
     """Write `snap`, a Snapshot or a state, then remove what is not to be kept; the name. A state is a
-    CheckpointState, a State, or a tree with a `step`. Raises OSError, FolderInUse, TypeError."""
+    CheckpointState, a TrainState, or a tree with a `step`. Raises OSError, FolderInUse, TypeError."""
     if not isinstance(snap, Snapshot): snap = _snapshot_of(snap)
     self.claim(snap.about.get('fingerprint', ''), snap.about.get('identity'))
     room = os.statvfs(self.base)

@@ -29,7 +29,7 @@ class UnreadableCheckpoint(DamagedCheckpoint): "It could not be read, so nothing
 
 # %% ../../nbs/03_checkpoint/01_format.ipynb #3b25466b
 def unflatten(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
-    "As that of the state. Raises Damaged."
+    "As that of the state. Raises DamagedCheckpoint."
     try: return unflatten_tree(skeleton, tensors)
     except (KeyError, TypeError, ValueError, RecursionError) as e:
         raise DamagedCheckpoint(
@@ -68,7 +68,7 @@ def compute_seal(sums: Mapping[str, Sequence[str]], state: Any) -> str:
 
 # %% ../../nbs/03_checkpoint/01_format.ipynb #0ae7450a
 class Manifest(ConfigSection):
-    "All of a checkpoint except the numbers in its tensors. Raises Damaged for values that are impossible."
+    "All of a checkpoint but the numbers in its tensors. Raises DamagedCheckpoint for impossible values."
     version: Literal[1] = 1
     step: Natural
     generation: Natural = 0 # Of the world that saved the checkpoint
@@ -122,7 +122,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return with_checksum(json.dumps(manifest.model_dump(), allow_nan=False))
 
 def decode_manifest(data: bytes) -> Manifest:
-    "The inverse of `encode_manifest`. Raises Damaged."
+    "The inverse of `encode_manifest`. Raises DamagedCheckpoint."
     head = _HEAD.match(data)
     if head is None: raise DamagedCheckpoint(f"{MANIFEST} is not a manifest of a checkpoint")
     if checksum(data[head.end():]) != head[1].decode(): raise DamagedCheckpoint(f"{MANIFEST}: wrong checksum")

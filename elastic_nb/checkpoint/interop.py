@@ -74,7 +74,7 @@ class CheckpointInfo:
 
     @property
     def read(self) -> Manifest:
-        "Raises Damaged if it could not be read."
+        "Raises DamagedCheckpoint if it could not be read."
         if self.manifest: return self.manifest
         raise DamagedCheckpoint(f"{self.name}: {self.wrong}")
 
@@ -142,7 +142,7 @@ def select_checkpoint(run: str | Path, step: int | None = None) -> tuple[Any, st
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #f74ac94e
 def load_state_tree(tier: Any, name: str) -> Any:
-    "The whole state, verified. Raises Damaged, StoreError; ValueError for a sharded one in a store."
+    "The whole state, verified. Raises DamagedCheckpoint, StoreError, ValueError (sharded, and in a store)."
     with tier.open(name) as (manifest, read_at):
         if not CheckpointInfo(name, manifest).sharded: return read_state(manifest, read_at)
         if not hasattr(tier, 'base'):
@@ -173,7 +173,7 @@ Form = Callable[[Mapping[str, Tensor], Path], None] # Writes a model to a folder
 def export_checkpoint(run: str | Path, out: str | Path, step: int | None = None,
                       form: Form = write_safetensors) -> Path:
     """Write the model of a checkpoint to the new folder `out`: its file, or the folder if it has no
-    single one. Raises Damaged, which names a good one instead, ValueError, OSError."""
+    single one. Raises DamagedCheckpoint, which names a good one instead, ValueError, OSError."""
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; an export is never overwritten")
     tier, name = select_checkpoint(run, step)
@@ -464,8 +464,7 @@ def import_checkpoint(source: str | Path, out: str | Path) -> ImportResult:
     finally: tier.close()
     model = state.model_state_dict
     return ImportResult(out / name, foreign.kind, len(model),
-                        sum(t.numel() for t in flatten(model)[0].values()),
-                        left)
+                        sum(t.numel() for t in flatten(model)[0].values()), left)
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #7b8a6986
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

@@ -27,8 +27,7 @@ from .format import DamagedCheckpoint
 from .run_lock import FolderInUse, RunMismatch, describe_mismatch, strip_accepted
 from .remote.tier import open_store, PATIENCE, S3Backend
 from .restore import (CheckpointError, CheckpointTier, list_candidates, describe_state,
-                                           load_verified,
-                                           load_latest_valid)
+                                           load_verified, load_latest_valid)
 from .writer import TierHealth, Report, SaveFuture, SaveJob, Uploader, CheckpointWriter
 from ..exact.state import flatten
 
@@ -180,7 +179,7 @@ _MISSING = dict(s3="there is no object store in the config: set s3_bucket or clo
 @patch
 def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = CheckpointTier.NVME,
                     if_busy: str = 'wait') -> SaveFuture:
-    """Save `state` (a CheckpointState, a State, or a tree with a `step`) to `tier`. The answer is true if it
+    """Save `state` (CheckpointState, TrainState, or a tree with a `step`) to `tier`. The answer is true if it
     was taken, and becomes the path of the folder when that is durable.
 
     `if_busy`: wait or skip while the save before is still being written. Raises CheckpointError for what
@@ -230,8 +229,7 @@ def failed(self: CheckpointManager) -> None:
 @patch
 def enter(self: CheckpointManager, rank: int, world_size: int, generation: int) -> None:
     """Take a place in a new world. If it writes in this world, raises FolderInUse if another run writes
-    there, and
-    RunMismatch if one has."""
+    there, and RunMismatch if one has."""
     leads = rank == 0 and (self.rank or not self.generation)
     self.rank, self.world_size, self.generation = rank, world_size, generation
     if not leads or not self.config.checkpoint_interval: return

@@ -104,8 +104,8 @@ class SharedMapping:
         self.copier = TensorCopier(layout, torch.frombuffer(self.maps[-1], dtype=torch.uint8)[PAGE:end])
         self.layout = layout
 
-    def fill(self, tensors: dict[str, Tensor], staging: PinnedStaging) -> tuple[list[str | None],
-                                                                                Land | None]:
+    def fill(self, tensors: dict[str, Tensor],
+             staging: PinnedStaging) -> tuple[list[str | None], Land | None]:
         """Copy `tensors`. Copies of tensors on a GPU are only begun. Returns the checksums, and the function
         that completes the copy."""
         far = [k for k, t in tensors.items() if staging.far(t)]
@@ -156,7 +156,7 @@ def publish(self: SnapshotSlot, manifest: bytes) -> None:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #60071e80
 @patch
 def sealed(self: SnapshotSlot) -> tuple[ControlPage, bytes]:
-    "The control page, and the encoded manifest that it vouches for. Raises Damaged."
+    "The control page, and the encoded manifest that it vouches for. Raises DamagedCheckpoint."
     control = decode_control_page(os.pread(self.fd, PAGE, 0))
     if control is None: raise DamagedCheckpoint("there is no complete snapshot here")
     data = os.pread(self.fd, control.length, _after(control.size))
@@ -172,7 +172,7 @@ def saved(self: SnapshotSlot) -> int:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #9bc2f85d
 @patch
 def verified(self: SnapshotSlot) -> tuple[int, Manifest]:
-    "The count and the manifest. Raises Damaged."
+    "The count and the manifest. Raises DamagedCheckpoint."
     control, data = self.sealed()
     manifest = decode_manifest(data)
     if [f.size for f in manifest.files.values()] != [control.size]:
@@ -181,7 +181,7 @@ def verified(self: SnapshotSlot) -> tuple[int, Manifest]:
 
 @patch
 def read_at(self: SnapshotSlot, file: str, offset: int, out: memoryview) -> None:
-    "For `snapshot.read`; reads with no mapping, so that nothing can happen but a short read."
+    "For `snapshot.read_state`; reads with no mapping, so that nothing can happen but a short read."
     if os.preadv(self.fd, [out], PAGE + offset) != len(out): raise DamagedCheckpoint(f"{file} is too short")
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #6428baf4
@@ -303,8 +303,8 @@ def found(self: MemorySnapshotBackend) -> list[CheckpointRef]:
 @patch
 @contextmanager
 def open(self: MemorySnapshotBackend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-    """Manifest and bytes for `snapshot.read`, locked meanwhile. Raises Damaged, and forgets a snapshot that
-    is."""
+    """Manifest and bytes for `snapshot.read_state`, locked meanwhile. Raises DamagedCheckpoint, and
+    forgets a snapshot that is damaged."""
     slot = self.slots[int(name.split('.')[0])]
     if not slot.lock.hold(alone=False): raise DamagedCheckpoint(f"snapshot {name} is being overwritten")
     try:
@@ -328,7 +328,7 @@ def clear(self: MemorySnapshotBackend) -> None:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #d71097b2
 @patch
 def save(self: MemorySnapshotBackend, state: Any) -> str:
-    """Copy `state` (a CheckpointState, a State, or a tree with a `step`), so that it counts at once; its
+    """Copy `state` (a CheckpointState, a TrainState, or a tree with a `step`), so that it counts at once; its
     name, '' if no slot is free. Raises TypeError, and what `take` raises."""
     from elastic_nb.checkpoint.restore import describe_state
     tree, about = describe_state(state)

@@ -77,7 +77,7 @@ def as_checkpoint_state(tree: Any) -> Any:
     return CheckpointState.from_dict(tree) if isinstance(tree, dict) and set(tree) == names else tree
 
 def describe_state(state: Any) -> tuple[Any, dict[str, Any]]:
-    "The tree of `state` (CheckpointState, State, or a tree with a `step`), and the fields of its manifest."
+    "The tree of `state` (CheckpointState, TrainState, or a tree with a `step`); the fields of its manifest."
     tree = state.tree() if isinstance(state, TrainState) else state
     if isinstance(tree, CheckpointState): tree = tree.to_dict()
     if not isinstance(tree, Mapping) or not isinstance(tree.get('step'), int):
@@ -193,8 +193,8 @@ class SkippedCheckpoint:
     refused: bool = False # The whole tier: wrong credentials, which no new try mends
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #613eb80f
-def list_candidates(tiers: Mapping[str, Any], skipped: list[SkippedCheckpoint]) -> list[tuple[str,
-                                                                                              CheckpointRef]]:
+def list_candidates(tiers: Mapping[str, Any],
+                    skipped: list[SkippedCheckpoint]) -> list[tuple[str, CheckpointRef]]:
     "The checkpoints that `tiers` (the fastest first) report, the newest first. Adds to `skipped`."
     every = []
     for speed, (tier, backend) in enumerate(tiers.items()):
@@ -206,7 +206,7 @@ def list_candidates(tiers: Mapping[str, Any], skipped: list[SkippedCheckpoint]) 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #a0d83e60
 def load_verified(backend: Any, name: str, fingerprint: str = '', target: Target = no_target,
                   identity: Mapping[str, Any] | None = None) -> Any:
-    "The checkpoint `name` of one tier, verified. Raises Damaged, RunMismatch, StoreError."
+    "The checkpoint `name` of one tier, verified. Raises DamagedCheckpoint, RunMismatch, StoreError."
     return _load(backend, name, fingerprint, target, identity)[0]
 
 def _load(backend: Any, name: str, fingerprint: str, target: Target,

@@ -91,8 +91,7 @@ def diff_identities(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[s
     return out
 
 def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any], remarks: bool = False,
-                         live: bool = False
-                         ) -> list[str]:
+                         live: bool = False) -> list[str]:
     """What differs between two identities, in words: in what decides the result, or (`remarks`) beside it;
     `live`: of two that train at the same time, in anything."""
     out: dict[str, list[str]] = {}
@@ -165,8 +164,7 @@ def identity_numbers(identity: Mapping[str, Any]) -> list[int]:
 def compare_identities(identity: Mapping[str, Any], rank: int, world: int, source: int, numbers: list[int],
                        largest: Callable[[list[int]], list[int]]) -> dict[int, str]:
     """Rank -> how it differs from rank `source`, in words, for those that do. `numbers`: the largest of all
-    ranks' `identity_numbers`. Collective if they differ: `largest` gives of each number the largest of
-    all."""
+    ranks' `identity_numbers`. Collective if they differ: `largest` gives the largest of each number."""
     high, low, size = numbers
     if high == -low: return {}
     text = json.dumps(identity).encode()
@@ -175,6 +173,6 @@ def compare_identities(identity: Mapping[str, Any], rank: int, world: int, sourc
     rows = largest([n for r in range(world) for n in (mine if r == rank else [0] * pieces)])
     found = [json.loads(b''.join(n.to_bytes(7, 'big') for n in rows[r * pieces:(r + 1) * pieces]))
              for r in range(world)]
-    told = {r: join_briefly(describe_differences(found[source], other, live=True)) for r,
-            other in enumerate(found)}
+    told = {r: join_briefly(describe_differences(found[source], other, live=True))
+            for r, other in enumerate(found)}
     return {r: why for r, why in told.items() if why}

@@ -61,7 +61,7 @@ def tensor_metadata(metadata: Metadata) -> dict[str, TensorStorageMetadata]:
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #36492cbe
 def dcp_metadata(manifest: Manifest) -> Metadata:
-    "The metadata of a checkpoint that DCP needs. Raises Damaged."
+    "The metadata of a checkpoint that DCP needs. Raises DamagedCheckpoint."
     with _sharded():
         return Metadata({k: _tensor(k, manifest, **v) for k, v in manifest.state['pieces'].items()})
 
@@ -73,7 +73,7 @@ def _sharded() -> Iterator[None]:
             f"{MANIFEST} is not that of a sharded checkpoint: {type(e).__name__} {e}") from None
 
 def load_skeleton(manifest: Manifest) -> Any:
-    "The state without its tensors. Raises Damaged."
+    "The state without its tensors. Raises DamagedCheckpoint."
     with _sharded(): return json.loads(manifest.state['tree'])
 
 def _tensor(name: str, manifest: Manifest, shape: list[int], parts: list[Any]) -> TensorStorageMetadata:
@@ -150,8 +150,8 @@ class ByteRange(NamedTuple):
     out: Tensor
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #7c5b7452
-def byte_extent(stored: StoredTensor, at: Iterable[int], sizes: Iterable[int]) -> tuple[int, int,
-                                                                                        tuple[int, ...]]:
+def byte_extent(stored: StoredTensor, at: Iterable[int],
+                sizes: Iterable[int]) -> tuple[int, int, tuple[int, ...]]:
     "The first byte of a box in the file, the one after its last, and the strides between its elements."
     strides = torch.empty(stored.shape, device='meta').stride()
     item = DTYPES[stored.dtype].itemsize
@@ -160,7 +160,7 @@ def byte_extent(stored: StoredTensor, at: Iterable[int], sizes: Iterable[int]) -
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #ef18f591
 def read_ranges(manifest: Manifest, read_at: ReadAt, ranges: list[ByteRange], threads: int = 4) -> None:
-    "Fill the `out` of all ranges; each chunk they touch is read once and verified. Raises Damaged."
+    "Fill the `out` of all ranges; each chunk they touch is read once and verified. Raises DamagedCheckpoint."
     own, size, touched = threading.local(), manifest.chunk, defaultdict(list)
     for r in ranges:
         for i in range(r.start // size, -(-r.end // size)): touched[r.file, i].append(r)
@@ -180,7 +180,7 @@ def read_ranges(manifest: Manifest, read_at: ReadAt, ranges: list[ByteRange], th
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #bb4a00eb
 class ShardReader(StorageReader):
-    "Reads, verified, what DCP's plan asks for. Raises Damaged."
+    "Reads, verified, what DCP's plan asks for. Raises DamagedCheckpoint."
     def __init__(self, manifest: Manifest, read_at: ReadAt):
         self.manifest, self.read_at, self.metadata = manifest, read_at, dcp_metadata(manifest)
         self.places: dict[Any, StoredTensor] = {(k, torch.Size(at)): manifest.tensors[ref['$tensor']]
@@ -220,7 +220,7 @@ class ShardReader(StorageReader):
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #836f69f0
 def load_full(path: str | Path) -> Any:
-    "A sharded checkpoint as a tree of whole tensors: model, optimizer, values. Raises Damaged."
+    "A sharded checkpoint as a tree of whole tensors: model, optimizer, values. Raises DamagedCheckpoint."
     with open_checkpoint(path) as (manifest, read_at):
         saved = tensor_metadata(dcp_metadata(manifest))
         try: whole = {k: torch.empty(t.size, dtype=t.properties.dtype) for k, t in saved.items()}
@@ -364,7 +364,7 @@ def save_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opti
 def load_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer,
                  group: dist.ProcessGroup | None = None) -> Any:
     """Load the folder `path` into a run of any world size; returns its `values`. Collective.
-    Raises Damaged in all ranks; the run's own tensors then hold arbitrary values."""
+    Raises DamagedCheckpoint in all ranks; the run's own tensors then hold arbitrary values."""
     with ExitStack() as stack:
         def prepare() -> tuple[ShardReader, Any, dict[str, Tensor]]:
             reader = ShardReader(*stack.enter_context(open_checkpoint(path)))
@@ -381,7 +381,7 @@ def load_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opti
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #130e4f98
 def _targets(saved: Metadata, skeleton: Any, model: nn.Module,
              optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    "Where to put each tensor: the run's own ones, and new ones for `values`. Raises Damaged."
+    "Where to put each tensor: the run's own ones, and new ones for `values`. Raises DamagedCheckpoint."
     if not optimizer.state and skeleton['optimizer']['state']:
         optimizer.zero_grad()   # with gradients around, the state would not be made up
         get_state_dict(model, optimizer)

@@ -156,8 +156,8 @@ def no_target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None: "F
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #798097b7
 def read_state(manifest: Manifest, read_at: ReadAt, target: Target = no_target, threads: int = 4) -> Any:
-    """The state of a checkpoint, verified. Raises Damaged; the tensors that `target` named then hold
-    arbitrary values."""
+    """The state of a checkpoint, verified. Raises DamagedCheckpoint; the tensors that `target` named then
+    hold arbitrary values."""
     wanted = {k: target(k, DTYPES[t.dtype], tuple(t.shape)) for k, t in manifest.tensors.items()}
     direct = {k: v for k, v in wanted.items()
               if v is not None and v.is_contiguous() and v.device.type == 'cpu'}
@@ -179,7 +179,7 @@ Use = Callable[[str, int, int, mmap.mmap], None] # file, first byte, the one aft
 
 def verify_checkpoint(manifest: Manifest, read_at: ReadAt, use: Use = lambda *_: None,
                       threads: int = 4) -> None:
-    "Read every byte, in chunks; `use` gets those that are good. Raises Damaged at the first that is not."
+    "Read every byte, in chunks; `use` gets those that are good. Raises DamagedCheckpoint at the first other."
     own, size = threading.local(), manifest.chunk
     def one(item: tuple[str, int]) -> None:
         (name, i), file = item, manifest.files[item[0]]
@@ -212,7 +212,7 @@ class AsyncCopier(Protocol):
     def wait(self) -> None: "Return when all that was begun is done; from any thread."
 
 class StreamCopier:
-    "`AsyncCopier` of a GPU, on a stream of their own."
+    "An `AsyncCopier` for a GPU, on a stream of its own."
     def __init__(self, device: torch.device):
         self.stream, self.done = torch.cuda.Stream(device), torch.cuda.Event(blocking=True)
 

@@ -75,8 +75,7 @@ def _upload(self: Uploader, name: str) -> bool:
         if self.newest == name: self.newest = ''
         self.wake.notify_all()
     self.board.report('checkpoint', tier=self.name, saved=require_checkpoint_name(name).step, blocking=0.,
-                      bytes=0,
-                      durable=time.monotonic() - start)
+                      bytes=0, durable=time.monotonic() - start)
     return True
 
 @patch
@@ -165,7 +164,7 @@ class SaveFuture:
     def __str__(self) -> str: return self.path or repr(self)
     def __repr__(self) -> str:
         if self.path: return repr(self.path)
-        return f"Saved(step {self.step}, {'taken' if self.taken else 'not taken'}, not on disk)"
+        return f"SaveFuture(step {self.step}, {'taken' if self.taken else 'not taken'}, not on disk)"
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #ef0620d5
 @dataclass

@@ -49,8 +49,7 @@ class Block(nn.Module):
 # %% ../../nbs/05_models/01_gpt.ipynb #3cfbf633
 class GPT(nn.Module):
     """A decoder-only transformer. `model(x)`: logits (batch, time, vocab); `model(x, y)`: loss in nats, the
-    sum over all y but -100. `micro_batch_positions`: (batch, time), from 0 in each document, which sees only
-    itself."""
+    sum over all y but -100. `positions`: (batch, time), from 0 in each document, which sees only itself."""
     reduction = 'sum' # How a trainer must read the loss: `training.loss`
     def __init__(self, config: GPTConfig = GPTConfig()):
         super().__init__()
@@ -86,10 +85,8 @@ def seeded_gpt(config: GPTConfig, seed: int) -> GPT:
 
 # %% ../../nbs/05_models/01_gpt.ipynb #44fc6918
 def document_mask(positions: Tensor) -> Tensor:
-    """The mask of attention: a token may look at tokens of the same document, up to itself.
-    `micro_batch_positions`:
-    (batch, time), from 0
-    in each document. Returns (batch, 1, time, time), bool."""
+    """The mask of attention: a token may look at tokens of the same document, up to itself. `positions`:
+    (batch, time), from 0 in each document. Returns (batch, 1, time, time), bool."""
     place = torch.arange(positions.shape[1], device=positions.device)
     begin = place - positions   # of the document that each token belongs to
     same = begin[:, :, None] == begin[:, None, :]

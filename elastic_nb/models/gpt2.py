@@ -198,5 +198,6 @@ def wikitext(split: str, tokenizer: Tokenizer, config: str = 'wikitext-2-raw-v1'
     try: rows = load_dataset('Salesforce/wikitext', config, split=split)
     except exceptions.DatasetNotFoundError: raise
     except (ConnectionError, FileNotFoundError) as e:
-        raise _no_way('Salesforce/wikitext', "encode_rows(manual(split), tokenizer), Python's manual") from e
+        raise _no_way('Salesforce/wikitext',
+                      "encode_rows(python_manual_rows(split), tokenizer), Python's manual") from e
     return encode_rows(rows['text'], tokenizer)

@@ -102,8 +102,8 @@ def measure_squared_norm(
     params: Iterable[tuple[str, Tensor]], # With their names, as from `named_parameters`
 ) -> Iterator[Callable[[], Tensor]]:
     """Within the block hooks look at the gradient of one backward, before it is added to what is there.
-    Yields a function: the squared length over all `params`, float64, of no dimension; it raises Refused if
-    a gradient came in several pieces."""
+    Yields a function: the squared length over all `params`, float64, of no dimension; it raises
+    UnsupportedModel if a gradient came in several pieces."""
     lengths: dict[str, Tensor] = {}
     pieces: list[str] = [] # Parameters whose gradient came more than once
     def look_at(name: str, grad: Tensor | None) -> None:
@@ -113,7 +113,7 @@ def measure_squared_norm(
     def square() -> Tensor:
         if not pieces: return squared_norm(lengths[name] for name in sorted(lengths))
         raise UnsupportedModel(
-            f"scaling.noise: the gradient of {pieces[0]} comes in several pieces, as after "
+            f"scaling.gradient_noise: the gradient of {pieces[0]} comes in several pieces, as after "
             "checkpoint(..., use_reentrant=True): pass use_reentrant=False, or do not measure")
     handles = [p.register_hook(partial(look_at, name)) for name, p in params if p.requires_grad]
     try: yield square

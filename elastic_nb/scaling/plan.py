@@ -98,8 +98,8 @@ def accum(self: ScalingPlan, step: int) -> GradAccumulationConfig:
 def segment(self: ScalingPlan, start: int, stop: int) -> PlanSegment:
     "The steps from `start` up to `stop`, in which the world must not change."
     world, c = self.world(start), self.accum(start)
-    rates, counts = (self.lr(start), self.lr(stop - 1)), tuple(len(part) for part in micro_batch_ranges(world,
-                                                                                                        c))
+    rates = self.lr(start), self.lr(stop - 1)
+    counts = tuple(len(part) for part in micro_batch_ranges(world, c))
     return PlanSegment(start, stop, world, rates, counts, effective_batch(world, c))
 
 @patch(as_prop=True)

@@ -79,7 +79,7 @@ def found(self: S3Backend) -> list[CheckpointRef]:
 @patch
 @contextmanager
 def open(self: S3Backend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-    "The manifest and a reader of the files, as `disk.opened`. Raises Damaged, StoreError."
+    "The manifest and a reader of the files, as `disk.open_checkpoint`. Raises DamagedCheckpoint, StoreError."
     require_checkpoint_name(name)
     try: manifest = decode_manifest(self.store.get(f'{name}/{MANIFEST}', 1 << 28))
     except KeyError: raise DamagedCheckpoint(f"{name} has no {MANIFEST}") from None
@@ -114,7 +114,7 @@ def _tidy(self: S3Backend, saved: CheckpointRef) -> None:
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #b1f698e3
 @patch
 def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event | None = None) -> bool:
-    "Copy the checkpoint `name` of `local`; False if `stop` was set before. Raises StoreError, Damaged."
+    "Copy checkpoint `name` of `local`; False if `stop` was set before. Raises StoreError, DamagedCheckpoint."
     with local.open(name) as (manifest, _):   # while it is open, no one removes it
         text, key = encode_manifest(manifest), f'{name}/{MANIFEST}'
         try: there = self.store.get(key, 1 << 28)
