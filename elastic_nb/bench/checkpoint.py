@@ -467,7 +467,7 @@ CHECKPOINT_NOTES = [
     "Durable: fsync of files and folders, the snapshot included; removing old ones is not.",
     "Cold load: files fsynced and dropped from the page cache (POSIX_FADV_DONTNEED); PyTorch imported, "
     "model and optimizer built; then until every page of both can be changed. Only ours verifies.",
-    "CallbackState: peak resident set over that of the built model; new memory: page faults. "
+    "Memory: peak resident set over that of the built model; new memory: page faults. "
     "DCP's writer process is not counted.",
     "cold_load_over_raw 1.82 is 0.55 of the speed of a raw read."]
 

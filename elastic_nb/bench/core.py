@@ -179,7 +179,7 @@ class BenchProcesses:
         self.lease.close()
 
 def run_module(folder: str | Path, *cmd: Any, limit: float = 900.) -> str:
-    "The output of `run_python -m cmd...`. Raises RuntimeError with that if it fails, TimeoutError."
+    "The output of `python -m cmd...`. Raises RuntimeError with that if it fails, TimeoutError."
     with BenchProcesses(folder) as fleet:
         fleet.start('child', *cmd)
         fleet.until(lambda: fleet.ended(fleet.procs), limit)

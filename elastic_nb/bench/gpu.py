@@ -229,8 +229,7 @@ NOTES = [
     "micro-batches, autocast, AdamW; the loop makes each step on a twin, with the same kind of kernels.",
     "Snapshot: weights and moments. Ours stops training while it asks for the copy, and for what is left of "
     "it when the gradient of a whole batch is ready.",
-    "RecoveryCost: two processes share the GPU, gradients over gloo; from the last commit before a SIGKILL "
-    "to "
+    "Recovery: two processes share the GPU, gradients over gloo; from the last commit before a SIGKILL to "
     "the first one after it. Small model with dropout."]
 
 def sections(s: GpuJob) -> dict[str, Callable[[], Measures]]:

@@ -132,7 +132,7 @@ class PlainMean:
     def __init__(self, workers: int): self.workers = workers
 
     def mean(self, vectors: Sequence[Tensor], without: Sequence[int] = ()) -> tuple[Tensor, int]:
-        "The mean (n,) but for those `without_line`, and the bytes over all links."
+        "The mean (n,) but for those `without`, and the bytes over all links."
         kept = [v for w, v in enumerate(vectors) if w not in without]
         return torch.stack(kept).mean(0), ring_traffic(4 * len(vectors[0]), self.workers)
 

@@ -322,7 +322,7 @@ def node_loss_result(found: Mapping[str, list[Any]], notes: list[str]) -> BenchR
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #c1902062
 def main(argv: list[str]) -> None:
-    """`run_python -m elastic_nb.bench.nodes JOB ADDRESS STORE OUT [SETTINGS [BACKEND]]`: be one node of ours;
+    """`python -m elastic_nb.bench.nodes JOB ADDRESS STORE OUT [SETTINGS [BACKEND]]`: be one node of ours;
     or
     `... JOB ADDRESS STORE ray NAME`: one of Ray."""
     if argv[3] == 'ray': return ray_node(BenchJob(**json.loads(argv[0])), argv[1], argv[2], argv[4])

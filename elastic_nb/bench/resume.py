@@ -86,8 +86,7 @@ RESUMES: dict[str, tuple[str, Callable[..., tuple[Any, Any]]]] = {   # contestan
 
 # %% ../../nbs/10_bench/09_resume.ipynb #fd216a62
 def time_resume(who: str, config: GPTConfig, folder: Path, start: float) -> dict[str, float]:
-    """Seconds until all is `touch_pages`, from built, and `whole`, from `start`; the `total` of the numbers
-    that it
+    """Seconds until all is `ready`, from built, and `whole`, from `start`; the `total` of the numbers that it
     looked at."""
     clock = PausableClock(start)
     model, opt = RESUMES[who][1](config, folder, clock)

@@ -69,7 +69,7 @@ def run_fsdp(job: ShardedJob, world: int, limit: float = 600.) -> list[Event]:
         return ElasticRun.of(folder).events
 
 def main(argv: Sequence[str]) -> None:
-    "`run_python -m elastic_nb.bench.sharded FOLDER SETTINGS`: be one rank of FSDP."
+    "`python -m elastic_nb.bench.sharded FOLDER SETTINGS`: be one rank of FSDP."
     folder, settings = argv[0], json.loads(argv[1])
     steps = settings.pop('steps')
     config = ShardedJob(steps, settings=settings).config(strategy='fsdp')
@@ -129,7 +129,7 @@ def bench_sharded(
 
 # %% ../../nbs/10_bench/18_sharded.ipynb #36d56ffc
 def sharded_result(found: dict[tuple[str, str], list[float]], held: dict[str, list[int]]) -> BenchResult:
-    "The table, and the ratios; `optimizer_bytes`: bytes of each of four workers, by kind."
+    "The table, and the ratios; `held`: bytes of each of four workers, by kind."
     rows = [row(who, metric, seconds, 's') for (who, metric), seconds in found.items()]
     for who, each in held.items():
         rows.append(row(who, "optimizer's state, world 4", [b / 1e6 for b in each], 'MB'))

@@ -129,7 +129,7 @@ class FaultInjector:
     def __exit__(self, *error: object) -> None: self.mend(float('inf'))
 
     def carry_out(self, strike: ExternalFault) -> str:
-        "Let it happen; a sentence about it. Raises Missed, OSError."
+        "Let it happen; a sentence about it. Raises TargetNotFound, OSError."
         word = strike.target.partition(' ')[0]
         return getattr(self, f"_{dict(rank='worker').get(word, word)}")(strike)
 
@@ -165,7 +165,7 @@ def note(self: FaultInjector, strike: ExternalFault, text: str, worker: str | No
 @patch
 def signalled(self: FaultInjector, strike: ExternalFault, process: Process, text: str,
               worker: str | None = None) -> str:
-    "Note it, then send the signal of this strike. Raises Missed."
+    "Note it, then send the signal of this strike. Raises TargetNotFound."
     if not is_alive(process): raise TargetNotFound(f"there is no {strike.target} now")
     self.note(strike, text, worker)
     if not send_signal(process, SIGNAL[strike.kind]):
@@ -179,7 +179,7 @@ def _supervisor(self: FaultInjector, strike: ExternalFault) -> str:
 
 @patch
 def _all(self: FaultInjector, strike: ExternalFault) -> str:
-    "To every process of the run, as Slurm and systemd do, and a terminal. Raises Missed."
+    "To every process of the run, as Slurm and systemd do, and a terminal. Raises TargetNotFound."
     above = {int(p.name): parent_pid(int(p.name)) for p in Path('/proc').glob('[0-9]*')}
     found = [p for p in self.run.ever if is_alive(p)]
     for pid, _ in found: found += [(child, process_start_time(child)) for child, parent in above.items()
@@ -199,7 +199,7 @@ def _name(kind: str) -> str: return SIGNAL[kind].name if kind in SIGNAL else kin
 
 @patch
 def named(self: FaultInjector, target: str) -> str:
-    "The name of the worker that `target` means now. Raises Missed."
+    "The name of the worker that `target` means now. Raises TargetNotFound."
     word, _, number = target.partition(' ')
     if word == 'rank': found = self.run.roster[int(number):int(number) + 1]
     else: found = [name for name in self.run.workers if name.split('.')[0] == number]
@@ -259,7 +259,7 @@ def _remove_group(group: Path, seconds: float = 5.) -> None:
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #bb6c18a1
 @patch
 def starved(self: FaultInjector, strike: ExternalFault, process: Process, name: str) -> str:
-    "Raises Missed."
+    "Raises TargetNotFound."
     if not is_alive(process): raise TargetNotFound(f"there is no {strike.target} now")
     self.note(strike, f"no more memory for {strike.target} ({name})", name)
     text = trigger_oom_kill(process)
@@ -269,7 +269,7 @@ def starved(self: FaultInjector, strike: ExternalFault, process: Process, name: 
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #ebf3502e
 def newest_checkpoint_file(place: Path) -> Path:
-    "The largest file of the newest checkpoint in `place`. Raises Missed."
+    "The largest file of the newest checkpoint in `place`. Raises TargetNotFound."
     steps = sorted(p for p in place.glob('step-*') if p.is_dir())
     files = [p for p in steps[-1].rglob('*') if p.is_file()] if steps else []
     if not files: raise TargetNotFound(f"there is no checkpoint in {place.name} yet")
@@ -341,7 +341,7 @@ class FaultyDisk:
         return Path(f'/proc/{self.keeper.pid}/root{Path(path).absolute()}')
 
     def mount(self, script: str) -> None:
-        "Run a line of shell where the disk can be seen; `$0` is its place. Raises Missed."
+        "Run a line of shell where the disk can be seen; `$0` is its place. Raises TargetNotFound."
         done = subprocess.run(self.command(['sh', '-c', script, str(self.place)], '/'), capture_output=True,
                               text=True)
         if done.returncode: raise TargetNotFound(done.stderr.strip())
@@ -351,7 +351,7 @@ PER_SECOND = 10 # Writes that a slow disk does
 
 @patch
 def slow(self: FaultyDisk, writes: int = PER_SECOND) -> None:
-    "From here on so many writes per second. Raises Missed, OSError."
+    "From here on so many writes per second. Raises TargetNotFound, OSError."
     if not self.group: raise TargetNotFound('the disk has no device of its own')
     device = os.stat(self.inside(self.place)).st_dev
     (self.group / WRITES).write_text(f'{os.major(device)}:{os.minor(device)} {writes}')
@@ -384,7 +384,7 @@ def empty(self: FaultyDisk) -> None: (self.inside(self.place) / '.full').unlink(
 
 @patch
 def freeze(self: FaultyDisk) -> None:
-    "Files can only be read. Raises Missed."
+    "Files can only be read. Raises TargetNotFound."
     self.mount('mount --bind "$0" "$0" && mount -o remount,ro,bind "$0"')
 
 @patch

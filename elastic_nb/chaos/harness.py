@@ -39,7 +39,7 @@ class RunHarness:
         hear: Callable[[dict[str, Any]], None] = lambda event: None, # Hears every event
         **settings: Any, # Settings that win over the config of the stage
     ) -> list[Event]:
-        "Train to the end; the events. Raises RunFailed, Stopped after SIGTERM."
+        "Train to the end; the events. Raises RunFailed, RunStopped after SIGTERM."
         out = self.folder / name
         out.mkdir(exist_ok=True)
         config = self.config.update(nvme_path=str(out / 'checkpoints'), **settings)

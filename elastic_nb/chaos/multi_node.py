@@ -158,7 +158,7 @@ def until(self: MultiNodeRun, done: Callable[[], Any], step: int = 1, limit: flo
 @patch
 def strike(self: MultiNodeRun, s: ExternalFault, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
            striker: FaultInjector) -> None:
-    "Let it happen, and write it into the ledger of host 0 before. Raises Missed."
+    "Let it happen, and write it into the ledger of host 0 before. Raises TargetNotFound."
     word, _, number = s.target.partition(' ')
     k = int(number or 0)
     if word == 'etcd':

@@ -26,9 +26,9 @@ from typing import Any
 
 import elastic_nb
 from ..basics import die_with_parent, patch
-from .fault_injector import (FaultyDisk, FaultyStoreProxy, TargetNotFound, FaultInjector,
-                                             RunObserver, is_alive, send_signal,
-                                      why_no_disk, why_no_slow_disk)
+from .fault_injector import (FaultInjector, FaultyDisk, FaultyStoreProxy, RunObserver,
+                                             TargetNotFound, is_alive, send_signal, why_no_disk,
+                                             why_no_slow_disk)
 from .plans import FaultPlan, check_plan, record_plan
 from ..config import BadConfig, Config, run_checks
 from ..config_file import read_config, to_yaml
@@ -368,7 +368,7 @@ def compare_with_undisturbed(trial: ChaosRun, folder: str | Path, beside: Path,
 def run_chaos(
     config: Config,
     plan: FaultPlan, # What goes wrong, besides what the section `chaos` of the config says
-    out: str | Path, # Folder to be made, with `data`, `run_with_kills`, `run_undisturbed`
+    out: str | Path, # Folder to be made, with `data`, `disturbed`, `undisturbed`
     folder: str | Path = '.', # Where the module of `model.entry` is
     threshold: float = 30., # The longest pause that is allowed, in seconds
     patience: float | None = None,

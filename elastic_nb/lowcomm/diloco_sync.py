@@ -34,8 +34,8 @@ def _plain(x: Any) -> bool:
 def split_batch(batch: Any, parts: int, samples: int | None = None) -> list[Any]:
     """`batch` in `parts` equal parts, in order, along the first dimension of its tensors and arrays; a list
     of texts or numbers is cut like a tensor; each part has None, flags, names and numbers as they are.
-    Raises Refused for any other object in it, and for lengths that differ, are no multiple of `parts`, or are
-    not `samples`, if that is known: then the first dimension is not that of the samples."""
+    Raises UnsupportedModel for any other object in it, and for lengths that differ, are no multiple of
+    `parts`, or are not `samples`, if that is known: then the first dimension is not that of the samples."""
     lengths: set[int] = set()
     _measure(batch, lengths)
     if len(lengths) != 1 or (n := max(lengths)) % parts or not n:
@@ -116,7 +116,7 @@ class DiLoCoReplica:
         self.sent = self.params # Those whose moves are summed in this round
 
     def __call__(self, batch: Any, targets: int) -> Tensor:
-        "Raises Refused for a batch that cannot be cut, and for a model that writes its buffers."
+        "Raises UnsupportedModel for a batch that cannot be cut, and for a model that writes its buffers."
         total, parts = self.task.count.detach().new_zeros(()), split_batch(batch, self.steps, self.samples)
         counts = [self.targets_of(part) for part in parts]
         if sum(counts) != targets:
@@ -208,11 +208,11 @@ class DiLoCoSync(ExactSync):
             summed[2] += self.replica.counted
 
     def finish(self) -> Tensor:
-        "The summed loss. Raises Diverged if replicas took their steps with different settings."
+        "The summed loss. Raises ReplicasDiverged if replicas took their steps with different settings."
         return self.checked(super().finish())
 
     def checked(self, out: Tensor) -> Tensor:
-        "The loss of the numbers that were summed beside the moves. Raises Diverged. `.grad` has the moves."
+        "The loss of the numbers summed beside the moves. Raises ReplicasDiverged. `.grad` has the moves."
         grads = [p.grad for p in self.params if p.grad is not None]
         if self.replica.keeps and not all(g.isfinite().all() for g in grads): self.forget()
         if out[1].item() != self.n * self.mark():

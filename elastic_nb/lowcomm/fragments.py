@@ -101,8 +101,7 @@ class StreamingReplica(DiLoCoReplica):
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90030
 class StreamingSync(DiLoCoSync):
     """As `DiLoCoSync`, of a fragment in each. The same bits for any number of workers, for the same rounds
-    that
-    begin with nothing kept: those of `empties`, and the first of a generation."""
+    that begin with nothing kept: those of `empties`, and the first of a generation."""
     replica: StreamingReplica
     flight: 'InFlightFragment | None' = None # What was sent after the last round, and was not taken
     # What the reduction of this round finds, if that is not all sent and taken
@@ -264,7 +263,7 @@ def taken(self: StreamingSync) -> Tensor:
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90036
 @patch
 def attach(self: StreamingSync, group: dist.ProcessGroup) -> None:
-    "As in `DiLoCoSync`. Raises Refused for overlap over NCCL."
+    "As in `DiLoCoSync`. Raises UnsupportedModel for overlap over NCCL."
     if self.replica.table.overlap and group.size() > 1 and group.name() == 'nccl':
         raise UnsupportedModel(
             "lowcomm.overlap: over NCCL a message cannot stay in the air while others pass; set "

@@ -67,7 +67,7 @@ def read_frame(read: Callable[[int], bytes], most: int = BODY) -> tuple[dict[str
 
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #18c239b6
 class Journal:
-    "Frames in the file `path`; what is torn at its end is cut off. Raises OSError, Damaged."
+    "Frames in the file `path`; what is torn at its end is cut off. Raises OSError, DamagedCheckpoint."
     def __init__(self, path: Path):
         self.path = path
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -98,7 +98,7 @@ class Journal:
 def read_records(path: Path, torn: bool = True) -> Iterator[tuple[int, dict[str, Any], bytes]]:
     """(where it ends, fields, body) of each record in the file. `torn`: the last one may be half.
 
-    Raises Damaged for one that is not whole, if a good one follows or if nothing may be `torn`."""
+    Raises DamagedCheckpoint for one that is not whole, if a good one follows or if nothing may be `torn`."""
     with open(path, 'rb') as f:
         while True:
             at = f.tell()
@@ -175,7 +175,8 @@ def shapes_checksum(model: nn.Module) -> str:
 class ParameterServer:
     """Weights, and the steps that gradients of others make of them; all that was accepted is in `folder`.
 
-    Raises FolderInUse, RunMismatch (of another model or other terms), Damaged, CheckpointError, OSError."""
+    Raises FolderInUse, RunMismatch (of another model or other terms), DamagedCheckpoint, CheckpointError,
+    OSError."""
     asks: tuple[str, ...] = 'number', 'version' # What a push says beside its bytes: whole numbers
 
     def __init__(self,
@@ -239,7 +240,7 @@ def judged(self: ParameterServer, version: int) -> dict[str, Any]:
 @patch
 def apply(self: ParameterServer, fields: dict[str, Any], gradient: Tensor | None) -> dict[str, Any]:
     """Carry out one record of the journal; the answer to its worker. `gradient`: (count,), if it counts.
-    Raises Damaged, Diverged."""
+    Raises DamagedCheckpoint, ReplicasDiverged."""
     answer = self.heard(fields)
     if answer['counts']:
         weight = staleness_weight(answer['missed']) if self.terms.by_age else 1.
@@ -249,7 +250,7 @@ def apply(self: ParameterServer, fields: dict[str, Any], gradient: Tensor | None
 
 @patch
 def heard(self: ParameterServer, fields: dict[str, Any]) -> dict[str, Any]:
-    "Remember what a worker has said, and the answer to it. Raises Damaged."
+    "Remember what a worker has said, and the answer to it. Raises DamagedCheckpoint."
     worker, answer = fields['worker'], self.judged(fields['version'])
     counts = answer['counts']
     self.bound.admits(answer['missed'])   # it remembers
@@ -365,7 +366,7 @@ def _begin_journal(self: ParameterServer) -> None:
 
 @patch
 def replay(self: ParameterServer, fields: dict[str, Any], body: bytes) -> None:
-    "Carry out a record that was read from the journal. Raises Damaged, BadMessage."
+    "Carry out a record that was read from the journal. Raises DamagedCheckpoint, BadMessage."
     self.apply(fields, self.decoded(fields['worker'], fields['number'], body) if fields['counts'] else None)
 
 @patch

@@ -155,7 +155,7 @@ def reduction(self: PartialSync) -> Callable[[Callable[[], None]], None]:
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #3669ece6
 @patch
 def checked(self: PartialSync, out: Tensor) -> Tensor:
-    "As in `DiLoCoSync`; now all workers know what counts. Raises Refused if that is not one target."
+    "As in `DiLoCoSync`; now all workers know what counts. Raises UnsupportedModel if that is not one target."
     loss, steps, samples = super(PartialSync, self).checked(out), self.replica.steps, self.replica.samples
     made, targets = out[BESIDE:].view(2, self.n).long().tolist()
     if not sum(targets): raise UnsupportedModel(f"round {self.step}: there is not one target in what counts")

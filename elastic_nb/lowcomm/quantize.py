@@ -295,8 +295,7 @@ class RoundInbox:
         return message.sender
 
     def mean(self, without: Iterable[int] = ()) -> Tensor:
-        """(count,), float32. `without_line`: senders to leave out. Raises BadMessage if any other one is
-        missing."""
+        "(count,), float32. `without`: senders to leave out. Raises BadMessage if any other one is missing."
         wanted = [s for s in self.senders if s not in {*without}]
         missing = [s for s in wanted if s not in self.said]
         if missing or not wanted:

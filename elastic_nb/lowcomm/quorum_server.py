@@ -95,7 +95,7 @@ class QuorumServer(ParameterServer):
                 f"{self.terms.quorum}")
 
     def tick(self) -> bool:
-        "Close the round if it is due by now; whether it was. Raises OSError, Diverged."
+        "Close the round if it is due by now; whether it was. Raises OSError, ReplicasDiverged."
         if len(self.inbox) < self.terms.quorum: return False
         if self.enough is None: self.enough = self.clock()
         everybody = len(self.inbox) >= self.terms.workers
@@ -109,7 +109,7 @@ def push(self: QuorumServer, worker: int, number: int, version: int, data: bytes
          ) -> dict[str, Any]:
     """Move `number` (1, 2, ...) of `worker` from the weights of `version`: `tokens` in `steps` inner steps.
     Says whether it counts, once it is on the disk. Raises BadMessage, and nothing has changed; OSError,
-    Diverged."""
+    ReplicasDiverged."""
     answer = self.take(worker, number, version, data, tokens, steps)
     self.tick()
     return answer
@@ -168,7 +168,7 @@ def judged(self: QuorumServer, version: int) -> dict[str, Any]:
 
 @patch
 def apply(self: QuorumServer, fields: dict[str, Any], move: Tensor | None) -> dict[str, Any]:
-    "Carry out the record of a push; the answer. `move`: (count,), if it counts. Raises Damaged."
+    "Carry out the record of a push; the answer. `move`: (count,), if it counts. Raises DamagedCheckpoint."
     answer, worker = self.heard(fields), fields['worker']
     if answer['counts']:
         self.inbox[worker], self.claims[worker] = move, [fields['tokens'], fields['steps']]
@@ -178,7 +178,8 @@ def apply(self: QuorumServer, fields: dict[str, Any], move: Tensor | None) -> di
 # %% ../../nbs/12_lowcomm/13_quorum_server.ipynb #9aab1e87
 @patch
 def close_round(self: QuorumServer, why: str) -> None:
-    "Write the closing of this round, and make the outer step. Raises OSError (the round is open), Diverged."
+    """Write the closing of this round, and make the outer step. Raises OSError (the round is open),
+    ReplicasDiverged."""
     moves = [[w, *self.claims[w]] for w in sorted(self.claims)]
     fields = dict(closes=self.version, moves=moves, why=why)
     self.point('due')
@@ -210,7 +211,7 @@ def merged(self: QuorumServer) -> Tensor:
 
 @patch
 def replay(self: QuorumServer, fields: dict[str, Any], body: bytes) -> None:
-    "Carry out a record that was read from the journal. Raises Damaged, BadMessage, Diverged."
+    "Carry out a record read from the journal. Raises DamagedCheckpoint, BadMessage, ReplicasDiverged."
     if 'closes' in fields: return self._carry_out(fields)
     self.apply(fields, self.decoded(fields['worker'], fields['number'], body) if fields['counts'] else None)
 

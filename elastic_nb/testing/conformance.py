@@ -233,7 +233,8 @@ def check_next_world(stage: ConformanceCluster, names: list[str], unharmed: bool
 def expect_known_errors(stage: ConformanceCluster, orders: list[tuple[str, int]]) -> None:
     "Those orders end soon, with an error that the loop knows."
     ends = [stage.answer(order) for order in orders]
-    assert all(type(e) is FailedOrder and e in ('PeerLost', 'Newer') for e in ends), f'they ended with {ends}'
+    told = all(type(e) is FailedOrder and e in ('PeerLost', 'StaleGeneration') for e in ends)
+    assert told, f'they ended with {ends}'
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #f7b250bb
 def collectives(stage: ConformanceCluster) -> None:
@@ -277,7 +278,7 @@ def stopped(stage: ConformanceCluster) -> None:
     stage.kill(names[2], signal.SIGCONT)   # it wakes, takes part in what is over, and is sent away
     late = stage.order(names[2], 'sum', 100.), stage.order(names[2], 'leave'), stage.order(names[2], 'join')
     stage.answer(late[0])   # perhaps with threads that were left behind
-    assert stage.answer(late[2]) == 'Removed', 'a worker that was removed came back'
+    assert stage.answer(late[2]) == 'WorkerEvicted', 'a worker that was removed came back'
     assert stage.ask(names[:2], 'sum', 1.) == [2., 2.], 'what a removed worker said was heard'
 
 def stopped_twice(stage: ConformanceCluster) -> None:

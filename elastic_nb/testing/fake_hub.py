@@ -122,7 +122,7 @@ def _missing(what: str, **headers: str) -> HubReply:
 
 # %% ../../nbs/09_testing/07_fake_hub.ipynb #6e553544
 def file_content(blob: RepoFile, asked: str | None, headers: Mapping[str, str]) -> HubReply:
-    "The bytes of a file, or the part of them that a `ByteRange` header asks for."
+    "The bytes of a file, or the part of them that a `Range` header asks for."
     headers = {'ETag': blob.etag, 'Accept-Ranges': 'bytes'} | dict(headers)
     part = re.fullmatch(r'bytes=(\d+)-(\d*)', asked or '')
     if not part: return HubReply(200, blob.data, headers)

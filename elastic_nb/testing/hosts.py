@@ -111,7 +111,7 @@ class HostInit:
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #6ca9f14d
 def main() -> None:
-    "`run_python -m elastic_nb.testing.hosts FOLDER`: be the init of a host; removes the folder at the end."
+    "`python -m elastic_nb.testing.hosts FOLDER`: be the init of a host; removes the folder at the end."
     adopt_orphans()
     try: HostInit().serve()
     finally:
@@ -300,7 +300,7 @@ class CabledNetwork(LoopbackNetwork):
 
     def __init__(self, n: int = 3):
         if reason := no_cables_reason():
-            raise RuntimeError(f"no cables here: {reason}. `Loopback` works everywhere")
+            raise RuntimeError(f"no cables here: {reason}. `LoopbackNetwork` works everywhere")
         self.folder, self.hosts = Path(tempfile.mkdtemp(prefix='hosts-')), []
         self.switch = subprocess.Popen([*_as_root(), '--net', 'sh', '-c', 'echo; exec cat'], text=True,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)

@@ -212,7 +212,7 @@ class ProgramForker:
         return self._start(text, '', args, cwd, os.environ | env, False)
 
     def command(self,
-        words: Sequence[Any], # `[run_python, file, *arguments]`, or `-c` and a text, or `-m` and a module
+        words: Sequence[Any], # `[python, file, *arguments]`, or `-c` and a text, or `-m` and a module
         cwd: Any = '.', # Its folder
         env: Mapping[str, str] | None = None, # All of its environment; None: ours
         start_new_session: bool = False, # Begin a session of its own

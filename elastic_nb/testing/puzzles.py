@@ -22,7 +22,7 @@ from ..report.pictures import FAULT, GENERATIONS, INK, MUTED, RULE
 class WrongAnswer(Exception): "A case in which the answer is wrong, in words."
 
 def require(good: bool, why: str) -> None:
-    "Raises Wrong with `why` unless `good`."
+    "Raises WrongAnswer with `why` unless `good`."
     if not good: raise WrongAnswer(why)
 
 # %% ../../nbs/09_testing/12_puzzles.ipynb #d26b498f
