@@ -543,13 +543,13 @@ class ResidualBlock(nn.Module):
         self.net = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.Dropout(p), nn.GELU())
     def forward(self, x: Tensor) -> Tensor: return x + self.net(x)
 
-@zoo_case('computation', activation_checkpointing=['Block'])
+@zoo_case('computation', activation_checkpointing=['ResidualBlock'])
 def recomputed(config: Config) -> Engine:
     "Gradient checkpointing: activations are thrown away, and computed again in the backward pass."
     return make_engine(ZooClassifier(nn.Linear(4, 8), ResidualBlock(), ResidualBlock(), nn.Linear(8, 3)),
                        config)
 
-@zoo_case('processes', activation_checkpointing=['Block'])
+@zoo_case('processes', activation_checkpointing=['ResidualBlock'])
 def recomputed_dropout(config: Config) -> Engine:
     "The same with dropout, whose mask must come a second time. Threads would share its generator."
     return make_engine(ZooClassifier(nn.Linear(4, 8), ResidualBlock(p=.3), ResidualBlock(p=.3),
