@@ -88,7 +88,7 @@ def reveal(self: LessonBoard, question: str, measured: Any) -> LessonBoard:
 # %% ../../nbs/course/00_overview.ipynb #8eb724ea
 @patch
 def check(self: LessonBoard, answer: Callable[..., Any]) -> LessonBoard:
-    "Check `answer` by its name. Raises ValueError for another name; with STRICT=1 WrongAnswer, unless solved."
+    "Check `answer` by its name. Raises ValueError for another name; WrongAnswer if STRICT=1."
     puzzle, names = self.puzzles.get(answer.__name__), ', '.join(self.puzzles)
     if puzzle is None: raise ValueError(f'{answer.__name__}: the puzzles of this lesson are {names}')
     self.solved.discard(puzzle.name)

@@ -382,7 +382,7 @@ def check_same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]]
     told = f"{names[0]} and {len(names) - 1} more differ" if names[1:] else f'{names[0]} differs'
     if not step:
         raise ReplicasDiverged(f"the workers do not begin with the same weights: {told}. Each makes the "
-                               "model by itself: call torch.manual_seed before, or load the same file in each")
+                               "model by itself: call torch.manual_seed before, or load one file in each")
     raise ReplicasDiverged(f"the workers no longer have the same weights after {step} steps: {told}. The "
                            "model, its data or a kernel computes something else on another worker; the "
                            "newest checkpoint is from before the difference was found")

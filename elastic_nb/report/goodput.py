@@ -283,7 +283,8 @@ def end(self: WorkerReplay, t: float, followed: bool) -> None:
 WorkerReplay.handlers = dict(
     ready=WorkerReplay._ready, restored=WorkerReplay._restored, entered=WorkerReplay._entered,
     contribute=WorkerReplay._contribute, commit=WorkerReplay._commit, validation=WorkerReplay._validation,
-    saved=WorkerReplay._saved, interrupted=WorkerReplay._interrupted, final=WorkerReplay._final, death=WorkerReplay._death)
+    saved=WorkerReplay._saved, interrupted=WorkerReplay._interrupted, final=WorkerReplay._final,
+    death=WorkerReplay._death)
 
 # %% ../../nbs/08_report/16_goodput.ipynb #bf4d8995
 def slot_timelines(events: Story, below: int | None = None) -> dict[int, SlotTimeline]:

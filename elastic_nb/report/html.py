@@ -460,7 +460,8 @@ def render_run_page(watch: RunReader, about: Mapping[str, str] | None = None) ->
     else:
         result = dict(steps=len(columns), recoveries=status['recoveries'])
         parts += [_tiles(summary_rows(watch, status, columns)), *_deaths(status), *_starts(status),
-                  *_training(rows), *_time(rows), *_lanes(rows, result), *_details(rows, result, watch.config)]
+                  *_training(rows), *_time(rows), *_lanes(rows, result),
+                  *_details(rows, result, watch.config)]
     return _page(parts)
 
 # %% ../../nbs/08_report/03_html.ipynb #e343e8bd

@@ -63,7 +63,8 @@ def source_shares(events: Sequence[Event], mixture: Mixture, seed: int = 0) -> S
     read = [mixture.owner(_ids(step, rows, order))[0] for step, rows in found.items()]
     counts = [np.bincount(which, minlength=len(mixture.names)) for which in read]
     return SourceShares(mixture.names, np.array([*mixture.shares.values()]), np.array([*found]),
-                        np.array(counts), np.array([len({e.worker for e in rows}) for rows in found.values()]))
+                        np.array(counts),
+                        np.array([len({e.worker for e in rows}) for rows in found.values()]))
 
 # %% ../../nbs/08_report/07_mixture_report.ipynb #9c8a04cb
 def draw_source_shares(

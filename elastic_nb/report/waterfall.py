@@ -53,8 +53,8 @@ def _draw_loads(ax: Axes, loads: Sequence[Mapping[str, Any]], rows: Sequence[str
         bad = a['outcome'] != 'loaded'
         ax.plot(x, y, zorder=4, **(CROSS if bad else GOOD))
         ax.text(x, y - .16,
-                f"{shorten_label(a['name'])}\n{fill(shorten_label(a['why'] or a['outcome'], 200), 20)}", ha='center', va='bottom',
-                fontsize=8, linespacing=1.3, color=FAULT if bad else INK)
+                f"{shorten_label(a['name'])}\n{fill(shorten_label(a['why'] or a['outcome'], 200), 20)}",
+                ha='center', va='bottom', fontsize=8, linespacing=1.3, color=FAULT if bad else INK)
     times = [f'{s:.1f} s' if s >= 1 else f'{1000 * s:.0f} ms' for s in (a['seconds'] for a in loads)]
     ax.set(xlim=(-.6, len(loads) - .4), xticks=range(len(loads)), xticklabels=times,
            xlabel='attempts of the restore')

@@ -424,7 +424,7 @@ class SimulatedRun(PlanRun):
         self.looking = False # A look of the scheduler is planned
 
     def run(self) -> PlanOutcome:
-        "Until all is done, or nobody is left who could do it."
+        "Until all is done, or no worker is left that could do it."
         s = self.plan.file.simulation
         for t, task in self.plan.tasks: self.sim.at(t, self.submit, task)
         for name in self.workers: self.arrive(name)
