@@ -44,7 +44,7 @@ GLOSSARY = ROOT / 'nbs' / 'glossary.ipynb'
 FLAGGED = re.compile(r'^#\| *(slow|gpu|net)\b', re.M)
 PROBE = "import elastic_nb, sys; assert elastic_nb.__file__.startswith(sys.prefix), f'not the wheel: {elastic_nb.__file__}'"
 CHECK = re.compile(r'^board\.check\((\w+)\)', re.M)
-SHOWN = re.compile(r"\bSource\(([^)]*)\)")
+SHOWN = re.compile(r"\bNanoSource\(([^)]*)\)")
 
 
 def cells(page: Path) -> list[tuple[str, str]]:

@@ -128,9 +128,10 @@ class NanoRun:
 # %% ../../nbs/course/00_overview.ipynb #ad85dee1
 @patch
 def workers(self: NanoRun) -> list[int]:
-    "Process ids of the workers: all children of the supervisor but the first, which keeps the store."
-    found = subprocess.run(['pgrep', '-P', f'{self.process.pid}'], capture_output=True, text=True).stdout
-    return sorted(map(int, found.split()))[1:]
+    """Process ids of the workers in the order of their start, which need not be the order of the numbers: all
+    children of the supervisor but the first, which keeps the store."""
+    pid = self.process.pid
+    return [int(child) for child in Path(f'/proc/{pid}/task/{pid}/children').read_text().split()][1:]
 
 @patch
 def end(self: NanoRun) -> None:

@@ -208,7 +208,8 @@ def find_source(gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]
     all committed steps."""
     newest = max(steps.values())
     if newest < gen.floor:
-        raise StateLost(f"{gen.floor} steps are committed, and nobody left has more than {newest}")
+        raise StateLost(f"every worker that had the state of step {gen.floor - 1} is gone; of {gen.floor} "
+                        f"committed steps no worker has more than {newest}")
     return next(n for n in gen.roster if steps[n] == newest), [n for n in gen.roster if steps[n] < newest]
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #b0b168c2
