@@ -132,7 +132,7 @@ def _in_child(out: Connection, notebook: str, options: dict[str, Any], file: str
     faulthandler.register(signal.SIGQUIT, open(file, 'ab', 0), all_threads=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)   # ignored behind a shell
     torch, copies, forkserver = (importlib.import_module(name) for name in IN_CHILD)   # all there already
-    with suppress(OSError): forkserver.interpreter = copies.ProgramForker().interpreter
+    with suppress(OSError): forkserver.start_interpreter = copies.ProgramForker().interpreter
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // _test_run.workers))
     why = ''
     class Shell(test.CaptureShell):

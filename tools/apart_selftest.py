@@ -111,7 +111,7 @@ def apart(room: Path) -> None:
 
 
 def main() -> int:
-    assert re.search(r'^test_setup = "elastic_nb\.testing\.again:each_apart"$', (ROOT / 'pyproject.toml').read_text(), re.M)
+    assert re.search(r'^test_setup = "elastic_nb\.testing\.retry:each_apart"$', (ROOT / 'pyproject.toml').read_text(), re.M)
     with tempfile.TemporaryDirectory() as folder:
         for check in (without, limits, apart):
             check(Path(folder))

@@ -242,7 +242,7 @@ class ProgramForker:
 # %% ../../nbs/09_testing/18_program_forker.ipynb #93b20a5d
 @patch
 def interpreter(self: ProgramForker, code: str, env: Mapping[str, str], fd: int) -> Any:
-    "What `forkserver.interpreter` would start."
+    "What `zygote.start_interpreter` would start."
     if self.inherits != _inherits(): return _fresh(code, env, fd)
     quiet = "import os; null = os.open(os.devnull, os.O_RDWR); [os.dup2(null, k) for k in range(3)]; "
     program = self._start(quiet + code, '', (), '.', env, True, [fd])
