@@ -37,7 +37,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from elastic_nb.testing.hosts import adopt_orphans, family
+from elastic_nb.testing.hosts import adopt_orphans, descendants
 
 
 LIMIT = 180. # Seconds of a notebook, unless its first line of code says `# limit: 60 s`
@@ -123,7 +123,7 @@ def stacks(
     return '\n'.join(said)
 
 
-IN_CHILD = 'torch', 'elastic_nb.testing.copies', 'elastic_nb.elastic.zygote' # Needed there
+IN_CHILD = 'torch', 'elastic_nb.testing.program_forker', 'elastic_nb.elastic.zygote' # Needed there
 
 
 def _in_child(out: Connection, notebook: str, options: dict[str, Any], file: str) -> None:
@@ -132,7 +132,7 @@ def _in_child(out: Connection, notebook: str, options: dict[str, Any], file: str
     faulthandler.register(signal.SIGQUIT, open(file, 'ab', 0), all_threads=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)   # ignored behind a shell
     torch, copies, forkserver = (importlib.import_module(name) for name in IN_CHILD)   # all there already
-    with suppress(OSError): forkserver.interpreter = copies.Copies().interpreter
+    with suppress(OSError): forkserver.start_interpreter = copies.ProgramForker().interpreter
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // _test_run.workers))
     why = ''
     class Shell(test.CaptureShell):
@@ -209,13 +209,13 @@ def _supervised(notebook: str, options: dict[str, Any], file: Path, patience: Pa
         _reap(child.pid)
         time.sleep(.005)
     if left and child.is_alive(): why = why or 'its process does not end after its last cell'
-    while left and leaving and family(os.getpid()) - older:   # what it has left may need a moment to end
+    while left and leaving and descendants(os.getpid()) - older:   # what it has left may need a moment to end
         _reap(child.pid)
         time.sleep(.02)
-    if remain := sorted(family(os.getpid()) - older):
+    if remain := sorted(descendants(os.getpid()) - older):
         passed, why = False, why or f'{len(remain)} of its processes do not end: {_about(remain[0])}'
         print(f'\n{why} in {notebook}:\n{stacks(remain, file)}', file=sys.__stderr__, flush=True)
-    while remain := family(os.getpid()) - older:
+    while remain := descendants(os.getpid()) - older:
         for pid in remain:
             with suppress(ProcessLookupError): os.kill(pid, signal.SIGKILL)
         _reap(child.pid)
@@ -238,7 +238,7 @@ def test_apart(
     global _test_run
     if _test_run is None: _test_run = TestRun(1, 1)
     adopt_orphans()
-    older, cpu, began = family(os.getpid()), _cpu_of_children(), time.monotonic()
+    older, cpu, began = descendants(os.getpid()), _cpu_of_children(), time.monotonic()
     slow = 'slow' in (options.get('force_flags') or ())
     patience = Patience(SLOW if slow else limit_of(fn), _test_run.scale)
     with tempfile.TemporaryDirectory() as folder:

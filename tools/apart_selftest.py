@@ -79,9 +79,9 @@ PLANTED = dict(
 SHARED = dict(shared="import gc, sys\nfrom apart import SHARED\n"
                      "from hypothesis import settings\nassert settings.default.deadline is None\n"
                      "assert sys.modules.keys() >= set(SHARED) and gc.get_freeze_count() > 100_000",
-              heard="from elastic_nb.elastic.zygote import interpreter\n"   # servers can be copies
-                    "from elastic_nb.testing.copies import _inherits\n"
-                    "assert interpreter.__self__.inherits == _inherits()")
+              heard="from elastic_nb.elastic.zygote import start_interpreter\n"   # servers can be copies
+                    "from elastic_nb.testing.program_forker import _inherits\n"
+                    "assert start_interpreter.__self__.inherits == _inherits()")
 QUICK = ('import signal\nimport apart\n'
          'signal.signal(signal.SIGINT, signal.SIG_IGN)\n'   # as behind a shell
          'apart.LEAVING = 1.\neach_apart = apart.each_apart')
@@ -111,7 +111,7 @@ def apart(room: Path) -> None:
 
 
 def main() -> int:
-    assert re.search(r'^test_setup = "elastic_nb\.testing\.again:each_apart"$', (ROOT / 'pyproject.toml').read_text(), re.M)
+    assert re.search(r'^test_setup = "elastic_nb\.testing\.retry:each_apart"$', (ROOT / 'pyproject.toml').read_text(), re.M)
     with tempfile.TemporaryDirectory() as folder:
         for check in (without, limits, apart):
             check(Path(folder))

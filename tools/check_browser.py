@@ -23,9 +23,9 @@ from typing import Any
 
 from browser import browsing, watched
 
-from elastic_nb.elastic.control import ask
+from elastic_nb.elastic.control import send_command
 from elastic_nb.elastic.ledger import Ledger
-from elastic_nb.testing.payloads import HOSTILE
+from elastic_nb.testing.hostile_text import HOSTILE
 
 TRAIN = """
 import sys
@@ -272,7 +272,7 @@ def main() -> None:
             watch_it_heal(browser, url, out, shot)
             refusals(browser, url, guarded, run, faults)
             token(browser, out.parent, run, faults)
-            ask(out, 'stop')
+            send_command(out, 'stop')
             until(lambda: trains.poll() is not None, 60)
             state = until(lambda: (s := call(url, f'/api/runs/{run}')[1]['state']) != 'running' and s)
             if shots: pictures(browser, url, run, shots)

@@ -19,13 +19,13 @@ from PIL import Image
 
 from elastic_nb.data.dataset import ResumableDataset
 from elastic_nb.data.windows import rhyme
-from elastic_nb.elastic.faults import fail_at
+from elastic_nb.elastic.fault_injection import fail_at
 from elastic_nb.elastic.ledger import Event, Ledger, losses, outages
 from elastic_nb.elastic.loop import ElasticLoop
-from elastic_nb.elastic.sync import Exact
+from elastic_nb.elastic.gradient_sync import ExactSync
 from elastic_nb.models.gpt import GPTConfig, seeded_gpt
 from elastic_nb.report.pictures import CROSS, FAULT, GENERATIONS, INK, MUTED, RULE, style, timeline
-from elastic_nb.testing.threads import rehearse
+from elastic_nb.testing.threads import run_elastic_in_threads
 from elastic_nb.train.engine import Engine
 
 LIMIT = 2_000_000  # bytes of the film: a visitor with a telephone loads it, too
@@ -197,10 +197,10 @@ def small_runs() -> tuple[list[Event], list[Event]]:
     def worker(member: object) -> ElasticLoop:
         engine = Engine(seeded_gpt(config, seed=0), train_dataset=text, loss='sum', steps=40, lr=.01, warmup=4,
                         schedule='cosine', batch_size=32, checkpoint_interval=0).prepare('cpu')
-        return ElasticLoop(member, engine, Exact(engine.task, 8))
+        return ElasticLoop(member, engine, ExactSync(engine.task, 8))
 
     def run(*faults: object) -> list[Event]:
-        return sorted(map(Event.of, rehearse(worker, 3, *faults)), key=lambda e: e.t)
+        return sorted(map(Event.of, run_elastic_in_threads(worker, 3, *faults)), key=lambda e: e.t)
     return run(fail_at(rank=2, step=16)), run()
 
 

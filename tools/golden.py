@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from elastic_nb.deploy.chart import proved
+from elastic_nb.deploy.chart import validate_chart
 
 GOLDEN = Path(__file__).resolve().parent / 'golden'
 NODES = ['deploymentImage=registry.example/me/train:1', 'nodes=3', 'elastic.maxNodes=3']
@@ -33,7 +33,7 @@ def rendered() -> dict[str, str]:
     plain: dict[str, str] = {}
     files: dict[str, str] = {}
     for name, sets in WAYS.items():
-        found = proved(sets=[*NODES, *sets], versions=())[2]
+        found = validate_chart(sets=[*NODES, *sets], versions=())[2]
         found.sort(key=lambda o: (o['kind'], o['metadata']['name']))
         text, backend = yaml.safe_dump_all(found, width=110), name.partition('_')[0]
         if name == backend: plain[name] = files[f'{name}.yaml'] = text

@@ -1,7 +1,7 @@
 """The rules of the house, for lint_notebooks.py: who may import whom, where a module is, how long a cell is.
 
 The packages are layered in one table: a module imports from its own package and from packages below it. Imports inside functions
-count, and so do names in strings, such as 'elastic_nb.testing.ranks:sleeper'.
+count, and so do names in strings, such as 'elastic_nb.testing.entrypoints:sleeper'.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 MAX_CELL, MAX_FUNCTION = 60, 50  # lines of an exported cell, and of a function in it: about a screen
 # From the top to the ground. Wings of one line do not import each other.
-WINGS = ['course', 'command nano', 'face cli', 'bench deploy', 'demo', 'chaos', 'testing', 'simulate', 'train', 'lowcomm', 'report',
+WINGS = ['course', 'command nano', 'start cli', 'bench deploy', 'demo', 'chaos', 'testing', 'simulate', 'train', 'lowcomm', 'report',
          'elastic', 'models', 'data', 'checkpoint scaling', 'exact', 'config_file', 'config', 'basics']
 FLOOR = {wing: len(WINGS) - n for n, wings in enumerate(WINGS) for wing in wings.split()}
 PRODUCT = {'exact', 'data', 'checkpoint', 'scaling', 'models', 'elastic', 'train', 'report', 'lowcomm', 'deploy'}
@@ -21,12 +21,24 @@ NOT_IN_PRODUCT = {'testing', 'bench', 'chaos', 'demo'}
 REHEARSALS = {'elastic_nb.deploy.rehearsal'}  # tests that users run themselves
 DOTTED = re.compile(r'[a-z_]+(?:\.\w+)+(?=:\w+$|$)')  # a string that names a module, with or without a function
 WHERE = '## Where is what'
+ONE_WORD, SAME = .1, 5  # part of the classes with names of one word; class names in several modules
 
 
 def parse(src: str) -> ast.Module:
     "The syntax tree of a cell; shell lines and magics count as `pass`, and so does a file that is written and not Python"
     if re.match(r'(#\|.*\n)*%%writefile .*(?<!\.py)\n', src): src = 'pass'
     return ast.parse(re.sub(r'^([ \t]*)[%!].*$', r'\1pass', src, flags=re.M))
+
+
+# ---- names ---------------------------------------------------------------------------------------
+def check_classes(trees: dict[str, ast.Module]) -> Iterator[str]:
+    "A class's name says what it is: two words, seldom one, and in one module"
+    names = [node.name for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    short = sorted(name for name in names if len(re.findall('[A-Z]+(?![a-z])|[A-Z][a-z0-9]*', name)) == 1)
+    if len(short) > max(3, ONE_WORD * len(names)):
+        yield f"{len(short)} of {len(names)} classes have names of one word: {', '.join(short[:30])}"
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if len(twice) > SAME: yield f"{len(twice)} names of classes are in several modules: {', '.join(twice)}"
 
 
 # ---- who imports whom ----------------------------------------------------------------------------
@@ -118,8 +130,8 @@ def imports(root: Path, lib: str) -> tuple[dict[str, set[str]], dict[str, set[st
 
 
 def wing(module: str) -> str:
-    "The wing of a module: `elastic_nb.checkpoint.remote.s3` is in checkpoint, `elastic_nb` itself is the face"
-    return (module.split('.') + ['face'])[1]
+    "The wing of a module: `elastic_nb.checkpoint.remote.s3` is in checkpoint, `elastic_nb` itself is start"
+    return (module.split('.') + ['start'])[1]
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -153,6 +165,7 @@ def check_imports(root: Path, lib: str) -> Iterator[str]:
                 yield f'{name}: imports {target}, but {own} is for users and {other} is not'
             elif other != own and FLOOR.get(other, 0) >= FLOOR[own]:
                 yield f'{name}: imports {target}, and {other} does not lie below {own}'
+    yield from check_classes(modules(root, lib))
     yield from named_twice(root, lib)
     yield from orphans(root, lib)
     for ring in circles(first): yield f"{ring[0]}: imports itself: {' -> '.join([*ring, ring[0]])}"
@@ -163,7 +176,7 @@ def module_of(page: Path) -> str:
     "What a notebook at `page` (below nbs/) exports to: 03_checkpoint/05_disk is checkpoint.disk"
     parts = [re.sub(r'^\d\d_', '', part) for part in page.with_suffix('').parts]
     parts[-1] = dict(overview='__init__', torchrun='__main__').get(parts[-1], parts[-1])
-    return '.'.join(parts[1:] if parts[0] == 'face' else parts)
+    return '.'.join(parts[1:] if parts[0] == 'start' else parts)
 
 
 def check_layout(pages: dict[Path, list[str]], folders: list[str]) -> Iterator[str]:

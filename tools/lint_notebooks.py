@@ -30,8 +30,8 @@ PAGES = ['README.md', 'benchmarks/README.md', 'tools/benchmarks.md', 'CHANGELOG.
 DIRECTIVES = {'default_exp', 'export', 'exporti', 'exports', 'hide', 'slow', 'gpu', 'net'}
 PICKLES = {'pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'shelve'}
 MEASURES_LOAD = {'nbs/10_bench/08_checkpoint.ipynb',  # may torch.load, weights only, what it has just written itself
-                 'nbs/03_checkpoint/15_exchange.ipynb'}  # and this one, which takes in files of other programs
-BETWEEN_COPIES = {'nbs/02_data/07_readers.ipynb'}  # may pickle what goes from a fork to its own parent, in memory
+                 'nbs/03_checkpoint/15_interop.ipynb'}  # and this one, which takes in files of other programs
+BETWEEN_COPIES = {'nbs/02_data/07_prefetch.ipynb'}  # may pickle what goes from a fork to its own parent, in memory
 GUIDES = {'walkthroughs', 'howto', 'essays'}  # folders of notebooks for users, which export nothing
 FOLDED = {'cellView': 'form', 'jupyter': {'source_hidden': True}}  # a solution: folded in Colab, and in JupyterLab
 MAX_OUTPUT, MAX_LINE = 64 * 1024, 110  # bytes per cell, characters

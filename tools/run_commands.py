@@ -52,7 +52,7 @@ NOT_HERE = {
     r'python tools/': 'needs the repository: .ci/run does it there',
     r'\.ci/run': 'is what runs this',
     r'elastic-nb train .* HOST0:(PORT|29400)': 'needs three hosts: its lesson runs it on them',
-    r'elastic-nb train .*--on ray': 'needs the extra ray: its lesson runs it on a cluster of Ray; here it is parsed',
+    r'elastic-nb (train|simulate) .*--on ray': 'needs the extra ray: its lesson runs it on a cluster of Ray; here it is parsed',
     r'elastic-nb etcd ': 'starts servers that stay, and needs the extra dev: the lesson of the commands runs all three',
     r'elastic-nb chaos .*--link ': 'takes Linux and root: its lesson trains over a link under slow; here it is parsed',
     r'elastic-nb (submit|resume) ': 'needs a controller that runs: the lesson of the commands starts one',

@@ -44,7 +44,7 @@ GLOSSARY = ROOT / 'nbs' / 'glossary.ipynb'
 FLAGGED = re.compile(r'^#\| *(slow|gpu|net)\b', re.M)
 PROBE = "import elastic_nb, sys; assert elastic_nb.__file__.startswith(sys.prefix), f'not the wheel: {elastic_nb.__file__}'"
 CHECK = re.compile(r'^board\.check\((\w+)\)', re.M)
-SHOWN = re.compile(r"\bSource\(([^)]*)\)")
+SHOWN = re.compile(r"\bNanoSource\(([^)]*)\)")
 
 
 def cells(page: Path) -> list[tuple[str, str]]:
@@ -67,13 +67,13 @@ def solved(text: str, solutions: dict[str, str]) -> str:
 
 def attempt(sources: list[str], solutions: dict[str, str] | None) -> list[str]:
     "Run the puzzles with STRICT=1: the names of those that raise `Wrong`"
-    from elastic_nb.testing.puzzles import Wrong
+    from elastic_nb.testing.puzzles import WrongAnswer
     scope: dict[str, Any] = {}
     wrong = []
     for text in sources:
         found = CHECK.findall(text)
         try: exec(solved(text, solutions) if solutions else text, scope)
-        except Wrong: wrong += found
+        except WrongAnswer: wrong += found
     return wrong
 
 
@@ -194,7 +194,7 @@ def from_the_wheel(wheel: str | None, course: Path = COURSE) -> list[str]:
 def self_test() -> int:
     "Planted mistakes are found"
     head = [('markdown', '## Puzzle: p'), ('code', 'from elastic_nb.testing.puzzles import Puzzle'), (
-        'code', 'from elastic_nb.course import Board\nboard = Board(Puzzle("p", lambda f: f(), 0, "things"))')]
+        'code', 'from elastic_nb.course import LessonBoard\nboard = LessonBoard(Puzzle("p", lambda f: f(), 0, "things"))')]
     open_ = puzzle_cells([*head, ('code', 'def p(): return 1\nboard.check(p)')])
     os.environ['STRICT'] = '1'
     assert attempt(open_, None) == ['p'] and attempt(open_, {'p': 'def p(): return 2'}) == ['p']

@@ -10,5 +10,5 @@ from ..basics import lazy
 
 # %% ../../nbs/10_bench/00_overview.ipynb #2d09aacc
 __getattr__, __dir__ = lazy('elastic_nb.bench', {
-    '.core': 'BenchResult row over'})
+    '.core': 'BenchResult row median_ratio'})
 __all__ = __dir__()

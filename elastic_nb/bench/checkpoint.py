@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['MODEL_SIZES', 'SAVERS', 'LOADERS', 'SMALL_MODEL', 'STEP_KINDS', 'TASKS', 'Measured', 'UNITS', 'CHECKPOINT_NOTES',
-           'model_and_optimizer', 'SaveMethod', 'sync', 'Memcpy', 'Raw', 'Raw4', 'OurSave', 'TorchSave',
-           'TorchSaveLegacy', 'Safetensors', 'Deepcopy', 'TorchSaveBuffer', 'Dcp', 'DcpAsync', 'DcpCached',
-           'DcpProcess', 'ready', 'load_ours', 'load_torch', 'load_torch_mmap', 'load_safetensors', 'load_safe_open',
-           'load_dcp', 'load_raw', 'load_raw4', 'drop', 'resident_mb', 'reset_peak', 'fresh_mb', 'measure_save',
-           'measure_load', 'measure_steps', 'in_child', 'roomy', 'turn', 'rows_of', 'ratios_of', 'bench_checkpoint']
+           'model_and_optimizer', 'SaveMethod', 'fsync_path', 'MemcpySave', 'RawSave', 'FourThreadRawSave', 'OurSave',
+           'TorchSave', 'TorchSaveLegacy', 'SafetensorsSave', 'DeepcopySave', 'TorchSaveBuffer', 'DcpSave',
+           'DcpAsyncSave', 'DcpCachedSave', 'DcpProcessSave', 'touch_pages', 'load_ours', 'load_torch',
+           'load_torch_mmap', 'load_safetensors', 'load_safe_open', 'load_dcp', 'load_raw', 'load_raw4',
+           'drop_page_cache', 'resident_mb', 'reset_peak_memory', 'faulted_mb', 'measure_save', 'measure_load',
+           'measure_steps', 'run_in_child', 'check_disk_space', 'measure_round', 'save_load_rows', 'save_load_ratios',
+           'bench_checkpoint']
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #5b3fa650
 import copy
@@ -33,15 +35,15 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from .core import BenchResult, child, row
-from ..checkpoint.buffers import each
-from ..checkpoint.disk import PAGE, sync_folder
+from .core import BenchResult, run_module, row
+from ..checkpoint.prefault import parallel_for
+from ..checkpoint.disk import PAGE, fsync_folder
 from ..checkpoint.format import CHUNK
 from ..checkpoint.manager import CheckpointManager
-from ..checkpoint.newest import create_checkpoint_state, into, load_checkpoint_to_model
+from ..checkpoint.restore import create_checkpoint_state, model_target, load_checkpoint_to_model
 from ..checkpoint.snapshot import HANDS
 from ..config import CheckpointConfig
-from ..exact.state import State, pack_state, unpack_state
+from ..exact.state import TrainState, pack_state, unpack_state
 from ..models.gpt import GPT, GPTConfig, count_parameters
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #8a0fab13
@@ -79,15 +81,15 @@ class SaveMethod:
         else: self.path(nth).unlink(missing_ok=True)
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #a08d54d4
-def sync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     "Make a file, or a folder with its files, durable, and the name."
     files = [p for p in path.rglob('*') if p.is_file()] if path.is_dir() else [path]
     for f in files:
         with open(f, 'rb') as opened: os.fsync(opened.fileno())
-    for folder in [path, path.parent] if path.is_dir() else [path.parent]: sync_folder(folder)
+    for folder in [path, path.parent] if path.is_dir() else [path.parent]: fsync_folder(folder)
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #17383d22
-class Memcpy(SaveMethod):
+class MemcpySave(SaveMethod):
     disk = False
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -96,7 +98,7 @@ class Memcpy(SaveMethod):
     def save(self, nth: int) -> None: self.target.copy_(self.source)
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #12dd8ca4
-class Raw(SaveMethod):
+class RawSave(SaveMethod):
     threads = 2
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -114,12 +116,12 @@ class Raw(SaveMethod):
             if os.pwrite(fd, data, at) != len(data): raise OSError(f"a short write at {at}")
         try:
             os.posix_fallocate(fd, 0, self.size)
-            each(one, range(0, self.size, CHUNK), self.threads)
+            parallel_for(one, range(0, self.size, CHUNK), self.threads)
             os.fsync(fd)
         finally: os.close(fd)
-        sync_folder(self.folder)
+        fsync_folder(self.folder)
 
-class Raw4(Raw): threads = 4
+class FourThreadRawSave(RawSave): threads = 4
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #ff986569
 class OurSave(SaveMethod):
@@ -140,19 +142,19 @@ class TorchSave(SaveMethod):
     options: dict[str, Any] = {}
     def save(self, nth: int) -> None:
         torch.save(self.both(), self.path(nth), **self.options)
-        sync(self.path(nth))
+        fsync_path(self.path(nth))
 
 class TorchSaveLegacy(TorchSave): options = dict(_use_new_zipfile_serialization=False)
 
-class Safetensors(SaveMethod):
+class SafetensorsSave(SaveMethod):
     def save(self, nth: int) -> None:
         from safetensors.torch import save_file
         state = pack_state(self.model, self.opt)
         save_file(state.tensors, self.path(nth), dict(state=json.dumps(state.meta)))
-        sync(self.path(nth))
+        fsync_path(self.path(nth))
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #3100e317
-class Deepcopy(SaveMethod):
+class DeepcopySave(SaveMethod):
     disk = False
     def save(self, nth: int) -> None:
         self.kept = None   # the copy before makes room
@@ -165,13 +167,13 @@ class TorchSaveBuffer(SaveMethod):
         torch.save(self.both(), self.kept)
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #3b9508f6
-class Dcp(SaveMethod):
+class DcpSave(SaveMethod):
     def save(self, nth: int) -> None:
         import torch.distributed.checkpoint as dcp
         dcp.save(self.both(), checkpoint_id=self.path(nth), no_dist=True)
-        sync(self.path(nth))
+        fsync_path(self.path(nth))
 
-class DcpAsync(SaveMethod):
+class DcpAsyncSave(SaveMethod):
     behind = True
     def options(self) -> dict[str, Any]: return dict(no_dist=True)
     def save(self, nth: int) -> None:
@@ -180,10 +182,10 @@ class DcpAsync(SaveMethod):
         self.future = async_save(self.both(), checkpoint_id=self.written, **self.options())
     def finish(self) -> None:
         self.future.result(600)
-        sync(self.written)
+        fsync_path(self.written)
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #60d8be08
-class DcpCached(DcpAsync):
+class DcpCachedSave(DcpAsyncSave):
     warm, shared, kind = 2, False, 'THREAD'
     def __init__(self, *args: Any):
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
@@ -193,7 +195,7 @@ class DcpCached(DcpAsync):
     def options(self) -> dict[str, Any]: return dict(async_stager=self.stager, no_dist=True)
     def close(self) -> None: self.stager.close()
 
-class DcpProcess(DcpCached):
+class DcpProcessSave(DcpCachedSave):
     shared = True
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -206,13 +208,15 @@ class DcpProcess(DcpCached):
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #e00908ce
 SAVERS: dict[str, type[SaveMethod]] = {
-    'memcpy': Memcpy, 'raw, 2 threads': Raw, 'raw, 4 threads': Raw4, 'ours': OurSave,
-    'torch.save': TorchSave, 'torch.save, legacy': TorchSaveLegacy, 'safetensors': Safetensors, 'DCP': Dcp,
-    'DCP async': DcpAsync, 'DCP async, cached': DcpCached, 'DCP async, cached, process': DcpProcess,
-    'deepcopy': Deepcopy, 'torch.save to memory': TorchSaveBuffer}
+    'memcpy': MemcpySave, 'raw, 2 threads': RawSave, 'raw, 4 threads': FourThreadRawSave, 'ours': OurSave,
+    'torch.save': TorchSave, 'torch.save, legacy': TorchSaveLegacy, 'safetensors': SafetensorsSave,
+    'DCP': DcpSave,
+    'DCP async': DcpAsyncSave, 'DCP async, cached': DcpCachedSave,
+    'DCP async, cached, process': DcpProcessSave,
+    'deepcopy': DeepcopySave, 'torch.save to memory': TorchSaveBuffer}
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #a6e7924c
-def ready(model: nn.Module, opt: torch.optim.Optimizer) -> float:
+def touch_pages(model: nn.Module, opt: torch.optim.Optimizer) -> float:
     "Make every page of both this process's own; returns the sum of the numbers that it looked at."
     tensors = pack_state(model, opt).tensors
     return sum(tensors[k].reshape(-1)[::PAGE // 4].mul_(1).sum(dtype=torch.float64).item()
@@ -221,7 +225,7 @@ def ready(model: nn.Module, opt: torch.optim.Optimizer) -> float:
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #6d840890
 def load_ours(model: nn.Module, opt: torch.optim.Optimizer, path: Path) -> None:
     manager = CheckpointManager(CheckpointConfig(nvme_path=str(path.parent)))
-    load_checkpoint_to_model(manager.load_checkpoint(target=into(model)), model, opt)
+    load_checkpoint_to_model(manager.load_checkpoint(target=model_target(model)), model, opt)
     manager.close()
 
 def load_torch(model: nn.Module, opt: torch.optim.Optimizer, path: Path, mmap: bool = False) -> None:
@@ -236,13 +240,13 @@ def load_safetensors(model: nn.Module, opt: torch.optim.Optimizer, path: Path) -
     from safetensors import safe_open
     from safetensors.torch import load_file
     with safe_open(path, 'pt') as f: meta = json.loads(f.metadata()['state'])
-    unpack_state(State(load_file(path), meta), model, opt)
+    unpack_state(TrainState(load_file(path), meta), model, opt)
 
 def load_safe_open(model: nn.Module, opt: torch.optim.Optimizer, path: Path) -> None:
     from safetensors import safe_open
     with safe_open(path, 'pt') as f:
         tensors, meta = {k: f.get_tensor(k) for k in f.keys()}, json.loads(f.metadata()['state'])
-        unpack_state(State(tensors, meta), model, opt)
+        unpack_state(TrainState(tensors, meta), model, opt)
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #447fa16a
 def load_dcp(model: nn.Module, opt: torch.optim.Optimizer, path: Path) -> None:
@@ -260,7 +264,7 @@ def load_raw(model: nn.Module, opt: torch.optim.Optimizer, path: Path, threads: 
     def one(at: int) -> None:
         if not hasattr(own, 'pages'): own.pages = mmap.mmap(-1, CHUNK)
         os.preadv(fd, [own.pages], at)
-    try: each(one, range(0, os.fstat(fd).st_size, CHUNK), threads)
+    try: parallel_for(one, range(0, os.fstat(fd).st_size, CHUNK), threads)
     finally: os.close(fd)
 
 def load_raw4(*args: Any) -> None: load_raw(*args, threads=4)
@@ -275,7 +279,7 @@ LOADERS: dict[str, tuple[str, Callable[..., None]]] = {   # contestant -> the fi
     'safetensors safe_open': ('safetensors', load_safe_open), 'DCP': ('DCP', load_dcp)}
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #0e68113a
-def drop(path: Path) -> None:
+def drop_page_cache(path: Path) -> None:
     "Forget what the page cache has of the files at `path`; they must be durable."
     for f in path.rglob('*') if path.is_dir() else [path]:
         if not f.is_file(): continue
@@ -283,14 +287,14 @@ def drop(path: Path) -> None:
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #096c8264
 def resident_mb(what: str = 'VmRSS') -> float:
-    "Memory of this process, in MB; `VmHWM`: its peak since `reset_peak`."
+    "Memory of this process, in MB; `VmHWM`: its peak since `reset_peak_memory`."
     lines = Path('/proc/self/status').read_text().splitlines()
     return next(int(l.split()[1]) for l in lines if l.startswith(what + ':')) / 1024
 
-def reset_peak() -> None:
+def reset_peak_memory() -> None:
     with suppress(OSError): Path('/proc/self/clear_refs').write_text('5')   # some containers forbid it
 
-def fresh_mb() -> float:
+def faulted_mb() -> float:
     "All pages that this process was ever handed, in MB; a huge page counts as a small one."
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize() / 2**20
 
@@ -304,13 +308,13 @@ def measure_save(who: str, config: GPTConfig, folder: Path) -> dict[str, Any]:
         saver.save(nth)
         saver.finish()
         saver.forget(nth)
-    reset_peak()
-    fresh, start = fresh_mb(), time.perf_counter()
+    reset_peak_memory()
+    fresh, start = faulted_mb(), time.perf_counter()
     saver.save(nth := saver.warm + 1)
     blocking = time.perf_counter() - start
     saver.finish()
     durable = time.perf_counter() - start
-    memory = dict(memory=resident_mb('VmHWM') - before, new=fresh_mb() - fresh)
+    memory = dict(memory=resident_mb('VmHWM') - before, new=faulted_mb() - fresh)
     saver.close()
     found = memory | dict(path=str(saver.path(nth)))
     if saver.behind or not saver.disk: found['blocking'] = blocking
@@ -330,11 +334,11 @@ def measure_load(who: str, config: GPTConfig, path: Path) -> dict[str, Any]:
         small.close()
         load(*model_and_optimizer(SMALL_MODEL, None), small.path(1))
     model, opt = model_and_optimizer(config, None)
-    drop(path)
-    reset_peak()
+    drop_page_cache(path)
+    reset_peak_memory()
     held, start = resident_mb(), time.perf_counter()
     load(model, opt, path)
-    total = ready(model, opt)
+    total = touch_pages(model, opt)
     return dict(load=time.perf_counter() - start, memory=resident_mb('VmHWM') - held, total=total)
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #bf41f3d4
@@ -343,7 +347,7 @@ STEP_KINDS = ('without a save', 'without a save, again', 'a save in flight', 'a 
 def measure_steps(config: GPTConfig, folder: Path, trials: int) -> dict[str, list[float]]:
     "Seconds per step of each of `STEP_KINDS`, and `overlap`."
     model, opt = model_and_optimizer(config)
-    saver, saves, raw = OurSave(model, opt, folder), [], Raw4(model, opt, folder)
+    saver, saves, raw = OurSave(model, opt, folder), [], FourThreadRawSave(model, opt, folder)
     x = torch.randint(config.vocab, (1, min(64, config.context)))
     saver.manager.report = lambda kind, **data: saves.append(data)
     def step() -> float:
@@ -375,17 +379,17 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     'load': lambda who, config, path: measure_load(who, GPTConfig(**config), Path(path)),
     'steps': lambda trials, config, folder: measure_steps(GPTConfig(**config), Path(folder), trials)}
 
-def in_child(task: str, who: Any, config: GPTConfig, path: Path, limit: float = 900.) -> dict[str, Any]:
+def run_in_child(task: str, who: Any, config: GPTConfig, path: Path, limit: float = 900.) -> dict[str, Any]:
     "One of `TASKS` in a fresh process. Raises RuntimeError with its output, if it fails or takes too long."
     order = json.dumps([who, asdict(config), str(path)])
     with tempfile.TemporaryDirectory() as here:
-        try: said = child(here, 'elastic_nb.bench.checkpoint', task, order, limit=limit)
+        try: said = run_module(here, 'elastic_nb.bench.checkpoint', task, order, limit=limit)
         except (RuntimeError, TimeoutError) as e:
             raise RuntimeError(f"{who}: {str(e).strip()[-300:]}") from None
     return json.loads(said.splitlines()[-1])
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #364100e5
-def roomy(folder: Path, configs: Iterable[GPTConfig]) -> Path:
+def check_disk_space(folder: Path, configs: Iterable[GPTConfig]) -> Path:
     "`folder`, if it is on a disk with enough room. Raises ValueError."
     if not folder.is_dir(): raise ValueError(f"{folder} is no folder")
     here = os.stat(folder).st_dev
@@ -401,14 +405,15 @@ def roomy(folder: Path, configs: Iterable[GPTConfig]) -> Path:
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #81d5eafd
 Measured = dict[tuple[str, str], list[dict[str, Any]]] # (task, contestant) -> measurements
 
-def turn(found: Measured, config: GPTConfig, out: Path, who: Iterable[str], tick: Callable[[], Any]) -> None:
+def measure_round(found: Measured, config: GPTConfig, out: Path, who: Iterable[str],
+                  tick: Callable[[], Any]) -> None:
     "Each of `who` saves and loads once; adds to `found`. Raises RuntimeError if it is ours that fails."
     for saver in who:
         with tempfile.TemporaryDirectory(dir=out) as folder:
             tasks = [('save', saver)] + [('load', k) for k, (s, _) in LOADERS.items() if s == saver]
             path = Path(folder)
             for task, name in tasks:
-                try: m = in_child(task, name, config, path)
+                try: m = run_in_child(task, name, config, path)
                 except RuntimeError as e:
                     if 'ours' in (saver, name): raise
                     m = dict(failed=str(e)[:300])
@@ -422,7 +427,7 @@ UNITS = {('save', 'blocking'): ('blocking', 's'), ('save', 'durable'): ('durable
          ('load', 'load'): ('cold load', 's'), ('save', 'memory'): ('memory to save', 'MB'),
          ('save', 'new'): ('new memory per save', 'MB'), ('load', 'memory'): ('memory to load', 'MB')}
 
-def rows_of(found: Measured, size: str) -> list[dict[str, Any]]:
+def save_load_rows(found: Measured, size: str) -> list[dict[str, Any]]:
     "The lines of the result; of the limits, only times."
     rows = []
     for (task, key), (metric, unit) in UNITS.items():
@@ -434,7 +439,7 @@ def rows_of(found: Measured, size: str) -> list[dict[str, Any]]:
     return rows
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #8f9aac87
-def ratios_of(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
+def save_load_ratios(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
     "Ratios of times, if both are there; the limit and the best peer are the fastest of several."
     def times(metric: str) -> dict[str, float]:
         return {r['who']: r['median'] for r in rows if r['metric'] == f'{metric}, {size}'}
@@ -477,14 +482,15 @@ def bench_checkpoint(
     "Ours beside others in one run. One that fails is named in the notes. Raises ValueError without room."
     rows, ratios, notes = [], {}, list(CHECKPOINT_NOTES)
     tasks = [*who, *(k for k, (saver, _) in LOADERS.items() if saver in who)]
-    base = roomy(Path(out), sizes.values()).absolute()
+    base = check_disk_space(Path(out), sizes.values()).absolute()
     with tempfile.TemporaryDirectory(dir=base, prefix='bench-checkpoint-') as folder, tqdm(
             total=len(sizes) * (trials * len(tasks) + 1), desc='bench checkpoint', disable=None) as bar:
         for nth, (size, config) in enumerate(sizes.items()):
             found: Measured = {}
-            for t in range(trials): turn(found, config, Path(folder), who[::1 - 2 * (t % 2)], bar.update)
-            rows += rows_of(found, size)
-            timed = in_child('steps', steps, config, Path(folder))
+            for t in range(trials):
+                measure_round(found, config, Path(folder), who[::1 - 2 * (t % 2)], bar.update)
+            rows += save_load_rows(found, size)
+            timed = run_in_child('steps', steps, config, Path(folder))
             overlap = statistics.median(timed.pop('overlap'))
             rows += [row(k, f'step, {size}', v, 's') for k, v in timed.items()]
             bar.update()
@@ -492,8 +498,8 @@ def bench_checkpoint(
             failed = {m['failed'] for ms in found.values() for m in ms if 'failed' in m}
             notes += [f'{size}: failed: {why}' for why in sorted(failed)]
             suffix = f'_{size.lower()}' if nth else ''
-            ratios |= {k + suffix: v for k, v in ratios_of(rows, size).items()}
+            ratios |= {k + suffix: v for k, v in save_load_ratios(rows, size).items()}
     return BenchResult('checkpoint', rows, ratios, notes)
 
-if __name__ == '__main__' and sys.argv[1:2] and sys.argv[1] in TASKS:   # see `in_child`
+if __name__ == '__main__' and sys.argv[1:2] and sys.argv[1] in TASKS:   # see `run_in_child`
     print(json.dumps(TASKS[sys.argv[1]](*json.loads(sys.argv[2]))))

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['WORKERS', 'SIZES', 'ONE', 'ALL', 'JOB', 'Kill', 'EVERYBODY', 'HELD_OUT', 'TOLD', 'CALIBRATION', 'PRICES', 'SETTINGS',
-           'Scenario', 'train_here', 'process_of', 'Struck', 'struck', 'twin_of', 'compared', 'skill', 'daly_error',
-           'events_per_s', 'in_simpy', 'simpy_disagreement', 'bench_simulate', 'result_of']
+           'KillScenario', 'train_here', 'start_scenario', 'KilledRun', 'run_scenario', 'simulate_scenario',
+           'predict_and_measure', 'skill_score', 'daly_error', 'events_per_s', 'simpy_end_time', 'simpy_disagreement',
+           'bench_simulate', 'prediction_result']
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #5eb00ef9
 import dataclasses
@@ -30,15 +31,16 @@ from tqdm.auto import tqdm
 
 from ..basics import patch
 from .core import BenchResult, row
-from ..chaos.verdict import package_path
-from ..checkpoint.interval import goodput as daly_goodput
-from ..checkpoint.interval import optimal
+from ..chaos.oracle import child_pythonpath
+from ..checkpoint.interval import expected_goodput as daly_goodput
+from ..checkpoint.interval import optimal_interval
 from ..config import BadConfig, Config
 from ..demo import ENTRY, demo_config
 from ..elastic.workers import RunFailed
 from ..simulate.events import Simulation, SimulatedLedger
-from ..simulate.failures import DAY, Failures, Strike, strikes_of
-from ..simulate.policies import Hit, Plan, account, plan_like, predict, simulate, strikes_at
+from ..simulate.failures import DAY, FailureModel, FailureEvent, draw_failures
+from ..simulate.policies import (RecordedFailure, JobSpec, run_metrics, spec_from_run,
+                                          predict_metrics, simulate, place_failures)
 from ..train.run import run_elastic
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #044af75c
@@ -50,7 +52,7 @@ Kill = tuple[float, str, int] # After so many steps, redone ones included; what;
 EVERYBODY = frozenset(range(WORKERS))
 
 @dataclass(frozen=True)
-class Scenario:
+class KillScenario:
     "A run under fire."
     name: str
     mtbf: float = math.inf # Mean steps between two strikes
@@ -77,26 +79,27 @@ class Scenario:
         return [*self.fixed] or found
 
     @property
-    def hits(self) -> list[Hit]:
+    def hits(self) -> list[RecordedFailure]:
         "The same for the twin."
-        return [Hit(x, frozenset({slot}) if what == ONE else EVERYBODY, 'job' if what == JOB else 'failure')
+        return [RecordedFailure(x, frozenset({slot}) if what == ONE else EVERYBODY, 'job' if what == JOB
+                                else 'failure')
                 for x, what, slot in self.kills()]
 
 HELD_OUT = (
-    Scenario('nothing happens', seed=1),
-    Scenario('one in 30 steps', 30., seed=2),
-    Scenario('one in 10 steps', 10., seed=3),
-    Scenario('one in 6 steps', 6., seed=4),
-    Scenario('one in 4 steps', 4., seed=5),
-    Scenario('all in 25 steps', 25., 1., every=10, seed=6),
-    Scenario('all in 25 steps, long interval', 25., 1., every=20, seed=7),
-    Scenario('all in 8 steps, short interval', 8., 1., every=4, seed=8),
-    Scenario('all in 12 steps', 12., 1., every=8, seed=9),
-    Scenario('the job in 25 steps', 25., 0., 1., every=10, steps=60, seed=10),
-    Scenario('the job in 30 steps, long interval', 30., 0., 1., every=25, steps=60, seed=11),
-    Scenario('half all, half one, in 8 steps', 8., .5, every=10, seed=12),
-    Scenario('of each kind, in 12 steps', 12., .3, .2, every=12, seed=13),
-    Scenario('of each kind, in 6 steps', 6., .2, .1, every=5, seed=14))
+    KillScenario('nothing happens', seed=1),
+    KillScenario('one in 30 steps', 30., seed=2),
+    KillScenario('one in 10 steps', 10., seed=3),
+    KillScenario('one in 6 steps', 6., seed=4),
+    KillScenario('one in 4 steps', 4., seed=5),
+    KillScenario('all in 25 steps', 25., 1., every=10, seed=6),
+    KillScenario('all in 25 steps, long interval', 25., 1., every=20, seed=7),
+    KillScenario('all in 8 steps, short interval', 8., 1., every=4, seed=8),
+    KillScenario('all in 12 steps', 12., 1., every=8, seed=9),
+    KillScenario('the job in 25 steps', 25., 0., 1., every=10, steps=60, seed=10),
+    KillScenario('the job in 30 steps, long interval', 30., 0., 1., every=25, steps=60, seed=11),
+    KillScenario('half all, half one, in 8 steps', 8., .5, every=10, seed=12),
+    KillScenario('of each kind, in 12 steps', 12., .3, .2, every=12, seed=13),
+    KillScenario('of each kind, in 6 steps', 6., .2, .1, every=5, seed=14))
 
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #0eea5bfa
@@ -107,19 +110,19 @@ def train_here(about: str, out: str) -> None:
     def say(e: dict[str, Any]) -> None:
         if e['kind'] not in ('spawn', 'death', 'commit'): return
         print(json.dumps({k: e.get(k) for k in TOLD}), flush=True)
-    run_elastic(ENTRY, Scenario(**json.loads(about)).config, out=out, tell=say)
+    run_elastic(ENTRY, KillScenario(**json.loads(about)).config, out=out, tell=say)
 
-def process_of(s: Scenario, out: Path) -> subprocess.Popen:
+def start_scenario(s: KillScenario, out: Path) -> subprocess.Popen:
     "Starts it, or starts it again. Its other words go into a file."
     program = 'import sys; from elastic_nb.bench.simulate import train_here; train_here(*sys.argv[1:])'
     with open(out / 'run.log', 'ab') as log:
         return subprocess.Popen([sys.executable, '-c', program, json.dumps(dataclasses.asdict(s)), str(out)],
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
-                                env=os.environ | {'PYTHONPATH': package_path()})
+                                env=os.environ | {'PYTHONPATH': child_pythonpath()})
 
-class Struck:
+class KilledRun:
     "A run that is killed as its scenario says. `hit`: how many strikes there were of each kind."
-    def __init__(self, s: Scenario, out: Path):
+    def __init__(self, s: KillScenario, out: Path):
         self.s, self.out, self.left = s, out, deque(s.kills())
         self.done, self.took, self.hit = 0, [.2], dict.fromkeys((ONE, ALL, JOB), 0)
 
@@ -128,7 +131,7 @@ class Struck:
         self.pids: dict[int, int] = {} # By slot
         self.seen: set[tuple[int, int]] = set() # Generations and steps
         self.last, self.ended = 0., False # Time of the last step; whether the job was killed
-        self.child = process_of(self.s, self.out)
+        self.child = start_scenario(self.s, self.out)
 
     def run(self, limit_s: float) -> None:
         "To its end. Raises RunFailed, TimeoutError."
@@ -156,7 +159,7 @@ class Struck:
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #06edd853
 @patch
-def hear(self: Struck, e: dict[str, Any]) -> None:
+def hear(self: KilledRun, e: dict[str, Any]) -> None:
     "A line of the run. A step counts when the first worker has told of it."
     slot, key = int(e['worker'].partition('.')[0]), (e['gen'], e['step'])
     if e['kind'] == 'spawn': self.pids[slot] = e['pid']
@@ -169,7 +172,7 @@ def hear(self: Struck, e: dict[str, Any]) -> None:
         if self.left and self.done >= int(self.left[0][0]) and not over: self.strike(*self.left.popleft())
 
 @patch
-def strike(self: Struck, x: float, what: str, slot: int) -> None:
+def strike(self: KilledRun, x: float, what: str, slot: int) -> None:
     "Wait for this part of the next step, and kill."
     time.sleep(max(0., self.last + x % 1 * median(self.took) - time.monotonic()))
     self.hit[what] += 1
@@ -179,28 +182,29 @@ def strike(self: Struck, x: float, what: str, slot: int) -> None:
     for pid in [*self.pids.values()] if what != ONE else filter(None, [alone]):
         with suppress(ProcessLookupError): os.kill(pid, signal.SIGKILL)
 
-def struck(s: Scenario, out: Path, limit_s: float) -> dict[str, int]:
+def run_scenario(s: KillScenario, out: Path, limit_s: float) -> dict[str, int]:
     "Run a scenario; how many strikes it took, by kind. Raises RunFailed, TimeoutError."
-    run = Struck(s, out)
+    run = KilledRun(s, out)
     run.run(limit_s)
     return run.hit
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #28d842be
-CALIBRATION = Scenario('costs', every=6, steps=56, fixed=(
+CALIBRATION = KillScenario('costs', every=6, steps=56, fixed=(
     (5.3, ONE, 0), (9.5, ONE, 1), (13.7, ONE, 2), (18.5, ALL, 0), (25.5, JOB, 0), (33.5, ALL, 0),
     (39.4, ONE, 1), (45.5, JOB, 0), (53.6, ALL, 0), (58.4, ONE, 2), (65.5, JOB, 0), (70.6, ONE, 0)))
 
-def twin_of(costs: Plan, s: Scenario) -> dict[str, float]:
+def simulate_scenario(costs: JobSpec, s: KillScenario) -> dict[str, float]:
     "What the simulator says of a scenario, with the costs of another run."
     plan = dataclasses.replace(costs, every=s.every, steps=s.steps)
-    return predict(plan, strikes_at(plan, s.hits))
+    return predict_metrics(plan, place_failures(plan, s.hits))
 
-def compared(costs: Plan, s: Scenario, folder: Path, limit_s: float = 300.) -> dict[str, Any]:
+def predict_and_measure(costs: JobSpec, s: KillScenario, folder: Path, limit_s: float = 300.) -> dict[str,
+                                                                                                      Any]:
     "A scenario, predicted and then measured."
-    said, out = twin_of(costs, s), folder / f'{s.seed}'
-    return dict(name=s.name, predicted=said, strikes=struck(s, out, limit_s), measured=account(out))
+    said, out = simulate_scenario(costs, s), folder / f'{s.seed}'
+    return dict(name=s.name, predicted=said, strikes=run_scenario(s, out, limit_s), measured=run_metrics(out))
 
-def skill(pairs: list[tuple[float, float]]) -> float:
+def skill_score(pairs: list[tuple[float, float]]) -> float:
     "Mean error of (predicted, measured) over that of the constant that fits the measured ones best."
     best = median(m for _, m in pairs)
     constant = fmean(abs(m - best) for _, m in pairs)
@@ -215,11 +219,11 @@ def daly_error(many: int = 250_000, seed: int = 0) -> float:
     "The largest relative error of the simulated goodput against the formula; `many`: failures, about."
     worst = 0.
     for cost, mtbf, restart, factor in SETTINGS:
-        tau = factor * optimal(cost, mtbf)
+        tau = factor * optimal_interval(cost, mtbf)
         exact = daly_goodput(tau, cost, mtbf, restart)
         steps = 10 * math.ceil(many * mtbf * exact / tau)
-        plan = Plan(step=tau / 10, every=10, save=cost, restart=restart, steps=steps)
-        worst = max(worst, abs(simulate(plan, Failures(rate=DAY / mtbf), seed).goodput / exact - 1))
+        plan = JobSpec(step=tau / 10, every=10, save=cost, restart=restart, steps=steps)
+        worst = max(worst, abs(simulate(plan, FailureModel(rate=DAY / mtbf), seed).goodput / exact - 1))
     return worst
 
 def events_per_s(many: int = 300_000) -> float:
@@ -237,7 +241,7 @@ def events_per_s(many: int = 300_000) -> float:
         return sim.fired / (time.process_time() - begun)
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #d70670f4
-def in_simpy(plan: Plan, strikes: list[Strike]) -> float:
+def simpy_end_time(plan: JobSpec, strikes: list[FailureEvent]) -> float:
     "When a job that restarts is done, by simpy. Raises BadConfig without it."
     try: import simpy   # only to check the simulator
     except ImportError: raise BadConfig("bench simulate compares with simpy: pip install simpy") from None
@@ -264,12 +268,12 @@ def in_simpy(plan: Plan, strikes: list[Strike]) -> float:
 
 def simpy_disagreement(seeds: int = 50) -> float:
     "The largest relative difference of the end of a job, over so many lists of strikes."
-    plan, law = Plan(step=7., every=60, save=30., restart=100., steps=6000), Failures(rate=DAY / 2000)
-    fates = [strikes_of(law, 1, 10., seed) for seed in range(seeds)]
-    return max(abs(simulate(plan, fate).wall / in_simpy(plan, fate) - 1) for fate in fates)
+    plan, law = JobSpec(step=7., every=60, save=30., restart=100., steps=6000), FailureModel(rate=DAY / 2000)
+    fates = [draw_failures(law, 1, 10., seed) for seed in range(seeds)]
+    return max(abs(simulate(plan, fate).wall / simpy_end_time(plan, fate) - 1) for fate in fates)
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #f8d8fa4f
-def bench_simulate(scenarios: tuple[Scenario, ...] = HELD_OUT, many: int = 250_000,
+def bench_simulate(scenarios: tuple[KillScenario, ...] = HELD_OUT, many: int = 250_000,
                    rows: str | Path = '') -> BenchResult:
     """Predict runs that were not seen, then run them; the file `rows` keeps what became of each, a line for
     each, until all are over. Raises RunFailed, TimeoutError, BadConfig, OSError."""
@@ -277,13 +281,13 @@ def bench_simulate(scenarios: tuple[Scenario, ...] = HELD_OUT, many: int = 250_0
                   simpy_disagreement=simpy_disagreement())
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        struck(CALIBRATION, Path(folder) / 'costs', 300.)
-        costs = plan_like(Path(folder) / 'costs')
+        run_scenario(CALIBRATION, Path(folder) / 'costs', 300.)
+        costs = spec_from_run(Path(folder) / 'costs')
         for s in tqdm(scenarios, desc='simulate', disable=None):
-            found.append(compared(costs, s, Path(folder)))
+            found.append(predict_and_measure(costs, s, Path(folder)))
             _say(found[-1], rows)
     if rows: Path(rows).unlink()
-    return result_of(costs, found, beside)
+    return prediction_result(costs, found, beside)
 
 def _say(found: dict[str, Any], rows: str | Path) -> None:
     said, was = (f"{100 * found[k]['goodput']:.1f} %" for k in ('predicted', 'measured'))
@@ -291,7 +295,7 @@ def _say(found: dict[str, Any], rows: str | Path) -> None:
     if not rows: return
     with open(rows, 'a', encoding='utf-8') as file: file.write(json.dumps(found) + '\n')
 
-def result_of(costs: Plan, found: list[dict[str, Any]], beside: dict[str, float]) -> BenchResult:
+def prediction_result(costs: JobSpec, found: list[dict[str, Any]], beside: dict[str, float]) -> BenchResult:
     "The rows and ratios of predictions and measurements."
     rows = [row(k, 'seconds, costs', [getattr(costs, k)], 's')
             for k in ('step', 'save', 'start', 'heal', 'restart', 'relaunch', 'boot', 'join', 'warm', 'end')]
@@ -305,7 +309,7 @@ def result_of(costs: Plan, found: list[dict[str, Any]], beside: dict[str, float]
     hard = sum(.4 <= m <= .85 for m in measured)
     ratios = dict(predicted_minus_measured_goodput_points=100 * max((p - m for p, m in pairs), key=abs),
                   measured_goodput_min=min(measured), measured_goodput_max=max(measured),
-                  skill_over_constant=skill(pairs), **beside)
+                  skill_over_constant=skill_score(pairs), **beside)
     return BenchResult('simulate', rows, ratios, [
         f"{len(found)} runs of {WORKERS} workers, {hard} of them with a measured goodput from 40 to 85 %; "
         "the costs come from another run, the moments of the kills from seeds that were known before"])

@@ -10,12 +10,12 @@ from ..basics import lazy
 
 # %% ../../nbs/11_chaos/00_overview.ipynb #335ded92
 __getattr__, __dir__ = lazy('elastic_nb.chaos', {
-    '.plans': 'Plan Strike random_plan regular_plan phase_plan read_plan',
-    '.faults': 'Watched Striker',
-    '.verdict': 'run_chaos judge cell_of',
+    '.plans': 'FaultPlan ExternalFault random_plan regular_plan phase_plan read_plan',
+    '.fault_injector': 'RunObserver FaultInjector',
+    '.oracle': 'run_chaos judge matrix_cell',
     '.matrix': 'measure_matrix draw_matrix',
-    '.nodes': 'run_machines run_linked',
+    '.multi_node': 'run_multi_node run_over_link',
     '.network': 'ProxyLink',
-    '..lowcomm.links': 'profile read_link Profile',
+    '..lowcomm.link_profiles': 'link_profile parse_profile LinkProfile',
     '.link': 'TunLink link_at'})
 __all__ = __dir__()

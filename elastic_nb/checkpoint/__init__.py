@@ -11,16 +11,16 @@ from ..basics import lazy
 # %% ../../nbs/03_checkpoint/00_overview.ipynb #81c585ca
 __getattr__, __dir__ = lazy('elastic_nb.checkpoint', {
     '.manager': 'CheckpointManager preemptible',
-    '.newest': 'CheckpointTier CheckpointState CheckpointError create_checkpoint_state '
-               'load_checkpoint_to_model',
+    '.restore': 'CheckpointTier CheckpointState CheckpointError create_checkpoint_state '
+    'load_checkpoint_to_model',
     '.memory': 'MemorySnapshotBackend',
     '.disk': 'NVMeBackend save_state load_state',
     '.remote.tier': 'S3Backend open_store',
     '.remote.store': 'StoreError',
-    '.interval': 'Interval',
+    '.interval': 'CheckpointInterval',
     '.sharded': 'begin_sharded save_sharded load_sharded',
-    '.exchange': 'places listing export import_checkpoint load_weights',
-    '.lease': 'InUse OtherRun',
-    '.format': 'Damaged Unreadable',
+    '.interop': 'find_tiers inspect_checkpoints export_checkpoint import_checkpoint load_weights',
+    '.run_lock': 'FolderInUse RunMismatch',
+    '.format': 'DamagedCheckpoint UnreadableCheckpoint',
     '..config': 'CheckpointConfig'})
 __all__ = __dir__()

@@ -20,15 +20,15 @@ from typing import Any
 from ..basics import patch
 from ..config import CheckpointConfig
 from .snapshot import Snapshot, Target, no_target, snapshot
-from .interval import Interval
+from .interval import CheckpointInterval
 from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
-from .format import Damaged
-from .lease import InUse, OtherRun, other_run, strip_accepted
+from .format import DamagedCheckpoint
+from .run_lock import FolderInUse, RunMismatch, describe_mismatch, strip_accepted
 from .remote.tier import open_store, PATIENCE, S3Backend
-from .newest import (CheckpointError, CheckpointTier, candidates, describe, load_from,
-                                          newest_good)
-from .writer import Board, Report, Saved, SaveJob, Uploader, Writer
+from .restore import (CheckpointError, CheckpointTier, list_candidates, describe_state,
+                                           load_verified, load_latest_valid)
+from .writer import TierHealth, Report, SaveFuture, SaveJob, Uploader, CheckpointWriter
 from ..exact.state import flatten
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
@@ -40,7 +40,7 @@ class CheckpointManager:
         world_size: int = 1, # Note that each checkpoint carries
         fingerprint: str = '', # Fingerprint of the run's config; checkpoints of another one are refused
         identity: Mapping[str, Any] | None = None, # The same in words, for the message of a refusal
-        architecture: Mapping[str, Any] | None = None, # The description of the model; see `architecture_of`
+        architecture: Mapping[str, Any] | None = None, # Of the model; see `describe_architecture`
         memory: MemorySnapshotBackend | None = None, # The supervisor's, so that it outlives this process
         report: Report = lambda kind, **data: None, # Called with each save and failure, from any thread
         place: str = 'both', # Of the lease: `writer` for a worker whose supervisor holds that of the run
@@ -51,14 +51,14 @@ class CheckpointManager:
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
         self.compared = strip_accepted(self.identity, c.accept)   # with those of checkpoints
         self.origin: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
-        self.board, self.overlap, fails = Board(report), overlap, c.async_save_policy == 'fail'
+        self.board, self.overlap, fails = TierHealth(report), overlap, c.async_save_policy == 'fail'
         self.memory = memory or self._own_memory()
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric, place)
         self.far = {name: S3Backend(open_store(url, limit_s=PATIENCE), c.keep_last_n)
                     for name, url in c.far.items()}
         self.uploaders = {k: Uploader(k, t, self.nvme, self.board, fails) for k, t in self.far.items()}
-        self.writer = Writer(c, self.memory, self.nvme, self.uploaders, self.board)
-        self.interval = Interval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
+        self.writer = CheckpointWriter(c, self.memory, self.nvme, self.uploaders, self.board)
+        self.interval = CheckpointInterval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
         self.generation = 0   # of the world
         self.source, self.skipped = '', list[Any]()   # tier of the last load, and what it passed over
         self.limited = ''   # why the memory tier has fewer slots than it might, as far as it was reported
@@ -130,7 +130,7 @@ def tiers(self: CheckpointManager) -> dict[str, Any]:
 @patch
 def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot, bool] | None:
     "A copy of `state`, and whether it lies in the memory tier; None if there is no room for it now."
-    tree, about = describe(state)
+    tree, about = describe_state(state)
     about |= dict(world=self.world_size, generation=self.generation, fingerprint=self.fingerprint,
                   identity=self.identity, architecture=self.architecture)
     try:
@@ -161,9 +161,9 @@ def _say_limits(self: CheckpointManager, limited: str) -> None:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #558d5c7f
 @patch
 def _hand_over(self: CheckpointManager, snap: Snapshot, shared: bool, durable: bool,
-               blocking: float) -> Saved:
+               blocking: float) -> SaveFuture:
     "Give the copy to the writer, with the measured costs of the run; returns the promise."
-    told, saved = {}, Saved(snap.about['step'])
+    told, saved = {}, SaveFuture(snap.about['step'])
     if self.interval:
         if durable: self.interval.saved(blocking)
         snap.about['pace'] = self.pace
@@ -178,15 +178,15 @@ _MISSING = dict(s3="there is no object store in the config: set s3_bucket or clo
 
 @patch
 def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = CheckpointTier.NVME,
-                    if_busy: str = 'wait') -> Saved:
-    """Save `state` (a CheckpointState, a State, or a tree with a `step`) to `tier`. The answer is true if it
+                    if_busy: str = 'wait') -> SaveFuture:
+    """Save `state` (CheckpointState, TrainState, or a tree with a `step`) to `tier`. The answer is true if it
     was taken, and becomes the path of the folder when that is durable.
 
     `if_busy`: wait or skip while the save before is still being written. Raises CheckpointError for what
-    went wrong before, under the policies fail and retry, and InUse."""
+    went wrong before, under the policies fail and retry, and FolderInUse."""
     self.board.complain()
     if self.closed: raise CheckpointError("this manager is closed, and saves nothing any more")
-    if self.rank: return Saved(taken=False)   # `rank` may change with the world
+    if self.rank: return SaveFuture(taken=False)   # `rank` may change with the world
     if tier.value not in {'memory', 'nvme', *self.far}: raise CheckpointError(_MISSING[tier.value])
     start, durable = time.perf_counter(), tier is not CheckpointTier.MEMORY
     copy = self._copy(state, durable)
@@ -196,7 +196,7 @@ def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = 
     if copy is None:
         why = self.degraded.get('memory', 'the save before is still being written')
         self.report('checkpoint_skipped', tier=tier.value, why=why)
-        return Saved(taken=False)
+        return SaveFuture(taken=False)
     return self._hand_over(*copy, durable, time.perf_counter() - start)
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aa5931f
@@ -228,8 +228,8 @@ def failed(self: CheckpointManager) -> None:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #2843abba
 @patch
 def enter(self: CheckpointManager, rank: int, world_size: int, generation: int) -> None:
-    """Take a place in a new world. If it writes in this world, raises InUse if another run writes there, and
-    OtherRun if one has."""
+    """Take a place in a new world. If it writes in this world, raises FolderInUse if another run writes
+    there, and RunMismatch if one has."""
     leads = rank == 0 and (self.rank or not self.generation)
     self.rank, self.world_size, self.generation = rank, world_size, generation
     if not leads or not self.config.checkpoint_interval: return
@@ -238,12 +238,12 @@ def enter(self: CheckpointManager, rank: int, world_size: int, generation: int) 
 
 @patch
 def _claim(self: CheckpointManager, patience: float) -> None:
-    "Take the folder; whoever has it may leave within `patience` seconds. Raises InUse, OSError."
+    "Take the folder; whoever has it may leave within `patience` seconds. Raises FolderInUse, OSError."
     end = time.monotonic() + patience
     while True:
         try: return self.nvme.claim(self.fingerprint, self.compared)
-        except OtherRun: raise   # no waiting mends that
-        except InUse:
+        except RunMismatch: raise   # no waiting mends that
+        except FolderInUse:
             if time.monotonic() > end: raise
         time.sleep(.01)
 
@@ -254,14 +254,14 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
     """The newest good state, or the one in the folder `path`; None if there is none at all.
 
     Damaged ones are passed over and noted in `skipped`. Raises CheckpointError if no good one is left,
-    OtherRun if that is because all are of another run."""
+    RunMismatch if that is because all are of another run."""
     self.wait_for_pending_saves()
     if path is not None:
         folder = Path(path).absolute()
-        return load_from(NVMeBackend(folder.parent), folder.name, self.fingerprint, target,
-                         self.compared)
+        return load_verified(NVMeBackend(folder.parent), folder.name, self.fingerprint, target,
+                             self.compared)
     tiers = {k: v for k, v in self.tiers.items() if tier is None or k == tier.value}
-    found = newest_good(tiers, self.fingerprint, target, self.compared)
+    found = load_latest_valid(tiers, self.fingerprint, target, self.compared)
     self.source, self.skipped, self.took = found.tier, found.skipped, found.seconds
     if m := found.manifest: self.pace, self.seal, self.origin = m.pace, m.seal, m.identity
     for s in self.skipped: self.report('skipped', **vars(s))
@@ -271,9 +271,9 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
 def newest_step(self: CheckpointManager, far: bool = False) -> int:
     "Steps of the newest checkpoint of this run, as its manifest says; 0 without one. `far`: ask all tiers."
     tiers = {k: tier for k, tier in self.tiers.items() if far or k not in self.far}
-    for tier, found in candidates(tiers, []):
-        with suppress(OSError, Damaged), tiers[tier].open(found.name) as (manifest, _):
-            if not other_run(manifest, self.fingerprint, self.compared): return found.step
+    for tier, found in list_candidates(tiers, []):
+        with suppress(OSError, DamagedCheckpoint), tiers[tier].open(found.name) as (manifest, _):
+            if not describe_mismatch(manifest, self.fingerprint, self.compared): return found.step
     return 0
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #cd4d81c9

@@ -12,10 +12,10 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.data', {
     '.index': 'TokenIndexFile IndexBuilder build_index',
     '.dataset': 'DatasetState ResumableDataset create_dataloader',
-    '.samples': 'Samples reader',
-    '.mix': 'Mixture',
-    '.readers': 'Readers Unreadable',
-    '.pack': 'PackedDataset',
-    '.remote': 'open_index publish_index RemoteIndex',
-    '.windows': 'read_bytes stdlib_files rhyme gather fingerprint'})
+    '.sampler': 'MicroBatchSampler make_batch_reader',
+    '.mixture': 'Mixture',
+    '.prefetch': 'ReaderPool UnreadableBatch',
+    '.packing': 'PackedDataset',
+    '.remote_index': 'open_index publish_index RemoteIndex',
+    '.windows': 'read_bytes stdlib_files rhyme gather_samples fingerprint_tokens'})
 __all__ = __dir__()

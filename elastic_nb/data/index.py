@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from ..basics import own_bars, patch, write_whole
-from .text import UNIT, Files, Filter, Filtered, Rows, Unit, in_order
-from .tokenizer import Encoder, load_encoder
+from ..basics import fork_safe_tqdm, patch, write_atomically
+from .text import (UNIT, FileSource, DocumentFilter, FilteredSource, RowSource, TextUnit,
+                                  encode_in_order)
+from .tokenizer import TokenEncoder, load_encoder
 
 # %% ../../nbs/02_data/03_index.ipynb #1beaa92f
 class DamagedIndex(ValueError):
@@ -125,7 +126,7 @@ def fingerprint(self: TokenIndexFile) -> str:
     return xxhash.xxh3_64_hexdigest(' '.join(told).encode())
 
 # %% ../../nbs/02_data/03_index.ipynb #9c791721
-def _named(e: Encoder) -> dict[str, Any]:
+def _named(e: TokenEncoder) -> dict[str, Any]:
     "What an index records of its tokenizer."
     known = dict(description=e.description) if e.description else {}
     return dict(name=e.name, hash=e.hash, vocab_size=e.vocab_size, eot=e.eot) | known
@@ -145,7 +146,8 @@ def check(self: TokenIndexFile, data_files: Sequence[str | Path] = (), tokenizer
                          f"not with {found.name}")
     if not data_files: return
     how = dict(encoding=self.manifest['source'].get('encoding', 'utf-8'))
-    then, now = (s.get('files', []) for s in (self.manifest['source'], Files(data_files, **how).identity()))
+    then, now = (s.get('files', []) for s in (self.manifest['source'],
+                                              FileSource(data_files, **how).identity()))
     if then == now: return
     changed = [b['name'] for a, b in zip(then, now) if a != b] or ['their number']
     what = ', '.join(changed[:3])
@@ -193,7 +195,7 @@ def _finished_blocks(out: Path, head: Mapping[str, Any]) -> list[dict[str, Any]]
     return blocks[:bad[0]] if bad else blocks
 
 # %% ../../nbs/02_data/03_index.ipynb #d019a046
-class _Appender:
+class _AppendFile:
     "An unbuffered file, cut to `size` bytes; a full disk raises OSError and loses nothing that was written."
     def __init__(self, path: Path, size: int):
         self.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -204,7 +206,7 @@ class _Appender:
         view = memoryview(data)
         while view: view = view[os.write(self.file, view):]   # the system may take only a part
 
-    def __enter__(self) -> '_Appender': return self
+    def __enter__(self) -> '_AppendFile': return self
     def __exit__(self, *exc: Any) -> None: os.close(self.file)
 
 # %% ../../nbs/02_data/03_index.ipynb #f971d475
@@ -269,18 +271,20 @@ class IndexBuilder:
         self.encoding = encoding
         self.workers = workers or len(os.sched_getaffinity(0))
 
-    def head(self, source: Files | Rows | Filtered) -> dict[str, Any]:
+    def head(self, source: FileSource | RowSource | FilteredSource) -> dict[str, Any]:
         "What identifies an index, before anything is built."
         e = self.encoder
         known = dict(format=1, dtype=e.dtype.str, tokenizer=_named(e), source=source.identity())
-        return known | (dict(keep=source.keep.identity) if isinstance(source, Filtered) else {})
+        return known | (dict(keep=source.keep.identity) if isinstance(source, FilteredSource) else {})
 
 # %% ../../nbs/02_data/03_index.ipynb #5e5df95a
 @patch
-def _missing(self: IndexBuilder, source: Files | Rows | Filtered, blocks: Sequence[Mapping[str, Any]]
-             ) -> Iterator[tuple[Unit, np.ndarray, np.ndarray]]:
+def _missing(self: IndexBuilder, source: FileSource | RowSource | FilteredSource,
+             blocks: Sequence[Mapping[str, Any]]
+             ) -> Iterator[tuple[TextUnit, np.ndarray, np.ndarray]]:
     "The units that are still to be written. ValueError if the last block, made once more, differs."
-    made = in_order(source.units(max(0, len(blocks) - 1), self.encoder.cuts), self.encoder, self.workers)
+    made = encode_in_order(source.units(max(0, len(blocks) - 1), self.encoder.cuts), self.encoder,
+                           self.workers)
     if not blocks: return made
     _, ids, _ = next(made, (None, np.empty(0), None))
     if xxhash.xxh3_64_hexdigest(ids.tobytes()) == blocks[-1]['xxh3']: return made
@@ -289,18 +293,19 @@ def _missing(self: IndexBuilder, source: Files | Rows | Filtered, blocks: Sequen
 
 # %% ../../nbs/02_data/03_index.ipynb #d267f105
 @patch
-def _append(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head: dict[str, Any],
+def _append(self: IndexBuilder, source: FileSource | RowSource | FilteredSource, out: Path,
+            head: dict[str, Any],
             blocks: list[dict[str, Any]]) -> None:
     "Make the blocks that are missing: first the block, then its line in the journal."
     at, end = _totals(blocks)
     size = self.encoder.dtype.itemsize
     lines = ''.join(map(_dump, [head, *blocks])).encode()
-    write_whole(_beside(out, 'journal'), lines.decode())
+    write_atomically(_beside(out, 'journal'), lines.decode())
     _beside(out, 'json').unlink(missing_ok=True)   # from here on the journal counts
     total = sum(f['bytes'] for f in head['source'].get('files', [])) or None
-    with (_Appender(out, at * size) as tokens, _Appender(_beside(out, 'docs'), end * 8) as docs,
-          _Appender(_beside(out, 'journal'), len(lines)) as journal,
-          own_bars()(total=total, desc='index', unit='B', unit_scale=True, disable=None) as bar):
+    with (_AppendFile(out, at * size) as tokens, _AppendFile(_beside(out, 'docs'), end * 8) as docs,
+          _AppendFile(_beside(out, 'journal'), len(lines)) as journal,
+          fork_safe_tqdm()(total=total, desc='index', unit='B', unit_scale=True, disable=None) as bar):
         for unit, ids, ends in self._missing(source, blocks):
             ends += np.uint64(at)
             tokens.write(ids.tobytes())
@@ -316,18 +321,19 @@ def _append(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head
 @patch
 def build(self: IndexBuilder, source: Any, out: str | Path, keep: Callable[[str], bool] | str | None = None,
           min_bytes: int | None = None, max_bytes: int | None = None) -> IndexSummary:
-    """Index `source` (files and globs, a `datasets` dataset, `Rows`) at `out`, or go on doing so. `keep`,
-    `min_bytes` and `max_bytes` choose the documents, as for a `Filter`.
+    """Index `source` (files and globs, a `datasets` dataset, `RowSource`) at `out`, or go on doing so.
+    `keep`, `min_bytes` and `max_bytes` choose the documents, as for a `DocumentFilter`.
 
     Raises ValueError for bad input, OSError for a full disk; finished blocks are kept for the next call."""
     if isinstance(source, (str, Path)): source = [source]
-    if isinstance(source, (list, tuple)): source = Files(source, self.field, self.unit, self.encoding)
-    elif not isinstance(source, (Files, Rows)): source = Rows(source, self.field)
-    if wanted := Filter(keep, min_bytes, max_bytes): source = Filtered(source, wanted)
+    if isinstance(source, (list, tuple)): source = FileSource(source, self.field, self.unit, self.encoding)
+    elif not isinstance(source, (FileSource, RowSource)): source = RowSource(source, self.field)
+    if wanted := DocumentFilter(keep, min_bytes, max_bytes): source = FilteredSource(source, wanted)
     with _alone(out := Path(out)): return self._build(source, out, self.head(source))
 
 @patch
-def _build(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head: dict[str, Any]
+def _build(self: IndexBuilder, source: FileSource | RowSource | FilteredSource, out: Path,
+           head: dict[str, Any]
            ) -> IndexSummary:
     "The same under the lock."
     blocks, manifest = _finished_blocks(out, head), _beside(out, 'json')
@@ -341,7 +347,7 @@ def _build(self: IndexBuilder, source: Files | Rows | Filtered, out: Path, head:
         if not tokens: raise ValueError("there is no text in the source; nothing to index")
         number = dict(documents=dict(kept=docs, dropped=dropped)) if 'keep' in head else {}
         whole = head | number | dict(blocks=blocks)
-        write_whole(manifest, json.dumps(whole, sort_keys=True, indent=1) + '\n')
+        write_atomically(manifest, json.dumps(whole, sort_keys=True, indent=1) + '\n')
     _beside(out, 'journal').unlink(missing_ok=True)
     counts, files = (*_totals(blocks), len(blocks), kept), TokenIndexFile(out).num_files
     return IndexSummary(str(out), *counts, self.encoder.engine, _dropped(blocks), files)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from ..config import Section
+from ..config import ConfigSection
 
 # %% ../../nbs/14_deploy/01_values.ipynb #808df9d0
 Label = Annotated[str, StringConstraints(pattern=r'^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$')] # Its key
@@ -20,7 +20,7 @@ Name = Annotated[str, StringConstraints(pattern=_NAME)] # Of an object, or ''
 
 def _secret() -> Any: return Field('', json_schema_extra=dict(writeOnly=True))
 
-class ExternalEtcd(Section):
+class ExternalEtcd(ConfigSection):
     "How the nodes reach etcd."
     externalEndpoint: str = '' # Your own etcd as HOST:PORT,...; takes etcd.enabled = false.
     prefix: str = '/elastic-nb' # Prefix of the keys of all runs in etcd.
@@ -30,7 +30,7 @@ class ExternalEtcd(Section):
     tlsSecret: Name = '' # Secret with the CA of your own etcd as ca.crt; empty: the system's CAs.
     clientCert: bool = False # Whether that Secret also has tls.crt and tls.key, which this client shows.
 
-class ElasticValues(Section):
+class ElasticValues(ConfigSection):
     "How many nodes train, and what they survive."
     minNodes: int = Field(2, ge=1) # Nodes without which nothing is trained.
     maxNodes: int = Field(2, ge=1) # Nodes that train at the same time; more are spares.
@@ -38,7 +38,7 @@ class ElasticValues(Section):
     maxRestarts: int = Field(3, ge=0) # Restarts of a node's pod, and workers that its agent replaces.
     etcd: ExternalEtcd = ExternalEtcd()
 
-class EtcdValues(Section):
+class EtcdValues(ConfigSection):
     "The etcd of this chart, at which the nodes meet."
     enabled: bool = True # Whether the chart starts an etcd of its own.
     replicaCount: Literal[1, 3] = 3 # Members: 3 survive the loss of one, 1 is for trying out.
@@ -49,7 +49,7 @@ class EtcdValues(Section):
     storageGb: int = Field(1, ge=0) # Volume of a member in GB; 0: its data goes with its pod.
     storageClassName: str = '' # Storage class of these volumes; empty: that of the cluster.
 
-class StorageValues(Section):
+class StorageValues(ConfigSection):
     "The volume at /data: caches, runs, checkpoints."
     enabled: bool = True # Whether there is one; without it /data goes with the pod.
     sizeGb: int = Field(100, ge=1) # Size in GB.
@@ -58,7 +58,7 @@ class StorageValues(Section):
     accessMode: Literal['ReadWriteOnce', 'ReadWriteOncePod', 'ReadWriteMany'] = 'ReadWriteOnce'
 
 # %% ../../nbs/14_deploy/01_values.ipynb #a0c81402
-class DilocoValues(Section):
+class DilocoValues(ConfigSection):
     "What is trained. Steps are those of a replica; the config counts rounds of localSteps."
     model: str = '' # A causal language model by its name on the Hub; empty: our small GPT.
     dataset: str = '' # A data set by its name on the Hub; empty: the texts of Python's library.
@@ -94,19 +94,19 @@ class DilocoValues(Section):
     wandbUserKey: str = _secret() # Key of Weights & Biases; goes into a Secret.
     huggingfaceToken: str = _secret() # Token of the Hub; goes into a Secret.
 
-class SecretValues(Section):
+class SecretValues(ConfigSection):
     "Secrets of the run. They reach a pod by a Secret alone."
     # Your own Secret with WANDB_API_KEY, HF_TOKEN, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ETCD_PASSWORD.
     existing: Name = ''
     s3AccessKeyId: str = _secret() # AWS_ACCESS_KEY_ID of an object store.
     s3SecretAccessKey: str = _secret() # AWS_SECRET_ACCESS_KEY of an object store.
 
-class NetworkValues(Section):
+class NetworkValues(ConfigSection):
     "Who may talk to the pods."
     enabled: bool = True # Whether only pods of this run may connect to its pods.
     egress: bool = True # Whether the pods may reach other hosts: the Hub, W&B, an object store.
 
-class Toleration(Section):
+class Toleration(ConfigSection):
     "A taint that the pods bear."
     key: str # Key of the taint.
     operator: Literal['Exists', 'Equal'] = 'Exists' # How it is compared.
@@ -114,7 +114,7 @@ class Toleration(Section):
     effect: Literal['NoSchedule', 'PreferNoSchedule', 'NoExecute', ''] = '' # Empty: all effects.
 
 # %% ../../nbs/14_deploy/01_values.ipynb #339ae3a3
-class Values(Section):
+class Values(ConfigSection):
     "The values of the chart."
     backend: Literal['job', 'jobset', 'volcano'] = 'job' # job needs no operator, the others need theirs.
     deploymentName: Annotated[Name, StringConstraints(min_length=1)] = 'elastic-nb' # Name of all objects.

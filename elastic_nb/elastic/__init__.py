@@ -13,17 +13,17 @@ from ..basics import lazy
 
 # %% ../../nbs/06_elastic/00_overview.ipynb #eb7576b7
 __getattr__, __dir__ = lazy('elastic_nb.elastic', {
-    '.faults': 'Fault Faults fail_at parse_fault',
+    '.fault_injection': 'Fault WorkerFaults fail_at parse_fault',
     '.membership': 'Member Generation',
     '.ledger': 'Ledger Event recoveries',
     '.loop': 'ElasticLoop',
-    '.communicator': 'Communicator InPlace',
-    '.sync': 'Exact StockDDP',
+    '.communicator': 'Communicator ReconfigurableCommunicator',
+    '.gradient_sync': 'ExactSync StockDDP',
     '.workers': 'RunFailed',
     '.supervisor': 'Supervisor supervise',
-    '.narrate': 'Narrator',
-    '.control': 'ask',
-    '.etcd': 'EtcdAccess EtcdClient EtcdStore Session'})
+    '.console': 'ConsoleReporter',
+    '.control': 'send_command',
+    '.etcd': 'EtcdAccess EtcdClient EtcdStore EtcdSession'})
 __all__ = __dir__()
 
 # %% ../../nbs/06_elastic/00_overview.ipynb #40346910

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['TIMES', 'READ', 'PING', 'QUIET', 'FAINT', 'FIRST', 'CARDS', 'LOST', 'MUST_NOT_DIE', 'ENDED', 'SEEN', 'REFUSED',
-           'GO_ON', 'ALONE_NOW', 'TOGETHER', 'SIOCGIFADDR', 'OwnClock', 'with_own_clock', 'Meeting', 'handler_of',
-           'Line', 'Wires', 'NodeAgent', 'base_store', 'who_is_there', 'Membership', 'knock', 'rendezvous_state',
-           'NodeSupervisor', 'no_store', 'leave_note', 'read_note', 'supervise_node', 'meeting_of', 'host_port',
-           'is_loopback', 'own_address', 'addresses', 'reachable']
+           'GO_ON', 'ALONE_NOW', 'TOGETHER', 'SIOCGIFADDR', 'LocalClockStateHolder', 'with_local_clock',
+           'RendezvousConfig', 'make_torch_handler', 'NodeConnection', 'NodeTransport', 'NodeAgent', 'base_store',
+           'round_members', 'RendezvousClient', 'wait_for_port', 'rendezvous_state', 'NodeSupervisor',
+           'explain_missing_store', 'write_refusal', 'read_refusal', 'supervise_node', 'parse_rendezvous',
+           'parse_host_port', 'is_loopback', 'own_address', 'ipv4_addresses', 'reachable_address']
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #031a6bd0
 import fcntl
@@ -37,20 +38,20 @@ from torch.distributed.elastic.rendezvous import (RendezvousClosedError, Rendezv
                                                   RendezvousParameters)
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from ..basics import LATE, Terminated, patch, waits_for
+from ..basics import LATE, SigtermInterrupt, patch, waiting_message
 from ..config import BadConfig, ElasticConfig
-from .control import Orders
+from .control import CommandQueue
 from .etcd import LeaseLost
-from .faults import Fault
+from .fault_injection import Fault
 from .ledger import Event, Ledger
 from .membership import Generation
-from .nodes import SLOTS, Board, Node, Record, node_of
-from .supervisor import Listener, Stopped, Supervisor, signals
-from .workers import Hands, RunFailed, RunRefused, Worker
-from .zygote import Lines, family_of, loopback_store, send
+from .node_controller import SLOTS, ClusterStateStore, NodeController, ClusterState, node_of
+from .supervisor import Listener, RunStopped, Supervisor, capture_signals
+from .workers import WorkerPool, RunFailed, RunRefused, Worker
+from .zygote import JsonLineReader, address_family, loopback_store, send
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #83f475b0
-class OwnClock(torch_rendezvous._BackendRendezvousStateHolder):
+class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
     "The state of PyTorch's rendezvous; all times are measured here. What others wrote goes back as it was."
     def __init__(self, backend: Any, settings: Any, cache: int = 1,
                  clock: Callable[[], float] = time.monotonic):
@@ -88,11 +89,11 @@ class OwnClock(torch_rendezvous._BackendRendezvousStateHolder):
         s.last_heartbeats = {node: of(node, at) for node, at in s.last_heartbeats.items()}
         if s.deadline is not None: s.deadline = of(None, s.deadline)
 
-def with_own_clock(handler: Any) -> Any:
+def with_local_clock(handler: Any) -> Any:
     "A handler of PyTorch that compares no clocks; one that does not do so anyway is returned as it is."
     old = getattr(handler, '_state_holder', None)
     if type(old) is torch_rendezvous._BackendRendezvousStateHolder:
-        handler._state_holder = OwnClock(old._backend, old._settings, old._cache_duration)
+        handler._state_holder = LocalClockStateHolder(old._backend, old._settings, old._cache_duration)
         handler._op_executor = torch_rendezvous._DistributedRendezvousOpExecutor(
             handler._this_node, handler._state_holder, handler._settings)
     return handler
@@ -100,7 +101,7 @@ def with_own_clock(handler: Any) -> Any:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #db912d2f
 @dataclass(frozen=True)
-class Meeting:
+class RendezvousConfig:
     "Where and how the nodes of a run meet: the words of torchrun."
     least: int = 1 # Nodes without which nothing is trained
     most: int = 1 # Nodes that train at the same time; more are spares
@@ -117,7 +118,7 @@ class Meeting:
 TIMES = dict(last_call_timeout=1, keep_alive_interval=1, keep_alive_max_attempt=3, close_timeout=5)
 READ = 10 # Seconds until a request to a store that does not answer is given up
 
-def handler_of(m: Meeting) -> Any:
+def make_torch_handler(m: RendezvousConfig) -> Any:
     "PyTorch's rendezvous handler. Raises BadConfig for an unknown backend, RendezvousError."
     more: dict[str, Any] = dict(TIMES, join_timeout=int(m.patience))
     if m.backend == 'c10d': more['read_timeout'] = READ
@@ -125,13 +126,13 @@ def handler_of(m: Meeting) -> Any:
     about = m.backend, m.endpoint, m.run_id, m.least, m.most, m.host
     try: params = RendezvousParameters(*about, **more | m.conf)
     except ValueError as e: raise BadConfig(str(e)) from None
-    return with_own_clock(get_rendezvous_handler(params))
+    return with_local_clock(get_rendezvous_handler(params))
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #3cca8efb
-class Line:
+class NodeConnection:
     "A connection to another node: a thread reads it, any thread may write."
     def __init__(self, sock: socket.socket, node: int = -1):
-        self.sock, self.node, self.lines, self.lock = sock, node, Lines(sock), threading.Lock()
+        self.sock, self.node, self.lines, self.lock = sock, node, JsonLineReader(sock), threading.Lock()
         self.heard = time.monotonic() # When something came last
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -149,16 +150,16 @@ QUIET = 2. # Seconds without any, at least, until a line counts as closed
 FAINT = 4 # The same in times of `elastic.silence`; the longer one counts
 FIRST = 65536 # Bytes of a first line
 
-class Wires:
+class NodeTransport:
     "The lines of a node and its questions to the store, each with a thread; what comes lies in `inbox`."
     def __init__(self, host: str, quiet: float = QUIET):
         self.host, self.quiet, self.token = host, quiet, secrets.token_hex(16)
-        self.server = socket.create_server((host, 0), family=family_of(host))
+        self.server = socket.create_server((host, 0), family=address_family(host))
         self.port = self.server.getsockname()[1]
         self.inbox: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self.bell, self._rope = socket.socketpair() # Readable when there is something in the inbox
         for end in (self.bell, self._rope): end.setblocking(False)
-        self.lines: dict[int, Line] = {} # By node
+        self.lines: dict[int, NodeConnection] = {} # By node
         self.jobs: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self.over = False
         self.slept = time.monotonic()
@@ -178,17 +179,17 @@ class Wires:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #361b583f
 @patch
-def _accept(self: Wires) -> None:
+def _accept(self: NodeTransport) -> None:
     while not self.over:
         try: sock, _ = self.server.accept()
         except OSError: return
         threading.Thread(target=self._guest, args=(sock,), daemon=True).start()
 
 @patch
-def _guest(self: Wires, sock: socket.socket) -> None:
+def _guest(self: NodeTransport, sock: socket.socket) -> None:
     "Somebody has called: only one who knows the token is listened to."
     sock.settimeout(5)
-    line, said = Line(sock), list[Any]()
+    line, said = NodeConnection(sock), list[Any]()
     try:
         while not said and not line.lines.closed and len(line.lines.rest) < FIRST: said = line.lines.read()
         first = said[0] if said else {}
@@ -200,7 +201,7 @@ def _guest(self: Wires, sock: socket.socket) -> None:
     self._read(line, said[1:])
 
 @patch
-def _read(self: Wires, line: Line, said: list[dict[str, Any]]) -> None:
+def _read(self: NodeTransport, line: NodeConnection, said: list[dict[str, Any]]) -> None:
     line.sock.settimeout(None)
     while True:
         line.heard = time.monotonic()
@@ -212,13 +213,13 @@ def _read(self: Wires, line: Line, said: list[dict[str, Any]]) -> None:
     self.put('closed', line)
 
 @patch
-def _ping(self: Wires) -> None:
+def _ping(self: NodeTransport) -> None:
     while not self.over:
         time.sleep(PING)
         for line in [*self.lines.values()]: line.send(dict(kind='ping'))
 
 @patch
-def _clerk(self: Wires) -> None:
+def _clerk(self: NodeTransport) -> None:
     "Asks the store, one question after the other."
     while (job := self.jobs.get()) is not None:
         try: self.put('recorded', job())
@@ -226,27 +227,27 @@ def _clerk(self: Wires) -> None:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #70a911fc
 @patch
-def send(self: Wires, node: int, message: dict[str, Any]) -> None:
+def send(self: NodeTransport, node: int, message: dict[str, Any]) -> None:
     if node in self.lines: self.lines[node].send(message)
 
 @patch
-def hang_up(self: Wires, node: int | None = None) -> None:
+def hang_up(self: NodeTransport, node: int | None = None) -> None:
     for n in [n for n in self.lines if node in (None, n)]: self.lines.pop(n).close()
 
 @patch
-def connect(self: Wires, record: Record, hello: dict[str, Any]) -> None:
+def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) -> None:
     "Dial in a thread: the boss may be far, or gone."
     def run() -> None:
         try: sock = socket.create_connection((record.host, record.port), self.quiet, (self.host, 0))
         except OSError: return self.put('failed', record)
-        line = Line(sock, record.boss)
+        line = NodeConnection(sock, record.boss)
         line.send(hello)
         self.put('dialled', line, record)
         self._read(line, [])
     threading.Thread(target=run, daemon=True).start()
 
 @patch
-def silent(self: Wires) -> list[Line]:
+def silent(self: NodeTransport) -> list[NodeConnection]:
     "Lines of which nothing was heard for too long; none, if this process slept itself."
     now, before = time.monotonic(), self.slept
     self.slept = now
@@ -255,7 +256,7 @@ def silent(self: Wires) -> list[Line]:
     return [line for line in self.lines.values() if now - line.heard > self.quiet]
 
 @patch
-def close(self: Wires) -> None:
+def close(self: NodeTransport) -> None:
     self.over = True
     self.jobs.put(None)
     self.server.close()
@@ -277,7 +278,7 @@ class NodeAgent(SimpleElasticAgent):
         self.again.clear()
         worker_group.group_rank, worker_group.group_world_size = info.rank, info.world_size
         base = base_store(self.handler)
-        self.put('met', *who_is_there(info.store, base, info.rank, info.world_size, self.id))
+        self.put('met', *round_members(info.store, base, info.rank, info.world_size, self.id))
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]: return {}
     def _stop_workers(self, worker_group: WorkerGroup) -> None: "They go on."
@@ -298,8 +299,8 @@ def base_store(handler: Any) -> dist.Store:
 
 CARDS = 5. # Seconds for all nodes of a round to say who they are
 
-def who_is_there(store: dist.Store, base: dist.Store, rank: int, world: int, id: int
-                 ) -> tuple[int, list[int]]:
+def round_members(store: dist.Store, base: dist.Store, rank: int, world: int, id: int
+                  ) -> tuple[int, list[int]]:
     "The number of this round, and the nodes in it in the order of their ranks, as far as they are alive."
     number = int(store.compare_set('elastic-nb/round', '', str(base.add('rounds', 1))))
     store.set(f'elastic-nb/node/{rank}', str(id))
@@ -308,14 +309,14 @@ def who_is_there(store: dist.Store, base: dist.Store, rank: int, world: int, id:
     return number, [int(store.get(k)) for k in keys if store.check([k])]
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #59b058b8
-class Membership:
+class RendezvousClient:
     "The way to the other nodes: PyTorch's handler, our agent in a thread, and the board."
-    def __init__(self, meeting: Meeting, workers: int, wires: Wires):
+    def __init__(self, meeting: RendezvousConfig, workers: int, wires: NodeTransport):
         self.meeting, self.workers, self.wires = meeting, workers, wires
-        if meeting.backend == 'c10d' and meeting.is_host is False: knock(meeting.endpoint)
-        self.handler = handler_of(meeting)
+        if meeting.backend == 'c10d' and meeting.is_host is False: wait_for_port(meeting.endpoint)
+        self.handler = make_torch_handler(meeting)
         base = base_store(self.handler)
-        self.id, self.board = base.add('nodes', 1) - 1, Board(base)
+        self.id, self.board = base.add('nodes', 1) - 1, ClusterStateStore(base)
         self.agent: NodeAgent | None = None
 
     @property
@@ -340,19 +341,19 @@ class Membership:
         """The way to the store anew, in the thread that asks. Raises RendezvousError, or OSError
         (ConnectionRefusedError if nothing listens where the store was)."""
         if self.meeting.backend == 'c10d':   # PyTorch would try for a minute
-            socket.create_connection(host_port(self.meeting.endpoint), 2).close()
+            socket.create_connection(parse_host_port(self.meeting.endpoint), 2).close()
         if seat := getattr(self.handler, '_seat', None):   # of etcd-v3: a process has one lease
             if self.agent and not self.agent.ended: return   # it replaces a lost one, and meets again
             seat.close()
-        self.handler = handler_of(self.meeting)
-        self.board = Board(base_store(self.handler))
+        self.handler = make_torch_handler(self.meeting)
+        self.board = ClusterStateStore(base_store(self.handler))
 
-def knock(endpoint: str, seconds: float = READ) -> None:
+def wait_for_port(endpoint: str, seconds: float = READ) -> None:
     "Wait until something listens at `endpoint`. Raises OSError after so many seconds."
     end = time.monotonic() + seconds
     while True:
         try:
-            with socket.create_connection(host_port(endpoint), seconds) as s:
+            with socket.create_connection(parse_host_port(endpoint), seconds) as s:
                 if s.getsockname() != s.getpeername(): return   # a free port of this machine can reach itself
         except OSError:
             if time.monotonic() > end: raise
@@ -367,19 +368,20 @@ def rendezvous_state(handler: RendezvousHandler) -> Any:
 @dataclass
 class NodeSupervisor(Supervisor):
     "A supervisor whose workers are those of one node of several. Raises RunFailed."
-    meeting: Meeting = field(default_factory=Meeting)
+    meeting: RendezvousConfig = field(default_factory=RendezvousConfig)
     news: ClassVar[dict[str, Callable[..., None]]] = {} # What to do with each kind from a wire
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.wires = Wires(self.meeting.host, max(QUIET, FAINT * self.silence))
-        try: self.membership = Membership(self.meeting, self.workers, self.wires)
+        self.wires = NodeTransport(self.meeting.host, max(QUIET, FAINT * self.silence))
+        try: self.membership = RendezvousClient(self.meeting, self.workers, self.wires)
         except (RendezvousError, OSError) as e:
-            why = [no_store(self.meeting, e), read_note(self.meeting) if self.meeting.folder else '']
+            why = [explain_missing_store(self.meeting, e),
+                   read_refusal(self.meeting) if self.meeting.folder else '']
             raise RunFailed('; '.join(filter(None, why))) from None
         self.host, self.port, self.token = self.wires.host, self.wires.port, self.wires.token
         # all that a supervisor asks of a Coordinator
-        self.coordinator: Node = Node(  # type: ignore[assignment]
+        self.coordinator: NodeController = NodeController(  # type: ignore[assignment]
             self.membership.id, self, self.meeting.least, self.kept, most=self.meeting.most)
         self.base = SLOTS * self.membership.id
         self.slots += self.base
@@ -400,14 +402,14 @@ class NodeSupervisor(Supervisor):
 
     # What a node can do to the world around it
     def read(self) -> None: self.wires.jobs.put(lambda: self.membership.board.read())
-    def swap(self, old: Record | None, new: Record) -> None:
+    def swap(self, old: ClusterState | None, new: ClusterState) -> None:
         self.wires.jobs.put(lambda: self.membership.board.swap(old, new))
     def meet(self) -> None: self.membership.agent.again.set()
     def serve(self) -> tuple[dist.Store, tuple[str, int]]:
         store = loopback_store(self.meeting.host)
         self.stores = [store]   # the one before closes: nobody can be in it any more
         return store, (self.meeting.host, store.port)
-    def dial(self, record: Record, hello: dict[str, Any]) -> None: self.wires.connect(record, hello)
+    def dial(self, record: ClusterState, hello: dict[str, Any]) -> None: self.wires.connect(record, hello)
     def send(self, node: int, message: dict[str, Any]) -> None: self.wires.send(node, message)
     def hang_up(self, node: int | None = None) -> None: self.wires.hang_up(node)
     def warn(self, text: str) -> None: self.note('node', say=True, text=text)
@@ -453,7 +455,7 @@ def say_waiting(self: NodeSupervisor, waited: float) -> None:
     m, silent = self.meeting, waited < LATE
     if not (silent or self.told_waiting):
         who = f"other nodes: {m.least} must meet at {m.endpoint} as {m.run_id!r}"
-        self.note('node', say=True, text=waits_for(who, m.patience, time.time() - waited))
+        self.note('node', say=True, text=waiting_message(who, m.patience, time.time() - waited))
     self.told_waiting = not silent
 
 @patch
@@ -470,22 +472,22 @@ def turn(self: NodeSupervisor) -> None:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #12041ea8
 @patch
-def had_hello(self: NodeSupervisor, line: Line, m: dict[str, Any]) -> None:
+def had_hello(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) -> None:
     self.wires.hang_up(line.node)
     self.wires.lines[line.node] = line
     self.coordinator.message(line.node, m)
 
 @patch
-def had_dialled(self: NodeSupervisor, line: Line, record: Record) -> None:
+def had_dialled(self: NodeSupervisor, line: NodeConnection, record: ClusterState) -> None:
     if record.term != self.coordinator.line: return line.close()
     self.wires.lines[line.node] = line
 
 @patch
-def had_failed(self: NodeSupervisor, record: Record) -> None:
+def had_failed(self: NodeSupervisor, record: ClusterState) -> None:
     if record.term == self.coordinator.line: self.coordinator.closed(record.boss)
 
 @patch
-def had_message(self: NodeSupervisor, line: Line, m: dict[str, Any]) -> None:
+def had_message(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) -> None:
     "Raises RunFailed, KeyboardInterrupt."
     if self.wires.lines.get(line.node) is not line: return
     if self.heard_of_end(line.node, m): return
@@ -493,7 +495,7 @@ def had_message(self: NodeSupervisor, line: Line, m: dict[str, Any]) -> None:
     if self.asked.is_set() and not self.saving and not self.coordinator.inside: raise self.end_of(GO_ON)
 
 @patch
-def had_closed(self: NodeSupervisor, line: Line) -> None:
+def had_closed(self: NodeSupervisor, line: NodeConnection) -> None:
     if self.wires.lines.get(line.node) is not line: return
     self.wires.hang_up(line.node)
     self.coordinator.closed(line.node)
@@ -507,7 +509,7 @@ def had_met(self: NodeSupervisor, round: int, ids: list[int]) -> None:
     self.coordinator.met(round, ids)
 
 @patch
-def had_recorded(self: NodeSupervisor, found: Record | None) -> None:
+def had_recorded(self: NodeSupervisor, found: ClusterState | None) -> None:
     self.unreachable_since = math.inf
     if self.apart:   # the store is there again: meet anew
         self.apart, self.coordinator.meeting = False, True
@@ -522,7 +524,7 @@ def had_recorded(self: NodeSupervisor, found: Record | None) -> None:
         self.note('node', say=not same, text=f"term {r.term}: node {r.boss} leads {who} ({r.why})")
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #846c5842
-def no_store(m: Meeting, error: BaseException) -> str:
+def explain_missing_store(m: RendezvousConfig, error: BaseException) -> str:
     "Why a node that starts does not find the store."
     if m.backend != 'c10d' or m.is_host:
         return f"the store of the rendezvous at {m.endpoint} cannot be reached: {error}"
@@ -561,7 +563,7 @@ def had_unreachable(self: NodeSupervisor, error: BaseException) -> None:
 def again(self: NodeSupervisor) -> None:
     "Connect to the store anew, and ask what stands there."
     membership = self.membership
-    def run() -> Record | None:
+    def run() -> ClusterState | None:
         time.sleep(.3)
         membership.renew()
         return membership.board.read()
@@ -639,12 +641,12 @@ def linger(self: NodeSupervisor) -> None:
 # %% ../../nbs/06_elastic/17_agent.ipynb #2274f273
 REFUSED = '.refused' # A file in the folder of checkpoints
 
-def leave_note(meeting: Meeting) -> None:
+def write_refusal(meeting: RendezvousConfig) -> None:
     "Tell the node that has this folder that another one of its run was refused it."
     said = dict(run_id=meeting.run_id, host=meeting.host)
     with suppress(OSError): Path(meeting.folder, REFUSED).write_text(json.dumps(said))
 
-def read_note(m: Meeting) -> str:
+def read_refusal(m: RendezvousConfig) -> str:
     "A sentence, if another node was refused the folder of this one; read once."
     note = Path(m.folder, REFUSED)
     try: said = json.loads(note.read_text())
@@ -659,7 +661,7 @@ def hear_refused(self: NodeSupervisor, now: float) -> None:
     "Look for such a note once in a second."
     if not self.meeting.folder or now < self.looked + 1.: return
     self.looked = now
-    if text := read_note(self.meeting): self.warn(text)
+    if text := read_refusal(self.meeting): self.warn(text)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #febae0a3
 GO_ON = '; the other nodes go on'
@@ -687,7 +689,8 @@ def hurry(self: NodeSupervisor, now: float) -> None:
 @patch
 def end_of(self: NodeSupervisor, text: str) -> BaseException:
     error = Supervisor.end_of(self, text)
-    if isinstance(error, Stopped): error.code = 3   # no failure: the node may come back, and the run goes on
+    # no failure: the node may come back, and the run goes on
+    if isinstance(error, RunStopped): error.code = 3
     return error
 
 @patch(as_prop=True)
@@ -775,9 +778,10 @@ def shut(self: NodeSupervisor) -> None:
     self.wires.close()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #7ab194a5
-def supervise_node(meeting: Meeting, hands: Hands, entry: str, config: dict[str, Any], elastic: ElasticConfig,
-                   ledger: Ledger, faults: Iterable[Fault] = (), tell: Listener = lambda event: None,
-                   kept: bool = False, orders: Orders | None = None) -> list[Event]:
+def supervise_node(meeting: RendezvousConfig, hands: WorkerPool, entry: str, config: dict[str, Any],
+                   elastic: ElasticConfig, ledger: Ledger, faults: Iterable[Fault] = (),
+                   tell: Listener = lambda event: None,
+                   kept: bool = False, orders: CommandQueue | None = None) -> list[Event]:
     "As `supervise`, for this node's part of a run whose nodes meet as `meeting` says."
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
     def record(events: list[dict[str, Any]]) -> None:
@@ -787,21 +791,21 @@ def supervise_node(meeting: Meeting, hands: Hands, entry: str, config: dict[str,
     e = elastic
     try:
         boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True,
-                              e.silence, e.max_restarts, e.stall, kept, e.grace, orders or Orders(),
+                              e.silence, e.max_restarts, e.stall, kept, e.grace, orders or CommandQueue(),
                               promised=promised, meeting=meeting)
     except (RunFailed, KeyboardInterrupt) as error:   # it has not met the others
-        by = dict(stopped='SIGTERM' if isinstance(error, Terminated) else 'Ctrl-C')
+        by = dict(stopped='SIGTERM' if isinstance(error, SigtermInterrupt) else 'Ctrl-C')
         record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,
                      error=str(error) or 'interrupted') | ({} if isinstance(error, RunFailed) else by)])
         raise
     try:
-        with signals(boss.asked): boss.run()
+        with capture_signals(boss.asked): boss.run()
     finally: boss.shut()
     return ledger.events()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #a4eaad4d
-def meeting_of(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict[str, str],
-               node_rank: int | None, local_addr: str | None) -> Meeting:
+def parse_rendezvous(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict[str, str],
+                     node_rank: int | None, local_addr: str | None) -> RendezvousConfig:
     "A meeting in torchrun's words. Raises BadConfig."
     least, _, most = nnodes.partition(':')
     if not (least.isdigit() and (most or least).isdigit() and 1 <= int(least) <= int(most or least)):
@@ -811,19 +815,19 @@ def meeting_of(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict
     if conf.get('store_type', '').lower() == 'file':
         raise BadConfig("rdzv_conf: store_type=file: our nodes do not meet in a file; give rdzv_endpoint as "
                         "HOST:PORT of one of them, or of etcd with rdzv_backend etcd-v3")
-    place = host_port(endpoint.split(',')[0].rpartition('://')[2])[0]
+    place = parse_host_port(endpoint.split(',')[0].rpartition('://')[2])[0]
     found, remark = local_addr or own_address(place), ''
     if not local_addr and is_loopback(found) and not is_loopback(place):
-        found, remark = reachable(place)
+        found, remark = reachable_address(place)
     if local_addr and is_loopback(local_addr) and not is_loopback(own_address(place)):
         raise BadConfig(f"local_addr: other machines cannot reach {local_addr}, and {place} is on one; give "
                         f"an address such as {own_address(place)}, or leave it out")
     is_host = None if local_addr is None and not remark else bool(remark) or local_addr == place
     if node_rank is not None: is_host = node_rank == 0
-    return Meeting(int(least), int(most or least), backend, endpoint, run_id, found, is_host, dict(conf),
-                   remark=remark)
+    return RendezvousConfig(int(least), int(most or least), backend, endpoint, run_id, found, is_host,
+                            dict(conf), remark=remark)
 
-def host_port(endpoint: str) -> tuple[str, int]:
+def parse_host_port(endpoint: str) -> tuple[str, int]:
     "Of `HOST:PORT`, `[::1]:PORT` or `HOST`; 0 for no port."
     host, colon, port = endpoint.rpartition(':')
     if not colon or endpoint.endswith(']') or not port.isdigit(): host, port = endpoint, '0'
@@ -846,7 +850,7 @@ def own_address(place: str) -> str:
 # %% ../../nbs/06_elastic/17_agent.ipynb #f9dfea38
 SIOCGIFADDR = 0x8915 # Ask Linux for the address of an interface
 
-def addresses() -> list[str]:
+def ipv4_addresses() -> list[str]:
     "The IPv4 addresses of this machine that are not loopback, one for each network (Linux)."
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -856,9 +860,9 @@ def addresses() -> list[str]:
                 found.append(socket.inet_ntoa(fcntl.ioctl(s, SIOCGIFADDR, ask)[20:24]))
     return [a for a in dict.fromkeys(found) if not is_loopback(a)]
 
-def reachable(place: str) -> tuple[str, str]:
+def reachable_address(place: str) -> tuple[str, str]:
     "An address for other machines, where `place` is a name of this one, and why. Raises BadConfig."
-    known = addresses()
+    known = ipv4_addresses()
     with suppress(BadConfig):
         if (first := own_address('198.51.100.1')) in known: known = [first]   # on the way to all networks
     named = socket.getaddrinfo(place, 1)[0][4][0]

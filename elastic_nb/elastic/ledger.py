@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'SCHEMA_VERSION', 'APPLICATION_ID', 'SCHEMA', 'STEP_KINDS', 'PACK_AT', 'FRESH', 'PLAIN', 'PACKED', 'FREE',
-           'Story', 'Event', 'NoRoom', 'Ledger', 'Gap', 'DamagedRow', 'naming', 'row_data', 'unpacked', 'myself',
-           'lives', 'reading', 'Steps', 'History', 'history', 'losses', 'sizer', 'world_sizes', 'samples', 'drawn',
-           'Mark', 'Outage', 'outages', 'recoveries', 'final_digest', 'final_weights', 'verdict', 'summary']
+           'Story', 'Event', 'DiskFull', 'Ledger', 'LedgerGap', 'DamagedRow', 'naming_damaged_file', 'parse_row_data',
+           'unpack_blocks', 'describe_process', 'is_process_alive', 'read_connection', 'StepTable', 'RunHistory',
+           'to_history', 'losses', 'world_size_lookup', 'world_sizes', 'count_sample_errors', 'samples_per_step',
+           'StepCommit', 'Outage', 'outages', 'recoveries', 'final_digest', 'final_weights', 'verdict', 'summary']
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #9d26d801
 import json
@@ -28,10 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from ..basics import born, patch
-from ..checkpoint.lease import differences
-from ..exact.order import share
-from .columns import NONE, Block, Drawn, blocks_of, lean, merged, pack, positions, unpack
+from ..basics import process_start_time, patch
+from ..checkpoint.run_lock import describe_differences
+from ..exact.shuffle import shard_range
+from .event_columns import (NONE, ColumnBlock, SampleDigest, to_blocks,
+                                              compact_contribution, merge_blocks, pack_block,
+                                              micro_batch_positions, unpack_block)
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #36d26d37
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ STEP_KINDS = 'contribute', 'commit' # Rows that each worker writes in each step
 PACK_AT, FRESH = 1280, 256 # From so many of them the ledger packs all but the newest
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5a2ae157
-class NoRoom(Exception): "The file cannot be made or opened now; later perhaps it can."
+class DiskFull(Exception): "The file cannot be made or opened now; later perhaps it can."
 
 def _full(e: sqlite3.Error, path: Path) -> bool:
     "Whether `e` comes of a full disk. On one without free inodes not even an empty file can be made."
@@ -75,7 +78,7 @@ def _full(e: sqlite3.Error, path: Path) -> bool:
 
 def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connection:
     """A connection to the ledger at `path`, new if need be; `frozen`: the file as it is, which needs no room.
-    Raises ValueError if something else is there, NoRoom."""
+    Raises ValueError if something else is there, DiskFull."""
     if not (create or path.is_file()): raise ValueError(f"there is no ledger at {path}")
     db = None
     try:
@@ -89,7 +92,7 @@ def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connecti
         if db: db.close()
         if isinstance(e, ValueError): raise
         full, log = _full(e, path), Path(f'{path}-wal')
-        if full and create: raise NoRoom(str(e)) from None
+        if full and create: raise DiskFull(str(e)) from None
         if full and not frozen and not (log.exists() and log.stat().st_size):   # nothing is beside the file
             return _connect(path, False, frozen=True)
         raise ValueError(f"{path} cannot be opened as a ledger: {e}") from None
@@ -142,17 +145,17 @@ class Ledger:
         self.path, self.run, self.room, self._lock = Path(path), run, room, threading.Lock()
         self._waiting: list[tuple[Any, ...]] = [] # Rows that are not in the file yet
         self._begun: tuple[str, str, str] | None = None # What `start` has noted, and is not in the file yet
-        self._gap: Gap | None = None # Since when the file has no room
+        self._gap: LedgerGap | None = None # Since when the file has no room
         self._fresh = 0 # Step rows that were written since the last look at what can be packed
         self._db: sqlite3.Connection | None = None
         try: self._db = _connect(self.path, create)
-        except NoRoom: pass   # the first row tries again, and tells
+        except DiskFull: pass   # the first row tries again, and tells
 
     def __enter__(self) -> 'Ledger': return self
     def __exit__(self, *args: Any) -> None: self.close()
 
 @dataclass
-class Gap:
+class LedgerGap:
     "A time in which the file had no room."
     since: float # Of `time.monotonic()`, seconds
     again: float # When to try again
@@ -171,12 +174,12 @@ def add(self: Ledger, events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _row(flat: dict[str, Any]) -> tuple[Any, ...]:
     e = Event.of(flat)
-    data = lean(e.data) if e.kind == 'contribute' else e.data
+    data = compact_contribution(e.data) if e.kind == 'contribute' else e.data
     return *(getattr(e, c) for c in COLUMNS), json.dumps(data)
 
 @patch
 def _write(self: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
-    "One transaction. Raises sqlite3.Error, NoRoom."
+    "One transaction. Raises sqlite3.Error, DiskFull."
     if self._db is None: self._db = _connect(self.path, create=True)
     if self._db.execute('PRAGMA user_version').fetchone()[0] == 1: _renew(self._db)
     with _transaction(self._db):
@@ -212,13 +215,13 @@ def _settle(self: Ledger) -> list[dict[str, Any]]:
         if gap is None: raise
         self.run, gap.again = f'{self.run}+', 0.
         return []
-    except (sqlite3.OperationalError, NoRoom) as e:
+    except (sqlite3.OperationalError, DiskFull) as e:
         begins = [] if gap else [self._begin_gap(now, str(e))]
         self._gap.again = now + 1
         self._forget()
         return begins
 
-def _over(gap: Gap, now: float) -> dict[str, Any]:
+def _over(gap: LedgerGap, now: float) -> dict[str, Any]:
     lost, seconds = gap.lost.total(), now - gap.since
     text = f"the ledger has room again, after {seconds:.0f} s; {lost or 'no'} rows are lost"
     return dict(t=now, kind='ledger', ok=True, text=text, lost=dict(gap.lost), steps=gap.steps,
@@ -227,7 +230,7 @@ def _over(gap: Gap, now: float) -> dict[str, Any]:
 @patch
 def _begin_gap(self: Ledger, now: float, why: str) -> dict[str, Any]:
     "The file cannot be written: say so once, by a warning and in a row that waits with the others."
-    self._gap = Gap(now, now)
+    self._gap = LedgerGap(now, now)
     text = f"{self.path.name} cannot be written ({why}): its rows wait in memory"
     warnings.warn(text, stacklevel=5)
     news = dict(t=now, kind='ledger', ok=False, text=text, why=why)
@@ -278,23 +281,23 @@ class DamagedRow(ValueError):
                          f"out, in SQLite: DELETE FROM {table} WHERE {where}")
 
 @contextmanager
-def naming(path: str | Path) -> Iterator[None]:
+def naming_damaged_file(path: str | Path) -> Iterator[None]:
     "In the block, a damaged row is named with its file."
     try: yield
     except DamagedRow as e: raise DamagedRow(*e.about, path) from None
 
-def row_data(text: str, where: str, table: str = 'events') -> dict[str, Any]:
+def parse_row_data(text: str, where: str, table: str = 'events') -> dict[str, Any]:
     "The JSON object of a row. Raises DamagedRow."
     try: found = json.loads(text)
     except (TypeError, ValueError) as e: raise DamagedRow(table, where, str(e)) from None
     if not isinstance(found, dict): raise DamagedRow(table, where, "it should hold a JSON object")
     return found
 
-def unpacked(rows: Iterable[tuple[bytes, int]]) -> list[Block]:
+def unpack_blocks(rows: Iterable[tuple[bytes, int]]) -> list[ColumnBlock]:
     "The blocks in rows of `packs` (block, id). Raises DamagedRow."
     blocks = []
     for block, number in rows:
-        try: blocks.append(unpack(block))
+        try: blocks.append(unpack_block(block))
         except (TypeError, ValueError) as e: raise DamagedRow('packs', f'id={number}', str(e)) from None
     return blocks
 
@@ -306,10 +309,10 @@ PACKED = 'SELECT block, id FROM packs WHERE run=?1 AND last>?3 ORDER BY id'
 @patch
 def events(self: Ledger, kind: str | None = None) -> list[Event]:
     "The events of this run, in the order of their times; those of one `kind` only, if it is given."
-    with self._lock, naming(self.path):
+    with self._lock, naming_damaged_file(self.path):
         plain, packed = self._rows(kind)
-        blocks = unpacked(packed)
-        rows = [(*row[:6], row_data(row[6], f'id={row[0]}')) for row in plain]
+        blocks = unpack_blocks(packed)
+        rows = [(*row[:6], parse_row_data(row[6], f'id={row[0]}')) for row in plain]
         rows += [row for b in blocks if kind in (None, b.kind) for row in b.rows()]
         rows.sort(key=lambda row: (row[1], row[0]))
         waiting = [(0, *row[:5], json.loads(row[5])) for row in self._waiting if kind in (None, row[1])]
@@ -346,28 +349,29 @@ def _pack(self: Ledger) -> None:
         last, = self._db.execute('SELECT max(last) FROM packs WHERE run=?', (self.run,)).fetchone()
         rows = self._db.execute(question, (self.run, last or 0)).fetchall()
         old = rows[:-FRESH]
-        blocks = blocks_of((*row[:6], json.loads(row[6])) for row in old)
+        blocks = to_blocks((*row[:6], json.loads(row[6])) for row in old)
         self._db.executemany('INSERT INTO packs VALUES (NULL, ?, ?, ?)',
-                             [(self.run, int(b.id[-1]), pack(b)) for b in blocks])
+                             [(self.run, int(b.id[-1]), pack_block(b)) for b in blocks])
         self._db.executemany('DELETE FROM events WHERE id=?', [row[:1] for row in old])
     self._fresh = FRESH
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #91eb46c4
-def myself(pid: int | None = None) -> dict[str, Any]:
-    "This process, or another one here, such that `lives` can tell it from a later one with the same number."
+def describe_process(pid: int | None = None) -> dict[str, Any]:
+    """This process, or another one here, such that `is_process_alive` can tell it from a later one with the
+    same number."""
     pid = pid or os.getpid()
-    return dict(pid=pid, born=born(pid), boot=_boot(), host=socket.gethostname())
+    return dict(pid=pid, born=process_start_time(pid), boot=_boot(), host=socket.gethostname())
 
 def _boot() -> str | None:
     "Names the time since this machine was started (Linux only)."
     with suppress(OSError): return Path('/proc/sys/kernel/random/boot_id').read_text().strip()
     return None
 
-def lives(writer: dict[str, Any] | None) -> bool | None:
-    "Whether the process that `myself` has described lives; None if that cannot be known from here."
+def is_process_alive(writer: dict[str, Any] | None) -> bool | None:
+    "Whether the process that `describe_process` has described lives; None if that cannot be known from here."
     if not writer or writer['host'] != socket.gethostname(): return None
     if writer['boot'] != _boot(): return False
-    if writer['born'] is not None: return born(writer['pid']) == writer['born']
+    if writer['born'] is not None: return process_start_time(writer['pid']) == writer['born']
     try: os.kill(writer['pid'], 0)
     except ProcessLookupError: return False
     except PermissionError: pass   # it lives, and is not ours
@@ -380,11 +384,11 @@ def writer(self: Ledger) -> dict[str, Any] | None:
         if self._begun: return json.loads(self._begun[2])
         rows, = self._ask(['SELECT * FROM runs WHERE run=?'], self.run)
     if not (rows and len(rows[0]) > 3 and rows[0][3]): return None
-    with naming(self.path): return row_data(rows[0][3], f'run={self.run!r}', 'runs')
+    with naming_damaged_file(self.path): return parse_row_data(rows[0][3], f'run={self.run!r}', 'runs')
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #a1ababb8
 @contextmanager
-def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
+def read_connection(path: str | Path) -> Iterator[sqlite3.Connection]:
     """A connection that writes nothing, within a transaction: all answers are of the same moment.
     Raises ValueError if there is no ledger at `path`, or if it cannot be read."""
     path, log = Path(path), Path(f'{path}-wal')
@@ -395,7 +399,7 @@ def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
                                      uri=True)) as db:
             db.execute('BEGIN')
             _check(db, path)
-            with naming(path): yield db
+            with naming_damaged_file(path): yield db
     except sqlite3.Error as e: raise ValueError(f"{path} cannot be read as a ledger: {e}") from None
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #06020f96
@@ -406,7 +410,7 @@ def start(self: Ledger, config: dict[str, Any], writer: dict[str, Any] | None = 
     this name."""
     with self._lock:
         now = datetime.now(timezone.utc).isoformat(timespec='seconds')
-        self._begun = now, json.dumps(config), json.dumps(writer or myself())
+        self._begun = now, json.dumps(config), json.dumps(writer or describe_process())
         try: return self._settle()
         except sqlite3.IntegrityError:
             self._begun = None
@@ -418,7 +422,8 @@ def config(self: Ledger) -> dict[str, Any] | None:
     with self._lock:
         rows, = self._ask(['SELECT config FROM runs WHERE run=?'], self.run)
         if self._begun: rows = [self._begun[1:]]
-    with naming(self.path): return row_data(rows[0][0], f'run={self.run!r}', 'runs') if rows else None
+    with naming_damaged_file(self.path):
+        return parse_row_data(rows[0][0], f'run={self.run!r}', 'runs') if rows else None
 
 @patch
 def runs(self: Ledger) -> list[str]:
@@ -453,7 +458,7 @@ def promised(self: Ledger, config: dict[str, Any], identity: dict[str, Any] | No
     with self._lock: runs, = self._ask(['SELECT run, config FROM runs ORDER BY rowid DESC'])
     for run, text in runs:
         with suppress(DamagedRow, KeyError, TypeError):   # who reads all of it names a damaged row
-            if run == self.run or not self._same_place(row_data(text, run), config): continue
+            if run == self.run or not self._same_place(parse_row_data(text, run), config): continue
             rows, = self._ask(["SELECT kind, step, data FROM events WHERE run=? AND "
                                "kind IN ('ready', 'checkpoint', 'restored', 'entered')"], run)
             told = [(kind, step, json.loads(data)) for kind, step, data in rows]
@@ -464,7 +469,7 @@ def promised(self: Ledger, config: dict[str, Any], identity: dict[str, Any] | No
     return 0
 
 def _is_other(ready: dict[str, Any], identity: dict[str, Any]) -> bool:
-    return bool(ready.get('identity') and differences(ready['identity'], identity))
+    return bool(ready.get('identity') and describe_differences(ready['identity'], identity))
 
 def _kept(kind: str, step: int | None, data: dict[str, Any]) -> int:
     "Steps of a checkpoint on the disk that a row of this kind tells of; 0 if it tells of none."
@@ -482,13 +487,13 @@ def _same_place(self: Ledger, theirs: dict[str, Any], ours: dict[str, Any]) -> b
                if (s, k) not in {('training', k) for k in FREE})
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #0c259424
-class Steps:
+class StepTable:
     "Rows of one kind, as columns in the order of their times."
-    def __init__(self, blocks: Iterable[Block]):
-        parts = merged(blocks)
+    def __init__(self, blocks: Iterable[ColumnBlock]):
+        parts = merge_blocks(blocks)
         self.workers = sorted({name for b in parts for name in b.workers}, key=str) # Names that occur
         place = {name: i for i, name in enumerate(self.workers)}
-        def all_of(column: Callable[[Block], np.ndarray], dtype: Any = np.int64) -> np.ndarray:
+        def all_of(column: Callable[[ColumnBlock], np.ndarray], dtype: Any = np.int64) -> np.ndarray:
             return np.concatenate([np.zeros(0, dtype), *(column(b) for b in parts)])
         self.t, self.id = all_of(lambda b: b.t, np.float64), all_of(lambda b: b.id)
         self._order = order = np.lexsort((self.id, self.t))
@@ -530,9 +535,9 @@ def _floats(column: np.ndarray | None, n: int) -> np.ndarray:
     return np.array([v if type(v) in (int, float) else np.nan for v in column.tolist()], np.float64)
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #9f78c307
-class History:
+class RunHistory:
     "All rows of a run: those of its steps as columns, all others as events in the order of their times."
-    def __init__(self, events: Iterable[Event] = (), blocks: Iterable[Block] = ()):
+    def __init__(self, events: Iterable[Event] = (), blocks: Iterable[ColumnBlock] = ()):
         self.events, self.blocks = sorted(events, key=lambda e: e.t), [*blocks]
         self._made: dict[str, Any] = {}
 
@@ -543,49 +548,49 @@ class History:
         if what not in self._made: self._made[what] = make()
         return self._made[what]
 
-    def steps(self, kind: str = 'commit') -> Steps:
+    def steps(self, kind: str = 'commit') -> StepTable:
         "The rows of steps of this kind."
-        return copy(self.once(kind, lambda: Steps(b for b in self.blocks if b.kind == kind)))
+        return copy(self.once(kind, lambda: StepTable(b for b in self.blocks if b.kind == kind)))
 
     def rows(self) -> list[Event]:
         "All of them as events, in the order of their times."
         found = [Event(*row[1:]) for b in self.blocks for row in b.rows()]
         return sorted([*self.events, *found], key=lambda e: e.t)
 
-def history(events: Iterable[Event] | History) -> History:
+def to_history(events: Iterable[Event] | RunHistory) -> RunHistory:
     "The same rows as a history."
-    if isinstance(events, History): return events
+    if isinstance(events, RunHistory): return events
     others, steps = [], []
     for n, e in enumerate(events):
         if e.kind in STEP_KINDS: steps.append((n, e.t, e.kind, e.worker, e.gen, e.step, e.data))
         else: others.append(e)
-    return History(others, blocks_of(steps))
+    return RunHistory(others, to_blocks(steps))
 
-Story = Sequence[Event] | History # What the functions below take: the rows of one run
+Story = Sequence[Event] | RunHistory # What the functions below take: the rows of one run
 
 @patch
-def history(self: Ledger, after: int = -1) -> History:
+def history(self: Ledger, after: int = -1) -> RunHistory:
     "The rows of this run; `after`: only those with a higher number, and none that wait in memory."
     with self._lock:
         plain, packed = self._rows(after=after)
         waiting = [(0, *row) for row in self._waiting] if after < 0 else []
-    with naming(self.path): return _history([*plain, *waiting], packed, after)
+    with naming_damaged_file(self.path): return _history([*plain, *waiting], packed, after)
 
 def _history(plain: Iterable[tuple[Any, ...]], packed: Iterable[tuple[bytes, int]], after: int = -1
-             ) -> History:
-    rows = [(*row[:6], row_data(row[6], f'id={row[0]}')) for row in plain]
-    blocks = unpacked(packed)
+             ) -> RunHistory:
+    rows = [(*row[:6], parse_row_data(row[6], f'id={row[0]}')) for row in plain]
+    blocks = unpack_blocks(packed)
     if after >= 0: blocks = [b.where(b.id > after) for b in blocks]
-    blocks += blocks_of(row for row in rows if row[2] in STEP_KINDS)
-    return History([Event(*row[1:]) for row in rows if row[2] not in STEP_KINDS], merged(blocks))
+    blocks += to_blocks(row for row in rows if row[2] in STEP_KINDS)
+    return RunHistory([Event(*row[1:]) for row in rows if row[2] not in STEP_KINDS], merge_blocks(blocks))
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #86c0991e
-def _lost(rows: History, kind: str) -> str:
+def _lost(rows: RunHistory, kind: str) -> str:
     "A clause that says how many rows of this kind a full disk has cost; empty if none."
     n = sum(e.data.get('lost', {}).get(kind, 0) for e in rows.events if e.kind == 'ledger')
     return f"; {n} rows of the kind {kind} were lost while the disk of the ledger was full" if n else ''
 
-def _committed(rows: History) -> tuple[Steps, np.ndarray, np.ndarray]:
+def _committed(rows: RunHistory) -> tuple[StepTable, np.ndarray, np.ndarray]:
     """The commit rows sorted by step, where each step begins in them, and how many rows it has. Raises
     ValueError if a step is missing between step 0 and the last."""
     commits = rows.steps()
@@ -598,7 +603,7 @@ def _committed(rows: History) -> tuple[Steps, np.ndarray, np.ndarray]:
 
 def losses(events: Story) -> list[float]:
     "Loss of each committed step. Raises ValueError if not all workers report the same bits."
-    commits, first, many = _committed(history(events))
+    commits, first, many = _committed(to_history(events))
     told = commits.of('loss')
     bits = np.where(np.isnan(told), np.nan, told).view(np.int64)   # one NaN is as good as another
     other = np.flatnonzero(bits != np.repeat(bits[first], many))
@@ -612,13 +617,13 @@ def losses(events: Story) -> list[float]:
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5db078c2
 def _committing(events: Story) -> dict[int, int]:
     "The generation that committed each step, the last one if there are several."
-    commits, first, _ = _committed(history(events))
+    commits, first, _ = _committed(to_history(events))
     if not len(first): return {}
     return dict(enumerate(np.maximum.reduceat(commits.gen, first).tolist()))
 
-def sizer(events: Story) -> Callable[[int], int]:
+def world_size_lookup(events: Story) -> Callable[[int], int]:
     "From a generation to its size. One without a row is a retry by the workers, with the same people."
-    sizes = {e.gen: len(e.data['roster']) for e in history(events).events if e.kind == 'generation'}
+    sizes = {e.gen: len(e.data['roster']) for e in to_history(events).events if e.kind == 'generation'}
     def size(gen: int) -> int:
         if gen in sizes: return sizes[gen]
         if not sizes or gen < min(sizes): raise ValueError(f"nobody is known to be in generation {gen}")
@@ -628,26 +633,28 @@ def sizer(events: Story) -> Callable[[int], int]:
 def world_sizes(events: Story) -> list[int]:
     "Size of the world that committed each step."
     gens = _committing(events)
-    size = {gen: _size for gen, _size in zip(set(gens.values()), map(sizer(events), set(gens.values())))}
+    size_of = world_size_lookup(events)
+    size = {gen: size_of(gen) for gen in set(gens.values())}
     return [size[gen] for gen in gens.values()]
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #cbfe49d9
-def samples(
+def count_sample_errors(
     events: Story, # Of one run
-    expected: Callable[[int], Sequence[int] | Drawn], # All samples of a step: their ids, or what `drawn` says
+    # All samples of a step: their ids, or what `samples_per_step` says
+    expected: Callable[[int], Sequence[int] | SampleDigest],
     steps: int, # Steps that the run should have done
     cut: float = math.inf, # From this step on, rows of the workers may have died with their supervisor
 ) -> tuple[int, int]:
     """How many samples went in once too often (or should not have gone in), and how many did not go in.
     Raises ValueError if a full disk has cost the rows that would tell."""
-    rows = history(events)
+    rows = to_history(events)
     if _lost(rows, 'contribute'): raise ValueError('no account of samples' + _lost(rows, 'contribute'))
-    totals, repeated, missing, odd = drawn(rows), 0, 0, set()
+    totals, repeated, missing, odd = samples_per_step(rows), 0, 0, set()
     commits = rows.steps()
     hashes = dict(zip(commits.step.tolist(), commits.whole('drawn').tolist()))   # as those who committed say
     for step in {*range(steps), *totals}:
-        wanted, used = expected(step) if step < steps else [], totals.get(step, Drawn())
-        if not isinstance(wanted, Drawn): wanted = Drawn.of(wanted)
+        wanted, used = expected(step) if step < steps else [], totals.get(step, SampleDigest())
+        if not isinstance(wanted, SampleDigest): wanted = SampleDigest.of(wanted)
         if step >= cut and used.n < wanted.n and hashes.get(step) == wanted.hash: continue
         if wanted != used: odd.add(step)
     if odd:   # rare: only here the rows are looked at one by one
@@ -657,27 +664,27 @@ def samples(
             repeated, missing = repeated + more, missing + less
     return repeated, missing
 
-def drawn(events: Story) -> dict[int, Drawn]:
+def samples_per_step(events: Story) -> dict[int, SampleDigest]:
     "What went into each committed step: step -> number and hash of its samples."
-    rows = history(events)
-    gens, given = _committing(rows), Steps(_hashed(b) for b in rows.blocks if b.kind == 'contribute')
+    rows = to_history(events)
+    gens, given = _committing(rows), StepTable(_hashed(b) for b in rows.blocks if b.kind == 'contribute')
     newest = np.array([*gens.values(), NONE], np.int64)
     inside = np.where((given.step >= 0) & (given.step < len(gens)), given.step, len(gens))
     given.keep((given.gen == newest[inside]) & (inside < len(gens)))
     n, total = np.zeros(len(gens), np.int64), np.zeros(len(gens), np.int64)
     np.add.at(n, given.step, given.whole('n'))
     np.add.at(total, given.step, given.whole('hash'))   # modulo 2**64
-    return {step: Drawn(*both) for step, both in enumerate(zip(n.tolist(), total.tolist()))}
+    return {step: SampleDigest(*both) for step, both in enumerate(zip(n.tolist(), total.tolist()))}
 
-def _hashed(b: Block) -> Block:
+def _hashed(b: ColumnBlock) -> ColumnBlock:
     "With number and hash where a row has the ids themselves, as in ledgers of version 1."
     if 'samples' not in b.data: return b
-    found = [Drawn.of(ids) for ids in b.data['samples'].tolist()]
+    found = [SampleDigest.of(ids) for ids in b.data['samples'].tolist()]
     columns = dict(n=[d.n for d in found], hash=[d.hash for d in found])
     return replace(b, data={k: np.array(v, np.int64) for k, v in columns.items()})
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #c0c11c82
-def _given(rows: History, steps: set[int]) -> dict[int, list[dict[str, Any]]]:
+def _given(rows: RunHistory, steps: set[int]) -> dict[int, list[dict[str, Any]]]:
     "The data of the contributions to `steps` that counted, by step."
     gens, found = _committing(rows), {}
     for b in (b for b in rows.blocks if b.kind == 'contribute'):
@@ -685,9 +692,9 @@ def _given(rows: History, steps: set[int]) -> dict[int, list[dict[str, Any]]]:
             if row[4] == gens.get(row[5]): found.setdefault(row[5], []).append(row[6])
     return found
 
-def _account(given: list[dict[str, Any]], wanted: Sequence[int] | Drawn) -> tuple[int, int]:
+def _account(given: list[dict[str, Any]], wanted: Sequence[int] | SampleDigest) -> tuple[int, int]:
     "How many samples of one step are there too often, and how many are missing."
-    if isinstance(wanted, Drawn): return _by_micro_batches(given, wanted)
+    if isinstance(wanted, SampleDigest): return _by_micro_batches(given, wanted)
     used: Counter[Any] = Counter()
     for d in given:
         if 'samples' in d: used.update(d['samples'])
@@ -698,25 +705,27 @@ def _account(given: list[dict[str, Any]], wanted: Sequence[int] | Drawn) -> tupl
 def _ids_of(d: dict[str, Any], wanted: Sequence[int]) -> Sequence[Any]:
     "The ids of a contribution, if its hash proves them; else as many things that are no id."
     ids = []
-    if d.get('of'): ids = [wanted[i] for i in positions(d['first'], d['many'], d['of'], len(wanted))]
-    return ids if Drawn.of(ids) == Drawn(d['n'], d['hash']) else [object() for _ in range(d['n'])]
+    if d.get('of'):
+        ids = [wanted[i] for i in micro_batch_positions(d['first'], d['many'], d['of'], len(wanted))]
+    same = SampleDigest.of(ids) == SampleDigest(d['n'], d['hash'])
+    return ids if same else [object() for _ in range(d['n'])]
 
-def _by_micro_batches(given: list[dict[str, Any]], wanted: Drawn) -> tuple[int, int]:
+def _by_micro_batches(given: list[dict[str, Any]], wanted: SampleDigest) -> tuple[int, int]:
     "The same if only the sum of the step is known: micro-batches that are there too often, or not at all."
-    given = [lean(d) for d in given]
+    given = [compact_contribution(d) for d in given]
     n = sum(d['n'] if 'n' in d else len(d['samples']) for d in given)
     if not all('first' in d for d in given): return n, wanted.n
     many = Counter(i for d in given for i in range(d['first'], d['first'] + d['many']))
     pieces = max((d.get('of', 0) for d in given), default=0)
     if not pieces or all(many[i] == 1 for i in range(pieces)): return n, wanted.n   # other samples
-    size = {i: len(share(i, pieces, wanted.n)) for i in range(pieces)}
+    size = {i: len(shard_range(i, pieces, wanted.n)) for i in range(pieces)}
     return (sum((k - 1) * size.get(i, 0) for i, k in many.items()),
             sum(k for i, k in size.items() if not many[i]))
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #0a51b831
-def _marks(events: Story) -> Steps:
+def _marks(events: Story) -> StepTable:
     "First report of each committed step, in time; a step that a later generation does again has another one."
-    marks = history(events).steps()
+    marks = to_history(events).steps()
     _, steps = np.unique(marks.step, return_inverse=True)
     _, gens = np.unique(marks.gen, return_inverse=True)
     both = steps.reshape(-1).astype(np.int64) * (gens.max(initial=0) + 1) + gens.reshape(-1)
@@ -724,7 +733,7 @@ def _marks(events: Story) -> Steps:
     return marks
 
 @dataclass(frozen=True)
-class Mark:
+class StepCommit:
     "A step is known to be complete."
     t: float # First report
     step: int
@@ -736,15 +745,15 @@ class Outage:
     death: Event # The supervisor's row
     fault: Event | None # The row of the injected fault; None if it was not planned
     seen: Event # When it was noticed: the fence of a hung worker, else the death
-    before: Mark | None # First report of the last step committed before the fault
-    after: Mark | None # First commit of a generation without the dead worker
+    before: StepCommit | None # First report of the last step committed before the fault
+    after: StepCommit | None # First commit of a generation without the dead worker
     gap: tuple[float, float] | None # Longest stretch without a commit between the two: from, to
 
     @property
     def start(self) -> float: return (self.fault or self.death).t
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #619319f1
-def _outage(death: Event, theirs: Sequence[Event], lost_in: int, marks: Steps, until: float) -> Outage:
+def _outage(death: Event, theirs: Sequence[Event], lost_in: int, marks: StepTable, until: float) -> Outage:
     """`theirs`: rows of the dead worker; `lost_in`: the first generation without it, 0 if there is none;
     `until`: the end of this start of the run, after which another start may go on."""
     def last(kind: str) -> Event | None:
@@ -754,7 +763,8 @@ def _outage(death: Event, theirs: Sequence[Event], lost_in: int, marks: Steps, u
     n = int(np.searchsorted(marks.t, start, 'right'))   # so many marks lie before it
     later = np.flatnonzero((marks.gen[n:] >= lost_in) & (marks.t[n:] <= until))
     end = n + int(later[0]) if len(later) else None
-    def mark(i: int) -> Mark: return Mark(marks.t[i].item(), marks.step[i].item(), marks.gen[i].item())
+    def mark(i: int) -> StepCommit:
+        return StepCommit(marks.t[i].item(), marks.step[i].item(), marks.gen[i].item())
     gap = None
     if n and end is not None:
         times = marks.t[n - 1:end + 1]
@@ -765,10 +775,10 @@ def _outage(death: Event, theirs: Sequence[Event], lost_in: int, marks: Steps, u
 
 def outages(events: Story) -> list[Outage]:
     "Each death of the run, with the commits around it."
-    rows = history(events)
+    rows = to_history(events)
     return _outages(rows, _marks(rows))
 
-def _outages(rows: History, marks: Steps) -> list[Outage]:
+def _outages(rows: RunHistory, marks: StepTable) -> list[Outage]:
     theirs: dict[str, list[Event]] = {}
     lost_in: dict[str, int] = {}   # the generation that goes on without a worker; none if it was in no roster
     for e in rows.events:
@@ -781,7 +791,7 @@ def _outages(rows: History, marks: Steps) -> list[Outage]:
             for e in rows.events if e.kind == 'death' and e.data.get('cause') != 'replaced']
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #74725e5f
-def _redone(outage: Outage, found: Sequence[Outage], marks: Steps) -> int:
+def _redone(outage: Outage, found: Sequence[Outage], marks: StepTable) -> int:
     "Steps committed before the fault, and again after it; what follows a later fault is that one's doing."
     end = min((o.start for o in found if outage.after and o.start > outage.after.t), default=math.inf)
     n, stop = np.searchsorted(marks.t, [outage.start, end], 'right').tolist()
@@ -792,8 +802,8 @@ def _redone(outage: Outage, found: Sequence[Outage], marks: Steps) -> int:
 def recoveries(events: Story) -> list[dict[str, Any]]:
     """One dict per death, times in seconds. What cannot be known is None: `detect_s` and `phase` if the fault
     was not planned, `rto_s` and a world size if no step was committed before or after it."""
-    story = history(events)
-    marks, size, rows = _marks(story), sizer(story), []
+    story = to_history(events)
+    marks, size, rows = _marks(story), world_size_lookup(story), []
     found = _outages(story, marks)
     twice = len(np.unique(marks.step)) < len(marks)   # some step was done again
     for o in found:
@@ -809,27 +819,28 @@ def recoveries(events: Story) -> list[dict[str, Any]]:
 # %% ../../nbs/06_elastic/04_ledger.ipynb #7d9c8d11
 def final_digest(events: Story) -> str | None:
     "The sha256 with which the run ended; None if no worker got there. Raises ValueError if they disagree."
-    told = {e.data['digest'] for e in history(events).events if e.kind == 'final'}
+    told = {e.data['digest'] for e in to_history(events).events if e.kind == 'final'}
     if len(told) > 1: raise ValueError(f"workers ended with different states: {', '.join(sorted(told))}")
     return next(iter(told), None)
 
 def final_weights(events: Story) -> str | None:
     "The weights digest with which the run ended; None if no worker has reported one."
-    return max((e.data['weights'] for e in history(events).events if 'weights' in e.data), default=None)
+    return max((e.data['weights'] for e in to_history(events).events if 'weights' in e.data), default=None)
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #7865ae29
 def verdict(
     disturbed: Story, # The run in which things went wrong
     undisturbed: Story, # The same config and seed, left alone
-    expected: Callable[[int], Sequence[int] | Drawn], # All samples of a step, as for `samples`
+    # All samples of a step, as for `count_sample_errors`
+    expected: Callable[[int], Sequence[int] | SampleDigest],
     steps: int, # Steps that both should have done
     parameters: int, # Number of parameters of the model
 ) -> dict[str, Any]:
     "What the two runs prove, ready for JSON. Everything in it comes from the events."
-    disturbed, undisturbed = history(disturbed), history(undisturbed)
+    disturbed, undisturbed = to_history(disturbed), to_history(undisturbed)
     ours, theirs = losses(disturbed), losses(undisturbed)
     sha, sha_undisturbed = final_digest(disturbed), final_digest(undisturbed)
-    repeated, missing = samples(disturbed, expected, steps)
+    repeated, missing = count_sample_errors(disturbed, expected, steps)
     return dict(
         identical=sha is not None and sha == sha_undisturbed and len(ours) == len(theirs) == steps > 0,
         sha256=sha, sha256_undisturbed=sha_undisturbed, weights_sha256=final_weights(disturbed),
@@ -841,7 +852,7 @@ def verdict(
 # %% ../../nbs/06_elastic/04_ledger.ipynb #d4462fba
 def summary(events: Story) -> dict[str, Any]:
     "One run in short. `worlds` says how many steps were done by each size of the world."
-    events = history(events)
+    events = to_history(events)
     told, found = losses(events), recoveries(events)
     gaps = [r['rto_s'] for r in found if r['rto_s'] is not None]
     return dict(

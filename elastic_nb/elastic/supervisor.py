@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['WINDOW', 'FACTOR', 'LEAST', 'RECOVERED', 'FAR', 'ALONE', 'TWICE', 'WORKS', 'WAITS', 'PLACES', 'SAVED', 'TOO_MANY',
-           'FEW', 'FLAPS', 'LOADING', 'Listener', 'Outside', 'Paces', 'Clock', 'Asked', 'Supervisor', 'slot_of',
-           'pause', 'Stopped', 'signals', 'supervise']
+           'FEW', 'FLAPS', 'LOADING', 'Listener', 'ExternalFaults', 'StragglerDetector', 'AwakeClock',
+           'ShutdownRequest', 'Supervisor', 'slot_of', 'restart_backoff', 'RunStopped', 'capture_signals', 'supervise']
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #419a0520
 import math
@@ -23,14 +23,14 @@ from typing import Any
 
 from ..basics import EARLY, patch
 from ..config import ElasticConfig
-from .control import Order, Orders, Refused
-from .faults import Fault
+from .control import SupervisorCommand, CommandQueue, CommandRefused
+from .fault_injection import Fault
 from .ledger import Event, Ledger
-from .membership import Coordinator, Generation, Pulse, StateLost
-from .workers import Hands, RunFailed, RunRefused, Worker, state_of
+from .membership import Coordinator, Generation, HeartbeatMonitor, StateLost
+from .workers import WorkerPool, RunFailed, RunRefused, Worker, process_state
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8b117253
-class Outside:
+class ExternalFaults:
     "The faults of a plan that the supervisor carries out itself."
     def __init__(self, faults: Iterable[Fault]):
         self.plan = [f for f in faults if f.phase is None] # Those that wait for their step
@@ -63,7 +63,7 @@ FACTOR = 2.5 # Times as long as usual, from which on a worker is a straggler,
 LEAST = .02 # if that costs so many seconds in each step, too
 RECOVERED = 1.5 # Below this it is none any more
 
-class Paces:
+class StragglerDetector:
     "How long each worker needs for its part of a step, and which one holds up the others."
     def __init__(self):
         self.begun: dict[str, float] = {} # Since when a worker computes
@@ -104,7 +104,7 @@ class Paces:
                     f"as long as the others for its part of a step; they wait for it {seconds:.2g} s in each")
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8e67f8bd
-class Clock:
+class AwakeClock:
     "The seconds for which this process was awake: a turn of its loop counts for `most` seconds at most."
     def __init__(self, most: float = .5, time: Callable[[], float] = time.monotonic):
         self.most, self.now, self.time, self.last = most, 0., time, time()
@@ -128,7 +128,7 @@ FAR = 60 # Without a kernel to ask, a heart may stand still for so many times `s
 ALONE = 1. # Seconds in which a signal reaches all processes of a run; what comes later is another one
 TWICE = "Ctrl-C came twice: a run with these checkpoints goes on from the newest"
 
-class Asked(threading.Event):
+class ShutdownRequest(threading.Event):
     "Is set when the run is asked to save and leave. The second Ctrl-C raises KeyboardInterrupt."
     by = 'SIGTERM' # Which one it was
     since = math.inf # When Ctrl-C came first
@@ -144,7 +144,7 @@ class Asked(threading.Event):
 @dataclass
 class Supervisor:
     "Runs an elastic job of local processes. `run()` returns when all have finished. Raises RunFailed."
-    hands: Hands # The store and the processes
+    hands: WorkerPool # The store and the processes
     entry: str # `module:function`, called as function(member, config) in each worker; returns its ElasticLoop
     config: dict[str, Any] # JSON values, handed to `entry`
     record: Callable[[list[dict[str, Any]]], None] # Receives all events, in batches
@@ -157,7 +157,7 @@ class Supervisor:
     stall: float = 60. # Seconds without a new step until who is in the way is fenced, or RunFailed
     kept: bool = False # Whether workers keep checkpoints, from which a world that is lost can begin anew
     grace: float = 30. # Seconds after SIGTERM, Ctrl-C or an order to save and to leave
-    orders: Orders = field(default_factory=Orders) # What people ask for while it runs
+    orders: CommandQueue = field(default_factory=CommandQueue) # What people ask for while it runs
     base: int = 0 # Number of the first slot; not 0 on other nodes
     relieves: bool = False # Give the seat of a straggler to a new worker
     first_wait: float = 1. # Seconds before the replacement of a dead worker starts; later ones wait longer
@@ -167,20 +167,20 @@ class Supervisor:
         first = {f'{slot}.0' for slot in range(self.workers)}
         self.coordinator = Coordinator(self.hands.store, self.workers, lambda gen: self.notify(gen),
                                        first=first, kept=self.kept)
-        self.pulse = Pulse(self.hands.store, self.silence, 0.) # For the dead, if notices are off
-        self.far = Pulse(self.hands.store, FAR * self.silence) # For workers that no kernel tells of
-        self.kernel = state_of(os.getpid()) is not None # Whether there is one that tells
-        self.outside = Outside(self.faults)
+        self.pulse = HeartbeatMonitor(self.hands.store, self.silence, 0.) # For the dead, if notices are off
+        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence) # For workers no kernel tells of
+        self.kernel = process_state(os.getpid()) is not None # Whether there is one that tells
+        self.outside = ExternalFaults(self.faults)
         self.inside = [f for f in self.faults if f.phase is not None] # For the workers; not fired yet
         self.events: list[dict[str, Any]] = [] # Not recorded yet
         self.waiting: dict[str, float] = {} # Replacements by name, and when to start each
         self.unseen: set[str] = set() # Dead; without notices only their silence may tell
         self.restarts = 0 # Replacements so far, those that wait included
         self.recorded = time.monotonic()
-        self.clock, self.stops = Clock(), {} # Time awake; since when which worker is stopped
+        self.clock, self.stops = AwakeClock(), {} # Time awake; since when which worker is stopped
         self.wronged: set[str] = set() # Workers that spoke after they were fenced
         self.best = -1 # The newest step that was ever committed
-        self.asked = Asked() # A signal has come: save, and leave
+        self.asked = ShutdownRequest() # A signal has come: save, and leave
         self.deadline = math.inf # When the grace period is over
         self.kept_step = 0 # The newest checkpoint on the disk that is known here
         self.result: dict[str, str] = {} # Hash of the state with which its workers have ended
@@ -189,7 +189,7 @@ class Supervisor:
         self.slots = self.workers + self.spares # So many have been given out
         self.most: float | None = None # Workers that can share a batch, once a worker has said it
         self.struck: set[str] = set() # Workers that an order has hit
-        self.paces = Paces() # Who holds up the others
+        self.paces = StragglerDetector() # Who holds up the others
         self.done: Counter[str] = Counter() # Steps that each worker has committed, by name
         self.flaps: Counter[int] = Counter() # Short lives in a row, by slot
         self.excluded: set[int] = set() # Slots whose seat is empty since then
@@ -433,7 +433,7 @@ def flapping(self: Supervisor, name: str) -> bool:
     return True
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #fc280ac2
-def pause(deaths: int, first: float = 1.) -> float:
+def restart_backoff(deaths: int, first: float = 1.) -> float:
     "Seconds to wait before the next start: 0, 1, 2, 4, 8, and never more than 10 (times `first`)."
     return first * min(2. ** (deaths - 1), 10.) if deaths > 0 else 0.
 
@@ -446,13 +446,13 @@ def replace(self: Supervisor, name: str) -> None:
     if self.restarts < self.max_restarts:
         after = self.successor(name)
         self.relief |= dict.fromkeys(of, after)
-        self.earliest[after] = now + pause(self.flaps[slot] - 1, self.first_wait)
-        self.waiting[after] = max(now + pause(self.deaths, self.first_wait), self.earliest[after])
+        self.earliest[after] = now + restart_backoff(self.flaps[slot] - 1, self.first_wait)
+        self.waiting[after] = max(now + restart_backoff(self.deaths, self.first_wait), self.earliest[after])
     self.restarts += 1
     if self.living: return
     if not self.waiting:
         raise self.failure(f"all workers are gone, and {self.max_restarts} replacements have been used up")
-    self.waiting = dict.fromkeys(self.waiting, now + pause(self.worlds, self.first_wait))
+    self.waiting = dict.fromkeys(self.waiting, now + restart_backoff(self.worlds, self.first_wait))
     self.worlds += 1
 
 @patch
@@ -520,7 +520,7 @@ def fence(self: Supervisor, name: str, reason: str) -> None:
 @patch
 def stopped(self: Supervisor, w: Worker) -> bool:
     "The process of `w` has been stopped for longer than `silence`."
-    if state_of(w.pid) != 'T':
+    if process_state(w.pid) != 'T':
         self.stops.pop(w.name, None)
         return False
     return self.clock.now - self.stops.setdefault(w.name, self.clock.now) > self.silence
@@ -620,39 +620,42 @@ def patience(self: Supervisor) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8d4cfb0e
 @patch
 def target(self: Supervisor, worker: str | None) -> Worker:
-    "The process that an order means: of a slot (`1`), or of that name (`1.0`). Raises Refused."
+    "The process that an order means: of a slot (`1`), or of that name (`1.0`). Raises CommandRefused."
     alive = self.hands.workers
     found = (w for w in alive.values() if worker in (w.name, str(w.slot)))
     w = next(found, None)
     if w: return w
     if any(name == worker or name.split('.')[0] == worker for name in self.waiting):
-        raise Refused(f"worker {worker} is dead, and its replacement has not started yet")
+        raise CommandRefused(f"worker {worker} is dead, and its replacement has not started yet")
     living = sorted(alive.values(), key=lambda w: w.slot)
     slots = ', '.join(w.name if '.' in str(worker) else str(w.slot) for w in living)
-    raise Refused(f"there is no worker {worker}; the workers are {slots}")
+    raise CommandRefused(f"there is no worker {worker}; the workers are {slots}")
 
 @patch
 def spared(self: Supervisor, w: Worker) -> None:
-    "Raises Refused if the run would end of the death of `w`."
+    "Raises CommandRefused if the run would end of the death of `w`."
     living = {w.name for w in self.hands.workers.values() if not w.fenced} - self.struck - {w.name}
     gen, step = self.coordinator.generation, self.coordinator.floor
     alone = gen and w.name in gen.roster and living.isdisjoint(gen.roster)
     if alone and step and not self.kept:
-        raise Refused(f"worker {w.name} is the only one with the state of step {step - 1}, and the run "
-                      "keeps no checkpoints: it would be the end of the run")
+        raise CommandRefused(
+            f"worker {w.name} is the only one with the state of step {step - 1}, and the run "
+            "keeps no checkpoints: it would be the end of the run")
     if self.restarts >= self.max_restarts and not living:
-        raise Refused(f"worker {w.name} is the last one, and all {self.max_restarts} replacements have been "
-                      "used up")
+        raise CommandRefused(
+            f"worker {w.name} is the last one, and all {self.max_restarts} replacements have been "
+            "used up")
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #485690d5
 @patch
 def add(self: Supervisor) -> str:
-    "One more worker, in the seat of an excluded slot or in a new one; its name. Raises Refused."
-    if self.most is None: raise Refused('no worker is ready yet: ask again in a moment')
+    "One more worker, in the seat of an excluded slot or in a new one; its name. Raises CommandRefused."
+    if self.most is None: raise CommandRefused('no worker is ready yet: ask again in a moment')
     refill = bool(self.excluded)
     if self.coordinator.world >= self.most and not refill:
         n = int(self.most)
-        raise Refused(f"{n} micro-batch{'es' * (n > 1)}: no more than {n} worker{'s' * (n > 1)} can train")
+        raise CommandRefused(
+            f"{n} micro-batch{'es' * (n > 1)}: no more than {n} worker{'s' * (n > 1)} can train")
     name = f'{self.slots}.0'
     self.slots += 1
     self.spawn(name)
@@ -663,10 +666,10 @@ def add(self: Supervisor) -> str:
     return name
 
 @patch
-def carry_out(self: Supervisor, order: Order) -> tuple[str | None, str]:
-    "Do it; the worker it was about, and a sentence. Raises Refused, RunFailed."
-    if order.error: raise Refused(order.error)
-    if self.asked.is_set(): raise Refused(f'the run is about to end: {self.asked.by} came')
+def carry_out(self: Supervisor, order: SupervisorCommand) -> tuple[str | None, str]:
+    "Do it; the worker it was about, and a sentence. Raises CommandRefused, RunFailed."
+    if order.error: raise CommandRefused(order.error)
+    if self.asked.is_set(): raise CommandRefused(f'the run is about to end: {self.asked.by} came')
     if order.do == 'add': return (name := self.add()), f'worker {name} starts'
     if order.do == 'stop':
         self.asked.by = 'SIGTERM' if order.by == 'SIGTERM' else 'the order to stop'
@@ -679,10 +682,10 @@ def carry_out(self: Supervisor, order: Order) -> tuple[str | None, str]:
     return w.name, f"worker {w.name} is {dict(kill='killed', hang='stopped')[order.do]}"
 
 @patch
-def obey(self: Supervisor, order: Order) -> None:
+def obey(self: Supervisor, order: SupervisorCommand) -> None:
     "Carry out an order or refuse it, write that down, and answer. Raises RunFailed."
     try: worker, text = self.carry_out(order)
-    except Refused as e: ok, worker, text = False, order.worker, str(e)
+    except CommandRefused as e: ok, worker, text = False, order.worker, str(e)
     else: ok = True
     self.note('order', worker, do=order.do, by=order.by, ok=ok, text=text)
     order.reply(dict(ok=True, worker=worker, text=text) if ok else dict(error=text))
@@ -694,7 +697,7 @@ def overdue(self: Supervisor, now: float) -> bool:
     if self.asked.is_set(): self.deadline = min(self.deadline, now + self.grace)
     return now > self.deadline
 
-class Stopped(RunFailed):
+class RunStopped(RunFailed):
     "The run was asked to stop, and has stopped."
     code = 1 # Of `elastic-nb train`; 3 on a node of several
 
@@ -702,7 +705,7 @@ class Stopped(RunFailed):
 def end_of(self: Supervisor, text: str) -> BaseException:
     "What to raise after the signal or the order: Ctrl-C is the user's, and no failure."
     text = f'{self.asked.by} came{text}'
-    return KeyboardInterrupt(text) if self.asked.by == 'Ctrl-C' else Stopped(text)
+    return KeyboardInterrupt(text) if self.asked.by == 'Ctrl-C' else RunStopped(text)
 
 @patch
 def hurry(self: Supervisor, now: float) -> None:
@@ -814,10 +817,10 @@ def run(self: Supervisor) -> None:
         self.stop()
         self.note('run_end', ok=True, **self.result, **self.alarms())
     except (StateLost, RunFailed, KeyboardInterrupt) as e:
-        kind = next((k for k in (KeyboardInterrupt, Stopped, RunRefused) if isinstance(e, k)), RunFailed)
+        kind = next((k for k in (KeyboardInterrupt, RunStopped, RunRefused) if isinstance(e, k)), RunFailed)
         stopped = {} if kind in (RunFailed, RunRefused) else dict(stopped=self.asked.by)
         self.note('run_end', ok=False, error=str(e) or 'interrupted', **stopped, **self.alarms())
-        raise e if kind is Stopped else kind(str(e)) from None
+        raise e if kind is RunStopped else kind(str(e)) from None
     finally:
         self.flush()
         self.orders.close()
@@ -829,7 +832,7 @@ def alarms(self: Supervisor) -> dict[str, int]:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8f9d606a
 @contextmanager
-def signals(asked: Asked) -> Iterator[None]:
+def capture_signals(asked: ShutdownRequest) -> Iterator[None]:
     "In the block, SIGTERM and Ctrl-C set `asked` and do not end the process. For the main thread alone."
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -846,7 +849,7 @@ def signals(asked: Asked) -> Iterator[None]:
 Listener = Callable[[dict[str, Any]], None] # Is called with every event, as a dict
 
 def supervise(
-    hands: Hands, # The processes to do it with
+    hands: WorkerPool, # The processes to do it with
     entry: str, # `module:function`, as in `Supervisor`
     config: dict[str, Any], # JSON values, handed to `entry`
     elastic: ElasticConfig, # How many workers, and how patient we are
@@ -854,16 +857,16 @@ def supervise(
     faults: Iterable[Fault] = (), # What is to go wrong
     tell: Listener = lambda event: None, # Hears every event
     kept: bool = False, # Whether workers keep checkpoints
-    orders: Orders | None = None, # What people ask for while it runs
+    orders: CommandQueue | None = None, # What people ask for while it runs
 ) -> list[Event]:
     "Run a job to its end; returns the events. Raises RunFailed; KeyboardInterrupt after Ctrl-C."
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)   # the ledger may have news of its own
     e = elastic
     boss = Supervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), e.notices, e.silence,
-                      e.max_restarts, e.stall, kept, e.grace, orders or Orders(),
+                      e.max_restarts, e.stall, kept, e.grace, orders or CommandQueue(),
                       relieves=e.stragglers == 'replace', promised=ledger.promised(config))
-    with signals(boss.asked):   # from here on the ledger will say how it ended
+    with capture_signals(boss.asked):   # from here on the ledger will say how it ended
         for event in ledger.start(config): tell(event)
         boss.run()
     return ledger.events()

@@ -10,9 +10,9 @@ from ..basics import lazy
 
 # %% ../../nbs/01_exact/00_overview.ipynb #709bf5ed
 __getattr__, __dir__ = lazy('elastic_nb.exact', {
-    '.order': 'Order permute',
-    '.determinism': 'borrowed random_kept seeded single_thread',
+    '.shuffle': 'SampleOrder permute',
+    '.determinism': 'seeded_temporarily preserved_rng seeded single_thread',
     '.reduce': 'TreeReducer',
-    '.state': 'Diverged State pack_state unpack_state digest weights_digest',
-    '.written': 'Refused Written'})
+    '.state': 'ReplicasDiverged TrainState pack_state unpack_state digest weights_digest',
+    '.buffers': 'UnsupportedModel BufferTracker'})
 __all__ = __dir__()

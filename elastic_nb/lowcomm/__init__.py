@@ -10,20 +10,20 @@ from ..basics import lazy
 
 # %% ../../nbs/12_lowcomm/00_overview.ipynb #192f3036
 __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
-    '.outer': 'Outer travelled',
-    '.rounds': 'Rounds Replica',
-    '.compressed': 'CompressedRounds',
-    '.fragments': 'FragmentRounds CompressedFragments Drifting Timetable layers_of',
-    '.quantize': 'Codec Feedback Half Inbox Quantized BadMessage',
+    '.outer_optimizer': 'Outer pseudo_gradient',
+    '.diloco_sync': 'DiLoCoSync DiLoCoReplica',
+    '.compressed': 'CompressedSync',
+    '.fragments': 'StreamingSync CompressedStreamingSync StreamingReplica FragmentSchedule layers_of',
+    '.quantize': 'Codec ErrorFeedback Half RoundInbox Quantized BadMessage',
     '.sparse': 'Sparse',
-    '.demo': 'DeMo',
-    '.wire': 'mean_gathered mean_in_slices',
-    '.robust': 'aggregate Aggregate RULES ATTACKS',
-    '.stale': 'DelayedNesterov Bound by_age',
-    '.server': 'ParameterServer Terms',
-    '.service': 'serve ServerWorker',
-    '.quorum': 'Syncer RoundTerms rerun Learner Pace',
-    '.private': 'Private Spent epsilon',
-    '.late': 'Late LateCompressed LateReplica Window Ruled',
-    '.links': 'profile read_link Profile'})
+    '.decoupled_momentum': 'DeMo',
+    '.codec_collectives': 'all_gather_mean two_phase_mean',
+    '.robust': 'aggregate AggregationResult RULES ATTACKS',
+    '.staleness': 'DelayedNesterov StalenessBound staleness_weight',
+    '.parameter_server': 'ParameterServer Terms',
+    '.parameter_server_tcp': 'serve ParameterServerWorker',
+    '.quorum_server': 'QuorumServer RoundTerms replay_schedule DiLoCoLearner WorkloadPlanner',
+    '.differential_privacy': 'Private PrivacySpent epsilon',
+    '.partial_rounds': 'PartialSync CompressedPartialSync PartialReplica QuorumWindow RobustSync',
+    '.link_profiles': 'link_profile parse_profile LinkProfile'})
 __all__ = __dir__()

@@ -86,8 +86,7 @@ def seeded_gpt(config: GPTConfig, seed: int) -> GPT:
 # %% ../../nbs/05_models/01_gpt.ipynb #44fc6918
 def document_mask(positions: Tensor) -> Tensor:
     """The mask of attention: a token may look at tokens of the same document, up to itself. `positions`:
-    (batch, time), from 0
-    in each document. Returns (batch, 1, time, time), bool."""
+    (batch, time), from 0 in each document. Returns (batch, 1, time, time), bool."""
     place = torch.arange(positions.shape[1], device=positions.device)
     begin = place - positions   # of the document that each token belongs to
     same = begin[:, :, None] == begin[:, None, :]

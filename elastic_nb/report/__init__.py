@@ -13,12 +13,12 @@ __getattr__, __dir__ = lazy('elastic_nb.report', {
     '.pictures': 'style timeline loss_curves',
     '.training': 'draw_training batch_advice',
     '.waterfall': 'draw_waterfall draw_goodput saves_of',
-    '.shares': 'shares_of share_curves',
+    '.mixture_report': 'source_shares draw_source_shares',
     '.html': 'report_html write_report',
-    '.status': 'Watch status_of metrics_of runs_in',
-    '.tracking': 'open_sinks Sinks',
-    '.goodput': 'goodput_of draw_seconds',
-    '.doctor': 'examine examine_run',
-    '.verify': 'verified compare',
+    '.status': 'RunReader status_of metrics_of runs_in',
+    '.tracking': 'open_sinks SinkGroup',
+    '.goodput': 'goodput_of draw_time_buckets',
+    '.doctor': 'examine_config examine_run',
+    '.verify': 'verify_run find_divergence',
     '.serve': 'serving'})
 __all__ = __dir__()

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..basics import patch
-from ..elastic.faults import Fault
-from ..elastic.ledger import Event, History
-from .status import Watch
-from .verify import compare, verified
+from ..elastic.fault_injection import Fault
+from ..elastic.ledger import Event, RunHistory
+from .status import RunReader
+from .verify import find_divergence, verify_run
 
 # %% ../../nbs/08_report/18_exam.ipynb #33343d88
 STEPS, MICRO = 60, 8 # Of an exam: its steps, and the micro-batches of each
@@ -71,17 +71,17 @@ def pay(self: Score, world: int, units: int) -> None:
     self.worker_steps += (world + self.spares) * units / MICRO
 
 # %% ../../nbs/08_report/18_exam.ipynb #ec19bd9a
-def attempts_of(rows: History) -> list[tuple[int, int]]:
+def attempts_of(rows: RunHistory) -> list[tuple[int, int]]:
     "(generation, step) of all steps that were begun, also of those that were not committed."
     found: set[tuple[int, int]] = set()
     for steps in (rows.steps('contribute'), rows.steps('commit')):
         found |= {*zip(steps.gen.tolist(), steps.step.tolist())}
     return sorted(found)
 
-def of_kind(rows: History, kind: str) -> list[Event]: return [e for e in rows.events if e.kind == kind]
+def of_kind(rows: RunHistory, kind: str) -> list[Event]: return [e for e in rows.events if e.kind == kind]
 
 @patch
-def count(self: Score, rows: History) -> None:
+def count(self: Score, rows: RunHistory) -> None:
     "Count what the rows of the exam say."
     sizes = {e.gen or 0: len(e.data['roster']) for e in of_kind(rows, 'generation')}
     begun = attempts_of(rows)
@@ -95,9 +95,9 @@ def count(self: Score, rows: History) -> None:
 # %% ../../nbs/08_report/18_exam.ipynb #3e65eb02
 EXAM, CALM = 'exam', 'undisturbed' # Names of its two runs
 
-def paper_of(path: str | Path) -> tuple[Watch, Score, list[str]]:
+def paper_of(path: str | Path) -> tuple[RunReader, Score, list[str]]:
     "The exam at `path`, nothing counted yet, and its storm. Raises ValueError if it is none."
-    try: watch = Watch(path, EXAM)
+    try: watch = RunReader(path, EXAM)
     except ValueError as e: raise ValueError(f"{path} is not an exam: {e}") from None
     start = watch.parts[0].start
     drawn = [e.data for e in of_kind(watch.parts[0].rows, 'plan') if 'exam' in (e.data.get('drawn') or {})]
@@ -112,7 +112,7 @@ def lines_of_plan(faults: list[Fault]) -> list[str]:
 
 # %% ../../nbs/08_report/18_exam.ipynb #f5cbeaec
 @patch
-def judge(self: Score, watch: Watch, storm: list[str]) -> None:
+def judge(self: Score, watch: RunReader, storm: list[str]) -> None:
     "Find what does not hold. Raises ValueError if there is no undisturbed run."
     start, rows = watch.parts[0].start, watch.parts[0].rows
     training, plan = start.section('training'), exam_plan(self.seed, self.workers + self.spares)
@@ -122,9 +122,9 @@ def judge(self: Score, watch: Watch, storm: list[str]) -> None:
     fired, known = [e.data['planned'] for e in of_kind(rows, 'fault')], {*map(str, plan)}
     self.faults = len(fired)
     if odd := [f for f in fired if f not in known]: self.wrong.append(f"{odd[0]} is no fault of this storm")
-    exam, calm = (verified(watch.path, name) for name in (EXAM, CALM))
+    exam, calm = (verify_run(watch.path, name) for name in (EXAM, CALM))
     self.wrong += [str(f) for f in (*exam.findings, *calm.findings)]
-    self.identical = exam.ended and calm.ended and compare(exam, calm).identical
+    self.identical = exam.ended and calm.ended and find_divergence(exam, calm).identical
     if not self.identical: self.wrong.append("the result is not that of the undisturbed run")
     if self.time > DEADLINE: self.wrong.append(f"it took {self.time} micro-batch times, at most {DEADLINE}")
 

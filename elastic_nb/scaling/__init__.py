@@ -11,9 +11,9 @@ from ..basics import lazy
 # %% ../../nbs/04_scaling/00_overview.ipynb #d70fe3c5
 __getattr__, __dir__ = lazy('elastic_nb.scaling', {
     '.accumulate': 'RoundingMode GradAccumulationConfig GradientAccumulationManager',
-    '.rates': 'ScalingRule ScalingConfig warmup_cosine lr_at',
-    '.optimizer': 'LRScalingManager ElasticScalingManager',
-    '.noise': 'GradientNoise NoiseMeter which_policy',
+    '.learning_rate': 'ScalingRule ScalingConfig warmup_cosine lr_at',
+    '.managers': 'LRScalingManager ElasticScalingManager',
+    '.gradient_noise': 'GradientNoise NoiseMeter which_policy',
     '.plan': 'ScalingPlan',
-    '.schedule': 'Schedule'})
+    '.schedule': 'ElasticSchedule'})
 __all__ = __dir__()

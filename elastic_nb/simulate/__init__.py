@@ -11,9 +11,10 @@ from ..basics import lazy
 # %% ../../nbs/13_simulate/00_overview.ipynb #e5d0f3c6
 __getattr__, __dir__ = lazy('elastic_nb.simulate', {
     '.events': 'Simulation SimulatedLedger',
-    '.failures': 'Failures Strike mttf_h read_trace strikes_of',
-    '.policies': 'Plan simulate simulated sweep like',
-    '.schedulers': 'Dispatcher SCHEDULERS Task Worker capability ewma gale_shapley priority stable',
-    '.tasks': 'Outcome plan_of read_plan run_real run_simulated',
-    '.controller': 'Controller Queue experiments run_controller'})
+    '.failures': 'FailureModel FailureEvent mttf_h read_trace draw_failures',
+    '.policies': 'JobSpec simulate simulate_to_ledger sweep compare_with_twin',
+    '.schedulers': 'Dispatcher SCHEDULERS TaskSpec WorkerSpec capability ewma gale_shapley priority '
+                   'stable_matching',
+    '.tasks': 'PlanOutcome parse_plan read_plan run_real run_simulated',
+    '.controller': 'Controller JobQueue run_experiments run_controller'})
 __all__ = __dir__()

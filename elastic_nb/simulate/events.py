@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..basics import patch
-from ..elastic.columns import Block, merged, pack
+from ..elastic.event_columns import ColumnBlock, merge_blocks, pack_block
 from ..elastic.ledger import Ledger, _transaction
 
 # %% ../../nbs/13_simulate/01_events.ipynb #21bca3b3
@@ -89,7 +89,7 @@ class SimulatedLedger:
     ):
         self.ledger, self.run = Ledger(path, run), run
         self.rows: list[tuple[Any, ...]] = [] # That wait
-        self.blocks: list[Block] = [] # That wait
+        self.blocks: list[ColumnBlock] = [] # That wait
         self.written = self._waiting = 0 # Rows given so far; of them, those in blocks that wait
         if run in self.ledger.runs(): raise ValueError(f"{path} already has a run {run!r}")
         last = self.ledger._ask(['SELECT max(id) FROM events UNION ALL SELECT max(last) FROM packs'])[0]
@@ -118,7 +118,7 @@ def steps(self: SimulatedLedger, kind: str, worker: str, gen: int, step: np.ndar
     n = len(step)
     ids = np.arange(self._next, self._next + n, dtype=np.int64)
     whole = np.zeros(n, np.int64), np.full(n, gen, np.int64), np.asarray(step, np.int64)
-    self.blocks.append(Block(kind, [worker], ids, np.asarray(t, np.float64), *whole, data=data))
+    self.blocks.append(ColumnBlock(kind, [worker], ids, np.asarray(t, np.float64), *whole, data=data))
     self._next, self._waiting = self._next + n, self._waiting + n
     if self._waiting >= AT_ONCE: self.flush()
 
@@ -131,7 +131,8 @@ def flush(self: SimulatedLedger) -> None:
         db.executemany('INSERT INTO runs VALUES (?, ?, ?, ?)', self._begun)
         db.executemany('INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)', self.rows)
         db.executemany('INSERT INTO packs VALUES (NULL, ?, ?, ?)',
-                       [(self.run, int(b.id.max()), pack(b)) for b in merged(self.blocks) if len(b)])
+                       [(self.run, int(b.id.max()), pack_block(b))
+                        for b in merge_blocks(self.blocks) if len(b)])
     self.written += len(self.rows) + self._waiting
     self._waiting = 0
     for written in (self._begun, self.rows, self.blocks): written.clear()

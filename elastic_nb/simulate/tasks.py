@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['At', 'METRICS', 'LIVES', 'ControllerPlan', 'WorkerPlan', 'TaskPlan', 'ModelPlan', 'TrainingPlan', 'JobPlan',
-           'DeathPlan', 'SimulationPlan', 'PlanFile', 'Plan', 'plan_of', 'read_plan', 'Check', 'check_of', 'Outcome',
-           'PlanRun', 'Courier', 'SimulatedRun', 'run_simulated', 'train_task', 'TaskWorker', 'RealRun', 'TaskHost',
-           'TaskCluster', 'RayRun', 'run_real']
+           'DeathPlan', 'SimulationPlan', 'PlanFile', 'ParsedPlan', 'parse_plan', 'read_plan', 'PlanAssertion',
+           'parse_assertion', 'PlanOutcome', 'PlanRun', 'MessageTiming', 'SimulatedRun', 'run_simulated', 'train_task',
+           'TaskWorker', 'RealRun', 'TaskHost', 'TaskCluster', 'RayRun', 'run_real']
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #c9306787
 import difflib
@@ -30,15 +30,15 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationError
 
 from ..basics import patch
-from ..config import BadConfig, Section, _told
-from ..config_file import Lines, parse
-from ..lowcomm.links import Profile, of, profile, reno_mbit
+from ..config import BadConfig, ConfigSection, _told
+from ..config_file import Lines, parse_yaml
+from ..lowcomm.link_profiles import LinkProfile, link_profile, profile_for, reno_mbit
 from .events import Simulation, SimulatedLedger
-from .schedulers import Attempt, Dispatcher, Task, Worker, scheduler_of
-from ..train.on_ray import PATIENCE, RayCluster, connected
+from .schedulers import Dispatcher, TaskAttempt, TaskSpec, WorkerSpec, find_scheduler
+from ..train.on_ray import PATIENCE, RayCluster, ray_connection
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #d53271b6
-class ControllerPlan(Section):
+class ControllerPlan(ConfigSection):
     "Who gives out the tasks."
     scheduler: str = 'priority' # One of priority, gale-shapley and capability.
     silence: float | None = Field(None, gt=0) # Seconds without heartbeat until death; null: 3 intervals.
@@ -46,7 +46,7 @@ class ControllerPlan(Section):
     weight: float = Field(.2, gt=0, le=1) # Of one task in the moving average of a speed.
     tries: int = Field(3, ge=1) # Errors of a task after which it has failed.
 
-class WorkerPlan(Section):
+class WorkerPlan(ConfigSection):
     "A worker."
     name: str = Field(pattern='^[A-Za-z0-9_-]{1,60}$') # Letters, digits, - and _.
     memory: float | None = Field(None, gt=0) # GB; null: no limit.
@@ -55,7 +55,7 @@ class WorkerPlan(Section):
     # What it does in a simulation; null: as promised.
     actual_flops_per_second: float | None = Field(None, gt=0)
 
-class TaskPlan(Section):
+class TaskPlan(ConfigSection):
     "A task."
     id: str = Field(pattern='^[A-Za-z0-9_.-]{1,60}$') # Letters, digits, -, . and _.
     required_flops: float = Field(1., gt=0) # Its work.
@@ -68,13 +68,13 @@ class TaskPlan(Section):
     at: float = Field(0., ge=0) # Second at which it is submitted.
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #967b8205
-class ModelPlan(Section):
+class ModelPlan(ConfigSection):
     "What a real task trains."
     name: Literal['tiny-lstm', 'gpt'] = 'tiny-lstm' # Kind of the model.
     width: int = Field(32, ge=2, multiple_of=2) # Length of its vectors.
     layers: int = Field(1, ge=1) # Number of layers.
 
-class TrainingPlan(Section):
+class TrainingPlan(ConfigSection):
     "How a real task trains."
     learning_rate: float = Field(1e-3, gt=0) # Of AdamW.
     batch_size: int = Field(8, ge=1) # Samples of a step.
@@ -82,7 +82,7 @@ class TrainingPlan(Section):
     num_samples: int = Field(64, ge=1) # Samples of a task.
     seq_length: int = Field(32, ge=2) # Tokens of a sample.
 
-class JobPlan(Section):
+class JobPlan(ConfigSection):
     "Equal tasks, in place of a list."
     name: str = Field('job', pattern='^[A-Za-z0-9_-]{1,40}$') # Beginning of their ids.
     num_tasks: int = Field(ge=1) # How many.
@@ -91,13 +91,13 @@ class JobPlan(Section):
     data_size: float = Field(.5, ge=0) # GB that are sent to the worker.
     priority: float = 0. # Of all of them.
 
-class DeathPlan(Section):
+class DeathPlan(ConfigSection):
     "A planned death."
     worker: str # Its name.
     at: float = Field(ge=0) # Second at which it dies.
     back: float | None = Field(None, ge=0) # Seconds until it is back; null: never.
 
-class SimulationPlan(Section):
+class SimulationPlan(ConfigSection):
     "Time and chance. Deaths happen in real runs, too."
     heartbeat_interval: float = Field(1., gt=0) # Seconds between heartbeats.
     scheduling_interval: float = Field(0., ge=0) # Seconds between looks of the scheduler; 0: at each change.
@@ -107,7 +107,7 @@ class SimulationPlan(Section):
     limit: float = Field(7 * 86400., gt=0) # Seconds after which a simulation ends in any case.
     seed: int = Field(0, ge=0) # Of all chance.
 
-class PlanFile(Section):
+class PlanFile(ConfigSection):
     "The whole file."
     controller: ControllerPlan = ControllerPlan()
     workers: list[WorkerPlan] = Field(min_length=1)
@@ -117,7 +117,8 @@ class PlanFile(Section):
     training: TrainingPlan = TrainingPlan()
     simulation: SimulationPlan = SimulationPlan()
     network: Any = 'none'
-    preferences: Section = Field(Section(), exclude=True) # Of the other program: all in it is skipped
+    # Of the other program: all in it is skipped
+    preferences: ConfigSection = Field(ConfigSection(), exclude=True)
     assertions: list[str] = []
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #64ef8db2
@@ -146,13 +147,13 @@ _ASKS = { # Setting -> the value that asks for nothing, and what to write in pla
 # %% ../../nbs/13_simulate/05_tasks.ipynb #0abfb5ba
 At = tuple[Any, ...] # The place of a value in the file: section, number or setting, ...
 
-def _part(kind: type[Section], name: str) -> type[Section] | None:
+def _part(kind: type[ConfigSection], name: str) -> type[ConfigSection] | None:
     "The kind of section that a setting is, or is a list of; None: it is none."
     inside = kind.model_fields[name].annotation
-    kinds = [t for t in get_args(inside) or [inside] if isinstance(t, type) and issubclass(t, Section)]
+    kinds = [t for t in get_args(inside) or [inside] if isinstance(t, type) and issubclass(t, ConfigSection)]
     return kinds[0] if kinds else None
 
-class _Sorter:
+class _SettingsFilter:
     "Takes apart what is ours, what can be skipped and what is wrong."
     def __init__(self, name: str, lines: Lines, wrong: list[str]):
         self.name, self.lines, self.wrong = name, lines, wrong
@@ -162,7 +163,7 @@ class _Sorter:
         while at and at not in self.lines: at = at[:-1]
         self.wrong.append(f'{self.name}:{self.lines[at]}: {text}' if at else f'{self.name}: {text}')
 
-    def ours(self, value: Any, kind: type[Section] | None, at: At = ()) -> Any:
+    def ours(self, value: Any, kind: type[ConfigSection] | None, at: At = ()) -> Any:
         "The value without what is skipped, and under our names."
         if isinstance(value, list): return [self.ours(v, kind, (*at, i)) for i, v in enumerate(value)]
         if not isinstance(value, dict) or not kind: return value
@@ -186,30 +187,30 @@ def _unknown(at: At, names: list[str]) -> str:
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #6c8c58b7
 @dataclass
-class Plan:
+class ParsedPlan:
     "A file that was read, and what it means."
     file: PlanFile
-    link: Profile
-    checks: 'list[Check]'
+    link: LinkProfile
+    checks: 'list[PlanAssertion]'
     notes: list[str]
     name: str = 'plan'
 
     @property
-    def tasks(self) -> list[tuple[float, Task]]:
+    def tasks(self) -> list[tuple[float, TaskSpec]]:
         "When each comes, in order, and the task."
-        found = [(t.at, Task(t.id, t.required_flops, t.model_shard_size + t.optimizer_state_size
-                             + t.gradient_size + t.activation_size, t.data_size, t.priority))
+        found = [(t.at, TaskSpec(t.id, t.required_flops, t.model_shard_size + t.optimizer_state_size
+                                 + t.gradient_size + t.activation_size, t.data_size, t.priority))
                  for t in self.file.tasks]
         return sorted(found, key=lambda pair: pair[0])
 
     @property
-    def workers(self) -> list[Worker]:
-        return [Worker(w.name, w.flops_per_second, w.memory or math.inf, w.network_bandwidth or math.inf)
+    def workers(self) -> list[WorkerSpec]:
+        return [WorkerSpec(w.name, w.flops_per_second, w.memory or math.inf, w.network_bandwidth or math.inf)
                 for w in self.file.workers]
 
     def books(self, **more: Any) -> Dispatcher:
         c, s = self.file.controller, self.file.simulation
-        return Dispatcher(scheduler_of(c.scheduler), c.silence or 3 * s.heartbeat_interval,
+        return Dispatcher(find_scheduler(c.scheduler), c.silence or 3 * s.heartbeat_interval,
                           c.stale or math.inf, c.weight, c.tries, **more)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #0a1dbdc1
@@ -226,20 +227,20 @@ def _impossible(file: PlanFile) -> Iterator[tuple[At, str]]:
         if d.worker not in names:
             there = ', '.join(names)
             yield ('simulation', 'deaths', i), f'there is no worker {d.worker}; there are {there}'
-    plan = Plan(file, profile(), [], [])
+    plan = ParsedPlan(file, link_profile(), [], [])
     most = max(w.memory for w in plan.workers)
     for _, task in plan.tasks:
         if task.memory > most:
             what = f'task {task.id} needs {task.memory:g} GB, and no worker has more than {most:g}'
             yield ('tasks', ids.index(task.id)), what
-    try: scheduler_of(file.controller.scheduler)
+    try: find_scheduler(file.controller.scheduler)
     except BadConfig as e: yield ('controller', 'scheduler'), str(e)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #58e88e3f
-def plan_of(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> Plan:
+def parse_plan(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> ParsedPlan:
     "The plan in a YAML text. Raises BadConfig with all that is wrong."
-    values, lines, wrong = parse(text, name)
-    sorter = _Sorter(name, lines, wrong)
+    values, lines, wrong = parse_yaml(text, name)
+    sorter = _SettingsFilter(name, lines, wrong)
     for o in overrides: _override(values, o, sorter)
     values = sorter.ours(values, PlanFile)
     try:
@@ -251,18 +252,18 @@ def plan_of(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> Pla
         for at, text in _impossible(file): sorter.complain(at, text)
     except ValidationError as e:
         for error in e.errors(): sorter.complain(error['loc'], _told(error))
-    link, checks = profile(), []
-    try: link = profile(values.get('network') or 'none')
+    link, checks = link_profile(), []
+    try: link = link_profile(values.get('network') or 'none')
     except BadConfig as e: sorter.complain(('network',), f'network: {e}')
     for i, text in enumerate(values.get('assertions') or []):
-        try: checks.append(check_of(str(text)))
+        try: checks.append(parse_assertion(str(text)))
         except BadConfig as e: sorter.complain(('assertions', i), str(e))
     if wrong: raise BadConfig('\n'.join(wrong))
     skipped = ', '.join(dict.fromkeys(sorter.skipped))
     notes = [f"not needed here, and skipped: {skipped}"] if skipped else []
-    return Plan(file, link, checks, notes, Path(name).stem)
+    return ParsedPlan(file, link, checks, notes, Path(name).stem)
 
-def _override(values: Any, text: str, sorter: _Sorter) -> None:
+def _override(values: Any, text: str, sorter: _SettingsFilter) -> None:
     "Put `a.0.b=c` into the values."
     dotted, equals, word = text.partition('=')
     if isinstance(values.get('network'), str): values['network'] = dict(profile=values['network'])
@@ -271,13 +272,13 @@ def _override(values: Any, text: str, sorter: _Sorter) -> None:
     try:
         for key in path: values = values[key] if isinstance(values, list) else values.setdefault(key, {})
         if not equals: raise KeyError
-        values[last] = parse(f'value: {word}', text)[0]['value']
+        values[last] = parse_yaml(f'value: {word}', text)[0]['value']
     except (KeyError, IndexError, TypeError, AttributeError):
         sorter.wrong.append(f"{text!r}: write SECTION.SETTING=VALUE, such as controller.scheduler=capability")
 
-def read_plan(path: str | Path, overrides: Iterable[str] = ()) -> Plan:
+def read_plan(path: str | Path, overrides: Iterable[str] = ()) -> ParsedPlan:
     "The plan in a file. Raises BadConfig with all that is wrong, OSError."
-    try: return plan_of(Path(path).read_text(encoding='utf-8'), Path(path).name, overrides)
+    try: return parse_plan(Path(path).read_text(encoding='utf-8'), Path(path).name, overrides)
     except UnicodeDecodeError: raise BadConfig(f"{Path(path).name}: this is no text in UTF-8") from None
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #631fb7d3
@@ -289,7 +290,7 @@ _CHECK = re.compile(r'(?:(no) (?:jobs?|tasks?) )?([a-z_]+) *(<=|>=|==|<|>) *(\d+
 _HOLDS = {'<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge, '==': operator.eq}
 
 @dataclass(frozen=True)
-class Check:
+class PlanAssertion:
     "A sentence that must hold."
     text: str
     metric: str
@@ -302,21 +303,21 @@ class Check:
         found = metrics.get(self.metric)
         return found is not None and _HOLDS[self.sign](found, self.value) != self.denied
 
-def check_of(text: str) -> Check:
+def parse_assertion(text: str) -> PlanAssertion:
     "A sentence as a check. Raises BadConfig."
     if re.fullmatch(r'(every|all) (jobs?|tasks?) (completes?|is done|are done)', text.strip()):
-        return Check(text, 'done', '==', 1.)
+        return PlanAssertion(text, 'done', '==', 1.)
     found = _CHECK.fullmatch(text.strip())
     name = found and (_VERBS.get(found[2], '') if found[1] else found[2])
     if not found or name not in METRICS or found[5] not in _UNITS:
         near = difflib.get_close_matches(found[2] if found else text, METRICS, 1)
         raise BadConfig(f"assertion {text!r}: write NUMBER > 0.9 with one of {', '.join(METRICS)}, or "
                         "no task waits > 1 h" + (f"; did you mean {near[0]}?" if near else ''))
-    return Check(text, name, found[3], float(found[4]) * _UNITS[found[5]], bool(found[1]))
+    return PlanAssertion(text, name, found[3], float(found[4]) * _UNITS[found[5]], bool(found[1]))
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #cc247e74
 @dataclass
-class Outcome:
+class PlanOutcome:
     "What a plan has come to."
     simulated: bool
     metrics: dict[str, float | None]
@@ -335,11 +336,11 @@ class Outcome:
 
 class PlanRun:
     "A plan and its books; `more`: as for a `Dispatcher`."
-    def __init__(self, plan: Plan, **more: Any):
+    def __init__(self, plan: ParsedPlan, **more: Any):
         self.plan, self.books = plan, plan.books(**more)
         self.beat = plan.file.simulation.heartbeat_interval
         self.workers = {w.name: w for w in plan.workers}
-        self.before: list[dict[str, Any]] = [] # Tasks that earlier starts have done, as in an `Outcome`
+        self.before: list[dict[str, Any]] = [] # Tasks that earlier starts have done, as in a `PlanOutcome`
 
     @property
     def began(self) -> float:
@@ -353,7 +354,7 @@ class PlanRun:
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #9c43e3dc
 @patch
-def outcome(self: PlanRun, now: float, simulated: bool) -> Outcome:
+def outcome(self: PlanRun, now: float, simulated: bool) -> PlanOutcome:
     "The outcome at the end."
     books, tasks = self.books, [*self.before, *(self.about(t.id) for t in self.plan.file.tasks)]
     busy = [(a, (now if a.end is None else a.end) - a.start) for a in books.attempts]
@@ -370,7 +371,7 @@ def outcome(self: PlanRun, now: float, simulated: bool) -> Outcome:
         deaths=float(books.lives.total() - len(books.workers)),
         retries=float(sum(max(t['attempts'] - 1, 0) for t in tasks)), loss_fell=fmean(fell) if fell else None)
     broken = [c.text for c in self.plan.checks if not c.holds(metrics)]
-    return Outcome(simulated, metrics, tasks, broken, self.plan.notes)
+    return PlanOutcome(simulated, metrics, tasks, broken, self.plan.notes)
 
 def _spread(key: str, seconds: list[float], of: int) -> dict[str, float | None]:
     "Mean and maximum; none, if one of the tasks has no number."
@@ -388,10 +389,10 @@ def about(self: PlanRun, task: str) -> dict[str, Any]:
                 ended=later(done.end if done else None), **(done.facts if done else {}))
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #714f9923
-class Courier:
+class MessageTiming:
     "How long a message takes over a bad link."
-    def __init__(self, link: Profile, dice: Any):
-        self.kinds = {kind: of(link, kind) for kind in ('heartbeat', 'task', 'telemetry')}
+    def __init__(self, link: LinkProfile, dice: Any):
+        self.kinds = {kind: profile_for(link, kind) for kind in ('heartbeat', 'task', 'telemetry')}
         self.dice = dice
 
     def passes(self, kind: str, now: float) -> bool:
@@ -412,18 +413,18 @@ class Courier:
 # %% ../../nbs/13_simulate/05_tasks.ipynb #31e96fcb
 class SimulatedRun(PlanRun):
     "A plan on the clock of a simulation."
-    def __init__(self, plan: Plan, **more: Any):
+    def __init__(self, plan: ParsedPlan, **more: Any):
         super().__init__(plan, **more)
         self.sim = Simulation(plan.file.simulation.seed)
-        self.post = Courier(plan.link, self.sim.dice('network'))
+        self.post = MessageTiming(plan.link, self.sim.dice('network'))
         self.speed = {w.name: w.actual_flops_per_second or w.flops_per_second for w in plan.file.workers}
         self.life: Counter[str] = Counter() # Odd: it lives; a message of another life is not from this one
         self.free: dict[str, float] = {} # When each worker will have done what it has
         self.returns = 0 # Dead ones that will be back
         self.looking = False # A look of the scheduler is planned
 
-    def run(self) -> Outcome:
-        "Until all is done, or nobody is left who could do it."
+    def run(self) -> PlanOutcome:
+        "Until all is done, or no worker is left that could do it."
         s = self.plan.file.simulation
         for t, task in self.plan.tasks: self.sim.at(t, self.submit, task)
         for name in self.workers: self.arrive(name)
@@ -433,7 +434,7 @@ class SimulatedRun(PlanRun):
         self.sim.after(self.beat, self.look_round)
         return self.outcome(self.sim.run(s.limit), True)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TaskSpec) -> None:
         self.books.submit(task, self.sim.now)
         self.look()
 
@@ -453,11 +454,11 @@ class SimulatedRun(PlanRun):
             if self.life[a.worker] % 2 and end < math.inf:
                 self.sim.at(end, self.computed, a, self.life[a.worker], end - start)
 
-    def computed(self, a: Attempt, life: int, seconds: float) -> None:
+    def computed(self, a: TaskAttempt, life: int, seconds: float) -> None:
         if life == self.life[a.worker]:
             self.sim.after(self.post.seconds('telemetry', self.sim.now), self.report, a, seconds)
 
-    def report(self, a: Attempt, seconds: float) -> None:
+    def report(self, a: TaskAttempt, seconds: float) -> None:
         self.books.finish(a.worker, a.task.id, a.number, self.sim.now, seconds)
         if self.over: self.sim.stop()
         else: self.look()
@@ -520,7 +521,7 @@ def strike(self: SimulatedRun, name: str, rate: float) -> None:
     self.die(name, repair)
     self.sim.after(repair, self.doom, name, rate)
 
-def run_simulated(plan: Plan, out: str | Path | None = None) -> Outcome:
+def run_simulated(plan: ParsedPlan, out: str | Path | None = None) -> PlanOutcome:
     "Run a plan in the simulation; `out`: a folder for its ledger. Raises BadConfig, OSError."
     if out is None: return SimulatedRun(plan).run()
     Path(out).mkdir(parents=True, exist_ok=True)
@@ -596,7 +597,7 @@ LIVES = 5 # How often a worker is started again that died without a plan
 
 class RealRun(PlanRun):
     "A plan as processes of this machine. `each`: called in each turn."
-    def __init__(self, plan: Plan, each: Callable[['RealRun'], None] | None = None, **more: Any):
+    def __init__(self, plan: ParsedPlan, each: Callable[['RealRun'], None] | None = None, **more: Any):
         super().__init__(plan, **more)
         self.each, self.coming = each, plan.tasks
         self.starts: list[tuple[float, str]] = [(0., name) for name in self.workers] # When who begins
@@ -610,12 +611,12 @@ class RealRun(PlanRun):
     @property
     def now(self) -> float: return time.monotonic() - self.zero
 
-    def run(self) -> Outcome:
+    def run(self) -> PlanOutcome:
         "Until all is done, or nobody is left who could do it. Raises RunFailed."
-        from elastic_nb.elastic.membership import Pulse
-        from elastic_nb.elastic.workers import Hands
-        with Hands('elastic_nb.elastic.zygote:warm_up') as self.hands:
-            self.pulse = Pulse(self.hands.store, self.books.silence)
+        from elastic_nb.elastic.membership import HeartbeatMonitor
+        from elastic_nb.elastic.workers import WorkerPool
+        with WorkerPool('elastic_nb.elastic.zygote:warm_up') as self.hands:
+            self.pulse = HeartbeatMonitor(self.hands.store, self.books.silence)
             self.zero = time.monotonic()
             while not self.over and (self.hands.workers or self.starts): self.turn()
             return self.outcome(self.now, False)
@@ -721,12 +722,13 @@ class TaskCluster(RayCluster):
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3bf41061
 class RayRun(RealRun):
     "A plan as actors of a `cluster`."
-    def __init__(self, plan: Plan, cluster: Any, each: Callable[[RealRun], None] | None = None, **more: Any):
+    def __init__(self, plan: ParsedPlan, cluster: Any, each: Callable[[RealRun], None] | None = None,
+                 **more: Any):
         super().__init__(plan, each, **more)
         self.cluster, self.actors = cluster, dict[str, Any]()
         self.asked: dict[Any, tuple[str, dict[str, Any]]] = {} # Worker and order, by the answer to be
 
-    def run(self) -> Outcome:
+    def run(self) -> PlanOutcome:
         "Until all is done, or nobody is left who could do it. Raises RunFailed."
         from elastic_nb.elastic.workers import RunFailed
         self.zero = time.monotonic()
@@ -765,15 +767,15 @@ class RayRun(RealRun):
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #22ec05f1
-def run_real(plan: Plan, out: str | Path | None = None, name: str = 'run',
-             each: Callable[[RealRun], None] | None = None, on: str = '') -> Outcome:
+def run_real(plan: ParsedPlan, out: str | Path | None = None, name: str = 'run',
+             each: Callable[[RealRun], None] | None = None, on: str = '') -> PlanOutcome:
     """Run a plan as processes; `out`: a folder for its ledger; `on`: 'ray', or '' for this machine.
     Raises BadConfig, OSError, RunFailed."""
     from elastic_nb.elastic.ledger import Ledger
     if plan.link.name != 'none':
         plan = replace(plan, notes=[*plan.notes, "network is for simulations: here it is what it is"])
     cluster = TaskCluster() if on else None
-    with connected(cluster.ray) if cluster else nullcontext():
+    with ray_connection(cluster.ray) if cluster else nullcontext():
         run: Any = partial(RayRun, plan, cluster, each) if cluster else partial(RealRun, plan, each)
         if out is None: return run().run()
         Path(out).mkdir(parents=True, exist_ok=True)
@@ -782,7 +784,7 @@ def run_real(plan: Plan, out: str | Path | None = None, name: str = 'run',
             ledger.append('run_start')
             def add(t: float, kind: str, worker: Any, gen: Any, step: Any, **data: Any) -> None:
                 ledger.append(kind, worker=worker, gen=gen, step=step, **data)
-            found: Outcome = run(add=add).run()
+            found: PlanOutcome = run(add=add).run()
             ledger.append('run_end', ok=found.ok)
     return found
 

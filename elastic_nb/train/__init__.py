@@ -15,7 +15,7 @@ __getattr__, __dir__ = lazy('elastic_nb.train', {
     '.engine': 'Engine',
     '.callbacks': 'Callback TrainResult',
     '.run': 'run_elastic build ElasticRun',
-    '.world': 'WorldInfo get_world_info get_rank get_world_size '
-              'setup_distributed_environment cleanup_distributed '
-              'is_main_process barrier broadcast_object'})
+    '.distributed': 'WorldInfo get_world_info get_rank get_world_size '
+                    'setup_distributed_environment cleanup_distributed '
+                    'is_main_process barrier broadcast_object'})
 __all__ = __dir__()

@@ -17,19 +17,20 @@ from pathlib import Path
 
 import torch
 
-from ..basics import die_with_parent, plain_terminal, shown
-from ..checkpoint.lease import InUse
-from ..checkpoint.newest import CheckpointError
-from ..config import BadConfig, Config, all_at_once, without_errno
+from ..basics import die_with_parent, use_ascii_fallback, escape_control
+from ..checkpoint.run_lock import FolderInUse
+from ..checkpoint.restore import CheckpointError
+from ..config import BadConfig, Config, run_checks, strip_errno
 from ..config_file import read_config
-from ..elastic.faults import planned
+from ..elastic.fault_injection import planned_faults
 from ..elastic.membership import PeerLost
-from ..exact.state import Diverged
-from .recipe import ENTRY, account, check_recipe, keep_config, prepared, same_curve, story_of
+from ..exact.state import ReplicasDiverged
+from .recipe import (ENTRY, summarize_folder, check_recipe, write_config, prepare_config,
+                                     check_same_schedule, describe_summary)
 from .run import build
 from .trainer import ElasticTrainer
-from .world import (RankFailed, WorldInfo, all_or_none, cleanup_distributed, get_world_info,
-                                    setup_distributed_environment)
+from .distributed import (RankFailed, WorldInfo, all_or_none, cleanup_distributed,
+                                          get_world_info, setup_distributed_environment)
 
 # %% ../../nbs/07_train/17_torchrun.ipynb #9ce066b0
 def _command_of(pid: int) -> list[str]:
@@ -65,18 +66,18 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _not_here(config: Config) -> None:
     "Raises BadConfig for settings that only a supervisor can carry out."
-    if planned(config.checked()):
+    if planned_faults(config.checked()):
         raise BadConfig("chaos: a launcher's ranks carry out no faults; take the section out, or use "
                         "elastic-nb train")
 
 def trainer_of(asked: Config, out: Path, folder: Path = Path()) -> ElasticTrainer:
     "What a config describes, with its checkpoints in `out`. Raises BadConfig, OSError (a full disk)."
     config = asked.update(nvme_path=str(out / 'checkpoints'))
-    all_at_once(config.checked, lambda: check_recipe(config, folder), lambda: _not_here(config),
-                lambda: same_curve(config, out))
+    run_checks(config.checked, lambda: check_recipe(config, folder), lambda: _not_here(config),
+               lambda: check_same_schedule(config, out))
     with _alone_in(out):
-        ready = prepared(config, out / 'data')
-        if not (out / 'config.yaml').exists(): keep_config(config, out)
+        ready = prepare_config(config, out / 'data')
+        if not (out / 'config.yaml').exists(): write_config(config, out)
     sys.path.insert(0, str(folder.absolute()))   # where the module of `model.entry` is
     made = build(ENTRY, ready)
     if not isinstance(made, ElasticTrainer):
@@ -114,16 +115,16 @@ def _train(args: argparse.Namespace, info: WorldInfo) -> int:
         print(f"SIGTERM: the state after {result.steps} steps is in {out}, and the same command goes on from "
               "there", file=sys.stderr)
         return 1
-    with _alone_in(out): keep_config(asked.update(nvme_path=str(out / 'checkpoints')), out)
-    told = account(out, engine.samples.of_step)
+    with _alone_in(out): write_config(asked.update(nvme_path=str(out / 'checkpoints')), out)
+    told = summarize_folder(out, engine.samples.of_step)
     if args.json: Path(args.json).write_text(json.dumps(told, indent=1) + '\n')
-    print(story_of(told, asked.training.steps, out))
+    print(describe_summary(told, asked.training.steps, out))
     return 0
 
 # %% ../../nbs/07_train/17_torchrun.ipynb #62df0125
 def main(argv: Sequence[str] | None = None) -> int:
     "Train as one rank; the exit code: 2 for bad input, 1 if the run ended before its last step."
-    plain_terminal()
+    use_ascii_fallback()
     args, info = _arguments(sys.argv[1:] if argv is None else argv), get_world_info()
     if 'TORCHELASTIC_RUN_ID' in os.environ: die_with_parent()   # an agent that is killed leaves no orphans
     torch.set_num_threads(1)   # the bits of a sum depend on how many threads made it
@@ -131,13 +132,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_launcher()
         return _train(args, info)
     except (ValueError, OSError) as e: code, error = 2, e
-    except (RankFailed, PeerLost, CheckpointError, InUse, Diverged) as e: code, error = 1, e
+    except (RankFailed, PeerLost, CheckpointError, FolderInUse, ReplicasDiverged) as e: code, error = 1, e
     except KeyboardInterrupt as e: code, error = 130, e
     finally: cleanup_distributed()
     if info.local_rank == 0 or not isinstance(error, (BadConfig, RankFailed, PeerLost, KeyboardInterrupt)):
         who = f'rank {info.rank}: ' if info.world_size > 1 and not isinstance(error, RankFailed) else ''
-        for line in f'elastic-nb: {who}{without_errno(str(error) or "interrupted")}'.split('\n'):
-            print(shown(line, 2000), file=sys.stderr)
+        for line in f'elastic-nb: {who}{strip_errno(str(error) or "interrupted")}'.split('\n'):
+            print(escape_control(line, 2000), file=sys.stderr)
     return code
 
 # %% ../../nbs/07_train/17_torchrun.ipynb #95d3789f

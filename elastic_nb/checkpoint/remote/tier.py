@@ -15,8 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...basics import patch
-from ..disk import check_name, found_of, named, NVMeBackend
-from ..format import Damaged, decode, encode, Found, MANIFEST, Manifest
+from ..disk import check_name, parse_checkpoint_name, require_checkpoint_name, NVMeBackend
+from ..format import (DamagedCheckpoint, decode_manifest, encode_manifest, CheckpointRef,
+                                          MANIFEST, Manifest)
 from .store import check_key, ObjectStore, StoreRefused
 from ..snapshot import ReadAt
 
@@ -53,9 +54,9 @@ def _folder(name: str, path: str, options: dict[str, Any]) -> ObjectStore:
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #a8b7c0ab
 STALE = 24 * 3600. # Seconds after which an unfinished upload has no owner any more
 
-def _named(keys: Iterable[str]) -> list[Found]:
+def _named(keys: Iterable[str]) -> list[CheckpointRef]:
     "The checkpoints to which these keys belong, the newest first."
-    return sorted({f for key in keys if (f := found_of(key.split('/')[0]))}, reverse=True)
+    return sorted({f for key in keys if (f := parse_checkpoint_name(key.split('/')[0]))}, reverse=True)
 
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #fba6e048
 PATIENCE = 20. # Seconds until callers that wait give up on a store that does not answer
@@ -70,7 +71,7 @@ class S3Backend:
 
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #7ba78102
 @patch
-def found(self: S3Backend) -> list[Found]:
+def found(self: S3Backend) -> list[CheckpointRef]:
     "Complete checkpoints, the newest first. Raises StoreError."
     return _named(s.key for s in self.store.list('') if s.key.endswith('/' + MANIFEST))
 
@@ -78,18 +79,18 @@ def found(self: S3Backend) -> list[Found]:
 @patch
 @contextmanager
 def open(self: S3Backend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-    "The manifest and a reader of the files, as `disk.opened`. Raises Damaged, StoreError."
-    named(name)
-    try: manifest = decode(self.store.get(f'{name}/{MANIFEST}', 1 << 28))
-    except KeyError: raise Damaged(f"{name} has no {MANIFEST}") from None
+    "The manifest and a reader of the files, as `disk.open_checkpoint`. Raises DamagedCheckpoint, StoreError."
+    require_checkpoint_name(name)
+    try: manifest = decode_manifest(self.store.get(f'{name}/{MANIFEST}', 1 << 28))
+    except KeyError: raise DamagedCheckpoint(f"{name} has no {MANIFEST}") from None
     check_name(name, manifest)
     sizes = {s.key: s.size for s in self.store.list(f'{name}/')}
     for file, entry in manifest.files.items():
         if sizes.get(f'{name}/{file}') != entry.size:
-            raise Damaged(f"{file} has {sizes.get(f'{name}/{file}')} bytes, not {entry.size}")
+            raise DamagedCheckpoint(f"{file} has {sizes.get(f'{name}/{file}')} bytes, not {entry.size}")
     def read_at(file: str, offset: int, out: memoryview) -> None:
         try: self.store.read_into(f'{name}/{file}', offset, out)
-        except KeyError: raise Damaged(f"{file} has vanished while it was read") from None
+        except KeyError: raise DamagedCheckpoint(f"{file} has vanished while it was read") from None
     yield manifest, read_at
 
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #9c7a29ac
@@ -100,7 +101,7 @@ def remove(self: S3Backend, name: str) -> None:
     for s in self.store.list(f'{name}/'): self.store.delete(s.key)
 
 @patch
-def _tidy(self: S3Backend, saved: Found) -> None:
+def _tidy(self: S3Backend, saved: CheckpointRef) -> None:
     "Remove everything older than all that is kept, also leftovers of an upload that died."
     keys = [s.key for s in self.store.list('')]
     # Checkpoints newer than this one are damaged or of another future, and do not count.
@@ -113,9 +114,9 @@ def _tidy(self: S3Backend, saved: Found) -> None:
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #b1f698e3
 @patch
 def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event | None = None) -> bool:
-    "Copy the checkpoint `name` of `local`; False if `stop` was set before. Raises StoreError, Damaged."
+    "Copy checkpoint `name` of `local`; False if `stop` was set before. Raises StoreError, DamagedCheckpoint."
     with local.open(name) as (manifest, _):   # while it is open, no one removes it
-        text, key = encode(manifest), f'{name}/{MANIFEST}'
+        text, key = encode_manifest(manifest), f'{name}/{MANIFEST}'
         try: there = self.store.get(key, 1 << 28)
         except KeyError: there = None
         if there is None or there == text and self.forgets:   # then a manifest is no evidence for its files
@@ -126,5 +127,5 @@ def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event
             won = self.store.put_bytes(key, text, absent=True)
             there = text if won else self.store.get(key, 1 << 28)
         if there != text: raise StoreRefused(f"{key} is there, of another run; use a prefix of your own")
-    self._tidy(named(name))
+    self._tidy(require_checkpoint_name(name))
     return True
