@@ -35,6 +35,7 @@ from lint_notebooks import ROOT, is_import
 
 COURSE = ROOT / 'nbs' / 'course'
 LESSONS, WORDS = 12, 2500
+CELLS_BEFORE, WORDS_BEFORE = 8, 400  # in lesson 1, before its first kill
 AT_ONCE, LIMIT_S = 2, 300  # lessons that run beside each other, and seconds of one
 TERMS = ('worker', 'supervisor', 'weights digest', 'generation', 'heartbeat', 'survivor', 'replacement', 'replica', 'micro-batch',
          'dropout', 'epoch', 'cursor', 'world size', 'rank', 'global batch', 'checkpoint', 'all-reduce', 'process group',
@@ -90,11 +91,21 @@ def puzzles(page: Path) -> Iterator[str]:
     for name in attempt(sources, solutions): yield f'the solution does not solve {name}'
 
 
+def before_kill(lesson: list[tuple[str, str]]) -> Iterator[str]:
+    "Complaints about what comes before the first kill of a lesson"
+    first = next((n for n, (kind, text) in enumerate(lesson) if kind == 'code' and 'os.kill(' in text), None)
+    if first is None: yield 'nothing is killed in it'; return
+    words = sum(len(text.split()) for kind, text in lesson[:first] if kind == 'markdown')
+    if first > CELLS_BEFORE or words > WORDS_BEFORE:
+        yield f'{first} cells and {words} words before its first kill, at most {CELLS_BEFORE} and {WORDS_BEFORE}'
+
+
 def text_of(page: Path) -> Iterator[str]:
     "Complaints about the words of a lesson"
     lesson = cells(page)
     words = sum(len(text.split()) for kind, text in lesson if kind == 'markdown')
     if words > WORDS: yield f'{words} words, at most {WORDS}'
+    if page.name.startswith('01_'): yield from before_kill(lesson)
     if not any('.predict(' in text for _, text in lesson): yield 'it asks for no prediction'
     if not any('## The product does more' in text for _, text in lesson): yield 'it has no part "The product does more"'
 
@@ -200,6 +211,9 @@ def self_test() -> int:
     assert attempt(open_, None) == ['p'] and attempt(open_, {'p': 'def p(): return 2'}) == ['p']
     assert attempt(open_, {'p': 'def p(): return 0'}) == []
     assert attempt(puzzle_cells([*head, ('code', 'def p(): return 0\nboard.check(p)')]), None) == []
+    kill = ('code', 'os.kill(pid, 9)')
+    assert not [*before_kill([('markdown', 'a ' * 390), kill])]
+    assert len([*before_kill([('markdown', 'a ' * 401), kill])]) == len([*before_kill([*head[:1] * 9, kill])]) == len([*before_kill(head)]) == 1
     def first_use(text: str) -> list[str]:
         return [*terms_defined({'a': [('markdown', '# A rank'), ('markdown', 'A rank.'), ('markdown', text)]}, ('rank',))]
     assert first_use('A **rank** is a number. A rank is') == first_use('`rank` and *ranks*') == []
