@@ -89,8 +89,8 @@ def scramble(x: int, key: int) -> int:
     x = (x ^ x >> 27) * 0x94D049BB133111EB & FULL
     return x ^ x >> 31
 
-# The sample at a position of the endless shuffled order of n samples. Each epoch is a keyed permutation: a
-# Feistel network, walked again until the number is below n.
+# The sample at a position of the endless shuffled order of n samples. Each epoch is a keyed
+# permutation: a Feistel network, walked again until the number is below n.
 def shuffled(position: int, n: int, seed: int) -> int:
     epoch, x = divmod(position, n)
     bits = (n - 1).bit_length()
@@ -375,8 +375,8 @@ def connect_all(w: Worker, roster: list[str]) -> dist.ProcessGroupGloo:
     except RuntimeError as e:
         raise Lost(str(e)) from None
 
-# The rank `source` sends its tensor to all others, into theirs. A peer that dies or leaves closes its
-# connections, which frees all that wait for it. Raises Lost.
+# The rank `source` sends its tensor to all others, into theirs. A peer that dies or leaves closes
+# its connections, which frees all that wait for it. Raises Lost.
 def send_all(group: dist.ProcessGroupGloo, data: Tensor, source: int) -> None:
     options = dist.BroadcastOptions()
     options.rootRank = source
@@ -399,8 +399,8 @@ def one_step(w: Worker, group: dist.ProcessGroupGloo, rank: int, world: int) -> 
         send_all(group, parts[node], k)
         if i == 0:
             w.at('gather')
-    # From here on this step needs no other worker. A worker may be one step ahead of the others, never two
-    # (each rank owns a node of every step), and in `meet` the largest step wins.
+    # From here on this step needs no other worker. A worker may be one step ahead of the others,
+    # never two (each rank owns a node of every step), and in `meet` the largest step wins.
     w.at('commit')
     loss = update(r, tree_sum(parts), lambda: w.at('update'))
     if rank == 0 and r.step % 50 == 0:
@@ -463,8 +463,8 @@ def watch(s: Supervisor) -> str:
             look(s, k)
         s.looked = time.monotonic()
         ready = [p.name for p in s.seats.values() if s.store.check([f'ready/{p.name}'])]
-        # A new name in a seat is not ready yet, so a death shrinks the roster at once; a replacement that is
-        # ready makes it grow. Only the first generation waits for all.
+        # A new name in a seat is not ready yet, so a death shrinks the roster at once; a
+        # replacement that is ready makes it grow. Only the first generation waits for all.
         if ready and (s.generation or len(ready) == len(s.seats)) and (broken or ready != s.roster):
             s.begin(ready)
         ends = [f'done/{s.generation}/{name}' for name in s.roster]
