@@ -107,12 +107,21 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 # %% ../../nbs/06_elastic/04_ledger.ipynb #6aafac91
 def _make_tables(db: sqlite3.Connection) -> None:
     "Turn an empty database into a ledger. Of several who try at the same time, one does it."
-    db.execute('PRAGMA journal_mode=WAL')
+    _keep_log(db)
     with _transaction(db):
         if db.execute('PRAGMA application_id').fetchone()[0]: return   # another process was quicker
         for statement in SCHEMA.split(';'): db.execute(statement)
         db.execute(f'PRAGMA application_id={APPLICATION_ID}')
         db.execute(f'PRAGMA user_version={SCHEMA_VERSION}')
+
+def _keep_log(db: sqlite3.Connection, seconds: float = 5) -> None:
+    "Turn WAL mode on. While another process has the file open SQLite refuses this at once, so the wait is ours."
+    end = time.monotonic() + seconds
+    while True:
+        try: return db.execute('PRAGMA journal_mode=WAL').close()
+        except sqlite3.OperationalError as e:
+            if 'locked' not in str(e) or time.monotonic() > end: raise
+            time.sleep(.002)
 
 def _renew(db: sqlite3.Connection) -> None:
     "Give a ledger of version 1 what a writer of today needs. Its rows stay as they are."
