@@ -115,7 +115,7 @@ def _make_tables(db: sqlite3.Connection) -> None:
         db.execute(f'PRAGMA user_version={SCHEMA_VERSION}')
 
 def _keep_log(db: sqlite3.Connection, seconds: float = 5) -> None:
-    "Turn WAL mode on. While another process has the file open SQLite refuses this at once, so the wait is ours."
+    "Turn WAL mode on. While another connection writes, SQLite refuses this at once: the wait is ours."
     end = time.monotonic() + seconds
     while True:
         try: return db.execute('PRAGMA journal_mode=WAL').close()
