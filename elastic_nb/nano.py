@@ -368,20 +368,20 @@ def meet(w: Worker, roster: list[str]) -> dist.ProcessGroupGloo:
 def connect_all(w: Worker, roster: list[str]) -> dist.ProcessGroupGloo:
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname='127.0.0.1')]
-    options._timeout = timedelta(seconds=PATIENCE)
-    try:
+    options._timeout = timedelta(seconds=2 * SILENCE / 5)   # Gloo waits five times as long for a
+    try:                                                    # peer that died before it connected
         store = Patient(f'{w.generation}/group', w.store, w.over)
-        return dist.ProcessGroupGloo(store, roster.index(w.name), len(roster), options)
+        group = dist.ProcessGroupGloo(store, roster.index(w.name), len(roster), options)
     except RuntimeError as e:
         raise Lost(str(e)) from None
+    group._set_default_timeout(timedelta(seconds=PATIENCE))
+    return group
 
 # The rank `source` sends its tensor to all others, into theirs. A peer that dies or leaves closes
 # its connections, which frees all that wait for it. Raises Lost.
 def send_all(group: dist.ProcessGroupGloo, data: Tensor, source: int) -> None:
-    options = dist.BroadcastOptions()
-    options.rootRank = source
     try:
-        group.broadcast([data], options).wait()
+        group.broadcast(data, source).wait()
     except RuntimeError as e:
         raise Lost(str(e)) from None
 
