@@ -62,7 +62,7 @@ def die_with_parent() -> None:
     if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 # %% ../nbs/00_start/02_basics.ipynb #84e8d44c
-def _nothing(*_: Any) -> None: "A signal that is for somebody else."
+def _nothing(*_: Any) -> None: "A signal that another process answers."
 
 def _again_default() -> None:
     if signal.getsignal(signal.SIGTERM) is _nothing: signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -181,7 +181,7 @@ def write_atomically(path: str | Path, text: str) -> None:
     with atomic_file(path) as f: f.write(text.encode(errors='replace'))
 
 # %% ../nbs/00_start/02_basics.ipynb #1de80006
-LATE = 5. # Seconds after which somebody who waits says so
+LATE = 5. # Seconds after which a wait is reported
 
 def waiting_message(what: str, limit: float, began: float | None = None) -> str:
     "A sentence: `what` is waited for, since `began` (seconds since 1970; None: now) and for `limit` seconds."
@@ -191,7 +191,7 @@ def waiting_message(what: str, limit: float, began: float | None = None) -> str:
                                                      if limit < inf else '')
 
 def print_notice(text: str) -> None:
-    "Print a line for whoever waits, on stderr."
+    "Print a line for the waiting user, on stderr."
     print(f'elastic-nb: {text}', file=sys.stderr, flush=True)
 
 @contextmanager
@@ -217,7 +217,7 @@ def fork_safe_tqdm() -> Any:
 
 # %% ../nbs/00_start/02_basics.ipynb #0c927df6
 class TimeBudget:
-    "True while a look may go on: `seconds` of this thread's processor time, ten times as long by the clock."
+    "True while a look may last: `seconds` of this thread's processor time, ten times as long by the clock."
     def __init__(self, seconds: float, cpu: Callable[[], float] = time.thread_time,
                  clock: Callable[[], float] = time.monotonic):
         self.seconds, self._cpu, self._clock = seconds, cpu, clock

@@ -209,7 +209,7 @@ def _checked(config: Config, plan: Callable[[], list[Fault]], out: str, json_fil
     from elastic_nb.demo import check_demo
     def readable() -> list[Fault]:
         try: return plan()
-        except BadConfig: return []   # which is told already
+        except BadConfig: return []   # which is already reported
     checks = plan, lambda: check_demo(config, readable(), Path(out)), lambda: _check_json(json_file, out)
     return run_checks(*checks)[0]
 
@@ -345,7 +345,7 @@ def train(
                               help='Start the nodes on a Ray '
         'cluster; the command is called once.')] = '',
 ) -> None:
-    """Train what a config describes; called again, go on from the newest checkpoint.
+    """Train what a config describes; called again, resume from the newest checkpoint.
 
     Example: elastic-nb train config.yaml training.steps=200 --workers 2 --out runs/mine
 
@@ -1274,7 +1274,7 @@ def submit(
     """
     from elastic_nb.simulate.controller import ask_controller, controller_url
     from elastic_nb.simulate.tasks import read_plan
-    read_plan(plan)   # what is wrong is told here, with its lines
+    read_plan(plan)   # mistakes are reported here, with their lines
     url, text = controller_url(controller, db), Path(plan).read_text(encoding='utf-8')
     job = ask_controller(url, '/submit', plan=text, name=Path(plan).name)['job']
     typer.echo(f"job {job}. Next: elastic-nb status --controller {url}")

@@ -91,7 +91,7 @@ def saved(self: CheckpointInterval, blocking: float) -> None:
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #fbdc0f33
 @patch
 def failed(self: CheckpointInterval, now: float) -> None:
-    "Something died, `now` seconds after the run began, on a clock that went on through restarts."
+    "Something died, `now` seconds after the run began, on a clock that kept running through restarts."
     self.seconds = max(self.seconds, now)   # work that was lost was also time without a failure
     self.failures, self.at_stake = self.failures + self.at_stake, False
 
@@ -136,7 +136,7 @@ def state_dict(self: CheckpointInterval) -> dict[str, Any]:
 
 @patch
 def load_state_dict(self: CheckpointInterval, state: dict[str, Any]) -> None:
-    "Go on from a `state_dict`; its step counts as saved."
+    "Resume from a `state_dict`; its step counts as saved."
     self.steps, self.saves = (deque(state[k], WINDOW) for k in ('steps', 'saves'))
     self.seconds, self.failures, self.at_stake = (state[k] for k in ('seconds', 'failures', 'at_stake'))
     self.asked = self.last = state['asked']

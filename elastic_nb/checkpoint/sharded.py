@@ -259,7 +259,7 @@ def flatten_sharded(tree: Any) -> tuple[dict[str, Tensor], Any]:
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #a46383ef
 class ShardedSaveError(RuntimeError):
     "A rank could not do its part of a save; the message says which, and why."
-class RankLost(ShardedSaveError): "A rank has died, so there is no world any more that could go on."
+class RankLost(ShardedSaveError): "A rank has died, so there is no world any more that could continue."
 
 def _sentence(rank: int, e: BaseException) -> str:
     return f"rank {rank}: " + (str(e) if isinstance(e, (DamagedCheckpoint, ShardedSaveError))
@@ -338,7 +338,7 @@ def _lost() -> Iterator[None]:
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #c37195c5
 def begin_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer, values: Any = None,
                   group: dist.ProcessGroup | None = None, **about: Any) -> PendingSave:
-    """Copy the state of an FSDP run, which may then go on, and begin to write it to the folder `path`;
+    """Copy the state of an FSDP run, which may then continue, and begin to write it to the folder `path`;
     `about`: step and other fields of the manifest. Collective. Raises ShardedSaveError in all ranks."""
     about = dict(about, world=dist.get_world_size(group))
     def prepare() -> tuple[dict[str, Tensor], Any]:

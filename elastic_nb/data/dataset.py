@@ -24,7 +24,7 @@ from ..exact.shuffle import SampleOrder, shard_range
 # %% ../../nbs/02_data/04_dataset.ipynb #9d794c06
 @dataclass
 class DatasetState:
-    "Where a run stands in its data. As JSON under 200 bytes."
+    "The position of a run in its data. As JSON under 200 bytes."
     epoch: int = 0 # Passes over the data that are complete
     cursor: int = 0 # Samples of this epoch that all ranks together have received
     seed: int = 0 # Key of the shuffle
@@ -127,7 +127,7 @@ def state_dict(self: ResumableDataset) -> dict[str, Any]: return asdict(self.sta
 
 @patch
 def load_state_dict(self: ResumableDataset, state: Mapping[str, Any]) -> None:
-    "Go on where `state` was taken. Raises ValueError if it belongs to other data."
+    "Resume where `state` was taken. Raises ValueError if it belongs to other data."
     new = DatasetState(**state)
     if new.fingerprint != self.state.fingerprint:
         raise ValueError(f"this state belongs to other data; what differs: "

@@ -183,7 +183,7 @@ class Mixture(ResumableDataset):
 
     def __len__(self) -> int: return self.samples
 
-    def __getstate__(self) -> dict[str, Any]:   # what is made anew where it is needed stays here
+    def __getstate__(self) -> dict[str, Any]:   # what is rebuilt where it is needed stays here
         return self.__dict__ | dict(_orders={}, _tokens=None)
 
     @property
@@ -201,7 +201,7 @@ class Mixture(ResumableDataset):
 # %% ../../nbs/02_data/09_mixture.ipynb #441add09
 @patch(as_prop=True)
 def period(self: Mixture) -> int | None:
-    "Positions after which the order begins anew, shuffled otherwise; None: never."
+    "Positions after which the order repeats, shuffled otherwise; None: never."
     last = self.stretches[-1]
     return None if last.length is None else last.start + last.length
 
@@ -412,7 +412,7 @@ def _placed(tensors: Sequence[Tensor], places: Sequence[np.ndarray]) -> Tensor:
     return torch.from_numpy(out)
 
 def _joined(batches: Sequence[Any], places: Sequence[np.ndarray]) -> Any:
-    "One batch out of those of several sources; `places`: where the samples of each stand in it."
+    "One batch out of those of several sources; `places`: positions of each one's samples in it."
     first = batches[0]
     if len({_kind(b) for b in batches}) > 1: raise _BatchMismatch
     if isinstance(first, Tensor): return _placed(batches, places)
@@ -474,7 +474,7 @@ def _tokens_of(sources: Sequence[MixtureSource]) -> _TokenRows | None:
 def _in_windows(sources: Sequence[MixtureSource]) -> _TokenRows | None:
     "Of plain tokens: windows that share one token with the next."
     windows = [s.data._windows for s in sources]
-    if not all(isinstance(w, np.ndarray) for w in windows): return None   # some tokens lie in a store
+    if not all(isinstance(w, np.ndarray) for w in windows): return None   # some tokens are in a store
     return _alike(sources, windows, lambda causal, names: _both[causal])
 
 def _in_rows(sources: Sequence[MixtureSource]) -> _TokenRows | None:
@@ -509,7 +509,7 @@ _both = {False: _split, True: lambda rows: dict(input_ids=_split(rows)[0])}
 # %% ../../nbs/02_data/09_mixture.ipynb #56c0c54b
 @patch
 def _gather(self: Mixture, ids: Iterable[int]) -> np.ndarray:
-    "The samples as they lie in memory, (len(ids), numbers of a sample)."
+    "The samples as they are in memory, (len(ids), numbers of a sample)."
     tokens, numbers = self._tokens, np.asarray(ids, np.int64) % self.samples
     at = numbers * tokens.step
     at += tokens.shift[tokens.starts.searchsorted(numbers, 'right')]
@@ -568,7 +568,7 @@ def set_epoch(self: Mixture, epoch: int) -> None:
 # %% ../../nbs/02_data/09_mixture.ipynb #4a0ac492
 @patch
 def load_state_dict(self: Mixture, state: Mapping[str, Any]) -> None:
-    "Go on where `state` was taken. Raises ValueError if it belongs to another mixture."
+    "Resume where `state` was taken. Raises ValueError if it belongs to another mixture."
     new = DatasetState(**state)
     theirs, mine = new.fingerprint.split('.'), self.state.fingerprint.split('.')
     words = ['the names of the sources', 'their weights', f"on_end ({theirs[2]} then, {self.on_end} now)",

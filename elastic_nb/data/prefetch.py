@@ -41,7 +41,7 @@ from ..exact.determinism import RNG_LOCK
 ALIGNED = 64 # Bytes; kernels may round differently for numbers that begin elsewhere in a line of the cache
 
 class _BatchPickler(pickle.Pickler):
-    "Pickles a batch; the numbers of its tensors are handed out as they lie in memory."
+    "Pickles a batch; the numbers of its tensors are handed out as raw memory."
     def reducer_override(self, x: Any) -> Any:
         plain = type(x) is Tensor and x.layout == torch.strided and x.device.type == 'cpu' and x.numel()
         if not plain or x.requires_grad or x.is_conj() or x.is_neg() or x.is_quantized: return NotImplemented
@@ -281,7 +281,7 @@ def get(self: ReaderPool, step: int, i: int, ids: list[int],
     while place not in self.done and self.readers: self._wait(place)
     found = self.done.pop(place, None)
     self.wanted.popleft()
-    self._plan(self.room)   # the readers go on while this one is computed
+    self._plan(self.room)   # the readers work while this one is computed
     if isinstance(found, Future): found = found.result()
     if isinstance(found, UnreadableBatch): raise found
     if found is not None and not isinstance(found, _ReadFailure): return found.batch

@@ -50,7 +50,7 @@ def publish_index(
     stop: threading.Event | None = None, # When set, the upload ends early
     **options: Any, # As for `open_store`
 ) -> bool:
-    """Copy an index to an object store, the manifest last; False if it was stopped. Called again, it goes on.
+    """Copy an index to an object store, the manifest last; False if it was stopped. Called again, it resumes.
 
     Raises ValueError for an index that is not finished, damaged, or not the one at `url`; StoreError."""
     TokenIndexFile(path).verify()

@@ -277,7 +277,7 @@ def content(self: MicroBatchSampler, place: int = 0) -> str:
         with seeded_temporarily(self.seed, -1, place): self.get(ids)
     found: dict[int, tuple[str, bool]] = {}
     kept = [i for i in ids + ids[::-1] if self._is_kept(i, place, found)]
-    own = ''.join(told for told, _ in found.values())   # of the first few: it stands in checkpoints
+    own = ''.join(told for told, _ in found.values())   # of the first few: it is saved in checkpoints
     more, budget = [], TimeBudget(LOOK)
     if not isinstance(self.dataset, ResumableDataset) and not hasattr(self.dataset, 'by_number'):
         for i in SampleOrder(self.samples)(0, min(self.samples, MOST)).tolist():

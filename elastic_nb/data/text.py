@@ -48,7 +48,7 @@ _MAGIC = {b'\x1f\x8b': 'gzip', b'\x28\xb5\x2f\xfd': 'zstd', b'PK\x03\x04': 'zip'
           b'PAR1': 'parquet', b'ARROW1': 'arrow', b'\xff\xff\xff\xff': 'arrow'} # First bytes
 _OTHER = {b'BZh': 'bzip2', b'\xfd7zXZ': 'xz', b'\x04"M\x18': 'lz4', b'7z\xbc\xaf': '7-Zip', b'Rar!': 'RAR',
           b'%PDF': 'PDF', b'SQLite format 3': 'SQLite', b'{\\rtf': 'RTF', b'Obj\x01': 'Avro'} # Not read
-_TAR = 257, b'ustar' # Where it stands in a tar archive
+_TAR = 257, b'ustar' # Where it is in a tar archive
 _POINTERS = {b'version https://git-lfs.github.com/spec/': ('Git LFS', 'git lfs pull'),
              b'/annex/objects/': ('git-annex', 'git annex get'),
              b'# xet version': ('Git Xet', 'git xet checkout'),

@@ -236,7 +236,7 @@ def hang_up(self: NodeTransport, node: int | None = None) -> None:
 
 @patch
 def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) -> None:
-    "Dial in a thread: the boss may be far, or gone."
+    "Dial in a thread: the leader may be far, or gone."
     def run() -> None:
         try: sock = socket.create_connection((record.host, record.port), self.quiet, (self.host, 0))
         except OSError: return self.put('failed', record)
@@ -284,7 +284,7 @@ class NodeAgent(SimpleElasticAgent):
     def _stop_workers(self, worker_group: WorkerGroup) -> None: "They go on."
     def _restart_workers(self, worker_group: WorkerGroup) -> None: self._initialize_workers(worker_group)
     def _shutdown(self, *args: Any, **kwargs: Any) -> None: "The supervisor does that."
-    def _exit_barrier(self) -> None: "The boss waits for the others."
+    def _exit_barrier(self) -> None: "The leader waits for the others."
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         if self.over.is_set():
@@ -393,7 +393,7 @@ class NodeSupervisor(Supervisor):
         self.looked = 0. # When it looked whether another node was refused this one's folder
         self.told_waiting = False # For too few nodes, and has said so
         self.spare = False # It waits while others train, and has never trained itself
-        self.asked_at, self.said_bye = math.inf, 0. # When this node was asked to, and when it told the boss
+        self.asked_at, self.said_bye = math.inf, 0. # When this node was asked to, and when it told the leader
         if self.meeting.remark: self.warn(self.meeting.remark)
         if self.meeting.backend == 'c10d':
             self.note('node', say=True, text=MUST_NOT_DIE.format(self.meeting.endpoint))
@@ -425,7 +425,7 @@ class NodeSupervisor(Supervisor):
 # %% ../../nbs/06_elastic/17_agent.ipynb #29a98b6e
 @patch
 def spawn(self: NodeSupervisor, name: str) -> None:
-    "Fork the worker `name`, and tell the boss. Raises RunFailed."
+    "Fork the worker `name`, and tell the leader. Raises RunFailed."
     Supervisor.spawn(self, name)
     self.coordinator.spawned(name)
 
@@ -620,7 +620,7 @@ SEEN = 3. # Seconds that the host of the store stays for the nodes that wait
 
 @patch
 def close_meeting(self: NodeSupervisor) -> None:
-    "The boss: let no node in any more. Returns after two seconds at most."
+    "The leader: let no node in any more. Returns after two seconds at most."
     def close() -> None:
         with suppress(Exception): self.membership.handler.shutdown()
     closing = threading.Thread(target=close, daemon=True)
@@ -707,7 +707,7 @@ def overdue(self: NodeSupervisor, now: float) -> bool:
 # %% ../../nbs/06_elastic/17_agent.ipynb #ef610782
 @patch
 def all_save(self: NodeSupervisor) -> None:
-    "The boss: too few nodes would be left, so all save and leave."
+    "The leader: too few nodes would be left, so all save and leave."
     self.saving = True
     self.coordinator.leaving.clear()   # nobody is left out: they end together
     self.asked.set()
@@ -744,7 +744,7 @@ def heard_of_end(self: NodeSupervisor, node: int, m: dict[str, Any]) -> bool:
 # %% ../../nbs/06_elastic/17_agent.ipynb #f38632a5
 @patch
 def stop(self: NodeSupervisor) -> None:
-    """All have finished: the boss tells the others, and stays until they have left. Raises RunFailed on a
+    """All have finished: the leader tells the others, and stays until they have left. Raises RunFailed on a
     node that has trained, and has no worker that saw the end."""
     node, agent = self.coordinator, self.membership.agent
     if node.newest is None: return self.dismiss_spares()

@@ -38,7 +38,7 @@ class ClusterState:
     round: int # Newest round of the rendezvous that it has taken in
     boss: int # The node that leads: it alone proposes generations
     nodes: tuple[int, ...] # All nodes that are in it
-    host: str # Where the boss listens
+    host: str # Where the leader listens
     port: int
     token: str # What a node must say there
     why: str = 'start' # For people
@@ -79,7 +79,7 @@ class NodeIO(Protocol):
     def meet(self) -> None: "Go through the next rendezvous; `met` follows."
     def serve(self) -> tuple[dist.Store, tuple[str, int]]: "A new store for generations, and where it is."
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None:
-        "Open a line to the boss, say `hello`."
+        "Open a line to the leader, say `hello`."
     def send(self, node: int, message: dict[str, Any]) -> None: "Say it to `node`, if there is a line."
     def hang_up(self, node: int | None = None) -> None: "Close the line to `node`, or all lines."
     def tell(self, gen: Generation, store: tuple[str, int]) -> None: "A generation, for the own workers."
@@ -101,9 +101,9 @@ class NodeCoordinator(Coordinator):
     def on_ready(self, event: dict[str, Any]) -> None: "`NodeController.review` looks after the lobby."
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #da83f41f
-HELLO = 5. # Seconds for a node of the record to say hello to a new boss
-VACANT = 3. # Seconds until a round that no boss has taken in is taken over
-TURN = .3 # Seconds that each next candidate waits longer after a boss was lost
+HELLO = 5. # Seconds for a node of the record to say hello to a new leader
+VACANT = 3. # Seconds until a round that no leader has taken in is taken over
+TURN = .3 # Seconds that each next candidate waits longer after a leader was lost
 LEASE = 5. # Seconds for which a world may go on without word from the store
 HOLD = '-1000.0' # A worker that never comes; there is no such node
 START = 60. # Seconds for which the first workers of a node are waited for
@@ -123,13 +123,13 @@ class NodeController:
         self.record: ClusterState | None = None # The newest that it knows
         self.round = 0 # The newest rendezvous that it came through
         self.ids: tuple[int, ...] = () # And who was there
-        self.met_at = self.lost_at = 0. # When that was; when the boss was lost
+        self.met_at = self.lost_at = 0. # When that was; when the leader was lost
         self.meeting = True # It is on its way through a rendezvous
         self.asking, self.asked_at = False, 0. # A question to the store is under way; since when
-        self.line: int | None = None # Term of the boss to whom there is a line
+        self.line: int | None = None # Term of the leader to whom there is a line
         self.said = False # Whether that line has brought a generation
-        self.lost: set[int] = set() # Nodes that the boss does not hear any more
-        self.leaving: set[int] = set() # Nodes that have asked the boss to go
+        self.lost: set[int] = set() # Nodes that the leader does not hear any more
+        self.leaving: set[int] = set() # Nodes that have asked the leader to go
         self.newest: Generation | None = None # The newest generation that it knows
         self.floor = 0 # Steps committed, as far as it knows
         self.alive: dict[int, dict[str, int | None]] = {id: {}} # Workers; micro-batches once one is ready
@@ -139,19 +139,19 @@ class NodeController:
         self.refused: set[int] = set() # Nodes that would train another run
         self.identity: dict[int, dict[str, Any]] = {} # What decides the result, by node, once it has said it
         self.coordinator: NodeCoordinator | None = None # If this node leads
-        self.heard: dict[int, float] = {} # When the boss heard a node's hello; own since it leads
-        self.since = 0. # When the boss began to wait for hellos
-        self.due: set[int] = set() # Nodes whose hello a new boss needs before it proposes anything
-        self.fresh = True # No generation has been proposed in this boss's store
+        self.heard: dict[int, float] = {} # When the leader heard a node's hello; own since it leads
+        self.since = 0. # When the leader began to wait for hellos
+        self.due: set[int] = set() # Nodes whose hello a new leader needs before it proposes anything
+        self.fresh = True # No generation has been proposed in this leader's store
         self.store_at: tuple[str, int] = ('', 0)
         self.over = False # All have finished
-        self.early: dict[int, dict[str, Any]] = {} # Hellos to a boss that does not know yet that it is one
-        self.followed = -1 # The boss to whom the last line led
-        self.lease = 0. # When the store, or a boss who has asked it, last said that all is as it was
+        self.early: dict[int, dict[str, Any]] = {} # Hellos to a leader that does not know yet that it is one
+        self.followed = -1 # The leader to whom the last line led
+        self.lease = 0. # When the store, or a leader who has asked it, last said that all is as it was
         self.paused: int | None = None # Number of the generation that the own workers wait in
-        self.waits = False # The boss gives another world time to end
-        self.sound = False # Whether what this boss knew when it took over was the newest
-        self.changed_at = 0. # When this node became the boss, or left a node out
+        self.waits = False # The leader gives another world time to end
+        self.sound = False # Whether what this leader knew when it took over was the newest
+        self.changed_at = 0. # When this node became the leader, or left a node out
         self.tries = 0 # Rounds without being taken in
         self.heir_of: int | None = None # Who led before this node; it is gone, and this node never met it
 
@@ -200,7 +200,7 @@ def write(self: NodeController, **changes: Any) -> None:
 
 @patch
 def take_over(self: NodeController, nodes: Iterable[int], why: str, sound: bool = False) -> None:
-    "Try to become the boss of `nodes`; `sound`: this node has followed the boss until now."
+    "Try to become the leader of `nodes`; `sound`: this node has followed the leader until now."
     r, self.sound = self.reach, sound and self.said
     self.write(round=max(self.round, self.known.round if self.record else 0), boss=self.id, why=why,
                nodes=tuple(nodes), host=r.host, port=r.port, token=r.token)
@@ -272,14 +272,14 @@ def adopt(self: NodeController, record: ClusterState) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #18cbca6b
 @patch
 def hello(self: NodeController) -> dict[str, Any]:
-    "What a node says first: all that a new boss must know of it."
+    "What a node says first: all that a new leader must know of it."
     return dict(kind='hello', node=self.id, token=self.known.token, term=self.known.term, floor=self.floor,
                 newest=self.newest.encode() if self.newest else None, alive=self.alive[self.id],
                 final=self.final)
 
 @patch
 def follow(self: NodeController) -> None:
-    "Open a line to the boss."
+    "Open a line to the leader."
     self.reach.hang_up()
     self.followed = self.known.boss
     self.line, self.lost_at, self.lease, self.said = self.known.term, 0., self.clock(), False
@@ -315,7 +315,7 @@ def forget(self: NodeController, node: int) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #30d20778
 @patch
 def review(self: NodeController, why: str) -> None:
-    "The boss looks at all workers that are there; makes a new generation if there has to be one."
+    "The leader looks at all workers that are there; makes a new generation if there has to be one."
     c, nodes = self.leading, set(self.known.nodes)
     now = self.clock()
     c.held = not self.due & nodes <= set(self.heard) or len(nodes) < self.least
@@ -386,7 +386,7 @@ def let_in(self: NodeController, nodes: set[int]) -> list[int]:
 
 @patch
 def like_this(self: NodeController, nodes: set[int]) -> set[int]:
-    "The boss, while nobody trains: `nodes` without those that differ from it, which are refused."
+    "The leader, while nobody trains: `nodes` without those that differ from it, which are refused."
     if self.id not in self.identity: return nodes   # its workers start, and all wait for them
     for node in (nodes & set(self.identity)) - {self.id}:
         found = describe_differences(self.identity[self.id], self.identity[node], live=True)
@@ -411,7 +411,7 @@ def look_ahead(self: NodeController, node: int) -> None:
 
 @patch
 def turn_away(self: NodeController, node: int, of: int, found: list[str]) -> None:
-    "The boss: `node` would train another run than node `of`. Raises RunRefused if it is this one."
+    "The leader: `node` would train another run than node `of`. Raises RunRefused if it is this one."
     if node in self.refused: return
     self.refused.add(node)
     why = (f"node {node} (here) and node {of} (there) would not train the same run: {join_briefly(found)}. "
@@ -473,7 +473,7 @@ def mine(self: NodeController) -> dict[str, Any]:
 
 @patch
 def forward(self: NodeController, message: dict[str, Any]) -> None:
-    "Say it to the boss, which may be this node. Without a boss the next hello says it."
+    "Say it to the leader, which may be this node. Without a leader the next hello says it."
     if self.leads: self.take(self.id, message)
     elif self.line is not None: self.reach.send(self.known.boss, message)
 
@@ -493,7 +493,7 @@ def lose(self: NodeController, names: Iterable[str]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #84c2b4fe
 @patch
 def take(self: NodeController, node: int, m: dict[str, Any]) -> None:
-    "The boss hears what a node has said. Raises StateLost."
+    "The leader hears what a node has said. Raises StateLost."
     c, name, kind = self.leading, m.get('worker', ''), m['kind']
     if node not in self.heard: return
     if kind == 'spawned': self.alive[node][name] = None
@@ -542,7 +542,7 @@ def message(self: NodeController, node: int, m: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a7c1e0d3
 @patch
 def learn(self: NodeController, gen: Generation, store: Iterable[Any]) -> None:
-    "The boss has made a generation."
+    "The leader has made a generation."
     self.said = True
     if self.newest is None or gen.number > self.newest.number: self.newest = gen
     if self.paused is not None and gen.number > self.paused: self.paused = None
@@ -552,7 +552,7 @@ def learn(self: NodeController, gen: Generation, store: Iterable[Any]) -> None:
 
 @patch
 def welcome(self: NodeController, node: int, m: dict[str, Any]) -> None:
-    "A node says hello to the boss. Raises StateLost."
+    "A node says hello to the leader. Raises StateLost."
     if m['token'] == self.reach.token and (self.record is None or m['term'] > self.known.term):
         self.early[node] = m   # it has read of our term before we have
         return self.ask()
@@ -601,7 +601,7 @@ def tick(self: NodeController) -> None:
 
 @patch
 def spared(self: NodeController) -> bool:
-    "Whether enough nodes would be left without those that are leaving. For the boss."
+    "Whether enough nodes would be left without those that are leaving. For the leader."
     return len({*self.known.nodes} - self.leaving) >= max(1, self.least)
 
 @patch
@@ -627,7 +627,7 @@ def who_met(self: NodeController) -> tuple[int, ...]:
 
 @patch
 def govern(self: NodeController, now: float) -> None:
-    "The boss: take in a new round, leave out who is lost, and look at the store now and then."
+    "The leader: take in a new round, leave out who is lost, and look at the store now and then."
     r = self.known
     if now - self.since > HELLO: self.lost |= set(r.nodes) - set(self.heard)
     if self.round > r.round: wanted, why = self.who_met(), 'join'

@@ -72,7 +72,7 @@ class WatchdogTask:
         self.beat()
 
     def beat(self, more_s: float = 0.) -> None:
-        """The work goes on; the next sign of life may take `limit_s` and `more_s` seconds. Raises
+        """The work continues; the next sign of life may take `limit_s` and `more_s` seconds. Raises
         StoreUnavailable."""
         if self.dropped: raise StoreUnavailable(f"{self.what}: it was given up meanwhile")
         self.end = time.monotonic() + self.limit_s + more_s

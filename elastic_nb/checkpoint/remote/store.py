@@ -36,7 +36,7 @@ class StoredObject:
 class ObjectStore(Protocol):
     "Named blobs under one prefix of a bucket. Methods are safe to call again, and from several threads."
     def put_file(self, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
-        "Store the file at `path`, verified; goes on with an upload that was cut short. `stop`: end early."
+        "Store the file at `path`, verified; resumes an upload that was cut short. `stop`: end early."
     def put_bytes(self, key: str, data: bytes, absent: bool = False) -> bool:
         "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
     def get(self, key: str, limit: int = 1 << 24) -> bytes:
