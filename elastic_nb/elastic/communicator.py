@@ -132,7 +132,7 @@ def newest(self: Communicator) -> int:
 
 @patch
 def again(self: Communicator, reason: str, floor: int) -> None:
-    "Propose that the same members begin anew, with `floor` committed steps; one of them is enough."
+    "Propose that the same members start over, with `floor` committed steps; one of them is enough."
     new = replace(self.gen, number=self.gen.number + 1, lost=(), joined=(), floor=floor, reason=reason)
     propose_generation(self.member.store, self.gen, new)
 

@@ -237,7 +237,7 @@ def ask(self: EtcdClient, path: str, body: dict, limit_s: float | None = None) -
 
 @patch
 def leave(self: EtcdClient, endpoint: str) -> None:
-    "Go on with the next endpoint, unless another thread has left this one already."
+    "Switch to the next endpoint, unless another thread has left this one already."
     with self.lock:
         if self.access.endpoints[self.at % len(self.access.endpoints)] == endpoint: self.at += 1
 

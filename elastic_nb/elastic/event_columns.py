@@ -247,7 +247,7 @@ class ReceiptChain:
         return dict(step=self.step, value=self.value)
 
     def take(self, state: Any, step: int) -> None:
-        "Go on from `state`, the chain of weights after `step` steps; one that does not fit counts as none."
+        "Resume from `state`, the chain of weights after `step` steps; one that does not fit counts as none."
         self.begin(step)
         if not isinstance(state, dict) or state.get('step') != step: return
         value = state.get('value')

@@ -165,7 +165,7 @@ def planned_faults(config: RunConfig) -> list[Fault]:
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #de7fb77d
 SLOW = 5. # Times as long as before a step of a straggler takes
 JUMP = 3600. # Seconds that a wall clock jumps ahead
-HOLD = 40. # Seconds after which a worker that is held goes on in any case
+HOLD = 40. # Seconds after which a worker that is held continues in any case
 HOLD_ENV = 'ELASTIC_NB_HOLD' # Environment variable: the folder in which a file ends each hold
 
 def wait_for_release(fault: Fault) -> None:
@@ -185,7 +185,7 @@ class FaultExecutor:
         self.took = self.slept = 0. # Seconds of the last step, and those of them that it slept
 
     def suffer(self, fault: Fault) -> None:
-        "Let `fault` happen, here and now; returns if the worker goes on. Raises MemoryError (oom)."
+        "Inject `fault` here and now; returns if the worker survives it. Raises MemoryError (oom)."
         if fault.kind in SIGNALS: os.kill(os.getpid(), SIGNALS[fault.kind])
         if fault.kind == 'flap': os.kill(os.getpid(), signal.SIGKILL)
         if fault.kind == 'hold': wait_for_release(fault)

@@ -329,7 +329,7 @@ def events(self: Ledger, kind: str | None = None) -> list[Event]:
 
 @patch
 def _rows(self: Ledger, kind: str | None = None, after: int = -1) -> list[list[tuple[Any, ...]]]:
-    "The rows that lie in the file one by one, and the packed blocks; those with a number above `after`."
+    "The rows that are in the file one by one, and the packed blocks; those with a number above `after`."
     return self._ask([PLAIN, PACKED], self.run, kind, after)
 
 @patch
@@ -764,7 +764,7 @@ class Outage:
 # %% ../../nbs/06_elastic/04_ledger.ipynb #619319f1
 def _outage(death: Event, theirs: Sequence[Event], lost_in: int, marks: StepTable, until: float) -> Outage:
     """`theirs`: rows of the dead worker; `lost_in`: the first generation without it, 0 if there is none;
-    `until`: the end of this start of the run, after which another start may go on."""
+    `until`: the end of this start of the run, after which another start may continue."""
     def last(kind: str) -> Event | None:
         rows = [e for e in theirs if e.kind == kind and e.t <= death.t]
         return max(rows, key=lambda e: e.t, default=None)
@@ -789,7 +789,7 @@ def outages(events: Story) -> list[Outage]:
 
 def _outages(rows: RunHistory, marks: StepTable) -> list[Outage]:
     theirs: dict[str, list[Event]] = {}
-    lost_in: dict[str, int] = {}   # the generation that goes on without a worker; none if it was in no roster
+    lost_in: dict[str, int] = {}   # the generation that lost a worker; none if it was in no roster
     for e in rows.events:
         if e.kind in ('fault', 'fence'): theirs.setdefault(e.worker, []).append(e)
         for worker in e.data['lost'] if e.kind == 'generation' else ():

@@ -62,7 +62,7 @@ class ElasticLoop:
         engine: Trainable, # What is trained
         sync: GradientSync, # How replicas agree
         checkpoints: CheckpointManager | None = None, # Keeps states for when all workers are lost
-        comm: Communicator | None = None, # Its way to the others; None: gloo groups, built anew each time
+        comm: Communicator | None = None, # Its way to the others; None: gloo groups, rebuilt each time
     ):
         self.member, self.engine, self.sync, self.checkpoints = member, engine, sync, checkpoints
         self.comm = comm or Communicator(member)
@@ -98,7 +98,7 @@ def run(self: ElasticLoop) -> None:
         with warn_if_reads_slow(getattr(self.engine, 'being_read', list)): self.train()
         if self.checkpoints: self.checkpoints.close()
         self.hear()
-    except WorkerEvicted: raise   # the run goes on without this worker
+    except WorkerEvicted: raise   # the run continues without this worker
     except BaseException as e:
         self.engine.ended(e)
         raise
@@ -188,7 +188,7 @@ def take_place(self: ElasticLoop, gen: Generation) -> None:
 def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[str], source: str,
                  numbers: list[int]) -> None:
     """Ask all members whether they train the same run. Raises RunMismatch: in a member that differs from
-    `source`, and before the first step in all, for then nobody knows which is meant."""
+    `source`, and before the first step in all, for then no worker knows which is meant."""
     names, rank = [*roster], self.comm.rank
     told = compare_identities(identity, rank, len(names), names.index(source), numbers,
                               lambda some: self.comm.agree(*some))

@@ -262,7 +262,7 @@ class Coordinator:
     gone: set[str] = field(default_factory=set) # Workers that are lost for good
     floor: int = 0 # Committed steps
     first: set[str] = field(default_factory=set) # Workers to wait for before the first generation
-    kept: bool = False # Whether checkpoints are kept; if so, a world that is lost as a whole begins anew
+    kept: bool = False # Whether checkpoints are kept; if so, a world that is lost as a whole restarts
     inside: dict[str, int] = field(default_factory=dict) # The newest generation that each worker has entered
 
     @property
@@ -274,7 +274,7 @@ class Coordinator:
 # %% ../../nbs/06_elastic/03_membership.ipynb #01d2d61b
 @patch
 def _seats(self: Coordinator) -> list[str]:
-    "The next roster: survivors keep their ranks as long as there is a spare for each empty seat."
+    "The next roster: survivors keep their ranks as long as there is a spare for each empty one."
     gen, lobby, seats = self.generation, sorted(self.lobby), []
     for name in gen.roster if gen else ():
         if name not in self.gone: seats.append(name)
@@ -300,7 +300,7 @@ def _propose(self: Coordinator, reason: str) -> None:
 # %% ../../nbs/06_elastic/03_membership.ipynb #a67cd4dd
 @patch
 def _fill(self: Coordinator) -> None:
-    "Admit waiting workers, if there is a seat for them; the first time only if all seats can be filled."
+    "Admit waiting workers if there are ranks for them; the first time only if all ranks can be filled."
     if not self.lobby: return
     gen = self.generation
     if gen is None:
@@ -317,7 +317,7 @@ def on_entered(self: Coordinator, event: dict[str, Any]) -> None:
 
 @patch
 def grow(self: Coordinator) -> None:
-    "One more seat. Somebody in the lobby takes it at once; else the next worker that is ready."
+    "One more rank. A worker in the lobby takes it at once; else the next worker that is ready."
     self.world += 1
     self._fill()
 

@@ -136,7 +136,7 @@ def claim_prefix(backend: EtcdBackend, job: str) -> RendezvousSnapshot:
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #95a9b94b
 class RendezvousStore(EtcdStore):
-    "A store whose writes end with the lease that its seat has now: a lost one may be replaced."
+    "A store whose writes end with the current lease of its session: a lost one may be replaced."
     def __init__(self, seat: 'RendezvousSession'):
         self.seat = seat
         super().__init__(seat.session, 'data')
@@ -311,7 +311,7 @@ def _bury(self: EtcdStateHolder, dead: list[Any]) -> None:
 
 @patch
 def _hurry(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
-    "In later rounds, when every node that lives has come, a last call would be for nobody."
+    "In later rounds, when every node that lives has come, a last call would be for no one."
     s = self._state
     if s.deadline is not None and s.round > self._first and {str(n) for n in s.participants} == {*now.alive}:
         s.deadline = datetime.min.replace(tzinfo=timezone.utc)
@@ -379,7 +379,7 @@ class EtcdRendezvousHandler(DynamicRendezvousHandler):
 
     @property
     def lost(self) -> str:
-        "Why this node may not go on, in one sentence; '' while its lease lives."
+        "Why this node may not continue, in one sentence; '' while its lease lives."
         return self._seat.lost
 
     def _record(self, message: str, node_state: NodeState = NodeState.RUNNING, rank: int | None = None

@@ -30,7 +30,7 @@ def uncovered_spans(spans: Iterable[range], held: Iterable[range]) -> list[range
 
 def plan_moves(have: dict[int, list[range]], want: dict[int, list[range]]) -> list[tuple[int, int, range]]:
     """(from, to, span) such that each rank of `want` gets what it does not have, from ranks of `have` in
-    turn. Raises ValueError for a number that nobody has."""
+    turn. Raises ValueError for a number without a holder."""
     load, out = {r: 0 for r in have}, []
     for to, spans in want.items():
         for gap in uncovered_spans(spans, have.get(to, [])):

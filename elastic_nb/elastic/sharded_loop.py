@@ -275,7 +275,7 @@ def passes(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> list[Optim
 
 @patch
 def fill(self: ShardedLoop) -> None:
-    "One turn of what has to move: whoever receives moments steps them, too, from the next step on."
+    "One turn of what has to move: a receiver of moments steps them, too, from the next step on."
     if not self.turns: return
     turn, self.turns = self.turns[0], self.turns[1:]
     new = self.passes(turn)

@@ -124,7 +124,7 @@ class AwakeClock:
         return True
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #c1df3d2b
-FAR = 60 # Without a kernel to ask, a heart may stand still for so many times `silence`
+FAR = 60 # Without a kernel to ask, heartbeats may be missing for so many times `silence`
 ALONE = 1. # Seconds in which a signal reaches all processes of a run; what comes later is another one
 TWICE = "Ctrl-C came twice: a run with these checkpoints goes on from the newest"
 
@@ -155,11 +155,11 @@ class Supervisor:
     silence: float = .5 # Seconds for which a process may be stopped until it is fenced
     max_restarts: int = 16 # Replacements in the whole run
     stall: float = 60. # Seconds without a new step until who is in the way is fenced, or RunFailed
-    kept: bool = False # Whether workers keep checkpoints, from which a world that is lost can begin anew
+    kept: bool = False # Whether workers keep checkpoints, from which a world that is lost can restart
     grace: float = 30. # Seconds after SIGTERM, Ctrl-C or an order to save and to leave
     orders: CommandQueue = field(default_factory=CommandQueue) # What people ask for while it runs
     base: int = 0 # Number of the first slot; not 0 on other nodes
-    relieves: bool = False # Give the seat of a straggler to a new worker
+    relieves: bool = False # Give the rank of a straggler to a new worker
     first_wait: float = 1. # Seconds before the replacement of a dead worker starts; later ones wait longer
     promised: int = 0 # Steps of the newest checkpoint of which earlier starts have told
 
@@ -192,13 +192,13 @@ class Supervisor:
         self.paces = StragglerDetector() # Who holds up the others
         self.done: Counter[str] = Counter() # Steps that each worker has committed, by name
         self.flaps: Counter[int] = Counter() # Short lives in a row, by slot
-        self.excluded: set[int] = set() # Slots whose seat is empty since then
+        self.excluded: set[int] = set() # Slots whose rank is empty since then
         self.earliest: dict[str, float] = {} # When a replacement may start at the earliest, by name
         self.lives: Counter[int] = Counter() # Successors so far, by slot: no name is given twice
         self.relief: dict[str, str] = {} # Straggler -> the worker that starts beside it
         self.relieved: set[int] = set() # Slots whose straggler was to be replaced
         self.hit_by: dict[str, float] = {} # Workers that SIGTERM has come to, and when (`clock`)
-        self.leaving: dict[str, float] = {} # Stragglers without a seat, and when (`clock`) they must be gone
+        self.leaving: dict[str, float] = {} # Stragglers without a rank, and when (`clock`) they must be gone
         self.begin_anew()
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #81312b02
@@ -289,7 +289,7 @@ def on_commit(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def renew(self: Supervisor, stage: str) -> bool:
-    "A stage on the way is reached: the clock of `stall` begins anew, once per new step; whether it did."
+    "A stage on the way is reached: the clock of `stall` restarts, once per new step; whether it did."
     if stage in self.renewed: return False
     self.renewed.add(stage)
     self.progress = self.clock.now
@@ -337,9 +337,9 @@ def on_interrupted(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def on_error(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    if w.name in self.leaving: return   # its seat is taken, so no step depends on it
+    if w.name in self.leaving: return   # its rank is taken, so no step depends on it
     w.error = self.last_error = event['message']
-    if w.name in self.relief.values(): return   # it has no seat yet
+    if w.name in self.relief.values(): return   # it has no rank yet
     if event.get('final'): raise (RunRefused if event.get('refused') else RunFailed)(w.error)
     self.errors += 1
     self.same[event.get('step'), re.sub('0x[0-9a-f]+', '0x', w.error)] += 1   # no addresses
@@ -474,7 +474,7 @@ def relieve(self: Supervisor, w: Worker) -> None:
 
 @patch
 def let_go(self: Supervisor) -> None:
-    "Give the seats of stragglers to workers that are ready; end those that do not leave in time."
+    "Give the ranks of stragglers to workers that are ready; end those that do not leave in time."
     for name, end in self.leaving.items():
         if self.clock.now > end and name in self.hands.workers: self.hands.workers[name].kill(signal.SIGKILL)
     for name in [*self.relief]:
@@ -499,7 +499,7 @@ def may_go(self: Supervisor, name: str) -> bool:
 
 @patch
 def beside(self: Supervisor, name: str) -> None:
-    "If the worker that was to relieve `name` has filled another seat, which was empty: one more."
+    "If the worker that was to relieve `name` has filled another rank, which was empty: one more."
     w, gen = self.hands.workers.get(name), self.coordinator.generation
     if not w or not gen or not {name, self.relief[name]} <= {*gen.roster}: return
     self.relieved.discard(w.slot)
@@ -649,7 +649,7 @@ def spared(self: Supervisor, w: Worker) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #485690d5
 @patch
 def add(self: Supervisor) -> str:
-    "One more worker, in the seat of an excluded slot or in a new one; its name. Raises CommandRefused."
+    "One more worker, with the rank of an excluded slot or a new one; its name. Raises CommandRefused."
     if self.most is None: raise CommandRefused('no worker is ready yet: ask again in a moment')
     refill = bool(self.excluded)
     if self.coordinator.world >= self.most and not refill:
@@ -659,7 +659,7 @@ def add(self: Supervisor) -> str:
     name = f'{self.slots}.0'
     self.slots += 1
     self.spawn(name)
-    if refill: self.excluded.pop()   # its seat is still there
+    if refill: self.excluded.pop()   # its rank is still there
     else:
         self.workers += 1
         self.coordinator.grow()
@@ -758,7 +758,7 @@ def on_signal(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def end_alone(self: Supervisor) -> None:
-    "Kill the workers that SIGTERM has come to, and to nobody else."
+    "Kill the workers that SIGTERM has come to, and no other process."
     for name, when in self.hit_by.items():
         if self.asked.is_set() or self.clock.now < when + ALONE: continue
         if name in self.hands.workers: self.hands.workers[name].kill(signal.SIGKILL)

@@ -24,9 +24,9 @@ from ..config import BadConfig
 from .zygote import ForkedProcess, JsonLineReader, fork_zygote, loopback_store, send
 
 # %% ../../nbs/06_elastic/08_workers.ipynb #a2f83f2f
-class RunFailed(RuntimeError): "The run cannot go on; the message says why."
+class RunFailed(RuntimeError): "The run cannot continue; the message says why."
 
-class RunRefused(RunFailed): "The run cannot go on as it was asked for; the message says what would be right."
+class RunRefused(RunFailed): "The run cannot continue as requested; the message says what to request."
 
 @dataclass
 class Worker:
@@ -151,7 +151,7 @@ def fork(self: WorkerPool, name: str, spec: dict[str, Any]) -> Worker:
 # %% ../../nbs/06_elastic/08_workers.ipynb #0ce2fffc
 @patch
 def wake(self: WorkerPool) -> None:
-    "A zygote that was stopped goes on."
+    "A zygote that was stopped continues."
     if process_state(self.process.pid) == 'T': self.process.send_signal(signal.SIGCONT)
 
 

@@ -179,7 +179,7 @@ class SupervisorConnection:
         os._exit(3)
 
     def heard(self, member: Member, m: dict[str, Any]) -> None:
-        "A generation; if it lies in another store than the last one, the member moves there first."
+        "A generation; if it is in another store than the last one, the member moves there first."
         gen, store = decode_generation(m['text']), tuple(m.get('store') or ())
         if store and member.heard and gen.number <= member.heard.number and gen != member.heard:
             return member.say('behind', number=member.heard.number)
