@@ -197,7 +197,7 @@ def print_notice(text: str) -> None:
 @contextmanager
 def notify_if_slow(what: str, limit: float, late: float = LATE, tell: Callable[[str], None] = print_notice
                    ) -> Iterator[None]:
-    "If the block takes longer than `late` seconds, tell for `what` it waits, and for how long: `limit`."
+    "If the block takes longer than `late` seconds, report `what` it waits for, and for how long: `limit`."
     timer = threading.Timer(late, tell, [waiting_message(what, limit)])
     timer.daemon = True
     timer.start()

@@ -44,7 +44,7 @@ def parallel_for(work: Callable[[Any], Any], items: Iterable[Any], threads: int 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #9ac4b72d
 def allocate_aligned(sizes: list[int]) -> 'list[Tensor]':
     "One uint8 tensor per size, 64 bytes aligned, in one piece of new memory that begins on a page."
-    import torch   # late: who needs the hands alone, a store say, does not wait for it
+    import torch   # late: a module that needs the threads alone, a store say, does not wait for it
     starts = [*accumulate((-(-n // 64) * 64 for n in sizes), initial=0)]
     pages = mmap.mmap(-1, max(1, starts[-1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     whole = torch.frombuffer(pages, dtype=torch.uint8)

@@ -93,7 +93,7 @@ def unpack_batch(fd: int, at: int, size: int) -> Any:
 # %% ../../nbs/02_data/07_prefetch.ipynb #8c4ed4ca
 def detach_descriptors(keep: Iterable[int] = ()) -> None:
     """Let this process, a fresh copy of another one, share no connection and no place in a file with it: its
-    sockets and pipes are dead, and files open for reading are opened again where they stand (Linux only)."""
+    sockets and pipes are dead, and files open for reading are opened again at their position (Linux only)."""
     dead, other = socket.socketpair()
     other.close()
     for fd in map(int, os.listdir('/proc/self/fd')):

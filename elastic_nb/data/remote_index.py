@@ -371,7 +371,7 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
     wide = (last - first).max(initial=0) + 1
     blocks = np.unique(np.minimum(first[:, None] + np.arange(wide), last[:, None]))
     blocks = blocks[self.starts[blocks] < self.starts[blocks + 1]]
-    own: dict[int, np.ndarray] = {} # Blocks that this call has in its own hands
+    own: dict[int, np.ndarray] = {} # Blocks that this call holds itself
     while True:
         missing = [b for b in blocks.tolist() if b not in own and not (self.disk and self.disk.good(b))]
         if len(missing) > 2 * self.threads and len(starts) > 1:   # so many at once would fill the memory

@@ -248,7 +248,7 @@ def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) ->
 
 @patch
 def silent(self: NodeTransport) -> list[NodeConnection]:
-    "Lines of which nothing was heard for too long; none, if this process slept itself."
+    "Lines that were silent for too long; none, if this process slept itself."
     now, before = time.monotonic(), self.slept
     self.slept = now
     if now - before > self.quiet / 4:
@@ -338,7 +338,7 @@ class RendezvousClient:
         threading.Thread(target=run, daemon=True).start()
 
     def renew(self) -> None:
-        """The way to the store anew, in the thread that asks. Raises RendezvousError, or OSError
+        """Reconnect to the store, in the thread that asks. Raises RendezvousError, or OSError
         (ConnectionRefusedError if nothing listens where the store was)."""
         if self.meeting.backend == 'c10d':   # PyTorch would try for a minute
             socket.create_connection(parse_host_port(self.meeting.endpoint), 2).close()
@@ -511,7 +511,7 @@ def had_met(self: NodeSupervisor, round: int, ids: list[int]) -> None:
 @patch
 def had_recorded(self: NodeSupervisor, found: ClusterState | None) -> None:
     self.unreachable_since = math.inf
-    if self.apart:   # the store is there again: meet anew
+    if self.apart:   # the store is there again: meet again
         self.apart, self.coordinator.meeting = False, True
         self.membership.start()
     before = self.coordinator.record
@@ -561,7 +561,7 @@ def had_unreachable(self: NodeSupervisor, error: BaseException) -> None:
 
 @patch
 def again(self: NodeSupervisor) -> None:
-    "Connect to the store anew, and ask what stands there."
+    "Reconnect to the store, and ask what is there."
     membership = self.membership
     def run() -> ClusterState | None:
         time.sleep(.3)
@@ -578,7 +578,7 @@ def look_outside(self: NodeSupervisor) -> None:
 def had_apart(self: NodeSupervisor, error: BaseException | None) -> None:
     "The agent's loop has ended: the rendezvous is closed, or its store is lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
-        self.closed = True   # the others have finished; who is inside is about to hear of it
+        self.closed = True   # the others have finished; members are about to learn of it
         return self.look_outside()
     self.lacks_store(error)
     self.apart = True   # until the store is there again
@@ -642,7 +642,7 @@ def linger(self: NodeSupervisor) -> None:
 REFUSED = '.refused' # A file in the folder of checkpoints
 
 def write_refusal(meeting: RendezvousConfig) -> None:
-    "Tell the node that has this folder that another one of its run was refused it."
+    "Notify the node that has this folder that another one of its run was refused it."
     said = dict(run_id=meeting.run_id, host=meeting.host)
     with suppress(OSError): Path(meeting.folder, REFUSED).write_text(json.dumps(said))
 

@@ -21,7 +21,7 @@ class ConsoleReporter:
     sentences: dict[str, str | Callable[[Any, dict[str, Any]], str | None]] = {} # Of each kind of event
 
     def __init__(self,
-        title: str, # Stands before the progress bar
+        title: str, # Shown before the progress bar
         steps: int | None = None, # Steps of the whole run; None: as the workers report
         say: Callable[[str], None] = fork_safe_tqdm().write, # Receives each sentence
         every: float | None = None, # Seconds between lines on steps where there is no bar; None: none

@@ -647,7 +647,7 @@ def append(self: EtcdStore, key: str, value: str | bytes) -> None:
 
 @patch
 def compare_set(self: EtcdStore, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-    "Write `desired` if `expected` stands at `key` (empty: or nothing). What is there now, or `expected`."
+    "Write `desired` if `key` holds `expected` (empty: or nothing). What is there now, or `expected`."
     expected, desired = _bytes(expected), _bytes(desired)
     got = self._update(key, lambda old: desired if (b'' if old is None else old) == expected else None)
     return expected if got is None else got

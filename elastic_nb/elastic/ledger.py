@@ -158,7 +158,7 @@ class Ledger:
         self._fresh = 0 # Step rows that were written since the last look at what can be packed
         self._db: sqlite3.Connection | None = None
         try: self._db = _connect(self.path, create)
-        except DiskFull: pass   # the first row tries again, and tells
+        except DiskFull: pass   # the first row tries again, and reports
 
     def __enter__(self) -> 'Ledger': return self
     def __exit__(self, *args: Any) -> None: self.close()
@@ -481,7 +481,7 @@ def _is_other(ready: dict[str, Any], identity: dict[str, Any]) -> bool:
     return bool(ready.get('identity') and describe_differences(ready['identity'], identity))
 
 def _kept(kind: str, step: int | None, data: dict[str, Any]) -> int:
-    "Steps of a checkpoint on the disk that a row of this kind tells of; 0 if it tells of none."
+    "Steps of a checkpoint on the disk that a row of this kind reports; 0 if it reports none."
     if data.get('tier') != 'nvme': return 0
     return data.get('saved', 0) if kind == 'checkpoint' else step or 0
 
@@ -655,7 +655,7 @@ def count_sample_errors(
     cut: float = math.inf, # From this step on, rows of the workers may have died with their supervisor
 ) -> tuple[int, int]:
     """How many samples went in once too often (or should not have gone in), and how many did not go in.
-    Raises ValueError if a full disk has cost the rows that would tell."""
+    Raises ValueError if a full disk has cost the rows in question."""
     rows = to_history(events)
     if _lost(rows, 'contribute'): raise ValueError('no account of samples' + _lost(rows, 'contribute'))
     totals, repeated, missing, odd = samples_per_step(rows), 0, 0, set()

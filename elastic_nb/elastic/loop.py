@@ -42,9 +42,9 @@ class Trainable(Protocol):
     val: dict[int, float] # Validations so far: step -> loss
     main: bool # Whether this is the worker that prints and writes
     def compared(self) -> dict[str, int]: "Bit sums that all members must agree on now; empty if not due."
-    def step_ended(self) -> None: "Tell the callbacks of the last step, once."
-    def tell(self, moment: str, **data: Any) -> None: "Tell the callbacks of a moment, such as on_checkpoint."
-    def ended(self, error: BaseException | None = None) -> None: "Tell the callbacks that this worker ends."
+    def step_ended(self) -> None: "Notify the callbacks of the last step, once."
+    def tell(self, moment: str, **data: Any) -> None: "Call the callbacks of a moment, say on_checkpoint."
+    def ended(self, error: BaseException | None = None) -> None: "Notify the callbacks that this worker ends."
     def settle(self, rank: int, world: int, add: Callable[[Tensor], None],
                tick: Callable[[], None]) -> None: "Validate, if it is due; `add` sums over all ranks."
     due: bool # Whether a state may be saved after this step; the same for all workers

@@ -67,7 +67,7 @@ class StaleGeneration(Exception): "A newer generation has made waiting pointless
 class WorkerEvicted(Exception): "This worker is not in the world any more."
 class StateLost(Exception):
     "No worker that is left has the parameters of the last committed step."
-    final = True # To start the worker anew does not help
+    final = True # To restart the worker does not help
 class PeerLost(Exception): "A collective failed, because a peer left or died."
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #81ef5a01
@@ -118,7 +118,7 @@ class Member:
 # %% ../../nbs/06_elastic/03_membership.ipynb #b69da9fd
 @patch
 def look(self: Member) -> Generation | None:
-    "The newest generation: of the store, or one that was heard of sooner."
+    "The newest generation: of the store, or one that a notice announced sooner."
     self.looked = time.monotonic()
     store, gen = self.store, None
     try: gen = decode_generation(store.get(KEY)) if self.seen_in is store else read_generation(store)
@@ -400,14 +400,14 @@ class HeartbeatMonitor:
         self.asked = self.looked = clock()
 
     def beats(self, names: list[str]) -> dict[str, bytes]:
-        "The heartbeat of each that was ever heard, in one request."
+        "The heartbeat of each that has ever sent one, in one request."
         for n in names:
             if not self.last[n][0] and self.store.check([f'beat/{n}']): self.last[n] = (b'?', self.last[n][1])
         heard = [n for n in names if self.last[n][0]]
         return dict(zip(heard, self.store.multi_get([f'beat/{n}' for n in heard]))) if heard else {}
 
     def silent(self, names: Iterable[str]) -> list[str]:
-        """The silent ones of `names`; one that was never heard counts from the first question. The store is
+        """The silent ones of `names`; one without any heartbeat counts from the first question. The store is
         asked at most ten times in `timeout`."""
         now, names = self.clock(), list(names)
         if now - self.asked > self.timeout / 2: self.last.clear()   # this process slept itself: accuse no one

@@ -560,7 +560,7 @@ def welcome(self: NodeController, node: int, m: dict[str, Any]) -> None:
         return self.reach.hang_up(node)
     self.heard[node] = self.clock()
     self.lost.discard(node)
-    self.refused.discard(node)   # it may not have heard of it
+    self.refused.discard(node)   # it may not have received it
     self.alive[node] = dict(m['alive'])
     self.leading.final.update(m['final'])
     self.floor = self.leading.floor = max(self.floor, m['floor'])
@@ -575,7 +575,7 @@ def welcome(self: NodeController, node: int, m: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #7dd7f6cf
 @patch
 def closed(self: NodeController, node: int) -> None:
-    "The line to `node` is closed, or nothing was heard from it for too long."
+    "The line to `node` is closed, or nothing was received from it for too long."
     if self.leads:
         if node in self.known.nodes: self.lost.add(node)
     elif self.record and node == self.known.boss and self.line is not None:
@@ -621,7 +621,7 @@ def outside(self: NodeController, now: float) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #66cd3548
 @patch
 def who_met(self: NodeController) -> tuple[int, ...]:
-    "The nodes of the newest round, and those that were too slow for it and are heard all the same."
+    "The nodes of the newest round, and those that were too slow for it and still in contact."
     late = tuple(n for n in self.known.nodes if n in self.heard and n not in self.ids)
     return self.ids + late if len(self.ids + late) <= self.most else self.ids
 

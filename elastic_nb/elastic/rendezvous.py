@@ -81,7 +81,7 @@ class EtcdBackend(RendezvousBackend):
         return None if now.state is None else (now.state, now.token)
 
     def set_state(self, state: bytes, token: int | None = None) -> tuple[bytes, int, bool] | None:
-        "Write `state` if `token` is still the newest. What stands there now, its token, and is it ours?"
+        "Write `state` if `token` is still the newest. What is there now, its token, and is it ours?"
         if token is None: token = 0
         done, revision, now = self.swap(state, token if isinstance(token, int) else -1)
         if done: return state, revision, True

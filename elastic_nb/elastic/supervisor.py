@@ -151,7 +151,7 @@ class Supervisor:
     workers: int = 3 # Members of the world
     spares: int = 0 # Workers in the lobby from the start
     faults: tuple[Fault, ...] = () # Planned failures
-    notices: bool = True # Tell workers of changes at once; otherwise only heartbeats tell of deaths
+    notices: bool = True # Notify workers of changes at once; otherwise only heartbeats show deaths
     silence: float = .5 # Seconds for which a process may be stopped until it is fenced
     max_restarts: int = 16 # Replacements in the whole run
     stall: float = 60. # Seconds without a new step until who is in the way is fenced, or RunFailed
@@ -161,20 +161,20 @@ class Supervisor:
     base: int = 0 # Number of the first slot; not 0 on other nodes
     relieves: bool = False # Give the rank of a straggler to a new worker
     first_wait: float = 1. # Seconds before the replacement of a dead worker starts; later ones wait longer
-    promised: int = 0 # Steps of the newest checkpoint of which earlier starts have told
+    promised: int = 0 # Steps of the newest checkpoint that earlier starts have reported
 
     def __post_init__(self) -> None:
         first = {f'{slot}.0' for slot in range(self.workers)}
         self.coordinator = Coordinator(self.hands.store, self.workers, lambda gen: self.notify(gen),
                                        first=first, kept=self.kept)
         self.pulse = HeartbeatMonitor(self.hands.store, self.silence, 0.) # For the dead, if notices are off
-        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence) # For workers no kernel tells of
-        self.kernel = process_state(os.getpid()) is not None # Whether there is one that tells
+        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence) # For workers no kernel reports on
+        self.kernel = process_state(os.getpid()) is not None # Whether there is one that reports
         self.outside = ExternalFaults(self.faults)
         self.inside = [f for f in self.faults if f.phase is not None] # For the workers; not fired yet
         self.events: list[dict[str, Any]] = [] # Not recorded yet
         self.waiting: dict[str, float] = {} # Replacements by name, and when to start each
-        self.unseen: set[str] = set() # Dead; without notices only their silence may tell
+        self.unseen: set[str] = set() # Dead; without notices only their silence may show it
         self.restarts = 0 # Replacements so far, those that wait included
         self.recorded = time.monotonic()
         self.clock, self.stops = AwakeClock(), {} # Time awake; since when which worker is stopped
@@ -323,7 +323,7 @@ def on_final(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 @patch
 def on_record(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     self.flush()
-    w.saves = True   # in a thread of its own, or while all wait for it: its last message does not tell
+    w.saves = True   # in a thread of its own, or while all wait for it: its last message does not say so
     w.tell(kind='recorded')
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #998cc248
@@ -373,7 +373,7 @@ TOO_MANY = 3 # The same error at the same step, or failed workers with no new st
 
 @patch
 def lose(self: Supervisor, name: str, cause: str) -> None:
-    "The worker `name` is gone: tell the others, then replace it. Raises RunFailed, StateLost."
+    "The worker `name` is gone: notify the others, then replace it. Raises RunFailed, StateLost."
     self.note('death', name, cause=cause)
     self.paces.forget(name)
     self.deaths, self.last_cause = self.deaths + 1, cause
@@ -723,7 +723,7 @@ def hurry(self: Supervisor, now: float) -> None:
 
 @patch
 def last_words(self: Supervisor) -> None:
-    "The end: kill all workers, and hear of saves that were over before. Raises RunFailed, KeyboardInterrupt."
+    "The end: kill all workers, and read reports of finished saves. Raises RunFailed, KeyboardInterrupt."
     workers, end = [*self.hands.workers.values()], time.monotonic() + 1.
     for w in workers: w.kill(signal.SIGKILL)
     while {w.pid for w in workers} - {e['pid'] for e in self.hands.exits} and time.monotonic() < end:
@@ -855,7 +855,7 @@ def supervise(
     elastic: ElasticConfig, # How many workers, and how patient we are
     ledger: Ledger, # Where the events go
     faults: Iterable[Fault] = (), # What is to go wrong
-    tell: Listener = lambda event: None, # Hears every event
+    tell: Listener = lambda event: None, # Receives every event
     kept: bool = False, # Whether workers keep checkpoints
     orders: CommandQueue | None = None, # What people ask for while it runs
 ) -> list[Event]:

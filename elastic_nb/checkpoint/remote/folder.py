@@ -184,7 +184,7 @@ def _sealed(self: FolderStore, path: str, errand: WatchdogTask) -> tuple[int, st
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #41714e3c
 @patch
 def _write(self: FolderStore, path: str, pieces: Iterable[bytes], errand: WatchdogTask) -> tuple[int, str]:
-    "Write the file `path` anew: its size and checksum. Raises OSError."
+    "Rewrite the file `path`: its size and checksum. Raises OSError."
     fd = self.system.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     size, sum = 0, xxhash.xxh3_64()
     try:
