@@ -170,8 +170,8 @@ def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fa
 # %% ../nbs/00_start/04_cli.ipynb #22270fc5
 @app.command()
 def demo(
-    workers: Annotated[int, Option(help='Worker processes. With 1 nobody is killed unless you say so, and '
-        'nobody can survive a loss: little is proved.')] = 3,
+    workers: Annotated[int, Option(help='Worker processes. With 1 none is killed unless you say so, and '
+        'none can survive a loss: little is proved.')] = 3,
     steps: Annotated[int, Option(help='Optimizer steps: updates of the weights.')] = 400,
     kill: Annotated[list[str], Option(metavar='WORKER@STEP[:PHASE]', help='SIGKILL a worker, which ends it '
         'at once; may be given several times. Default: the last worker, after two fifths of the steps '

@@ -74,19 +74,19 @@ class TrainingConfig(ConfigSection):
     batch_size: int = Field(32, ge=1) # Samples per optimizer step, over all workers.
     micro_batches: int = Field(8, ge=1) # Pieces of a batch, at most one per sample.
     lr: float = Field(3e-4, gt=0) # Peak learning rate of the default optimizer, AdamW.
-    weight_decay: float | None = Field(None, ge=0) # Of AdamW; null takes 0.01, diloco lowcomm.decay.
+    weight_decay: float | None = Field(None, ge=0) # Of AdamW; null means 0.01, or lowcomm.decay.
     warmup: int = Field(0, ge=0) # Steps in which the default scheduler raises the rate.
     schedule: Literal['constant', 'cosine'] = 'constant' # Rate after the warm-up; cosine ends at a tenth.
     clip: float | None = Field(None, gt=0) # Largest norm of the whole gradient; null does not clip.
-    precision: Literal['fp32', 'bf16', 'fp16'] = 'fp32' # Numbers of the forward pass.
+    precision: Literal['fp32', 'bf16', 'fp16'] = 'fp32' # Number format of the forward pass.
     loss: Literal['mean', 'sum'] = 'mean' # How the model reduces per-target losses.
-    on_nonfinite: Literal['raise', 'skip', 'go_on'] = 'raise' # What to do at a loss of NaN.
+    on_nonfinite: Literal['raise', 'skip', 'go_on'] = 'raise' # What to do if a loss is not finite.
     seed: int = Field(0, ge=0, lt=2**63) # Seed of shuffle, dropout and initial weights.
 
     steps: int | None = Field(None, ge=1) # Optimizer steps of the whole run; null follows epochs.
     epochs: float = Field(1., gt=0) # Passes over the data.
     val_every: int = Field(0, ge=0) # Steps between validations; 0 validates at the end only.
-    patience: int | None = Field(None, ge=1) # Validations without a better one that end the run.
+    patience: int | None = Field(None, ge=1) # Validations without improvement that end the run.
     activation_checkpointing: list[str] = [] # Classes of modules whose activations are recomputed.
     compile: bool = False # Use torch.compile, which needs a C++ compiler.
     compile_backend: str = 'inductor' # Backend of torch.compile.
@@ -114,9 +114,10 @@ class TrainingConfig(ConfigSection):
 # %% ../nbs/00_start/01_config.ipynb #5a572296
 class DistributedConfig(ConfigSection):
     "How replicas agree, and where they compute."
-    strategy: Literal['exact', 'ddp', 'fsdp', 'diloco'] = 'exact' # exact, diloco: the same bits in any world.
-    shard: Literal['none', 'optimizer', 'gradients'] = 'none' # Of what a worker (exact) has only slices.
-    shadow: NonNegativeInt | Literal['auto'] = 'auto' # Workers from a slice to its second holder; 0: none.
+    # exact and diloco give the same bits at any world size.
+    strategy: Literal['exact', 'ddp', 'fsdp', 'diloco'] = 'exact'
+    shard: Literal['none', 'optimizer', 'gradients'] = 'none' # State that exact shards over workers.
+    shadow: NonNegativeInt | Literal['auto'] = 'auto' # Distance from a shard to its copy; 0: no copy.
     device: Literal['auto', 'cpu', 'cuda'] = 'auto' # auto takes GPUs if there are any.
 
     @field_validator('shard', mode='before')
@@ -130,7 +131,7 @@ class DistributedConfig(ConfigSection):
 
 # %% ../nbs/00_start/01_config.ipynb #f89a77b7
 class LowCommConfig(ConfigSection):
-    "How replicas that agree once in many steps train. Only for the strategy diloco."
+    "How replicas that synchronize rarely train. Only for the strategy diloco."
     inner_steps: int = Field(16, ge=1) # Steps of a replica between two rounds.
     outer_lr: float = Field(.7, gt=0) # Rate of the outer optimizer; 1 without momentum takes the average.
     outer_momentum: float = Field(.9, ge=0, lt=1) # Momentum of the outer optimizer.
@@ -139,23 +140,23 @@ class LowCommConfig(ConfigSection):
     beta1: float = Field(.9, ge=0, lt=1) # First beta of the inner AdamW.
     beta2: float = Field(.95, ge=0, lt=1) # Second beta of the inner AdamW.
     decay: float = Field(.1, ge=0) # Weight decay of the inner AdamW.
-    moments: Literal['new', 'kept'] = 'new' # Of the inner AdamW, at the beginning of a round.
+    moments: Literal['new', 'kept'] = 'new' # State of the inner AdamW at the start of a round.
     fragments: int = Field(1, ge=1) # Parts of the weights; each is sent every fragments x inner_steps steps.
-    overlap: Literal[0, 1] = 0 # Rounds from sending a fragment to taking what came back.
-    alpha: float = Field(0., ge=0, lt=1) # Share of its own weights that a replica keeps when it takes.
-    # Of what replicas have moved.
+    overlap: Literal[0, 1] = 0 # Rounds from sending a fragment to applying the result.
+    alpha: float = Field(0., ge=0, lt=1) # Share of its own weights that a replica keeps.
+    # Compression of the pseudo-gradients.
     compression: Literal['none', 'fp16', 'int8', 'int4', 'sparse', 'demo'] = 'none'
-    empty_at: list[NonNegativeInt] = [] # Rounds that begin with nothing kept: to repeat a run.
+    empty_at: list[NonNegativeInt] = [] # Rounds that start without local state; to repeat a run.
 
     quorum: int | None = Field(None, ge=1) # Minimum replicas to close a round; null waits for all.
-    grace: float = Field(10., ge=0) # Seconds that a round with its quorum is open for the others.
-    late: Literal['drop', 'shorten'] = 'drop' # What counts of a late replica: nothing, or its steps so far.
-    # Round, and inner steps that count of its late replicas, {7: {3: 0}}: to repeat a run.
+    grace: float = Field(10., ge=0) # Seconds that a round with a quorum waits for late replicas.
+    late: Literal['drop', 'shorten'] = 'drop' # What a late replica contributes: nothing, or its steps.
+    # Inner steps that count for late replicas, by round, as in {7: {3: 0}}; to repeat a run.
     steps_at: dict[NonNegativeInt, dict[NonNegativeInt, NonNegativeInt]] = {}
-    # What a round makes of the moves of its replicas: their mean, or a rule that withstands attackers.
+    # How a round combines pseudo-gradients: their mean, or a rule robust to Byzantine workers.
     rule: Literal['mean', 'trimmed_mean', 'median', 'geometric_median', 'krum', 'multi_krum', 'bulyan',
                   'centered_clipping'] = 'mean'
-    attackers: NonNegativeInt = 0 # Replicas of a round that may be wrong; bounded by the rule.
+    attackers: NonNegativeInt = 0 # Byzantine replicas that a round tolerates; bounded by the rule.
 
     @property
     def drifts(self) -> bool:
@@ -204,7 +205,7 @@ class _TextSource(ConfigSection):
     dataset: str | None = None # A set of `datasets`: its name on the Hub, or its folder.
     part: str | None = None # Configuration of that set, such as wikitext-2-raw-v1.
     split: str = 'train' # Split of that set.
-    rows: int = Field(0, ge=0) # First rows of it that are taken, one by one as they come; 0 fetches it whole.
+    rows: int = Field(0, ge=0) # First rows to read, streamed one by one; 0 fetches the whole set.
     field: str = 'text' # Field of its rows, or of those of files, that holds the text.
     encoding: str = 'utf-8' # Encoding of files of text, such as latin-1.
 
@@ -253,7 +254,7 @@ class DataConfig(_TextSource):
 
 # %% ../nbs/00_start/01_config.ipynb #4de271cd
 class ScalingPolicyConfig(ConfigSection):
-    "How batch and rate follow the world. A constant batch, the default, does not."
+    "How batch and rate follow the world size. A constant batch, the default, does not."
     policy: Literal['constant', 'variable'] = 'constant' # variable follows the number of workers.
     rule: Literal['linear', 'sqrt', 'adam', 'none'] = 'linear' # How the rate follows the batch.
     base_world: int | None = Field(None, ge=1) # Workers for which batch_size and lr are chosen.
@@ -278,9 +279,9 @@ class ScalingPolicyConfig(ConfigSection):
 # %% ../nbs/00_start/01_config.ipynb #77bd250d
 class ElasticConfig(ConfigSection):
     "Who computes. Nothing here changes the result of an exact run."
-    workers: int = Field(3, ge=1) # Members of the world.
+    workers: int = Field(3, ge=1) # Number of workers.
     spares: int = Field(0, ge=0) # Workers that wait, ready to replace a lost one.
-    notices: bool = True # The supervisor reports a death to all at once.
+    notices: bool = True # Notify all workers of a death at once.
     silence: float = Field(.5, gt=0) # Seconds that a process may be stopped until it is fenced.
     max_restarts: int = Field(16, ge=0) # Replacements started in the whole run.
     stall: float = Field(60., gt=0) # Seconds without a new step until the run is given up.
@@ -301,15 +302,15 @@ class CheckpointConfig(ConfigSection):
     s3_prefix: str = '' # Prefix of their names in the bucket.
     cloud_url: str | None = None # Upload to s3://, gs://, folder:/// or hub://user/run.
     peer_url: str | None = None # Copy to another node's memory, peer://host:port/prefix.
-    async_save: bool = True # Write behind training.
-    if_busy: Literal['skip', 'wait'] = 'skip' # What to do if a save is still going on.
-    async_save_policy: Literal['warn', 'fail', 'retry'] = 'warn' # After a failed save, far or near.
+    async_save: bool = True # Write in the background.
+    if_busy: Literal['skip', 'wait'] = 'skip' # What to do if a save is still running.
+    async_save_policy: Literal['warn', 'fail', 'retry'] = 'warn' # What to do after a failed save.
     async_save_retries: int = Field(3, ge=0) # Attempts of retry before it raises.
     async_save_retry_delay: float = Field(5., ge=0) # Seconds between two attempts.
     max_memory_mb: int | None = None # Limit of the memory tier, in MB.
     mtbf: float | None = Field(None, gt=0) # Seconds between failures, for auto; null observes them.
     grace: float = Field(30., ge=0) # Seconds after SIGTERM until the process ends.
-    accept: list[str] = [] # What may differ from the checkpoint at a resume: optimizer.lr, data, ...
+    accept: list[str] = [] # Keys that may differ from the checkpoint: optimizer.lr, data, ...
 
     @property
     def wanted(self) -> bool: return self.checkpoint_interval != 0 or self.memory_snapshot_interval != 0
@@ -346,7 +347,7 @@ class ChaosConfig(ConfigSection):
     "What goes wrong on purpose. An exact run ends with the same bits."
     enabled: bool = True # Whether anything of this section happens.
     kill: list[str] = [] # Workers to kill, as WORKER@STEP or WORKER@STEP:PHASE.
-    hang: list[str] = [] # Workers to stop until they are missed, in the same form.
+    hang: list[str] = [] # Workers to stop with SIGSTOP, in the same form.
     faults: list[str] = [] # Other faults, as KIND WORKER@STEP[:PHASE], such as slow 1@20.
     crash_probability: float = Field(0., ge=0, lt=1) # Probability that a worker is killed in a step.
     crash_after_step: int = Field(0, ge=0) # First step with such crashes.
@@ -470,13 +471,13 @@ def _fragments(self: RunConfig) -> Iterator[str]:
     if self.distributed.strategy != 'diloco' or not low.drifts: return
     if low.has_rests:
         yield (f"lowcomm.compression = {low.compression!r} with fragments, overlap or alpha: its rests "
-               "belong to the whole model, and nobody has tried them in parts; take int8, int4 or none")
+               "belong to the whole model and are untested in parts; take int8, int4 or none")
     if low.overlap and low.fragments == 1:
         yield ("lowcomm.overlap = 1 with fragments = 1: the weights would be sent again before they are "
                "back; take at least fragments = 2")
     if untried := low.unlike('quorum', 'steps_at', 'rule'):
         yield (f"lowcomm.{untried[0]} with fragments, overlap or alpha: a replica that does not count has "
-               "weights of its own, and nobody has tried what becomes of them; leave out one of the two")
+               "weights of its own, and this case is untested; leave out one of the two")
     least, every = max(2, low.fragments), dict(
         checkpoint_interval=c.checkpoint_interval, memory_snapshot_interval=c.memory_snapshot_interval,
         val_every=self.training.val_every)

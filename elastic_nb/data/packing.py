@@ -408,4 +408,4 @@ def _open_rows(self: PackedDataset) -> np.ndarray | None:
 def verify(self: PackedDataset) -> None:
     "Read all rows, and compare them with their checksum. Raises ValueError if they are damaged."
     if self.rows is not None and self._load_rows(Path(f'{self.where}.rows'), True) is None:
-        raise ValueError(f"{self.where}.rows is damaged; delete it, and it is written anew")
+        raise ValueError(f"{self.where}.rows is damaged; delete it, and it is rebuilt")

@@ -25,8 +25,8 @@ PHASES = dict(
     reduce='before its gradient leaves the worker',
     gather='half-way through the reduction',
     commit='it has the whole gradient, and has not used it yet',
-    agree='it has stepped the optimizer, and nobody knows',
-    recover='it has heard of a new generation, and says nothing yet',
+    agree='it has stepped the optimizer, and no other worker knows',
+    recover='it knows of a new generation, and has not answered yet',
     regroup='it has answered the roll call, and the group is not built',
     copy='while parameters are being copied to a worker that is behind',
     join='a newcomer, before it has answered its first roll call',
@@ -41,14 +41,14 @@ ON_DISK = dict(
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #c9e593ed
 KINDS = dict(
     kill='SIGKILL: it is gone at once',
-    hang='SIGSTOP: it is there, and its heart stands still',
-    stuck='an endless loop in Python; its heart beats on',
-    blocked='waits outside of Python for what never comes, as in a collective; its heart beats on',
+    hang='SIGSTOP: it is alive, and sends no heartbeat',
+    stuck='an endless loop in Python; it still sends heartbeats',
+    blocked='waits outside of Python for what never comes, as in a collective; it still sends heartbeats',
     slow='from here on each of its steps takes five times as long',
     oom='there is no memory for its next allocation',
     jump='from here on its wall clock is an hour ahead',
     flap='SIGKILL, and each of its replacements dies in the same way when it comes by',
-    hold='waits until something else has happened (see below), and goes on',
+    hold='waits until something else has happened (see below), and continues',
 )
 SIGNALS = dict(kill=signal.SIGKILL, hang=signal.SIGSTOP) # Those that may come from outside
 

@@ -171,7 +171,7 @@ def leading(self: NodeController) -> NodeCoordinator:
 def known(self: NodeController) -> ClusterState:
     "The newest record. Raises RuntimeError before there is one."
     if self.record: return self.record
-    raise RuntimeError(f"node {self.id} knows of no boss")
+    raise RuntimeError(f"node {self.id} knows of no leader")
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a1363e53
 @patch
@@ -367,7 +367,7 @@ def say_heir(self: NodeController, nodes: set[int]) -> None:
     self.heir_of = None
     if not gone or self.floor or gone & nodes: return
     who = ', '.join(map(str, sorted(gone)))
-    self.reach.warn(f"nobody is left of those who began this run (node {who}): what they had done is not "
+    self.reach.warn(f"no node is left of those who began this run (node {who}): what they had done is not "
                     "known here, and it begins with the newest checkpoint that a node has")
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #8716da3b

@@ -245,7 +245,7 @@ def run(self: _ComposedUpload) -> None:
     missing = [p for p in self.parts if (p.name, p.crc, p.size) not in there]
     parallel_for(self.part, missing, self.store.threads)
     if len(self.sent) < len(missing):
-        raise StoreUnavailable(f"put {self.key}: stopped; the next call goes on from here")
+        raise StoreUnavailable(f"put {self.key}: stopped; the next call resumes from here")
     self.join()
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #47e9a09f

@@ -278,7 +278,7 @@ def run(self: _MultipartUpload, fresh: bool) -> None:
     numbers = range(1, -(-self.size // self.part_size) + 1)
     parallel_for(self.part, numbers, self.store.threads)
     if len(self.sent) < len(numbers):
-        raise StoreUnavailable(f"put {self.key}: stopped; the next call goes on from here")
+        raise StoreUnavailable(f"put {self.key}: stopped; the next call resumes from here")
     self.finish([self.sent[n] for n in numbers])
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #90c5e77e
