@@ -494,7 +494,7 @@ def peer_memory(
 ) -> None:
     """Lend this node's memory: hold checkpoints of other nodes until SIGTERM or Ctrl-C.
 
-    The others find it at peer://HOST:PORT/PREFIX. There is no encryption: use it in a private network.
+    Other nodes find it at peer://HOST:PORT/PREFIX. There is no encryption: use it in a private network.
 
     Example: ELASTIC_NB_PEER_TOKEN=16-characters-or-more elastic-nb peer-memory --port 7070 --host 10.0.0.2
     """
@@ -674,7 +674,7 @@ def status(
     raise typer.Exit(dict(failed=1, stopped=3).get(found['state'], 0))
 
 def _print_status(s: dict[str, Any]) -> None:
-    "The status as a table, for people."
+    "The status as a table for the terminal."
     of = f" of {s['steps']}" if s['steps'] else ''
     rows = {'run': s['run'], 'state': s['state'], 'step': f"{s['step']}{of}", 'loss': _short(s['loss']),
             'learning rate': _short(s['lr']), 'workers': _workers(s['workers']),
@@ -1233,7 +1233,7 @@ def _check_new(out: str) -> None:
 
 # %% ../nbs/00_start/04_cli.ipynb #76e7a2ea
 def _print_outcome(found: Any) -> None:
-    "Tasks, numbers and what does not hold, for people."
+    "Tasks, numbers and failed claims as text."
     def loss(t: dict[str, Any]) -> dict[str, str]:
         return dict(loss=f"{t['loss_before']:.4f} to {t['loss']:.4f}") if 'loss' in t else {}
     _print_list([dict(task=t['id'], worker=t['worker'], attempts=t['attempts'], began=_short(t['began']),

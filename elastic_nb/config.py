@@ -278,7 +278,7 @@ class ScalingPolicyConfig(ConfigSection):
 
 # %% ../nbs/00_start/01_config.ipynb #77bd250d
 class ElasticConfig(ConfigSection):
-    "Who computes. Nothing here changes the result of an exact run."
+    "Workers and failures. Nothing here changes the result of an exact run."
     workers: int = Field(3, ge=1) # Number of workers.
     spares: int = Field(0, ge=0) # Workers that wait, ready to replace a lost one.
     notices: bool = True # Notify all workers of a death at once.
@@ -566,7 +566,7 @@ SECTIONS: dict[str, type[ConfigSection]] = {
 class BadConfig(ValueError): "One or more mistakes in a config, one per line."
 
 def resolve_name(name: str, names: Iterable[str], where: str) -> str:
-    "The name that is meant by `name`. Raises AttributeError with a suggestion."
+    "The setting that `name` refers to. Raises AttributeError with a suggestion."
     names = list(names)
     if (own := ALIASES.get(name, name)) in names: return own
     near = difflib.get_close_matches(name, [*names, *(k for k, v in ALIASES.items() if v in names)], 1)
@@ -598,7 +598,7 @@ class MutableSection:
     def __repr__(self) -> str: return f"{self._name}: {self.values()}"
 
 # %% ../nbs/00_start/01_config.ipynb #52a4cd81
-RIVALS = dict(epochs='steps', s3_bucket='cloud_url') # Who gives the first does not want the second
+RIVALS = dict(epochs='steps', s3_bucket='cloud_url') # If the first is given, the second is not wanted
 
 def _instead(settings: Iterable[str]) -> list[str]:
     "The rivals that must go when `settings` are given."

@@ -120,7 +120,7 @@ def migration_hint(section: str, name: str) -> str | None:
 
 # %% ../nbs/00_start/05_config_file.ipynb #a3f90797
 def _name(section: str, name: str) -> str:
-    "The setting that is meant. Raises BadConfig that says what to write."
+    "The setting that a key refers to. Raises BadConfig with what to write."
     found = migration_hint(section, name)
     if section not in SECTIONS and not found:
         try: resolve_name(section, SECTIONS, 'the config')

@@ -407,7 +407,7 @@ def one_step(w: Worker, group: dist.ProcessGroupGloo, rank: int, world: int) -> 
         print(f'step {r.step}: loss {loss:.4f}', flush=True)
 
 # %% ../nbs/00_start/07_nano.ipynb #1ee3da55
-# Starts workers, and says who is in which generation.
+# Starts workers and assigns them to generations.
 class Supervisor:
     def __init__(self, workers: int, r: Replica, faults: list[Fault], out: Path) -> None:
         self.replica, self.faults, self.out = r, faults, out

@@ -119,7 +119,7 @@ def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
 
 @patch
 def explain(self: CheckpointInterval) -> str:
-    "One line for people: the choice, and its reasons."
+    "One line of text: the choice, and its reasons."
     if self.fixed: return f"every {self.fixed} steps: fixed"
     if not (self.steps and self.saves): return "every step: no save has been measured yet"
     a, b, m, t = map(_short, (median(self.saves), median(self.steps), self.mtbf, self.seconds))

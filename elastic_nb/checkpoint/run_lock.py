@@ -107,7 +107,7 @@ def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any], rema
 
 # %% ../../nbs/03_checkpoint/04_run_lock.ipynb #b4eca320
 class RunMismatch(FolderInUse):
-    "What was found here, or who came to train along, is of another run."
+    "A checkpoint found here, or a node that joins, belongs to another run."
     final = refused = True # Trying again does not help; what would, has the user
 
 def describe_mismatch(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> str:

@@ -41,7 +41,7 @@ def _differences(mine: str, theirs: str) -> str:
 def _open_index(index: Any, data_files: list[str | Path], tokenizer: Any) -> tuple[Any, str]:
     "The index (or the tokens), and `tokens.tokenizer` of its fingerprint. ValueError if they do not fit."
     if isinstance(index, (str, Path)):
-        from elastic_nb.data.remote_index import open_index   # not needed by those who bring tokens
+        from elastic_nb.data.remote_index import open_index   # not needed for tokens in memory
         index = open_index(index)
     if not hasattr(index, 'check'): return index, f'{fingerprint_tokens(torch.as_tensor(index))[:16]}.raw'
     index.check(data_files, tokenizer)

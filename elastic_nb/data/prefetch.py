@@ -427,7 +427,7 @@ def _wait(self: ReaderPool, place: MicroBatchKey) -> None:
     "Wait for news, for a tenth of a second at most, and look after the readers."
     before = time.monotonic()
     self._hear(.1)
-    self.clock += min(time.monotonic() - before, .5)   # if it was more, we were the ones who stood still
+    self.clock += min(time.monotonic() - before, .5)   # if it was more, this process was suspended
     self._look_after(place)
     self.tick()
 

@@ -272,7 +272,7 @@ class NodeAgent(SimpleElasticAgent):
         self.again, self.over, self.ended = threading.Event(), threading.Event(), False
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        "Meet the others; say which round it is, and who is there."
+        "Meet the other nodes; returns the round and its members."
         info = self.handler.next_rendezvous()
         for key in ('MASTER_ADDR', 'MASTER_PORT'): info.store.set(key, '0')   # a newcomer waits for them
         self.again.clear()
@@ -297,7 +297,7 @@ def base_store(handler: Any) -> dist.Store:
     "The store of all rounds of a run."
     return dist.PrefixStore(f'elastic-nb/{handler.get_run_id()}', handler._store)
 
-CARDS = 5. # Seconds for all nodes of a round to say who they are
+CARDS = 5. # Seconds for all nodes of a round to identify themselves
 
 def round_members(store: dist.Store, base: dist.Store, rank: int, world: int, id: int
                   ) -> tuple[int, list[int]]:
@@ -605,7 +605,7 @@ ENDED = 'the run {!r} has ended on the other nodes while {}: the result is there
 
 @patch
 def left_over(self: NodeSupervisor) -> None:
-    "The run has ended, and this node was not in it. A spare has done its duty. Raises RunFailed for others."
+    "The run has ended, and this node was not in it. A spare was not needed. Raises RunFailed for others."
     membership, run_id = self.membership, self.meeting.run_id
     with suppress(Exception): base_store(membership.handler).add('seen', 1)
     if self.coordinator.newest: raise RunFailed(ENDED.format(run_id, 'this one was cut off from them'))
@@ -793,7 +793,7 @@ def supervise_node(meeting: RendezvousConfig, hands: WorkerPool, entry: str, con
         boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True,
                               e.silence, e.max_restarts, e.stall, kept, e.grace, orders or CommandQueue(),
                               promised=promised, meeting=meeting)
-    except (RunFailed, KeyboardInterrupt) as error:   # it has not met the others
+    except (RunFailed, KeyboardInterrupt) as error:   # it has not met the other nodes
         by = dict(stopped='SIGTERM' if isinstance(error, SigtermInterrupt) else 'Ctrl-C')
         record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,
                      error=str(error) or 'interrupted') | ({} if isinstance(error, RunFailed) else by)])

@@ -24,7 +24,7 @@ from .gradient_sync import GradientSync
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #9f4ce656
 class Communicator:
-    """One worker's way to the others. For each generation: `join`, `roster`, `reconfigure`, then collectives,
+    """One worker's link to its peers. For each generation: `join`, `roster`, `reconfigure`, then collectives,
     then `leave`. This one builds a gloo group for each generation."""
     def __init__(self,
         member: Member, # This worker in the world
@@ -34,7 +34,7 @@ class Communicator:
         self._gen: Generation | None = None # The generation that it joined last
         self._group: Any = None # The process group of that generation, from `reconfigure` to `leave`
         self._lane: Any = None # The second group
-        self._sync: GradientSync | None = None # Who sums over this world
+        self._sync: GradientSync | None = None # Sums over this world
 
     @property
     def gen(self) -> Generation:

@@ -26,7 +26,7 @@ class ConsoleReporter:
         say: Callable[[str], None] = fork_safe_tqdm().write, # Receives each sentence
         every: float | None = None, # Seconds between lines on steps where there is no bar; None: none
         hears: Callable[[str], bool] = lambda kind: True, # Which kinds of events to speak of
-        place: str = 'its folder', # Where the checkpoints lie, for people
+        place: str = 'its folder', # Where the checkpoints are, as text
     ):
         self.bar = fork_safe_tqdm()(total=steps, desc=title, unit='step', disable=None)
         self.steps, self.say, self.hears, self.place = steps, say, hears, place

@@ -42,7 +42,7 @@ class Event:
     "Something that happened in a run."
     t: float # Seconds of `time.monotonic()`
     kind: str # What happened; see the table of kinds
-    worker: str | None = None # To whom: `1.0` is the first worker of slot 1, `1.1` its replacement
+    worker: str | None = None # Which one: `1.0` is the first worker of slot 1, `1.1` its replacement
     gen: int | None = None # Number of the generation
     step: int | None = None # Step, counted from 0
     data: dict[str, Any] = field(default_factory=dict) # All else
@@ -106,7 +106,7 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #6aafac91
 def _make_tables(db: sqlite3.Connection) -> None:
-    "Turn an empty database into a ledger. Of several who try at the same time, one does it."
+    "Turn an empty database into a ledger. Of several processes that try at once, one does it."
     _keep_log(db)
     with _transaction(db):
         if db.execute('PRAGMA application_id').fetchone()[0]: return   # another process was quicker
@@ -466,7 +466,7 @@ def promised(self: Ledger, config: dict[str, Any], identity: dict[str, Any] | No
     `identity`: all that decides the result; starts with another one are other runs."""
     with self._lock: runs, = self._ask(['SELECT run, config FROM runs ORDER BY rowid DESC'])
     for run, text in runs:
-        with suppress(DamagedRow, KeyError, TypeError):   # who reads all of it names a damaged row
+        with suppress(DamagedRow, KeyError, TypeError):   # a reader of the whole file reports a damaged row
             if run == self.run or not self._same_place(parse_row_data(text, run), config): continue
             rows, = self._ask(["SELECT kind, step, data FROM events WHERE run=? AND "
                                "kind IN ('ready', 'checkpoint', 'restored', 'entered')"], run)
@@ -631,7 +631,7 @@ def _committing(events: Story) -> dict[int, int]:
     return dict(enumerate(np.maximum.reduceat(commits.gen, first).tolist()))
 
 def world_size_lookup(events: Story) -> Callable[[int], int]:
-    "From a generation to its size. One without a row is a retry by the workers, with the same people."
+    "From a generation to its size. One without a row is a retry by the same workers."
     sizes = {e.gen: len(e.data['roster']) for e in to_history(events).events if e.kind == 'generation'}
     def size(gen: int) -> int:
         if gen in sizes: return sizes[gen]
@@ -660,7 +660,7 @@ def count_sample_errors(
     if _lost(rows, 'contribute'): raise ValueError('no account of samples' + _lost(rows, 'contribute'))
     totals, repeated, missing, odd = samples_per_step(rows), 0, 0, set()
     commits = rows.steps()
-    hashes = dict(zip(commits.step.tolist(), commits.whole('drawn').tolist()))   # as those who committed say
+    hashes = dict(zip(commits.step.tolist(), commits.whole('drawn').tolist()))   # as the committers report
     for step in {*range(steps), *totals}:
         wanted, used = expected(step) if step < steps else [], totals.get(step, SampleDigest())
         if not isinstance(wanted, SampleDigest): wanted = SampleDigest.of(wanted)

@@ -62,7 +62,7 @@ class ElasticLoop:
         engine: Trainable, # What is trained
         sync: GradientSync, # How replicas agree
         checkpoints: CheckpointManager | None = None, # Keeps states for when all workers are lost
-        comm: Communicator | None = None, # Its way to the others; None: gloo groups, rebuilt each time
+        comm: Communicator | None = None, # Its way to other workers; None: gloo groups, rebuilt each time
     ):
         self.member, self.engine, self.sync, self.checkpoints = member, engine, sync, checkpoints
         self.comm = comm or Communicator(member)
@@ -212,7 +212,7 @@ def meet(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> tuple[str
 
 @patch
 def share_out(self: ElasticLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
-    "What follows the copy, for those who hold slices; facts about it. Here every member has everything."
+    "What follows the copy, for members that hold slices; facts about it. Here every member has everything."
     return {}
 
 @patch
@@ -265,7 +265,7 @@ def go_back(self: ElasticLoop, gen: Generation) -> None:
 # %% ../../nbs/06_elastic/06_loop.ipynb #7c004621
 @patch
 def remember(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
-    "Note who has the newest state of the world; report if this world has less than the one before."
+    "Note which member has the newest state of the world; report if this world has less than the one before."
     newest = max(steps.values())
     before, who = self.best if 'checkpoint' not in gen.reason else (0, '')
     if newest < before - 1:   # one step may have been done and not committed

@@ -35,7 +35,7 @@ class Generation:
     lost: tuple[str, ...] = () # Members of the generation before that left
     joined: tuple[str, ...] = () # New members since then
     floor: int = 0 # Steps known to be committed: a member of the roster must have done as many
-    reason: str = 'start' # Why there is a new one, for people
+    reason: str = 'start' # Why there is a new one, as text
 
     def encode(self) -> str: return json.dumps(asdict(self))
 
@@ -59,7 +59,7 @@ def propose_generation(store: dist.Store, old: Generation | None, new: Generatio
     return current
 
 def generation_key(number: int) -> str:
-    "The key that appears with generation `number`: who waits for it can block in the store."
+    "The key that appears with generation `number`: a worker can block on it in the store."
     return f'{KEY}/{number}'
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #b3dd4340
@@ -110,7 +110,7 @@ class Member:
         self.emit(dict(t=time.monotonic(), kind=kind, worker=self.name, gen=gen, step=None) | data)
 
     def hear(self, gen: Generation) -> None:
-        "Take note of `gen`, and wake those who wait (called from any thread)."
+        "Record `gen`, and wake waiting threads (called from any thread)."
         if self.heard is None or gen.number > self.heard.number:
             self.heard = gen
             wake_waiters()

@@ -41,7 +41,7 @@ class ClusterState:
     host: str # Where the leader listens
     port: int
     token: str # What a node must say there
-    why: str = 'start' # For people
+    why: str = 'start' # As text
 
     def encode(self) -> str: return json.dumps(asdict(self))
 
@@ -72,7 +72,7 @@ class NodeIO(Protocol):
     "What a node can do to the world around it. No call waits; answers come as calls of the node."
     host: str # Where this node listens,
     port: int
-    token: str # and what others must say there
+    token: str # and what other nodes must send there
     def read(self) -> None: "Read the record; `recorded` follows."
     def swap(self, old: ClusterState | None, new: ClusterState):
         "Write `new` if `old` is there; `recorded` follows."
@@ -83,7 +83,7 @@ class NodeIO(Protocol):
     def send(self, node: int, message: dict[str, Any]) -> None: "Say it to `node`, if there is a line."
     def hang_up(self, node: int | None = None) -> None: "Close the line to `node`, or all lines."
     def tell(self, gen: Generation, store: tuple[str, int]) -> None: "A generation, for the own workers."
-    def warn(self, text: str) -> None: "A sentence for people, and for the ledger."
+    def warn(self, text: str) -> None: "A sentence for the user, and for the ledger."
     def refuse(self, why: str) -> None: "This node may not train along: end it. Raises RunRefused."
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #19f8b3dc
@@ -122,7 +122,7 @@ class NodeController:
         self.least, self.most = least, most
         self.record: ClusterState | None = None # The newest that it knows
         self.round = 0 # The newest rendezvous that it came through
-        self.ids: tuple[int, ...] = () # And who was there
+        self.ids: tuple[int, ...] = () # And its nodes
         self.met_at = self.lost_at = 0. # When that was; when the leader was lost
         self.meeting = True # It is on its way through a rendezvous
         self.asking, self.asked_at = False, 0. # A question to the store is under way; since when
@@ -147,13 +147,13 @@ class NodeController:
         self.over = False # All have finished
         self.early: dict[int, dict[str, Any]] = {} # Hellos to a leader that does not know yet that it is one
         self.followed = -1 # The leader to whom the last line led
-        self.lease = 0. # When the store, or a leader who has asked it, last said that all is as it was
+        self.lease = 0. # When the store, or a leader that asked it, last confirmed the record
         self.paused: int | None = None # Number of the generation that the own workers wait in
         self.waits = False # The leader gives another world time to end
         self.sound = False # Whether what this leader knew when it took over was the newest
         self.changed_at = 0. # When this node became the leader, or left a node out
         self.tries = 0 # Rounds without being taken in
-        self.heir_of: int | None = None # Who led before this node; it is gone, and this node never met it
+        self.heir_of: int | None = None # Leader before this node; it is gone, and this node never met it
 
     @property
     def leads(self) -> bool: return self.coordinator is not None
@@ -231,7 +231,7 @@ def renew(self: NodeController) -> None:
 
 @patch
 def pause(self: NodeController) -> None:
-    "Others may have begun without this node: its workers wait for a member that never comes."
+    "Other nodes may have begun without this one: its workers wait for a member that never comes."
     if self.paused is not None or self.newest is None: return
     gen = self.newest
     self.paused = gen.number + 1
@@ -361,7 +361,7 @@ def say_few(self: NodeController, nodes: set[int]) -> None:
 
 @patch
 def say_heir(self: NodeController, nodes: set[int]) -> None:
-    "Say once that none of `nodes` knows what those have done who trained or led before: they are gone."
+    "Warn once that none of `nodes` knows the progress of nodes that trained or led before and are gone."
     trained = {node_of(n) for n in (self.newest.roster if self.newest else ())}
     gone = trained or {n for n in (self.heir_of,) if n is not None}
     self.heir_of = None
@@ -374,7 +374,7 @@ def say_heir(self: NodeController, nodes: set[int]) -> None:
 @patch
 def let_in(self: NodeController, nodes: set[int]) -> list[int]:
     """Those of `nodes` whose workers may be in the next generation: they train, or would train the same run.
-    The others are refused. Before the first generation all may that do not differ from this node."""
+    The rest are refused. Before the first generation: all that do not differ from this node."""
     inside = nodes & {node_of(n) for n in (self.newest.roster if self.newest else ())}
     if not inside: return sorted(self.like_this(nodes))
     of = next((n for n in sorted(inside) if n in self.identity), -1)
@@ -627,7 +627,7 @@ def who_met(self: NodeController) -> tuple[int, ...]:
 
 @patch
 def govern(self: NodeController, now: float) -> None:
-    "The leader: take in a new round, leave out who is lost, and look at the store now and then."
+    "The leader: take in a new round, leave out lost nodes, and look at the store now and then."
     r = self.known
     if now - self.since > HELLO: self.lost |= set(r.nodes) - set(self.heard)
     if self.round > r.round: wanted, why = self.who_met(), 'join'

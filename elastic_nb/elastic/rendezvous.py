@@ -221,7 +221,7 @@ def wait(self: RendezvousSession, revision: int, limit_s: float) -> None:
     with self.news: self.news.wait_for(come, max(.001, limit_s))
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #faa0fc26
-_EVER = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2) # Leases say who lives, not clocks
+_EVER = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2) # Leases show which nodes live
 
 class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
     "The state of a rendezvous as this node knows it: read by a watch, written by compare-and-swap."

@@ -160,7 +160,7 @@ def plan_layout(
     size: int, # Numbers of the vector
     shadow: int | None, # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`
 ) -> ShardLayout:
-    "Who holds what in a world of these ranks: holders on two nodes, if that can be, and few numbers move."
+    "The layout for these ranks: holders on two nodes, if possible, and few numbers move."
     world, copies = len(have), 1 if shadow == 0 or len(have) == 1 else 2
     if not any(uncovered_spans([range(size)], held) for held in have):
         return even_layout(size, world, shadow_distance(roster) if shadow is None else shadow)

@@ -142,7 +142,7 @@ class ShardedLoop(ElasticLoop):
         self.broken = False # A slice is lost: what is held here is of no use
         self.leaving = False # A member was asked to save and leave; all know it
         self.have: dict[int, list[range]] = {} # Rank -> what it holds
-        self.goal: ShardLayout | None = None # Who is to hold what in this generation
+        self.goal: ShardLayout | None = None # Which worker holds what in this generation
         self.turns: list[list[tuple[int, int, range]]] = [] # What has to move until then, step by step
         self.moved = self.steps = 0 # Bytes that this worker has received in this generation, and turns
         if why := sync.refused(whole_gradient_settings(getattr(engine, 'c', None))): raise ValueError(why)

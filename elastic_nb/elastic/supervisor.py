@@ -154,10 +154,10 @@ class Supervisor:
     notices: bool = True # Notify workers of changes at once; otherwise only heartbeats show deaths
     silence: float = .5 # Seconds for which a process may be stopped until it is fenced
     max_restarts: int = 16 # Replacements in the whole run
-    stall: float = 60. # Seconds without a new step until who is in the way is fenced, or RunFailed
+    stall: float = 60. # Seconds without a new step until a blocking worker is fenced, or RunFailed
     kept: bool = False # Whether workers keep checkpoints, from which a world that is lost can restart
     grace: float = 30. # Seconds after SIGTERM, Ctrl-C or an order to save and to leave
-    orders: CommandQueue = field(default_factory=CommandQueue) # What people ask for while it runs
+    orders: CommandQueue = field(default_factory=CommandQueue) # Orders that come while it runs
     base: int = 0 # Number of the first slot; not 0 on other nodes
     relieves: bool = False # Give the rank of a straggler to a new worker
     first_wait: float = 1. # Seconds before the replacement of a dead worker starts; later ones wait longer
@@ -189,7 +189,7 @@ class Supervisor:
         self.slots = self.workers + self.spares # So many have been given out
         self.most: float | None = None # Workers that can share a batch, once a worker has said it
         self.struck: set[str] = set() # Workers that an order has hit
-        self.paces = StragglerDetector() # Who holds up the others
+        self.paces = StragglerDetector() # Which worker holds up the others
         self.done: Counter[str] = Counter() # Steps that each worker has committed, by name
         self.flaps: Counter[int] = Counter() # Short lives in a row, by slot
         self.excluded: set[int] = set() # Slots whose rank is empty since then
@@ -569,7 +569,7 @@ def deaf(self: Supervisor, members: list[Worker]) -> list[Worker] | None:
     "If all of `members` wait: the one that has not looked up for longest; None while answers are on the way."
     gen = self.coordinator.generation   # members on other nodes cannot be asked
     if len(members) < 2 or not gen or len(members) < len(gen.roster) or 'fence' in self.renewed: return []
-    calls = any(w.last == 'ready' for w in members)   # the others left for a roll call, without a word
+    calls = any(w.last == 'ready' for w in members)   # the others left for a roll call, without a message
     if any(w.saves or not (calls or w.last in WAITS) for w in members): return []
     if self.inquired is None:
         self.inquired, self.idle = self.clock.now, {}
@@ -596,7 +596,7 @@ def late_for(self: Supervisor, w: Worker, waited: float) -> str:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #19bead4d
 @patch
 def patience(self: Supervisor) -> None:
-    "Look whether there is progress, and if not, who is in the way. Raises RunFailed."
+    "Look whether there is progress, and if not, which worker blocks it. Raises RunFailed."
     waited = self.clock.now - self.progress
     known = len(self.outside.times) > 10   # fewer say nothing of a usual step
     limit = max(self.stall, 20 * self.outside.step_s * known)
@@ -857,7 +857,7 @@ def supervise(
     faults: Iterable[Fault] = (), # What is to go wrong
     tell: Listener = lambda event: None, # Receives every event
     kept: bool = False, # Whether workers keep checkpoints
-    orders: CommandQueue | None = None, # What people ask for while it runs
+    orders: CommandQueue | None = None, # Orders that come while it runs
 ) -> list[Event]:
     "Run a job to its end; returns the events. Raises RunFailed; KeyboardInterrupt after Ctrl-C."
     def record(events: list[dict[str, Any]]) -> None:

@@ -207,7 +207,7 @@ def connect_store(host: str, port: int, seconds: float = 5.) -> dist.TCPStore:
     return store
 
 def cut_connections(host: str, port: int) -> None:
-    "End all connections to this address: who waits there for an answer gets an error instead (Linux)."
+    "End all connections to this address: a client that waits for an answer gets an error (Linux)."
     with suppress(OSError):
         for fd in map(int, os.listdir('/proc/self/fd')):
             try: sock = socket.socket(fileno=os.dup(fd))
@@ -273,7 +273,7 @@ def _own(error: BaseException) -> list[traceback.FrameSummary]:
     return [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
 
 def _own_line(error: BaseException) -> str:
-    "Where the user's own code raised it, for people."
+    "Where the user's own code raised it, as text."
     own = _own(error)
     return f' ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})' if own else ''
 

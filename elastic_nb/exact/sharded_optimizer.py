@@ -457,7 +457,7 @@ class ShardedReducer(TreeReducer):
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         plan: ShardLayout | None = None, # Who holds what from the next `attach` on; None: each rank its slice
-        whole: bool = False, # Give all ranks the whole gradient, for those who measure it
+        whole: bool = False, # Give all ranks the whole gradient, to measure it
     ):
         super().__init__([*optimizer.params, *others], micro_batches, beside)
         self.optimizer, self.size, self.plan, self.whole = optimizer, optimizer.size, plan, whole
