@@ -33,7 +33,7 @@ from ..exact.state import flatten
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
 class CheckpointManager:
-    "Saves behind training, loads the newest good state. Only rank 0 writes; all ranks may load."
+    "Saves in the background, loads the newest valid state. Only rank 0 writes; all ranks may load."
     def __init__(self,
         config: CheckpointConfig | None = None,
         rank: int = 0, # Of this process
@@ -210,7 +210,7 @@ def should_checkpoint(self: CheckpointManager, step: int, tier: CheckpointTier =
 
 @patch
 def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], last: bool = False) -> bool:
-    "Call it after each step: asks for `state()` and saves it if due; True if taken. The `last` waits."
+    "Save `state()` if due; call it after each step. True if taken. With `last` it waits."
     if self.interval: self.interval.step(time.monotonic() - self._last)   # rank 0 may die, and we follow
     due = [] if self.rank else [t for t in (CheckpointTier.NVME, CheckpointTier.MEMORY)
                                 if self.should_checkpoint(step, t)]
@@ -222,7 +222,7 @@ def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], las
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #42b968c6
 @patch
 def failed(self: CheckpointManager) -> None:
-    "Something has died. Several deaths with no step in between count as one."
+    "Count a failure. Several with no step in between count as one."
     if self.interval: self.interval.failed(time.monotonic() - self._began)
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #2843abba

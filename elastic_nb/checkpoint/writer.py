@@ -63,7 +63,7 @@ class Uploader:
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #6931245c
 @patch
 def _upload(self: Uploader, name: str) -> bool:
-    "One attempt: True if `name` is in the far tier now."
+    "Make one attempt; True if `name` is in the far tier now."
     start = time.monotonic()
     try:
         if not self.far.upload(self.local, name, self.over): return False
@@ -123,7 +123,7 @@ def wait(self: Uploader, timeout: float) -> bool:
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #da0eaab5
 @patch
 def hurry(self: Uploader) -> None:
-    "The end is near: pause no more, and stop after one more attempt."
+    "Prepare to end: no more pauses, and stop after one more attempt."
     with self.wake:
         self.last_call = True
         self.wake.notify_all()
@@ -179,7 +179,7 @@ class SaveJob:
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #47b89d86
 class CheckpointWriter:
-    "The thread behind training: memory, disk, and word to the uploaders."
+    "The background thread: writes memory and disk, and notifies the uploaders."
     def __init__(self, config: CheckpointConfig, memory: MemorySnapshotBackend | None, nvme: NVMeBackend,
                  uploaders: dict[str, Uploader], board: TierHealth):
         self.config, self.memory, self.nvme = config, memory, nvme
@@ -219,7 +219,7 @@ def _publish(self: CheckpointWriter, memory: MemorySnapshotBackend, snap: Snapsh
 
 @patch
 def write(self: CheckpointWriter, job: SaveJob) -> None:
-    "Memory and disk side by side; then the report, and word to the uploaders."
+    "Write memory and disk in parallel; then report, and notify the uploaders."
     name, published = None, False
     def disk() -> None:
         nonlocal name

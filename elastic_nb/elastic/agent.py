@@ -102,7 +102,7 @@ def with_local_clock(handler: Any) -> Any:
 # %% ../../nbs/06_elastic/17_agent.ipynb #db912d2f
 @dataclass(frozen=True)
 class RendezvousConfig:
-    "Where and how the nodes of a run meet: the words of torchrun."
+    "The rendezvous settings of a run, in torchrun's terms."
     least: int = 1 # Nodes without which nothing is trained
     most: int = 1 # Nodes that train at the same time; more are spares
     backend: str = 'c10d' # Name of a rendezvous backend that PyTorch knows
@@ -137,7 +137,7 @@ class NodeConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, message: dict[str, Any]) -> None:
-        "Say it; no matter if the other end is gone: the reader will find out."
+        "Send it; if the other end is gone, the reader will notice."
         with suppress(OSError), self.lock: send(self.sock, message)
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class NodeTransport:
         with suppress(OSError): self._rope.send(b'.')
 
     def take(self) -> list[tuple[Any, ...]]:
-        "All that has come. Never waits."
+        "All received messages. Never waits."
         with suppress(OSError): self.bell.recv(4096)
         items = []
         with suppress(Empty):
@@ -281,9 +281,9 @@ class NodeAgent(SimpleElasticAgent):
         self.put('met', *round_members(info.store, base, info.rank, info.world_size, self.id))
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]: return {}
-    def _stop_workers(self, worker_group: WorkerGroup) -> None: "They continue."
+    def _stop_workers(self, worker_group: WorkerGroup) -> None: "Workers continue, so this does nothing."
     def _restart_workers(self, worker_group: WorkerGroup) -> None: self._initialize_workers(worker_group)
-    def _shutdown(self, *args: Any, **kwargs: Any) -> None: "The supervisor does that."
+    def _shutdown(self, *args: Any, **kwargs: Any) -> None: "The supervisor does this."
     def _exit_barrier(self) -> None: "The leader waits for the others."
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
@@ -525,7 +525,7 @@ def had_recorded(self: NodeSupervisor, found: ClusterState | None) -> None:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #846c5842
 def explain_missing_store(m: RendezvousConfig, error: BaseException) -> str:
-    "Why a node that starts does not find the store."
+    "Why a starting node does not find the store."
     if m.backend != 'c10d' or m.is_host:
         return f"the store of the rendezvous at {m.endpoint} cannot be reached: {error}"
     return (f"nothing answers at {m.endpoint}, where the nodes of the run {m.run_id!r} meet: the node that "
@@ -538,7 +538,7 @@ MUST_NOT_DIE = ("with --rdzv-backend c10d the node at {} holds the store of the 
 
 @patch
 def lacks_store(self: NodeSupervisor, error: BaseException) -> None:
-    "The store does not answer: try again, for a while. Raises RunFailed."
+    "Retry a store that does not answer, for a while. Raises RunFailed."
     m, now = self.meeting, time.monotonic()
     if self.unreachable_since == math.inf:
         text = str(error).split('\n')[0]
@@ -555,7 +555,7 @@ def lacks_store(self: NodeSupervisor, error: BaseException) -> None:
 
 @patch
 def had_unreachable(self: NodeSupervisor, error: BaseException) -> None:
-    "A question to the store has failed. Raises RunFailed after a while."
+    "Handle a failed request to the store. Raises RunFailed after a while."
     self.lacks_store(error)
     self.again()
 
@@ -576,7 +576,7 @@ def look_outside(self: NodeSupervisor) -> None:
 
 @patch
 def had_apart(self: NodeSupervisor, error: BaseException | None) -> None:
-    "The agent's loop has ended: the rendezvous is closed, or its store is lost. Raises RunFailed."
+    "Handle the end of the agent's loop: rendezvous closed, or its store lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
         self.closed = True   # the others have finished; members are about to learn of it
         return self.look_outside()
@@ -658,7 +658,7 @@ def read_refusal(m: RendezvousConfig) -> str:
 
 @patch
 def hear_refused(self: NodeSupervisor, now: float) -> None:
-    "Look for such a note once in a second."
+    "Look for such a note once per second."
     if not self.meeting.folder or now < self.looked + 1.: return
     self.looked = now
     if text := read_refusal(self.meeting): self.warn(text)
@@ -764,7 +764,7 @@ def stop(self: NodeSupervisor) -> None:
 
 @patch
 def dismiss_spares(self: NodeSupervisor) -> None:
-    "No worker of this node has ever trained."
+    "Stop the workers of a node that has never trained."
     self.orders.close()
     for w in self.hands.workers.values(): w.tell(kind='stop')
 
@@ -806,7 +806,7 @@ def supervise_node(meeting: RendezvousConfig, hands: WorkerPool, entry: str, con
 # %% ../../nbs/06_elastic/17_agent.ipynb #a4eaad4d
 def parse_rendezvous(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict[str, str],
                      node_rank: int | None, local_addr: str | None) -> RendezvousConfig:
-    "A meeting in torchrun's words. Raises BadConfig."
+    "A rendezvous from torchrun's options. Raises BadConfig."
     least, _, most = nnodes.partition(':')
     if not (least.isdigit() and (most or least).isdigit() and 1 <= int(least) <= int(most or least)):
         raise BadConfig(f"nnodes: {nnodes!r} is neither a number nor MIN:MAX, such as 1:4")
@@ -828,7 +828,7 @@ def parse_rendezvous(nnodes: str, backend: str, endpoint: str, run_id: str, conf
                             dict(conf), remark=remark)
 
 def parse_host_port(endpoint: str) -> tuple[str, int]:
-    "Of `HOST:PORT`, `[::1]:PORT` or `HOST`; 0 for no port."
+    "Host and port of `HOST:PORT`, `[::1]:PORT` or `HOST`; 0 for no port."
     host, colon, port = endpoint.rpartition(':')
     if not colon or endpoint.endswith(']') or not port.isdigit(): host, port = endpoint, '0'
     return host.strip('[]'), int(port)

@@ -53,7 +53,7 @@ def read_generation(store: dist.Store) -> Generation | None:
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #96dd1ce8
 def propose_generation(store: dist.Store, old: Generation | None, new: Generation) -> Generation:
-    "Make `new` the current generation if `old` still is; returns the one that is current now."
+    "Make `new` the current generation if `old` still is; returns the current one."
     current = decode_generation(store.compare_set(KEY, old.encode() if old else '', new.encode()))
     if current == new: store.set(generation_key(new.number), '')
     return current
@@ -324,7 +324,7 @@ def grow(self: Coordinator) -> None:
 # %% ../../nbs/06_elastic/03_membership.ipynb #3e938d20
 @patch
 def handle(self: Coordinator, event: dict[str, Any]) -> None:
-    "Take note of a worker's message; see the messages of the protocol."
+    "Handle a worker's message; see the messages of the protocol."
     handler = getattr(self, f"on_{event['kind']}", None)
     if handler: handler(event)
 
@@ -350,7 +350,7 @@ def on_final(self: Coordinator, event: dict[str, Any]) -> None:
 
 @patch(as_prop=True)
 def finished(self: Coordinator) -> bool:
-    "All members of the current generation have finished in it."
+    "Whether all members of the current generation have finished in it."
     if not self.final: return False   # most of the time, without a look into the store
     gen = self.generation
     return gen is not None and all(self.final.get(n) == gen.number for n in gen.roster)
@@ -358,7 +358,7 @@ def finished(self: Coordinator) -> bool:
 # %% ../../nbs/06_elastic/03_membership.ipynb #23f62f24
 @patch
 def lose(self: Coordinator, names: Iterable[str]) -> None:
-    "Workers `names` are gone. Raises StateLost if no worker is left that could have the state."
+    "Handle the loss of workers `names`. Raises StateLost if no worker is left that could have the state."
     names = set(names)
     self.gone |= names
     self.lobby = [n for n in self.lobby if n not in names]

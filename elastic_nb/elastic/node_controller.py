@@ -33,7 +33,7 @@ def node_of(worker: str) -> int:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a7f11693
 @dataclass(frozen=True)
 class ClusterState:
-    "Which nodes are in the run, and which of them leads. There is one, in the store of the rendezvous."
+    "The record: the nodes of the run and their leader. There is one, in the store of the rendezvous."
     term: int # Counts up by one with every change
     round: int # Newest round of the rendezvous that it has taken in
     boss: int # The node that leads: it alone proposes generations
@@ -54,7 +54,7 @@ def decode_record(text: str | bytes) -> ClusterState:
 RECORD = 'record'
 
 class ClusterStateStore:
-    "The record in a store. Each call is one request or two; an error of the store passes through."
+    "Access to the record in a store. Each call is one request or two; errors of the store pass through."
     def __init__(self, store: dist.Store): self.store = store
 
     def read(self) -> ClusterState | None:
@@ -77,14 +77,14 @@ class NodeIO(Protocol):
     def swap(self, old: ClusterState | None, new: ClusterState):
         "Write `new` if `old` is there; `recorded` follows."
     def meet(self) -> None: "Go through the next rendezvous; `met` follows."
-    def serve(self) -> tuple[dist.Store, tuple[str, int]]: "A new store for generations, and where it is."
+    def serve(self) -> tuple[dist.Store, tuple[str, int]]: "A new store for generations, and its address."
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None:
         "Open a line to the leader, say `hello`."
-    def send(self, node: int, message: dict[str, Any]) -> None: "Say it to `node`, if there is a line."
+    def send(self, node: int, message: dict[str, Any]) -> None: "Send it to `node`, if there is a line."
     def hang_up(self, node: int | None = None) -> None: "Close the line to `node`, or all lines."
-    def tell(self, gen: Generation, store: tuple[str, int]) -> None: "A generation, for the own workers."
-    def warn(self, text: str) -> None: "A sentence for the user, and for the ledger."
-    def refuse(self, why: str) -> None: "This node may not train along: end it. Raises RunRefused."
+    def tell(self, gen: Generation, store: tuple[str, int]) -> None: "Send `gen` to this node's workers."
+    def warn(self, text: str) -> None: "Warn the user, and note it in the ledger."
+    def refuse(self, why: str) -> None: "End this node, which may not join the run. Raises RunRefused."
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #19f8b3dc
 class NodeCoordinator(Coordinator):
@@ -109,7 +109,7 @@ HOLD = '-1000.0' # A worker that never comes; there is no such node
 START = 60. # Seconds for which the first workers of a node are waited for
 
 class NodeController:
-    "One node: what it knows, and what it does about it. Calls of one thread alone."
+    "The state and the decisions of one node. To be called from one thread."
     def __init__(self,
         id: int, # Its number, for its life
         reach: NodeIO, # What it can do
@@ -176,7 +176,7 @@ def known(self: NodeController) -> ClusterState:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a1363e53
 @patch
 def met(self: NodeController, round: int, ids: Iterable[int]) -> None:
-    "The rendezvous `round` is complete; `ids`: the nodes in it, in the order of their ranks."
+    "Handle a complete rendezvous `round`; `ids`: its nodes in the order of their ranks."
     self.meeting = False
     self.round, self.ids, self.met_at = round, tuple(ids), self.clock()
     self.ask()
@@ -208,7 +208,7 @@ def take_over(self: NodeController, nodes: Iterable[int], why: str, sound: bool 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #bfacc51e
 @patch
 def recorded(self: NodeController, found: ClusterState | None) -> None:
-    "The answer of the store: the record that is there now."
+    "Handle the answer of the store: the current record."
     self.asking = False
     known = self.record
     if known and (found is None or found.term < known.term):
@@ -242,7 +242,7 @@ def pause(self: NodeController) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #16dfdfe3
 @patch
 def adopt(self: NodeController, record: ClusterState) -> None:
-    "A newer record: lead, follow, or leave."
+    "Act on a newer record: lead, follow, or leave."
     before, self.record = self.record, record
     self.lost &= set(record.nodes)
     self.leaving &= set(record.nodes)
@@ -287,7 +287,7 @@ def follow(self: NodeController) -> None:
 
 @patch
 def lead(self: NodeController) -> None:
-    "From now on this node proposes generations, in a store of its own."
+    "Become the leader: propose generations, in a store of this node."
     if self.line is not None: self.reach.hang_up(self.followed)
     self.line, self.lost_at = None, 0.
     store, self.store_at = self.reach.serve()
@@ -302,7 +302,7 @@ def lead(self: NodeController) -> None:
 
 @patch
 def resign(self: NodeController) -> None:
-    "Another node leads."
+    "Stop leading."
     self.coordinator, self.heard = None, {}
     self.alive = {self.id: self.alive[self.id]}
     self.reach.hang_up()
@@ -315,7 +315,7 @@ def forget(self: NodeController, node: int) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #30d20778
 @patch
 def review(self: NodeController, why: str) -> None:
-    "The leader looks at all workers that are there; makes a new generation if there has to be one."
+    "The leader checks all workers, and makes a new generation if one is needed."
     c, nodes = self.leading, set(self.known.nodes)
     now = self.clock()
     c.held = not self.due & nodes <= set(self.heard) or len(nodes) < self.least
@@ -351,7 +351,7 @@ def review(self: NodeController, why: str) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #7f0374fa
 @patch
 def say_few(self: NodeController, nodes: set[int]) -> None:
-    "Say once what becomes of a world of fewer `nodes` than there must be."
+    "Warn once if there are fewer `nodes` than required, and say what follows."
     few = nodes if len(nodes) < self.least and self.newest else set()
     if self.newest and few and few != self.few:
         whole = {node_of(n) for n in self.newest.roster} <= few
@@ -403,7 +403,7 @@ def in_doubt(self: NodeController, let_in: list[int]) -> bool:
 
 @patch
 def look_ahead(self: NodeController, node: int) -> None:
-    "Say it once if `node` brings more than the world has: its workers load that when they join."
+    "Report once if `node` has a newer checkpoint than the world: its workers load it when they join."
     kept = self.has.pop(node, 0)
     if kept > self.floor:
         self.reach.warn(f"node {node} has a checkpoint of step {kept}, and the others have done {self.floor} "
@@ -435,7 +435,7 @@ def must_wait(self: NodeController, gen: Generation | None, nodes: set[int], ali
 
 @patch
 def proposed(self: NodeController, gen: Generation) -> None:
-    "The coordinator has made a generation: all must know."
+    "Send a new generation of the coordinator to all nodes."
     self.fresh, self.sound = False, True
     self.newest = gen
     if self.paused is not None and gen.number > self.paused: self.paused = None
@@ -451,7 +451,7 @@ def spread(self: NodeController, gen: Generation, nodes: Iterable[int] | None = 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #b13bfd6a
 @patch
 def handle(self: NodeController, event: dict[str, Any]) -> None:
-    "An own worker has said something."
+    "Handle a message of one of this node's workers."
     name, kind = event['worker'], event['kind']
     if kind == 'ready':
         self.alive[self.id][name] = event.get('micro_batches') or 0
@@ -468,7 +468,7 @@ def handle(self: NodeController, event: dict[str, Any]) -> None:
 
 @patch
 def mine(self: NodeController) -> dict[str, Any]:
-    "What decides the result here, and the steps of the newest checkpoint."
+    "The identity of this node's run, and the steps of its newest checkpoint."
     return dict(identity=self.identity.get(self.id), kept=self.has.get(self.id, 0))
 
 @patch
@@ -479,13 +479,13 @@ def forward(self: NodeController, message: dict[str, Any]) -> None:
 
 @patch
 def spawned(self: NodeController, name: str) -> None:
-    "An own worker has been started."
+    "Handle the start of a worker of this node."
     self.alive[self.id][name] = None
     self.forward(dict(kind='spawned', worker=name))
 
 @patch
 def lose(self: NodeController, names: Iterable[str]) -> None:
-    "Own workers are gone."
+    "Handle the loss of workers of this node."
     for name in names:
         self.alive[self.id].pop(name, None)
         self.forward(dict(kind='lost', worker=name))
@@ -513,7 +513,7 @@ def take(self: NodeController, node: int, m: dict[str, Any]) -> None:
 
 @patch
 def above(self: NodeController, number: int) -> None:
-    "A worker knows of generation `number` already: propose again, above it."
+    "Propose again above generation `number`, which a worker already knows."
     gen = self.leading.generation
     if self.newest and (self.fresh or self.leading.held):   # the next one will be above it
         self.newest = replace(self.newest, number=max(number, self.newest.number))
@@ -525,7 +525,7 @@ def above(self: NodeController, number: int) -> None:
 
 @patch
 def message(self: NodeController, node: int, m: dict[str, Any]) -> None:
-    "A line has brought a message from `node`. Raises StateLost."
+    "Handle a message from `node`. Raises StateLost."
     kind = m['kind']
     if kind == 'hello': self.welcome(node, m)
     elif self.leads: self.take(node, m)
@@ -542,7 +542,7 @@ def message(self: NodeController, node: int, m: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a7c1e0d3
 @patch
 def learn(self: NodeController, gen: Generation, store: Iterable[Any]) -> None:
-    "The leader has announced a generation."
+    "Handle a generation announced by the leader."
     self.said = True
     if self.newest is None or gen.number > self.newest.number: self.newest = gen
     if self.paused is not None and gen.number > self.paused: self.paused = None
@@ -552,7 +552,7 @@ def learn(self: NodeController, gen: Generation, store: Iterable[Any]) -> None:
 
 @patch
 def welcome(self: NodeController, node: int, m: dict[str, Any]) -> None:
-    "A node says hello to the leader. Raises StateLost."
+    "The leader handles a node's hello. Raises StateLost."
     if m['token'] == self.reach.token and (self.record is None or m['term'] > self.known.term):
         self.early[node] = m   # it has read of our term before we have
         return self.ask()
@@ -575,7 +575,7 @@ def welcome(self: NodeController, node: int, m: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #7dd7f6cf
 @patch
 def closed(self: NodeController, node: int) -> None:
-    "The line to `node` is closed, or nothing was received from it for too long."
+    "Handle a lost line to `node`: closed, or silent for too long."
     if self.leads:
         if node in self.known.nodes: self.lost.add(node)
     elif self.record and node == self.known.boss and self.line is not None:
@@ -584,7 +584,7 @@ def closed(self: NodeController, node: int) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #60b47134
 @patch
 def tick(self: NodeController) -> None:
-    "Look whether there is something to do; to be called some ten times a second or more. Raises StateLost."
+    "Do what is due; to be called ten times a second or more often. Raises StateLost."
     now, r = self.clock(), self.record
     if self.over: return
     if now - self.lease > LEASE: self.pause()
@@ -601,12 +601,12 @@ def tick(self: NodeController) -> None:
 
 @patch
 def spared(self: NodeController) -> bool:
-    "Whether enough nodes would be left without those that are leaving. For the leader."
+    "For the leader: whether enough nodes remain without those that are leaving."
     return len({*self.known.nodes} - self.leaving) >= max(1, self.least)
 
 @patch
 def outside(self: NodeController, now: float) -> None:
-    "This node is in no record yet, or not any more."
+    "Act while this node is in no record: meet, or take over."
     r = self.record
     if self.meeting: return
     if r and self.round <= r.round:   # a round that has been taken in, or that went by without us
@@ -641,7 +641,7 @@ def govern(self: NodeController, now: float) -> None:
 
 @patch(as_prop=True)
 def finished(self: NodeController) -> bool:
-    "The run is over."
+    "Whether the run is over."
     if self.leads and not self.leading.held and not self.fresh: self.over = self.leading.finished
     return self.over
 

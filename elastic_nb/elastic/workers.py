@@ -158,7 +158,7 @@ def wake(self: WorkerPool) -> None:
 # %% ../../nbs/06_elastic/08_workers.ipynb #f76a1906
 @patch
 def poll(self: WorkerPool, seconds: float) -> list[Worker]:
-    "Wait for news; returns the workers that have sent something. Exits are put into `exits`."
+    "Wait for messages; returns the workers that sent some. Exits are put into `exits`."
     with selectors.DefaultSelector() as sel:
         sel.register(self.line, selectors.EVENT_READ)
         for w in self.workers.values(): sel.register(w.lines.sock, selectors.EVENT_READ, w)
