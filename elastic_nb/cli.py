@@ -69,7 +69,7 @@ class _CommandGroup(typer.core.TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        "Run the command; each error that a user can mend is one message."
+        "Run the command; each error that a user can fix is one message."
         with translate_errors(): return super().invoke(ctx)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, cls=_CommandGroup,
@@ -159,7 +159,7 @@ def translate_option_names(*options: str) -> Iterator[None]:
         raise BadConfig(known.sub(r'--\1\2', str(e))) from None
 
 def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fault]:
-    "The planned faults; without any wish, the last worker is killed after two fifths of the steps."
+    "The planned faults; by default, the last worker is killed after two fifths of the steps."
     wrong, faults = [], []
     for text, kind in [(k, 'kill') for k in kill] + [(h, 'hang') for h in hang]:
         try: faults.append(parse_fault(text, kind))
@@ -416,7 +416,7 @@ def index(
     typer.echo(str(build_index(files, out, tokenizer, field, workers or None, *chosen, encoding)))
 
 def _check_parent(out: str) -> None:
-    "Raises BadConfig if the folder that `out` shall be in is not there: it may be a slip of the pen."
+    "Raises BadConfig if the parent folder of `out` does not exist: it may be a typo."
     folder = Path(out).absolute().parent
     if not folder.is_dir(): raise BadConfig(f"--out: there is no folder {folder}; make it, if you want it")
 
@@ -701,7 +701,7 @@ def _starts(starts: list[dict[str, Any]], most: int = 5) -> dict[str, Any]:
 
 # %% ../nbs/00_start/04_cli.ipynb #60f2349d
 def _print_rows(rows: dict[str, Any]) -> None:
-    "Two columns, with nothing in them that a terminal obeys."
+    "Print two columns without terminal control characters."
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for key, value in rows.items(): table.add_row(Text(escape_control(key), 'bold'),
                                                   Text(escape_control(value), overflow='fold'))

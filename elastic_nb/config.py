@@ -64,7 +64,7 @@ class ConfigSection(BaseModel):
         return x
 
     def unlike(self, *names: str) -> list[str]:
-        "Those of the settings `names` that have another value than by default."
+        "The settings among `names` whose value is not the default."
         fields = type(self).model_fields
         return [k for k in names if getattr(self, k) != fields[k].get_default(call_default_factory=True)]
 
@@ -194,7 +194,7 @@ class ModelConfig(ConfigSection):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        "Of the GPT."
+        "The sizes of the GPT."
         return dict(width=self.width, layers=self.layers, heads=self.heads, dropout=self.dropout)
 
 # %% ../nbs/00_start/01_config.ipynb #0b681565
@@ -317,14 +317,14 @@ class CheckpointConfig(ConfigSection):
 
     @property
     def every(self) -> list[int]:
-        "After each so many steps a state may be saved."
+        "The intervals, in steps, after which a state may be saved."
         both = self.checkpoint_interval, self.memory_snapshot_interval
         found = [n for n in both if isinstance(n, int) and n]
         return found or ([50] if self.checkpoint_interval == 'auto' else [])
 
     @property
     def url(self) -> str | None:
-        "Of the object store, None without one."
+        "The URL of the object store, None without one."
         return self.cloud_url or (f's3://{self.s3_bucket}/{self.s3_prefix}' if self.s3_bucket else None)
 
     @property
@@ -405,7 +405,7 @@ class RunConfig(ConfigSection):
         return known
 
     def identity(self, **about: Mapping[str, Any]) -> dict[str, Any]:
-        """What decides the result, in words: JSON values by section. `about` adds to a section what the
+        """The settings that decide the result: JSON values by section. `about` adds to a section what the
         config cannot know of it, such as model=dict(shapes=...) or data=dict(content=...)."""
         known = dict(scaling=dict(policy='constant')) | self._deciding()
         if 'lowcomm' in known:   # all of it: what one of two runs leaves out is compared, too
@@ -704,5 +704,5 @@ def pinned(self: Config) -> Config:
 
 # %% ../nbs/00_start/01_config.ipynb #56b8af0f
 def strip_errno(text: str) -> str:
-    "`text` without the likes of `[Errno 13]`."
+    "`text` without prefixes such as `[Errno 13]`."
     return re.sub(r'\[Errno -?\d+\] ', '', text)

@@ -91,7 +91,7 @@ def saved(self: CheckpointInterval, blocking: float) -> None:
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #fbdc0f33
 @patch
 def failed(self: CheckpointInterval, now: float) -> None:
-    "Something died, `now` seconds after the run began, on a clock that kept running through restarts."
+    "Count a failure, `now` seconds after the run began, on a clock that kept running through restarts."
     self.seconds = max(self.seconds, now)   # work that was lost was also time without a failure
     self.failures, self.at_stake = self.failures + self.at_stake, False
 

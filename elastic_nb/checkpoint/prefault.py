@@ -18,7 +18,7 @@ if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #09a0c909
 def start_daemon_thread(work: Callable[[], None], name: str | None = None) -> threading.Thread | None:
-    "A thread that does `work`, and does not keep the process alive; None if there can be no more."
+    "A thread that does `work` without keeping the process alive; None if no more can start."
     thread = threading.Thread(target=work, name=name, daemon=True)
     try: thread.start()
     except RuntimeError: return None

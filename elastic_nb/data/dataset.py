@@ -31,7 +31,7 @@ class DatasetState:
     fingerprint: str = '' # tokens.tokenizer.length
 
 def _differences(mine: str, theirs: str) -> str:
-    "The differences, in words."
+    "The differences, as text."
     names = 'the tokens (another file, or a changed one)', 'the tokenizer', 'the sequence length'
     found = [n for n, a, b in zip(names, mine.split('.'), theirs.split('.')) if a != b]
     length = f": {theirs.split('.')[-1]} then, {mine.split('.')[-1]} now" if found[-1:] == [names[2]] else ''
@@ -172,7 +172,7 @@ def resize(self: ElasticDataLoader, rank: int | None = None, world: int | None =
 # %% ../../nbs/02_data/04_dataset.ipynb #3c82cb02
 @patch
 def _ids(self: ElasticDataLoader, start: int, batches: int) -> Iterator[np.ndarray]:
-    "This rank's ids of each of the next `batches` global batches, from position `start` on."
+    "The ids of this rank in each of the next `batches` global batches, from position `start` on."
     order, size = self.dataset.order, self.batch_size
     mine, some = shard_range(self.rank, self.world, size), max(1, 1024 // size)   # some batches at a time
     for b in range(0, batches, some):

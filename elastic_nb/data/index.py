@@ -139,7 +139,7 @@ def _same_ids(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 @patch
 def check(self: TokenIndexFile, data_files: Sequence[str | Path] = (), tokenizer: Any = None) -> None:
-    "Is this the index of these files (read in full) by this tokenizer? Raises ValueError if not."
+    "Check that this index is of these files (read in full) and this tokenizer. Raises ValueError."
     then = self.manifest['tokenizer']
     if tokenizer is not None and not _same_ids(then, _named(found := load_encoder(tokenizer))):
         raise ValueError(f"the index {self} was made with the tokenizer {then['name']}, "
@@ -226,7 +226,7 @@ def _whole(out: Path, head: Mapping[str, Any], blocks: Sequence[Mapping[str, Any
 # %% ../../nbs/02_data/03_index.ipynb #75a7a395
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    "One builder at a time (the lock of a dead one is free); a full disk gets a message that helps."
+    "Allow one builder at a time (the lock of a dead one is free); explain a full disk."
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(_beside(out, 'lock'), 'w') as lock:

@@ -126,7 +126,7 @@ class FixedBatchSchedule:
     def span(self, step: int) -> SampleSpan: return SampleSpan(step * self.size, self.size, self.pieces)
 
     def reach(self, samples: float) -> int:
-        "After how many steps at least so many samples have been taken."
+        "The number of steps after which at least so many samples have been taken."
         return ceil(samples / self.size)
 
 # %% ../../nbs/02_data/05_sampler.ipynb #9900273a

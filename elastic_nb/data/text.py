@@ -257,7 +257,7 @@ def _columns(part: InputFile, field: str) -> Iterator[Any]:
 
 def iter_documents(part: InputFile, field: str = 'text', encoding: str = 'utf-8') -> Iterator[tuple[str,
                                                                                                     bytes]]:
-    "Where each document of rows, JSON or a table is (in words), and its text, UTF-8. Raises ValueError."
+    "The place of each document of rows, JSON or a table, and its text, UTF-8. Raises ValueError."
     if part.form == 'rows':
         with open_text(part, encoding) as lines:
             for n, line in enumerate(lines, 1):

@@ -66,7 +66,7 @@ def roster(self: Communicator, step: int) -> dict[str, int]:
 
 @patch
 def reconfigure(self: Communicator) -> None:
-    "From now on collectives reach the members of this generation only. Raises StaleGeneration, or PeerLost."
+    "Restrict collectives to the members of this generation. Raises StaleGeneration, or PeerLost."
     self._group = connect_gloo(self.member, self.gen)
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #c7b1aef2

@@ -133,7 +133,7 @@ def _fence(self: ConsoleReporter, e: dict[str, Any]) -> str:
 
 @patch
 def _error(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "An error and the user's own lines of its traceback; the same one of another worker is no news."
+    "An error and the user's own lines of its traceback; the same error of another worker is not repeated."
     if e['message'] in self.errors: return None
     self.errors.add(e['message'])
     return '\n    '.join([f"worker {e['worker']} reports {e['message']}", *e.get('trace', ())])
@@ -193,7 +193,7 @@ def _checkpoint(self: ConsoleReporter, e: dict[str, Any]) -> None: self.safe = T
 
 @patch
 def _begins_anew(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "All members report it, and one sentence is enough."
+    "Report it once, though all members send it."
     if self.anew == (e['holder'], e['had']): return None
     self.anew = e['holder'], e['had']
     where = f"from step {e['step']}" if e['step'] else "anew, from step 0"

@@ -218,7 +218,7 @@ def _accepted(answer: Any) -> dict[str, Any]:
 
 @patch
 def close(self: CommandQueue) -> None:
-    "No more orders: all that are left are refused, and the socket is gone. Again does nothing."
+    "Refuse all orders that are left, and remove the socket. A second call does nothing."
     with self._lock:
         if self.over: return
         self.over = True

@@ -55,7 +55,7 @@ def range_end(prefix: str) -> bytes:
 # %% ../../nbs/06_elastic/13_etcd.ipynb #6a8cc3ee
 @dataclass(frozen=True)
 class EtcdAccess:
-    "Where etcd is, and how to get in."
+    "Endpoints and credentials of etcd."
     endpoints: tuple[str, ...] # 'host:port', all of one cluster
     tls: bool = False # Speak TLS
     cacert: str | None = None # File with the CA's certificate; None: those that the system trusts
@@ -382,7 +382,7 @@ def changed(self: EtcdClient, key: str, prefix: bool, revision: int, limit_s: fl
 
 @patch
 def _event(self: EtcdClient, endpoint: str, stream: Any, limit_s: float) -> bool:
-    "Does an event come in `stream` within `limit_s`?"
+    "Whether an event comes in `stream` within `limit_s`."
     end, text = time.monotonic() + limit_s, b''
     if stream.status != 200: raise self._watch_failed(endpoint, stream.status, stream.read())
     for chunk in stream.stream():

@@ -230,7 +230,7 @@ class ReceiptChain:
     about: bytes = b'' # Hash of config and code
 
     def begin(self, step: int) -> None:
-        "Nothing is known of the steps before `step`."
+        "Start at `step`, with the steps before it unknown."
         self.step, self.value, self.drawn = step, root_receipt(step), 0
 
     def grow(self, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
@@ -243,7 +243,7 @@ class ReceiptChain:
 
     @property
     def state(self) -> dict[str, int]:
-        "For a checkpoint, or for a worker that copies the weights: JSON values."
+        "The state for a checkpoint, or for a worker that copies the weights: JSON values."
         return dict(step=self.step, value=self.value)
 
     def take(self, state: Any, step: int) -> None:

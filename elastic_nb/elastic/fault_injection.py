@@ -196,7 +196,7 @@ class FaultExecutor:
         if fault.kind == 'jump': time.time = lambda before=time.time: before() + JUMP
 
     def pace(self, phase: str) -> None:
-        "Is called at each fault point: a straggler sleeps at some of them."
+        "Called at each fault point: a straggler sleeps at some of them."
         if phase == 'forward' and self.since:
             self.slept = (self.factor - 1) * self.took
             if self.slept: time.sleep(self.slept)

@@ -209,7 +209,7 @@ def append(self: Ledger, kind: str, *, worker: str | None = None, gen: int | Non
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5177c944
 @patch
 def _settle(self: Ledger) -> list[dict[str, Any]]:
-    "Write all that waits, if there is room; returns the news: that a gap has begun, or is over."
+    "Write all pending rows, if there is room; returns whether a gap has begun or ended."
     now, gap = time.monotonic(), self._gap
     if gap and now < gap.again:
         self._forget()
@@ -291,7 +291,7 @@ class DamagedRow(ValueError):
 
 @contextmanager
 def naming_damaged_file(path: str | Path) -> Iterator[None]:
-    "In the block, a damaged row is named with its file."
+    "Name the file in errors about damaged rows in the block."
     try: yield
     except DamagedRow as e: raise DamagedRow(*e.about, path) from None
 
@@ -860,7 +860,7 @@ def verdict(
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #d4462fba
 def summary(events: Story) -> dict[str, Any]:
-    "One run in short. `worlds` says how many steps were done by each size of the world."
+    "A summary of one run. `worlds`: how many steps were done at each world size."
     events = to_history(events)
     told, found = losses(events), recoveries(events)
     gaps = [r['rto_s'] for r in found if r['rto_s'] is not None]

@@ -207,7 +207,7 @@ def answered(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
 
 @patch
 def meet(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
-    "All are connected: the first member that has the state, and those that need it. Raises StateLost."
+    "The first member that has the state, and those that need it, once connected. Raises StateLost."
     return find_source(gen, steps)
 
 @patch
@@ -217,7 +217,7 @@ def share_out(self: ElasticLoop, ms: dict[str, float], lap: Callable[[], float])
 
 @patch
 def all_have_it(self: ElasticLoop) -> None:
-    "All members have what they need in this generation."
+    "Called when all members have what they need in this generation."
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #9e709f1a
 @patch
@@ -256,7 +256,7 @@ def look_at_checkpoints(self: ElasticLoop, gen: Generation) -> None:
 
 @patch
 def go_back(self: ElasticLoop, gen: Generation) -> None:
-    "No member has the committed steps: the next generation begins at the newest checkpoint."
+    "Roll back: no member has the committed steps, so the next generation loads the newest checkpoint."
     self.say('go_back', floor=gen.floor)
     self.best = 0, ''   # it has been said
     self.comm.again('back to a checkpoint', floor=0)

@@ -64,7 +64,7 @@ def generation_key(number: int) -> str:
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #b3dd4340
 class StaleGeneration(Exception): "A newer generation has made waiting pointless."
-class WorkerEvicted(Exception): "This worker is not in the world any more."
+class WorkerEvicted(Exception): "This worker is no longer a member of the world."
 class StateLost(Exception):
     "No worker that is left has the parameters of the last committed step."
     final = True # To restart the worker does not help
@@ -317,7 +317,7 @@ def on_entered(self: Coordinator, event: dict[str, Any]) -> None:
 
 @patch
 def grow(self: Coordinator) -> None:
-    "One more rank. A worker in the lobby takes it at once; else the next worker that is ready."
+    "Add a rank. A worker in the lobby takes it at once; else the next worker that is ready."
     self.world += 1
     self._fill()
 

@@ -115,7 +115,7 @@ def initial_state(round: int, job: str) -> dict[str, Any]:
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #2ca506d5
 def claim_prefix(backend: EtcdBackend, job: str) -> RendezvousSnapshot:
-    "A snapshot in which the prefix is ours; what an ended job left is swept away. Raises RendezvousError."
+    "A snapshot in which the prefix is ours; remains of an ended job are deleted. Raises RendezvousError."
     session, began = backend.session, time.monotonic()
     while True:
         now = backend.snapshot()
@@ -195,7 +195,7 @@ def first_open(self: RendezvousSession, patience: float) -> None:
 
 @patch
 def offer(self: RendezvousSession, now: RendezvousSnapshot) -> None:
-    "A snapshot that may be news."
+    "Take a snapshot if it is newer."
     with self.news:
         if now.revision < self.latest.revision: return
         self.latest = now
@@ -240,7 +240,7 @@ class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
         self._dirty = True
 
     def sync(self) -> bool | None:
-        "Write what is dirty: was it taken? Or read: None. Raises RendezvousError."
+        "Write changes and return whether they were taken; or read and return None. Raises RendezvousError."
         if self.seat.lost:
             if not self.seat.joining: raise RendezvousConnectionError(self.seat.lost)
             self.seat.open()
@@ -300,7 +300,7 @@ def take(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #8d6a4fa7
 @patch
 def _bury(self: EtcdStateHolder, dead: list[Any]) -> None:
-    "Take dead nodes out, as torch's own holder does."
+    "Remove dead nodes, as torch's own holder does."
     s, before = self._state, len(self._state.participants)
     for node in dead:
         s.last_heartbeats.pop(node, None)
@@ -311,7 +311,7 @@ def _bury(self: EtcdStateHolder, dead: list[Any]) -> None:
 
 @patch
 def _hurry(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
-    "In later rounds, when every node that lives has come, a last call would be for no one."
+    "End the last call early in later rounds, when every living node has come."
     s = self._state
     if s.deadline is not None and s.round > self._first and {str(n) for n in s.participants} == {*now.alive}:
         s.deadline = datetime.min.replace(tzinfo=timezone.utc)
@@ -354,7 +354,7 @@ class EtcdOpExecutor(torch_rendezvous._DistributedRendezvousOpExecutor):
         _record(self, self._node, self._settings.run_id, message, node_state)
 
     def may_wait(self, deadline: float) -> bool:
-        "Is there time, and is it of any use?"
+        "Whether there is time left, and waiting can help."
         seat = self._state_holder.seat
         return time.monotonic() < deadline and not seat.client.broken and (seat.joining or not seat.lost)
 
@@ -413,7 +413,7 @@ def next_rendezvous(self: EtcdRendezvousHandler) -> RendezvousInfo:
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #6857bc23
 @patch
 def _get_store(self: EtcdRendezvousHandler) -> EtcdStore:
-    "The store of this round. Those of earlier rounds are swept away by the node with rank 0."
+    "The store of this round. Those of earlier rounds are deleted by the node with rank 0."
     state, data = self._state_holder.state, f'{self._seat.prefix}/data/'
     if state.participants[self._this_node] == 0:
         old = op_delete(data, end=f'{data}{state.round:09d}')
@@ -436,7 +436,7 @@ def num_nodes_waiting(self: EtcdRendezvousHandler) -> int:
 
 @patch
 def shutdown(self: EtcdRendezvousHandler) -> bool:
-    "Close the rendezvous and give the lease back. Was it possible?"
+    "Close the rendezvous and give the lease back; returns whether it was possible."
     try:
         done = DynamicRendezvousHandler.shutdown(self)
         alone = {*self._seat.backend.snapshot().alive} <= {self._seat.session.name}

@@ -97,7 +97,7 @@ def _cheapest(x: np.ndarray, more: np.ndarray, less: np.ndarray, cost: np.ndarra
 BLOCKS = 840 # Into so many a vector is cut, if it is so long; each world up to eight divides it
 
 def _lie_down(blocks: Sequence[int], lengths: dict[int, int]) -> list[list[int]]:
-    "For each of `blocks` its holders: rank after rank lies down for its length, around and around."
+    "The holders of each of `blocks`: ranks take their lengths in turn, wrapping around."
     holders: list[list[int]] = [[] for _ in blocks]
     at = 0
     for rank, length in lengths.items():

@@ -229,7 +229,7 @@ def _pass_on(member: Member, numbers: int) -> None:
         if number[0] == signal.SIGTERM: member.say('signal', by='SIGTERM')
 
 def worker_main(spec: dict[str, Any], sock: socket.socket) -> None:
-    "The life of one worker process."
+    "Run one worker process to its end."
     die_with_parent()
     set_process_name(f"elastic-nb {spec['name']}")
     ignore_signals(heirs=False)
@@ -321,7 +321,7 @@ def inherited_conditions(env: Mapping[str, str]) -> dict[str, Any]:
         packages={p: os.stat(p).st_mtime_ns for p in packages})
 
 def conditions_digest(conditions: dict[str, Any]) -> str:
-    "In place of the conditions, where others can read them: an environment may hold passwords."
+    "A digest to publish instead of the conditions: an environment may hold passwords."
     return hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #ad3376ef
@@ -356,7 +356,7 @@ class ForkServer:
             for key, _ in ready: key.data()
 
 def fork_server_main(fd: int, like: str, warm_up: str, idle: float, began: int) -> None:
-    "The life of a fork server: run `warm_up` (`module:function`), then copy to order."
+    "Run a fork server: run `warm_up` (`module:function`), then fork on request."
     die_with_parent()
     ignore_signals()
     set_process_name('elastic-nb server')
@@ -382,7 +382,7 @@ def module_file(module: Any) -> str | None:
 
 @patch
 def remember(self: ForkServer) -> None:
-    "Note the files of all modules; what lives now will not be collected, and stays shared with the copies."
+    "Note the files of all modules; freeze current objects, which stay shared with the copies."
     for file in filter(None, map(module_file, list(sys.modules.values()))):
         found = file_stamp(file)
         written = found and found[0] >= self.began   # since we began to import
@@ -446,7 +446,7 @@ def order(self: ForkServer) -> None:
 @patch
 def copy(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int], caller: int,
          answers: socket.socket, memory: list[int]) -> None:
-    "Fork, and look after the copy from now on. Raises OSError."
+    "Fork, and watch the copy from now on. Raises OSError."
     parent, pid = os.getpid(), os.fork()
     if not pid: self.become(order, files, (caller, answers.fileno()), parent)
     try: pidfd = os.pidfd_open(pid)
@@ -464,7 +464,7 @@ def copy(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int], c
 @patch
 def become(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int],
            others: tuple[int, int], parent: int) -> None:
-    "The life of a copy. Does not return."
+    "Run a copy. Does not return."
     try:
         die_with_parent()
         if os.getppid() != parent: os._exit(1)   # it was too late for that
@@ -586,7 +586,7 @@ class ForkClient:
         if self.process: self.process.wait()
 
     def close(self) -> None:
-        "No more orders: the server ends after its last copy."
+        "Accept no more orders: the server ends after its last copy."
         self.sock.close()
 
     def copy(self, warm_up: str, args: Sequence[str], line: int, memory: Sequence[int] = ()) -> ForkedProcess:
@@ -620,7 +620,7 @@ def _forget() -> None:
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget)
 
 def _leave() -> None:
-    "At the end of this process its server ends first, unless it still has copies: those the kernel ends."
+    "End the server before this process, unless it still has copies, which the kernel ends."
     client = _client
     drop_server()
     if client: client.keeper.join(1.)

@@ -77,12 +77,12 @@ class BucketBuffer:
         for p, v in zip(params, self.flats[b].split([p.numel() for p in params])): p.grad = v.view_as(p)
 
     def pop(self, b: int) -> Tensor:
-        "Bucket `b`, which is gone from here."
+        "Remove and return bucket `b`."
         flat = self.flats.pop(b, None)
         return self.params[0].new_zeros(len(self.buckets[b].span)) if flat is None else flat
 
     def move(self, other: 'BucketBuffer', b: int) -> None:
-        "Add bucket `b` of `other`, from which it is gone."
+        "Add bucket `b` of `other`, which loses it."
         if b not in other.flats: return
         if b in self.flats: self.flats[b].add_(other.flats.pop(b))
         else: self.flats[b] = other.flats.pop(b)
@@ -139,7 +139,7 @@ class BucketReduceScatter:
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #9905224a
 @patch
 def leave(self: BucketReduceScatter, b: int) -> None:
-    "Bucket `b` of all nodes goes to the owners of its numbers. Raises RuntimeError if a peer is gone."
+    "Send bucket `b` of all nodes to the owners of its numbers. Raises RuntimeError if a peer is gone."
     rank, bucket = self.group.rank(), self.buckets[b].span
     mine = {p: buf.pop(b) for p, buf in self.nodes.items()}
     for k in range(0, len(bucket), self.step):
@@ -383,7 +383,7 @@ def writes(self: BucketReducer, params: Sequence[Tensor]) -> list[int]:
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #e74684cc
 @patch
 def spread(self: BucketReducer) -> Iterator[Callable[[], None]]:
-    "After the optimizer's step: in each round the work of sending and receiving parameters, for any thread."
+    "The work of exchanging parameters after the optimizer's step, round by round, for any thread."
     o, rank, world = self.optimizer, self.rank, self.world
     o.forget()
     if world == 1: return
@@ -402,7 +402,7 @@ def _some(spans: Sequence[range], a: int, b: int) -> tuple[range, ...]:
 
 @patch
 def land(self: BucketReducer) -> None:
-    "After the last round of `spread`."
+    "Finish after the last round of `spread`."
     self.busy = False
     if self.world > 1: self.seen, self.landed = self._bits(), True
 

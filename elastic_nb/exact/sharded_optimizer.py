@@ -182,7 +182,7 @@ def _twin(self: ShardedOptimizer, part: OptimizerShard) -> tuple[range, Optimize
 
 @patch
 def install(self: ShardedOptimizer, parts: Iterable[OptimizerShard]) -> None:
-    "From now on hold `parts`, each with memory of its own, and nothing else."
+    "Replace the held spans by `parts`, each with memory of its own."
     self.twins = []
     self.add(parts)
 
@@ -254,7 +254,7 @@ def fill(self: ShardedOptimizer, spans: Iterable[range], flat: Tensor) -> None:
 
 @patch
 def step(self: ShardedOptimizer, closure: None = None) -> None: # type: ignore[override] # it takes no closure
-    "One step of the spans held. Raises ValueError with a closure, RuntimeError if other code uses `state`."
+    "Step the held spans. Raises ValueError with a closure, RuntimeError if other code uses `state`."
     if closure is not None: raise ValueError("shard: a step cannot compute the loss again")
     if self.state:
         raise RuntimeError("shard: other code has read or written optimizer.state, which is empty: the "
@@ -367,7 +367,7 @@ def _same_state(one: Optimizer, part: OptimizerShard) -> set[str]:
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #8bc08266
 @contextmanager
 def _without_grads(params: Sequence[Tensor]) -> Iterator[None]:
-    "In the block no parameter has a gradient: an optimizer that keeps a list of its own cannot step them."
+    "Hide all gradients in the block: an optimizer that keeps a list of its own cannot step them."
     grads = [p.grad for p in params]
     for p in params: p.grad = None
     try: yield
@@ -494,7 +494,7 @@ class ShardedReducer(TreeReducer):
         self.landed = False
 
     def summing(self) -> Callable[..., None]:
-        "After a reduction this rank has the gradient of the spans that it holds."
+        "The reduction that gives this rank the gradient of the spans that it holds."
         return partial(_scatter, size=self.size, layout=self.layout, whole=self.whole)
 
     def finish(self) -> Tensor:
@@ -547,7 +547,7 @@ def _hide(self: ShardedReducer, out: Tensor) -> None:
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #c27710bc
 @patch
 def spread(self: ShardedReducer) -> Iterator[Callable[[], None]]:
-    "After the optimizer's step: the work of sending parameters, as functions for any thread."
+    "The work of sending parameters after the optimizer's step, as functions for any thread."
     if self.world == 1: return
     self.busy, out = True, self.summed.flat
     for own in self.layout.owned(self.rank):   # a copy: it may be abandoned
@@ -557,7 +557,7 @@ def spread(self: ShardedReducer) -> Iterator[Callable[[], None]]:
 
 @patch
 def land(self: ShardedReducer) -> None:
-    "After the work of `spread`: put the parameters of the other slices into the model. No `.grad` is left."
+    "Put the parameters received by `spread` into the model. No `.grad` is left."
     self.busy = False
     for p in self.optimizer.params: p.grad = None   # its memory was used to receive parameters
     if self.world == 1: return

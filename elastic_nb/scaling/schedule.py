@@ -56,7 +56,7 @@ class ElasticSchedule:
         return self.rates.base_batch_size * world
 
     def span(self, step: int) -> SampleSpan:
-        "Where `step` begins, how many samples it takes, and in how many micro-batches."
+        "The first sample of `step`, its number of samples, and its number of micro-batches."
         m = self.at(step)
         size, pieces = self.size(m.world), scale_count(self.base_pieces, m.world, self.rates.base_world_size)
         return SampleSpan(m.position + (step - m.step) * size, size, min(size, pieces))
@@ -75,7 +75,7 @@ def mark(self: ElasticSchedule, step: int, world: int) -> None:
 
 @patch
 def enter(self: ElasticSchedule, step: int, world: int) -> None:
-    "After `step` steps there are `world` workers; entries for later steps are void. Raises ValueError."
+    "Set `world` workers from `step` on; entries for later steps are dropped. Raises ValueError."
     if self.given: return
     kept, self.marks = self.marks, [m for m in self.marks if m.step < step]
     try: self.mark(step, world)

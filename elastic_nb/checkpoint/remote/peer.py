@@ -336,7 +336,7 @@ class PeerMemoryServer(ThreadingTCPServer):
                 with suppress(OSError): line.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client: Any) -> None:
-        "A client that has gone is no news here."
+        "Ignore a client that has gone."
         if not isinstance(sys.exc_info()[1], OSError): super().handle_error(request, client)
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #b660f4aa
@@ -410,7 +410,7 @@ def serve_peer_memory(
         server.serve_forever(.2)
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #39ec6e88
-class _AlreadyExists(StoreRefused): "There is one of that name."
+class _AlreadyExists(StoreRefused): "A blob of that name exists."
 
 def _failure(seen: HTTPResponse, key: str) -> Exception:
     why = ''.join(c for c in seen.read1(500).decode('utf-8', 'replace') if c.isprintable())
@@ -461,7 +461,7 @@ def _target(self: PeerStore, key: str) -> str:
 @patch
 def _ask(self: PeerStore, method: str, key: str, target: str, place: Callable[[int], memoryview],
          body: Iterable[memoryview] | None = None, **headers: str) -> memoryview:
-    "One request; its verified answer, in the memory that `place(its size)` returns."
+    "Send one request; its verified answer, in the memory that `place(its size)` returns."
     what = f"{method.lower()} peer://{self.name}/{self.prefix}{key}"
     try:
         with closing(HTTPConnection(self.name, timeout=min(20., self.limit_s))) as line:

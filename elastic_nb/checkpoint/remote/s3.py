@@ -85,14 +85,14 @@ def _once(self: S3Store, operation: str, key: str, **args: Any) -> dict[str, Any
 
 @patch
 def _ask(self: S3Store, operation: str, key: str, **args: Any) -> dict[str, Any]:
-    "One request, tried again for `limit_s` seconds."
+    "Send one request, with retries for `limit_s` seconds."
     return retry(lambda _: self._once(operation, key, **args), self.limit_s)
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #29fb089a
 @patch
 def _send(self: S3Store, operation: str, key: str, data: bytes, sums: PartChecksums,
           **args: Any) -> dict[str, Any]:
-    "One request with a body, one try; the answer, which has our checksums. Raises StoreUnavailable."
+    "Send a request with a body once; the answer has our checksums. Raises StoreUnavailable."
     seen = self._once(operation, key, Body=io.BytesIO(data), **self._name(key), **sums.headers, **args)
     if sums.agree(seen) is False:
         if operation == 'put_object': self._once('delete_object', key, **self._name(key))
@@ -263,7 +263,7 @@ def finish(self: _MultipartUpload, parts: list[PartChecksums]) -> None:
 
 @patch
 def read_back(self: _MultipartUpload, parts: list[PartChecksums]) -> bool:
-    "Does the store hold what we sent? For servers without composite checksums."
+    "Whether the store holds what we sent; for servers without composite checksums."
     for n, part in enumerate(parts):
         out = bytearray(min(self.part_size, self.size - n * self.part_size))
         self.store.read_into(self.key, n * self.part_size, memoryview(out))
