@@ -129,7 +129,7 @@ def _do(self: FolderStore, what: str, key: str, work: Callable[[WatchdogTask], A
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #3a58714d
 @patch
 def _mounted(self: FolderStore, make: bool = False) -> bool:
-    "Whether our folder is there. Raises StoreUnavailable if its parent is missing, or on another file system."
+    "Whether our folder is there. Raises StoreUnavailable without its parent, or on another file system."
     above = os.path.dirname(self.base)
     try: found = self.system.stat(self.base)
     except FileNotFoundError:
