@@ -62,13 +62,13 @@ def die_with_parent() -> None:
     if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 # %% ../nbs/00_start/02_basics.ipynb #84e8d44c
-def _nothing(*_: Any) -> None: "A signal that is for somebody else."
+def _nothing(*_: Any) -> None: "A signal that another process answers."
 
 def _again_default() -> None:
     if signal.getsignal(signal.SIGTERM) is _nothing: signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 def ignore_signals(heirs: bool = True) -> None:
-    """From now on SIGTERM and Ctrl-C do nothing in this process; what is ignored already stays so.
+    """Ignore SIGTERM and Ctrl-C in this process from now on; signals already ignored stay so.
     `heirs`: nor in those that it forks. For the main thread alone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN: return
@@ -82,7 +82,7 @@ AT_ONCE = 1. # Seconds in which signals of one sender count as one
 class SigtermInterrupt(KeyboardInterrupt): "SIGTERM came; raised as Ctrl-C is, so that all is cleaned up."
 
 class DeferredSignals:
-    "SIGTERM and Ctrl-C of a process that has not come far: kept, until it is where they can be raised."
+    "Keeps SIGTERM and Ctrl-C of a starting process until they can be raised."
     def __init__(self) -> None:
         self.came, self.since = 0, 0. # Number of the first one, and when it was raised
         self.inside = 0 # Blocks in which it is raised
@@ -93,7 +93,7 @@ class DeferredSignals:
         if self.inside: self.throw()
 
     def throw(self) -> None:
-        "Raise what came, if anything did."
+        "Raise the kept signal, if there is one."
         if not self.came or self.since and time.monotonic() < self.since + AT_ONCE: return
         self.since = time.monotonic()
         if self.came == signal.SIGTERM: raise SigtermInterrupt("SIGTERM came; nothing is left running")
@@ -111,7 +111,7 @@ class DeferredSignals:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        "In the block, SIGTERM and Ctrl-C come here, unless the process has others for them."
+        "In the block, SIGTERM and Ctrl-C come here, unless the process has other handlers for them."
         usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
         main = threading.current_thread() is threading.main_thread()
         mine = [n for n, how in usual.items() if main and signal.getsignal(n) == how]
@@ -122,7 +122,7 @@ class DeferredSignals:
             if mine: self.came, self.since = 0, 0.
 
     def forget(self) -> None:
-        "A fork of this process has the usual handlers."
+        "Restore the usual handlers in a fork of this process."
         for n, how in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
             if signal.getsignal(n) == self.signal: signal.signal(n, how)
 
@@ -157,7 +157,7 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
     return ''.join(map(plain, error.object[error.start:error.end])), error.end
 
 def use_ascii_fallback() -> None:
-    "From now on, what this terminal cannot show is printed by the nearest plain characters."
+    "Print characters that this terminal cannot show as the nearest plain ones from now on."
     codecs.register_error('nearest', _nearest)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper): stream.reconfigure(errors='nearest')
@@ -181,7 +181,7 @@ def write_atomically(path: str | Path, text: str) -> None:
     with atomic_file(path) as f: f.write(text.encode(errors='replace'))
 
 # %% ../nbs/00_start/02_basics.ipynb #1de80006
-LATE = 5. # Seconds after which somebody who waits says so
+LATE = 5. # Seconds after which a wait is reported
 
 def waiting_message(what: str, limit: float, began: float | None = None) -> str:
     "A sentence: `what` is waited for, since `began` (seconds since 1970; None: now) and for `limit` seconds."
@@ -191,13 +191,13 @@ def waiting_message(what: str, limit: float, began: float | None = None) -> str:
                                                      if limit < inf else '')
 
 def print_notice(text: str) -> None:
-    "Print a line for whoever waits, on stderr."
+    "Print a line for the waiting user, on stderr."
     print(f'elastic-nb: {text}', file=sys.stderr, flush=True)
 
 @contextmanager
 def notify_if_slow(what: str, limit: float, late: float = LATE, tell: Callable[[str], None] = print_notice
                    ) -> Iterator[None]:
-    "If the block takes longer than `late` seconds, tell for `what` it waits, and for how long: `limit`."
+    "If the block takes longer than `late` seconds, report `what` it waits for, and for how long: `limit`."
     timer = threading.Timer(late, tell, [waiting_message(what, limit)])
     timer.daemon = True
     timer.start()
@@ -217,7 +217,7 @@ def fork_safe_tqdm() -> Any:
 
 # %% ../nbs/00_start/02_basics.ipynb #0c927df6
 class TimeBudget:
-    "True while a look may go on: `seconds` of this thread's processor time, ten times as long by the clock."
+    "True while a look may last: `seconds` of this thread's processor time, ten times as long by the clock."
     def __init__(self, seconds: float, cpu: Callable[[], float] = time.thread_time,
                  clock: Callable[[], float] = time.monotonic):
         self.seconds, self._cpu, self._clock = seconds, cpu, clock
@@ -225,7 +225,7 @@ class TimeBudget:
 
     @property
     def used(self) -> float:
-        "Seconds of it that are over."
+        "The seconds used so far."
         return max(self._cpu() - self._began[0], (self._clock() - self._began[1]) / 10)
 
     def __bool__(self) -> bool: return self.used < self.seconds
@@ -245,7 +245,7 @@ def set_process_name(name: str) -> None:
 
 # %% ../nbs/00_start/02_basics.ipynb #63f62365
 def describe_machine() -> str:
-    "Cores, processor and system of this machine, in words."
+    "Cores, processor and system of this machine, as text."
     cpuinfo = Path('/proc/cpuinfo')
     found = re.search(r'model name\s*:\s*(.+)', cpuinfo.read_text()) if cpuinfo.exists() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()

@@ -69,7 +69,7 @@ class _CommandGroup(typer.core.TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        "Run the command; each error that a user can mend is one message."
+        "Run the command; each error that a user can fix is one message."
         with translate_errors(): return super().invoke(ctx)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, cls=_CommandGroup,
@@ -159,7 +159,7 @@ def translate_option_names(*options: str) -> Iterator[None]:
         raise BadConfig(known.sub(r'--\1\2', str(e))) from None
 
 def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fault]:
-    "The planned faults; without any wish, the last worker is killed after two fifths of the steps."
+    "The planned faults; by default, the last worker is killed after two fifths of the steps."
     wrong, faults = [], []
     for text, kind in [(k, 'kill') for k in kill] + [(h, 'hang') for h in hang]:
         try: faults.append(parse_fault(text, kind))
@@ -170,8 +170,8 @@ def _plan(kill: list[str], hang: list[str], workers: int, steps: int) -> list[Fa
 # %% ../nbs/00_start/04_cli.ipynb #22270fc5
 @app.command()
 def demo(
-    workers: Annotated[int, Option(help='Worker processes. With 1 nobody is killed unless you say so, and '
-        'nobody can survive a loss: little is proved.')] = 3,
+    workers: Annotated[int, Option(help='Worker processes. With 1 none is killed unless you say so, and '
+        'none can survive a loss: little is proved.')] = 3,
     steps: Annotated[int, Option(help='Optimizer steps: updates of the weights.')] = 400,
     kill: Annotated[list[str], Option(metavar='WORKER@STEP[:PHASE]', help='SIGKILL a worker, which ends it '
         'at once; may be given several times. Default: the last worker, after two fifths of the steps '
@@ -209,7 +209,7 @@ def _checked(config: Config, plan: Callable[[], list[Fault]], out: str, json_fil
     from elastic_nb.demo import check_demo
     def readable() -> list[Fault]:
         try: return plan()
-        except BadConfig: return []   # which is told already
+        except BadConfig: return []   # which is already reported
     checks = plan, lambda: check_demo(config, readable(), Path(out)), lambda: _check_json(json_file, out)
     return run_checks(*checks)[0]
 
@@ -345,7 +345,7 @@ def train(
                               help='Start the nodes on a Ray '
         'cluster; the command is called once.')] = '',
 ) -> None:
-    """Train what a config describes; called again, go on from the newest checkpoint.
+    """Train what a config describes; called again, resume from the newest checkpoint.
 
     Example: elastic-nb train config.yaml training.steps=200 --workers 2 --out runs/mine
 
@@ -416,7 +416,7 @@ def index(
     typer.echo(str(build_index(files, out, tokenizer, field, workers or None, *chosen, encoding)))
 
 def _check_parent(out: str) -> None:
-    "Raises BadConfig if the folder that `out` shall be in is not there: it may be a slip of the pen."
+    "Raises BadConfig if the parent folder of `out` does not exist: it may be a typo."
     folder = Path(out).absolute().parent
     if not folder.is_dir(): raise BadConfig(f"--out: there is no folder {folder}; make it, if you want it")
 
@@ -494,7 +494,7 @@ def peer_memory(
 ) -> None:
     """Lend this node's memory: hold checkpoints of other nodes until SIGTERM or Ctrl-C.
 
-    The others find it at peer://HOST:PORT/PREFIX. There is no encryption: use it in a private network.
+    Other nodes find it at peer://HOST:PORT/PREFIX. There is no encryption: use it in a private network.
 
     Example: ELASTIC_NB_PEER_TOKEN=16-characters-or-more elastic-nb peer-memory --port 7070 --host 10.0.0.2
     """
@@ -674,7 +674,7 @@ def status(
     raise typer.Exit(dict(failed=1, stopped=3).get(found['state'], 0))
 
 def _print_status(s: dict[str, Any]) -> None:
-    "The status as a table, for people."
+    "The status as a table for the terminal."
     of = f" of {s['steps']}" if s['steps'] else ''
     rows = {'run': s['run'], 'state': s['state'], 'step': f"{s['step']}{of}", 'loss': _short(s['loss']),
             'learning rate': _short(s['lr']), 'workers': _workers(s['workers']),
@@ -701,7 +701,7 @@ def _starts(starts: list[dict[str, Any]], most: int = 5) -> dict[str, Any]:
 
 # %% ../nbs/00_start/04_cli.ipynb #60f2349d
 def _print_rows(rows: dict[str, Any]) -> None:
-    "Two columns, with nothing in them that a terminal obeys."
+    "Print two columns without terminal control characters."
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for key, value in rows.items(): table.add_row(Text(escape_control(key), 'bold'),
                                                   Text(escape_control(value), overflow='fold'))
@@ -1233,7 +1233,7 @@ def _check_new(out: str) -> None:
 
 # %% ../nbs/00_start/04_cli.ipynb #76e7a2ea
 def _print_outcome(found: Any) -> None:
-    "Tasks, numbers and what does not hold, for people."
+    "Tasks, numbers and failed claims as text."
     def loss(t: dict[str, Any]) -> dict[str, str]:
         return dict(loss=f"{t['loss_before']:.4f} to {t['loss']:.4f}") if 'loss' in t else {}
     _print_list([dict(task=t['id'], worker=t['worker'], attempts=t['attempts'], began=_short(t['began']),
@@ -1274,7 +1274,7 @@ def submit(
     """
     from elastic_nb.simulate.controller import ask_controller, controller_url
     from elastic_nb.simulate.tasks import read_plan
-    read_plan(plan)   # what is wrong is told here, with its lines
+    read_plan(plan)   # mistakes are reported here, with their lines
     url, text = controller_url(controller, db), Path(plan).read_text(encoding='utf-8')
     job = ask_controller(url, '/submit', plan=text, name=Path(plan).name)['job']
     typer.echo(f"job {job}. Next: elastic-nb status --controller {url}")

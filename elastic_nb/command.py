@@ -10,7 +10,7 @@ from .basics import EARLY
 
 # %% ../nbs/00_start/06_command.ipynb #c6813f8e
 def command() -> None:
-    "The program `elastic-nb`: hears signals from its first line on."
+    "The program `elastic-nb`: catches signals from its first line on."
     with EARLY.heard():
         from elastic_nb.cli import main   # which takes a moment
         main()

@@ -119,7 +119,7 @@ def run_demo(
     return result
 
 def missed_faults(run: ElasticRun, faults: Iterable[Fault]) -> list[str]:
-    "Planned faults that never came about."
+    "Planned faults that never happened."
     fired = {e.data['planned'] for e in run.events if e.kind == 'fault'}
     return [str(f) for f in faults if str(f) not in fired]
 

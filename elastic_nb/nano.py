@@ -173,7 +173,7 @@ def update(r: Replica, total: Tensor, half_way: Callable[[], None]) -> float:
 def share(rank: int, world: int) -> range:
     return range(rank * MICRO // world, (rank + 1) * MICRO // world)
 
-# The largest nodes of the tree that lie in a span of micro-batches, from left to right.
+# The largest nodes of the tree within a span of micro-batches, from left to right.
 def nodes(span: range, lo: int = 0, hi: int = MICRO) -> list[tuple[int, int]]:
     if hi <= span.start or span.stop <= lo:
         return []
@@ -407,7 +407,7 @@ def one_step(w: Worker, group: dist.ProcessGroupGloo, rank: int, world: int) -> 
         print(f'step {r.step}: loss {loss:.4f}', flush=True)
 
 # %% ../nbs/00_start/07_nano.ipynb #1ee3da55
-# Starts workers, and says who is in which generation.
+# Starts workers and assigns them to generations.
 class Supervisor:
     def __init__(self, workers: int, r: Replica, faults: list[Fault], out: Path) -> None:
         self.replica, self.faults, self.out = r, faults, out
@@ -424,7 +424,7 @@ class Supervisor:
         self.seats = {k: self.start(f'{k}.0') for k in range(workers)}
 
     # A fork has everything that this process has made: PyTorch, the text, the first weights.
-    # Its name says the seat and the life: 2.1 is the first replacement in seat 2.
+    # Its name says the slot and the life: 2.1 is the first replacement in slot 2.
     def start(self, name: str) -> multiprocessing.Process:
         process = self.forks.Process(name=name, daemon=True, target=lambda: work(
             Worker(name, self.port, self.replica, self.faults, self.out)))
@@ -438,7 +438,7 @@ class Supervisor:
         print(f"generation {self.generation}: {' '.join(roster)}", flush=True)
 
 # %% ../nbs/00_start/07_nano.ipynb #9fc076b4
-# Look at the worker in seat k: kill it if it is silent, replace it if it is dead.
+# Look at the worker in slot k: kill it if it is silent, replace it if it is dead.
 def look(s: Supervisor, k: int) -> None:
     p, now = s.seats[k], time.monotonic()
     beats = s.store.add(f'beat/{p.name}', 0)
@@ -463,7 +463,7 @@ def watch(s: Supervisor) -> str:
             look(s, k)
         s.looked = time.monotonic()
         ready = [p.name for p in s.seats.values() if s.store.check([f'ready/{p.name}'])]
-        # A new name in a seat is not ready yet, so a death shrinks the roster at once; a
+        # A new name in a slot is not ready yet, so a death shrinks the roster at once; a
         # replacement that is ready makes it grow. Only the first generation waits for all.
         if ready and (s.generation or len(ready) == len(s.seats)) and (broken or ready != s.roster):
             s.begin(ready)

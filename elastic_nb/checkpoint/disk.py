@@ -210,7 +210,7 @@ class NVMeBackend:
         self.base, self.keep_last_n, self.keep_best = Path(base_path), keep_last_n, keep_best
         self.metric, self.place = metric, place
         self.lease: RunLock | None = None   # while this process writes here
-        self.pinned: set[int] = set()   # steps whose checkpoints are kept, too: somebody has their path
+        self.pinned: set[int] = set()   # steps whose checkpoints are kept, too: a caller has their path
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #5a23d7f8
 @patch

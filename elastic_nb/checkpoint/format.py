@@ -25,7 +25,7 @@ from ..config import ConfigSection
 
 # %% ../../nbs/03_checkpoint/01_format.ipynb #eaaa3255
 class DamagedCheckpoint(ValueError): "A checkpoint is not what it should be; the message says where and what."
-class UnreadableCheckpoint(DamagedCheckpoint): "It could not be read, so nothing is known of its bytes."
+class UnreadableCheckpoint(DamagedCheckpoint): "It could not be read; its bytes may be fine."
 
 # %% ../../nbs/03_checkpoint/01_format.ipynb #3b25466b
 def unflatten(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:

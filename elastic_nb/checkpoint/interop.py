@@ -488,7 +488,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #ca2d45c6
 def _own(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies with a memory of their own; ours lie in one image, and `torch.save` would write all of it.
+    """Copies with a memory of their own; ours share one image, and `torch.save` would write all of it.
     Ties stay."""
     copies = {id(t): t.detach().clone() for t in model.values()}
     return {k: copies[id(t)] for k, t in model.items()}

@@ -91,7 +91,7 @@ def saved(self: CheckpointInterval, blocking: float) -> None:
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #fbdc0f33
 @patch
 def failed(self: CheckpointInterval, now: float) -> None:
-    "Something died, `now` seconds after the run began, on a clock that went on through restarts."
+    "Count a failure, `now` seconds after the run began, on a clock that kept running through restarts."
     self.seconds = max(self.seconds, now)   # work that was lost was also time without a failure
     self.failures, self.at_stake = self.failures + self.at_stake, False
 
@@ -119,7 +119,7 @@ def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
 
 @patch
 def explain(self: CheckpointInterval) -> str:
-    "One line for people: the choice, and its reasons."
+    "One line of text: the choice, and its reasons."
     if self.fixed: return f"every {self.fixed} steps: fixed"
     if not (self.steps and self.saves): return "every step: no save has been measured yet"
     a, b, m, t = map(_short, (median(self.saves), median(self.steps), self.mtbf, self.seconds))
@@ -136,7 +136,7 @@ def state_dict(self: CheckpointInterval) -> dict[str, Any]:
 
 @patch
 def load_state_dict(self: CheckpointInterval, state: dict[str, Any]) -> None:
-    "Go on from a `state_dict`; its step counts as saved."
+    "Resume from a `state_dict`; its step counts as saved."
     self.steps, self.saves = (deque(state[k], WINDOW) for k in ('steps', 'saves'))
     self.seconds, self.failures, self.at_stake = (state[k] for k in ('seconds', 'failures', 'at_stake'))
     self.asked = self.last = state['asked']

@@ -18,7 +18,7 @@ if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #09a0c909
 def start_daemon_thread(work: Callable[[], None], name: str | None = None) -> threading.Thread | None:
-    "A thread that does `work`, and does not keep the process alive; None if there can be no more."
+    "A thread that does `work` without keeping the process alive; None if no more can start."
     thread = threading.Thread(target=work, name=name, daemon=True)
     try: thread.start()
     except RuntimeError: return None
@@ -44,7 +44,7 @@ def parallel_for(work: Callable[[Any], Any], items: Iterable[Any], threads: int 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #9ac4b72d
 def allocate_aligned(sizes: list[int]) -> 'list[Tensor]':
     "One uint8 tensor per size, 64 bytes aligned, in one piece of new memory that begins on a page."
-    import torch   # late: who needs the hands alone, a store say, does not wait for it
+    import torch   # late: a module that needs the threads alone, a store say, does not wait for it
     starts = [*accumulate((-(-n // 64) * 64 for n in sizes), initial=0)]
     pages = mmap.mmap(-1, max(1, starts[-1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     whole = torch.frombuffer(pages, dtype=torch.uint8)

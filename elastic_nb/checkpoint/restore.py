@@ -28,7 +28,7 @@ from .remote.store import StoreError, StoreRefused
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #496b692c
 class CheckpointTier(enum.Enum):
-    "Where a checkpoint goes; each one includes those before it."
+    "A place for checkpoints; each one includes those before it."
     MEMORY = 'memory'
     NVME = 'nvme'
     PEER = 'peer'
@@ -180,7 +180,7 @@ class SaveFailed(CheckpointError):
     final = True # Another worker would fail, too
 
 class TierRefused(CheckpointError):
-    "There is nothing to load, but for what a tier may hold that does not let us in."
+    "Nothing to load was found, and a tier that refused access may hold something."
     final = refused = True # Trying again does not help; the right secret does
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def diff_identities(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[s
 
 def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any], remarks: bool = False,
                          live: bool = False) -> list[str]:
-    """What differs between two identities, in words: in what decides the result, or (`remarks`) beside it;
+    """The differences between two identities, as text: in what decides the result, or (`remarks`) beside it;
     `live`: of two that train at the same time, in anything."""
     out: dict[str, list[str]] = {}
     for k, (a, b) in diff_identities(there, here).items():
@@ -107,11 +107,11 @@ def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any], rema
 
 # %% ../../nbs/03_checkpoint/04_run_lock.ipynb #b4eca320
 class RunMismatch(FolderInUse):
-    "What was found here, or who came to train along, is of another run."
+    "A checkpoint found here, or a node that joins, belongs to another run."
     final = refused = True # Trying again does not help; what would, has the user
 
 def describe_mismatch(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> str:
-    """How the run that wrote `manifest` differs from ours, in words; '' if it is ours, or does not name its
+    """How the run that wrote `manifest` differs from ours, as text; '' if it is ours, or does not name its
     run."""
     if identity and manifest.identity: return join_briefly(describe_differences(manifest.identity, identity))
     ours = '', fingerprint, (identity or {}).get('fingerprint', '')

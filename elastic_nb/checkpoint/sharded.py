@@ -93,7 +93,7 @@ class ShardWriter(StorageWriter):
     def __init__(self, path: Path, skeleton: Any, about: dict[str, Any]):
         self.path, self.skeleton, self.about, self.folder = path, skeleton, about, ExitStack()
 
-    def reset(self, checkpoint_id: Any = None) -> None: "Nothing is kept from one save to the next."
+    def reset(self, checkpoint_id: Any = None) -> None: "Does nothing: no state is kept from save to save."
     def set_up_storage_writer(self, is_coordinator: bool) -> None: "All ranks are set up alike."
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan: return plan
     @classmethod
@@ -186,9 +186,9 @@ class ShardReader(StorageReader):
         self.places: dict[Any, StoredTensor] = {(k, torch.Size(at)): manifest.tensors[ref['$tensor']]
                        for k, v in manifest.state['pieces'].items() for at, ref in v['parts']}
 
-    def reset(self, checkpoint_id: Any = None) -> None: "Nothing is kept from one load to the next."
+    def reset(self, checkpoint_id: Any = None) -> None: "Does nothing: no state is kept from load to load."
     def read_metadata(self) -> Metadata: return self.metadata
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool) -> None: "All are alike."
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool) -> None: "All ranks are alike."
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool: return True
 
@@ -259,7 +259,7 @@ def flatten_sharded(tree: Any) -> tuple[dict[str, Tensor], Any]:
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #a46383ef
 class ShardedSaveError(RuntimeError):
     "A rank could not do its part of a save; the message says which, and why."
-class RankLost(ShardedSaveError): "A rank has died, so there is no world any more that could go on."
+class RankLost(ShardedSaveError): "A rank has died, so there is no world any more that could continue."
 
 def _sentence(rank: int, e: BaseException) -> str:
     return f"rank {rank}: " + (str(e) if isinstance(e, (DamagedCheckpoint, ShardedSaveError))
@@ -338,7 +338,7 @@ def _lost() -> Iterator[None]:
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #c37195c5
 def begin_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer, values: Any = None,
                   group: dist.ProcessGroup | None = None, **about: Any) -> PendingSave:
-    """Copy the state of an FSDP run, which may then go on, and begin to write it to the folder `path`;
+    """Copy the state of an FSDP run, which may then continue, and begin to write it to the folder `path`;
     `about`: step and other fields of the manifest. Collective. Raises ShardedSaveError in all ranks."""
     about = dict(about, world=dist.get_world_size(group))
     def prepare() -> tuple[dict[str, Tensor], Any]:
@@ -381,7 +381,7 @@ def load_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opti
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #130e4f98
 def _targets(saved: Metadata, skeleton: Any, model: nn.Module,
              optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    "Where to put each tensor: the run's own ones, and new ones for `values`. Raises DamagedCheckpoint."
+    "The target of each tensor: the run's own ones, and new ones for `values`. Raises DamagedCheckpoint."
     if not optimizer.state and skeleton['optimizer']['state']:
         optimizer.zero_grad()   # with gradients around, the state would not be made up
         get_state_dict(model, optimizer)

@@ -40,7 +40,7 @@ class TensorSegment(NamedTuple):
     size: int
 
 def segments_by_block(layout: SafetensorsLayout) -> list[list[TensorSegment]]:
-    "What lies in each block of the image."
+    "The contents of each block of the image."
     out: list[list[TensorSegment]] = [[] for _ in range(0, layout.size, COPY_BLOCK)]
     spans = [(None, 0, len(layout.head)), *((k, p.start, p.end) for k, p in layout.places.items())]
     for name, start, end in spans:
@@ -207,7 +207,7 @@ def _scatter(manifest: Manifest, bytes_of: dict[str, Tensor], done: Callable[[in
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #11233a73
 class AsyncCopier(Protocol):
-    "Copies tensors of one device, while that goes on with what it does."
+    "Copies tensors of one device while that device keeps computing."
     def copy(self, to: Sequence[Tensor], tensors: Sequence[Tensor]) -> None: "Begin."
     def wait(self) -> None: "Return when all that was begun is done; from any thread."
 
@@ -245,7 +245,7 @@ class PinnedStaging:
     def take(self, tensors: Sequence[Tensor], views: Sequence[Tensor]) -> Callable[[], None]:
         """Begin to copy `tensors`, which must not change until `wait` has returned.
 
-        Call it when the copy goes on to `views`; call the function that comes back once, from any thread.
+        Returns the function that finishes the copy into `views`: call it once, from any thread.
         Until then this is `busy`. Raises MemoryError."""
         ends = [*accumulate((-(-t.nbytes // 64) * 64 for t in tensors), initial=0)]
         if len(self.memory) < ends[-1]: self.memory = self.new_memory(ends[-1])

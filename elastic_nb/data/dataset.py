@@ -24,14 +24,14 @@ from ..exact.shuffle import SampleOrder, shard_range
 # %% ../../nbs/02_data/04_dataset.ipynb #9d794c06
 @dataclass
 class DatasetState:
-    "Where a run stands in its data. As JSON under 200 bytes."
+    "The position of a run in its data. As JSON under 200 bytes."
     epoch: int = 0 # Passes over the data that are complete
     cursor: int = 0 # Samples of this epoch that all ranks together have received
     seed: int = 0 # Key of the shuffle
     fingerprint: str = '' # tokens.tokenizer.length
 
 def _differences(mine: str, theirs: str) -> str:
-    "The differences, in words."
+    "The differences, as text."
     names = 'the tokens (another file, or a changed one)', 'the tokenizer', 'the sequence length'
     found = [n for n, a, b in zip(names, mine.split('.'), theirs.split('.')) if a != b]
     length = f": {theirs.split('.')[-1]} then, {mine.split('.')[-1]} now" if found[-1:] == [names[2]] else ''
@@ -41,7 +41,7 @@ def _differences(mine: str, theirs: str) -> str:
 def _open_index(index: Any, data_files: list[str | Path], tokenizer: Any) -> tuple[Any, str]:
     "The index (or the tokens), and `tokens.tokenizer` of its fingerprint. ValueError if they do not fit."
     if isinstance(index, (str, Path)):
-        from elastic_nb.data.remote_index import open_index   # not needed by those who bring tokens
+        from elastic_nb.data.remote_index import open_index   # not needed for tokens in memory
         index = open_index(index)
     if not hasattr(index, 'check'): return index, f'{fingerprint_tokens(torch.as_tensor(index))[:16]}.raw'
     index.check(data_files, tokenizer)
@@ -127,7 +127,7 @@ def state_dict(self: ResumableDataset) -> dict[str, Any]: return asdict(self.sta
 
 @patch
 def load_state_dict(self: ResumableDataset, state: Mapping[str, Any]) -> None:
-    "Go on where `state` was taken. Raises ValueError if it belongs to other data."
+    "Resume where `state` was taken. Raises ValueError if it belongs to other data."
     new = DatasetState(**state)
     if new.fingerprint != self.state.fingerprint:
         raise ValueError(f"this state belongs to other data; what differs: "
@@ -172,7 +172,7 @@ def resize(self: ElasticDataLoader, rank: int | None = None, world: int | None =
 # %% ../../nbs/02_data/04_dataset.ipynb #3c82cb02
 @patch
 def _ids(self: ElasticDataLoader, start: int, batches: int) -> Iterator[np.ndarray]:
-    "This rank's ids of each of the next `batches` global batches, from position `start` on."
+    "The ids of this rank in each of the next `batches` global batches, from position `start` on."
     order, size = self.dataset.order, self.batch_size
     mine, some = shard_range(self.rank, self.world, size), max(1, 1024 // size)   # some batches at a time
     for b in range(0, batches, some):

@@ -59,7 +59,7 @@ class MixturePhase:
     given: tuple[int, ...] # What every source, active or not, has given before
 
 def _longest(weights: Sequence[int], left: Sequence[int | None]) -> int | None:
-    "For how many samples no source must give more than it has `left`; None: for ever."
+    "The number of samples until a source must give more than it has `left`; None: no limit."
     def enough(m: int) -> bool:
         return all(n is None or c <= n for c, n in zip(split_counts(m, weights), left))
     if all(n is None for n in left): return None
@@ -183,7 +183,7 @@ class Mixture(ResumableDataset):
 
     def __len__(self) -> int: return self.samples
 
-    def __getstate__(self) -> dict[str, Any]:   # what is made anew where it is needed stays here
+    def __getstate__(self) -> dict[str, Any]:   # what is rebuilt where it is needed stays here
         return self.__dict__ | dict(_orders={}, _tokens=None)
 
     @property
@@ -201,7 +201,7 @@ class Mixture(ResumableDataset):
 # %% ../../nbs/02_data/09_mixture.ipynb #441add09
 @patch(as_prop=True)
 def period(self: Mixture) -> int | None:
-    "Positions after which the order begins anew, shuffled otherwise; None: never."
+    "Positions after which the order repeats, shuffled otherwise; None: never."
     last = self.stretches[-1]
     return None if last.length is None else last.start + last.length
 
@@ -236,7 +236,7 @@ def exhausted(self: Mixture) -> dict[str, int | None]:
 
 @patch(as_prop=True)
 def ending(self: Mixture) -> str:
-    "Which source is exhausted when, and what happens then, in words."
+    "Which source is exhausted when, and what happens then, as text."
     if self.on_end == 'stop' and self.period:
         gone = ' and '.join(name for name, at in self.exhausted.items() if at)
         given = ', '.join(f'{n:,} of {name}' for name, n in zip(self.names, self.per_period))
@@ -311,7 +311,7 @@ def _order_of(data: Any, key: int) -> Ids:
 # %% ../../nbs/02_data/09_mixture.ipynb #fc9376eb
 @patch
 def place(self: MixedOrder, position: int) -> tuple[int, int, int, int]:
-    "Where a position lies: the period, the stretch in that, the chunk in that, and the place in that."
+    "The place of a position: the period, the stretch in it, the chunk in that, the offset in that."
     turn, at = divmod(position, self.period) if self.period else (0, position)
     s = bisect_right(self.stretches, at, key=lambda x: x.start) - 1
     return turn, s, *divmod(at - self.stretches[s].start, CHUNK)
@@ -377,7 +377,7 @@ def _columns_of(x: Any, path: str = '') -> dict[str, str]:
     return {path: type(x[0]).__name__ if isinstance(x, (tuple, list)) else repr(x)}
 
 def explain_mismatch(batches: Mapping[str, Any]) -> str | None:
-    "Why the batches of these sources cannot be made one, in words; None: they can."
+    "Why the batches of these sources cannot be joined, as text; None: they can."
     found, wrong = {name: _columns_of(b) for name, b in batches.items()}, []
     for path in dict.fromkeys(p for columns in found.values() for p in columns):
         what = path.lstrip('.') or 'a sample'
@@ -412,7 +412,7 @@ def _placed(tensors: Sequence[Tensor], places: Sequence[np.ndarray]) -> Tensor:
     return torch.from_numpy(out)
 
 def _joined(batches: Sequence[Any], places: Sequence[np.ndarray]) -> Any:
-    "One batch out of those of several sources; `places`: where the samples of each stand in it."
+    "One batch out of those of several sources; `places`: positions of each one's samples in it."
     first = batches[0]
     if len({_kind(b) for b in batches}) > 1: raise _BatchMismatch
     if isinstance(first, Tensor): return _placed(batches, places)
@@ -472,13 +472,13 @@ def _tokens_of(sources: Sequence[MixtureSource]) -> _TokenRows | None:
     return None
 
 def _in_windows(sources: Sequence[MixtureSource]) -> _TokenRows | None:
-    "Of plain tokens: windows that share one token with the next."
+    "Samples of plain tokens: windows that share one token with the next."
     windows = [s.data._windows for s in sources]
-    if not all(isinstance(w, np.ndarray) for w in windows): return None   # some tokens lie in a store
+    if not all(isinstance(w, np.ndarray) for w in windows): return None   # some tokens are in a store
     return _alike(sources, windows, lambda causal, names: _both[causal])
 
 def _in_rows(sources: Sequence[MixtureSource]) -> _TokenRows | None:
-    "Of documents that are packed in rows."
+    "Samples of documents that are packed in rows."
     first, rows = sources[0].data, [s.data.rows for s in sources]
     if any(r is None for r in rows) or len({s.data.apart for s in sources}) > 1: return None
     needed = first.columns
@@ -509,7 +509,7 @@ _both = {False: _split, True: lambda rows: dict(input_ids=_split(rows)[0])}
 # %% ../../nbs/02_data/09_mixture.ipynb #56c0c54b
 @patch
 def _gather(self: Mixture, ids: Iterable[int]) -> np.ndarray:
-    "The samples as they lie in memory, (len(ids), numbers of a sample)."
+    "The samples as they are in memory, (len(ids), numbers of a sample)."
     tokens, numbers = self._tokens, np.asarray(ids, np.int64) % self.samples
     at = numbers * tokens.step
     at += tokens.shift[tokens.starts.searchsorted(numbers, 'right')]
@@ -568,7 +568,7 @@ def set_epoch(self: Mixture, epoch: int) -> None:
 # %% ../../nbs/02_data/09_mixture.ipynb #4a0ac492
 @patch
 def load_state_dict(self: Mixture, state: Mapping[str, Any]) -> None:
-    "Go on where `state` was taken. Raises ValueError if it belongs to another mixture."
+    "Resume where `state` was taken. Raises ValueError if it belongs to another mixture."
     new = DatasetState(**state)
     theirs, mine = new.fingerprint.split('.'), self.state.fingerprint.split('.')
     words = ['the names of the sources', 'their weights', f"on_end ({theirs[2]} then, {self.on_end} now)",

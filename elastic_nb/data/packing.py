@@ -44,7 +44,7 @@ class _OpenBins:
         return self.size, np.arange(self.samples - new, self.samples)
 
     def put(self, room: int, samples: np.ndarray) -> None:
-        "These samples have so much room now."
+        "Record the free room of these samples."
         if not (room and len(samples)): return
         if room in self.having: samples = np.concatenate([self.having[room], samples])
         else: insort(self.rooms, room)
@@ -73,7 +73,7 @@ def best_fit_decreasing(lengths: np.ndarray, size: int) -> tuple[np.ndarray, int
 
 # %% ../../nbs/02_data/08_packing.ipynb #a7e30760
 def split_documents(doc_ends: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    "Where each piece begins, and its tokens, (pieces,) int64: documents, in pieces of at most `length`."
+    "Start and tokens of each piece, (pieces,) int64: documents, in pieces of at most `length`."
     ends = np.asarray(doc_ends).astype(np.int64)
     starts = np.concatenate([ends[:0], [0], ends[:-1]])[:len(ends)]
     pieces = -(-(ends - starts) // length)
@@ -117,7 +117,7 @@ def plan_packing(doc_ends: np.ndarray, length: int) -> PackingPlan:
 
 # %% ../../nbs/02_data/08_packing.ipynb #edf7d8b6
 def _checksum(head: dict[str, Any], body: Any) -> str:
-    "Of the line and of the arrays."
+    "The checksum of the line and of the arrays."
     h = xxhash.xxh3_64(json.dumps(head, sort_keys=True).encode())
     h.update(body)
     return h.hexdigest()
@@ -408,4 +408,4 @@ def _open_rows(self: PackedDataset) -> np.ndarray | None:
 def verify(self: PackedDataset) -> None:
     "Read all rows, and compare them with their checksum. Raises ValueError if they are damaged."
     if self.rows is not None and self._load_rows(Path(f'{self.where}.rows'), True) is None:
-        raise ValueError(f"{self.where}.rows is damaged; delete it, and it is written anew")
+        raise ValueError(f"{self.where}.rows is damaged; delete it, and it is rebuilt")

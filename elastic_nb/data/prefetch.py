@@ -41,7 +41,7 @@ from ..exact.determinism import RNG_LOCK
 ALIGNED = 64 # Bytes; kernels may round differently for numbers that begin elsewhere in a line of the cache
 
 class _BatchPickler(pickle.Pickler):
-    "Pickles a batch; the numbers of its tensors are handed out as they lie in memory."
+    "Pickles a batch; the numbers of its tensors are handed out as raw memory."
     def reducer_override(self, x: Any) -> Any:
         plain = type(x) is Tensor and x.layout == torch.strided and x.device.type == 'cpu' and x.numel()
         if not plain or x.requires_grad or x.is_conj() or x.is_neg() or x.is_quantized: return NotImplemented
@@ -93,7 +93,7 @@ def unpack_batch(fd: int, at: int, size: int) -> Any:
 # %% ../../nbs/02_data/07_prefetch.ipynb #8c4ed4ca
 def detach_descriptors(keep: Iterable[int] = ()) -> None:
     """Let this process, a fresh copy of another one, share no connection and no place in a file with it: its
-    sockets and pipes are dead, and files open for reading are opened again where they stand (Linux only)."""
+    sockets and pipes are dead, and files open for reading are opened again at their position (Linux only)."""
     dead, other = socket.socketpair()
     other.close()
     for fd in map(int, os.listdir('/proc/self/fd')):
@@ -120,7 +120,7 @@ def _opened_again(fd: int) -> bool:
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #bbc11f09
 def _become(number: int, parent: int, keep: Iterable[int]) -> None:
-    "What a fresh copy of the training process does to be reader `number`, and nothing else."
+    "Turn a fresh copy of the training process into reader `number`."
     die_with_parent()
     if os.getppid() != parent: os._exit(0)   # it died before we asked
     ignore_signals(heirs=False)
@@ -145,7 +145,7 @@ TOOK, DONE, FAILED = range(3)
 MOST = 1 << 20 # Bytes of an order
 
 def _serve(orders: socket.socket, news: socket.socket, read: Callable[[int, int, list[int]], Any]) -> None:
-    """The life of a reader: take an order, report it, read, hand over the batch. Ends with the training
+    """The main loop of a reader: take an order, report it, read, send the batch. Ends with the training
     process."""
     while order := orders.recv(MOST):
         number, step, i = ORDER.unpack_from(order)
@@ -165,7 +165,7 @@ class MicroBatchKey(NamedTuple):
     ids: tuple[int, ...]
 
     def words(self, samples: int | None = None) -> str:
-        "For people; `samples`: of an epoch."
+        "As text; `samples`: of an epoch."
         ids = [str(k % samples if samples and self.i >= 0 else k) for k in self.ids]
         some = ', '.join(ids[:8]) + (', ...' if len(ids) > 8 else '')
         what = f"micro-batch {self.i} of step {self.step}" if self.i >= 0 else \
@@ -281,7 +281,7 @@ def get(self: ReaderPool, step: int, i: int, ids: list[int],
     while place not in self.done and self.readers: self._wait(place)
     found = self.done.pop(place, None)
     self.wanted.popleft()
-    self._plan(self.room)   # the readers go on while this one is computed
+    self._plan(self.room)   # the readers work while this one is computed
     if isinstance(found, Future): found = found.result()
     if isinstance(found, UnreadableBatch): raise found
     if found is not None and not isinstance(found, _ReadFailure): return found.batch
@@ -302,7 +302,7 @@ class _ReadBatch(NamedTuple):
 # %% ../../nbs/02_data/07_prefetch.ipynb #4418a49f
 @patch
 def _turn(self: ReaderPool, place: MicroBatchKey, later: Iterator[MicroBatchKey]) -> None:
-    "The run leaves the plan: batches that were read ahead and are still wanted stay, the rest goes."
+    "Follow a changed plan: keep batches that are still wanted, drop the rest."
     self.wanted, self.later = deque([place]), later
     self._plan(self.room + 1)
     self._withdraw()
@@ -311,7 +311,7 @@ def _turn(self: ReaderPool, place: MicroBatchKey, later: Iterator[MicroBatchKey]
 
 @patch
 def _plan(self: ReaderPool, n: int) -> None:
-    "Want `n` micro-batches, and order those that are not ordered yet."
+    "Order `n` micro-batches, except those that are already ordered."
     while len(self.wanted) < n and (place := next(self.later, None)): self.wanted.append(place)
     self._post()
 
@@ -350,7 +350,7 @@ def _hear(self: ReaderPool, seconds: float) -> None:
 
 @patch
 def _hear_one(self: ReaderPool, r: ReaderProcess) -> bool:
-    "One message of `r`; whether there was one. If it has ended, see to that."
+    "Handle one message of `r`, or its end; returns whether there was a message."
     try: said, fds, *_ = socket.recv_fds(r.news, NEWS.size, 1)
     except BlockingIOError: return False
     except ConnectionResetError: said = b''
@@ -397,7 +397,7 @@ def _ended(self: ReaderPool, r: ReaderProcess) -> None:
 
 @patch
 def _strike(self: ReaderPool, place: MicroBatchKey, cause: str) -> None:
-    "A reader has ended over `place`; after the third time the pool gives up."
+    "Count a reader that ended at `place`; after the third time the pool gives up."
     ends = self.ends.setdefault(place, [])
     ends.append(cause)
     if len(ends) < TRIES or place not in self.wanted: return
@@ -424,10 +424,10 @@ STOPPED = .5 # Seconds for which a reader may be stopped
 
 @patch
 def _wait(self: ReaderPool, place: MicroBatchKey) -> None:
-    "Wait for news, for a tenth of a second at most, and look after the readers."
+    "Wait for messages for at most a tenth of a second, and check the readers."
     before = time.monotonic()
     self._hear(.1)
-    self.clock += min(time.monotonic() - before, .5)   # if it was more, we were the ones who stood still
+    self.clock += min(time.monotonic() - before, .5)   # if it was more, this process was suspended
     self._look_after(place)
     self.tick()
 
@@ -465,7 +465,7 @@ def _kill(self: ReaderPool, r: ReaderProcess, why: str) -> None:
 # %% ../../nbs/02_data/07_prefetch.ipynb #68408129
 @patch
 def close(self: ReaderPool) -> None:
-    "No reader is left, and nothing that was read ahead."
+    "Kill all readers, and drop what was read ahead."
     for r in self.readers:
         with suppress(ProcessLookupError): os.kill(r.pid, signal.SIGKILL)
     for r in self.readers:

@@ -50,7 +50,7 @@ def publish_index(
     stop: threading.Event | None = None, # When set, the upload ends early
     **options: Any, # As for `open_store`
 ) -> bool:
-    """Copy an index to an object store, the manifest last; False if it was stopped. Called again, it goes on.
+    """Copy an index to an object store, the manifest last; False if it was stopped. Called again, it resumes.
 
     Raises ValueError for an index that is not finished, damaged, or not the one at `url`; StoreError."""
     TokenIndexFile(path).verify()
@@ -142,7 +142,7 @@ def _bytes(self: BlockCache, b: int) -> bytes:
 
 @patch
 def good(self: BlockCache, b: int) -> bool:
-    "Is block `b` there, and right? Its checksum is compared once in each process, and after each eviction."
+    "Whether block `b` is there and valid. The checksum is compared once per process and eviction."
     age = self.age[b]   # first: an eviction while we compare makes `seen` old
     if self.seen[b] == age: return True
     if age & 1 or not self.used[b] or checksum(self._bytes(b)) != self.sums[b]: return False
@@ -157,7 +157,7 @@ def still(self: BlockCache, blocks: np.ndarray) -> bool:
 
 @patch
 def whole(self: BlockCache) -> bool:
-    "Is every block there and compared? The answer costs one look at a number."
+    "Whether every block is there and verified. Costs one look at a number."
     return self._whole_at == self._evictions[0]
 
 @patch
@@ -222,7 +222,7 @@ def put(self: BlockCache, b: int, tokens: np.ndarray) -> bool:
 # %% ../../nbs/02_data/10_remote_index.ipynb #9c0d1b79
 @patch
 def touch(self: BlockCache, blocks: np.ndarray) -> None:
-    "These have just been used; matters only in a cache that cannot hold all."
+    "Mark these as just used; matters only in a cache that cannot hold all."
     if self.limit < self.sizes.sum():
         there = blocks[self.used[blocks] > 0]
         self.used[there] = time.time_ns()
@@ -332,7 +332,7 @@ def _download(self: RemoteIndex, b: int) -> np.ndarray:
 @patch
 @contextmanager
 def _turn(self: RemoteIndex, b: int) -> Iterator[None]:
-    "One thread of one process at a time obtains block `b`."
+    "Let one thread of one process at a time obtain block `b`."
     with self._turns:
         self._turns.wait_for(lambda: b not in self._busy)
         self._busy.add(b)
@@ -371,7 +371,7 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
     wide = (last - first).max(initial=0) + 1
     blocks = np.unique(np.minimum(first[:, None] + np.arange(wide), last[:, None]))
     blocks = blocks[self.starts[blocks] < self.starts[blocks + 1]]
-    own: dict[int, np.ndarray] = {} # Blocks that this call has in its own hands
+    own: dict[int, np.ndarray] = {} # Blocks that this call holds itself
     while True:
         missing = [b for b in blocks.tolist() if b not in own and not (self.disk and self.disk.good(b))]
         if len(missing) > 2 * self.threads and len(starts) > 1:   # so many at once would fill the memory

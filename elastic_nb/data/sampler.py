@@ -110,7 +110,7 @@ def resolve_dataset(dataset: Any, length: int) -> Any:
     """Windows of `length` tokens if `dataset` is a token index or the path of one, else `dataset` itself.
     Raises ValueError for a path at which there is no good index, and for one that is too short."""
     if isinstance(dataset, (str, os.PathLike)):
-        # not needed by those who bring data of their own
+        # not needed for your own data
         from elastic_nb.data.remote_index import open_index
         dataset = open_index(dataset)
     if not (hasattr(dataset, 'tokens') and hasattr(dataset, 'check')): return dataset
@@ -126,7 +126,7 @@ class FixedBatchSchedule:
     def span(self, step: int) -> SampleSpan: return SampleSpan(step * self.size, self.size, self.pieces)
 
     def reach(self, samples: float) -> int:
-        "After how many steps at least so many samples have been taken."
+        "The number of steps after which at least so many samples have been taken."
         return ceil(samples / self.size)
 
 # %% ../../nbs/02_data/05_sampler.ipynb #9900273a
@@ -277,7 +277,7 @@ def content(self: MicroBatchSampler, place: int = 0) -> str:
         with seeded_temporarily(self.seed, -1, place): self.get(ids)
     found: dict[int, tuple[str, bool]] = {}
     kept = [i for i in ids + ids[::-1] if self._is_kept(i, place, found)]
-    own = ''.join(told for told, _ in found.values())   # of the first few: it stands in checkpoints
+    own = ''.join(told for told, _ in found.values())   # of the first few: it is saved in checkpoints
     more, budget = [], TimeBudget(LOOK)
     if not isinstance(self.dataset, ResumableDataset) and not hasattr(self.dataset, 'by_number'):
         for i in SampleOrder(self.samples)(0, min(self.samples, MOST)).tolist():
@@ -299,7 +299,7 @@ def _is_kept(self: MicroBatchSampler, i: int, place: int, found: dict[int, tuple
     with seeded_temporarily(self.seed, -1, place + i):
         before, one = rng_state_hash(), self.get([i])
         draws = rng_state_hash() != before
-    if hasattr(self.dataset, 'with_format') and isinstance(one, Mapping):   # without texts, as ever
+    if hasattr(self.dataset, 'with_format') and isinstance(one, Mapping):   # without texts, as always
         one = {k: v for k, v in one.items() if isinstance(v, Tensor)}
     told, drew = found.setdefault(i, (_digest(one), draws))
     if told != _digest(one):

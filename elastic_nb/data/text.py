@@ -48,7 +48,7 @@ _MAGIC = {b'\x1f\x8b': 'gzip', b'\x28\xb5\x2f\xfd': 'zstd', b'PK\x03\x04': 'zip'
           b'PAR1': 'parquet', b'ARROW1': 'arrow', b'\xff\xff\xff\xff': 'arrow'} # First bytes
 _OTHER = {b'BZh': 'bzip2', b'\xfd7zXZ': 'xz', b'\x04"M\x18': 'lz4', b'7z\xbc\xaf': '7-Zip', b'Rar!': 'RAR',
           b'%PDF': 'PDF', b'SQLite format 3': 'SQLite', b'{\\rtf': 'RTF', b'Obj\x01': 'Avro'} # Not read
-_TAR = 257, b'ustar' # Where it stands in a tar archive
+_TAR = 257, b'ustar' # Where it is in a tar archive
 _POINTERS = {b'version https://git-lfs.github.com/spec/': ('Git LFS', 'git lfs pull'),
              b'/annex/objects/': ('git-annex', 'git annex get'),
              b'# xet version': ('Git Xet', 'git xet checkout'),
@@ -257,7 +257,7 @@ def _columns(part: InputFile, field: str) -> Iterator[Any]:
 
 def iter_documents(part: InputFile, field: str = 'text', encoding: str = 'utf-8') -> Iterator[tuple[str,
                                                                                                     bytes]]:
-    "Where each document of rows, JSON or a table is (in words), and its text, UTF-8. Raises ValueError."
+    "The place of each document of rows, JSON or a table, and its text, UTF-8. Raises ValueError."
     if part.form == 'rows':
         with open_text(part, encoding) as lines:
             for n, line in enumerate(lines, 1):

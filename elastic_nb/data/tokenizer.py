@@ -209,7 +209,7 @@ def find_eot(tokenizer: Tokenizer, name: str, said: str | None = None) -> int:
                      "eos_token=...)")
 
 def safe_cuts(about: Mapping[str, Any]) -> str:
-    "Where texts for this tokenizer may be cut; '': nowhere. `about`: what it says of itself."
+    "Where texts for this tokenizer may be cut; '': nowhere. `about`: its description."
     pre = about.get('pre_tokenizer') or {}
     first, *rest = pre.get('pretokenizers') or [pre]
     words = [t for t in about.get('added_tokens', []) if not t['special']]
@@ -293,7 +293,7 @@ ENDS = 'eot_token', 'eos_token_id', 'eot_id', 'eos_id' # Names of the id that en
 SIZES = 'n_vocab', 'vocab_size', 'get_vocab_size', 'get_piece_size', '__len__' # And the number of ids
 
 def _asked(obj: Any, names: tuple[str, ...]) -> Iterator[int]:
-    "Those of these attributes, or of the results of these methods, that are numbers from 0 on."
+    "The values of these attributes or methods that are non-negative numbers."
     for name in names:
         try: value = getattr(obj, name)
         except Exception: continue   # a property may raise anything, such as KeyError

@@ -21,12 +21,12 @@ class ConsoleReporter:
     sentences: dict[str, str | Callable[[Any, dict[str, Any]], str | None]] = {} # Of each kind of event
 
     def __init__(self,
-        title: str, # Stands before the progress bar
+        title: str, # Shown before the progress bar
         steps: int | None = None, # Steps of the whole run; None: as the workers report
         say: Callable[[str], None] = fork_safe_tqdm().write, # Receives each sentence
         every: float | None = None, # Seconds between lines on steps where there is no bar; None: none
         hears: Callable[[str], bool] = lambda kind: True, # Which kinds of events to speak of
-        place: str = 'its folder', # Where the checkpoints lie, for people
+        place: str = 'its folder', # Where the checkpoints are, as text
     ):
         self.bar = fork_safe_tqdm()(total=steps, desc=title, unit='step', disable=None)
         self.steps, self.say, self.hears, self.place = steps, say, hears, place
@@ -133,7 +133,7 @@ def _fence(self: ConsoleReporter, e: dict[str, Any]) -> str:
 
 @patch
 def _error(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "An error and the user's own lines of its traceback; the same one of another worker is no news."
+    "An error and the user's own lines of its traceback; the same error of another worker is not repeated."
     if e['message'] in self.errors: return None
     self.errors.add(e['message'])
     return '\n    '.join([f"worker {e['worker']} reports {e['message']}", *e.get('trace', ())])
@@ -193,7 +193,7 @@ def _checkpoint(self: ConsoleReporter, e: dict[str, Any]) -> None: self.safe = T
 
 @patch
 def _begins_anew(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "All members report it, and one sentence is enough."
+    "Report it once, though all members send it."
     if self.anew == (e['holder'], e['had']): return None
     self.anew = e['holder'], e['had']
     where = f"from step {e['step']}" if e['step'] else "anew, from step 0"

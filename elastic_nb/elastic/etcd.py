@@ -55,7 +55,7 @@ def range_end(prefix: str) -> bytes:
 # %% ../../nbs/06_elastic/13_etcd.ipynb #6a8cc3ee
 @dataclass(frozen=True)
 class EtcdAccess:
-    "Where etcd is, and how to get in."
+    "Endpoints and credentials of etcd."
     endpoints: tuple[str, ...] # 'host:port', all of one cluster
     tls: bool = False # Speak TLS
     cacert: str | None = None # File with the CA's certificate; None: those that the system trusts
@@ -237,7 +237,7 @@ def ask(self: EtcdClient, path: str, body: dict, limit_s: float | None = None) -
 
 @patch
 def leave(self: EtcdClient, endpoint: str) -> None:
-    "Go on with the next endpoint, unless another thread has left this one already."
+    "Switch to the next endpoint, unless another thread has left this one already."
     with self.lock:
         if self.access.endpoints[self.at % len(self.access.endpoints)] == endpoint: self.at += 1
 
@@ -382,7 +382,7 @@ def changed(self: EtcdClient, key: str, prefix: bool, revision: int, limit_s: fl
 
 @patch
 def _event(self: EtcdClient, endpoint: str, stream: Any, limit_s: float) -> bool:
-    "Does an event come in `stream` within `limit_s`?"
+    "Whether an event comes in `stream` within `limit_s`."
     end, text = time.monotonic() + limit_s, b''
     if stream.status != 200: raise self._watch_failed(endpoint, stream.status, stream.read())
     for chunk in stream.stream():
@@ -647,7 +647,7 @@ def append(self: EtcdStore, key: str, value: str | bytes) -> None:
 
 @patch
 def compare_set(self: EtcdStore, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-    "Write `desired` if `expected` stands at `key` (empty: or nothing). What is there now, or `expected`."
+    "Write `desired` if `key` holds `expected` (empty: or nothing). What is there now, or `expected`."
     expected, desired = _bytes(expected), _bytes(desired)
     got = self._update(key, lambda old: desired if (b'' if old is None else old) == expected else None)
     return expected if got is None else got

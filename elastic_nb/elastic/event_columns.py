@@ -223,14 +223,14 @@ def chain_context(config: str, code: str) -> bytes:
 # %% ../../nbs/06_elastic/12_event_columns.ipynb #8182d436
 @dataclass
 class ReceiptChain:
-    "The receipts of one run, up to where its weights stand. The same in each worker, for any world."
+    "The receipts of one run, up to the step of its weights. The same in each worker, for any world."
     step: int = 0 # Steps that are in it
     value: int = root_receipt() # The newest receipt
     drawn: int = 0 # Hash of the samples of the last step
     about: bytes = b'' # Hash of config and code
 
     def begin(self, step: int) -> None:
-        "Nothing is known of the steps before `step`."
+        "Start at `step`, with the steps before it unknown."
         self.step, self.value, self.drawn = step, root_receipt(step), 0
 
     def grow(self, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
@@ -243,11 +243,11 @@ class ReceiptChain:
 
     @property
     def state(self) -> dict[str, int]:
-        "For a checkpoint, or for a worker that copies the weights: JSON values."
+        "The state for a checkpoint, or for a worker that copies the weights: JSON values."
         return dict(step=self.step, value=self.value)
 
     def take(self, state: Any, step: int) -> None:
-        "Go on from `state`, the chain of weights after `step` steps; one that does not fit counts as none."
+        "Resume from `state`, the chain of weights after `step` steps; one that does not fit counts as none."
         self.begin(step)
         if not isinstance(state, dict) or state.get('step') != step: return
         value = state.get('value')

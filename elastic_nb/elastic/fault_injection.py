@@ -25,8 +25,8 @@ PHASES = dict(
     reduce='before its gradient leaves the worker',
     gather='half-way through the reduction',
     commit='it has the whole gradient, and has not used it yet',
-    agree='it has stepped the optimizer, and nobody knows',
-    recover='it has heard of a new generation, and says nothing yet',
+    agree='it has stepped the optimizer, and no other worker knows',
+    recover='it knows of a new generation, and has not answered yet',
     regroup='it has answered the roll call, and the group is not built',
     copy='while parameters are being copied to a worker that is behind',
     join='a newcomer, before it has answered its first roll call',
@@ -41,14 +41,14 @@ ON_DISK = dict(
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #c9e593ed
 KINDS = dict(
     kill='SIGKILL: it is gone at once',
-    hang='SIGSTOP: it is there, and its heart stands still',
-    stuck='an endless loop in Python; its heart beats on',
-    blocked='waits outside of Python for what never comes, as in a collective; its heart beats on',
+    hang='SIGSTOP: it is alive, and sends no heartbeat',
+    stuck='an endless loop in Python; it still sends heartbeats',
+    blocked='waits outside of Python for what never comes, as in a collective; it still sends heartbeats',
     slow='from here on each of its steps takes five times as long',
     oom='there is no memory for its next allocation',
     jump='from here on its wall clock is an hour ahead',
     flap='SIGKILL, and each of its replacements dies in the same way when it comes by',
-    hold='waits until something else has happened (see below), and goes on',
+    hold='waits until something else has happened (see below), and continues',
 )
 SIGNALS = dict(kill=signal.SIGKILL, hang=signal.SIGSTOP) # Those that may come from outside
 
@@ -165,7 +165,7 @@ def planned_faults(config: RunConfig) -> list[Fault]:
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #de7fb77d
 SLOW = 5. # Times as long as before a step of a straggler takes
 JUMP = 3600. # Seconds that a wall clock jumps ahead
-HOLD = 40. # Seconds after which a worker that is held goes on in any case
+HOLD = 40. # Seconds after which a worker that is held continues in any case
 HOLD_ENV = 'ELASTIC_NB_HOLD' # Environment variable: the folder in which a file ends each hold
 
 def wait_for_release(fault: Fault) -> None:
@@ -185,7 +185,7 @@ class FaultExecutor:
         self.took = self.slept = 0. # Seconds of the last step, and those of them that it slept
 
     def suffer(self, fault: Fault) -> None:
-        "Let `fault` happen, here and now; returns if the worker goes on. Raises MemoryError (oom)."
+        "Inject `fault` here and now; returns if the worker survives it. Raises MemoryError (oom)."
         if fault.kind in SIGNALS: os.kill(os.getpid(), SIGNALS[fault.kind])
         if fault.kind == 'flap': os.kill(os.getpid(), signal.SIGKILL)
         if fault.kind == 'hold': wait_for_release(fault)
@@ -196,7 +196,7 @@ class FaultExecutor:
         if fault.kind == 'jump': time.time = lambda before=time.time: before() + JUMP
 
     def pace(self, phase: str) -> None:
-        "Is called at each fault point: a straggler sleeps at some of them."
+        "Called at each fault point: a straggler sleeps at some of them."
         if phase == 'forward' and self.since:
             self.slept = (self.factor - 1) * self.took
             if self.slept: time.sleep(self.slept)

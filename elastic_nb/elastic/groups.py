@@ -158,7 +158,7 @@ def gloo_group(
     rank: int, # This rank, from 0 to world-1
     world: int, # How many ranks
     timeout: float = 30., # Seconds until a collective that cannot finish raises RuntimeError
-    give_up: Callable[[], None] = lambda: None, # Raises when the others are not worth waiting for any more
+    give_up: Callable[[], None] = lambda: None, # Raises when the other ranks are not worth waiting for
     host: str = '127.0.0.1', # Address of this machine, to which the others connect
 ) -> GlooGroup:
     "A gloo process group that binds to `host` alone, made without touching torch's global default group."

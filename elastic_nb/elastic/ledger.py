@@ -42,7 +42,7 @@ class Event:
     "Something that happened in a run."
     t: float # Seconds of `time.monotonic()`
     kind: str # What happened; see the table of kinds
-    worker: str | None = None # To whom: `1.0` is the first worker of slot 1, `1.1` its replacement
+    worker: str | None = None # Which one: `1.0` is the first worker of slot 1, `1.1` its replacement
     gen: int | None = None # Number of the generation
     step: int | None = None # Step, counted from 0
     data: dict[str, Any] = field(default_factory=dict) # All else
@@ -106,7 +106,7 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #6aafac91
 def _make_tables(db: sqlite3.Connection) -> None:
-    "Turn an empty database into a ledger. Of several who try at the same time, one does it."
+    "Turn an empty database into a ledger. Of several processes that try at once, one does it."
     _keep_log(db)
     with _transaction(db):
         if db.execute('PRAGMA application_id').fetchone()[0]: return   # another process was quicker
@@ -158,7 +158,7 @@ class Ledger:
         self._fresh = 0 # Step rows that were written since the last look at what can be packed
         self._db: sqlite3.Connection | None = None
         try: self._db = _connect(self.path, create)
-        except DiskFull: pass   # the first row tries again, and tells
+        except DiskFull: pass   # the first row tries again, and reports
 
     def __enter__(self) -> 'Ledger': return self
     def __exit__(self, *args: Any) -> None: self.close()
@@ -209,7 +209,7 @@ def append(self: Ledger, kind: str, *, worker: str | None = None, gen: int | Non
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5177c944
 @patch
 def _settle(self: Ledger) -> list[dict[str, Any]]:
-    "Write all that waits, if there is room; returns the news: that a gap has begun, or is over."
+    "Write all pending rows, if there is room; returns whether a gap has begun or ended."
     now, gap = time.monotonic(), self._gap
     if gap and now < gap.again:
         self._forget()
@@ -291,7 +291,7 @@ class DamagedRow(ValueError):
 
 @contextmanager
 def naming_damaged_file(path: str | Path) -> Iterator[None]:
-    "In the block, a damaged row is named with its file."
+    "Name the file in errors about damaged rows in the block."
     try: yield
     except DamagedRow as e: raise DamagedRow(*e.about, path) from None
 
@@ -329,7 +329,7 @@ def events(self: Ledger, kind: str | None = None) -> list[Event]:
 
 @patch
 def _rows(self: Ledger, kind: str | None = None, after: int = -1) -> list[list[tuple[Any, ...]]]:
-    "The rows that lie in the file one by one, and the packed blocks; those with a number above `after`."
+    "The rows that are in the file one by one, and the packed blocks; those with a number above `after`."
     return self._ask([PLAIN, PACKED], self.run, kind, after)
 
 @patch
@@ -466,7 +466,7 @@ def promised(self: Ledger, config: dict[str, Any], identity: dict[str, Any] | No
     `identity`: all that decides the result; starts with another one are other runs."""
     with self._lock: runs, = self._ask(['SELECT run, config FROM runs ORDER BY rowid DESC'])
     for run, text in runs:
-        with suppress(DamagedRow, KeyError, TypeError):   # who reads all of it names a damaged row
+        with suppress(DamagedRow, KeyError, TypeError):   # a reader of the whole file reports a damaged row
             if run == self.run or not self._same_place(parse_row_data(text, run), config): continue
             rows, = self._ask(["SELECT kind, step, data FROM events WHERE run=? AND "
                                "kind IN ('ready', 'checkpoint', 'restored', 'entered')"], run)
@@ -481,7 +481,7 @@ def _is_other(ready: dict[str, Any], identity: dict[str, Any]) -> bool:
     return bool(ready.get('identity') and describe_differences(ready['identity'], identity))
 
 def _kept(kind: str, step: int | None, data: dict[str, Any]) -> int:
-    "Steps of a checkpoint on the disk that a row of this kind tells of; 0 if it tells of none."
+    "Steps of a checkpoint on the disk that a row of this kind reports; 0 if it reports none."
     if data.get('tier') != 'nvme': return 0
     return data.get('saved', 0) if kind == 'checkpoint' else step or 0
 
@@ -631,7 +631,7 @@ def _committing(events: Story) -> dict[int, int]:
     return dict(enumerate(np.maximum.reduceat(commits.gen, first).tolist()))
 
 def world_size_lookup(events: Story) -> Callable[[int], int]:
-    "From a generation to its size. One without a row is a retry by the workers, with the same people."
+    "From a generation to its size. One without a row is a retry by the same workers."
     sizes = {e.gen: len(e.data['roster']) for e in to_history(events).events if e.kind == 'generation'}
     def size(gen: int) -> int:
         if gen in sizes: return sizes[gen]
@@ -655,12 +655,12 @@ def count_sample_errors(
     cut: float = math.inf, # From this step on, rows of the workers may have died with their supervisor
 ) -> tuple[int, int]:
     """How many samples went in once too often (or should not have gone in), and how many did not go in.
-    Raises ValueError if a full disk has cost the rows that would tell."""
+    Raises ValueError if a full disk has cost the rows in question."""
     rows = to_history(events)
     if _lost(rows, 'contribute'): raise ValueError('no account of samples' + _lost(rows, 'contribute'))
     totals, repeated, missing, odd = samples_per_step(rows), 0, 0, set()
     commits = rows.steps()
-    hashes = dict(zip(commits.step.tolist(), commits.whole('drawn').tolist()))   # as those who committed say
+    hashes = dict(zip(commits.step.tolist(), commits.whole('drawn').tolist()))   # as the committers report
     for step in {*range(steps), *totals}:
         wanted, used = expected(step) if step < steps else [], totals.get(step, SampleDigest())
         if not isinstance(wanted, SampleDigest): wanted = SampleDigest.of(wanted)
@@ -764,7 +764,7 @@ class Outage:
 # %% ../../nbs/06_elastic/04_ledger.ipynb #619319f1
 def _outage(death: Event, theirs: Sequence[Event], lost_in: int, marks: StepTable, until: float) -> Outage:
     """`theirs`: rows of the dead worker; `lost_in`: the first generation without it, 0 if there is none;
-    `until`: the end of this start of the run, after which another start may go on."""
+    `until`: the end of this start of the run, after which another start may continue."""
     def last(kind: str) -> Event | None:
         rows = [e for e in theirs if e.kind == kind and e.t <= death.t]
         return max(rows, key=lambda e: e.t, default=None)
@@ -789,7 +789,7 @@ def outages(events: Story) -> list[Outage]:
 
 def _outages(rows: RunHistory, marks: StepTable) -> list[Outage]:
     theirs: dict[str, list[Event]] = {}
-    lost_in: dict[str, int] = {}   # the generation that goes on without a worker; none if it was in no roster
+    lost_in: dict[str, int] = {}   # the generation that lost a worker; none if it was in no roster
     for e in rows.events:
         if e.kind in ('fault', 'fence'): theirs.setdefault(e.worker, []).append(e)
         for worker in e.data['lost'] if e.kind == 'generation' else ():
@@ -860,7 +860,7 @@ def verdict(
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #d4462fba
 def summary(events: Story) -> dict[str, Any]:
-    "One run in short. `worlds` says how many steps were done by each size of the world."
+    "A summary of one run. `worlds`: how many steps were done at each world size."
     events = to_history(events)
     told, found = losses(events), recoveries(events)
     gaps = [r['rto_s'] for r in found if r['rto_s'] is not None]

@@ -28,7 +28,7 @@ from ..exact.state import TrainState, digest, from_buffer, check_same_bits, to_b
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #69aa28a9
 class Trainable(Protocol):
-    "What the elastic loop needs of an engine: how to compute a step, and all of the state."
+    "The interface of an engine for the elastic loop: computing a step, and all of the state."
     samples: Any # `ids(step, i)`: samples of micro-batch `i` of `step`; `pieces(step)`: how many there are
     step: int # Steps done: the parameters are those after this many
     steps: int # Steps of the whole run; an early stop lowers it
@@ -42,27 +42,27 @@ class Trainable(Protocol):
     val: dict[int, float] # Validations so far: step -> loss
     main: bool # Whether this is the worker that prints and writes
     def compared(self) -> dict[str, int]: "Bit sums that all members must agree on now; empty if not due."
-    def step_ended(self) -> None: "Tell the callbacks of the last step, once."
-    def tell(self, moment: str, **data: Any) -> None: "Tell the callbacks of a moment, such as on_checkpoint."
-    def ended(self, error: BaseException | None = None) -> None: "Tell the callbacks that this worker ends."
+    def step_ended(self) -> None: "Notify the callbacks of the last step, once."
+    def tell(self, moment: str, **data: Any) -> None: "Call the callbacks of a moment, say on_checkpoint."
+    def ended(self, error: BaseException | None = None) -> None: "Notify the callbacks that this worker ends."
     def settle(self, rank: int, world: int, add: Callable[[Tensor], None],
                tick: Callable[[], None]) -> None: "Validate, if it is due; `add` sums over all ranks."
     due: bool # Whether a state may be saved after this step; the same for all workers
     def keep(self, manager: CheckpointManager | None, now: bool = False) -> None: "Save, if it is due."
-    def restore(self, manager: CheckpointManager) -> int | None: "Take up the newest good checkpoint."
-    def state(self) -> TrainState: "All that decides what comes next. Nothing of the world is in it."
+    def restore(self, manager: CheckpointManager) -> int | None: "Load the newest valid checkpoint."
+    def state(self) -> TrainState: "The full training state. It does not depend on the world."
     def load(self, state: TrainState) -> int: "The inverse of `state`; returns the step."
     def tree(self) -> dict[str, Any]: "The state as a checkpoint holds it."
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #e5a3f741
 class ElasticLoop:
-    "Trains an engine to the end of its run with the workers that are there. One object per worker."
+    "Trains an engine to the end of its run with the available workers. One object per worker."
     def __init__(self,
         member: Member, # This worker in the world
         engine: Trainable, # What is trained
         sync: GradientSync, # How replicas agree
         checkpoints: CheckpointManager | None = None, # Keeps states for when all workers are lost
-        comm: Communicator | None = None, # Its way to the others; None: gloo groups, built anew each time
+        comm: Communicator | None = None, # Its way to other workers; None: gloo groups, rebuilt each time
     ):
         self.member, self.engine, self.sync, self.checkpoints = member, engine, sync, checkpoints
         self.comm = comm or Communicator(member)
@@ -98,7 +98,7 @@ def run(self: ElasticLoop) -> None:
         with warn_if_reads_slow(getattr(self.engine, 'being_read', list)): self.train()
         if self.checkpoints: self.checkpoints.close()
         self.hear()
-    except WorkerEvicted: raise   # the run goes on without this worker
+    except WorkerEvicted: raise   # the run continues without this worker
     except BaseException as e:
         self.engine.ended(e)
         raise
@@ -106,7 +106,7 @@ def run(self: ElasticLoop) -> None:
 
 @patch
 def train(self: ElasticLoop) -> None:
-    "Generation after generation, as far as this worker has a part in it."
+    "Train in each generation that lists this worker."
     while not self.member.stop.is_set():
         unharmed = False
         try:
@@ -125,7 +125,7 @@ def hear(self: ElasticLoop) -> None:
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #16f80d74
 class CheckpointMissing(CheckpointError):
-    "The ledger knows of a checkpoint, and no member has found one."
+    "No member has found the checkpoint that the ledger lists."
     final = refused = True # Trying again does not help
 
 MISSING = ("the ledger of this run has a checkpoint of step {}, and none is there any more, on no tier of "
@@ -134,7 +134,7 @@ MISSING = ("the ledger of this run has a checkpoint of step {}, and none is ther
 
 @patch
 def enter(self: ElasticLoop) -> bool:
-    "Take a place in the next generation; False if the run ends instead."
+    "Join the next generation; False if the run ends instead."
     newcomer, gen = self.gen is None, self.comm.join()
     if gen is None: return False
     self.floor = gen.floor
@@ -176,7 +176,7 @@ def stopwatch() -> Callable[[], float]:
 
 @patch
 def take_place(self: ElasticLoop, gen: Generation) -> None:
-    "From now on this worker is a member of `gen`."
+    "Make this worker a member of `gen`."
     self.member.current = gen
     if self.checkpoints:
         self.checkpoints.enter(self.comm.rank, self.comm.world, gen.number)
@@ -188,7 +188,7 @@ def take_place(self: ElasticLoop, gen: Generation) -> None:
 def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[str], source: str,
                  numbers: list[int]) -> None:
     """Ask all members whether they train the same run. Raises RunMismatch: in a member that differs from
-    `source`, and before the first step in all, for then nobody knows which is meant."""
+    `source`, and before the first step in all, for then no worker knows which is meant."""
     names, rank = [*roster], self.comm.rank
     told = compare_identities(identity, rank, len(names), names.index(source), numbers,
                               lambda some: self.comm.agree(*some))
@@ -202,22 +202,22 @@ def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[s
 # %% ../../nbs/06_elastic/06_loop.ipynb #884d4397
 @patch
 def answered(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
-    "All have answered the roll call with their steps. Raises StaleGeneration after a way back."
+    "Handle a complete roll call with its steps. Raises StaleGeneration after a rollback."
     if self.checkpoints and max(steps.values()) < gen.floor: self.go_back(gen)
 
 @patch
 def meet(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
-    "All are connected: the first member that has the state, and those that need it. Raises StateLost."
+    "The first member that has the state, and those that need it, once connected. Raises StateLost."
     return find_source(gen, steps)
 
 @patch
 def share_out(self: ElasticLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
-    "What follows the copy, for those who hold slices; facts about it. Here every member has everything."
+    "What follows the copy, for members that hold slices; facts about it. Here every member has everything."
     return {}
 
 @patch
 def all_have_it(self: ElasticLoop) -> None:
-    "All members have what they need in this generation."
+    "Called when all members have what they need in this generation."
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #9e709f1a
 @patch
@@ -256,7 +256,7 @@ def look_at_checkpoints(self: ElasticLoop, gen: Generation) -> None:
 
 @patch
 def go_back(self: ElasticLoop, gen: Generation) -> None:
-    "No member has the committed steps: the next generation begins at the newest checkpoint."
+    "Roll back: no member has the committed steps, so the next generation loads the newest checkpoint."
     self.say('go_back', floor=gen.floor)
     self.best = 0, ''   # it has been said
     self.comm.again('back to a checkpoint', floor=0)
@@ -265,7 +265,7 @@ def go_back(self: ElasticLoop, gen: Generation) -> None:
 # %% ../../nbs/06_elastic/06_loop.ipynb #7c004621
 @patch
 def remember(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
-    "Note who has the newest state of the world; report if this world has less than the one before."
+    "Note which member has the newest state of the world; report if this world has less than the one before."
     newest = max(steps.values())
     before, who = self.best if 'checkpoint' not in gen.reason else (0, '')
     if newest < before - 1:   # one step may have been done and not committed
@@ -319,14 +319,14 @@ def contribute(self: ElasticLoop, todo: list[int], ids: dict[int, list[int]]) ->
 
 @patch
 def committed(self: ElasticLoop) -> None:
-    "All have done the last step: report that, once."
+    "Report once that all have done the last step."
     if self.last: self.say('commit', **self.last)
     self.last = None
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #f6d25db2
 @patch
 def settle(self: ElasticLoop) -> None:
-    "What follows a step, and the entering of a generation. Raises ReplicasDiverged."
+    "Run the checks that follow a step or the entry to a generation. Raises ReplicasDiverged."
     engine, rank = self.engine, self.comm.rank
     engine.main, known = rank == 0, set(engine.val)
     engine.step_ended()

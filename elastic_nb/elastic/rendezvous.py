@@ -81,7 +81,7 @@ class EtcdBackend(RendezvousBackend):
         return None if now.state is None else (now.state, now.token)
 
     def set_state(self, state: bytes, token: int | None = None) -> tuple[bytes, int, bool] | None:
-        "Write `state` if `token` is still the newest. What stands there now, its token, and is it ours?"
+        "Write `state` if `token` is still the newest. What is there now, its token, and is it ours?"
         if token is None: token = 0
         done, revision, now = self.swap(state, token if isinstance(token, int) else -1)
         if done: return state, revision, True
@@ -115,7 +115,7 @@ def initial_state(round: int, job: str) -> dict[str, Any]:
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #2ca506d5
 def claim_prefix(backend: EtcdBackend, job: str) -> RendezvousSnapshot:
-    "A snapshot in which the prefix is ours; what an ended job left is swept away. Raises RendezvousError."
+    "A snapshot in which the prefix is ours; remains of an ended job are deleted. Raises RendezvousError."
     session, began = backend.session, time.monotonic()
     while True:
         now = backend.snapshot()
@@ -136,7 +136,7 @@ def claim_prefix(backend: EtcdBackend, job: str) -> RendezvousSnapshot:
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #95a9b94b
 class RendezvousStore(EtcdStore):
-    "A store whose writes end with the lease that its seat has now: a lost one may be replaced."
+    "A store whose writes end with the current lease of its session: a lost one may be replaced."
     def __init__(self, seat: 'RendezvousSession'):
         self.seat = seat
         super().__init__(seat.session, 'data')
@@ -195,7 +195,7 @@ def first_open(self: RendezvousSession, patience: float) -> None:
 
 @patch
 def offer(self: RendezvousSession, now: RendezvousSnapshot) -> None:
-    "A snapshot that may be news."
+    "Take a snapshot if it is newer."
     with self.news:
         if now.revision < self.latest.revision: return
         self.latest = now
@@ -221,7 +221,7 @@ def wait(self: RendezvousSession, revision: int, limit_s: float) -> None:
     with self.news: self.news.wait_for(come, max(.001, limit_s))
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #faa0fc26
-_EVER = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2) # Leases say who lives, not clocks
+_EVER = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2) # Leases show which nodes live
 
 class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
     "The state of a rendezvous as this node knows it: read by a watch, written by compare-and-swap."
@@ -240,7 +240,7 @@ class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
         self._dirty = True
 
     def sync(self) -> bool | None:
-        "Write what is dirty: was it taken? Or read: None. Raises RendezvousError."
+        "Write changes and return whether they were taken; or read and return None. Raises RendezvousError."
         if self.seat.lost:
             if not self.seat.joining: raise RendezvousConnectionError(self.seat.lost)
             self.seat.open()
@@ -300,7 +300,7 @@ def take(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #8d6a4fa7
 @patch
 def _bury(self: EtcdStateHolder, dead: list[Any]) -> None:
-    "Take dead nodes out, as torch's own holder does."
+    "Remove dead nodes, as torch's own holder does."
     s, before = self._state, len(self._state.participants)
     for node in dead:
         s.last_heartbeats.pop(node, None)
@@ -311,7 +311,7 @@ def _bury(self: EtcdStateHolder, dead: list[Any]) -> None:
 
 @patch
 def _hurry(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
-    "In later rounds, when every node that lives has come, a last call would be for nobody."
+    "End the last call early in later rounds, when every living node has come."
     s = self._state
     if s.deadline is not None and s.round > self._first and {str(n) for n in s.participants} == {*now.alive}:
         s.deadline = datetime.min.replace(tzinfo=timezone.utc)
@@ -354,7 +354,7 @@ class EtcdOpExecutor(torch_rendezvous._DistributedRendezvousOpExecutor):
         _record(self, self._node, self._settings.run_id, message, node_state)
 
     def may_wait(self, deadline: float) -> bool:
-        "Is there time, and is it of any use?"
+        "Whether there is time left, and waiting can help."
         seat = self._state_holder.seat
         return time.monotonic() < deadline and not seat.client.broken and (seat.joining or not seat.lost)
 
@@ -379,7 +379,7 @@ class EtcdRendezvousHandler(DynamicRendezvousHandler):
 
     @property
     def lost(self) -> str:
-        "Why this node may not go on, in one sentence; '' while its lease lives."
+        "Why this node may not continue, in one sentence; '' while its lease lives."
         return self._seat.lost
 
     def _record(self, message: str, node_state: NodeState = NodeState.RUNNING, rank: int | None = None
@@ -413,7 +413,7 @@ def next_rendezvous(self: EtcdRendezvousHandler) -> RendezvousInfo:
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #6857bc23
 @patch
 def _get_store(self: EtcdRendezvousHandler) -> EtcdStore:
-    "The store of this round. Those of earlier rounds are swept away by the node with rank 0."
+    "The store of this round. Those of earlier rounds are deleted by the node with rank 0."
     state, data = self._state_holder.state, f'{self._seat.prefix}/data/'
     if state.participants[self._this_node] == 0:
         old = op_delete(data, end=f'{data}{state.round:09d}')
@@ -436,7 +436,7 @@ def num_nodes_waiting(self: EtcdRendezvousHandler) -> int:
 
 @patch
 def shutdown(self: EtcdRendezvousHandler) -> bool:
-    "Close the rendezvous and give the lease back. Was it possible?"
+    "Close the rendezvous and give the lease back; returns whether it was possible."
     try:
         done = DynamicRendezvousHandler.shutdown(self)
         alone = {*self._seat.backend.snapshot().alive} <= {self._seat.session.name}

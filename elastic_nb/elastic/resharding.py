@@ -30,7 +30,7 @@ def uncovered_spans(spans: Iterable[range], held: Iterable[range]) -> list[range
 
 def plan_moves(have: dict[int, list[range]], want: dict[int, list[range]]) -> list[tuple[int, int, range]]:
     """(from, to, span) such that each rank of `want` gets what it does not have, from ranks of `have` in
-    turn. Raises ValueError for a number that nobody has."""
+    turn. Raises ValueError for a number without a holder."""
     load, out = {r: 0 for r in have}, []
     for to, spans in want.items():
         for gap in uncovered_spans(spans, have.get(to, [])):
@@ -97,7 +97,7 @@ def _cheapest(x: np.ndarray, more: np.ndarray, less: np.ndarray, cost: np.ndarra
 BLOCKS = 840 # Into so many a vector is cut, if it is so long; each world up to eight divides it
 
 def _lie_down(blocks: Sequence[int], lengths: dict[int, int]) -> list[list[int]]:
-    "For each of `blocks` its holders: rank after rank lies down for its length, around and around."
+    "The holders of each of `blocks`: ranks take their lengths in turn, wrapping around."
     holders: list[list[int]] = [[] for _ in blocks]
     at = 0
     for rank, length in lengths.items():
@@ -160,7 +160,7 @@ def plan_layout(
     size: int, # Numbers of the vector
     shadow: int | None, # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`
 ) -> ShardLayout:
-    "Who holds what in a world of these ranks: holders on two nodes, if that can be, and few numbers move."
+    "The layout for these ranks: holders on two nodes, if possible, and few numbers move."
     world, copies = len(have), 1 if shadow == 0 or len(have) == 1 else 2
     if not any(uncovered_spans([range(size)], held) for held in have):
         return even_layout(size, world, shadow_distance(roster) if shadow is None else shadow)

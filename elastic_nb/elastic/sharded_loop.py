@@ -142,7 +142,7 @@ class ShardedLoop(ElasticLoop):
         self.broken = False # A slice is lost: what is held here is of no use
         self.leaving = False # A member was asked to save and leave; all know it
         self.have: dict[int, list[range]] = {} # Rank -> what it holds
-        self.goal: ShardLayout | None = None # Who is to hold what in this generation
+        self.goal: ShardLayout | None = None # Which worker holds what in this generation
         self.turns: list[list[tuple[int, int, range]]] = [] # What has to move until then, step by step
         self.moved = self.steps = 0 # Bytes that this worker has received in this generation, and turns
         if why := sync.refused(whole_gradient_settings(getattr(engine, 'c', None))): raise ValueError(why)
@@ -201,12 +201,12 @@ def answered(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> None:
 
 @patch
 def share_out(self: ShardedLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
-    "Nothing waits for moments; after how many steps they will have moved."
+    "After how many steps moments will have moved; nothing waits for them."
     return dict(turns=len(self.turns))
 
 @patch
 def all_have_it(self: ShardedLoop) -> None:
-    "All members are here: let go of what is not in the layout."
+    "Drop what is not in the layout, once all members are here."
     self.optimizer.hold(self.wants(self.comm.rank))
     self.at('held')
 
@@ -247,7 +247,7 @@ def complete(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> None:
 
 @patch
 def plan(self: ShardedLoop, roster: Sequence[str]) -> None:
-    "Who is to hold what, what has to move for that, and who holds what until then."
+    "The layout to reach, the moves to it, and the layout until then."
     ranks, size = range(len(roster)), self.optimizer.size
     self.goal = plan_layout([self.have.get(r, []) for r in ranks], roster, size, self.sync.shadow)
     self.turns = batch_moves(plan_moves(self.have, {r: self.goal.held(r) for r in ranks}), self.portion)
@@ -275,7 +275,7 @@ def passes(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> list[Optim
 
 @patch
 def fill(self: ShardedLoop) -> None:
-    "One turn of what has to move: whoever receives moments steps them, too, from the next step on."
+    "One turn of what has to move: a receiver of moments steps them, too, from the next step on."
     if not self.turns: return
     turn, self.turns = self.turns[0], self.turns[1:]
     new = self.passes(turn)
@@ -293,7 +293,7 @@ def fill(self: ShardedLoop) -> None:
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #01f67668
 @patch
 def lost(self: ShardedLoop, gen: Generation) -> None:
-    "A slice is gone with its holders. Raises StaleGeneration after the proposal to go back, else StateLost."
+    "Handle a slice without a holder. Raises StaleGeneration after the proposal to go back, else StateLost."
     if not self.checkpoints:
         raise StateLost("all workers that held a slice of the optimizer's state are gone, and there is no "
                         "checkpoint")

@@ -105,26 +105,26 @@ class StragglerDetector:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8e67f8bd
 class AwakeClock:
-    "The seconds for which this process was awake: a turn of its loop counts for `most` seconds at most."
+    "Counts the seconds for which this process was awake: a turn of its loop counts for at most `most`."
     def __init__(self, most: float = .5, time: Callable[[], float] = time.monotonic):
         self.most, self.now, self.time, self.last = most, 0., time, time()
         self.rang = -math.inf # When `every` was last true
 
     def tick(self) -> float:
-        "A turn is over; returns for how many seconds the process slept in it."
+        "End a turn; returns for how many seconds the process slept in it."
         before, self.last = self.last, self.time()
         took = self.last - before
         self.now += min(took, self.most)
         return max(took - self.most, 0.)
 
     def every(self, seconds: float) -> bool:
-        "True, and then not again for so many seconds."
+        "True at most once in so many seconds."
         if self.time() < self.rang + seconds: return False
         self.rang = self.time()
         return True
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #c1df3d2b
-FAR = 60 # Without a kernel to ask, a heart may stand still for so many times `silence`
+FAR = 60 # Without a kernel to ask, heartbeats may be missing for so many times `silence`
 ALONE = 1. # Seconds in which a signal reaches all processes of a run; what comes later is another one
 TWICE = "Ctrl-C came twice: a run with these checkpoints goes on from the newest"
 
@@ -151,30 +151,30 @@ class Supervisor:
     workers: int = 3 # Members of the world
     spares: int = 0 # Workers in the lobby from the start
     faults: tuple[Fault, ...] = () # Planned failures
-    notices: bool = True # Tell workers of changes at once; otherwise only heartbeats tell of deaths
+    notices: bool = True # Notify workers of changes at once; otherwise only heartbeats show deaths
     silence: float = .5 # Seconds for which a process may be stopped until it is fenced
     max_restarts: int = 16 # Replacements in the whole run
-    stall: float = 60. # Seconds without a new step until who is in the way is fenced, or RunFailed
-    kept: bool = False # Whether workers keep checkpoints, from which a world that is lost can begin anew
+    stall: float = 60. # Seconds without a new step until a blocking worker is fenced, or RunFailed
+    kept: bool = False # Whether workers keep checkpoints, from which a world that is lost can restart
     grace: float = 30. # Seconds after SIGTERM, Ctrl-C or an order to save and to leave
-    orders: CommandQueue = field(default_factory=CommandQueue) # What people ask for while it runs
+    orders: CommandQueue = field(default_factory=CommandQueue) # Orders that come while it runs
     base: int = 0 # Number of the first slot; not 0 on other nodes
-    relieves: bool = False # Give the seat of a straggler to a new worker
+    relieves: bool = False # Give the rank of a straggler to a new worker
     first_wait: float = 1. # Seconds before the replacement of a dead worker starts; later ones wait longer
-    promised: int = 0 # Steps of the newest checkpoint of which earlier starts have told
+    promised: int = 0 # Steps of the newest checkpoint that earlier starts have reported
 
     def __post_init__(self) -> None:
         first = {f'{slot}.0' for slot in range(self.workers)}
         self.coordinator = Coordinator(self.hands.store, self.workers, lambda gen: self.notify(gen),
                                        first=first, kept=self.kept)
         self.pulse = HeartbeatMonitor(self.hands.store, self.silence, 0.) # For the dead, if notices are off
-        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence) # For workers no kernel tells of
-        self.kernel = process_state(os.getpid()) is not None # Whether there is one that tells
+        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence) # For workers no kernel reports on
+        self.kernel = process_state(os.getpid()) is not None # Whether there is one that reports
         self.outside = ExternalFaults(self.faults)
         self.inside = [f for f in self.faults if f.phase is not None] # For the workers; not fired yet
         self.events: list[dict[str, Any]] = [] # Not recorded yet
         self.waiting: dict[str, float] = {} # Replacements by name, and when to start each
-        self.unseen: set[str] = set() # Dead; without notices only their silence may tell
+        self.unseen: set[str] = set() # Dead; without notices only their silence may show it
         self.restarts = 0 # Replacements so far, those that wait included
         self.recorded = time.monotonic()
         self.clock, self.stops = AwakeClock(), {} # Time awake; since when which worker is stopped
@@ -189,16 +189,16 @@ class Supervisor:
         self.slots = self.workers + self.spares # So many have been given out
         self.most: float | None = None # Workers that can share a batch, once a worker has said it
         self.struck: set[str] = set() # Workers that an order has hit
-        self.paces = StragglerDetector() # Who holds up the others
+        self.paces = StragglerDetector() # Which worker holds up the others
         self.done: Counter[str] = Counter() # Steps that each worker has committed, by name
         self.flaps: Counter[int] = Counter() # Short lives in a row, by slot
-        self.excluded: set[int] = set() # Slots whose seat is empty since then
+        self.excluded: set[int] = set() # Slots whose rank is empty since then
         self.earliest: dict[str, float] = {} # When a replacement may start at the earliest, by name
         self.lives: Counter[int] = Counter() # Successors so far, by slot: no name is given twice
         self.relief: dict[str, str] = {} # Straggler -> the worker that starts beside it
         self.relieved: set[int] = set() # Slots whose straggler was to be replaced
         self.hit_by: dict[str, float] = {} # Workers that SIGTERM has come to, and when (`clock`)
-        self.leaving: dict[str, float] = {} # Stragglers without a seat, and when (`clock`) they must be gone
+        self.leaving: dict[str, float] = {} # Stragglers without a rank, and when (`clock`) they must be gone
         self.begin_anew()
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #81312b02
@@ -217,13 +217,13 @@ def begin_anew(self: Supervisor) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0a296a7e
 @patch
 def note(self: Supervisor, kind: str, worker: str | None = None, **data: Any) -> None:
-    "Something that the supervisor itself has seen or done."
+    "Record an event of the supervisor itself."
     about = dict(t=time.monotonic(), kind=kind, worker=worker, gen=None, step=None)
     self.events.append(about | data)
 
 @patch
 def flush(self: Supervisor) -> None:
-    "Hand over what has not been recorded yet."
+    "Record pending events."
     self.recorded = time.monotonic()
     events = self.events
     self.events = []   # before `record`, which may raise: no event is recorded twice
@@ -243,7 +243,7 @@ def spawn(self: Supervisor, name: str) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0f149fe7
 @patch
 def notify(self: Supervisor, gen: Generation) -> None:
-    "The coordinator has made a new generation: send it to all workers."
+    "Send a new generation to all workers."
     self.note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined,
               reason=gen.reason)
     if not self.notices: return
@@ -257,7 +257,7 @@ SAVED = {'checkpoint', 'degraded', 'saved'} # With one of these, about the disk,
 
 @patch
 def hear(self: Supervisor, w: Worker) -> None:
-    "Take what `w` has said: record it, let the coordinator know, handle it by its kind. Raises RunFailed."
+    "Handle a message of `w`: record it, pass it to the coordinator, act on its kind. Raises RunFailed."
     for event in w.lines.read():
         self.events.append(event)
         if w.fenced: self.wrong(w)
@@ -289,7 +289,7 @@ def on_commit(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def renew(self: Supervisor, stage: str) -> bool:
-    "A stage on the way is reached: the clock of `stall` begins anew, once per new step; whether it did."
+    "Restart the clock of `stall` when a stage is reached, once per new step; returns whether it did."
     if stage in self.renewed: return False
     self.renewed.add(stage)
     self.progress = self.clock.now
@@ -323,7 +323,7 @@ def on_final(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 @patch
 def on_record(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     self.flush()
-    w.saves = True   # in a thread of its own, or while all wait for it: its last message does not tell
+    w.saves = True   # in a thread of its own, or while all wait for it: its last message does not say so
     w.tell(kind='recorded')
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #998cc248
@@ -337,9 +337,9 @@ def on_interrupted(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def on_error(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    if w.name in self.leaving: return   # its seat is taken, so no step depends on it
+    if w.name in self.leaving: return   # its rank is taken, so no step depends on it
     w.error = self.last_error = event['message']
-    if w.name in self.relief.values(): return   # it has no seat yet
+    if w.name in self.relief.values(): return   # it has no rank yet
     if event.get('final'): raise (RunRefused if event.get('refused') else RunFailed)(w.error)
     self.errors += 1
     self.same[event.get('step'), re.sub('0x[0-9a-f]+', '0x', w.error)] += 1   # no addresses
@@ -347,7 +347,7 @@ def on_error(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #1038ca9f
 @patch
 def bury(self: Supervisor, pid: int) -> Worker | None:
-    "Take the worker with this process id from the list, after its last words; None if there is none."
+    "Remove the worker with this process id, after its last messages; None if there is none."
     w = next((w for w in self.hands.workers.values() if w.pid == pid), None)
     if w is None: return None
     while not w.lines.closed and w in self.hands.poll(0): self.hear(w)
@@ -360,7 +360,7 @@ def _cause(code: int) -> str: return signal.Signals(-code).name if code < 0 else
 
 @patch
 def exited(self: Supervisor, pid: int, code: int) -> None:
-    "The zygote reports that the process `pid` has ended. Raises RunFailed, StateLost."
+    "Handle the exit of process `pid`, reported by the zygote. Raises RunFailed, StateLost."
     w = self.bury(pid)
     if w is None or self.leaving.pop(w.name, None) is not None: return
     cause = 'hung' if w.fenced else 'error' if w.error else _cause(code)
@@ -373,7 +373,7 @@ TOO_MANY = 3 # The same error at the same step, or failed workers with no new st
 
 @patch
 def lose(self: Supervisor, name: str, cause: str) -> None:
-    "The worker `name` is gone: tell the others, then replace it. Raises RunFailed, StateLost."
+    "Handle the loss of worker `name`: notify the others, replace it. Raises RunFailed, StateLost."
     self.note('death', name, cause=cause)
     self.paces.forget(name)
     self.deaths, self.last_cause = self.deaths + 1, cause
@@ -400,7 +400,7 @@ def slot_of(name: str) -> int:
 
 @patch
 def successor(self: Supervisor, name: str) -> str:
-    "A name that no worker had, in the slot of the worker `name`."
+    "A new, unused name in the slot of the worker `name`."
     self.lives[slot_of(name)] += 1
     return f'{slot_of(name)}.{self.lives[slot_of(name)]}'
 
@@ -415,7 +415,7 @@ FLAPS = 4 # Short lives in a row until a slot is excluded
 
 @patch(as_prop=True)
 def living(self: Supervisor) -> list[str]:
-    "Workers that are there to stay."
+    "Workers that are not about to leave."
     return [name for name, w in self.hands.workers.items() if not w.fenced and name not in self.leaving]
 
 @patch
@@ -465,7 +465,7 @@ def start_due(self: Supervisor, now: float) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #cba98acb
 @patch
 def relieve(self: Supervisor, w: Worker) -> None:
-    "Start a worker beside the straggler `w`, if that is wanted; once for each slot."
+    "Start a worker beside the straggler `w`, if configured; once for each slot."
     if not self.relieves or w.slot in self.relieved: return
     self.relieved.add(w.slot)
     self.relief[w.name] = new = self.successor(w.name)
@@ -474,7 +474,7 @@ def relieve(self: Supervisor, w: Worker) -> None:
 
 @patch
 def let_go(self: Supervisor) -> None:
-    "Give the seats of stragglers to workers that are ready; end those that do not leave in time."
+    "Give the ranks of stragglers to workers that are ready; end those that do not leave in time."
     for name, end in self.leaving.items():
         if self.clock.now > end and name in self.hands.workers: self.hands.workers[name].kill(signal.SIGKILL)
     for name in [*self.relief]:
@@ -499,7 +499,7 @@ def may_go(self: Supervisor, name: str) -> bool:
 
 @patch
 def beside(self: Supervisor, name: str) -> None:
-    "If the worker that was to relieve `name` has filled another seat, which was empty: one more."
+    "If the worker that was to relieve `name` has filled another rank, which was empty: one more."
     w, gen = self.hands.workers.get(name), self.coordinator.generation
     if not w or not gen or not {name, self.relief[name]} <= {*gen.roster}: return
     self.relieved.discard(w.slot)
@@ -508,7 +508,7 @@ def beside(self: Supervisor, name: str) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #00bfb933
 @patch
 def fence(self: Supervisor, name: str, reason: str) -> None:
-    "Declare the worker `name` dead, and see to it."
+    "Fence the worker `name`: declare it dead, and kill it."
     w = self.hands.workers[name]
     if not w.fenced:
         after = self.clock.now - self.stops.get(name, self.clock.now)
@@ -519,7 +519,7 @@ def fence(self: Supervisor, name: str, reason: str) -> None:
 
 @patch
 def stopped(self: Supervisor, w: Worker) -> bool:
-    "The process of `w` has been stopped for longer than `silence`."
+    "Whether the process of `w` has been stopped for longer than `silence`."
     if process_state(w.pid) != 'T':
         self.stops.pop(w.name, None)
         return False
@@ -527,7 +527,7 @@ def stopped(self: Supervisor, w: Worker) -> bool:
 
 @patch
 def judge(self: Supervisor) -> None:
-    "Fence those that are stopped, believe in the death of the silent. Raises RunFailed, StateLost."
+    "Fence stopped workers, and treat silent ones as dead. Raises RunFailed, StateLost."
     if not self.clock.every(self.silence / 10): return   # it looks at each process
     for w in [*self.hands.workers.values()]:
         if self.stopped(w):
@@ -548,7 +548,7 @@ def strike(self: Supervisor, fault: Fault) -> None:
 
 @patch
 def hit(self: Supervisor, w: Worker, kind: str, planned: str | None = None) -> None:
-    "Kill or stop `w`, and write it down."
+    "Kill or stop `w`, and record it."
     self.note('fault', w.name, step=self.coordinator.floor, phase=None, fault=kind, planned=planned)
     w.kill(signal.SIGSTOP if kind == 'hang' else signal.SIGKILL)
 
@@ -566,10 +566,10 @@ def awaited(self: Supervisor, members: Iterable[Worker]) -> list[Worker]:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #805c2502
 @patch
 def deaf(self: Supervisor, members: list[Worker]) -> list[Worker] | None:
-    "If all of `members` wait: the one that has not looked up for longest; None while answers are on the way."
+    "If all of `members` wait: the one that responded longest ago; None while answers are on the way."
     gen = self.coordinator.generation   # members on other nodes cannot be asked
     if len(members) < 2 or not gen or len(members) < len(gen.roster) or 'fence' in self.renewed: return []
-    calls = any(w.last == 'ready' for w in members)   # the others left for a roll call, without a word
+    calls = any(w.last == 'ready' for w in members)   # the others left for a roll call, without a message
     if any(w.saves or not (calls or w.last in WAITS) for w in members): return []
     if self.inquired is None:
         self.inquired, self.idle = self.clock.now, {}
@@ -596,7 +596,7 @@ def late_for(self: Supervisor, w: Worker, waited: float) -> str:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #19bead4d
 @patch
 def patience(self: Supervisor) -> None:
-    "Look whether there is progress, and if not, who is in the way. Raises RunFailed."
+    "Look whether there is progress, and if not, which worker blocks it. Raises RunFailed."
     waited = self.clock.now - self.progress
     known = len(self.outside.times) > 10   # fewer say nothing of a usual step
     limit = max(self.stall, 20 * self.outside.step_s * known)
@@ -620,7 +620,7 @@ def patience(self: Supervisor) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8d4cfb0e
 @patch
 def target(self: Supervisor, worker: str | None) -> Worker:
-    "The process that an order means: of a slot (`1`), or of that name (`1.0`). Raises CommandRefused."
+    "The process that an order names: by slot (`1`), or by name (`1.0`). Raises CommandRefused."
     alive = self.hands.workers
     found = (w for w in alive.values() if worker in (w.name, str(w.slot)))
     w = next(found, None)
@@ -633,7 +633,7 @@ def target(self: Supervisor, worker: str | None) -> Worker:
 
 @patch
 def spared(self: Supervisor, w: Worker) -> None:
-    "Raises CommandRefused if the run would end of the death of `w`."
+    "Raises CommandRefused if the death of `w` would end the run."
     living = {w.name for w in self.hands.workers.values() if not w.fenced} - self.struck - {w.name}
     gen, step = self.coordinator.generation, self.coordinator.floor
     alone = gen and w.name in gen.roster and living.isdisjoint(gen.roster)
@@ -649,7 +649,7 @@ def spared(self: Supervisor, w: Worker) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #485690d5
 @patch
 def add(self: Supervisor) -> str:
-    "One more worker, in the seat of an excluded slot or in a new one; its name. Raises CommandRefused."
+    "One more worker, with the rank of an excluded slot or a new one; its name. Raises CommandRefused."
     if self.most is None: raise CommandRefused('no worker is ready yet: ask again in a moment')
     refill = bool(self.excluded)
     if self.coordinator.world >= self.most and not refill:
@@ -659,7 +659,7 @@ def add(self: Supervisor) -> str:
     name = f'{self.slots}.0'
     self.slots += 1
     self.spawn(name)
-    if refill: self.excluded.pop()   # its seat is still there
+    if refill: self.excluded.pop()   # its rank is still there
     else:
         self.workers += 1
         self.coordinator.grow()
@@ -667,7 +667,7 @@ def add(self: Supervisor) -> str:
 
 @patch
 def carry_out(self: Supervisor, order: SupervisorCommand) -> tuple[str | None, str]:
-    "Do it; the worker it was about, and a sentence. Raises CommandRefused, RunFailed."
+    "Carry an order out; returns its worker and a sentence. Raises CommandRefused, RunFailed."
     if order.error: raise CommandRefused(order.error)
     if self.asked.is_set(): raise CommandRefused(f'the run is about to end: {self.asked.by} came')
     if order.do == 'add': return (name := self.add()), f'worker {name} starts'
@@ -683,7 +683,7 @@ def carry_out(self: Supervisor, order: SupervisorCommand) -> tuple[str | None, s
 
 @patch
 def obey(self: Supervisor, order: SupervisorCommand) -> None:
-    "Carry out an order or refuse it, write that down, and answer. Raises RunFailed."
+    "Carry out an order or refuse it, record that, and answer. Raises RunFailed."
     try: worker, text = self.carry_out(order)
     except CommandRefused as e: ok, worker, text = False, order.worker, str(e)
     else: ok = True
@@ -693,7 +693,7 @@ def obey(self: Supervisor, order: SupervisorCommand) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #47a6d04d
 @patch
 def overdue(self: Supervisor, now: float) -> bool:
-    "A signal came, and the grace period after it is over."
+    "Whether the grace period after a signal is over."
     if self.asked.is_set(): self.deadline = min(self.deadline, now + self.grace)
     return now > self.deadline
 
@@ -703,7 +703,7 @@ class RunStopped(RunFailed):
 
 @patch
 def end_of(self: Supervisor, text: str) -> BaseException:
-    "What to raise after the signal or the order: Ctrl-C is the user's, and no failure."
+    "The exception to raise after a signal or an order; Ctrl-C is no failure."
     text = f'{self.asked.by} came{text}'
     return KeyboardInterrupt(text) if self.asked.by == 'Ctrl-C' else RunStopped(text)
 
@@ -723,7 +723,7 @@ def hurry(self: Supervisor, now: float) -> None:
 
 @patch
 def last_words(self: Supervisor) -> None:
-    "The end: kill all workers, and hear of saves that were over before. Raises RunFailed, KeyboardInterrupt."
+    "The end: kill all workers, and read reports of finished saves. Raises RunFailed, KeyboardInterrupt."
     workers, end = [*self.hands.workers.values()], time.monotonic() + 1.
     for w in workers: w.kill(signal.SIGKILL)
     while {w.pid for w in workers} - {e['pid'] for e in self.hands.exits} and time.monotonic() < end:
@@ -742,7 +742,7 @@ def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def goes_on_from(self: Supervisor) -> str:
-    "What is left if nothing was saved at the end: the newest checkpoint on the disk that is known here."
+    "A sentence on the newest known checkpoint on disk, if nothing was saved at the end."
     return f": a run with these checkpoints goes on from step {self.kept_step}" if self.kept_step else ''
 
 @patch
@@ -758,7 +758,7 @@ def on_signal(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def end_alone(self: Supervisor) -> None:
-    "Kill the workers that SIGTERM has come to, and to nobody else."
+    "Kill the workers that SIGTERM has come to, and no other process."
     for name, when in self.hit_by.items():
         if self.asked.is_set() or self.clock.now < when + ALONE: continue
         if name in self.hands.workers: self.hands.workers[name].kill(signal.SIGKILL)
@@ -766,7 +766,7 @@ def end_alone(self: Supervisor) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0c739695
 @patch
 def dismiss(self: Supervisor, name: str) -> None:
-    "Let `name` finish what it does, and leave; wait until it is gone."
+    "Make `name` finish its work and leave; wait until it is gone."
     if name not in self.hands.workers: return
     self.hands.workers[name].tell(kind='stop')
     while name in self.hands.workers:
@@ -787,7 +787,7 @@ def stop(self: Supervisor) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #968a4620
 @patch
 def turn(self: Supervisor) -> None:
-    "Wait for news for 10 ms at most, do what is due. Raises RunFailed, StateLost, KeyboardInterrupt."
+    "Wait for events for 10 ms at most, then do what is due. Raises RunFailed, StateLost, KeyboardInterrupt."
     for w in self.hands.poll(.01): self.hear(w)
     while self.hands.exits:
         report = self.hands.exits.pop(0)
@@ -808,7 +808,7 @@ def turn(self: Supervisor) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0596d05a
 @patch
 def run(self: Supervisor) -> None:
-    "Start all workers and see the job through to its end. Raises RunFailed, KeyboardInterrupt."
+    "Start all workers and supervise the job to its end. Raises RunFailed, KeyboardInterrupt."
     self.note('run_start')
     if self.orders.why: self.note('control', text=self.orders.why)
     try:
@@ -827,7 +827,7 @@ def run(self: Supervisor) -> None:
 
 @patch
 def alarms(self: Supervisor) -> dict[str, int]:
-    "How many fences were mistakes, if any were."
+    "The number of mistaken fences, if any, for an event."
     return dict(false_alarms=len(self.wronged)) if self.wronged else {}
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8f9d606a
@@ -855,9 +855,9 @@ def supervise(
     elastic: ElasticConfig, # How many workers, and how patient we are
     ledger: Ledger, # Where the events go
     faults: Iterable[Fault] = (), # What is to go wrong
-    tell: Listener = lambda event: None, # Hears every event
+    tell: Listener = lambda event: None, # Receives every event
     kept: bool = False, # Whether workers keep checkpoints
-    orders: CommandQueue | None = None, # What people ask for while it runs
+    orders: CommandQueue | None = None, # Orders that come while it runs
 ) -> list[Event]:
     "Run a job to its end; returns the events. Raises RunFailed; KeyboardInterrupt after Ctrl-C."
     def record(events: list[dict[str, Any]]) -> None:

@@ -184,7 +184,7 @@ def put_back(self: BufferTracker) -> None:
 
 @patch
 def undo(self: BufferTracker) -> list[str]:
-    "After a validation: put back what it has written; the names of buffers that changed. Raises Refused."
+    "Undo a validation's writes; returns the names of changed buffers. Raises Refused."
     self.check()
     if all(s.untouched for s in self.slots): return []
     bases = [b.split([s.tensor.numel() for s in kind]) if b is not None else ()

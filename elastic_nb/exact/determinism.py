@@ -38,7 +38,7 @@ def seeded(seed: int, step: int, micro: int | str) -> Iterator[None]:
 # %% ../../nbs/01_exact/03_determinism.ipynb #18c10686
 @contextmanager
 def preserved_rng(gpus: Iterable[str] = ()) -> Iterator[None]:
-    "After the block the generators of torch (of the CPU and of `gpus`), numpy and `random` are as before."
+    "Restores the generators of torch (CPU and `gpus`), numpy and `random` after the block."
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=list(gpus)):
         try: yield

@@ -372,7 +372,7 @@ def differing_tensors(mine: dict[str, int], most: Callable[[list[int]], list[int
 
 class ReplicasDiverged(RuntimeError):
     "Members that must have the same state differ."
-    final = True # Nobody knows which one is right
+    final = True # No one can tell which one is right
 
 def check_same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]], step: int) -> None:
     """Compare with all other ranks; see `differing_tensors`. Raises ReplicasDiverged, with the name of the

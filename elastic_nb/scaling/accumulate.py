@@ -126,7 +126,7 @@ def reset(self: GradientAccumulationManager) -> None:
 @patch
 def on_topology_change(self: GradientAccumulationManager, new_world_size: int, rank: int | None = None
                        ) -> int:
-    "There are `new_world_size` workers now, this is `rank` (None: as before). Returns its steps."
+    "Switch to `new_world_size` workers; this one is `rank` (None: as before). Returns its steps."
     before = self.current_world_size, self._rank
     self.current_world_size, self._rank = new_world_size, self._rank if rank is None else rank
     try: steps = self.accumulation_steps

@@ -47,7 +47,7 @@ class LRScaler:
         return out
 
     def write(self, factor: float, k: float) -> None:
-        "From now on rates are times `factor`; `k` is the batch in units of the base, for the Adam rule."
+        "Multiply rates by `factor` from now on; `k` is the batch in units of the base, for the Adam rule."
         for g, v in zip(self.optimizer.param_groups, self.values(factor, k)): write_group(g, v)
         self.now, self.written = (factor, k), [float(g['lr']) for g in self.optimizer.param_groups]
 
@@ -86,7 +86,7 @@ class LRScalingState:
 
     @property
     def is_warming_up(self) -> bool:
-        "Is the rate still on its way after a change?"
+        "Whether the rate is still warming up after a change."
         settled = self.config.scaled_lr(self.last.batch) / self.config.base_lr
         return self.last.start != settled and self.steps - self.last.since < self.config.warmup_steps
 
@@ -149,7 +149,7 @@ def on_topology_change(self: LRScalingManager, new_world_size: int, batch_size: 
 # %% ../../nbs/04_scaling/03_managers.ipynb #d12b285d
 @patch
 def step(self: LRScalingManager, *metrics: Any) -> float:
-    "After an optimizer step: step the scheduler (with `metrics`) and the warm-up. Returns the rate."
+    "Step the scheduler (with `metrics`) and the warm-up after an optimizer step. Returns the rate."
     with self.unscaled():
         if self.scheduler is not None: self.scheduler.step(*metrics)
     self.steps += 1
@@ -170,7 +170,7 @@ def state_dict(self: LRScalingManager) -> dict[str, Any]:
 
 @patch
 def load_state_dict(self: LRScalingManager, state: dict[str, Any]) -> None:
-    "Go on where `state` was made, also in mid-warm-up. Optimizer and scheduler load their own states."
+    "Resume where `state` was made, also in mid-warm-up. Optimizer and scheduler load their own states."
     groups = state.get('groups', self.rates.base)
     if len(groups) != len(self.optimizer.param_groups):
         raise ValueError(f"the checkpoint has {len(groups)} parameter groups, the optimizer other")

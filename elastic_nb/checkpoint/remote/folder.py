@@ -72,7 +72,7 @@ class WatchdogTask:
         self.beat()
 
     def beat(self, more_s: float = 0.) -> None:
-        """The work goes on; the next sign of life may take `limit_s` and `more_s` seconds. Raises
+        """The work continues; the next sign of life may take `limit_s` and `more_s` seconds. Raises
         StoreUnavailable."""
         if self.dropped: raise StoreUnavailable(f"{self.what}: it was given up meanwhile")
         self.end = time.monotonic() + self.limit_s + more_s
@@ -129,7 +129,7 @@ def _do(self: FolderStore, what: str, key: str, work: Callable[[WatchdogTask], A
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #3a58714d
 @patch
 def _mounted(self: FolderStore, make: bool = False) -> bool:
-    "Is there our folder? Raises StoreUnavailable if the one above is missing, or the file system is another."
+    "Whether our folder is there. Raises StoreUnavailable without its parent, or on another file system."
     above = os.path.dirname(self.base)
     try: found = self.system.stat(self.base)
     except FileNotFoundError:
@@ -184,7 +184,7 @@ def _sealed(self: FolderStore, path: str, errand: WatchdogTask) -> tuple[int, st
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #41714e3c
 @patch
 def _write(self: FolderStore, path: str, pieces: Iterable[bytes], errand: WatchdogTask) -> tuple[int, str]:
-    "Write the file `path` anew: its size and checksum. Raises OSError."
+    "Rewrite the file `path`: its size and checksum. Raises OSError."
     fd = self.system.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     size, sum = 0, xxhash.xxh3_64()
     try:

@@ -143,7 +143,7 @@ def get(self: GCSStore, key: str, limit: int = 1 << 24) -> bytes:
 @patch
 def read_into(self: GCSStore, key: str, offset: int, out: memoryview) -> None:
     window, blob = _BoundedSink(memoryview(out).cast('B'), time.monotonic() + self.limit_s), self._blob(key)
-    def attempt() -> None:   # goes on where the last one was cut
+    def attempt() -> None:   # resumes where the last one was cut
         if window.at == len(window.out): return
         blob.download_to_file(window, start=offset + window.at, end=offset + len(window.out) - 1,
                               raw_download=True, checksum=None, **self.how)
@@ -177,7 +177,7 @@ class UploadPart:
     crc: str # CRC32C
 
 def plan_parts(fd: int, room: str, part_size: int) -> tuple[list[UploadPart], str]:
-    "All parts of the file `fd`, whose objects lie in `room`, and the CRC32C of the whole."
+    "All parts of the file `fd`, whose objects are in `room`, and the CRC32C of the whole."
     parts: list[UploadPart] = []
     whole, offset = 0, 0
     while data := os.pread(fd, part_size, offset):
@@ -245,7 +245,7 @@ def run(self: _ComposedUpload) -> None:
     missing = [p for p in self.parts if (p.name, p.crc, p.size) not in there]
     parallel_for(self.part, missing, self.store.threads)
     if len(self.sent) < len(missing):
-        raise StoreUnavailable(f"put {self.key}: stopped; the next call goes on from here")
+        raise StoreUnavailable(f"put {self.key}: stopped; the next call resumes from here")
     self.join()
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #47e9a09f

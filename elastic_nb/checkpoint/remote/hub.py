@@ -196,7 +196,7 @@ def delete(self: HubStore, key: str) -> None:
 
 @patch
 def abort_stale(self: HubStore, prefix: str, older_than_s: float) -> int:
-    "Nothing: the Hub forgets large files that no commit names by itself."
+    "Does nothing: the Hub itself forgets large files that no commit names."
     return 0
 
 def connect(name: str, prefix: str, endpoint: str | None = None, **options: Any) -> HubStore:

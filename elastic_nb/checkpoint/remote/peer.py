@@ -192,11 +192,11 @@ class _PendingConnection:
 
 class RequestGate:
     "One thread that reads the heads of requests, and lets in those that have the secret."
-    room = 256 # Guests at once
+    room = 256 # Clients at once
     def __init__(self,
         admit: Callable[[socket.socket, Any, bytes], bool], # admit(line, client, head); False: no slot
         token: str = '', # The secret; '' lets in every client with a whole head
-        patience_s: float = 2., # Seconds until a guest must have shown it
+        patience_s: float = 2., # Seconds until a client must have shown it
     ):
         self.admit, self.token, self.patience_s = admit, token, patience_s
         # those that have been here longest come first
@@ -224,7 +224,7 @@ class RequestGate:
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #3533a51e
 @patch
 def _work(self: RequestGate) -> None:
-    "The loop of the thread: wait for the next word of a guest, or for the end of the first one's patience."
+    "The loop of the thread: wait for bytes of any client, or for the first deadline."
     while not self.closed:
         first = next(iter(self.guests.values()), None)
         pause = max(0., first.end - time.monotonic()) if first else None
@@ -240,13 +240,13 @@ def _work(self: RequestGate) -> None:
 
 @patch
 def _safely(self: RequestGate, do: Callable[[_PendingConnection], None], g: _PendingConnection) -> None:
-    "Whatever one guest does, the others are looked after."
+    "Whatever one client does, the others are served."
     try: do(g)
     except Exception: self._leave(g)
 
 @patch
 def _welcome(self: RequestGate, g: _PendingConnection) -> None:
-    "A guest comes in; if there is no room, the one that has been silent longest leaves."
+    "A client connects; at the limit, the one that has been silent longest is dropped."
     if len(self.guests) >= self.room: self._leave(next(iter(self.guests.values())))
     self.guests[g.line] = g
     self.watch.register(g.line, selectors.EVENT_READ, g)
@@ -260,7 +260,7 @@ def _leave(self: RequestGate, g: _PendingConnection) -> None:
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #ecb10e92
 @patch
 def _hear(self: RequestGate, g: _PendingConnection) -> None:
-    "Take what has come from a guest, and judge it when its head is whole, too long, or at its end."
+    "Take what a client has sent, and judge it when its head is complete, too long, or at its end."
     try: data = g.line.recv(1 << 16)
     except BlockingIOError: return
     if g.answered:   # it was refused, and sends on
@@ -336,7 +336,7 @@ class PeerMemoryServer(ThreadingTCPServer):
                 with suppress(OSError): line.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client: Any) -> None:
-        "A client that has gone is no news here."
+        "Ignore a client that has gone."
         if not isinstance(sys.exc_info()[1], OSError): super().handle_error(request, client)
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #b660f4aa
@@ -410,7 +410,7 @@ def serve_peer_memory(
         server.serve_forever(.2)
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #39ec6e88
-class _AlreadyExists(StoreRefused): "There is one of that name."
+class _AlreadyExists(StoreRefused): "A blob of that name exists."
 
 def _failure(seen: HTTPResponse, key: str) -> Exception:
     why = ''.join(c for c in seen.read1(500).decode('utf-8', 'replace') if c.isprintable())
@@ -461,7 +461,7 @@ def _target(self: PeerStore, key: str) -> str:
 @patch
 def _ask(self: PeerStore, method: str, key: str, target: str, place: Callable[[int], memoryview],
          body: Iterable[memoryview] | None = None, **headers: str) -> memoryview:
-    "One request; its verified answer, in the memory that `place(its size)` returns."
+    "Send one request; its verified answer, in the memory that `place(its size)` returns."
     what = f"{method.lower()} peer://{self.name}/{self.prefix}{key}"
     try:
         with closing(HTTPConnection(self.name, timeout=min(20., self.limit_s))) as line:

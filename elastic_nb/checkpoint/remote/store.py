@@ -36,7 +36,7 @@ class StoredObject:
 class ObjectStore(Protocol):
     "Named blobs under one prefix of a bucket. Methods are safe to call again, and from several threads."
     def put_file(self, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
-        "Store the file at `path`, verified; goes on with an upload that was cut short. `stop`: end early."
+        "Store the file at `path`, verified; resumes an upload that was cut short. `stop`: end early."
     def put_bytes(self, key: str, data: bytes, absent: bool = False) -> bool:
         "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
     def get(self, key: str, limit: int = 1 << 24) -> bytes:
@@ -88,11 +88,11 @@ class PartChecksums:
 
     @property
     def headers(self) -> dict[str, str]:
-        "For the server, which refuses anything else."
+        "Checksums for the server, which refuses any other body."
         return dict(ContentMD5=_b64(self.md5), ChecksumCRC32=_b64(self.crc))
 
     def agree(self, seen: dict[str, Any]) -> bool | None:
-        "Does the answer `seen` have our checksums? None: none that can be compared."
+        "Whether the answer `seen` has our checksums. None: none that can be compared."
         return _agree(seen, self.md5.hex(), _b64(self.crc))
 
 # %% ../../../nbs/03_checkpoint/remote/01_store.ipynb #bc9d7dc9
@@ -104,7 +104,7 @@ def _agree(seen: dict[str, Any], etag: str, crc: str) -> bool | None:
     return None
 
 def matches_composite(seen: dict[str, Any], parts: list[PartChecksums]) -> bool | None:
-    "Does the answer `seen` have the composite checksums of `parts`? None: none that can be compared."
+    "Whether `seen` has the composite checksums of `parts`. None: none that can be compared."
     whole, n = PartChecksums.of(b''.join(p.md5 for p in parts)), f'-{len(parts)}'
     crc = zlib.crc32(b''.join(p.crc for p in parts)).to_bytes(4, 'big')
     return _agree(seen, whole.md5.hex() + n, _b64(crc) + n)

@@ -45,7 +45,7 @@ def open_store(
     return room.connect(name, prefix, endpoint, **options)
 
 def _folder(name: str, path: str, options: dict[str, Any]) -> ObjectStore:
-    "A folder has a path and no name in front of it; any sign may stand in it."
+    "A folder has a path and no name in front of it; the path may contain any character."
     if name or not path.strip('/'):
         raise StoreRefused("a folder is written with three slashes: folder:///content/drive/MyDrive/run")
     room = importlib.import_module('elastic_nb.checkpoint.remote.folder')
