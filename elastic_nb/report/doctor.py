@@ -194,7 +194,7 @@ def check_settings(c: RunConfig, m: MeasuredTimes) -> list[Diagnosis]:
 # %% ../../nbs/08_report/17_doctor.ipynb #b30bccb0
 @dataclass(frozen=True)
 class MachineProbe:
-    "What this machine has; a test hands in another one."
+    "What this machine has; a test passes another one."
     free: Callable[[Path], int | None] = lambda path: _free(path) # Bytes that a folder may take
     memory: Callable[[], int | None] = lambda: _memory() # Bytes that can be had
     shm: Callable[[], int | None] = lambda: _free(Path('/dev/shm')) # Bytes in /dev/shm; None: there is none
@@ -225,7 +225,7 @@ def _memory() -> int | None:
     return min(found, default=None)
 
 def _volatile(path: Path) -> bool:
-    "Whether the folder lies in a file system that is gone after a restart of the machine (Linux)."
+    "Whether the folder is in a file system that is gone after a restart of the machine (Linux)."
     at, kinds = _there(path.absolute()).resolve(), {}
     with suppress(OSError):
         for line in Path('/proc/mounts').read_text().splitlines():
@@ -453,7 +453,7 @@ def _who(rows: RunHistory, bucket: str) -> str:
     return f"; worker {slot} was the last one in {n} of {len(last)} steps" if n > .5 * len(last) else ''
 
 def _recovered(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
-    "One finding for each loss after which the run went on: where its time went, and what would be quicker."
+    "One finding for each loss after which the run continued: where its time went, and what would be quicker."
     told, pieces = [], found.pieces
     for o in outages(rows):
         if not (o.gap and o.before and o.after): continue
@@ -507,7 +507,7 @@ def _sorted(found: Sequence[Diagnosis]) -> list[Diagnosis]:
 def doctor(what: str = '', overrides: Sequence[str] = (), here: MachineProbe = MachineProbe(), **services: str
            ) -> tuple[list[Diagnosis], list[tuple[str, float, float, str]]]:
     """The findings about a config file or a run, and its timeouts; about this machine without either. A
-    config whose run stands in its usual folder is judged by that run's times. Raises ValueError, OSError."""
+    config whose run is in its usual folder is judged by that run's times. Raises ValueError, OSError."""
     path = Path(what)
     if what and (path.is_dir() or path.suffix == '.db'):
         watch = RunReader(path)

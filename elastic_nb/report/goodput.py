@@ -43,7 +43,7 @@ BUCKETS = dict(
 
 # %% ../../nbs/08_report/16_goodput.ipynb #7b2143cc
 class BucketSpan(NamedTuple):
-    "A stretch of time of one seat; seconds of the ledger's clock."
+    "A stretch of time of one slot; seconds of the ledger's clock."
     start: float
     end: float
     bucket: str
@@ -139,7 +139,7 @@ def overdue_since(facts: StepTimings, worker: str, gen: int, step: int, many: fl
 # %% ../../nbs/08_report/16_goodput.ipynb #eaa00a0d
 def book_attempt(seat: SlotTimeline, facts: StepTimings, worker: str, gen: int, step: int, end: float,
                  gave: float | None) -> None:
-    "The seat's time from its last piece to `end`, in which `worker` tried `step`; `gave`: its contribution."
+    "The slot's time from its last piece to `end`, in which `worker` tried `step`; `gave`: its contribution."
     good = 'training' if facts.newest.get(step) == gen else 'redone'
     if save := facts.saves.get((worker, step)):
         seat.until(min(max(save[0], seat.now), end), good)
@@ -158,7 +158,7 @@ def book_attempt(seat: SlotTimeline, facts: StepTimings, worker: str, gen: int, 
 
 def _waits(seat: SlotTimeline, facts: StepTimings, last: tuple[str, int, int, float], good: str,
            end: float) -> None:
-    "The seat waits, up to `end`, for the member `last`: worker, generation, step and micro-batches."
+    "The slot waits, up to `end`, for the member `last`: worker, generation, step and micro-batches."
     worker, gen, step, n = last
     blocked = facts.saves.get((worker, step), (0., 0.))[1]
     seat.until(min(seat.now + blocked, end), 'checkpoint')
@@ -169,7 +169,7 @@ def _waits(seat: SlotTimeline, facts: StepTimings, last: tuple[str, int, int, fl
 
 # %% ../../nbs/08_report/16_goodput.ipynb #572e7216
 class WorkerReplay:
-    "Walks through the rows of one worker, and gives its seat the pieces."
+    "Walks through the rows of one worker, and gives its slot the pieces."
     handlers: dict[str, Callable[..., None]] = {} # Of each kind of row
 
     def __init__(self, seat: SlotTimeline, facts: StepTimings, worker: str):
@@ -288,7 +288,7 @@ WorkerReplay.handlers = dict(
 
 # %% ../../nbs/08_report/16_goodput.ipynb #bf4d8995
 def slot_timelines(events: Story, below: int | None = None) -> dict[int, SlotTimeline]:
-    """The pieces of each seat of one start of a run; `below`: a later start did the steps from here on again.
+    """The pieces of each slot of one start of a run; `below`: a later start did the steps from here on again.
     Raises ValueError if there is no row."""
     rows = to_history(events)
     t0, t1 = run_time_range(rows)
@@ -318,7 +318,7 @@ class Goodput:
 
     @property
     def seconds(self) -> dict[str, float]:
-        "Bucket -> seconds, over all seats."
+        "Bucket -> seconds, over all slots."
         found = dict.fromkeys(BUCKETS, 0.)
         for piece in self.pieces: found[piece.bucket] += piece.end - piece.start
         return found
@@ -335,7 +335,7 @@ class Goodput:
                    for seats in self.seats if seats)
     @property
     def goodput(self) -> float:
-        "The part of all seats' seconds that trains."
+        "The fraction of all slots' seconds that trains."
         return self.seconds['training'] / self.total if self.total else 0.
 
 def goodput_of(run: str | Path | Story, name: str | None = None) -> Goodput:
@@ -352,10 +352,10 @@ def goodput_of(run: str | Path | Story, name: str | None = None) -> Goodput:
 
 # %% ../../nbs/08_report/16_goodput.ipynb #74a9298f
 class RunCosts(NamedTuple):
-    "What a run pays, per seat; seconds."
+    "What a run pays, per slot; seconds."
     step: float # A step that counts
     save: float # Blocking of saves, per step
-    restart: float # From a failure to the next step, averaged over the seats
+    restart: float # From a failure to the next step, averaged over the slots
     mtbf: float # Between two failures
 
 def costs_of(found: Goodput) -> RunCosts:
@@ -369,7 +369,7 @@ def costs_of(found: Goodput) -> RunCosts:
     return RunCosts(step, save, max(lost, 0.) / seats / n if n else 0., found.wall / n if n else float('inf'))
 
 def startup_seconds(found: Goodput) -> float:
-    "Seconds of all seats before their first work: the price of the start, which no failure has caused."
+    "Seconds of all slots before their first work: the price of the start, which no failure has caused."
     total = 0.
     for seats in found.seats:
         for seat in seats.values():
@@ -429,7 +429,7 @@ def draw_time_buckets(
     start: int = -1, # Which start of the run; the last one by default
     window: tuple[float, float] | None = None, # Seconds from its beginning; all of it if None
 ) -> Axes:
-    "One lane per seat, and each second in the color of its bucket."
+    "One lane per slot, and each second in the color of its bucket."
     seats = found.seats[start]
     t0, t1 = min(s.start for s in seats.values()), max(s.now for s in seats.values())
     used = {p.bucket for s in seats.values() for p in s.pieces}

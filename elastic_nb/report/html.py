@@ -83,7 +83,7 @@ def hash_lines(result: Mapping[str, Any]) -> list[str]:
 _VARIABLES = {INK: 'ink', MUTED: 'muted', RULE: 'rule', PAPER: 'paper', FAULT: 'fault'}
 
 def inline_svg(
-    fig: Figure, # Drawn in the house style
+    fig: Figure, # Drawn in the style of the package
     name: str, # Put before every id, so that several pictures fit in one page
     alt: str, # What the picture shows, for those who cannot see it
 ) -> str:
@@ -318,7 +318,7 @@ def _time_within(rows: RunHistory, t0: float, t1: float) -> dict[str, float]:
     blocked = min(blocked, max(last - first - lost, 0.))
     parts = {'before the first step': first - t0, 'steps': last - first - lost - blocked,
              'stood still for checkpoints': blocked, 'no progress, workers lost': lost}
-    another = any(e.kind == 'pause' and e.t >= t1 for e in rows.events)   # a start that goes on from this one
+    another = any(e.kind == 'pause' and e.t >= t1 for e in rows.events)   # a start that resumes from this one
     vain = max(float(gave[-1]) - last, 0.) if another and len(gave) else 0.
     if vain: parts['steps lost with a start'] = vain
     return parts | {'after the last step': t1 - last - vain}

@@ -55,7 +55,7 @@ def _ids(step: int, rows: Sequence[Event], order: Callable[[int, int], np.ndarra
 
 def source_shares(events: Sequence[Event], mixture: Mixture, seed: int = 0) -> SourceShares:
     """The shares in the ledger of a run that was trained on `mixture` with `seed`; `events`: its own, or
-    those of several runs that went on from each other. Raises ValueError if no step was committed, or if the
+    those of several runs that resumed from each other. Raises ValueError if no step was committed, or if the
     rows do not fit the mixture."""
     found = committed_contributions(events)
     if not found: raise ValueError("no step was committed: there is nothing to count")

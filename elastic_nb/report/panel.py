@@ -29,7 +29,7 @@ class WorkerBar:
     worker: str
     gen: int
     start: float
-    end: float | None # None: it goes on
+    end: float | None # None: it is not over
 
 @dataclass
 class OpenOutage:
@@ -37,7 +37,7 @@ class OpenOutage:
     worker: str
     before: float | None # When the last step before it was committed
     member: bool # Whether it was in the world
-    gen: int | None = None # The generation that goes on without it
+    gen: int | None = None # The generation that continues without it
     gap: tuple[float, float] | None = None # The longest stretch without a commit so far
 
 class PanelState:
@@ -97,7 +97,7 @@ def _entered(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
 
 @patch
 def _close(self: PanelState, worker: str, slot: int | None, t: float) -> None:
-    "Whatever bar of `worker` goes on ends now."
+    "Any open bar of `worker` ends now."
     for bar in self.lanes.get(slot, [])[-2:]:
         if bar.worker == worker and bar.end is None: bar.end = t
 
@@ -190,7 +190,7 @@ PanelState.handlers = dict(
 
 # %% ../../nbs/08_report/09_panel.ipynb #1393ab97
 WIDTH, LEFT, LANE, TOP, BOTTOM = 660, 70, 34, 42, 46 # Pixels
-WINDOW = 30. # Seconds that are shown while the run goes on
+WINDOW = 30. # Seconds that are shown during the run
 
 def _text(x: float, y: float, words: Any, color: str = MUTED, size: int = 11, anchor: str = 'middle',
           weight: str = 'normal') -> str:

@@ -31,7 +31,7 @@ GENERATIONS = ('#4477aa', '#ccbb44', '#228833', '#aa3377', '#66ccee') # one afte
 
 @contextmanager
 def style() -> Iterator[None]:
-    "Within the block, matplotlib draws in the house style."
+    "Within the block, matplotlib draws in the style of the package."
     colors = {k: RULE for k in ('axes.edgecolor', 'xtick.color', 'ytick.color')}
     labels = {k: MUTED for k in ('xtick.labelcolor', 'ytick.labelcolor', 'axes.labelcolor')}
     with matplotlib.rc_context({
@@ -122,7 +122,7 @@ def join_intervals(events: Story) -> list[tuple[str, float, float]]:
     for e in rows.events:
         if e.kind in ('entered', 'death'): in_or_gone.setdefault(e.worker, e.t)
         if e.kind == 'spawn': waiting.add(e.worker)
-        if e.kind == 'run_end':   # of this start; another may go on
+        if e.kind == 'run_end':   # of this start; another may follow
             for worker in waiting: in_or_gone.setdefault(worker, e.t)
     return [(e.worker, e.t, in_or_gone.get(e.worker, run_time_range(rows)[1])) for e in rows.events
             if e.kind == 'spawn']

@@ -172,7 +172,7 @@ def worker_outages(events: Sequence[Event], t: np.ndarray, gen: np.ndarray,
                    end: float | None) -> list[dict[str, Any]]:
     """For each worker that was lost, the longest stretch without a commit: `worker`, `from`, `to`, `healed`.
     `t`, `gen`: when each step was first committed, and in which generation, sorted by time, shape (steps,).
-    `end`: the time now, if the run goes on; then what has not healed ends there."""
+    `end`: the time now, if the run is not over; then what has not healed ends there."""
     deaths = {e.worker: e for e in events if e.kind == 'death'}
     faults: dict[str, Event] = {}
     for e in events:
@@ -186,7 +186,7 @@ def worker_outages(events: Sequence[Event], t: np.ndarray, gen: np.ndarray,
         before = bisect_right(t, start) - 1
         if before < 0: continue
         first = without.get(worker, 0 if worker in deaths else np.inf)   # 0: a spare, which was in no roster
-        over = next((o for o in overs if o >= start), np.inf)   # another start of the run may go on after it
+        over = next((o for o in overs if o >= start), np.inf)   # another start of the run may follow it
         later = np.flatnonzero((gen[before + 1:] >= first) & (t[before + 1:] <= over))
         if len(later):
             times = t[before:before + 2 + int(later[0])]
@@ -201,7 +201,7 @@ def worker_outages(events: Sequence[Event], t: np.ndarray, gen: np.ndarray,
 def chart_data(
     events: Sequence[Event], # All but the rows of single steps
     columns: Mapping[str, np.ndarray], # step, t, gen and loss of each commit, sorted by t, shape (commits,)
-    now: float | None, # Seconds of the ledger's clock, if the run goes on
+    now: float | None, # Seconds of the ledger's clock, if the run is not over
     window: tuple[float | None, float | None] = (None, None), # Seconds of the run; all of it by default
     width: int = 800, # Pixels
 ) -> dict[str, Any]:
@@ -460,7 +460,7 @@ OPEN = '/api/health', '/login', '/wrong', '/app.css' # What can be seen without 
 
 @patch
 def refusal(self: Dashboard, request: HttpRequest) -> HttpResponse | None:
-    "Why `request` gets nothing; None if it may go on."
+    "Why `request` is refused; None if it is allowed."
     host, origin = request.headers.get('host', ''), request.headers.get('origin')
     name = host_name(host)
     if not (name in self.hosts or self.token and is_ip_address(name)):
@@ -598,7 +598,7 @@ class DashboardApp:
 # %% ../../nbs/08_report/10_serve.ipynb #6e0a906f
 @patch
 async def away(self: DashboardApp, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
-    "Do it in a thread: nobody else waits for the disk."
+    "Do it in a thread: no other request waits for the disk."
     return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
 
 @patch

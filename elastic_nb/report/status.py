@@ -225,7 +225,7 @@ def _recoveries_of(part: AttemptSegment) -> list[dict[str, Any]]:
 
 @patch
 def _saved(self: RunReader, state: str, most: int = 100) -> list[dict[str, Any]]:
-    "The newest checkpoints of all starts. What lay in memory went with the processes of its start."
+    "The newest checkpoints of all starts. What was in memory is gone with the processes of its start."
     def there(p: AttemptSegment, c: dict[str, Any]) -> bool:
         return c['tier'] != 'memory' or p is self.newest and state == 'running'
     return [c for p in self.parts for c in newest_checkpoints(p.rows) if there(p, c)][-most:]
@@ -242,7 +242,7 @@ def _about(self: RunReader, p: AttemptSegment, state: str) -> dict[str, Any]:
     elif error: error = error.removesuffix(LATER).removesuffix(ANEW)   # it was run again
     if last and state == 'running' and begin: end = time.monotonic()
     steps = [int(b.step.max()) + 1 for b in p.rows.blocks if b.kind == 'commit']
-    if not last and how == 'running': how = 'stopped'   # its process lives, and has begun anew
+    if not last and how == 'running': how = 'stopped'   # its process is alive, and has started again
     return dict(name=p.start.name, started=p.start.started, state=how, error=error,
                 resumed_from=resumed_from(p.rows), step=max(steps, default=p.start.resumed or 0),
                 seconds=round(max(end - begin, 0.), 3), away_s=round(p.away, 3),
@@ -307,7 +307,7 @@ def finite_or_none(x: float) -> float | None:
     return float(x) if math.isfinite(x) else None
 
 def resumed_from(story: RunHistory) -> int | None:
-    "Step of the checkpoint that the run began with; None if it began anew."
+    "Step of the checkpoint that the run resumed from; None if it started from step 0."
     first = next((e for e in story.events if e.kind == 'restored'), None)
     return first.step if first and first.data.get('tier') else None
 
@@ -363,7 +363,7 @@ def _latest(story: RunHistory, kind: str, rows: int) -> StepTable:
 
 def worker_rates(story: RunHistory, most: int = 50) -> dict[str, float]:
     """Samples per second of each worker's own work: from the end of a step to its part of the next one, the
-    median of its last `most` steps. Whoever waits for others is not slower for it."""
+    median of its last `most` steps. Waiting for other workers does not make a worker slower."""
     many = most * max(1, current_world_size(story) or 1)
     gave, told = _latest(story, 'contribute', many), _latest(story, 'commit', many)
     samples, found = gave.of('n'), {}

@@ -95,7 +95,7 @@ def _stairs(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None
     ax.set_ylim(0, 1.25 * np.nanmax(ys) or 1.)
 
 def _draw_noise(ax: Axes, rows: StepColumns, most: int = 600) -> None:
-    """Of each measurement and the four before it; of more than `most`, of as many as stand in a pixel. Where
+    """Of each measurement and the four before it; of more than `most`, of as many as share a pixel. Where
     these saw no signal, nothing is drawn."""
     at = np.flatnonzero(~np.isnan(rows.noise))
     if len(at) > most:

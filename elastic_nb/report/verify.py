@@ -170,7 +170,7 @@ def follow(self: RunVerification, start: str, entries: dict[StepReceipt, list[st
 # %% ../../nbs/08_report/15_verify.ipynb #bab67b0c
 @patch
 def _from_elsewhere(self: RunVerification, start: str, step: int, facts: AttemptEvidence) -> set[int]:
-    "The receipts of a checkpoint with which the workers went on at `step`, if its rows are not here."
+    "The receipts of a checkpoint with which the workers resumed at `step`, if its rows are not here."
     restored = [e.data for e in facts.of.get('restored', []) if e.step == step]
     found = {data['receipt'] for data in restored if 'receipt' in data}
     if found:
@@ -279,7 +279,7 @@ def short(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
 # %% ../../nbs/08_report/15_verify.ipynb #273d7b5b
 @patch
 def begins(self: RunVerification, start: str, first: int, facts: AttemptEvidence) -> None:
-    "The receipts with which a start goes on, before its first step."
+    "The receipts with which a start resumes, before its first step."
     for e in facts.of.get('restored', []):
         step, receipt, known = e.step or 0, e.data.get('receipt'), self.known.get(e.step or 0)
         if receipt is None or step > first or known and receipt in known: continue

@@ -162,7 +162,7 @@ def _is_leaf(x: Any) -> bool:
     return type(x) in _LEAVES or isinstance(x, np.generic) and x.dtype.kind in 'biuf' and x.itemsize <= 8
 
 def _parts(x: Any) -> dict[str, Any] | None:
-    "What an object is made of, with its kind; None: it can only say itself, or nobody can."
+    "What an object is made of, with its kind; None: only the object itself knows, or it is unknown."
     kind, name = type(x), type(x).__name__
     if kind is torch.Generator: return {KIND: 'torch', 'device': str(x.device), 'state': generator_state(x)}
     if kind in GENERATORS:
@@ -351,7 +351,7 @@ def has_drawn(generator: Any, before: Any) -> bool:
     return value_digest(before) != value_digest(generator_state(generator))
 
 def reseed(generator: Any, seed: int) -> None:
-    "Begin anew with `seed`."
+    "Start again with `seed`."
     if type(generator) is torch.Generator: generator.manual_seed(seed)
     elif type(generator) is not np.random.Generator: generator.seed(seed)
     else: set_generator_state(generator, type(generator.bit_generator)(seed).state)
@@ -377,7 +377,7 @@ def values_in(roots: dict[str, Any], but: Container[int] = ()) -> Iterator[tuple
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #8d29f6e4
 _CONTAINERS = list, dict, set, deque
-_HANDLES = IOBase, Thread, Logger, socket, tqdm # To the world outside: made anew, they are as good
+_HANDLES = IOBase, Thread, Logger, socket, tqdm # Handles to the outside: a rebuilt one is as good
 _LOCKS, CLOCKS = (type(Lock()), type(RLock())), (time.time, time.monotonic, time.perf_counter)
 _SHOWN = 'matplotlib', 'plotly', 'IPython', 'ipywidgets', 'rich', 'tqdm', 'wandb', 'torch.profiler', '_csv'
 

@@ -78,7 +78,7 @@ _ELSEWHERE = tuple(f'on_{k}' for k in ( # How moments of other trainers begin
 _LATE = dict(on_validation=('step', 'val_loss'), on_train_end=('result',)) # Would fail after all the steps
 
 def _takes(method: Any, names: Iterable[str]) -> bool:
-    "Whether a method can be called with a trainer and these names; also where nobody knows that."
+    "Whether a method can be called with a trainer and these names; true where that is unknown."
     try: sign = signature(method)
     except (TypeError, ValueError): return True   # of a function in C
     try: sign.bind(None, **dict.fromkeys(names))
@@ -202,7 +202,7 @@ class TrainResult:
     seconds: float = 0. # Spent on the steps of this call, validation and saving included
     targets: int = 0 # Tokens (or samples, for models that label samples) trained on in this call
     checkpoints: dict[int, str] = field(default_factory=dict) # Step -> folder of what is on disk
-    preempted: bool = False # SIGTERM came: the state is saved, call `train` again to go on
+    preempted: bool = False # SIGTERM came: the state is saved, call `train` again to resume
     stopped_early: bool = False # Validation did not get better any more
     error: str = '' # What ended it, if an error did; only `on_train_end` sees that
     meter: NoiseMeter = field(default_factory=NoiseMeter, compare=False, repr=False) # Signal and noise

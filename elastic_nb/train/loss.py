@@ -146,7 +146,7 @@ def walk_graph(loss: Tensor) -> Iterator[Any]:
         todo += [g for g, _ in f.next_functions]
 
 def reached_params(loss: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-    """Those of `params` at which the graph of `loss` ends. All where nobody can see that: after a function in
+    """Those of `params` at which the graph of `loss` ends. All where that is not visible: after a function in
     Python, which may hold parameters, or with parameters that are parts of others."""
     functions = [*walk_graph(loss)]
     if any(type(p) is not nn.Parameter for p in params): return [*params]

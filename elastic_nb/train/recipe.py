@@ -212,7 +212,7 @@ def check_recipe(config: Config, folder: str | Path = '.') -> None:
 
 # %% ../../nbs/07_train/13_recipe.ipynb #a0d51ec0
 def run_recipe(config: Config, out: str | Path, folder: str | Path = '.', **how: Any) -> ElasticRun:
-    """Train what `config` describes, or go on with it, in the folder `out`; `folder`: where the module of
+    """Train what `config` describes, or resume it, in the folder `out`; `folder`: where the module of
     `model.entry` is; `how`: more for `run_elastic`. Raises BadConfig, RunFailed, OSError (a full disk)."""
     out = Path(out).absolute()
     run_checks(config.checked, lambda: check_recipe(config, folder), lambda: check_run(config.checked(), []),

@@ -52,7 +52,7 @@ def say(self: EventRecorder, kind: str, worker: str | None = None, step: int | N
 
 @patch
 def flush(self: EventRecorder) -> None:
-    "Return when all that was said is in the file, if the disk has room for it."
+    "Return when everything logged is in the file, if the disk has room for it."
     if self.ledger is None: return
     with self._writing:
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
@@ -90,8 +90,8 @@ def _again(path: Path, boss: dict[str, Any] | None) -> Ledger | None:
 # %% ../../nbs/07_train/16_recorder.ipynb #e9f80141
 @patch
 def open(self: EventRecorder, folder: str | Path, config: dict[str, Any], pids: Sequence[int]) -> None:
-    """Begin or go on with the ledger of `folder`; `config`: what is used, JSON values; `pids`: of all ranks.
-    If it cannot be opened, a warning says so, and the run goes on without."""
+    """Begin or continue the ledger of `folder`; `config`: what is used, JSON values; `pids`: of all ranks.
+    If it cannot be opened, a warning says so, and the run continues without."""
     path, boss = Path(folder).absolute() / 'run.db', find_launcher()
     self.names = [f'{r}.0' for r in range(len(pids))]
     try:

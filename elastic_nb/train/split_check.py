@@ -63,14 +63,14 @@ class NotComparable(Exception): "Why nothing can be said, in words."
 DRAWS = 'the loss draws random numbers in evaluation, too' # A reason
 
 def compute_gradient(loss: Tensor, model: nn.Module) -> list[Tensor]:
-    "The gradient of `loss`, one tensor for each parameter that is trained; in nobody's `.grad`."
+    "The gradient of `loss`, one tensor for each parameter that is trained; no `.grad` is written."
     params = [p for p in model.parameters() if p.requires_grad]
     found = torch.autograd.grad(loss, params, allow_unused=True)
     whole = [g.to_dense() if g is not None and g.is_sparse else g for g in found]
     return [torch.zeros_like(p) if g is None else g for p, g in zip(params, whole)]
 
 def has_hooks(model: nn.Module) -> bool:
-    "Whether somebody changes gradients of `model` by hooks, in each micro-batch: that is meant."
+    "Whether hooks change gradients of `model` in each micro-batch: that is intended."
     hooks = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
     return any(getattr(h, '__module__', '') != 'elastic_nb.train.loss' for h in hooks)
 

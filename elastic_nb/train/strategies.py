@@ -80,7 +80,7 @@ class Strategy:
         "Change `model`, which is on `device`, in place, before an optimizer is made for its parameters."
 
     def stepping(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-        "What stands in the place of `optimizer`, if anything does. Raises BadConfig."
+        "The replacement for `optimizer`, if there is one. Raises BadConfig."
         return optimizer
 
     def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,

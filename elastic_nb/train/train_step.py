@@ -97,7 +97,7 @@ def batch_to_device(batch: Any, device: str) -> Any:
 
 # %% ../../nbs/07_train/05_train_step.ipynb #31a2af00
 def shares_memory(t: Tensor) -> bool:
-    "Whether numbers of `t` lie in one place, as `expand` makes it."
+    "Whether elements of `t` share memory, as after `expand`."
     return any(step == 0 and n > 1 for n, step in zip(t.shape, t.stride())) and t.numel() > 1
 
 def unshare_buffers(model: nn.Module) -> None:
@@ -342,14 +342,14 @@ def attributes_outside_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]
     return found | held
 
 def tensor_versions(optimizer: torch.optim.Optimizer) -> dict[str, list[int]]:
-    "How often each tensor was written that stands in a list or a dict of an optimizer, outside its state."
+    "Version of each tensor in a list or a dict of an optimizer, outside its state: how often it was written."
     return {k: [t._version for t in tensors_in(v)] for k, v in vars(optimizer).items()
             if k not in _KNOWN and isinstance(v, (list, dict))}
 
 # %% ../../nbs/07_train/05_train_step.ipynb #1de9a021
 @patch
 def with_places(self: Engine) -> list[Any]:
-    "Objects that have a place of their own in a state, or none, whoever else holds them."
+    "Objects that are saved under a key of their own, or not at all, even if another object holds them."
     own = (self, self.config, self.optimizer, self.scheduler, self.train_dataset, self.val_dataset,
            self.loss_fn, self.collate_fn)
     model = (*self.model.modules(), *self.model.parameters(), *self.model.buffers())
@@ -718,7 +718,7 @@ _READING = 'prefetch', 'reader_timeout', 'reader_memory' # What readers of their
 _BROUGHT = {*ModelConfig.model_fields, *DataConfig.model_fields} - {'length', 'num_workers', *_READING}
 
 def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator[str]:
-    "Settings that say nothing beside an optimizer or scheduler that was given, or that nobody can mean."
+    "Settings that have no effect beside a given optimizer or scheduler, or that make no sense."
     t, n = engine.c.training, engine.samples.samples
     of_scheduler = t.unlike('warmup', 'schedule')
     kind = type(engine.optimizer)
@@ -1112,7 +1112,7 @@ class NonFiniteLoss(ArithmeticError):
 
 @patch
 def judge(self: Engine, report: StepReport | None) -> None:
-    "Raises NonFiniteLoss if the numbers of a step are not finite, and the config does not say to go on."
+    "Raises NonFiniteLoss if the numbers of a step are not finite, and the config does not say to continue."
     if self.c.training.on_nonfinite != 'raise' or report is None or report.finite: return
     about = ', '.join(f'{k} {v}' for k, v in report.metrics.items() if not isfinite(v))
     raise NonFiniteLoss(

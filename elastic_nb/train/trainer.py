@@ -101,7 +101,7 @@ class ElasticTrainer(Engine):
         _hear(self)
         if manager:
             result.checkpoints = {f.step: str(manager.nvme.base / f.name) for f in manager.nvme.found()[::-1]}
-        self.began = False   # the end is told once
+        self.began = False   # the end is announced once
         self.tell('on_train_end', result=result)
         return result
 
@@ -324,7 +324,7 @@ def _hear(trainer: ElasticTrainer) -> None:
     while not trainer.heard.empty():
         kind, data = trainer.heard.get()
         if kind == 'checkpoint': trainer.tell('on_checkpoint', **data)
-        if kind == 'skipped' and data['name']:   # a disk that nobody hears of is a disk that nobody replaces
+        if kind == 'skipped' and data['name']:   # an unreported disk failure is never repaired
             warnings.warn(f"the checkpoint {data['name']} in {data['tier']} is not used: {data['why']}")
 
 # %% ../../nbs/07_train/07_trainer.ipynb #ead2d9f9
@@ -334,7 +334,7 @@ def _begin(trainer: ElasticTrainer, manager: Any) -> int | None:
         with all_or_none(): step = trainer.restore(manager)
     else: step = trainer.restore(manager)   # which all ranks do together
     restarts = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0))
-    if step is not None and restarts: manager.failed()   # torchrun began anew
+    if step is not None and restarts: manager.failed()   # torchrun restarted all ranks
     if trainer.world.world_size == 1: return step
     table = torch.zeros(trainer.world.world_size, 2, dtype=torch.int64)
     bits = int(digest(trainer.state())[:15], 16) if trainer.strategy.replicas else 0
