@@ -59,7 +59,7 @@ def machine() -> str:
 
 # %% ../../nbs/10_bench/01_core.ipynb #cdcf6b43
 def code_version() -> str:
-    "The commit of the checkout this package lies in, or the version of the package where there is none."
+    "The commit of the checkout that contains this package, or else the version of the package."
     root = Path(elastic_nb.__file__).parent.parent
     if not (root / '.git').exists(): return elastic_nb.__version__
     cmd = ['git', '-C', str(root), 'describe', '--always', '--dirty', '--exclude=*']
@@ -222,7 +222,7 @@ class RunLog:
         self.path, self.worker = Path(folder) / 'log.jsonl', worker
 
     def write(self, kind: str, step: int = 0, **more: Any) -> None:
-        "Append one line, at once. The lines of all processes stand in the order of their times."
+        "Append one line, at once. The lines of all processes are in the order of their times."
         with open(self.path, 'a') as f:
             fcntl.flock(f, fcntl.LOCK_EX)
             line = dict(kind=kind, worker=self.worker, pid=os.getpid(), step=step, t=time.monotonic(), **more)

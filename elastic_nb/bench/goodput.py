@@ -29,7 +29,7 @@ from ..train.run import ElasticRun, run_elastic
 @dataclass(frozen=True)
 class GoodputJob:
     "What is measured."
-    workers: int = 4 # Seats
+    workers: int = 4 # Slots
     seconds: float = 300. # Length of the disturbed run, about
     mtbf: float = 20. # Mean seconds between two kills
     seed: int = 0 # Of the moments, the victims, and the training
@@ -78,7 +78,7 @@ def run_with_kills(config: Config, plan: list[tuple[float, int]], out: Path, lim
 def calibrate_costs(job: GoodputJob, out: Path) -> tuple[RunCosts, float]:
     "The costs of a step and of a loss, from a run of its own; and its usual step."
     every = max(2, job.calibration // (job.kills + 1))
-    last = job.workers - 1   # always the same seat: the others keep the state, however quick the steps are
+    last = job.workers - 1   # always the same slot: the survivors keep the state, however quick the steps are
     faults = [Fault(last, every * (k + 1)) for k in range(job.kills)]
     config = job.config.update(steps=job.calibration, checkpoint_interval=0)
     run = run_elastic(ENTRY, config, None, faults, out, tell=lambda event: None, name='priced')

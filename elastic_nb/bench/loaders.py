@@ -87,7 +87,7 @@ class _MappedIndex:
     def check(self, *_: Any) -> None: ...
 
 class MaterialisedOrder(LoaderContestant):
-    "The whole permutation in memory, made anew at each start; the same gather as ours, a global cursor."
+    "The whole permutation in memory, rebuilt at each start; the same gather as ours, a global cursor."
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         d, self.batches = self.data, state or 0
         samples = token_windows(d.map(), d.length)

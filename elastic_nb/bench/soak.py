@@ -358,7 +358,7 @@ def usage_rows(soak: SoakRun) -> tuple[list[dict[str, Any]], list[str]]:
 
 # %% ../../nbs/10_bench/13_soak.ipynb #e532b041
 def run_soak_undisturbed(folder: Path, steps: int, settings: dict[str, Any]) -> str:
-    "The hash of the state after `steps` steps that nobody disturbs. Raises RunFailed."
+    "The hash of the state after `steps` undisturbed steps. Raises RunFailed."
     child = start_child('alone_here', str(folder), steps, settings)
     said, error = child.communicate(timeout=600)
     if child.returncode: raise RunFailed(f"the undisturbed run failed: {error[-500:]}")

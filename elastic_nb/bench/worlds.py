@@ -79,7 +79,7 @@ class LightSync:
 
 # %% ../../nbs/10_bench/16_worlds.ipynb #9fd683d8
 class CountedStore(dist.Store):
-    "Hands on to `base`, and counts the requests and the bytes of keys and values."
+    "Forwards to `base`, and counts the requests and the bytes of keys and values."
     def __init__(self, base: dist.Store):
         super().__init__()
         self.base, self.requests, self.bytes = base, 0, 0

@@ -50,7 +50,7 @@ def sleeper(member: Member, config: dict[str, Any]) -> Any:
 
 # %% ../../nbs/09_testing/02_entrypoints.ipynb #367161a3
 class SnapshotSaver:
-    "An entry that goes on from the newest snapshot and saves `config['steps']` more; trains nothing."
+    "An entry that resumes from the newest snapshot and saves `config['steps']` more; trains nothing."
     def __init__(self, member: Member, config: dict[str, Any]):
         self.member, self.steps = member, config['steps']
         self.memory = MemorySnapshotBackend(fds=member.snapshots)

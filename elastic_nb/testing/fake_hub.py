@@ -62,7 +62,7 @@ class RepoFile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        "As it stands in a listing."
+        "Its entry in a listing."
         size = len(self.data)
         lfs = dict(lfs=dict(oid=self.sha256, size=size, pointerSize=130)) if self.large else {}
         return dict(type='file', path=self.path, size=size, oid=self.git) | lfs
@@ -214,7 +214,7 @@ class FakeHub:
     def __init__(self,
         folder: str | Path | None = None, # Read once; what is written is kept in memory
         user: str = '', # Who may make repositories
-        token: str = '', # Of this user; without it all may read, and without a user nobody writes
+        token: str = '', # Of this user; without it all may read, and without a user all writes are refused
     ):
         self.user, self.token = user, token
         found = [(kind, f, f'{f.parent.name}/{f.name}') for kind in ('models', 'datasets') if folder

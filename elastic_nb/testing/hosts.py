@@ -230,7 +230,7 @@ def stop(self: Host) -> None:
 
 @patch
 def go_on(self: Host) -> None:
-    "Let everything on this host go on (SIGCONT)."
+    "Let everything on this host continue (SIGCONT)."
     self.order('signal', number=-1, sig=int(signal.SIGCONT))
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #835202a1

@@ -175,7 +175,7 @@ class Pod:
         self.grace = spec.get('terminationGracePeriodSeconds', 30)
         self.command: HostCommand | None = None # Of the newest container,
         self.env: dict[str, str] = {} # and its variables, with folders of this machine
-        self.deadline: float | None = None # When its grace period is over, if it was told to end
+        self.deadline: float | None = None # When its grace period is over, if it was asked to end
         self.drained = False
 
     def folder(self, name: str) -> Path:

@@ -87,7 +87,7 @@ HABITAT = dict(steps=8, batch_size=10, micro_batches=6, lr=.05, device='cpu', ch
                memory_snapshot_interval=0)
 
 def case_config(name: str, strategy: str = 'exact', **settings: Any) -> Config:
-    "The config of the animal `name`."
+    "The config of the case `name`."
     return Config().update(**HABITAT | ZOO[name].settings | dict(strategy=strategy) | settings)
 
 class ZooClassifier(nn.Module):
@@ -123,7 +123,7 @@ def make_engine(model: nn.Module, config: Config, data: Any = None, held: Any = 
 # %% ../../nbs/09_testing/08_zoo.ipynb #27ee2dc0
 @dataclass
 class CaseRun:
-    "How the run of one animal in one world has ended."
+    "How the run of one case in one world has ended."
     digests: dict[str, str] = field(default_factory=dict) # Worker -> sha256 of its whole state
     tensors: dict[str, Tensor] = field(default_factory=dict) # The state of one of them
     losses: dict[int, float] = field(default_factory=dict) # Step -> mean loss
@@ -132,7 +132,7 @@ class CaseRun:
     copied: bool = False # Whether a worker has joined, and got the state
 
 def build_case(name: str, config: Config) -> Engine:
-    "The trainer of an animal, with torch seeded as `build` does it, so that all workers begin alike."
+    "The trainer of a case, with torch seeded as `build` does it, so that all workers begin alike."
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.checked().training.seed)
         return ZOO[name].make(config)
@@ -181,14 +181,14 @@ def without_rng_lock(sync: Any) -> Any:
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #ea3bc3ab
 def run_case(
-    name: str, # Of the animal
+    name: str, # Of the case
     strategy: str = 'exact', # exact or ddp
     world: int = 1, # Workers, as threads
     *faults: Fault, # Who dies
     limit: float = 120., # Seconds until the run is given up; reached only when something is wrong
     **settings: Any, # Any setting, by its name
 ) -> CaseRun:
-    "Train one animal. Errors are in the result, whatever they are."
+    "Train one case. Errors are in the result, whatever they are."
     config, engines = case_config(name, strategy, **settings), {}
     def worker(member: Member) -> ElasticLoop:
         member.emit = with_time_limit(member.emit, limit)
@@ -250,7 +250,7 @@ GOOD = 'same bits', 'close', 'refused', 'warned'
 
 @dataclass
 class CaseRecord:
-    "What one animal did with one strategy."
+    "The results of one case with one strategy."
     name: str
     strategy: str
     worlds: dict[str, str] # World -> verdict of `verdict_of`
@@ -267,7 +267,7 @@ class CaseMatrix(list[CaseRecord]):
     "Records. Shows itself as a table."
     @property
     def wrong(self) -> list[str]:
-        "One sentence per world in which an animal broke its rule."
+        "One sentence per world in which a case broke its rule."
         return [w for r in self for w in r.wrong]
 
     def __repr__(self) -> str: return f"Tour({len(self)} records, {len(self.wrong)} wrong)"
@@ -286,12 +286,12 @@ class CaseMatrix(list[CaseRecord]):
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #b21d3e79
 def run_cases(
-    names: Iterable[str] | None = None, # Animals; None: all that threads can keep
+    names: Iterable[str] | None = None, # Cases; None: all that threads can run
     strategies: Iterable[str] = STRATEGIES,
     worlds: Iterable[str] = tuple(WORLDS), # Of `WORLDS`
     progress: bool = True, # A bar, on a terminal
 ) -> CaseMatrix:
-    "Take animals through worlds."
+    "Run cases in all worlds."
     if names is None: names = [n for n, a in ZOO.items() if a.family != 'processes']
     todo = [(n, s) for n in names for s in strategies]
     found = CaseMatrix()
@@ -729,7 +729,7 @@ def on_pages(config: Config, apart: bool) -> Engine:
 
 @zoo_case('data', loss='sum', length=8, val_every=3)
 def packed(config: Config) -> Engine:
-    "Documents of 1 to 13 words in samples of 8, each for itself: positions that begin anew, and a mask."
+    "Documents of 1 to 13 words in samples of 8, each for itself: positions that restart at 0, and a mask."
     return on_pages(config, apart=True)
 
 @zoo_case('data', loss='sum', length=8, val_every=3)
