@@ -34,7 +34,7 @@ class RunHarness:
 
     def run(
         self,
-        name: str, # Folder of the run in that of the stage; a run that is there goes on
+        name: str, # Folder of the run in that of the stage; an existing run resumes
         faults: Iterable[Fault] = (), # What is to go wrong
         hear: Callable[[dict[str, Any]], None] = lambda event: None, # Hears every event
         **settings: Any, # Settings that win over the config of the stage

@@ -235,7 +235,7 @@ def close(self: TunLink) -> None:
 
 # %% ../../nbs/11_chaos/05_link.ipynb #4e5922cd
 def main() -> None:
-    "The processes of this room: `wire` and `try`."
+    "The processes of this module: `wire` and `try`."
     role, *words = sys.argv[1:]
     if role == 'try': os.close(open_tap('try'))
     else: run_bridge(*words)

@@ -118,7 +118,7 @@ def store_fault(kind: str) -> CellRule:
         if 'AWS_ENDPOINT_URL' not in os.environ:
             return CellPlan(why_not='no object store: set AWS_ENDPOINT_URL')
         url = os.environ.get('ELASTIC_NB_MATRIX_URL', 's3://matrix/run')
-        fresh = f'{url}/{secrets.token_hex(4)}'   # where another cell has saved, this run would go on
+        fresh = f'{url}/{secrets.token_hex(4)}'   # where another cell has saved, this run would resume
         return CellPlan((f'{kind} s3@{STEP}:save for 1s',), settings=dict(cloud_url=fresh))
     return rule
 
@@ -138,7 +138,7 @@ def machine_fault(what: str, etcd: int = 0, lasts: str = '') -> CellRule:
 
 def unhealed_source(column: str) -> CellPlan:
     "A newcomer gets the state, and the worker that sends it dies: the newcomer must not become the source."
-    left = dict(rendezvous=(), join=('kill 1@20:copy',))   # another has the state; nobody has it
+    left = dict(rendezvous=(), join=('kill 1@20:copy',))   # another has the state; no worker has it
     if column not in left: return CellPlan(why_not='no one is without the state')
     return CellPlan(('kill 2@20:forward', 'kill 0@20:copy', *left[column]))
 
@@ -202,7 +202,7 @@ def cell_plans() -> dict[tuple[str, str], CellPlan]:
 
 # %% ../../nbs/11_chaos/06_matrix.ipynb #002d2a48
 def matrix_config(folder: str | Path, **settings: Any) -> Config:
-    "A small GPT on a short text, with three workers and many checkpoints; the text lies in `folder`."
+    "A small GPT on a short text, with three workers and many checkpoints; the text is in `folder`."
     text = Path(folder) / 'text.txt'
     if not text.exists(): text.write_text('the quick brown fox jumps over the lazy dog. ' * 60)
     model, data = dict(width=16, layers=1, heads=2), dict(text=[str(text)], length=16)
@@ -360,7 +360,7 @@ def format_cell(c: Mapping[str, Any]) -> str:
 
 # %% ../../nbs/11_chaos/06_matrix.ipynb #4d442583
 def cell_label(c: Mapping[str, Any] | None) -> tuple[str, str]:
-    "The state of a cell (passed, failed, empty or unknown), and what stands in it."
+    "The state of a cell (passed, failed, empty or unknown), and its text."
     if c is None: return 'unknown', '?'
     if 'why_not' in c: return 'empty', ''
     pause = '-' if c['rto_s'] is None else f"{c['rto_s']:.2f}" if c['rto_s'] < 9.95 else f"{c['rto_s']:.0f}"

@@ -107,7 +107,7 @@ def start(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None) 
     asked = self.config.update(workers=1, spares=0, faults=[str(f) for f in waits], enabled=True,
                                stall=3 * HOLD)   # a worker that is held makes no progress
     (self.out / 'config.yaml').write_text(to_yaml(asked, '# '), encoding='utf-8')
-    here = '127.0.0.1' if self.tun else hosts[0].address   # nobody has a port there yet
+    here = '127.0.0.1' if self.tun else hosts[0].address   # no port is taken there yet
     with socket.create_server((here, 0)) as s: port = s.getsockname()[1]
     if self.tun: self.tun.to((hosts[0].address, port), 'store')
     about = dict(nnodes=f'1:{self.nodes + self.more}', rdzv_id=self.out.name,
@@ -139,7 +139,7 @@ def agent(self: MultiNodeRun, hosts: LoopbackNetwork, k: int, config: Path,
 
 @patch
 def gathered(self: MultiNodeRun, all_in: bool) -> bool:
-    "Whether all machines have a seat, or, if not `all_in`, have at least heard of the run."
+    "Whether all machines have a slot, or, if not `all_in`, at least know of the run."
     rosters = [w.roster for w in self.watched]
     return len(rosters[0]) == self.nodes or not all_in and all('0.0' in roster for roster in rosters)
 
@@ -206,7 +206,7 @@ def not_refused(self: MultiNodeRun) -> str:
 @patch
 def turn(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
          striker: FaultInjector) -> bool:
-    "Look, strike, judge whether it goes on; True when all is over."
+    "Look, strike, judge whether it continues; True when all is over."
     for watched in self.watched: watched.look()
     now = time.monotonic()
     for s in [s for s in self.left if self.watched[0].due(s, now)]:

@@ -122,11 +122,11 @@ class ProxyLink:
     def __init__(self,
         given: LinkSpec = 'none', # See `link_profile`
         seed: int = 0, # Of jitter and loss
-        host: str = '127.0.0.1', # Address that its doors bind to
+        host: str = '127.0.0.1', # Address that its ports bind to
     ):
         self.profile, self.host = link_profile(given), host
         self.doors: dict[tuple[tuple[str, int], str | None], tuple[str, int]] = {}
-        self.servers: list[asyncio.AbstractServer] = [] # One for each door
+        self.servers: list[asyncio.AbstractServer] = [] # One for each port
         self.pairs: set[asyncio.Task] = set() # One for each connection that passes
         self.errors: list[BaseException] = []
         self.loop = asyncio.new_event_loop()
@@ -277,7 +277,7 @@ def traffic(self: ProxyLink) -> dict[str, int]:
 
 @patch
 async def end(self: ProxyLink) -> None:
-    "Close the doors, and end all tasks but this one."
+    "Close the ports, and end all tasks but this one."
     for server in self.servers: server.close()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for t in others: t.cancel()
@@ -398,7 +398,7 @@ def reset(self: ProxyLink) -> int:
 class ProxiedStore:
     """A store through which gloo ranks find each other over bad links, with IPv4 and a host address per rank.
 
-    `base`: the real store; `links`: host address of another rank -> the link to it; its doors bind there."""
+    `base`: the real store; `links`: host address of another rank -> the link to it; its ports bind there."""
     def __init__(self, base: Any, links: Mapping[str, ProxyLink], kind: str = 'gradient'):
         self.base, self.links, self.kind = base, dict(links), kind
 
@@ -407,7 +407,7 @@ class ProxiedStore:
     def multi_get(self, keys: list[str]) -> list[bytes]: return [*map(self.moved, self.base.multi_get(keys))]
 
     def moved(self, value: bytes) -> bytes:
-        "The value, with the port of each socket behind a link replaced by that of its door."
+        "The value, with the port of each socket behind a link replaced by that of its proxy."
         for host, link in self.links.items():
             ip, at = socket.inet_aton(host), 0
             while (at := value.find(ip, at) + 4) > 3:
@@ -431,11 +431,11 @@ def run_link(
     target: str, # HOST:PORT of a TCP service
     given: LinkSpec = 'good', # See `link_profile` and `parse_profile`
     settings: Iterable[str] = (), # `rtt_ms=300` and such, on top of the profile
-    port: int = 0, # Port of the door; 0: any that is free
+    port: int = 0, # Port of the proxy; 0: any that is free
     seconds: float = math.inf, # How long; for ever by default
     say: Callable[[str], Any] = print, # Takes each line
 ) -> None:
-    "Open a door on this machine that leads to `target` over a bad link. Raises BadConfig and OSError."
+    "Open a proxy on this machine that leads to `target` over a bad link. Raises BadConfig and OSError."
     host, colon, number = target.rpartition(':')
     if not (colon and host and number.isdecimal() and 0 < int(number) < 1 << 16):
         raise BadConfig(f"{target}: write HOST:PORT")

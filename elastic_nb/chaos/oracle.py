@@ -70,7 +70,7 @@ def steps_redone_after(t: float, commits: Iterable[Commit]) -> int:
 
 # %% ../../nbs/11_chaos/03_oracle.ipynb #ab2bba5b
 def run_supervisor(config: str, out: str, folder: str) -> None:
-    "The process of the supervisor: train what the file `config` describes in `out`, or go on with it."
+    "The process of the supervisor: train what the file `config` describes in `out`, or resume it."
     die_with_parent()
     try: run_recipe(read_config(config), out, folder)
     except (RunFailed, BadConfig, OSError) as e:
@@ -127,7 +127,7 @@ def pending_faults(plan: FaultPlan, fired: Sequence[str]) -> list[Fault]:
     return waiting
 
 def hold_faults(plan: FaultPlan, slots: int) -> list[Fault]:
-    "For each strike with a phase: whoever comes by there waits. Only newcomers come by `join`."
+    "For each strike with a phase: a worker that reaches it waits. Only newcomers reach `join`."
     new = {f.worker for f in plan.faults} | {int(s.target.split()[1]) for s in plan.strikes
                                              if s.target.startswith('worker')}
     return [Fault(slot, s.step, s.phase, 'hold') for s in plan.strikes if s.phase
@@ -189,7 +189,7 @@ def waits(self: ChaosRun) -> float:
 # %% ../../nbs/11_chaos/03_oracle.ipynb #2f4d4d00
 @patch
 def turn(self: ChaosRun, striker: FaultInjector) -> bool:
-    "Look, strike, judge whether it goes on; True when all is over."
+    "Look, strike, judge whether it continues; True when all is over."
     self.look()
     self.strike(striker)
     striker.mend(time.monotonic())
@@ -227,7 +227,7 @@ def sweep(self: ChaosRun, limit: float = 10.) -> None:
 # %% ../../nbs/11_chaos/03_oracle.ipynb #f399cacd
 @patch
 def carry_through(self: ChaosRun, tick: float = .02) -> None:
-    "Run it to its end. Raises BadConfig for a disk or a door that cannot be had."
+    "Run it to its end. Raises BadConfig for a disk or a proxy that cannot be had."
     with ExitStack() as stack:
         words = {s.target for s in self.plan.strikes}
         slow = any((s.kind, s.target) == ('slow', 'disk') for s in self.plan.strikes)

@@ -50,7 +50,7 @@ def all_gather_mean(
     tensor: Tensor, # The gradient of this rank, any shape, float32
     state: ErrorFeedback, # Of this rank; `state.sender` is the rank. The caller commits it
     group: dist.ProcessGroup, # Of the workers
-    exclude: bool = False, # Go on without messages that are refused
+    exclude: bool = False, # Continue without messages that are refused
 ) -> RoundResult:
     "The mean over all ranks, the same bits on each. Raises BadMessage if one is refused, or half of them."
     if codec.workers > 1: raise ValueError(f"all ranks see single messages here: set workers=1 in {codec}")

@@ -29,7 +29,7 @@ def clip_to_norm(x: np.ndarray, clip: float) -> np.ndarray:
 BLOCK = 1 << 16 # Numbers at a time
 
 def normal_noise(n: int, seed: bytes) -> np.ndarray:
-    "`n` standard normal numbers, float64; a function of `seed`, which nobody finds from them."
+    "`n` standard normal numbers, float64; a function of `seed`, which cannot be found from them."
     out = np.empty(n + n % 2)
     for start in range(0, len(out), BLOCK):
         part = out[start:start + BLOCK]

@@ -336,7 +336,7 @@ def _its_turn(self: ParameterServer, worker: int) -> None:
 @patch
 def save(self: ParameterServer) -> None:
     """A checkpoint and a new journal; between steps only, and nothing where no step was made since the last
-    one. A full disk is a warning: the journal goes on."""
+    one. A full disk is a warning: the journal continues."""
     if self.journal and self.journal.path == self._journal_path(): return
     try: self._write()
     except OSError as e:

@@ -492,7 +492,7 @@ def hear(self: SimulatedRun, name: str, life: int) -> None:
 
 @patch
 def look_round(self: SimulatedRun) -> None:
-    "The controller counts as dead who was silent for too long; it ends when there is nobody to wait for."
+    "The controller declares silent workers dead; it ends when there is no worker to wait for."
     for name in self.books.silent(self.sim.now): self.books.lose(name, self.sim.now, 'silent')
     self.look()
     if self.books.workers or self.returns or any(n % 2 for n in self.life.values()):
@@ -612,7 +612,7 @@ class RealRun(PlanRun):
     def now(self) -> float: return time.monotonic() - self.zero
 
     def run(self) -> PlanOutcome:
-        "Until all is done, or nobody is left who could do it. Raises RunFailed."
+        "Run until all is done, or no worker is left that could do it. Raises RunFailed."
         from elastic_nb.elastic.membership import HeartbeatMonitor
         from elastic_nb.elastic.workers import WorkerPool
         with WorkerPool('elastic_nb.elastic.zygote:warm_up') as self.hands:
@@ -729,7 +729,7 @@ class RayRun(RealRun):
         self.asked: dict[Any, tuple[str, dict[str, Any]]] = {} # Worker and order, by the answer to be
 
     def run(self) -> PlanOutcome:
-        "Until all is done, or nobody is left who could do it. Raises RunFailed."
+        "Run until all is done, or no worker is left that could do it. Raises RunFailed."
         from elastic_nb.elastic.workers import RunFailed
         self.zero = time.monotonic()
         try:
