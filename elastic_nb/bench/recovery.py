@@ -45,7 +45,7 @@ from ..train.distributed import cleanup_distributed
 class RecoveryCost:
     "The cost of one kill."
     rto_s: float # Seconds from the last step committed before the kill to the next commit after it
-    redone_steps: int # Committed steps that had to be done again
+    redone_steps: int # Committed steps that had to be repeated
     commits: tuple[tuple[float, int], ...] = () # (seconds after the kill, step) of all commits
 
 # %% ../../nbs/10_bench/04_recovery.ipynb #91b72f5c

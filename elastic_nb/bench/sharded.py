@@ -105,7 +105,7 @@ def bench_sharded(
     losing: Sequence[int] = (3, 4), # Worlds that lose a worker
     with_fsdp: bool = True, # Whether FSDP is measured, in a world of two
 ) -> BenchResult:
-    "Steps, bytes and recoveries with slices and without, in turn. Raises RuntimeError if the bits differ."
+    "Steps, bytes and recoveries with shards and without, in turn. Raises RuntimeError if the bits differ."
     found: dict[tuple[str, str], list[float]] = {}
     short = replace(job, steps=job.losing)
     shas: dict[int, set[str | None]] = {job.steps: set(), short.steps: set()}   # steps -> ends

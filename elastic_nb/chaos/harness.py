@@ -36,7 +36,7 @@ class RunHarness:
         self,
         name: str, # Folder of the run in that of the stage; an existing run resumes
         faults: Iterable[Fault] = (), # What is to go wrong
-        hear: Callable[[dict[str, Any]], None] = lambda event: None, # Hears every event
+        hear: Callable[[dict[str, Any]], None] = lambda event: None, # Receives every event
         **settings: Any, # Settings that win over the config of the stage
     ) -> list[Event]:
         "Train to the end; the events. Raises RunFailed, RunStopped after SIGTERM."

@@ -332,7 +332,7 @@ def measure_matrix(
     path: str | Path, # Of the JSON; cells that passed are kept
     only: Sequence[str] = (), # FAULT, PHASE or FAULT:PHASE; none: all
     about: Mapping[str, Any] = {}, # Date, commit and machine
-    tell: Callable[[str], None] = print, # Hears a line for each cell
+    tell: Callable[[str], None] = print, # Receives a line for each cell
     again: bool = False, # Measure the chosen cells again
 ) -> dict[str, Any]:
     "Measure the cells that are missing; the content of the file. Raises BadConfig for bad input, RunFailed."

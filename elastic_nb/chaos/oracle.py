@@ -326,7 +326,7 @@ NOTHING = dict(sha256=None, steps=0, steps_wanted=None, parameters=None, recover
                samples_repeated=None, samples_missing=None)
 
 def loss_curve(told: Sequence[Sequence[Event]]) -> list[float]:
-    "The losses of a run by steps; of a step that was done again, the last one."
+    "The losses of a run by steps; of a step that was repeated, the last one."
     last = {step: loss for events in told for step, loss in ((e.step, e.data['loss']) for e in events
                                                              if e.kind == 'commit')}
     return [last[step] for step in sorted(last)]

@@ -161,7 +161,7 @@ class CompressedSync(DiLoCoSync):
         replicas: int, # Of a round
         replica: DiLoCoReplica, # Computes one
         codec: Codec, # Of the messages
-        empties: Callable[[int], bool] = lambda step: False, # Whether a round begins without rests
+        empties: Callable[[int], bool] = lambda step: False, # Whether a round begins without residuals
     ):
         super().__init__(task, replicas, replica, empties)
         if odd := {p.dtype for p in self.params} - {torch.float32}:

@@ -195,7 +195,7 @@ class DiLoCoSync(ExactSync):
         return super().start(step, micro_batches)
 
     def mark(self) -> int:
-        "A small number that tells of the settings of the inner steps; sums of it are exact in float32."
+        "A small number that encodes the settings of the inner steps; sums of it are exact in float32."
         groups = [{k: v for k, v in g.items() if k != 'params'} for g in self.outer.param_groups]
         return zlib.crc32(json.dumps(groups, sort_keys=True, default=str).encode()) % 4093
 

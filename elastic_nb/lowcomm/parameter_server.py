@@ -371,7 +371,7 @@ def replay(self: ParameterServer, fields: dict[str, Any], body: bytes) -> None:
 
 @patch
 def _resume(self: ParameterServer) -> None:
-    "The newest good checkpoint, and all that the journals say after it."
+    "The newest valid checkpoint, and all that the journals say after it."
     found = load_latest_valid({'nvme': self.disk}, self.fingerprint)
     for s in found.skipped: warnings.warn(f"the checkpoint {s.name} is not used: {s.why}")
     if found.state is None: self._write()   # where it begins, and with which terms

@@ -33,7 +33,7 @@ from .diloco_sync import DiLoCoReplica, DiLoCoSync
 LOOK = .05, 1. # Seconds between two looks at how many replicas are done, at least and at most
 
 class QuorumWindow:
-    "When a round closes: `grace` seconds after this worker has heard that `quorum` of its replicas are done."
+    "When a round closes: `grace` seconds after this worker knows that `quorum` of its replicas are done."
     def __init__(self,
         quorum: int, # Minimum replicas to close a round
         grace: float, # Seconds for the others
@@ -44,7 +44,7 @@ class QuorumWindow:
         self.ask: Callable[[int], int] | None = None # Adds to those done in this generation; their number
         self.before = 0 # Of these, in rounds that are over
         self.over = threading.Event() # This round, for this worker
-        self.since: list[float] = [] # When it has heard of the quorum of this round; empty: it has not
+        self.since: list[float] = [] # When it has learned of the quorum of this round; empty: it has not
 
     def begin(self) -> None:
         "A round begins: from now on a thread looks, so that no inner step waits for an answer."
@@ -117,7 +117,7 @@ class PartialSync(DiLoCoSync):
             raise UnsupportedModel(
                 "lowcomm.quorum: workers of this world cannot ask each other how far they are; "
                 "take run_elastic or elastic-nb train, or leave it out")
-        if self.window: self.window.before = 0   # each generation counts anew
+        if self.window: self.window.before = 0   # each generation counts from zero
 
     def detach(self) -> None:
         if self.window: self.window.over.set()

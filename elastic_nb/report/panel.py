@@ -179,7 +179,7 @@ OVER = ('finished', 'failed', 'stopped')
 
 @patch
 def stands(self: PanelState, now: float) -> float | None:
-    "Seconds for which training stands still because of a loss; None while all goes well."
+    "Seconds for which training pauses because of a loss; None while all goes well."
     return now - self.commit if self.open and self.commit is not None else None
 
 PanelState.handlers = dict(

@@ -118,7 +118,7 @@ def _extend(story: RunHistory, new: RunHistory) -> None:
 
 @patch
 def _arrange(self: RunReader, new: RunHistory) -> None:
-    "Put the `new` rows of the newest start into the line of time, or make that anew if more has changed."
+    "Put the `new` rows of the newest start into the line of time, or rebuild it if more has changed."
     for p, s in zip(self.parts, self.run.starts): p.start = s
     known = [(s.name, s.resumed) for s in self.run.starts], attempt_time_range(self.newest.rows) is not None
     if len(self.parts) == 1: self.story = self.newest.rows

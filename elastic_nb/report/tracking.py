@@ -523,7 +523,7 @@ def count_lines(journal: Path) -> int:
 # %% ../../nbs/08_report/11_tracking.ipynb #d14ae34c
 @patch
 def log(self: SinkGroup, step: int, values: Mapping[str, float]) -> None:
-    "After `step` steps: numbers by name. What the journal has already is passed over."
+    "After `step` steps: numbers by name. What the journal has already is skipped."
     if not self.to: return
     try:
         if self.file is None: self._begin(max(0, step - 1))
@@ -536,7 +536,7 @@ def log(self: SinkGroup, step: int, values: Mapping[str, float]) -> None:
 
 @patch
 def back(self: SinkGroup, step: int) -> None:
-    "The run resumes after `step` steps: what the sinks have of later steps will be done again."
+    "The run resumes after `step` steps: what the sinks have of later steps will be repeated."
     if not self.to: return
     try:
         if self.file is None: self._begin(step)

@@ -118,7 +118,7 @@ def draw_waterfall(
 
 # %% ../../nbs/08_report/02_waterfall.ipynb #8ac01045
 def saves_of(events: Story, t0: float) -> list[dict[str, Any]]:
-    "The saves that `events` of a ledger tell of, for `draw_waterfall`; the run began at `t0`."
+    "The saves that `events` of a ledger describe, for `draw_waterfall`; the run began at `t0`."
     return [dict(step=e.data['saved'], tier=e.data['tier'], start=e.t - t0 - e.data['durable'],
                  blocking=e.data['blocking'], durable=e.t - t0, ok=True)
             for e in (events.events if isinstance(events, RunHistory) else events) if e.kind == 'checkpoint']

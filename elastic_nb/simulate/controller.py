@@ -79,7 +79,7 @@ class JobQueue:
         return {task for task, in self.ask('SELECT task FROM done WHERE job=?', job)}
 
     def before(self, job: int) -> list[dict[str, Any]]:
-        "The tasks that are done, as in a `PlanOutcome`. The clock stood still between two starts."
+        "The tasks that are done, as in a `PlanOutcome`. The clock was stopped between two starts."
         none = dict(came=0., began=0., ended=0., attempts=1)
         rows = self.ask('SELECT task, told FROM done WHERE job=? ORDER BY rowid', job)
         return [none | json.loads(told) | dict(id=task) for task, told in rows]

@@ -47,7 +47,7 @@ class JobSpec:
     step: float = 1. # Seconds of a step when all slots are taken
     by_world: Mapping[int, float] = field(default_factory=dict) # The same by the number of slots, if measured
     every: int = 0 # Steps between two saves; 0: nothing is saved
-    save: float = 0. # Training stands still while it saves
+    save: float = 0. # Training pauses while it saves
     durable: float = 0. # From the beginning of a save until one can start from it; 0: at the end of `save`
     memory_every: int = 0 # The same for copies in the memory of other nodes, which a rack takes with it
     memory_save: float = 0.

@@ -487,7 +487,7 @@ def pulse(self: SimulatedRun, name: str, life: int) -> None:
 
 @patch
 def hear(self: SimulatedRun, name: str, life: int) -> None:
-    "The controller hears a worker, which joins again if it was taken for dead."
+    "The controller receives from a worker, which joins again if it was taken for dead."
     if not self.books.beat(name, self.sim.now) and life == self.life[name]: self.hello(name)
 
 @patch

@@ -266,7 +266,7 @@ def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
     if kind == 'object':
         same = type(own).__qualname__ == t['name']
         outside = [v['made'] for v in t['attributes'].values() if isinstance(v, dict) and 'made' in v]
-        if outside and not same: return own   # it holds a file or a thread: its owner makes it anew
+        if outside and not same: return own   # it holds a file or a thread: its owner rebuilds it
         self.seen[n] = out = own if same else object.__new__(self.of_name(t['name']))
         for k, v in self.walk(t['attributes'], object_attributes(out)).items(): _put(out, k, v)
         return out

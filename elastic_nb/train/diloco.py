@@ -121,7 +121,7 @@ def emptied_rounds(events: Iterable[Event]) -> list[int]:
     started = {e.gen for e in events if e.kind == 'entered' and e.step is None}   # by a launcher
     for e in events:
         if e.kind == 'ready':
-            if e.worker in ready: newest, ready = -1, set()   # another start counts its generations anew
+            if e.worker in ready: newest, ready = -1, set()   # another start counts from 0 again
             ready.add(e.worker)
         elif e.kind == 'entered' or e.kind == 'restored' and e.gen in started:
             if e.step is None or e.gen <= newest: continue

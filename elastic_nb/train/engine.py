@@ -627,7 +627,7 @@ def tree(self: Engine) -> dict[str, Any]:
 
 @patch
 def restore(self: Engine, manager: CheckpointManager) -> int | None:
-    "Take up the newest good checkpoint; its step, None without one. Raises CheckpointError."
+    "Load the newest valid checkpoint; its step, None without one. Raises CheckpointError."
     step = self.resumed = self.strategy.restore(self, manager)
     self.wrote = True
     if step is not None: _renew(self, getattr(manager, 'origin', {}))

@@ -112,7 +112,7 @@ def settle(self: FSDPStrategy, engine: Any, rank: int, world: int) -> None:
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #175c496b
 class ShardedManager:
-    """Folders of parts in `config.nvme_path`, written behind training, one at a time. `run()`: the sharded
+    """Folders of parts in `config.nvme_path`, written in the background, one at a time. `run()`: the sharded
     model and optimizer. Calls are collective, but for `close`."""
     writes = True # Each rank saves its parts
     def __init__(self, config: CheckpointConfig, fingerprint: str, run: Callable[[], tuple[Any, Any]],

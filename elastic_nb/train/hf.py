@@ -324,7 +324,7 @@ def _accepted(self: ElasticResume, groups: int) -> list[str]:
     return [*accept, *(f'optimizer.{at}{v}' for v in names for at in ('', *(f'{i}.' for i in range(groups))))]
 
 def _other_state(state: TrainState, optimizer: torch.optim.Optimizer) -> str:
-    "Why the optimizer cannot take up what is in the checkpoint; '' if it can."
+    "Why the optimizer cannot load what is in the checkpoint; '' if it can."
     there, here = ({*g} for g in (state.meta['groups'][0], optimizer.param_groups[0]))
     there, here = there - here - {'initial_lr'}, here - there - {'params', 'initial_lr'}
     if not (there and here): return ''

@@ -89,7 +89,7 @@ class ElasticIO(_CheckpointIO):
         return str(self.manager.nvme.base) if any(t.found() for t in self.manager.tiers.values()) else None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Take a copy of `checkpoint` and write it behind training; at `path` stays a note of where it is.
+        """Take a copy of `checkpoint` and write it in the background; at `path` stays a note of where it is.
         Raises CheckpointError, TypeError."""
         step, path, tier = int(checkpoint['global_step']), Path(path), self.manager.nvme
         if step == self.last: self.manager.wait_for_pending_saves()   # a second one has another number

@@ -122,7 +122,7 @@ class AgentFleet:
         self.failed, self.since = '', time.monotonic() # Why an agent gave up; when the last answer came
 
     def look(self) -> None:
-        "Hand on drains; start agents where there are none."
+        "Forward drains; start agents where there are none."
         leaving = self.cluster.leaving() - self.drained
         for actor in [a for _, node, a in self.agents.values() if node in leaving]: actor.drain.remote()
         self.had, self.drained = self.had | leaving, self.drained | leaving

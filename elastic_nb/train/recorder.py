@@ -23,7 +23,7 @@ from ..elastic.ledger import Ledger, is_process_alive, describe_process
 PAUSE = .25 # Seconds between two looks at what is to be written
 
 class EventRecorder:
-    "What one process reports of a run: sinks hear it at once, the ledger gets it behind training."
+    "What one process reports of a run: sinks receive it at once, the ledger gets it in the background."
     def __init__(self, hear: Callable[[dict[str, Any]], None] = lambda event: None):
         self.hear = hear # Is called with each event, in the thread that reports it
         self.gen = 1 # Number of the generation

@@ -357,12 +357,12 @@ def _folder(c: RunConfig, meeting: Any = None, out: Path = Path()) -> Iterator[b
 # %% ../../nbs/07_train/09_run.ipynb #5b45da0c
 def run_elastic(
     entry: str | Callable[[Config], Engine], # `module:function`, or a function: Config to trainer
-    config: Config | None = None, # Handed to it
+    config: Config | None = None, # Passed to it
     workers: int | None = None, # Members of the world; None: as the config says
     faults: Iterable[Fault] = (), # What is to go wrong, for trying out
     out: str | Path | None = None, # For run.db and checkpoints; a run there is continued; None: elastic-run
     folder: str | Path | None = None, # Where the module is; None: here, or where the function was written
-    tell: Listener | None = None, # Hears every event; None: lines on stderr, below a bar on a terminal
+    tell: Listener | None = None, # Receives every event; None: lines on stderr, below a bar on a terminal
     name: str | None = None, # Of this run in the ledger; None: run-1, run-2, ...
     background: bool = False, # Return a handle at once, and train in a thread
     nnodes: int | str | None = None, # Nodes that train together, such as 3 or '1:4'; None: this machine alone
@@ -515,7 +515,7 @@ def check_out(out: Path, name: str | None = None) -> None:
 # %% ../../nbs/07_train/09_run.ipynb #6bec4431
 @contextmanager
 def _hearing(tell: Listener | None, title: str, place: str) -> Iterator[Listener]:
-    "Who hears the events: `tell`, or a narrator."
+    "The listener: `tell`, or a narrator."
     if tell:
         yield tell
         return
@@ -540,7 +540,7 @@ def _put_right(ledger: Ledger, asked: dict[str, Any], hear: Listener) -> Listene
 # %% ../../nbs/07_train/09_run.ipynb #7dbd7b07
 @patch
 def model(self: ElasticRun) -> nn.Module:
-    """The trained model, on the CPU of this process, in eval mode: the newest good checkpoint of the run.
+    """The trained model, on the CPU of this process, in eval mode: the newest valid checkpoint of the run.
     Raises CheckpointError if there is none, or if it is not the state with which the run ended."""
     with modules_in(self.folder): engine = build(self.entry, self.config).prepare('cpu')
     manager, place = engine.strategy.manager(engine), self.config.checkpoint.nvme_path
@@ -558,7 +558,7 @@ class BackgroundRun:
     def __init__(self,
         work: Callable[[CommandQueue, Listener | None, Callable[[str], None]], ElasticRun], # Runs it
         out: Path, # Where its ledger is
-        tell: Listener | None = None, # Hears every event, in the thread of the supervisor
+        tell: Listener | None = None, # Receives every event, in the thread of the supervisor
         title: str = 'a run', # For people
     ):
         self.out, self.name, self.title, self.orders = out, None, title, CommandQueue()

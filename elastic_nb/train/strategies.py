@@ -105,10 +105,10 @@ class DDPStrategy(Strategy):
 class ExactStrategy(Strategy):
     "The grouping-independent sum: the same bits for any number of ranks, on one kind of processor."
     name, same_bits = 'exact', True
-    sliced: ShardedOptimizer | None = None # The optimizer, if workers keep only slices of it
+    sliced: ShardedOptimizer | None = None # The optimizer, if workers keep only shards of it
 
     def stepping(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-        "As in `Strategy`: one that can keep slices of `optimizer`, if `distributed.shard` asks for that."
+        "As in `Strategy`: one that can keep shards of `optimizer`, if `distributed.shard` asks for that."
         if self.c.distributed.shard == 'none': return optimizer
         known, params = {*map(id, model.parameters())}, sum((g['params'] for g in optimizer.param_groups), [])
         if astray := [tuple(p.shape) for p in params if id(p) not in known]:
@@ -127,7 +127,7 @@ class ExactStrategy(Strategy):
         return self.sliced
 
     def sync(self, task: nn.Module, world: int | None = None) -> Any:
-        "As in `Strategy`; call it after `stepping`. In a world that may change slices have their shadow."
+        "As in `Strategy`; call it after `stepping`. In a world that may change shards have their shadow."
         if self.sliced is None: return ExactSync(task, self.c.training.cut, self.beside)
         kind = ShardedGradientSync if self.c.distributed.shard == 'gradients' else ShardedOptimizerSync
         shadow = self.c.distributed.shadow if world is None else 0
@@ -136,7 +136,7 @@ class ExactStrategy(Strategy):
         return kind(task, self.sliced, self.c.training.cut, self.beside, shadow, measured)
 
     def grads(self, model: nn.Module) -> list[Tensor]:
-        "As in `Strategy`; pieces, if a worker has only slices of the gradient."
+        "As in `Strategy`; pieces, if a worker has only shards of the gradient."
         apart = self.sliced.grads() if self.c.distributed.shard == 'gradients' else []
         return super().grads(model) + apart
 
@@ -173,7 +173,7 @@ def spare(self: Strategy, params: list[nn.Parameter]) -> None:
 
 @patch
 def spare(self: ExactStrategy, params: list[nn.Parameter]) -> None:
-    "As in `Strategy`; of slices, too."
+    "As in `Strategy`; of shards, too."
     Strategy.spare(self, params)
     if self.sliced is not None: self.sliced.spare(params)
 
@@ -221,7 +221,7 @@ def tree(self: Strategy, engine: Any) -> dict[str, Any]:
 
 @patch
 def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | None:
-    "Let `engine` take up the newest good checkpoint; its step, None without one. Raises CheckpointError."
+    "Let `engine` load the newest valid checkpoint; its step, None without one. Raises CheckpointError."
     tree = manager.load_checkpoint(target=model_target(engine.model, 'model.'))
     if tree is None: return None
     step = engine.load(TrainState.of(tree))
@@ -231,7 +231,7 @@ def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | No
 # %% ../../nbs/07_train/04_strategies.ipynb #da17a913
 @patch
 def manager(self: Strategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> Any:
-    "The manager that writes checkpoints of `engine`, behind training; `options`: see CheckpointManager."
+    "The manager that writes checkpoints of `engine`, in the background; `options`: see CheckpointManager."
     about = dict(identity=engine.identity, architecture=describe_architecture(engine.model))
     return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **about,
                              **options)

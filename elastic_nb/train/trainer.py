@@ -57,12 +57,12 @@ class ElasticTrainer(Engine):
     "Trains in this process: alone, or as one rank of a world that a launcher has made."
     record: EventRecorder | None = None # Where it reports to while it trains: the ledger, and the sinks
     entry = '' # What has made this trainer, for the ledger: `module:function`
-    began = False # The first step may come, and callbacks have not heard of the end
+    began = False # The first step may come, and callbacks have not been notified of the end
     bar: list[ProgressBar] = [] # The bar on a terminal, while there is one
     left: tuple[dict[str, Any], dict[str, Any]] | None = None # What it had when `train` was last over
 
     def train(self, resume: bool = True, progress: bool = True, out: str | Path | None = None) -> TrainResult:
-        """Train to the end, from the newest good checkpoint if there is one. `out`: folder for the ledger
+        """Train to the end, from the newest valid checkpoint if there is one. `out`: folder for the ledger
         `run.db`; None: that around `checkpoints`, none without checkpoints on a disk.
 
         Raises BadConfig, CheckpointError, PeerLost, RankFailed; errors of model, data and callbacks pass."""
@@ -420,7 +420,7 @@ def _after(self: ElasticTrainer, manager: Any) -> None:
 
 @patch
 def _preempted(self: ElasticTrainer, manager: Any) -> bool:
-    "Whether any rank was asked to leave; the record hears what each rank has used in the last step."
+    "Whether any rank was asked to leave; the record receives what each rank has used in the last step."
     mine, step = bool(manager) and manager.preempted.is_set(), self.step - 1
     t, micro, used = self.given.pop(step)
     self.over = {step - 1: self.over.get(step - 1), step: t}
@@ -476,7 +476,7 @@ def tree(self: ElasticTrainer) -> dict[str, Any]:
 
 @patch
 def tell(self: ElasticTrainer, moment: str, **data: Any) -> None:
-    "As of `Engine`; the record hears of a validation."
+    "As of `Engine`; the record receives a validation."
     if moment == 'on_validation' and self.record:
         self.record.say('validation', self.record.me, data['step'], val_loss=data['val_loss'])
     Engine.tell(self, moment, **data)
