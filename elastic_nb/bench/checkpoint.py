@@ -407,7 +407,7 @@ Measured = dict[tuple[str, str], list[dict[str, Any]]] # (task, contestant) -> m
 
 def measure_round(found: Measured, config: GPTConfig, out: Path, who: Iterable[str],
                   tick: Callable[[], Any]) -> None:
-    "Each of `who` saves and loads once; adds to `found`. Raises RuntimeError if it is ours that fails."
+    "Each of `who` saves and loads once; adds to `found`. Raises RuntimeError if ours fails."
     for saver in who:
         with tempfile.TemporaryDirectory(dir=out) as folder:
             tasks = [('save', saver)] + [('load', k) for k, (s, _) in LOADERS.items() if s == saver]

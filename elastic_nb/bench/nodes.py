@@ -222,7 +222,7 @@ said = json.load(ask(f'http://{sys.argv[1]}/v3/maintenance/status', b'{}', 5.))
 print(said['header']['member_id'] == said.get('leader'))"""
 
 def leader_numbers(net: LoopbackNetwork, endpoints: Sequence[str]) -> list[int]:
-    "The numbers of the hosts whose member of etcd says that it leads: one, or none yet."
+    "The numbers of the hosts whose etcd member reports that it leads: one, or none yet."
     asked = [host.start(sys.executable, '-c', _LEADS, at) for host, at in zip(net, endpoints)]
     for c in asked: c.wait()
     return [k for k, c in enumerate(asked) if c.output().endswith('True\n')]

@@ -106,7 +106,7 @@ HELD_OUT = (
 TOLD = 't', 'kind', 'worker', 'gen', 'step', 'pid' # Of each line
 
 def train_here(about: str, out: str) -> None:
-    "The process that can be killed: trains a scenario, given in JSON, and says in lines what happens."
+    "The process that can be killed: trains a scenario, given in JSON, and prints a line per event."
     def say(e: dict[str, Any]) -> None:
         if e['kind'] not in ('spawn', 'death', 'commit'): return
         print(json.dumps({k: e.get(k) for k in TOLD}), flush=True)
@@ -160,7 +160,7 @@ class KilledRun:
 # %% ../../nbs/10_bench/22_simulate.ipynb #06edd853
 @patch
 def hear(self: KilledRun, e: dict[str, Any]) -> None:
-    "A line of the run. A step counts when the first worker has told of it."
+    "A line of the run. A step counts when the first worker has reported it."
     slot, key = int(e['worker'].partition('.')[0]), (e['gen'], e['step'])
     if e['kind'] == 'spawn': self.pids[slot] = e['pid']
     elif e['kind'] == 'death': self.pids.pop(slot, None)   # its number may be reused
@@ -194,7 +194,7 @@ CALIBRATION = KillScenario('costs', every=6, steps=56, fixed=(
     (39.4, ONE, 1), (45.5, JOB, 0), (53.6, ALL, 0), (58.4, ONE, 2), (65.5, JOB, 0), (70.6, ONE, 0)))
 
 def simulate_scenario(costs: JobSpec, s: KillScenario) -> dict[str, float]:
-    "What the simulator says of a scenario, with the costs of another run."
+    "The simulator's prediction for a scenario, with the costs of another run."
     plan = dataclasses.replace(costs, every=s.every, steps=s.steps)
     return predict_metrics(plan, place_failures(plan, s.hits))
 

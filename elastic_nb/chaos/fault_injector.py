@@ -45,7 +45,7 @@ def is_alive(process: Process) -> bool:
     return process[1] is not None and process_start_time(process[0]) == process[1]
 
 class RunObserver:
-    "A run seen from outside: what the ledger in its folder `out` has said so far, in all its starts."
+    "A run seen from outside: the rows so far of the ledger in its folder `out`, over all its starts."
     def __init__(self, out: str | Path):
         self.out, self.last, self.name = Path(out), 0, '' # The last row that was read; the newest start
         self.supervisor: Process = (0, None)
@@ -227,7 +227,7 @@ MEMORY = ( # Where a group can be made, its limit, and where it counts the kills
     (GROUPS, 'memory.max', 'memory.events'))
 
 def trigger_oom_kill(process: Process, seconds: float = 2.) -> str:
-    "Let a process have no more memory than it has, until it is dead; says who has killed it."
+    "Limit a process to the memory that it has, until it is dead; returns what has killed it."
     for base, limit, counts in MEMORY:
         group = base / f'elastic-nb-{os.getpid()}-{process[0]}'
         try:

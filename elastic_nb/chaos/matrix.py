@@ -96,7 +96,7 @@ def external_fault(kind: str, target: str, lasts: str = '') -> CellRule:
 
 # %% ../../nbs/11_chaos/06_matrix.ipynb #40c547e9
 def disk_fault(kind: str, why: Callable[[], str] = why_no_disk) -> CellRule:
-    "The disk of the checkpoints goes wrong; `why()`: why that cannot be had here."
+    "The disk of the checkpoints fails; `why()`: why that is impossible here."
     def rule(column: str) -> CellPlan:
         if column not in ON_DISK: return CellPlan(why_not='nothing is written or read')
         if reason := why(): return CellPlan(why_not=reason)
@@ -111,7 +111,7 @@ def damaged_checkpoint(column: str) -> CellPlan:
     return CellPlan(why_not=why)
 
 def store_fault(kind: str) -> CellRule:
-    "The object store goes wrong, while a checkpoint is uploaded."
+    "The object store fails while a checkpoint is uploaded."
     def rule(column: str) -> CellPlan:
         if column == 'load': return CellPlan(why_not='a run reads its own disk first')
         if column != 'save': return CellPlan(why_not='nothing is uploaded')

@@ -25,7 +25,7 @@ from ..lowcomm.link_profiles import (SEGMENT, LinkSpec, LinkProfile, traffic_kin
 
 # %% ../../nbs/11_chaos/04_network.ipynb #1c9be7db
 class LinkDirection:
-    "One direction of a link, for one kind of traffic: says when what enters comes out. It knows no clock."
+    "One direction of a link, for one kind of traffic: computes when each byte arrives. It reads no clock."
     def __init__(self, p: LinkProfile, seed: Any, start: float):
         self.profile, self.dice, self.start = p, random.Random(f'{seed} lane'), start
         self.free = self.last = start # When the line has sent all it was given; when the last packet arrives

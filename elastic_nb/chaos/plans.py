@@ -46,7 +46,7 @@ LASTING = 'fill', 'freeze', 'down', 'slow', 'fail' # These need a time
 # %% ../../nbs/11_chaos/01_plans.ipynb #1511534a
 @dataclass(frozen=True)
 class ExternalFault:
-    "Something that goes wrong from outside, once. Raises ValueError for what cannot be."
+    "One fault from outside. Raises ValueError if it is impossible."
     kind: str # One of STRIKES
     target: str # `worker 1`, `rank 0`, or one word, such as `supervisor`
     step: int | None = None # Falls when so many steps are committed,
@@ -115,7 +115,7 @@ def format_entry(entry: Entry) -> str:
 # %% ../../nbs/11_chaos/01_plans.ipynb #d82399f5
 @dataclass(frozen=True)
 class FaultPlan:
-    "What goes wrong in a run, in the order in which it was written."
+    "The faults of a run, in the order in which they were written."
     entries: tuple[Entry, ...] = ()
     min_survivors: int = 0 # Workers that must be left when a worker is struck from outside
     drawn: dict[str, Any] = field(default_factory=dict) # How it was drawn, for people

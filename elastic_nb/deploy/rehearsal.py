@@ -89,7 +89,7 @@ class DeployRehearsal:
 # %% ../../nbs/14_deploy/05_rehearsal.ipynb #8fbe2c9a
 @patch
 def until(self: DeployRehearsal, done: Callable[[], Any], what: str, limit_s: float = WAIT) -> None:
-    "Wait for it. Raises TimeoutError with what a pod has said last."
+    "Wait for it. Raises TimeoutError with the last output of a pod."
     def looked() -> Any:
         self.look()
         if self.controller.verdict == 'Failed': raise TimeoutError('the job failed')
@@ -136,7 +136,7 @@ def complete(self: DeployRehearsal, pod: Pod | None = None) -> bool:
 # %% ../../nbs/14_deploy/05_rehearsal.ipynb #783287c6
 @patch
 def gather(self: DeployRehearsal) -> Pod:
-    "All nodes but one begin, and the last one comes; the pod of worker 0."
+    "All nodes but one begin, and the last one joins; the pod of worker 0."
     early, late = max(self.least, self.count - 1), self.pods.held[self.nodes.name]
     late |= {*range(early, self.count)}
     self.event(f'{early} of {self.count} nodes start')
@@ -160,7 +160,7 @@ def lose(self: DeployRehearsal, first: Pod, name: str, then: str, drain: bool) -
 
 @patch
 def lose_member(self: DeployRehearsal) -> None:
-    "A member of etcd is killed, and comes back."
+    "A member of etcd is killed and restarted."
     self.held(*WAITS['member'])
     member, keeps = next(p for p in self.pods.live if p.work is self.etcd), bool(self.etcd.claims)
     def back() -> bool: return not keeps or any(

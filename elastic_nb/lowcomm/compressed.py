@@ -58,7 +58,7 @@ def exchange_messages(
     sends: dict[int, Tensor], # Rank -> a joined message
     rooms: Callable[[int, int], int], # Sender, receiver -> bytes of the first exchange
 ) -> dict[int, Tensor]:
-    "A message from each rank to whom one goes. Raises RuntimeError if a peer is gone, BadMessage."
+    "Exchange messages with the ranks in `sends`; theirs. Raises RuntimeError if a peer is gone, BadMessage."
     me, first = group.rank(), {r: torch.empty(rooms(r, group.rank()), dtype=torch.uint8) for r in sends}
     def padded(m: Tensor, n: int) -> Tensor: return torch.cat([m[:n], m.new_zeros(max(0, n - len(m)))])
     batch_send_recv(group, [(r, padded(m, rooms(me, r))) for r, m in sends.items()], [*first.items()])
@@ -122,7 +122,7 @@ def add_scalars(found: dict[int, list[bytes]], out: Tensor) -> None:
 
 def all_gather_sum(group: dist.ProcessGroup, codec: Codec, says: dict[int, list[bytes]], out: Tensor, n: int,
                    step: int, half_way: Callable[[], None], beside: int = BESIDE) -> None:
-    "`out` becomes the sum of what all `n` replicas say; each message goes to all ranks."
+    "`out` becomes the sum of the messages of all `n` replicas; each message goes to all ranks."
     numbers = out[:-beside]
     found = all_to_all_parts(group, says, n, lambda r: [0, 1],
                              [4 * beside, nominal_size(codec, len(numbers))])
@@ -174,7 +174,7 @@ class CompressedSync(DiLoCoSync):
 
     @property
     def whole(self) -> bool:
-        "Whether each message has the whole move and goes to all, or goes in units to their owners."
+        "Whether each message is the whole pseudo-gradient, for all ranks, or units for their owners."
         return self.codec.decay > 0
 
     def counts(self, i: int) -> bool:

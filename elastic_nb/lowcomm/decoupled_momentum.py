@@ -34,7 +34,7 @@ def dct(x: Tensor) -> Tensor:
     return dct_matrix(x.shape[-2]) @ x.double() @ dct_matrix(x.shape[-1]).T
 
 def inverse_dct(waves: Tensor) -> Tensor:
-    "The way back."
+    "The inverse transform."
     return dct_matrix(waves.shape[-2]).T @ waves.double() @ dct_matrix(waves.shape[-1])
 
 # %% ../../nbs/12_lowcomm/05_decoupled_momentum.ipynb #d6ded702

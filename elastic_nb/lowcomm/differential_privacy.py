@@ -136,7 +136,7 @@ def epsilon(noise: float, messages: int, delta: float = 1e-5) -> float:
 # %% ../../nbs/12_lowcomm/15_differential_privacy.ipynb #b4c764af
 @dataclass(frozen=True)
 class PrivacySpent:
-    "What has been said about the worker that has said most."
+    "The privacy cost of the worker that has spent most."
     messages: int
     delta: float
     workers: int # Messages that are summed before anybody sees one

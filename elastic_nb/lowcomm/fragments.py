@@ -272,7 +272,7 @@ def attach(self: StreamingSync, group: dist.ProcessGroup) -> None:
 
 @patch
 def detach(self: StreamingSync) -> None:
-    "As in `DiLoCoSync`. What is in the air belongs to the group, and goes with it."
+    "As in `DiLoCoSync`. What is in flight belongs to the group, and is dropped with it."
     super(StreamingSync, self).detach()
     self.flight = self.trip = None
 

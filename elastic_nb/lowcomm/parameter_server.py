@@ -123,7 +123,7 @@ def _next_good(path: Path, at: int) -> int | None:
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #bf5907ee
 @dataclass(frozen=True)
 class Terms:
-    "What a server accepts, and what it makes of it. A folder belongs to one set of terms."
+    "What a server accepts, and how it applies it. A folder belongs to one set of terms."
     codec: Codec = Quantized() # Of the gradients
     most: int = 50 # Updates that a gradient may have missed, as in `StalenessBound`
     adaptive: bool = False # As in `StalenessBound`
@@ -250,7 +250,7 @@ def apply(self: ParameterServer, fields: dict[str, Any], gradient: Tensor | None
 
 @patch
 def heard(self: ParameterServer, fields: dict[str, Any]) -> dict[str, Any]:
-    "Remember what a worker has said, and the answer to it. Raises DamagedCheckpoint."
+    "Record a worker's message, and the answer to it. Raises DamagedCheckpoint."
     worker, answer = fields['worker'], self.judged(fields['version'])
     counts = answer['counts']
     self.bound.admits(answer['missed'])   # it remembers

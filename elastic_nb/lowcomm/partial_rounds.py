@@ -235,7 +235,7 @@ class RobustSync(CompressedPartialSync):
         return partial(robust_all_reduce, self.rule, self.attackers, self.verdict)
 
     def checked(self, out: Tensor) -> Tensor:
-        "As in late rounds. What a broken replica has kept for itself goes."
+        "As in late rounds. The local state of a broken replica is dropped."
         loss, samples = super().checked(out), self.replica.samples
         gone = {*self.verdict.get('excluded', [])}
         for i in gone: self.replica.inners.pop(i, None)

@@ -163,7 +163,7 @@ def check_tensor(x: Tensor, what: str = "the gradient") -> Tensor:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #591fdcbf
 class Codec:
-    "How numbers become a message, and back. A frozen dataclass: its repr goes into the header."
+    "Encodes numbers as a message, and decodes it. A frozen dataclass: its repr goes into the header."
     decay: float = 0. # Share of the rest that is added to the next gradient; 0: no error feedback
     workers: int = 0 # Messages that share their noise, see `Private`; 0: there is none
 
@@ -192,7 +192,7 @@ class Codec:
         return data
 
     def decode(self, data: bytes) -> Tensor:
-        "What a message says, (numbers,), float32, always finite. Raises BadMessage. See also `RoundInbox`."
+        "The decoded message, (numbers,), float32, always finite. Raises BadMessage. See also `RoundInbox`."
         message = decode_message(data, repr(self))
         return self.unpack(message.payload, message.count)
 

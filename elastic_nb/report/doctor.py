@@ -158,7 +158,7 @@ def _times(outer: str) -> float: return float(outer.partition(' x ')[2] or 1)
 def _s(seconds: float) -> str: return f'{seconds:.3g} s'
 
 def timeout_table(c: RunConfig, m: MeasuredTimes) -> list[tuple[str, float, float, str]]:
-    "Each limit: its name, its seconds, the least that it should be, and what that comes from."
+    "Each limit: its name, its seconds, its recommended minimum, and the reason for that."
     found: dict[str, TimeoutRule] = {}
     for layer in timeout_rules(c, m):
         if layer.outer not in found or layer.least > found[layer.outer].least: found[layer.outer] = layer
@@ -194,7 +194,7 @@ def check_settings(c: RunConfig, m: MeasuredTimes) -> list[Diagnosis]:
 # %% ../../nbs/08_report/17_doctor.ipynb #b30bccb0
 @dataclass(frozen=True)
 class MachineProbe:
-    "What this machine has; a test passes another one."
+    "The resources of this machine; a test passes a fake one."
     free: Callable[[Path], int | None] = lambda path: _free(path) # Bytes that a folder may take
     memory: Callable[[], int | None] = lambda: _memory() # Bytes that can be had
     shm: Callable[[], int | None] = lambda: _free(Path('/dev/shm')) # Bytes in /dev/shm; None: there is none

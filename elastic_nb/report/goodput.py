@@ -130,7 +130,7 @@ def infer_step_starts(facts: StepTimings, lives: Iterable[Sequence[Event]]) -> N
     if took: facts.usual = statistics.median_low(took)
 
 def overdue_since(facts: StepTimings, worker: str, gen: int, step: int, many: float) -> float:
-    "From when on the others wait for `worker` longer than usual in this step; infinite if that is not known."
+    "From when on `worker` delays this step longer than usual; infinite if unknown."
     begun = facts.begun.get((worker, gen, step))
     if begun is None: return float('inf')
     blocked = facts.saves.get((worker, step), (0., 0.))[1]

@@ -69,7 +69,7 @@ def slot_of(worker: Any) -> int | None:
 
 @patch
 def feed(self: PanelState, event: Event | dict[str, Any]) -> None:
-    "Take an event, as the ledger has it, or flat, as the supervisor tells it."
+    "Take an event, as the ledger has it, or flat, as the supervisor reports it."
     flat = event if isinstance(event, dict) else {**event.data, **{k: getattr(event, k) for k in _COLUMNS}}
     with self.lock:
         self.version += 1

@@ -292,7 +292,7 @@ def json_response(value: Any, status: int = 200) -> HttpResponse:
     return HttpResponse(json.dumps(value, allow_nan=False, default=str).encode('utf-8', 'replace'), status)
 
 def error_response(why: str, status: int) -> HttpResponse:
-    "A sentence that says why not."
+    "An error response with one sentence of explanation."
     return json_response(dict(error=why), status)
 
 @dataclass
@@ -477,7 +477,7 @@ def refusal(self: Dashboard, request: HttpRequest) -> HttpResponse | None:
 
 @patch
 def knows(self: Dashboard, request: HttpRequest) -> bool:
-    "Has the sender of `request` shown the token? Where there is none, all who get here may enter."
+    "Whether the sender of `request` has the token. Without a token everyone who gets here is admitted."
     if not self.token: return True
     scheme, _, shown = request.headers.get('authorization', '').partition(' ')
     if scheme.lower() == 'bearer' and _same(shown, self.token): return True
@@ -492,7 +492,7 @@ def _same(a: str, b: str) -> bool:
 
 @patch(as_prop=True)
 def cookie(self: Dashboard) -> str:
-    "Its name; another one for each server, for cookies know no ports."
+    "Its name; different for each server, since cookies ignore ports."
     return f'elastic_nb_{sha256(self._session.encode()).hexdigest()[:8]}'
 
 # %% ../../nbs/08_report/10_serve.ipynb #2bb5dcb2
@@ -516,7 +516,7 @@ GUARDS = {
     'cache-control': 'no-store'}
 
 def response_headers(answer: HttpResponse) -> list[tuple[bytes, bytes]]:
-    "The headers of an answer: what it brings, and what no page of ours may do."
+    "The headers of a response: its content, and what our pages are not allowed to do."
     own = {'content-type': answer.kind, 'content-length': str(len(answer.body))}
     told = own | GUARDS | dict(answer.headers)
     return [(k.encode(), v.encode('latin-1', 'replace')) for k, v in told.items()]

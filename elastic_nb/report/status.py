@@ -147,7 +147,7 @@ def run_state(story: RunHistory, writer: dict[str, Any] | None) -> tuple[str, st
     return 'stopped' if told or error == 'interrupted' else 'failed', error
 
 def has_durable_checkpoint(story: RunHistory) -> bool:
-    "Whether there is a checkpoint that has outlived the processes, as far as the rows tell."
+    "Whether a checkpoint has outlived the processes, according to the rows."
     return any(e.data.get('tier') not in (None, '', 'memory') for e in story.events
                if e.kind in ('checkpoint', 'restored'))
 

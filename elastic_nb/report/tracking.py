@@ -42,7 +42,7 @@ class JournalRow(NamedTuple):
     values: dict[str, float] # Name -> number
 
 class JournalRollback(NamedTuple):
-    "A row of the journal that says: the run went back, and what comes now comes after `step`."
+    "A row of the journal: the run rolled back, and the next rows come after `step`."
     line: int
     step: int
 
@@ -429,7 +429,7 @@ class SinkProcess:
         self.ear.start()
 
     def listen(self) -> None:
-        "Note what the process says, until it ends."
+        "Record the output of the process, until it ends."
         for text in self.process.stdout:
             with suppress(ValueError):
                 said = json.loads(text)

@@ -174,7 +174,7 @@ def draw_training(
 # %% ../../nbs/08_report/04_training.ipynb #7cb716cb
 @dataclass(frozen=True)
 class BatchAdvice:
-    "What the noise of a run says about its batch."
+    "How the batch size of a run compares with its gradient noise scale."
     batch: int # Samples per step, at the end of the run
     scale: float # The noise scale, in samples
     low: float # It lies above this

@@ -101,7 +101,7 @@ def status(self: JobQueue) -> dict[str, Any]:
 
 @patch
 def metrics(self: JobQueue) -> dict[str, Any]:
-    "All tasks that are done, with what their workers told."
+    "All finished tasks, with the reports of their workers."
     rows = self.ask('SELECT job, task, told FROM done ORDER BY job, rowid')
     return dict(tasks=[dict(job=job, task=task, **json.loads(told)) for job, task, told in rows])
 

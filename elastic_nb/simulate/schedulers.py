@@ -20,7 +20,7 @@ from ..config import BadConfig, resolve_name
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #bc7bd648
 @dataclass(frozen=True)
 class WorkerSpec:
-    "What a worker has. Its speed is what it promises, until tasks have shown what it does."
+    "The resources of a worker. Its speed is the promised one, until tasks have been measured."
     name: str
     flops: float = 1. # Work per second that it promises, in the unit of the tasks
     memory: float = math.inf # GB
@@ -82,7 +82,7 @@ def stable_matching(
     wishes: Mapping[str, Sequence[str]], # Who proposes -> whom it would take, the best first
     ranks: Mapping[str, Mapping[str, float]], # Who is asked -> whom it would take: the lower the better
 ) -> dict[str, str]:
-    "A stable matching, the best one for those who propose. Of equals, the one who asked first is kept."
+    "A stable matching, the best one for the proposing side. Of equals, the first proposer is kept."
     held: dict[str, str] = {}
     left = {a: iter(wish) for a, wish in wishes.items()}
     free = [*wishes][::-1]
@@ -160,7 +160,7 @@ class Dispatcher:
         self.waiting.append(task)
 
     def join(self, worker: WorkerSpec, now: float) -> None:
-        "A worker is there, or is back; what it ran before is lost."
+        "A worker joins, or rejoins; what it ran before is lost."
         name = worker.name
         if name in self.workers: self.lose(name, now, 'it started again')
         self.workers[name], self.heard[name], self.since[name] = worker, now, now
@@ -199,7 +199,7 @@ def silent(self: Dispatcher, now: float) -> list[str]:
 
 @patch
 def assign(self: Dispatcher, now: float) -> list[TaskAttempt]:
-    "Ask the scheduler, and note what it says."
+    "Ask the scheduler, and record its decision."
     free = [self._believed(w, now) for n, w in self.workers.items() if n not in self.running]
     task = {t.id: t for t in self.waiting}
     new = self.schedule(self.waiting, free)

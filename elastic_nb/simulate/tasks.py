@@ -197,7 +197,7 @@ class ParsedPlan:
 
     @property
     def tasks(self) -> list[tuple[float, TaskSpec]]:
-        "When each comes, in order, and the task."
+        "The arrival time of each task, in order, and the task."
         found = [(t.at, TaskSpec(t.id, t.required_flops, t.model_shard_size + t.optimizer_state_size
                                  + t.gradient_size + t.activation_size, t.data_size, t.priority))
                  for t in self.file.tasks]
@@ -502,7 +502,7 @@ def look_round(self: SimulatedRun) -> None:
 # %% ../../nbs/13_simulate/05_tasks.ipynb #97869278
 @patch
 def die(self: SimulatedRun, name: str, back: float | None) -> None:
-    "A worker dies, and says nothing."
+    "A worker dies without notice."
     if not self.life[name] % 2: return
     self.life[name] += 1
     if back is not None:
@@ -651,7 +651,7 @@ def begin(self: RealRun, name: str) -> None:
 
 @patch
 def order(self: RealRun) -> None:
-    "Let the scheduler look, and send what it says."
+    "Run the scheduler, and send its decisions."
     every = self.plan.file.simulation.scheduling_interval
     if every: self.next_look = math.floor(self.now / every + 1) * every
     for a in self.books.assign(self.now): self.send(a.worker, dict(task=a.task.id, attempt=a.number))

@@ -91,7 +91,7 @@ class ScriptedWorker:
     def point(self, phase: str) -> None: self.member.point(self.step, phase)
 
     def follow(self) -> None:
-        "Wait for the next generation; none comes when the run is over."
+        "Wait for the next generation; None when the run is over."
         self.member.current = next_generation(self.member)
 
     def enter(self) -> None:

@@ -153,7 +153,7 @@ def api_reply(repo: HubRepo, what: str | None, path: str, query: str, body: byte
 
 # %% ../../nbs/09_testing/07_fake_hub.ipynb #2bbec9da
 def file_reply(repo: HubRepo, path: str, asked: str | None, storage: str) -> HubReply:
-    "The answer for one file; a large one lies at another address, `storage`."
+    "The answer for one file; a large one is at another address, `storage`."
     commit = {'X-Repo-Commit': repo.commit}
     if path not in repo.files: return _missing('Entry', **commit)
     blob = repo.files[path]

@@ -154,7 +154,7 @@ def container_environment(entries: Iterable[Object], fields: Mapping[str, str], 
 
 # %% ../../nbs/09_testing/19_pods.ipynb #f1f5bdc8
 def substitute_paths(text: str, places: Mapping[str, str]) -> str:
-    "A text with what stands for folders and names on this machine: once, and only whole ones."
+    "A text with placeholders replaced by folders and names on this machine: once, and only whole ones."
     if not places: return text
     words = '|'.join(re.escape(p) for p in sorted(places, key=len, reverse=True))
     whole = rf'(?<![\w./-])({words})(?![\w.-])|(?<=//)({words})(?=:)'
@@ -179,7 +179,7 @@ class Pod:
         self.drained = False
 
     def folder(self, name: str) -> Path:
-        "The folder of this machine that stands for a volume, with what belongs into it."
+        "The folder on this machine that replaces a volume, with its contents."
         volume, at = self.volumes.get(name, {}), self.pods.folder
         if claim := volume.get('persistentVolumeClaim'): path = at / 'claims' / claim['claimName']
         elif name in self.work.claims: path = at / 'claims' / f'{name}-{self.name}'
@@ -229,7 +229,7 @@ def end(self: Pod, now: float, drained: bool = False) -> None:
 
 @patch
 def ready(self: Pod) -> bool:
-    "What its readiness probe over HTTP says, asked on its own host; True if it has none."
+    "The result of its HTTP readiness probe, run on its own host; True if it has none."
     c = self.work.template['spec']['containers'][0]
     if not (ask := c.get('readinessProbe', {}).get('httpGet')): return True
     ports = {p['name']: p['containerPort'] for p in c.get('ports', ())}

@@ -293,7 +293,7 @@ class ForkedHost(Host):
         self.programs: list[Any] = [] # As many, in the same order
 
     def order(self, do: str, limit_s: float = 30., **what: Any) -> None:
-        "Do what an init would be told to do."
+        "Carry out one order to the init."
         dict(start=self._start, signal=self._signal)[do](**what)
 
     def _start(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str) -> None:

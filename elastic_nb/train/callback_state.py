@@ -63,7 +63,7 @@ def is_user_code(x: Any) -> bool:
     return bool(file) and root != 'elastic_nb' and not file.startswith(_LIBRARIES)
 
 def has_state(x: Any) -> bool:
-    "Whether `x` is an object that says itself what its state is."
+    "Whether `x` has `state_dict` and `load_state_dict`."
     if isinstance(x, type): return False
     with suppress(Exception):   # an object that answers for another one, such as a dict with attributes
         return all(callable(getattr(x, k, None)) for k in ('state_dict', 'load_state_dict'))
@@ -244,7 +244,7 @@ class _Reading:
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90013
 @patch
 def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
-    "What a dict with a kind stands for; it is the `n`-th object."
+    "The object that a dict with a kind describes; it is the `n`-th one."
     if kind in _DICTS: return self.of_items(n, _DICTS[kind], t, own)
     if kind in _ROWS:
         row = [*own] if type(own) is deque and len(own) == len(t['row']) else None
@@ -347,7 +347,7 @@ def value_digest(state: Any) -> str:
     return h.hexdigest()
 
 def has_drawn(generator: Any, before: Any) -> bool:
-    "Whether the state of a generator is another one than `before`."
+    "Whether the state of a generator differs from `before`."
     return value_digest(before) != value_digest(generator_state(generator))
 
 def reseed(generator: Any, seed: int) -> None:

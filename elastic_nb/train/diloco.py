@@ -106,7 +106,7 @@ def sync(self: DiLoCoStrategy, task: nn.Module, world: int | None = None) -> DiL
 # %% ../../nbs/07_train/19_diloco.ipynb #625e4fd8
 @patch
 def empties(self: DiLoCoStrategy, step: int) -> bool:
-    "Whether a round begins with nothing kept: a state may be saved before it, or the config says so."
+    "Whether a round begins with no kept state: a save may precede it, or the config lists it."
     return step in self.c.lowcomm.empty_at or self.settles(step)
 
 @patch

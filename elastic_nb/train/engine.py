@@ -378,7 +378,7 @@ def take(self: Engine, values: dict[str, Any]) -> int:
 # %% ../../nbs/07_train/06_engine.ipynb #fc748e65
 @patch
 def state(self: Engine) -> TrainState:
-    "All that decides what comes next; nothing of the world. Raises TypeError, with the place of what is odd."
+    "All state that determines the next steps, independent of the world. Raises TypeError, naming the place."
     self.task.writes.look()
     tensors, skeleton = flatten(self.values())
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)

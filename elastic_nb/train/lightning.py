@@ -63,7 +63,7 @@ def to_plain_tree(value: Any, where: str = 'checkpoint') -> Any:
 
 # %% ../../nbs/07_train/15_lightning.ipynb #56e0517a
 def resolve_folder(path: Any) -> Path | None:
-    "The folder of ours that `path` stands for, or is; None if nothing is there. Raises ValueError."
+    "Our folder to which `path` refers, or which it is; None if there is none. Raises ValueError."
     path = Path(path)
     if (path / MANIFEST).exists(): return path
     if not path.is_file(): return None
@@ -123,7 +123,7 @@ class ElasticIO(_CheckpointIO):
         return tree['state']
 
     def remove_checkpoint(self, path: Any) -> None:
-        "Forget `path`. The manager removes old checkpoints that no path stands for."
+        "Forget `path`. The manager removes old checkpoints to which no path refers."
         Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -260,7 +260,7 @@ class _Seeds(_Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None: self.there = json.loads(state['identity'])
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        "Raises RunMismatch for what decides the result and is another one than in the checkpoint."
+        "Raises RunMismatch if a setting that decides the result differs from the checkpoint's."
         now = lightning_identity(trainer, pl_module, self.loader)
         self.about = keep_unchanged(now, *_PARTS[pl_module]) if pl_module in _PARTS else now
         self.made = [initial_settings(o, _schedule_of(trainer, o)) for o in trainer.optimizers]

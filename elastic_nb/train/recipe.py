@@ -309,7 +309,7 @@ def recipe_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:
 
 # %% ../../nbs/07_train/13_recipe.ipynb #dd5b956e
 def describe_summary(told: dict[str, Any], wanted: int | None, out: str | Path) -> str:
-    "What `summarize_folder` says, for people; `wanted`: the steps that were asked for."
+    "The result of `summarize_folder` as text; `wanted`: the requested steps."
     if not told['steps']: return f"no step was committed here: a spare waits, and others train\nrun: {out}"
     deaths = len(told['recoveries'])
     loss = '' if told['final_loss'] is None else f", loss {told['final_loss']:.4f}"

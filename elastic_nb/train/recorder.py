@@ -133,7 +133,7 @@ def _enter(record: EventRecorder, lost: Sequence[str], pids: Sequence[int]) -> N
 
 @patch
 def close(self: EventRecorder, ok: bool, error: str = '', again: bool = False, **data: Any) -> None:
-    "The end: all that was said is in the file. `again`: a launcher starts all ranks again, if it lives."
+    "The end: everything logged is in the file. `again`: a launcher restarts all ranks, if it is alive."
     self.say('run_end', ok=ok, **(dict() if ok else dict(error=error)), **(dict(again=True) if again else {}),
              **data)
     self._over.set()

@@ -188,7 +188,7 @@ def warm_up(entry: str, folder: str, model: str = '') -> None:
         with gpu_hidden(): import_model(model)
 
 def import_model(name: str) -> None:
-    "Import the code of a model that is on this machine; of another one, nothing."
+    "Import the code of a model that is on this machine; for any other model do nothing."
     with suppress(Exception):   # who loads it will say what is wrong
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
         MODEL_FOR_CAUSAL_LM_MAPPING[type(AutoConfig.from_pretrained(name, local_files_only=True))]

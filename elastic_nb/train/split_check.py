@@ -58,7 +58,7 @@ def preserved_model(model: nn.Module, training: bool) -> Iterator[None]:
                 if unseen or t._version != before[k][0]: t.copy_(before[k][1])
 
 # %% ../../nbs/07_train/24_split_check.ipynb #1de6000c
-class NotComparable(Exception): "Why nothing can be said, in words."
+class NotComparable(Exception): "The comparison is impossible; the message says why."
 
 DRAWS = 'the loss draws random numbers in evaluation, too' # A reason
 

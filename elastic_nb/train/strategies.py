@@ -141,7 +141,7 @@ class ExactStrategy(Strategy):
         return super().grads(model) + apart
 
     def norm(self, model: nn.Module) -> Tensor:
-        "As in `Strategy`; from the norms that the workers have told each other, if they have."
+        "As in `Strategy`; from the norms that the workers have exchanged, if they have."
         o = self.sliced
         if o is None or o.norms is None: return super().norm(model)
         known = {id(p): norm for p, norm in zip(o.params, o.norms)}
