@@ -135,7 +135,7 @@ def two_phase_traffic(sizes: Mapping[int, int] | Sequence[int], world: int) -> i
 def simulated_mean(codec: Codec, vectors: Sequence[Tensor],
                    states: Sequence[ErrorFeedback]) -> tuple[Tensor, int]:
     """The mean (n,) of `vectors`, and its bytes over all links: what ranks find by `two_phase_mean`, or by
-    `all_gather_mean` if the codec keeps a rest. `states[r]` is that of rank r. Raises BadMessage."""
+    `all_gather_mean` if the codec keeps a residual. `states[r]` is that of rank r. Raises BadMessage."""
     world, of = len(vectors), states[0].round
     def agreed(parts: Sequence[Tensor], of_each: Sequence[ErrorFeedback]) -> tuple[Tensor, int]:
         inbox, longest = RoundInbox(codec, parts[0].numel(), of, range(world)), 0

@@ -155,7 +155,7 @@ def two_phase_all_reduce(group: dist.ProcessGroup, codec: Codec, says: dict[int,
 # %% ../../nbs/12_lowcomm/16_compressed.ipynb #be3508b0
 class CompressedSync(DiLoCoSync):
     """As `DiLoCoSync`, with messages of `codec`. The same bits for any number of workers; if the codec keeps
-    a rest, for the same rounds that begin without one: those of `empties`, and the first of a generation."""
+    a residual, for the same rounds that begin without one: those of `empties`, and the first of a generation."""
     def __init__(self,
         task: nn.Module, # The trainer's
         replicas: int, # Of a round
@@ -214,7 +214,7 @@ def says(self: CompressedSync, i: int) -> list[bytes]:
 
 @patch
 def reduction(self: CompressedSync) -> Callable[[Callable[[], None]], None]:
-    "As in `DiLoCoSync`. Raises BadMessage if a move with its rest is too large for float32."
+    "As in `DiLoCoSync`. Raises BadMessage if a move with its residual is too large for float32."
     self.busy, self.result, self.states = True, self.result or self._new(), {}
     said = {i: self.says(i) for i in self.moves}
     return partial(self.hops(), self.group, self.codec, said, self.result.flat, self.n, self.step,

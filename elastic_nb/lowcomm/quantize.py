@@ -164,7 +164,7 @@ def check_tensor(x: Tensor, what: str = "the gradient") -> Tensor:
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #591fdcbf
 class Codec:
     "Encodes numbers as a message, and decodes it. A frozen dataclass: its repr goes into the header."
-    decay: float = 0. # Share of the rest that is added to the next gradient; 0: no error feedback
+    decay: float = 0. # Fraction of the residual added to the next gradient; 0: no error feedback
     workers: int = 0 # Messages that share their noise, see `Private`; 0: there is none
 
     def pack(self, x: Tensor) -> bytes:

@@ -222,7 +222,7 @@ def replay_schedule(
     # Of `core`, worker, round, tokens and inner steps: the move from the weights of `core`, (count,)
     move_of: Callable[[QuorumServer, int, int, int, int], Tensor],
 ) -> None:
-    """Make the rounds of a schedule again. Raises ValueError if the codec keeps a rest, or if `core` has made
+    """Repeat the rounds of a schedule. Raises ValueError if the codec keeps a residual, or if `core` has made
     other rounds; BadMessage, OSError."""
     codec, made = core.terms.codec, core.version
     if codec.decay: raise ValueError(f"{codec} keeps a rest, and that is in no schedule")

@@ -729,7 +729,7 @@ def on_pages(config: Config, apart: bool) -> Engine:
 
 @zoo_case('data', loss='sum', length=8, val_every=3)
 def packed(config: Config) -> Engine:
-    "Documents of 1 to 13 words in samples of 8, each for itself: positions that restart at 0, and a mask."
+    "Documents of 1 to 13 words in samples of 8, each for itself: positions that begin anew, and a mask."
     return on_pages(config, apart=True)
 
 @zoo_case('data', loss='sum', length=8, val_every=3)
