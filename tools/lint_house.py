@@ -1,4 +1,4 @@
-"""This project's own rules, for lint_notebooks.py: which package may import which, where a module is, how long a cell is.
+"""The project's own rules, for lint_notebooks.py: which package may import which, where a module is, how long a cell is.
 
 The packages are layered in one table: a module imports from its own package and from packages below it. Imports inside functions
 count, and so do names in strings, such as 'elastic_nb.testing.entrypoints:sleeper'.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_CELL, MAX_FUNCTION = 60, 50  # lines of an exported cell, and of a function in it: about a screen
-# From the top to the ground. Wings of one line do not import each other.
+# From the top down. Packages on one line do not import each other.
 WINGS = ['course', 'command nano', 'start cli', 'bench deploy', 'demo', 'chaos', 'testing', 'simulate', 'train', 'lowcomm', 'report',
          'elastic', 'models', 'data', 'checkpoint scaling', 'exact', 'config_file', 'config', 'basics']
 FLOOR = {wing: len(WINGS) - n for n, wings in enumerate(WINGS) for wing in wings.split()}

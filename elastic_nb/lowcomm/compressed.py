@@ -154,7 +154,7 @@ def two_phase_all_reduce(group: dist.ProcessGroup, codec: Codec, says: dict[int,
 
 # %% ../../nbs/12_lowcomm/16_compressed.ipynb #be3508b0
 class CompressedSync(DiLoCoSync):
-    """As `DiLoCoSync`, with messages of `codec`. The same bits for any number of workers; if the codec keeps a
+    """As `DiLoCoSync`, with messages of `codec`. The same bits for any number of workers; if it keeps a
     residual, for the same rounds that begin without: those of `empties`, and the first of a generation."""
     def __init__(self,
         task: nn.Module, # The trainer's
