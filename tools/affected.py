@@ -6,7 +6,7 @@
     python tools/affected.py --median F       no change: how long the run is for a change of one function, given the
                                               seconds of all notebooks (F is written by NB_JSON=F nbdev-test)
 
-The unit is what stands at the top level of a module: a function, a class with its methods, a constant. It depends on
+The unit is a top-level definition of a module: a function, a class with its methods, a constant. It depends on
 the names it mentions, in its own module and in those that it imports, and on modules named in strings
 ('elastic_nb.testing.entrypoints:sleeper'). A notebook depends on what it mentions, also in cells that are not exported. If
 only such cells have changed, only that notebook is named. Files that every notebook depends on (pyproject.toml,
@@ -30,7 +30,7 @@ from lint_house import lazy_table
 ROOT = Path(__file__).resolve().parent.parent
 LIB = 'elastic_nb'
 ALL = {'pyproject.toml', 'settings.ini', 'constraints.txt'}
-Symbol = tuple[str, str]  # module and name; the name '' stands for statements that only have an effect
+Symbol = tuple[str, str]  # module and name; the name '' means statements that only have an effect
 NAMED = re.compile(rf'{LIB}(?:\.\w+)+(?::\w+)?')
 
 

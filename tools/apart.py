@@ -1,8 +1,8 @@
-"""Each notebook is tested in a process of its own: what one lesson leaves behind fails no other one, and a death has a name.
+"""Each notebook is tested in a process of its own: one lesson's leftovers cannot fail another, and a crash is attributed.
 
 nbdev's workers run one notebook after the other in the same process. Each leaves something behind (files, sockets, shared
 memory), and after seventy of them an innocent one fails; a lesson that dies takes its worker along, and no one learns which
-lesson it was. So each worker hands a notebook on to a child of its own, a copy of itself, which has everything imported:
+lesson it was. So each worker passes a notebook to a child of its own, a copy of itself, which has everything imported:
 
 | | what happens | what the worker does |
 |---|---|---|

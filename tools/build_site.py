@@ -52,7 +52,7 @@ class Wrong(Exception):
     "A page cannot be made; the message says which, and why"
 
 
-# ---- where a page lies ---------------------------------------------------------------------------
+# ---- where a page is ----------------------------------------------------------------------------
 def place(path: str) -> str | None:
     "Page of the site for a file of the repository; None if there is none"
     if path in FIXED: return FIXED[path]
@@ -172,7 +172,7 @@ def pages(root: Path, cfg: dict[str, str], docs: Path) -> tuple[dict[str, str], 
 
 
 def tree(names: list[str], titles: dict[str, str]) -> list[Any]:
-    "The pages of one tab as mkdocs wants them: a folder is a section, and its index its door"
+    "The pages of one tab as mkdocs wants them: a folder is a section, and its index the first page"
     nav: list[Any] = []
     for folder in sorted({n.split('/')[0] for n in names if '/' in n}):
         inside = [n for n in names if n.startswith(folder + '/')]

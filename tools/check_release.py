@@ -2,7 +2,7 @@
 
     python tools/check_release.py                 the workflows
     python tools/check_release.py DIST [DIST2]    and the files built in DIST; the wheel in DIST2 is the same
-    python tools/check_release.py --tag v1.2.3    and that the tag is the version, told of in CHANGELOG.md
+    python tools/check_release.py --tag v1.2.3    and that the tag is the version, and CHANGELOG.md describes it
     python tools/check_release.py --self-test     does each rule for workflows notice what it forbids?
 """
 from __future__ import annotations

@@ -51,7 +51,7 @@ def copied(package: Path, to: Path) -> dict[str, list[int]]:
 
 
 def errors(package: Path = ROOT / 'elastic_nb') -> list[Error]:
-    "What mypy says of the package"
+    "What mypy reports for the package"
     with tempfile.TemporaryDirectory() as box:
         origin = copied(package, Path(box))
         said = subprocess.run([sys.executable, '-m', 'mypy', '--config-file', ROOT / 'pyproject.toml', '--cache-dir',

@@ -70,7 +70,7 @@ def close_up(events: Sequence[Event], before: float = .4, after: float = .8) -> 
 
 
 def _lanes(ax: Axes, events: Sequence[Event], window: tuple[float, float]) -> None:
-    "A timeline on an axis that is a part of a figure: its legend stands lower, by its own height."
+    "A timeline on an axis that is a part of a figure: its legend is lower, by its own height."
     timeline(events, ax, window)
     ax.set_xlabel('seconds', loc='right')
     tall = ax.get_position().height * ax.get_figure().get_figheight()   # inches
@@ -138,7 +138,7 @@ def frame(disturbed: Sequence[Event], undisturbed: Sequence[Event], t: float, wi
 
 
 def _palette() -> Image.Image:
-    "The colors of the house and their way to white: all frames share them, so that no color flickers."
+    "The package's colors and their shades towards white: all frames share them, so that no color flickers."
     found = []
     for name in (INK, MUTED, RULE, FAULT, *GENERATIONS):
         rgb = np.array(to_rgb(name))

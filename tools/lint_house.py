@@ -1,4 +1,4 @@
-"""The rules of the house, for lint_notebooks.py: who may import whom, where a module is, how long a cell is.
+"""The project's own rules, for lint_notebooks.py: which package may import which, where a module is, how long a cell is.
 
 The packages are layered in one table: a module imports from its own package and from packages below it. Imports inside functions
 count, and so do names in strings, such as 'elastic_nb.testing.entrypoints:sleeper'.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_CELL, MAX_FUNCTION = 60, 50  # lines of an exported cell, and of a function in it: about a screen
-# From the top to the ground. Wings of one line do not import each other.
+# From the top down. Packages on one line do not import each other.
 WINGS = ['course', 'command nano', 'start cli', 'bench deploy', 'demo', 'chaos', 'testing', 'simulate', 'train', 'lowcomm', 'report',
          'elastic', 'models', 'data', 'checkpoint scaling', 'exact', 'config_file', 'config', 'basics']
 FLOOR = {wing: len(WINGS) - n for n, wings in enumerate(WINGS) for wing in wings.split()}
@@ -89,7 +89,7 @@ def lazily(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def named_twice(root: Path, lib: str) -> Iterator[str]:
-    "Complaints about a lazy name that is a room, too: which of them an import gives depends on what came before"
+    "Complaints about a lazy name that is a module, too: which of them an import gives depends on what came before"
     trees = modules(root, lib)
     for package, tree in trees.items():
         for name in ' '.join(lazy_table(tree).values()).split():
@@ -130,7 +130,7 @@ def imports(root: Path, lib: str) -> tuple[dict[str, set[str]], dict[str, set[st
 
 
 def wing(module: str) -> str:
-    "The wing of a module: `elastic_nb.checkpoint.remote.s3` is in checkpoint, `elastic_nb` itself is start"
+    "The package of a module: `elastic_nb.checkpoint.remote.s3` is in checkpoint, `elastic_nb` itself is start"
     return (module.split('.') + ['start'])[1]
 
 
@@ -171,7 +171,7 @@ def check_imports(root: Path, lib: str) -> Iterator[str]:
     for ring in circles(first): yield f"{ring[0]}: imports itself: {' -> '.join([*ring, ring[0]])}"
 
 
-# ---- where a room lies ---------------------------------------------------------------------------
+# ---- where a module is ---------------------------------------------------------------------------
 def module_of(page: Path) -> str:
     "What a notebook at `page` (below nbs/) exports to: 03_checkpoint/05_disk is checkpoint.disk"
     parts = [re.sub(r'^\d\d_', '', part) for part in page.with_suffix('').parts]
@@ -180,7 +180,7 @@ def module_of(page: Path) -> str:
 
 
 def check_layout(pages: dict[Path, list[str]], folders: list[str]) -> Iterator[str]:
-    "Complaints about names and doors; `pages`: path below nbs/ -> sources of its code cells"
+    "Complaints about names and overviews; `pages`: path below nbs/ -> sources of its code cells"
     for folder in folders:
         if Path(folder) / '00_overview.ipynb' not in pages: yield f'{folder}: has no 00_overview.ipynb, its door'
     for page, cells in pages.items():

@@ -1,4 +1,4 @@
-"""The house rules that nbdev does not check. Prints one line per complaint; exit code 1 if there is any.
+"""This project's rules that nbdev does not check. Prints one line per complaint; exit code 1 if there is any.
 
     python tools/lint_notebooks.py              look at every notebook, link and module
     python tools/lint_notebooks.py --fix        after an edit of settings.ini: links and the version follow; and solutions are folded
@@ -46,7 +46,7 @@ LEAKS = {
     'a warning': re.compile(r'\b[A-Z]\w*Warning:'),
 }
 HOST = socket.gethostname()
-if re.search(r'\d', HOST) and len(HOST) > 5:  # a plain word might stand anywhere for another reason
+if re.search(r'\d', HOST) and len(HOST) > 5:  # a plain word might be anywhere for another reason
     LEAKS['the name of this machine'] = re.compile(rf'\b{re.escape(HOST)}\b')
 # A link into a GitHub project, however spelled: owner, repository and, where it has them, branch and path.
 LINK = re.compile(r'(?P<site>(?P<raw>raw\.githubusercontent\.com)|github\.com|'
@@ -140,7 +140,7 @@ def check_links(root: Path, cfg: dict[str, str]) -> Iterator[str]:
         name = page.relative_to(root).as_posix()
         if new != text: yield f'{name}: links differ from settings.ini (user, repo, branch): use --fix'
         for link in dead: yield f'{name}: a dead link, there is no such file: {link}'
-        if page.suffix == '.md' and page.parent.name != 'tools':   # what lies there is a template of another page
+        if page.suffix == '.md' and page.parent.name != 'tools':   # its files are templates of other pages
             yield from (f'{name}: a dead link, there is no such file: {link}' for link in lost(page, text))
     toml = (root / 'pyproject.toml').read_text(encoding='utf-8')
     for key, want in pyproject(cfg).items():

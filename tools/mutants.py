@@ -45,7 +45,7 @@ KEPT = ast.Import, ast.ImportFrom, ast.Pass, ast.Global, ast.Nonlocal  # to leav
 
 @dataclass(frozen=True)
 class Mutant:
-    "One fault: the lines that stand there, and the lines that shall."
+    "One fault: the original lines, and their replacement."
     module: str  # path of the module
     notebook: str  # path of the notebook, below nbs
     cell: str  # id of its cell
@@ -62,7 +62,7 @@ class Mutant:
 
 
 def edits(node: ast.stmt, text: str) -> Iterator[tuple[str, int, int, str]]:
-    "The faults of a statement: kind, where it begins and ends in `text`, what stands there then."
+    "The faults of a statement: kind, where it begins and ends in `text`, and the replacement."
     starts = [0]
     for line in text.splitlines(keepends=True): starts.append(starts[-1] + len(line.encode()))
     def at(line: int, col: int) -> int: return starts[line - 1] + col
@@ -211,7 +211,7 @@ def tested(tree: Path, notebook: str, limit: float, flags: list[str]) -> tuple[s
 
 def worker(repo: Path, box: Path, jobs: multiprocessing.Queue, out: multiprocessing.Queue, flags: list[str], notebooks: dict[str, list[str]]) -> None:
     "Take mutants from `jobs`, say of each what became of it."
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # a subreaper: what a lesson leaves behind is found here
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # a subreaper: orphans of a lesson are found here
     tree = box / 'tree'
     shutil.copytree(repo, tree, ignore=shutil.ignore_patterns('.git', '__pycache__'))
     for name in ('torch', 'torch._dynamo', 'matplotlib_inline.backend_inline', 'nbdev.test'): __import__(name)

@@ -76,7 +76,7 @@ def fill(text: str, root: Path, cfg: dict[str, str]) -> str:
 
 
 def from_root(text: str, root: Path, folder: str) -> str:
-    "Relative links are right in the notebook's folder; the README lies one above it"
+    "Relative links are right in the notebook's folder; the README is one above it"
     def one(m: re.Match[str]) -> str:
         file = (root / folder / m[1].split('#')[0]).resolve()
         if not (file.is_relative_to(root) and file.exists()): raise SystemExit(f'index: no such file: {m[1]}')

@@ -25,7 +25,7 @@ def number(x: Any) -> str:
 
 
 def table(head: list[str], rows: list[list[Any]], left: int = 2) -> str:
-    "A markdown table; after the first `left` columns come numbers, which stand on the right"
+    "A markdown table; after the first `left` columns come numbers, aligned to the right"
     rule = ['---' if i < left else '---:' for i in range(len(head))]
     return '\n'.join('| ' + ' | '.join(map(str, r)) + ' |' for r in [head, rule, *rows])
 
@@ -215,7 +215,7 @@ FOLD = 12  # lines that a table may have before it is folded
 
 
 def folded(text: str, most: int = FOLD) -> str:
-    "A table or list, behind a line to click on if it is long"
+    "A table or list, folded if it is long"
     lines = [line for line in text.splitlines() if line.startswith(('|', '- '))]
     n = len(lines) - 2 * lines[0].startswith('|') if lines else 0
     if n <= most: return text

@@ -10,7 +10,7 @@ What is run, page by page, each in an empty folder of its own, with nothing but 
 - in README.md also each block that begins with ```python, in order, in one process. One that begins with `# name.py`
   becomes that file. The indented block that follows is what its last line must show;
 - the `Example:` lines of every `--help`, in the order of the commands, in one folder that holds what PREPARED makes.
-  A new command needs no entry anywhere: its example is run as it stands.
+  A new command needs no entry anywhere: its example is run as it is.
 `elastic-nb ...` between backquotes, anywhere in a page or a lesson, must be understood by the real parser.
 
 Outputs are compared as same_text.py says: times, hashes and the last digits of numbers may differ, and `...` stands for

@@ -1,11 +1,11 @@
-"""The course: are its puzzles unsolved as they stand, do the solutions solve them, and is all of nano shown?
+"""The course: are its puzzles unsolved as they are, do the solutions solve them, and is all of nano shown?
 
     python tools/run_course.py              the lessons in nbs/course
     python tools/run_course.py --self-test  planted mistakes are found
     python tools/run_course.py --wheel [W]  do the lessons run from the wheel W, or from one that is built now?
 
-The puzzles of a lesson stand below a heading "## Puzzle", and use only what is defined there and the lesson's imports. Each
-runs twice with STRICT=1: as it stands it must raise `Wrong`, and with the function of nbs/course/solutions/LESSON.py it
+The puzzles of a lesson are below a heading "## Puzzle", and use only what is defined there and the lesson's imports. Each
+runs twice with STRICT=1: unchanged it must raise `Wrong`, and with the function of nbs/course/solutions/LESSON.py it
 must not. A lesson has a prediction, at most WORDS words, and each function and class of nano is shown in exactly one lesson.
 Each of the TERMS, and of those in the glossary, is emphasized, as in a definition, where the course first uses it.
 

@@ -3,7 +3,7 @@
 Three things may differ from machine to machine. A number with a unit of time, or per second, may be any other. Other
 numbers with a decimal point may differ by 2 % (+ 0.001), as processors round differently. A word of 8 or more
 hexadecimal digits, such as a sha256, may be any other. `like` allows one thing more: where a page shows `...`, any
-text may stand.
+text matches.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def same(kept: str, got: str) -> bool:
 
 
 def like(shown: str, got: str) -> bool:
-    "As `same`, and `...` in what a page shows stands for any text"
+    "As `same`, and `...` in what a page shows matches any text"
     numbers, pattern = [], ''
     for k, part in enumerate(DECIMAL.split(normal(shown))):
         if k % 2: numbers.append(part)

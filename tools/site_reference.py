@@ -37,7 +37,7 @@ def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str = '') -> s
 
 
 def described(node: Any) -> str:
-    "A docstring as Markdown: text as it stands, with words that would be HTML made harmless"
+    "A docstring as Markdown: the text itself, with words that would be HTML made harmless"
     text = ast.get_docstring(node) or ''
     return re.sub(r'<(?=[A-Za-z/!])', '&lt;', text)
 
@@ -115,7 +115,7 @@ def reference(root: Path, cfg: dict[str, str], place: Callable[[str], str | None
         if parts[-1].startswith('_') and parts[-1] != '__init__': continue
         name = '.'.join([cfg['lib_path'], *(p for p in parts if p != '__init__')])
         if parts == ('__init__',): page = f"reference/{cfg['lib_path']}.md"
-        else:   # a room may be called index, and that name is the door's
+        else:   # a module may be called index, and that name belongs to the first page
             last = {'__init__': 'index', 'index': 'index-room'}.get(parts[-1], parts[-1])
             page = 'reference/' + '/'.join([*parts[:-1], last]) + '.md'
         made[page] = of_module(path, root, name, place, page)

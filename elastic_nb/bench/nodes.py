@@ -104,7 +104,7 @@ def lose_host(contestant: LauncherContestant, job: BenchJob, net: LoopbackNetwor
 TUNED = 'last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2'
 
 def torchrun_command(job: BenchJob, host: Host, store: str, conf: str = '') -> list[Any]:
-    "torchrun on one host; a restart goes on from the last checkpoint. No worker is to kill itself."
+    "torchrun on one host; a restart resumes from the last checkpoint. No worker is to kill itself."
     job = replace(job, kill_worker=-1)
     return [sys.executable, '-m', 'torch.distributed.run', f'--nnodes={job.workers - 1}:{job.workers}',
             '--nproc-per-node=1', '--max-restarts=3', '--rdzv-backend=c10d', f'--rdzv-endpoint={store}',
@@ -114,7 +114,7 @@ def torchrun_command(job: BenchJob, host: Host, store: str, conf: str = '') -> l
 def torchrun_events(job: BenchJob) -> list[dict[str, Any]]: return RunLog(job.folder).read('commit')
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #a240a28e
-RAY = dict(RAY_USAGE_STATS_ENABLED='0') # Nothing is told to its makers
+RAY = dict(RAY_USAGE_STATS_ENABLED='0') # No usage statistics are sent
 
 def why_no_ray_train() -> str:
     "What is missing for Ray Train, or an empty string."
@@ -222,7 +222,7 @@ said = json.load(ask(f'http://{sys.argv[1]}/v3/maintenance/status', b'{}', 5.))
 print(said['header']['member_id'] == said.get('leader'))"""
 
 def leader_numbers(net: LoopbackNetwork, endpoints: Sequence[str]) -> list[int]:
-    "The numbers of the hosts whose member of etcd says that it leads: one, or none yet."
+    "The numbers of the hosts whose etcd member reports that it leads: one, or none yet."
     asked = [host.start(sys.executable, '-c', _LEADS, at) for host, at in zip(net, endpoints)]
     for c in asked: c.wait()
     return [k for k, c in enumerate(asked) if c.output().endswith('True\n')]

@@ -45,7 +45,7 @@ from ..train.distributed import cleanup_distributed
 class RecoveryCost:
     "The cost of one kill."
     rto_s: float # Seconds from the last step committed before the kill to the next commit after it
-    redone_steps: int # Committed steps that had to be done again
+    redone_steps: int # Committed steps that had to be repeated
     commits: tuple[tuple[float, int], ...] = () # (seconds after the kill, step) of all commits
 
 # %% ../../nbs/10_bench/04_recovery.ipynb #91b72f5c
@@ -70,7 +70,7 @@ def latest_checkpoint(folder: str | Path) -> Path | None:
 
 # %% ../../nbs/10_bench/04_recovery.ipynb #87299f86
 def torchrun_worker(job: BenchJob) -> None:
-    "A stock data-parallel loop; after a restart it goes on from the last checkpoint."
+    "A stock data-parallel loop; after a restart it resumes from the last checkpoint."
     if not dist.is_initialized(): dist.init_process_group('gloo')   # Ray Train has done it
     rank, world = dist.get_rank(), dist.get_world_size()
     s, found = BenchModel(job, rank), latest_checkpoint(job.folder)
@@ -158,7 +158,7 @@ def run_torchrun(job: BenchJob, limit: float = 120.) -> RecoveryCost:
 
 # %% ../../nbs/10_bench/04_recovery.ipynb #3f5d3185
 def run_torchft(job: BenchJob, limit: float = 120.) -> RecoveryCost:
-    "One kill under torchft: survivors go on in a new quorum."
+    "One kill under torchft: survivors continue in a new quorum."
     log, names = RunLog(job.folder), [f'worker{i}' for i in range(job.workers)]
     with BenchProcesses(job.folder) as fleet:
         fleet.start('lighthouse', 'elastic_nb.bench.recovery', 'lighthouse', job)

@@ -58,7 +58,7 @@ def exchange_messages(
     sends: dict[int, Tensor], # Rank -> a joined message
     rooms: Callable[[int, int], int], # Sender, receiver -> bytes of the first exchange
 ) -> dict[int, Tensor]:
-    "A message from each rank to whom one goes. Raises RuntimeError if a peer is gone, BadMessage."
+    "Exchange messages with the ranks in `sends`; theirs. Raises RuntimeError if a peer is gone, BadMessage."
     me, first = group.rank(), {r: torch.empty(rooms(r, group.rank()), dtype=torch.uint8) for r in sends}
     def padded(m: Tensor, n: int) -> Tensor: return torch.cat([m[:n], m.new_zeros(max(0, n - len(m)))])
     batch_send_recv(group, [(r, padded(m, rooms(me, r))) for r, m in sends.items()], [*first.items()])
@@ -122,7 +122,7 @@ def add_scalars(found: dict[int, list[bytes]], out: Tensor) -> None:
 
 def all_gather_sum(group: dist.ProcessGroup, codec: Codec, says: dict[int, list[bytes]], out: Tensor, n: int,
                    step: int, half_way: Callable[[], None], beside: int = BESIDE) -> None:
-    "`out` becomes the sum of what all `n` replicas say; each message goes to all ranks."
+    "`out` becomes the sum of the messages of all `n` replicas; each message goes to all ranks."
     numbers = out[:-beside]
     found = all_to_all_parts(group, says, n, lambda r: [0, 1],
                              [4 * beside, nominal_size(codec, len(numbers))])
@@ -154,14 +154,14 @@ def two_phase_all_reduce(group: dist.ProcessGroup, codec: Codec, says: dict[int,
 
 # %% ../../nbs/12_lowcomm/16_compressed.ipynb #be3508b0
 class CompressedSync(DiLoCoSync):
-    """As `DiLoCoSync`, with messages of `codec`. The same bits for any number of workers; if the codec keeps
-    a rest, for the same rounds that begin without one: those of `empties`, and the first of a generation."""
+    """As `DiLoCoSync`, with messages of `codec`. The same bits for any number of workers; if it keeps a
+    residual, for the same rounds that begin without: those of `empties`, and the first of a generation."""
     def __init__(self,
         task: nn.Module, # The trainer's
         replicas: int, # Of a round
         replica: DiLoCoReplica, # Computes one
         codec: Codec, # Of the messages
-        empties: Callable[[int], bool] = lambda step: False, # Whether a round begins without rests
+        empties: Callable[[int], bool] = lambda step: False, # Whether a round begins without residuals
     ):
         super().__init__(task, replicas, replica, empties)
         if odd := {p.dtype for p in self.params} - {torch.float32}:
@@ -174,7 +174,7 @@ class CompressedSync(DiLoCoSync):
 
     @property
     def whole(self) -> bool:
-        "Whether each message has the whole move and goes to all, or goes in units to their owners."
+        "Whether each message is the whole pseudo-gradient, for all ranks, or units for their owners."
         return self.codec.decay > 0
 
     def counts(self, i: int) -> bool:
@@ -214,7 +214,7 @@ def says(self: CompressedSync, i: int) -> list[bytes]:
 
 @patch
 def reduction(self: CompressedSync) -> Callable[[Callable[[], None]], None]:
-    "As in `DiLoCoSync`. Raises BadMessage if a move with its rest is too large for float32."
+    "As in `DiLoCoSync`. Raises BadMessage if a move with its residual is too large for float32."
     self.busy, self.result, self.states = True, self.result or self._new(), {}
     said = {i: self.says(i) for i in self.moves}
     return partial(self.hops(), self.group, self.codec, said, self.result.flat, self.n, self.step,

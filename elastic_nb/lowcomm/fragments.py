@@ -67,7 +67,7 @@ class FragmentSchedule:
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90020
 class StreamingReplica(DiLoCoReplica):
-    "A replica that goes on with its own weights where it has not heard of the others."
+    "A replica that continues with its own weights where no average has arrived."
     def __init__(self,
         *args: Any, # As for `DiLoCoReplica`, all of them
         table: FragmentSchedule, # Says what is sent
@@ -149,7 +149,7 @@ def start_all_gather(
     tag: int, # Messages with another tag pass by
 ) -> tuple[list[dist.Work], list[Tensor]]:
     """Begin to send `mine` to all other ranks. Returns what to wait for, and the messages of all ranks, which
-    are there afterwards; until then nobody may write to them. Raises RuntimeError if a peer is gone."""
+    are there afterwards; until then no one may write to them. Raises RuntimeError if a peer is gone."""
     rank = group.rank()
     said = [mine if r == rank else mine.new_empty(n) for r, n in enumerate(sizes)]
     others = [r for r in range(len(sizes)) if r != rank]
@@ -272,7 +272,7 @@ def attach(self: StreamingSync, group: dist.ProcessGroup) -> None:
 
 @patch
 def detach(self: StreamingSync) -> None:
-    "As in `DiLoCoSync`. What is in the air belongs to the group, and goes with it."
+    "As in `DiLoCoSync`. What is in flight belongs to the group, and is dropped with it."
     super(StreamingSync, self).detach()
     self.flight = self.trip = None
 

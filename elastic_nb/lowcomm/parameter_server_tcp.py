@@ -77,7 +77,7 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
         if host != '127.0.0.1' and not self.token:
             raise StoreRefused(f"other machines may reach {host}: set {TOKEN} to one secret, here and there")
         self.core, self.turn, self.failed = core, threading.Condition(), None
-        self.holders: dict[int, _ConnectionHandler] = {} # Worker -> the line on which it is heard
+        self.holders: dict[int, _ConnectionHandler] = {} # Worker -> the line that it uses
         self.longest = (1 << 16) + 8 * core.count
         super().__init__((host, port), _ConnectionHandler)
 

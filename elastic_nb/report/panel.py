@@ -29,7 +29,7 @@ class WorkerBar:
     worker: str
     gen: int
     start: float
-    end: float | None # None: it goes on
+    end: float | None # None: it is not over
 
 @dataclass
 class OpenOutage:
@@ -37,7 +37,7 @@ class OpenOutage:
     worker: str
     before: float | None # When the last step before it was committed
     member: bool # Whether it was in the world
-    gen: int | None = None # The generation that goes on without it
+    gen: int | None = None # The generation that continues without it
     gap: tuple[float, float] | None = None # The longest stretch without a commit so far
 
 class PanelState:
@@ -69,7 +69,7 @@ def slot_of(worker: Any) -> int | None:
 
 @patch
 def feed(self: PanelState, event: Event | dict[str, Any]) -> None:
-    "Take an event, as the ledger has it, or flat, as the supervisor tells it."
+    "Take an event, as the ledger has it, or flat, as the supervisor reports it."
     flat = event if isinstance(event, dict) else {**event.data, **{k: getattr(event, k) for k in _COLUMNS}}
     with self.lock:
         self.version += 1
@@ -97,7 +97,7 @@ def _entered(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
 
 @patch
 def _close(self: PanelState, worker: str, slot: int | None, t: float) -> None:
-    "Whatever bar of `worker` goes on ends now."
+    "Any open bar of `worker` ends now."
     for bar in self.lanes.get(slot, [])[-2:]:
         if bar.worker == worker and bar.end is None: bar.end = t
 
@@ -179,7 +179,7 @@ OVER = ('finished', 'failed', 'stopped')
 
 @patch
 def stands(self: PanelState, now: float) -> float | None:
-    "Seconds for which training stands still because of a loss; None while all goes well."
+    "Seconds for which training pauses because of a loss; None while all goes well."
     return now - self.commit if self.open and self.commit is not None else None
 
 PanelState.handlers = dict(
@@ -190,7 +190,7 @@ PanelState.handlers = dict(
 
 # %% ../../nbs/08_report/09_panel.ipynb #1393ab97
 WIDTH, LEFT, LANE, TOP, BOTTOM = 660, 70, 34, 42, 46 # Pixels
-WINDOW = 30. # Seconds that are shown while the run goes on
+WINDOW = 30. # Seconds that are shown during the run
 
 def _text(x: float, y: float, words: Any, color: str = MUTED, size: int = 11, anchor: str = 'middle',
           weight: str = 'normal') -> str:

@@ -42,7 +42,7 @@ class JournalRow(NamedTuple):
     values: dict[str, float] # Name -> number
 
 class JournalRollback(NamedTuple):
-    "A row of the journal that says: the run went back, and what comes now comes after `step`."
+    "A row of the journal: the run rolled back, and the next rows come after `step`."
     line: int
     step: int
 
@@ -383,7 +383,7 @@ def check_sinks(tracking: TrackingConfig) -> None:
 # %% ../../nbs/08_report/11_tracking.ipynb #dfb22c57
 def feed_with_retries(make: Callable[[], MetricSink], journal: Path, ended: threading.Event,
                       say: Callable[..., None], pause: float = 1.) -> None:
-    """Feed a sink to the end. After an error it begins anew, `pause` seconds later, and later every time.
+    """Feed a sink to the end. After an error it starts again, `pause` seconds later, and later every time.
     When training has ended it tries twice."""
     tries = 0
     while True:
@@ -429,7 +429,7 @@ class SinkProcess:
         self.ear.start()
 
     def listen(self) -> None:
-        "Note what the process says, until it ends."
+        "Record the output of the process, until it ends."
         for text in self.process.stdout:
             with suppress(ValueError):
                 said = json.loads(text)
@@ -456,7 +456,7 @@ class SinkGroup:
     def __init__(self,
         tracking: TrackingConfig, # Which sinks, and names
         name: str, # Of the run; `tracking.run` wins
-        folder: str | Path, # Of the run: what must be known to go on is in its folder `tracking`
+        folder: str | Path, # Of the run: what a resume needs is in its folder `tracking`
         config: Mapping[str, Any] | None = None, # Settings, JSON values
         limit: float | None = None, # Seconds that `close` waits; None: `LIMIT`
     ):
@@ -481,7 +481,7 @@ class SinkGroup:
 # %% ../../nbs/08_report/11_tracking.ipynb #4cf0dc93
 @patch
 def _begin(self: SinkGroup, step: int) -> None:
-    "Open the journal of a run that goes on after `step` steps, or a new one. Raises OSError, ValueError."
+    "Open the journal of a run that resumes after `step` steps, or a new one. Raises OSError, ValueError."
     for folder in (self.home, self.files): folder.mkdir(parents=True, exist_ok=True)
     known = self.home / 'run.json'
     run = json.loads(known.read_text()) if known.exists() else dict(n=0)
@@ -523,7 +523,7 @@ def count_lines(journal: Path) -> int:
 # %% ../../nbs/08_report/11_tracking.ipynb #d14ae34c
 @patch
 def log(self: SinkGroup, step: int, values: Mapping[str, float]) -> None:
-    "After `step` steps: numbers by name. What the journal has already is passed over."
+    "After `step` steps: numbers by name. What the journal has already is skipped."
     if not self.to: return
     try:
         if self.file is None: self._begin(max(0, step - 1))
@@ -536,7 +536,7 @@ def log(self: SinkGroup, step: int, values: Mapping[str, float]) -> None:
 
 @patch
 def back(self: SinkGroup, step: int) -> None:
-    "The run goes on after `step` steps: what the sinks have of later steps will be done again."
+    "The run resumes after `step` steps: what the sinks have of later steps will be repeated."
     if not self.to: return
     try:
         if self.file is None: self._begin(step)
@@ -602,7 +602,7 @@ SHOWN = ('loss', 'lr', 'batch', 'norm', 'signal', 'noise') # What a sink gets of
 
 def tracking_listener(sinks: SinkGroup, tell: Callable[[dict[str, Any]], None] = lambda e: None
                       ) -> Callable[[dict[str, Any]], None]:
-    "A listener for `supervise`: hands what the workers report to `sinks`, and every event to `tell`."
+    "A listener for `supervise`: passes what the workers report to `sinks`, and every event to `tell`."
     restored, newest = {}, [-1]
     def enter(gen: int, back: int | None) -> None:
         if gen <= newest[0]: return

@@ -36,7 +36,7 @@ def invalid_numbers(settings: Any, *besides: str) -> list[str]:
 
 @dataclass(frozen=True)
 class FailureModel:
-    "What goes wrong with nodes. Raises BadConfig with all mistakes."
+    "The failures of nodes. Raises BadConfig with all mistakes."
     rate: float = 0. # Failures of a node per day that it is up
     shape: float = 1. # Of the Weibull law of the time to a failure; 1: exponential
     lemons: float = 0. # Share of nodes that are lemons
@@ -91,7 +91,7 @@ def life(self: FailureModel, dice: random.Random, factor: float = 1., old: bool 
 
 # %% ../../nbs/13_simulate/02_failures.ipynb #cd4a02ec
 class FailureGenerator:
-    "Lets `failures` strike `nodes` nodes on the clock `sim`, and calls `tell` with each strike."
+    "Strikes `nodes` nodes according to `failures` on the clock `sim`, and calls `tell` with each strike."
     def __init__(self, sim: Simulation, failures: FailureModel, nodes: int,
                  tell: Callable[[FailureEvent], None]):
         self.sim, self.failures, self.nodes, self.tell = sim, failures, nodes, tell

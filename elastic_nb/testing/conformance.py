@@ -132,7 +132,7 @@ def count(self: Drill) -> list[int]:
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #b506568e
 class ConformanceCluster:
-    "Drills on one store, and the one who orders them about. After `close` nothing is left."
+    "Drills on one store, and their coordinator. After `close` nothing is left."
     def __init__(self,
         make: str = 'elastic_nb.elastic.communicator:Communicator', # Makes a communicator of a Member
         timeout: float = 86_400., # Seconds of the groups' own timeout; who needs it never ends
@@ -170,7 +170,7 @@ class ConformanceCluster:
 # %% ../../nbs/09_testing/14_conformance.ipynb #32f236aa
 @patch
 def world(self: ConformanceCluster, names: list[str], notify: bool = True) -> Generation:
-    "Propose a generation of `names`; with `notify` all drills that run hear of it."
+    "Propose a generation of `names`; with `notify` all running drills are notified."
     while True:
         old = read_generation(self.hands.store)
         new = Generation(old.number + 1 if old else 1, tuple(names), reason='drill')
@@ -250,7 +250,7 @@ def up_and_down(stage: ConformanceCluster) -> None:
         check_next_world(stage, world, unharmed=True)
 
 def killed_inside(stage: ConformanceCluster, notify: bool = True) -> None:
-    "A peer is killed while the others wait for it in a collective."
+    "A peer is killed while the other ranks wait for it in a collective."
     for size in (1, 1 << 20):
         names = form_world(stage, 3)
         waiting = [stage.order(n, 'sum', 1., size) for n in (names[0], names[2])]
@@ -262,12 +262,12 @@ def killed_inside(stage: ConformanceCluster, notify: bool = True) -> None:
         check_next_world(stage, [names[0], names[2]])
 
 def killed_unnoticed(stage: ConformanceCluster) -> None:
-    "The same without notices: sockets alone tell of a death, and of a neighbour that has left."
+    "The same without notices: sockets alone reveal a death, and of a neighbour that has left."
     killed_inside(stage, notify=False)
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #30b7dfda
 def stopped(stage: ConformanceCluster) -> None:
-    "A peer is stopped while the others wait for it; its sockets stay open, and say nothing."
+    "A peer is stopped while the other ranks wait for it; its sockets stay open, but silent."
     names = form_world(stage, 3)
     stage.kill(names[2], signal.SIGSTOP)
     waiting = [stage.order(n, 'sum', 1.) for n in names[:2]]
@@ -282,7 +282,7 @@ def stopped(stage: ConformanceCluster) -> None:
     assert stage.ask(names[:2], 'sum', 1.) == [2., 2.], 'what a removed worker said was heard'
 
 def stopped_twice(stage: ConformanceCluster) -> None:
-    "Two peers are stopped, one after the other: what waits for the first must not hold up the others."
+    "Two peers are stopped, one after the other: a wait for the first must not block the rest."
     names = form_world(stage, 4)
     while len(names) > 2:
         stage.kill(names[-1], signal.SIGSTOP)
@@ -428,7 +428,7 @@ class NeverLeavingCommunicator(ReconfigurableCommunicator):
         self._living = kept
 
 class DeafCommunicator(Communicator):
-    "For the tests: waits for a collective to the end, whatever it hears."
+    "For the tests: waits for a collective to the end, whatever it receives."
     def wait(self, collective: Callable[..., Any], *args: Any) -> Any:
         with peer_errors(): return collective(*args)
 

@@ -143,7 +143,7 @@ def kill(self: EtcdCluster, number: int) -> None:
 
 @patch
 def pause(self: EtcdCluster, number: int) -> None:
-    "SIGSTOP a member: its connections stay open, and nothing comes."
+    "SIGSTOP a member: its connections stay open, but silent."
     self.processes[number].send_signal(signal.SIGSTOP)
 
 @patch

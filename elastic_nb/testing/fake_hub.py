@@ -62,7 +62,7 @@ class RepoFile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        "As it stands in a listing."
+        "Its entry in a listing."
         size = len(self.data)
         lfs = dict(lfs=dict(oid=self.sha256, size=size, pointerSize=130)) if self.large else {}
         return dict(type='file', path=self.path, size=size, oid=self.git) | lfs
@@ -153,7 +153,7 @@ def api_reply(repo: HubRepo, what: str | None, path: str, query: str, body: byte
 
 # %% ../../nbs/09_testing/07_fake_hub.ipynb #2bbec9da
 def file_reply(repo: HubRepo, path: str, asked: str | None, storage: str) -> HubReply:
-    "The answer for one file; a large one lies at another address, `storage`."
+    "The answer for one file; a large one is at another address, `storage`."
     commit = {'X-Repo-Commit': repo.commit}
     if path not in repo.files: return _missing('Entry', **commit)
     blob = repo.files[path]
@@ -214,7 +214,7 @@ class FakeHub:
     def __init__(self,
         folder: str | Path | None = None, # Read once; what is written is kept in memory
         user: str = '', # Who may make repositories
-        token: str = '', # Of this user; without it all may read, and without a user nobody writes
+        token: str = '', # Of this user; without it all may read, and without a user all writes are refused
     ):
         self.user, self.token = user, token
         found = [(kind, f, f'{f.parent.name}/{f.name}') for kind in ('models', 'datasets') if folder

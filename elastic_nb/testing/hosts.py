@@ -171,7 +171,7 @@ class Host:
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
-        "Sort what the init says: an end goes to its command, an answer to the caller that waits for it."
+        "Dispatch messages of the init: an exit goes to its command, an answer to the waiting caller."
         for line in self.init.stdout:
             said = json.loads(line)
             if 'ended' in said: self.commands[said['ended']].end(said['code'])
@@ -230,7 +230,7 @@ def stop(self: Host) -> None:
 
 @patch
 def go_on(self: Host) -> None:
-    "Let everything on this host go on (SIGCONT)."
+    "Let everything on this host continue (SIGCONT)."
     self.order('signal', number=-1, sig=int(signal.SIGCONT))
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #835202a1

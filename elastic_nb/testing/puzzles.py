@@ -214,7 +214,7 @@ def check_rates(answer: Callable[[int, dict[int, int]], float]) -> float:
 # %% ../../nbs/09_testing/12_puzzles.ipynb #0e92fa56
 @dataclass(frozen=True)
 class RestoreCandidate:
-    "Something that a run could go on from."
+    "Something that a run could resume from."
     where: str # peer, memory or disk
     step: int # Steps that are in it
     whole: bool = True # Was it verified?

@@ -76,7 +76,7 @@ def run_ranks(
 
 # %% ../../nbs/09_testing/01_threads.ipynb #cdeb4bff
 class ThreadSupervisor:
-    "The supervisor of a job whose workers are threads: it hears of every exit, and starts replacements."
+    "The supervisor of a job whose workers are threads: it receives every exit, and starts replacements."
     def __init__(self, build: Callable[[Member], Any], slots: Sequence[int], spares: int,
                  faults: Iterable[Fault], replace: bool, notices: bool):
         self.build, self.plan, self.replace, self.notices = build, WorkerFaults(*faults), replace, notices
