@@ -84,50 +84,50 @@ class SigtermInterrupt(KeyboardInterrupt): "SIGTERM came; raised as Ctrl-C is, s
 class DeferredSignals:
     "Keeps SIGTERM and Ctrl-C of a starting process until they can be raised."
     def __init__(self) -> None:
-        self.came, self.since = 0, 0. # Number of the first one, and when it was raised
-        self.inside = 0 # Blocks in which it is raised
+        self.pending, self.raised_at = 0, 0. # Number of the first one, and when it was raised
+        self.raising_depth = 0 # Blocks in which it is raised
 
-    def signal(self, number: int, frame: Any = None) -> None:
-        "The handler. Raises Terminated or KeyboardInterrupt in `raised`."
-        self.came = self.came or number
-        if self.inside: self.throw()
+    def handle(self, number: int, frame: Any = None) -> None:
+        "The handler. Raises Terminated or KeyboardInterrupt in `raising`."
+        self.pending = self.pending or number
+        if self.raising_depth: self.raise_pending()
 
-    def throw(self) -> None:
+    def raise_pending(self) -> None:
         "Raise the kept signal, if there is one."
-        if not self.came or self.since and time.monotonic() < self.since + AT_ONCE: return
-        self.since = time.monotonic()
-        if self.came == signal.SIGTERM: raise SigtermInterrupt("SIGTERM came; nothing is left running")
+        if not self.pending or self.raised_at and time.monotonic() < self.raised_at + AT_ONCE: return
+        self.raised_at = time.monotonic()
+        if self.pending == signal.SIGTERM: raise SigtermInterrupt("SIGTERM came; nothing is left running")
         raise KeyboardInterrupt
 
     @contextmanager
-    def raised(self) -> Iterator[None]:
+    def raising(self) -> Iterator[None]:
         "In the block, a signal is an exception of the main thread; one that has come before is raised now."
         if threading.current_thread() is not threading.main_thread(): return (yield)
-        self.inside += 1
+        self.raising_depth += 1
         try:
-            self.throw()
+            self.raise_pending()
             yield
-        finally: self.inside -= 1
+        finally: self.raising_depth -= 1
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def handling(self) -> Iterator[None]:
         "In the block, SIGTERM and Ctrl-C come here, unless the process has other handlers for them."
         usual: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
         main = threading.current_thread() is threading.main_thread()
         mine = [n for n, how in usual.items() if main and signal.getsignal(n) == how]
-        for n in mine: signal.signal(n, self.signal)
+        for n in mine: signal.signal(n, self.handle)
         try: yield
         finally:
             for n in mine: signal.signal(n, usual[n])
-            if mine: self.came, self.since = 0, 0.
+            if mine: self.pending, self.raised_at = 0, 0.
 
-    def forget(self) -> None:
+    def restore_defaults(self) -> None:
         "Restore the usual handlers in a fork of this process."
         for n, how in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
-            if signal.getsignal(n) == self.signal: signal.signal(n, how)
+            if signal.getsignal(n) == self.handle: signal.signal(n, how)
 
 EARLY = DeferredSignals() # Of this process
-os.register_at_fork(after_in_child=lambda: EARLY.forget())
+os.register_at_fork(after_in_child=lambda: EARLY.restore_defaults())
 
 # %% ../nbs/00_start/02_basics.ipynb #761c7887
 def process_start_time(pid: int) -> int | None:

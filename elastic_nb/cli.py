@@ -121,7 +121,7 @@ def _run_failed(e: Exception) -> bool:
 def translate_errors() -> Iterator[None]:
     "Turn expected failures into one message and an exit code: 2 bad input, 1 a failed run, 130 Ctrl-C."
     try:
-        with EARLY.raised(): yield
+        with EARLY.raising(): yield
     except BrokenPipeError:   # such as `| head`: the reader has all that it wants
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(141) from None
@@ -302,7 +302,7 @@ def _tell_unread(asked: Config) -> None:
     if names := sorted(k for k in os.environ if k.startswith('DILOCO_')):
         typer.echo(f"note: {', '.join(names)}: not read; write settings into the config, or behind it, such "
                    "as lowcomm.outer_lr=0.5. Caches are HF_HUB_CACHE and HF_DATASETS_CACHE", err=True)
-    entry, given = asked.model.entry, [k for k in asked.given['model'] if k not in ('hub', 'entry')]
+    entry, given = asked.model.entry, [k for k in asked.explicit_values['model'] if k not in ('hub', 'entry')]
     if entry and given:
         settings = ', '.join(f'model.{k}' for k in given)
         typer.echo(f"note: {settings}: our GPT would use this; {entry} has to read it from the config itself",
@@ -460,7 +460,7 @@ def _list(interop: Any, model_export: Any, run: str, verify: bool) -> None:
         typer.echo(f'{place}:')
         for listed in interop.inspect_checkpoints(tier, verify):
             typer.echo(f'  {interop.describe_checkpoint(listed, verify, time.time())}')
-            bad += bool(listed.wrong)
+            bad += bool(listed.problem)
     for d in model_export.degraded_tiers(run): typer.echo(strip_errno(f'degraded: {d}'))
     if verify and bad: raise typer.Exit(1)
 
@@ -645,7 +645,7 @@ def simulate_bench(json_file: _Json = '') -> None:
 def main() -> None:
     "What `elastic-nb` does; `command` begins it."
     use_ascii_fallback()
-    with EARLY.heard(): app()
+    with EARLY.handling(): app()
 
 # %% ../nbs/00_start/04_cli.ipynb #dbd947c3
 def _of_queue(run: str, controller: str) -> bool:
@@ -812,7 +812,7 @@ def simulate_(
                        lambda: _check_new(out))[0]
     if on: _check_place(on, real)
     found = run_real(asked, out or None, on=on) if real else run_simulated(asked, out or None)
-    _save(json_file, found.told())
+    _save(json_file, found.to_dict())
     _print_outcome(found)
     raise typer.Exit(0 if found.ok else 1)
 

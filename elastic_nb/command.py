@@ -11,6 +11,6 @@ from .basics import EARLY
 # %% ../nbs/00_start/06_command.ipynb #c6813f8e
 def command() -> None:
     "The program `elastic-nb`: catches signals from its first line on."
-    with EARLY.heard():
+    with EARLY.handling():
         from elastic_nb.cli import main   # which takes a moment
         main()

@@ -63,7 +63,7 @@ class ConfigSection(BaseModel):
         if 'bool' not in kinds and ('int' in kinds or 'float' in kinds): raise ValueError("needs a number")
         return x
 
-    def unlike(self, *names: str) -> list[str]:
+    def non_defaults(self, *names: str) -> list[str]:
         "The settings among `names` whose value is not the default."
         fields = type(self).model_fields
         return [k for k in names if getattr(self, k) != fields[k].get_default(call_default_factory=True)]
@@ -102,12 +102,12 @@ class TrainingConfig(ConfigSection):
 
     @model_validator(mode='after')
     def _compiled(self) -> 'TrainingConfig':
-        if idle := not self.compile and self.unlike('compile_backend', 'compile_mode'):
+        if idle := not self.compile and self.non_defaults('compile_backend', 'compile_mode'):
             raise ValueError(f"{', '.join(idle)}: only with compile = true")
         return self
 
     @property
-    def cut(self) -> int:
+    def num_micro_batches(self) -> int:
         "Micro-batches per batch: never more than samples."
         return min(self.micro_batches, self.batch_size)
 
@@ -159,19 +159,19 @@ class LowCommConfig(ConfigSection):
     attackers: NonNegativeInt = 0 # Byzantine replicas that a round tolerates; bounded by the rule.
 
     @property
-    def drifts(self) -> bool:
+    def keeps_local_weights(self) -> bool:
         "Whether each replica continues with its own weights."
-        return bool(self.unlike('fragments', 'overlap', 'alpha'))
+        return bool(self.non_defaults('fragments', 'overlap', 'alpha'))
 
     @property
-    def has_rests(self) -> bool:
+    def has_residual(self) -> bool:
         "Whether messages leave out a part, and the next ones make up for it."
         return self.compression in ('sparse', 'demo')
 
     @property
-    def keeps(self) -> bool:
+    def keeps_local_state(self) -> bool:
         "Whether replicas have something from round to round that is nowhere else."
-        return self.drifts or self.has_rests or self.moments == 'kept'
+        return self.keeps_local_weights or self.has_residual or self.moments == 'kept'
 
 # %% ../nbs/00_start/01_config.ipynb #f10426c5
 class ModelConfig(ConfigSection):
@@ -188,7 +188,7 @@ class ModelConfig(ConfigSection):
         if self.width % self.heads:
             raise ValueError(f"heads = {self.heads} must divide width = {self.width}")
         if self.hub and self.entry: raise ValueError("hub and entry name two models; give one of them")
-        if idle := self.hub and self.unlike('width', 'layers', 'heads', 'dropout'):
+        if idle := self.hub and self.non_defaults('width', 'layers', 'heads', 'dropout'):
             raise ValueError(f"{', '.join(idle)}: only for our GPT; {self.hub} has sizes of its own")
         return self
 
@@ -215,7 +215,7 @@ class _TextSource(ConfigSection):
         if len(named) > 1:
             raise ValueError(f"{' and '.join(named)} name more than one source; give one of them")
         for k, own in needs.items():
-            if idle := not getattr(self, k) and self.unlike(*own):
+            if idle := not getattr(self, k) and self.non_defaults(*own):
                 raise ValueError(f"{', '.join(idle)}: only with {k}")
 
 _OF_A_SET = 'part', 'split', 'rows' # Only with a set of `datasets`
@@ -269,7 +269,7 @@ class ScalingPolicyConfig(ConfigSection):
         if self.policy == 'variable' and self.base_world is None:
             raise ValueError("policy variable needs base_world: for how many workers are batch_size and lr?")
         if self.policy == 'constant':
-            idle = self.unlike('rule', 'base_world', 'warmup', 'min_lr', 'max_lr', 'worlds')
+            idle = self.non_defaults('rule', 'base_world', 'warmup', 'min_lr', 'max_lr', 'worlds')
             if idle: raise ValueError(f"{', '.join(idle)}: only with policy='variable'; this one is constant")
         if self.worlds is not None and (0 not in self.worlds or min([*self.worlds, *self.worlds.values()]) < 0
                                         or not all(self.worlds.values())):
@@ -313,24 +313,24 @@ class CheckpointConfig(ConfigSection):
     accept: list[str] = [] # Keys that may differ from the checkpoint: optimizer.lr, data, ...
 
     @property
-    def wanted(self) -> bool: return self.checkpoint_interval != 0 or self.memory_snapshot_interval != 0
+    def is_enabled(self) -> bool: return self.checkpoint_interval != 0 or self.memory_snapshot_interval != 0
 
     @property
-    def every(self) -> list[int]:
+    def save_intervals(self) -> list[int]:
         "The intervals, in steps, after which a state may be saved."
         both = self.checkpoint_interval, self.memory_snapshot_interval
         found = [n for n in both if isinstance(n, int) and n]
         return found or ([50] if self.checkpoint_interval == 'auto' else [])
 
     @property
-    def url(self) -> str | None:
+    def store_url(self) -> str | None:
         "The URL of the object store, None without one."
         return self.cloud_url or (f's3://{self.s3_bucket}/{self.s3_prefix}' if self.s3_bucket else None)
 
     @property
-    def far(self) -> dict[str, str]:
+    def remote_urls(self) -> dict[str, str]:
         "The tiers beyond this machine, the nearest first: name -> URL."
-        return {name: url for name, url in dict(peer=self.peer_url, s3=self.url).items() if url}
+        return {name: url for name, url in dict(peer=self.peer_url, s3=self.store_url).items() if url}
 
 # %% ../nbs/00_start/01_config.ipynb #868b4612
 class TrackingConfig(ConfigSection):
@@ -359,7 +359,7 @@ class ChaosConfig(ConfigSection):
 
     @model_validator(mode='after')
     def _some_crash(self) -> 'ChaosConfig':
-        if idle := not self.crash_probability and self.unlike('crash_after_step', 'crash_ranks'):
+        if idle := not self.crash_probability and self.non_defaults('crash_after_step', 'crash_ranks'):
             raise ValueError(f"{', '.join(idle)}: only with crash_probability")
         return self
 
@@ -400,7 +400,8 @@ class RunConfig(ConfigSection):
         if self.distributed.strategy == 'diloco':
             later = ('outer_warmup', 'moments', 'fragments', 'overlap', 'alpha', 'compression', 'empty_at',
                      'quorum', 'late', 'steps_at', 'rule', 'attackers')
-            plain = {k for k in later if not self.lowcomm.unlike(k)} | {'grace'}   # seconds, as in elastic
+            # seconds, as in elastic
+            plain = {k for k in later if not self.lowcomm.non_defaults(k)} | {'grace'}
             known['lowcomm'] = self.lowcomm.model_dump(mode='json', exclude=plain)   # as before they came
         return known
 
@@ -424,22 +425,23 @@ def _scales(self: RunConfig) -> Iterator[str]:
     if t.batch_size % base:
         yield (f"training.batch_size = {t.batch_size} must be a multiple of scaling.base_world = {base}, "
                "to follow any world")
-    if t.cut < base:
+    if t.num_micro_batches < base:
         yield (f"training.micro_batches = {t.micro_batches}: policy variable needs at least "
                f"scaling.base_world = {base}")
 
 @patch
 def _rounds(self: RunConfig) -> Iterator[str]:
     t, h = self.training, self.lowcomm.inner_steps
-    if t.weight_decay is not None and self.lowcomm.unlike('decay'):
+    if t.weight_decay is not None and self.lowcomm.non_defaults('decay'):
         yield "training.weight_decay and lowcomm.decay are both of the inner AdamW; give one of them"
     if self.distributed.strategy != 'diloco':
-        if idle := self.lowcomm.unlike(*LowCommConfig.model_fields):
+        if idle := self.lowcomm.non_defaults(*LowCommConfig.model_fields):
             yield f"lowcomm.{', '.join(idle)}: only with distributed.strategy='diloco'"
-    elif t.batch_size % (t.cut * h):
+    elif t.batch_size % (t.num_micro_batches * h):
         yield (f"training.batch_size = {t.batch_size}: with diloco that is a round, a multiple "
-               f"of {t.cut} replicas (training.micro_batches) x {h} inner_steps = {t.cut * h}")
-    elif self.lowcomm.empty_at and not self.lowcomm.keeps:
+               f"of {t.num_micro_batches} replicas (training.micro_batches) x {h} inner_steps = "
+               f"{t.num_micro_batches * h}")
+    elif self.lowcomm.empty_at and not self.lowcomm.keeps_local_state:
         yield ("lowcomm.empty_at: only fragments, sparse messages and kept moments leave something from "
                "round to round; leave it out, or set fragments, compression='sparse' or moments='kept'")
     elif self.lowcomm.outer_warmup and (self.lowcomm.outer_lr, self.lowcomm.outer_momentum) == (1, 0):
@@ -450,7 +452,7 @@ def _rounds(self: RunConfig) -> Iterator[str]:
 def _slices(self: RunConfig) -> Iterator[str]:
     d, c = self.distributed, self.checkpoint
     if d.shard == 'none':
-        if d.unlike('shadow'): yield "distributed.shadow: only with shard = 'optimizer' or 'gradients'"
+        if d.non_defaults('shadow'): yield "distributed.shadow: only with shard = 'optimizer' or 'gradients'"
         return
     if d.strategy != 'exact':
         why = dict(ddp='is only there for exact', fsdp='is idle, for fsdp divides the optimizer already',
@@ -468,14 +470,14 @@ def _slices(self: RunConfig) -> Iterator[str]:
 @patch
 def _fragments(self: RunConfig) -> Iterator[str]:
     low, c = self.lowcomm, self.checkpoint
-    if self.distributed.strategy != 'diloco' or not low.drifts: return
-    if low.has_rests:
+    if self.distributed.strategy != 'diloco' or not low.keeps_local_weights: return
+    if low.has_residual:
         yield (f"lowcomm.compression = {low.compression!r} with fragments, overlap or alpha: its rests "
                "belong to the whole model and are untested in parts; take int8, int4 or none")
     if low.overlap and low.fragments == 1:
         yield ("lowcomm.overlap = 1 with fragments = 1: the weights would be sent again before they are "
                "back; take at least fragments = 2")
-    if untried := low.unlike('quorum', 'steps_at', 'rule'):
+    if untried := low.non_defaults('quorum', 'steps_at', 'rule'):
         yield (f"lowcomm.{untried[0]} with fragments, overlap or alpha: a replica that does not count has "
                "weights of its own, and this case is untested; leave out one of the two")
     least, every = max(2, low.fragments), dict(
@@ -491,9 +493,9 @@ BOUNDS = dict(mean=(0, 1), trimmed_mean=(2, 1), median=(2, 1), geometric_median=
 
 @patch
 def _late(self: RunConfig) -> Iterator[str]:
-    c, n = self.lowcomm, self.training.cut
+    c, n = self.lowcomm, self.training.num_micro_batches
     if self.distributed.strategy != 'diloco': return
-    if c.quorum is None and (idle := c.unlike('grace', 'late')):
+    if c.quorum is None and (idle := c.non_defaults('grace', 'late')):
         yield f"lowcomm.{', '.join(idle)}: only with lowcomm.quorum"
     if c.quorum is not None and c.quorum >= n:
         yield (f"lowcomm.quorum = {c.quorum}: there are {n} replicas (training.micro_batches), and so a "
@@ -508,7 +510,7 @@ def _late(self: RunConfig) -> Iterator[str]:
 
 @patch
 def _rule(self: RunConfig) -> Iterator[str]:
-    c, n = self.lowcomm, self.training.cut
+    c, n = self.lowcomm, self.training.num_micro_batches
     if self.distributed.strategy != 'diloco': return
     times, more = BOUNDS[c.rule]
     least, counted = times * c.attackers + more, [sum(map(bool, told.values())) + n - len(told)
@@ -524,13 +526,13 @@ def _rule(self: RunConfig) -> Iterator[str]:
     if c.late == 'shorten' or any(any(told.values()) for told in c.steps_at.values()):
         yield (f"lowcomm.rule = {c.rule!r} compares moves, and that of a replica that was cut short is "
                "shorter: set late='drop', and in steps_at 0 steps")
-    if c.has_rests:
+    if c.has_residual:
         yield (f"lowcomm.rule = {c.rule!r} compares moves number by number, and {c.compression} messages "
                "name others for each replica: take another compression")
 
 # %% ../nbs/00_start/01_config.ipynb #16d96dd5
 @patch
-def former(self: RunConfig, *about: Any) -> str:
+def legacy_fingerprint(self: RunConfig, *about: Any) -> str:
     "The fingerprint of this run as the first version took it, to know checkpoints that have no identity."
     first = ('batch_size micro_batches lr warmup schedule clip precision loss seed '
              'activation_checkpointing').split()
@@ -542,7 +544,7 @@ def former(self: RunConfig, *about: Any) -> str:
 @patch
 def fingerprint(self: RunConfig, *about: Any) -> str:
     "sha256 of what decides the result; `about`: JSON values that describe model and data."
-    plain = set() if self.training.unlike('weight_decay') else {'weight_decay'}   # as before it came
+    plain = set() if self.training.non_defaults('weight_decay') else {'weight_decay'}   # as before it came
     free = plain | _NO_MATTER - {'on_nonfinite'}
     parts = self.training.model_dump(exclude=free)
     parts |= self._deciding() | dict(how=self.distributed.strategy, about=about)
@@ -679,26 +681,26 @@ def run_checks(*checks: Callable[[], Any]) -> list[Any]:
 
 # %% ../nbs/00_start/01_config.ipynb #0a63da0a
 @patch(as_prop=True)
-def given(self: MutableSection) -> dict[str, Any]:
+def explicit_values(self: MutableSection) -> dict[str, Any]:
     "What was set, by its name, even if it is the default."
     default = _default(self._name)
     return {k: v for k, v in self.values().items() if k in self._given or v != default[k]}
 
 @patch(as_prop=True)
-def given(self: Config) -> dict[str, dict[str, Any]]:
-    "What was set, one dict per section: `Config(**config.given)` is a copy."
-    return {name: self.__dict__[name].given for name in SECTIONS}
+def explicit_values(self: Config) -> dict[str, dict[str, Any]]:
+    "What was set, one dict per section: `Config(**config.explicit_values)` is a copy."
+    return {name: self.__dict__[name].explicit_values for name in SECTIONS}
 
 # %% ../nbs/00_start/01_config.ipynb #465e5668
 FACTS = {'loss'} # Not wishes: the function that makes the model knows what it returns
 
 @patch
-def pinned(self: Config) -> Config:
+def pin_explicit(self: Config) -> Config:
     "A copy in which what was given stays as it is: later assignments change only the rest."
     new = deepcopy(self)
     for name in SECTIONS:
         section = new.__dict__[name].__dict__
-        names = {*self.__dict__[name].given}
+        names = {*self.__dict__[name].explicit_values}
         section['_pinned'] = frozenset(names | {*_instead(names)}) - FACTS
     return new
 

@@ -237,7 +237,7 @@ def format_scalar(value: Any) -> str:
 def to_yaml(config: Config, defaults: str = '') -> str:
     """A config as YAML, a sentence beside each setting. Settings that were not given are written behind
     `defaults`, such as '# '."""
-    lines, given = [], config.given
+    lines, given = [], config.explicit_values
     for section, kind in SECTIONS.items():
         values, told = config.values()[section], setting_comments(kind)
         rows = [(f"{'' if k in given[section] else defaults}{k}: {format_scalar(v)}", told[k])

@@ -77,7 +77,7 @@ def check_demo(config: Config, faults: Iterable[Fault], out: Path) -> None:
     "Raises BadConfig with all mistakes in a demo that can be seen before anything starts."
     def run() -> None:
         c = config.checked()
-        n, cut = c.elastic.workers, c.training.cut
+        n, cut = c.elastic.workers, c.training.num_micro_batches
         if n > cut: raise BadConfig(f"elastic.workers: {n} workers are more than {cut} micro-batches")
         check_run(c, [*faults])
     def folder() -> None:
@@ -110,7 +110,7 @@ def run_demo(
     disturbed = run('disturbed', faults)
     undisturbed = run('undisturbed', [], checkpoint_interval=0, memory_snapshot_interval=0)
     parameters = count_parameters(alone.model)
-    result = verdict(disturbed.events, undisturbed.events, alone.samples.of_step, alone.steps, parameters)
+    result = verdict(disturbed.events, undisturbed.events, alone.samples.step_ids, alone.steps, parameters)
     result['not_fired'] = missed_faults(disturbed, faults)
     check_saved_hash(disturbed, alone.fingerprint)
     result['writes'] = sample_text(disturbed) if config.checkpoint.checkpoint_interval else ''
@@ -128,7 +128,7 @@ def check_saved_hash(run: ElasticRun, fingerprint: str) -> None:
     checkpoint = run.config.checked().checkpoint
     if not checkpoint.checkpoint_interval: return
     manager = CheckpointManager(checkpoint, fingerprint=fingerprint)
-    try: saved = digest(TrainState.of(manager.load_checkpoint()))
+    try: saved = digest(TrainState.from_tree(manager.load_checkpoint()))
     finally: manager.close()
     if saved != run.sha256:
         raise ValueError(f"the saved state has the hash {saved}, the workers reported {run.sha256}")

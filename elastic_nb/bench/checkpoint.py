@@ -71,11 +71,12 @@ class SaveMethod:
     def __init__(self, model: nn.Module, opt: torch.optim.Optimizer, folder: Path):
         self.model, self.opt, self.folder = model, opt, folder
     def path(self, nth: int) -> Path: return self.folder / str(nth)
-    def both(self) -> dict[str, Any]: return dict(model=self.model.state_dict(), opt=self.opt.state_dict())
+    def state_dicts(self) -> dict[str, Any]:
+        return dict(model=self.model.state_dict(), opt=self.opt.state_dict())
     def save(self, nth: int) -> None: "Keep the state; it may change when this returns."
     def finish(self) -> None: "Return when it is durable."
     def close(self) -> None: "Give back what it holds."
-    def forget(self, nth: int) -> None:
+    def remove_save(self, nth: int) -> None:
         "Remove what save number `nth` has left on the disk."
         if self.path(nth).is_dir(): shutil.rmtree(self.path(nth))
         else: self.path(nth).unlink(missing_ok=True)
@@ -141,7 +142,7 @@ class OurSave(SaveMethod):
 class TorchSave(SaveMethod):
     options: dict[str, Any] = {}
     def save(self, nth: int) -> None:
-        torch.save(self.both(), self.path(nth), **self.options)
+        torch.save(self.state_dicts(), self.path(nth), **self.options)
         fsync_path(self.path(nth))
 
 class TorchSaveLegacy(TorchSave): options = dict(_use_new_zipfile_serialization=False)
@@ -158,19 +159,19 @@ class DeepcopySave(SaveMethod):
     disk = False
     def save(self, nth: int) -> None:
         self.kept = None   # the copy before makes room
-        self.kept = copy.deepcopy(self.both())
+        self.kept = copy.deepcopy(self.state_dicts())
 
 class TorchSaveBuffer(SaveMethod):
     disk = False
     def save(self, nth: int) -> None:
         self.kept = io.BytesIO()
-        torch.save(self.both(), self.kept)
+        torch.save(self.state_dicts(), self.kept)
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #3b9508f6
 class DcpSave(SaveMethod):
     def save(self, nth: int) -> None:
         import torch.distributed.checkpoint as dcp
-        dcp.save(self.both(), checkpoint_id=self.path(nth), no_dist=True)
+        dcp.save(self.state_dicts(), checkpoint_id=self.path(nth), no_dist=True)
         fsync_path(self.path(nth))
 
 class DcpAsyncSave(SaveMethod):
@@ -179,7 +180,7 @@ class DcpAsyncSave(SaveMethod):
     def save(self, nth: int) -> None:
         from torch.distributed.checkpoint import async_save
         self.written = self.path(nth)
-        self.future = async_save(self.both(), checkpoint_id=self.written, **self.options())
+        self.future = async_save(self.state_dicts(), checkpoint_id=self.written, **self.options())
     def finish(self) -> None:
         self.future.result(600)
         fsync_path(self.written)
@@ -307,7 +308,7 @@ def measure_save(who: str, config: GPTConfig, folder: Path) -> dict[str, Any]:
     for nth in range(1, saver.warm + 1):
         saver.save(nth)
         saver.finish()
-        saver.forget(nth)
+        saver.remove_save(nth)
     reset_peak_memory()
     fresh, start = faulted_mb(), time.perf_counter()
     saver.save(nth := saver.warm + 1)
@@ -365,11 +366,11 @@ def measure_steps(config: GPTConfig, folder: Path, trials: int) -> dict[str, lis
             took = step()
             saver.finish()
             if write.ident: write.join()
-            raw.forget(nth)
+            raw.remove_save(nth)
             if nth >= 0: found[kind].append(took)
             if kind == STEP_KINDS[2] and nth >= 0:
                 found['overlap'].append(min(1., (saves[-1]['durable'] - saves[-1]['blocking']) / took))
-            saver.forget(nth + 4)
+            saver.remove_save(nth + 4)
     saver.close()
     return found
 

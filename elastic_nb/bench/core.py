@@ -146,28 +146,29 @@ class BenchProcesses:
             self.procs[name] = subprocess.Popen(cmd, env=env, stdin=subprocess.DEVNULL, stdout=out,
                                                 stderr=subprocess.STDOUT, start_new_session=True)
 
-    def failed(self, ignore: Iterable[str] = ()) -> str | None:
+    def failure_output(self, ignore: Iterable[str] = ()) -> str | None:
         "The last output of the first failed process, if one failed."
         name = next((n for n, p in self.procs.items() if n not in ignore and p.poll()), None)
         if name is None: return None
-        return f'{name} ended with {self.procs[name].returncode}: {self.said(name)}'
+        return f'{name} ended with {self.procs[name].returncode}: {self.output_tail(name)}'
 
-    def said(self, name: str) -> str:
+    def output_tail(self, name: str) -> str:
         "The end of what a process has printed."
         return (self.folder / f'{name}.out').read_text(errors='replace')[-2000:]
 
-    def until(self, done: Callable[[], bool], limit: float, ignore: Iterable[str] = ()) -> None:
+    def wait_until(self, done: Callable[[], bool], limit: float, ignore: Iterable[str] = ()) -> None:
         "Wait for `done()`. Raises RuntimeError if one not in `ignore` fails, TimeoutError after `limit` s."
         end, ignore = time.monotonic() + limit, set(ignore)
         while not done():
-            if error := self.failed(ignore): raise RuntimeError(error)
+            if error := self.failure_output(ignore): raise RuntimeError(error)
             if time.monotonic() > end:
-                said = ''.join(f'\n{name}: {self.said(name)}' for name in self.procs)
+                said = ''.join(f'\n{name}: {self.output_tail(name)}' for name in self.procs)
                 raise TimeoutError(f"{', '.join(self.procs)}: not done in {limit:g} s{said}")
             time.sleep(0.05)
-        if error := self.failed(ignore): raise RuntimeError(error)
+        if error := self.failure_output(ignore): raise RuntimeError(error)
 
-    def ended(self, names: Iterable[str]) -> bool: return all(self.procs[n].poll() is not None for n in names)
+    def have_ended(self, names: Iterable[str]) -> bool:
+        return all(self.procs[n].poll() is not None for n in names)
 
     def __exit__(self, *exc: Any) -> None:
         for p in self.procs.values(): p.terminate()   # torchrun passes this on to its workers
@@ -182,7 +183,7 @@ def run_module(folder: str | Path, *cmd: Any, limit: float = 900.) -> str:
     "The output of `python -m cmd...`. Raises RuntimeError with that if it fails, TimeoutError."
     with BenchProcesses(folder) as fleet:
         fleet.start('child', *cmd)
-        fleet.until(lambda: fleet.ended(fleet.procs), limit)
+        fleet.wait_until(lambda: fleet.have_ended(fleet.procs), limit)
     return Path(folder, 'child.out').read_text()
 
 # %% ../../nbs/10_bench/01_core.ipynb #33b8a59a
@@ -266,7 +267,7 @@ class PlainSum:
     def step(self, leaf: Callable[[int], Tensor]) -> float:
         "Leave the sum over all micro-batches in every `.grad`; returns the summed loss."
         self.grad.flat.zero_()
-        self.grad.use()
+        self.grad.bind_grads()
         for i in self.span: self.grad.flat[-1:].add_(leaf(i))
         self.group.allreduce([self.grad.flat]).wait()
         return self.grad.flat[-1].item()
@@ -342,8 +343,8 @@ def time_sums(job: BenchJob, limit: float, tick: Callable[[int], None]) -> list[
             fleet.start(f'rank{r}', 'elastic_nb.bench.core', here, r, store.port)
         def done() -> bool:
             tick(len(log.read('time')) // job.workers)
-            return fleet.ended(fleet.procs)
-        fleet.until(done, limit)
+            return fleet.have_ended(fleet.procs)
+        fleet.wait_until(done, limit)
         return log.read()
 
 # %% ../../nbs/10_bench/01_core.ipynb #d4b52a50

@@ -86,7 +86,7 @@ def run_in_children(jobs: Sequence[dict[str, Any]], envs: Sequence[dict[str, str
         for i, (job, env) in enumerate(zip(jobs, envs)):
             order = json.dumps(job | dict(folder=folder, number=i))
             fleet.start(f'child {i}', 'elastic_nb.bench.data', order, HF_HUB_OFFLINE='1', **env)
-        try: fleet.until(lambda: fleet.ended(fleet.procs), timeout)
+        try: fleet.wait_until(lambda: fleet.have_ended(fleet.procs), timeout)
         except TimeoutError as e: raise RuntimeError(str(e)) from None
         return [json.loads(Path(f'{folder}/{i}.json').read_text()) for i in range(len(fleet.procs))]
 

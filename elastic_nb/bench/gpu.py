@@ -167,7 +167,7 @@ def measure_snapshots(s: GpuJob) -> Measures:
     found: dict[str, list[float]] = {who: [] for who in names}
     for turn in range(s.pairs + WARM):
         lands: list[Callable[[], None]] = []
-        asked, _ = time_work(s.device, lambda: lands.append(staging.take(state, image)))
+        asked, _ = time_work(s.device, lambda: lands.append(staging.begin_copy(state, image)))
         _, beside = time_work(s.device, gradient)
         waited, _ = time_work('cpu', staging.wait)   # as the trainer does before the optimizer's step
         lands[0]()

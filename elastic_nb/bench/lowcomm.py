@@ -88,12 +88,12 @@ class TrainingSetup:
         x, y = gather_samples(self.samples, ids.numpy())
         return self.model(x, y) / y.numel()
 
-    def ids(self, step: int, worker: int, workers: int = 1) -> Tensor:
+    def sample_ids(self, step: int, worker: int, workers: int = 1) -> Tensor:
         "The samples of `workers` workers, from `worker` on, in a step."
         first = (step * self.size.workers + worker) * self.size.batch
         return self.train[torch.arange(first, first + workers * self.size.batch) % len(self.train)]
 
-    def rate(self, step: int) -> float:
+    def learning_rate(self, step: int) -> float:
         "The learning rate of a step."
         warm = max(1, self.size.steps // 20)
         if step < warm: return self.lr * (step + 1) / warm
@@ -103,7 +103,7 @@ class TrainingSetup:
         "With the betas and the decay of the DiLoCo paper."
         return torch.optim.AdamW(self.params, self.lr, betas=(.9, .95), weight_decay=.1, fused=True)
 
-    def done(self, step: int) -> None:
+    def validate_if_due(self, step: int) -> None:
         "`step` steps are done: after each quarter, or as often as `looks` says, the loss is noted."
         if step % (self.size.steps // self.size.looks): return
         with torch.no_grad(): losses = [self.loss(ids).item() for ids in self.held_out.split(64)]
@@ -112,9 +112,9 @@ class TrainingSetup:
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #b18f713b
 def inner_step(c: TrainingSetup, optimizer: Optimizer, step: int, worker: int, workers: int = 1) -> None:
     "An inner step of a worker, or of several with one gradient."
-    optimizer.param_groups[0]['lr'] = c.rate(step)
+    optimizer.param_groups[0]['lr'] = c.learning_rate(step)
     optimizer.zero_grad()
-    c.loss(c.ids(step, worker, workers)).backward()
+    c.loss(c.sample_ids(step, worker, workers)).backward()
     nn.utils.clip_grad_norm_(c.params, 1.)
     optimizer.step()
 
@@ -124,7 +124,7 @@ def train_synchronously(c: TrainingSetup, workers: int) -> None:
     for step in range(c.size.steps):
         inner_step(c, optimizer, step, 0, workers)
         if workers > 1: c.bytes += ring_traffic(4 * sum(p.numel() for p in c.params), workers)
-        c.done(step + 1)
+        c.validate_if_due(step + 1)
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #7800810f
 class PlainMean:
@@ -187,8 +187,8 @@ def train_diloco(c: TrainingSetup, way: LowcommMethod, seed: int = 0) -> list[Te
     dice = torch.Generator().manual_seed(seed)
     def steps(first: int, worker: int) -> Iterator[Callable[[], Tensor]]:
         for step in range(first, first + way.every):
-            adamws[worker].param_groups[0]['lr'] = c.rate(step)
-            yield lambda: c.loss(c.ids(step, worker))
+            adamws[worker].param_groups[0]['lr'] = c.learning_rate(step)
+            yield lambda: c.loss(c.sample_ids(step, worker))
     for first in range(0, c.size.steps, way.every):
         if way.fresh: adamws = [c.adamw() for _ in workers]
         moves = [to_vector(pseudo_gradient(c.params, steps(first, w), lambda _: adamws[w], 1.))
@@ -199,7 +199,7 @@ def train_diloco(c: TrainingSetup, way: LowcommMethod, seed: int = 0) -> list[Te
             c.bytes += size
             for p, g in zip(c.params, from_vector(mean, c.params)): p.grad = g
             outer.step()
-        c.done(first + way.every)
+        c.validate_if_due(first + way.every)
     return moves
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #7685fe07
@@ -207,13 +207,13 @@ def train_demo_optimizer(c: TrainingSetup, way: LowcommMethod) -> list[Tensor]:
     "DeMo: all take the sign of the mean message in each step; returns the last gradients."
     agree, x = make_averager(way, c), to_vector(c.params)
     for step in range(c.size.steps):
-        losses = [c.loss(c.ids(step, w)) for w in range(c.size.workers)]
+        losses = [c.loss(c.sample_ids(step, w)) for w in range(c.size.workers)]
         gradients = [to_vector(torch.autograd.grad(loss, c.params)) for loss in losses]
         mean, size = agree.mean(gradients)
         c.bytes += size
-        x = x - c.rate(step) * mean.sign()
+        x = x - c.learning_rate(step) * mean.sign()
         for p, new in zip(c.params, from_vector(x, c.params)): p.data = new
-        c.done(step + 1)
+        c.validate_if_due(step + 1)
     return gradients
 
 def train_post_local_sgd(courses: Sequence[TrainingSetup], way: LowcommMethod) -> None:
@@ -226,7 +226,7 @@ def train_post_local_sgd(courses: Sequence[TrainingSetup], way: LowcommMethod) -
             inner_step(c, optimizer, step, rank)
             if rank == 0 and (step + 1) % way.every == 0:
                 c.bytes += ring_traffic(4 * sum(p.numel() for p in c.params), len(courses))
-                c.done(step + 1)
+                c.validate_if_due(step + 1)
     run_ranks(rank_main, len(courses), timeout=600.)
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #a5aab628
@@ -257,7 +257,7 @@ def train_streaming(courses: Sequence[TrainingSetup], way: LowcommMethod) -> lis
             c.bytes += size
             (arrived if step == steps else air).append((parts[k], mean))
         for part, mean in arrived: land(part, mean)
-        with _values(c.params, reference): c.done(step)
+        with _values(c.params, reference): c.validate_if_due(step)
     return moves
 
 @contextmanager
@@ -295,7 +295,7 @@ def train_torchft_diloco(courses: Sequence[TrainingSetup], way: LowcommMethod) -
                 inner_step(c, adamw, step, rank)
                 if rank == 0 and (step + 1) % way.every == 0:
                     c.bytes += ring_traffic(4 * sum(p.numel() for p in c.params), world)
-                    c.done(step + 1)
+                    c.validate_if_due(step + 1)
         manager.shutdown(wait=False)
     try: run_ranks(rank_main, world, timeout=600.)
     finally: lighthouse.shutdown()
@@ -328,8 +328,8 @@ async def _asleep() -> None: pass
 
 def bytes_passed(links: Sequence[ProxyLink]) -> int:
     "Bytes that have passed in both directions, without the headers of IP and TCP."
-    for link in links: link.call(_asleep())   # what the proxies have read is in their counts
-    return sum(lane.bytes - 52 * lane.packets for link in links for lane in link.lanes.lanes.values())
+    for link in links: link.run_in_loop(_asleep())   # what the proxies have read is in their counts
+    return sum(lane.bytes - 52 * lane.packets for link in links for lane in link.emulator.directions.values())
 
 def make_gloo_group(store: Any, rank: int, world: int, host: str) -> dist.ProcessGroup:
     "A group of ranks with an address each."

@@ -127,7 +127,7 @@ class PairedTrainer(ElasticTrainer):
         if self.step:
             ours, at = time.perf_counter() - self.since, self.step - 1
             ours_loss = self.metrics['loss']
-            mine = shard_range(self.world.rank, self.world.world_size, self.c.training.cut)
+            mine = shard_range(self.world.rank, self.world.world_size, self.c.training.num_micro_batches)
             batches = [[k % self.samples.samples for k in self.samples.ids(at, i)] for i in mine]
             barrier()
             def again() -> None: self.losses.append((ours_loss, self.plain.step(batches)))

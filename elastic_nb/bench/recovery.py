@@ -128,7 +128,7 @@ def torchft_worker(job: BenchJob, worker: int, timeout: float = 2.) -> None:
     while (step := manager.current_step()) < job.steps:
         manager.start_quorum()
         grad.flat.zero_()
-        grad.use()
+        grad.bind_grads()
         mine = shard_range(manager.participating_rank(), manager.num_participants(), job.micro_batches)
         for i in mine:
             if i == mine[-1]: s.fault_point(step)
@@ -153,7 +153,7 @@ def run_torchrun(job: BenchJob, limit: float = 120.) -> RecoveryCost:
         fleet.start('torchrun', 'torch.distributed.run', '--standalone', '--local-addr=127.0.0.1',
                     f'--nproc-per-node={job.workers}', '--max-restarts=3', '--monitor-interval=0.1',
                     '-m', 'elastic_nb.bench.recovery', 'torchrun', job)
-        fleet.until(lambda: fleet.ended(['torchrun']), limit)
+        fleet.wait_until(lambda: fleet.have_ended(['torchrun']), limit)
     return recovery_cost(RunLog(job.folder).read())
 
 # %% ../../nbs/10_bench/04_recovery.ipynb #3f5d3185
@@ -162,9 +162,9 @@ def run_torchft(job: BenchJob, limit: float = 120.) -> RecoveryCost:
     log, names = RunLog(job.folder), [f'worker{i}' for i in range(job.workers)]
     with BenchProcesses(job.folder) as fleet:
         fleet.start('lighthouse', 'elastic_nb.bench.recovery', 'lighthouse', job)
-        fleet.until(lambda: bool(log.read('port')), limit)
+        fleet.wait_until(lambda: bool(log.read('port')), limit)
         for i, name in enumerate(names): fleet.start(name, 'elastic_nb.bench.recovery', 'torchft', job, i)
-        fleet.until(lambda: fleet.ended(names), limit, ignore=[f'worker{job.kill_worker}'])
+        fleet.wait_until(lambda: fleet.have_ended(names), limit, ignore=[f'worker{job.kill_worker}'])
     return recovery_cost(log.read())
 
 # %% ../../nbs/10_bench/04_recovery.ipynb #ba707bf7

@@ -20,11 +20,11 @@ from ..models.gpt import GPT, GPTConfig
 
 # %% ../../nbs/10_bench/09_resume.ipynb #6e7ecf3d
 class PausableClock:
-    "Seconds since `start`, without those spent in `off`."
+    "Seconds since `start`, without those spent in `without_timing`."
     def __init__(self, start: float): self.start, self.built = start, 0.
     def now(self) -> float: return time.monotonic() - self.start
 
-    def off(self, work: Callable[[], Any]) -> Any:
+    def without_timing(self, work: Callable[[], Any]) -> Any:
         "The result of `work`; its time does not count."
         before = time.monotonic()
         try: return work()
@@ -50,7 +50,7 @@ def write_checkpoints(config: GPTConfig, folder: Path) -> None:
     trainer = trainer_of(config, folder / 'ours')
     trainer.train(progress=False)
     torch.save(dict(model=trainer.model.state_dict(), opt=trainer.optimizer.state_dict(),
-                    rest=trainer.values(), rng=torch.get_rng_state()), folder / 'torch')
+                    rest=trainer.state_values(), rng=torch.get_rng_state()), folder / 'torch')
     fsync_path(folder / 'torch')
 
 # %% ../../nbs/10_bench/09_resume.ipynb #df512440
@@ -73,7 +73,7 @@ def resume_torch(config: GPTConfig, folder: Path, clock: PausableClock, mmap: bo
     def tool() -> Any:
         from elastic_nb.bench.checkpoint import load_torch
         return load_torch
-    load = clock.off(tool)
+    load = clock.without_timing(tool)
     clock.built = clock.now()
     load(model, opt, folder / 'torch', mmap)
     return model, opt
@@ -93,7 +93,7 @@ def time_resume(who: str, config: GPTConfig, folder: Path, start: float) -> dict
     def tool() -> Any:
         from elastic_nb.bench.checkpoint import touch_pages
         return touch_pages
-    total = clock.off(tool)(model, opt)
+    total = clock.without_timing(tool)(model, opt)
     return dict(ready=clock.now() - clock.built, whole=clock.now(), total=total)
 
 # %% ../../nbs/10_bench/09_resume.ipynb #2fbeeaaa

@@ -65,7 +65,7 @@ def run_fsdp(job: ShardedJob, world: int, limit: float = 600.) -> list[Event]:
         fleet.start('torchrun', 'torch.distributed.run', f'--nproc-per-node={world}', '--rdzv-backend=c10d',
                     '--rdzv-endpoint=127.0.0.1:0', '-m', 'elastic_nb.bench.sharded', folder,
                     json.dumps(job.settings | dict(steps=job.steps)))
-        fleet.until(lambda: fleet.ended(fleet.procs), limit)
+        fleet.wait_until(lambda: fleet.have_ended(fleet.procs), limit)
         return ElasticRun.of(folder).events
 
 def main(argv: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ def optimizer_bytes(job: ShardedJob, kind: str, world: int) -> list[int]:
     engines: dict[str, Any] = {}
     def worker(member: Member) -> Any:
         engine = engines[member.name] = build(ENTRY, job.config(steps=2, **KINDS[kind])).prepare('cpu')
-        return engine.strategy.loop(member, engine, engine.strategy.sync(engine.task))
+        return engine.strategy.make_loop(member, engine, engine.strategy.make_sync(engine.task))
     run_elastic_in_threads(worker, world)
     def size(optimizer: Any) -> int:
         if isinstance(optimizer, ShardedOptimizer): return optimizer.nbytes

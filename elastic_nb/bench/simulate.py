@@ -142,7 +142,7 @@ class KilledRun:
             clock = threading.Timer(max(0., end - time.monotonic()), self.end)
             clock.start()
             try:
-                for line in self.child.stdout: self.hear(json.loads(line))
+                for line in self.child.stdout: self.handle_line(json.loads(line))
                 code = self.child.wait()
             finally:
                 clock.cancel()
@@ -159,7 +159,7 @@ class KilledRun:
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #06edd853
 @patch
-def hear(self: KilledRun, e: dict[str, Any]) -> None:
+def handle_line(self: KilledRun, e: dict[str, Any]) -> None:
     "A line of the run. A step counts when the first worker has reported it."
     slot, key = int(e['worker'].partition('.')[0]), (e['gen'], e['step'])
     if e['kind'] == 'spawn': self.pids[slot] = e['pid']
@@ -169,10 +169,11 @@ def hear(self: KilledRun, e: dict[str, Any]) -> None:
         self.seen.add(key)
         self.done, self.last = self.done + 1, e['t']
         over = e['step'] + 1 == self.s.steps
-        if self.left and self.done >= int(self.left[0][0]) and not over: self.strike(*self.left.popleft())
+        if self.left and self.done >= int(self.left[0][0]) and not over:
+            self.kill_in_step(*self.left.popleft())
 
 @patch
-def strike(self: KilledRun, x: float, what: str, slot: int) -> None:
+def kill_in_step(self: KilledRun, x: float, what: str, slot: int) -> None:
     "Wait for this part of the next step, and kill."
     time.sleep(max(0., self.last + x % 1 * median(self.took) - time.monotonic()))
     self.hit[what] += 1
@@ -229,7 +230,7 @@ def daly_error(many: int = 250_000, seed: int = 0) -> float:
 def events_per_s(many: int = 300_000) -> float:
     "Events fired from the heap and written as rows of their own, per second of one core."
     sim = Simulation()
-    dice = sim.dice('rows')
+    dice = sim.rng('rows')
     with tempfile.TemporaryDirectory() as folder, SimulatedLedger(Path(folder) / 'run.db') as ledger:
         def fire(n: int) -> None:
             ledger.add(sim.now, 'fault', '0.0', 1, n, phase='step')

@@ -141,7 +141,7 @@ class ProcessTrace:
     # Seconds since the start of the soak
     looks: list[tuple[float, ProcessUsage]] = field(default_factory=list)
 
-    def least(self, last: bool, part: float = .25) -> ProcessUsage:
+    def smallest_usage(self, last: bool, part: float = .25) -> ProcessUsage:
         "The smallest values in the first or the last part of its looks, three at least."
         n = max(3, int(len(self.looks) * part))
         found = [s for _, s in (self.looks[-n:] if last else self.looks[:n])]
@@ -154,7 +154,7 @@ YOUNG = 5. # Seconds in which a process may grow up
 def leak_findings(trace: ProcessTrace, recoveries: int) -> list[str]:
     """The values that have grown beyond the bound, one sentence each; `recoveries`: deaths that the process
     has seen."""
-    a, b = trace.least(last=False), trace.least(last=True)
+    a, b = trace.smallest_usage(last=False), trace.smallest_usage(last=True)
     limits = MORE | dict(mb=MORE['mb'] + MB_PER_RECOVERY * recoveries)
     words = dict(mb='MB of memory', fds='descriptors', threads='threads')
     return [f"{trace.who}: {getattr(a, k):.0f} to {getattr(b, k):.0f} {words[k]} in {recoveries} recoveries"
@@ -225,7 +225,7 @@ def alive(self: SoakRun) -> list[str]:
     return sorted(w for w in [*self.pids] if w in self.entered)
 
 @patch
-def look(self: SoakRun) -> None:
+def sample_usage(self: SoakRun) -> None:
     "Look at all processes of the run if the world is complete, and at its ledger."
     if self.pids and not self.zygote: self.zygote = parent_of([*self.pids.values()][0])
     log = self.folder / 'run.db-wal'
@@ -249,7 +249,7 @@ def strike(self: SoakRun, sparing: bool) -> None:
 
 # %% ../../nbs/10_bench/13_soak.ipynb #be5f2a1d
 @patch
-def until(self: SoakRun, done: Any, limit: float, what: str) -> None:
+def wait_until(self: SoakRun, done: Any, limit: float, what: str) -> None:
     "Look twice a second until `done()`. Raises RunFailed if the supervisor ends, or after `limit` seconds."
     end = time.monotonic() + limit
     while not done():
@@ -258,13 +258,14 @@ def until(self: SoakRun, done: Any, limit: float, what: str) -> None:
             said = self.child.stderr.read()[-1000:] if not self.why else self.why
             raise RunFailed(f"the run ended by itself: {said}")
         if time.monotonic() > end: raise RunFailed(f"{what}: not in {limit:g} s")
-        self.look()
+        self.sample_usage()
         time.sleep(.2)
 
 @patch
 def run(self: SoakRun, seconds: float, bar: Any) -> None:
     "Disturb the run for `seconds`, let it heal, and ask it to save and to leave. Raises RunFailed."
-    self.until(lambda: len(self.alive()) == self.killer.workers and self.steps > 20, 120., "the first steps")
+    self.wait_until(lambda: len(self.alive()) == self.killer.workers and self.steps > 20, 120.,
+                    "the first steps")
     begin, due = time.monotonic(), 0.
     def over() -> bool:
         nonlocal due
@@ -275,10 +276,10 @@ def run(self: SoakRun, seconds: float, bar: Any) -> None:
         bar.n = round(min(now, seconds), 1)
         bar.set_postfix_str(f'{self.deaths} deaths, {self.steps} steps')
         return now > seconds
-    self.until(over, seconds + 60, "the disturbance")
+    self.wait_until(over, seconds + 60, "the disturbance")
     healed = self.steps + 20
     def whole() -> bool: return self.steps > healed and len(self.alive()) == self.killer.workers
-    self.until(whole, 60., "the last recovery")
+    self.wait_until(whole, 60., "the last recovery")
     self.child.send_signal(signal.SIGTERM)
     self.child.wait(60)
     self.reader.join(5)
@@ -319,7 +320,7 @@ def load_newest_state(config: Config) -> TrainState:
     try: tree = manager.load_checkpoint()
     finally: manager.close()
     if tree is None: raise ValueError("nothing was saved at the end")
-    return TrainState.of(tree)
+    return TrainState.from_tree(tree)
 
 # %% ../../nbs/10_bench/13_soak.ipynb #1caf0962
 PER_STEP = 2000 # Bytes of ledger per step of three workers: two rows each, with numbers of samples
@@ -350,7 +351,7 @@ def usage_rows(soak: SoakRun) -> tuple[list[dict[str, Any]], list[str]]:
     for t in long_lived_traces(soak):
         who = 'oldest worker' if t.who[0].isdigit() else t.who
         for last in (False, True):
-            s = t.least(last)
+            s = t.smallest_usage(last)
             for k, unit in (('mb', 'MB'), ('fds', 'descriptors'), ('threads', 'threads')):
                 rows.append(row(who, f"{unit}, {'end' if last else 'beginning'}", [getattr(s, k)], unit))
         wrong += leak_findings(t, soak.deaths)

@@ -39,11 +39,11 @@ class LightEngine:
         self.samples, self.step, self.w = self, 0, torch.zeros(256)
         self.about = dict(micro_batches=pieces, steps=steps)
 
-    def pieces(self, step: int) -> int: return self.count
+    def num_micro_batches(self, step: int) -> int: return self.count
     def ids(self, step: int, i: int) -> list[int]: return [i]
     def contribute(self, sync: Any, i: int, ids: list[int]) -> None:
         with wakeable() as woken: woken.wait(self.nap)
-        self.member.urgent()
+        self.member.raise_if_peer_gone()
     def update(self, summed: float) -> float:
         self.step += 1
         return 0.
@@ -52,10 +52,10 @@ class LightEngine:
         self.w, self.step = state.tensors['w'], state.meta['step']
         return self.step
     def resize(self, world: int) -> dict[str, Any]: return {}
-    def compared(self) -> dict[str, int]: return {}
-    def step_ended(self) -> None: pass
-    def settle(self, rank: int, world: int, add: Any, tick: Any) -> None: pass
-    def keep(self, manager: Any, now: bool = False) -> None: pass
+    def bits_to_compare(self) -> dict[str, int]: return {}
+    def notify_step_end(self) -> None: pass
+    def validate_if_due(self, rank: int, world: int, add: Any, tick: Any) -> None: pass
+    def save_if_due(self, manager: Any, now: bool = False) -> None: pass
 
 # %% ../../nbs/10_bench/16_worlds.ipynb #7be0f219
 class LightSync:

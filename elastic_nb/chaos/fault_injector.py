@@ -47,46 +47,48 @@ def is_alive(process: Process) -> bool:
 class RunObserver:
     "A run seen from outside: the rows so far of the ledger in its folder `out`, over all its starts."
     def __init__(self, out: str | Path):
-        self.out, self.last, self.name = Path(out), 0, '' # The last row that was read; the newest start
+        # The last row that was read; the newest start
+        self.out, self.last_row_id, self.name = Path(out), 0, ''
         self.supervisor: Process = (0, None)
         self.zygote: Process = (0, None)
         self.workers: dict[str, Process] = {} # Those that live, by name
-        self.ever: set[Process] = set() # All that have ever belonged to the run
+        self.all_processes: set[Process] = set() # All that have ever belonged to the run
         self.roster: list[str] = [] # Names by rank
         self.steps = 0 # Committed
-        self.first: float | None = None # When the first commit was seen (time.monotonic),
-        self.moved = time.monotonic() # and the newest one, or the newest start
+        self.first_commit_at: float | None = None # When the first commit was seen (time.monotonic),
+        self.last_progress_at = time.monotonic() # and the newest one, or the newest start
         self.fired: list[str] = [] # Faults of the plan that the run itself has carried out
-        self.held: dict[tuple[int, str], float] = {} # Since when a worker is held there
-        self.why = '' # The last error that it has told
+        self.held_since: dict[tuple[int, str], float] = {} # Since when a worker is held there
+        self.last_error = '' # The last error that it has told
 
-    def begin(self, pid: int) -> None:
+    def mark_started(self, pid: int) -> None:
         "The run has been started (again), with this process as its supervisor."
         self.supervisor, self.zygote, self.workers, self.roster = (pid,
                                                                    process_start_time(pid)), (0, None), {}, []
-        self.moved = time.monotonic()
-        self.ever.add(self.supervisor)
+        self.last_progress_at = time.monotonic()
+        self.all_processes.add(self.supervisor)
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #24a62d3f
 @patch
-def look(self: RunObserver) -> list[tuple[Any, ...]]:
+def poll(self: RunObserver) -> list[tuple[Any, ...]]:
     "Read what is new in the ledger; returns the new rows: run, time, kind, worker, step, data."
     path = self.out.absolute() / 'run.db'
     if not path.exists(): return []
     try:
         db = sqlite3.connect(f'{path.as_uri()}?mode=ro', 5, uri=True)
-        try: rows = db.execute(ROWS, (self.last,)).fetchall()
+        try: rows = db.execute(ROWS, (self.last_row_id,)).fetchall()
         finally: db.close()
     except sqlite3.Error: return []   # its tables are being made: the next look will see more
     found = [(run, t, kind, worker, step, json.loads(data)) for _, run, t, kind, worker, step, data in rows]
-    if rows: self.last = rows[-1][0]
+    if rows: self.last_row_id = rows[-1][0]
     for run, t, kind, worker, step, data in found:
         self.name = run
-        self.take(kind, worker, step, data)
+        self.apply_row(kind, worker, step, data)
     return found
 
 @patch
-def take(self: RunObserver, kind: str, worker: str | None, step: int | None, data: dict[str, Any]) -> None:
+def apply_row(self: RunObserver, kind: str, worker: str | None, step: int | None,
+              data: dict[str, Any]) -> None:
     "One row of the ledger."
     if kind == 'spawn':
         self.workers[worker] = process = data['pid'], process_start_time(data['pid'])
@@ -94,26 +96,26 @@ def take(self: RunObserver, kind: str, worker: str | None, step: int | None, dat
         over = parent_pid(up)   # the supervisor, or its fork server
         if up and self.supervisor[0] in (over, parent_pid(over)):
             self.zygote = up, process_start_time(up)
-            self.ever.add((over, process_start_time(over)))
-        self.ever |= {process, self.zygote}
+            self.all_processes.add((over, process_start_time(over)))
+        self.all_processes |= {process, self.zygote}
     elif kind == 'death': self.workers.pop(worker, None)
     elif kind == 'generation': self.roster = data['roster']
     elif kind == 'fault' and data.get('planned'): self.fired.append(data['planned'])
     elif kind == 'held':
         step, _, phase = data['planned'].partition('@')[2].partition(':')
-        self.held.setdefault((int(step), phase), time.monotonic())
-    elif kind == 'error': self.why = data['message']
-    elif kind == 'run_end': self.why = data.get('error') or self.why
+        self.held_since.setdefault((int(step), phase), time.monotonic())
+    elif kind == 'error': self.last_error = data['message']
+    elif kind == 'run_end': self.last_error = data.get('error') or self.last_error
     elif kind == 'commit' and step + 1 > self.steps:
-        self.steps, self.moved = step + 1, time.monotonic()
-        if self.first is None: self.first = self.moved
+        self.steps, self.last_progress_at = step + 1, time.monotonic()
+        if self.first_commit_at is None: self.first_commit_at = self.last_progress_at
 
 @patch
-def due(self: RunObserver, strike: ExternalFault, now: float) -> bool:
+def is_due(self: RunObserver, strike: ExternalFault, now: float) -> bool:
     "Whether a strike should fall now; one with a phase: while a worker is held there, and not for long."
-    if strike.phase: return now < self.held.get((strike.step, strike.phase), -math.inf) + HOLD / 2
+    if strike.phase: return now < self.held_since.get((strike.step, strike.phase), -math.inf) + HOLD / 2
     if strike.step is not None: return self.steps >= strike.step
-    return self.first is not None and now >= self.first + strike.at
+    return self.first_commit_at is not None and now >= self.first_commit_at + strike.at
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #612fed39
 class TargetNotFound(RuntimeError): "A strike has nothing to hit now; the message says why."
@@ -122,26 +124,26 @@ class FaultInjector:
     "Carries out strikes on a run, and takes back those that last for a time."
     def __init__(self, run: RunObserver, min_survivors: int = 0, disk: 'FaultyDisk | None' = None,
                  door: 'FaultyStoreProxy | None' = None):
-        self.run, self.min_survivors, self.disk, self.door = run, min_survivors, disk, door
-        self.later: list[tuple[float, Callable[[], Any]]] = [] # What is to be taken back, and when
+        self.observer, self.min_survivors, self.disk, self.store_proxy = run, min_survivors, disk, door
+        self.pending_undos: list[tuple[float, Callable[[], Any]]] = [] # What is to be taken back, and when
 
     def __enter__(self) -> 'FaultInjector': return self
-    def __exit__(self, *error: object) -> None: self.mend(float('inf'))
+    def __exit__(self, *error: object) -> None: self.undo_expired(float('inf'))
 
-    def carry_out(self, strike: ExternalFault) -> str:
+    def inject(self, strike: ExternalFault) -> str:
         "Let it happen; a sentence about it. Raises TargetNotFound, OSError."
         word = strike.target.partition(' ')[0]
         return getattr(self, f"_{dict(rank='worker').get(word, word)}")(strike)
 
-    def mend(self, now: float) -> None:
+    def undo_expired(self, now: float) -> None:
         "Take back all whose time is over at `now` (seconds of time.monotonic)."
-        due = [undo for when, undo in self.later if when <= now]
-        self.later = [(when, undo) for when, undo in self.later if when > now]
+        due = [undo for when, undo in self.pending_undos if when <= now]
+        self.pending_undos = [(when, undo) for when, undo in self.pending_undos if when > now]
         for undo in due: undo()
 
-    def lasts(self, strike: ExternalFault, undo: Callable[[], Any]) -> None:
+    def schedule_undo(self, strike: ExternalFault, undo: Callable[[], Any]) -> None:
         "Take `strike` back when its time is over."
-        if strike.seconds: self.later.append((time.monotonic() + strike.seconds, undo))
+        if strike.seconds: self.pending_undos.append((time.monotonic() + strike.seconds, undo))
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #5c907b7c
 SIGNAL = dict(kill=signal.SIGKILL, hang=signal.SIGSTOP, term=signal.SIGTERM)
@@ -155,69 +157,71 @@ def send_signal(process: Process, number: int) -> bool:
     return False
 
 @patch
-def note(self: FaultInjector, strike: ExternalFault, text: str, worker: str | None = None) -> None:
+def record_fault(self: FaultInjector, strike: ExternalFault, text: str, worker: str | None = None) -> None:
     "A row in the ledger of the run, before it happens; for a worker also one that its recovery begins with."
-    about = dict(worker=worker, step=self.run.steps)
-    with Ledger(self.run.out / 'run.db', self.run.name, create=False) as ledger:
+    about = dict(worker=worker, step=self.observer.steps)
+    with Ledger(self.observer.out / 'run.db', self.observer.name, create=False) as ledger:
         ledger.append('strike', **about, strike=str(strike), text=text)
         if worker: ledger.append('fault', **about, phase=None, fault=strike.kind, planned=None)
 
 @patch
-def signalled(self: FaultInjector, strike: ExternalFault, process: Process, text: str,
-              worker: str | None = None) -> str:
+def signal_target(self: FaultInjector, strike: ExternalFault, process: Process, text: str,
+                  worker: str | None = None) -> str:
     "Note it, then send the signal of this strike. Raises TargetNotFound."
     if not is_alive(process): raise TargetNotFound(f"there is no {strike.target} now")
-    self.note(strike, text, worker)
+    self.record_fault(strike, text, worker)
     if not send_signal(process, SIGNAL[strike.kind]):
         raise TargetNotFound(f"the {strike.target} was gone before")
-    if strike.kind == 'hang': self.lasts(strike, lambda: send_signal(process, signal.SIGCONT))
+    if strike.kind == 'hang': self.schedule_undo(strike, lambda: send_signal(process, signal.SIGCONT))
     return text
 
 @patch
 def _supervisor(self: FaultInjector, strike: ExternalFault) -> str:
-    return self.signalled(strike, self.run.supervisor, f"{SIGNAL[strike.kind].name} hits the supervisor")
+    return self.signal_target(strike, self.observer.supervisor,
+                              f"{SIGNAL[strike.kind].name} hits the supervisor")
 
 @patch
 def _all(self: FaultInjector, strike: ExternalFault) -> str:
     "To every process of the run, as Slurm and systemd do, and a terminal. Raises TargetNotFound."
     above = {int(p.name): parent_pid(int(p.name)) for p in Path('/proc').glob('[0-9]*')}
-    found = [p for p in self.run.ever if is_alive(p)]
+    found = [p for p in self.observer.all_processes if is_alive(p)]
     for pid, _ in found: found += [(child, process_start_time(child)) for child, parent in above.items()
                                    if parent == pid and child not in [known for known, _ in found]]
     text = f"{SIGNAL[strike.kind].name} hits every process of the run"
-    self.signalled(strike, self.run.supervisor, text)
+    self.signal_target(strike, self.observer.supervisor, text)
     for process in found:
-        if process != self.run.supervisor: send_signal(process, SIGNAL[strike.kind])
+        if process != self.observer.supervisor: send_signal(process, SIGNAL[strike.kind])
     return text
 
 @patch
 def _zygote(self: FaultInjector, strike: ExternalFault) -> str:
-    return self.signalled(strike, self.run.zygote, f"{SIGNAL[strike.kind].name} hits the zygote")
+    return self.signal_target(strike, self.observer.zygote, f"{SIGNAL[strike.kind].name} hits the zygote")
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #7708dd35
 def _name(kind: str) -> str: return SIGNAL[kind].name if kind in SIGNAL else kind
 
 @patch
-def named(self: FaultInjector, target: str) -> str:
+def resolve_worker(self: FaultInjector, target: str) -> str:
     "The name of the worker that `target` means now. Raises TargetNotFound."
     word, _, number = target.partition(' ')
-    if word == 'rank': found = self.run.roster[int(number):int(number) + 1]
-    else: found = [name for name in self.run.workers if name.split('.')[0] == number]
-    if found and found[0] in self.run.workers: return found[0]
+    if word == 'rank': found = self.observer.roster[int(number):int(number) + 1]
+    else: found = [name for name in self.observer.workers if name.split('.')[0] == number]
+    if found and found[0] in self.observer.workers: return found[0]
     raise TargetNotFound(f"there is no {target} now")
 
 @patch
 def _worker(self: FaultInjector, strike: ExternalFault) -> str:
-    name, living = self.named(strike.target), [p for p in self.run.workers.values() if is_alive(p)]
+    name, living = self.resolve_worker(strike.target), [p for p in self.observer.workers.values()
+                                                        if is_alive(p)]
     if len(living) - 1 < self.min_survivors:
         raise TargetNotFound(f"{len(living)} workers live, and {self.min_survivors} must survive")
-    process, text = self.run.workers[name], f"{_name(strike.kind)} hits {strike.target} ({name})"
-    if strike.kind == 'term': return self.signalled(strike, process, text, name)
-    if strike.kind == 'starve': return self.starved(strike, process, name)
-    try: send_command(self.run.out, strike.kind, name)
+    process, text = self.observer.workers[name], f"{_name(strike.kind)} hits {strike.target} ({name})"
+    if strike.kind == 'term': return self.signal_target(strike, process, text, name)
+    if strike.kind == 'starve': return self.starve_worker(strike, process, name)
+    try: send_command(self.observer.out, strike.kind, name)
     except CommandRefused as e: raise TargetNotFound(str(e)) from None
-    self.note(strike, text)
-    if strike.kind == 'hang': self.lasts(strike, lambda: send_signal(process, signal.SIGCONT))
+    self.record_fault(strike, text)
+    if strike.kind == 'hang': self.schedule_undo(strike, lambda: send_signal(process, signal.SIGCONT))
     return text
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #94df11bf
@@ -258,12 +262,12 @@ def _remove_group(group: Path, seconds: float = 5.) -> None:
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #bb6c18a1
 @patch
-def starved(self: FaultInjector, strike: ExternalFault, process: Process, name: str) -> str:
+def starve_worker(self: FaultInjector, strike: ExternalFault, process: Process, name: str) -> str:
     "Raises TargetNotFound."
     if not is_alive(process): raise TargetNotFound(f"there is no {strike.target} now")
-    self.note(strike, f"no more memory for {strike.target} ({name})", name)
+    self.record_fault(strike, f"no more memory for {strike.target} ({name})", name)
     text = trigger_oom_kill(process)
-    with Ledger(self.run.out / 'run.db', self.run.name, create=False) as ledger:
+    with Ledger(self.observer.out / 'run.db', self.observer.name, create=False) as ledger:
         ledger.append('chaos', worker=name, text=f'{strike}: {text}')
     return text
 
@@ -277,10 +281,10 @@ def newest_checkpoint_file(place: Path) -> Path:
 
 @patch
 def _checkpoint(self: FaultInjector, strike: ExternalFault) -> str:
-    place = self.run.out / 'checkpoints'
-    path = newest_checkpoint_file(self.disk.inside(place) if self.disk else place)
+    place = self.observer.out / 'checkpoints'
+    path = newest_checkpoint_file(self.disk.host_path(place) if self.disk else place)
     text = f"one bit of {path.parent.name}/{path.name} is turned"
-    self.note(strike, text)
+    self.record_fault(strike, text)
     with open(path, 'r+b') as f:
         f.seek(path.stat().st_size // 2)
         byte = f.read(1)[0]
@@ -315,34 +319,35 @@ class FaultyDisk:
             self.group.mkdir()
         image = self.place.parent / f'.{self.place.name}.img'
         command = ['unshare', '--mount', 'sh', '-c', script, str(self.place), str(mb), str(image)]
-        self.keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE)
-        if self.keeper.stdout.readline() != b'up\n':
-            why = self.keeper.stderr.read().decode(errors='replace').strip()
+        self.mount_process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                              stderr=subprocess.PIPE)
+        if self.mount_process.stdout.readline() != b'up\n':
+            why = self.mount_process.stderr.read().decode(errors='replace').strip()
             self.__exit__()
             raise BadConfig(f"disk: cannot mount one at {self.place}: {why}")
 
     def __enter__(self) -> 'FaultyDisk': return self
     def __exit__(self, *error: object) -> None:
-        for end in (self.keeper.stdin, self.keeper.stdout, self.keeper.stderr):
+        for end in (self.mount_process.stdin, self.mount_process.stdout, self.mount_process.stderr):
             end.close()   # `cat` ends; so it does when this process dies
-        self.keeper.wait(10)
+        self.mount_process.wait(10)
         if self.group: _remove_group(self.group)
 
-    def command(self, argv: list[str], cwd: str | Path = '.') -> list[str]:
+    def wrap_command(self, argv: list[str], cwd: str | Path = '.') -> list[str]:
         "What starts `argv` where the disk can be seen, and where it can be made slow."
         group = f'echo $$ > {self.group}/cgroup.procs && ' if self.group else ''
         script = f'{group}cd "$0" && exec "$@"'
-        return ['nsenter', f'--mount=/proc/{self.keeper.pid}/ns/mnt', 'sh', '-c', script,
+        return ['nsenter', f'--mount=/proc/{self.mount_process.pid}/ns/mnt', 'sh', '-c', script,
                 os.path.abspath(cwd), *argv]
 
-    def inside(self, path: str | Path) -> Path:
+    def host_path(self, path: str | Path) -> Path:
         "How this process reaches a path on the disk."
-        return Path(f'/proc/{self.keeper.pid}/root{Path(path).absolute()}')
+        return Path(f'/proc/{self.mount_process.pid}/root{Path(path).absolute()}')
 
-    def mount(self, script: str) -> None:
+    def run_script(self, script: str) -> None:
         "Run a line of shell where the disk can be seen; `$0` is its place. Raises TargetNotFound."
-        done = subprocess.run(self.command(['sh', '-c', script, str(self.place)], '/'), capture_output=True,
+        done = subprocess.run(self.wrap_command(['sh', '-c', script, str(self.place)], '/'),
+                              capture_output=True,
                               text=True)
         if done.returncode: raise TargetNotFound(done.stderr.strip())
 
@@ -350,14 +355,14 @@ class FaultyDisk:
 PER_SECOND = 10 # Writes that a slow disk does
 
 @patch
-def slow(self: FaultyDisk, writes: int = PER_SECOND) -> None:
+def throttle(self: FaultyDisk, writes: int = PER_SECOND) -> None:
     "From here on so many writes per second. Raises TargetNotFound, OSError."
     if not self.group: raise TargetNotFound('the disk has no device of its own')
-    device = os.stat(self.inside(self.place)).st_dev
+    device = os.stat(self.host_path(self.place)).st_dev
     (self.group / WRITES).write_text(f'{os.major(device)}:{os.minor(device)} {writes}')
 
 @patch
-def fast(self: FaultyDisk) -> None: self.slow(0)
+def unthrottle(self: FaultyDisk) -> None: self.throttle(0)
 
 def why_no_slow_disk() -> str:
     "Why no slow disk can be made here, or ''."
@@ -366,7 +371,7 @@ def why_no_slow_disk() -> str:
     try:
         with tempfile.TemporaryDirectory() as folder, FaultyDisk(Path(folder) / 'disk', 8,
                                                                  own_device=True) as disk:
-            disk.slow()
+            disk.throttle()
             return ''
     except (BadConfig, OSError) as e: return f'a slow disk needs a loop device and blkio: {e}'
 
@@ -374,41 +379,42 @@ def why_no_slow_disk() -> str:
 @patch
 def fill(self: FaultyDisk) -> None:
     "Not a byte is free."
-    with open(self.inside(self.place) / '.full', 'ab', buffering=0) as f:
+    with open(self.host_path(self.place) / '.full', 'ab', buffering=0) as f:
         for size in (1 << 20, 1 << 12):
             with suppress(OSError):
                 while True: f.write(bytes(size))
 
 @patch
-def empty(self: FaultyDisk) -> None: (self.inside(self.place) / '.full').unlink(missing_ok=True)
+def free_space(self: FaultyDisk) -> None: (self.host_path(self.place) / '.full').unlink(missing_ok=True)
 
 @patch
-def freeze(self: FaultyDisk) -> None:
+def make_read_only(self: FaultyDisk) -> None:
     "Files can only be read. Raises TargetNotFound."
-    self.mount('mount --bind "$0" "$0" && mount -o remount,ro,bind "$0"')
+    self.run_script('mount --bind "$0" "$0" && mount -o remount,ro,bind "$0"')
 
 @patch
-def thaw(self: FaultyDisk) -> None: self.mount('umount -l "$0"')
+def make_writable(self: FaultyDisk) -> None: self.run_script('umount -l "$0"')
 
 @patch
 def _disk(self: FaultInjector, strike: ExternalFault) -> str:
     if not self.disk: raise TargetNotFound('the run has no disk of its own')
     disk = self.disk
-    text, do, undo = dict(fill=('full', disk.fill, disk.empty), freeze=('read-only', disk.freeze, disk.thaw),
-                          slow=('slow', disk.slow, disk.fast))[strike.kind]
+    text, do, undo = dict(fill=('full', disk.fill, disk.free_space),
+                          freeze=('read-only', disk.make_read_only, disk.make_writable),
+                          slow=('slow', disk.throttle, disk.unthrottle))[strike.kind]
     text = f'the disk of the checkpoints is {text}'
-    self.note(strike, text)
+    self.record_fault(strike, text)
     do()
-    self.lasts(strike, undo)
+    self.schedule_undo(strike, undo)
     return text
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #27cac9f0
 class FaultyStoreProxy:
-    "A proxy in front of the object store at `target`; its `mood` is well, down, slow or fail."
+    "A proxy in front of the object store at `target`; its `mode` is well, down, slow or fail."
     delay = 1. # Seconds by which each answer is late when it is slow
 
     def __init__(self, target: str):
-        self.mood, self.proxy = 'well', FaultProxy(target, self.answer)
+        self.mode, self.proxy = 'well', FaultProxy(target, self.answer)
 
     @property
     def url(self) -> str: return self.proxy.url
@@ -417,19 +423,19 @@ class FaultyStoreProxy:
 
     def answer(self, call: HttpCall, ask: Callable[[], ProxyAnswer | None]) -> ProxyAnswer | None:
         "What the client gets."
-        if self.mood == 'down': return None
-        if self.mood == 'fail': return ProxyAnswer(503)
-        if self.mood == 'slow': time.sleep(self.delay)
+        if self.mode == 'down': return None
+        if self.mode == 'fail': return ProxyAnswer(503)
+        if self.mode == 'slow': time.sleep(self.delay)
         return ask()
 
-    def well(self) -> None: self.mood = 'well'
+    def recover(self) -> None: self.mode = 'well'
 
 @patch
 def _s3(self: FaultInjector, strike: ExternalFault) -> str:
-    if not self.door: raise TargetNotFound('the run does not talk to its object store through us')
+    if not self.store_proxy: raise TargetNotFound('the run does not talk to its object store through us')
     text = dict(down='the object store is down', slow='the object store is slow',
                 fail='the object store fails')[strike.kind]
-    self.note(strike, text)
-    self.door.mood = strike.kind
-    self.lasts(strike, self.door.well)
+    self.record_fault(strike, text)
+    self.store_proxy.mode = strike.kind
+    self.schedule_undo(strike, self.store_proxy.recover)
     return text

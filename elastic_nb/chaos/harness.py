@@ -27,10 +27,10 @@ class RunHarness:
     def __init__(self, config: Config, folder: str | Path):
         self.folder = Path(folder).absolute()
         self.config = prepare_config(config, self.folder / 'data') # Its text is tokenized once, for all runs
-        self.hands = WorkerPool('elastic_nb.train.run:warm_up', 0, (ENTRY, str(self.folder)))
+        self.pool = WorkerPool('elastic_nb.train.run:warm_up', 0, (ENTRY, str(self.folder)))
 
     def __enter__(self) -> 'RunHarness': return self
-    def __exit__(self, *error: object) -> None: self.hands.close()
+    def __exit__(self, *error: object) -> None: self.pool.close()
 
     def run(
         self,
@@ -44,25 +44,26 @@ class RunHarness:
         out.mkdir(exist_ok=True)
         config = self.config.update(nvme_path=str(out / 'checkpoints'), **settings)
         c = config.checked()
-        values = dict(entry=ENTRY, settings=c.model_dump(), given={s: [*v] for s, v in config.given.items()})
-        self.hands.store = loopback_store()
+        values = dict(entry=ENTRY, settings=c.model_dump(),
+                      given={s: [*v] for s, v in config.explicit_values.items()})
+        self.pool.store = loopback_store()
         with Ledger(out / 'run.db') as known: number = len(known.runs()) + 1
         with (Ledger(out / 'run.db', f'run-{number}') as ledger,
               lock_run_folder(c.checkpoint.nvme_path) as leased):
-            try: return supervise(self.hands, 'elastic_nb.train.run:worker', values | dict(leased=leased),
-                                  c.elastic, ledger, faults, hear, kept=c.checkpoint.wanted)
-            finally: self.clear()
+            try: return supervise(self.pool, 'elastic_nb.train.run:worker', values | dict(leased=leased),
+                                  c.elastic, ledger, faults, hear, kept=c.checkpoint.is_enabled)
+            finally: self.end_workers()
 
-    def clear(self, seconds: float = 20.) -> None:
+    def end_workers(self, seconds: float = 20.) -> None:
         "End the workers of a run, as the death of their supervisor does. Raises TimeoutError."
-        pids = {w.pid for w in self.hands.workers.values()}
-        for w in self.hands.workers.values(): w.lines.sock.close()
-        self.hands.workers.clear()
+        pids = {w.pid for w in self.pool.workers.values()}
+        for w in self.pool.workers.values(): w.lines.sock.close()
+        self.pool.workers.clear()
         end = time.monotonic() + seconds
         while pids:
-            self.hands.poll(.01)
-            pids -= {report['pid'] for report in self.hands.exits}
-            self.hands.exits.clear()
+            self.pool.poll(.01)
+            pids -= {report['pid'] for report in self.pool.exits}
+            self.pool.exits.clear()
             if time.monotonic() > end: raise TimeoutError(f"{len(pids)} workers have outlived their run")
 
 # %% ../../nbs/11_chaos/08_harness.ipynb #035907f5

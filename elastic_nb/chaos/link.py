@@ -71,14 +71,14 @@ class TapBridge:
     def __init__(self, ends: Sequence[int], p: LinkProfile, seed: int):
         self.ends = dict(zip(WAYS, ends)) # Where each direction begins
         self.exits = dict(zip(WAYS, reversed(ends))) # Where it ends
-        self.lanes = LinkEmulator(p, seed, time.monotonic())
+        self.emulator = LinkEmulator(p, seed, time.monotonic())
         self.kinds: dict[int, str] = {} # Kind of traffic by port
-        self.flight: list[tuple[float, int, str, bytes]] = [] # A heap: when, number, way, frame
+        self.in_flight: list[tuple[float, int, str, bytes]] = [] # A heap: when, number, way, frame
         self.number = 0
 
 # %% ../../nbs/11_chaos/05_link.ipynb #50b491e7
 @patch
-def kind(self: TapBridge, frame: bytes) -> str | None:
+def traffic_kind(self: TapBridge, frame: bytes) -> str | None:
     "The kind of traffic of an Ethernet frame, by the ports of TCP or UDP over IPv4."
     if not self.kinds or frame[12:14] != b'\x08\0' or frame[23] not in (6, 17): return None
     at = 14 + 4 * (frame[14] & 15)
@@ -87,38 +87,38 @@ def kind(self: TapBridge, frame: bytes) -> str | None:
 
 # %% ../../nbs/11_chaos/05_link.ipynb #76eb0dff
 @patch
-def enter(self: TapBridge, way: str) -> None:
+def read_frames(self: TapBridge, way: str) -> None:
     "Take what waits at the beginning of a direction. The 14 bytes of Ethernet do not count."
     for _ in range(64):   # then the other end, and what is due
         try: frame = os.read(self.ends[way], 1 << 16)
         except BlockingIOError: return
-        lane = self.lanes.lane(way, self.kind(frame))
-        for when in lane.take(len(frame) - 14, time.monotonic()):
+        lane = self.emulator.direction_for(way, self.traffic_kind(frame))
+        for when in lane.packet_arrivals(len(frame) - 14, time.monotonic()):
             self.number += 1
-            heapq.heappush(self.flight, (when, self.number, way, frame))
+            heapq.heappush(self.in_flight, (when, self.number, way, frame))
 
 @patch
-def leave(self: TapBridge) -> float:
+def deliver_due(self: TapBridge) -> float:
     "Deliver what is due; seconds until the next frame is, one at most."
-    while self.flight:
-        wait = self.flight[0][0] - time.monotonic()
+    while self.in_flight:
+        wait = self.in_flight[0][0] - time.monotonic()
         if wait > 0: return min(wait, 1.)
-        _, _, way, frame = heapq.heappop(self.flight)
+        _, _, way, frame = heapq.heappop(self.in_flight)
         with suppress(BlockingIOError, OSError): os.write(self.exits[way], frame)   # the interface is down
     return 1.
 
 # %% ../../nbs/11_chaos/05_link.ipynb #d5cca742
 @patch
-def obey(self: TapBridge, do: str, **what: Any) -> dict[str, Any]:
+def execute(self: TapBridge, do: str, **what: Any) -> dict[str, Any]:
     "Carry out one order; the answer."
-    if do == 'change': self.lanes.change(LinkProfile(**what['profile']), time.monotonic())
+    if do == 'change': self.emulator.set_profile(LinkProfile(**what['profile']), time.monotonic())
     elif do == 'cut':
-        self.lanes.cut(what['ways'])
-        self.flight = [f for f in self.flight if f[2] not in what['ways']]
-        heapq.heapify(self.flight)
-    elif do == 'mend': self.lanes.cut(WAYS, False)
+        self.emulator.cut(what['ways'])
+        self.in_flight = [f for f in self.in_flight if f[2] not in what['ways']]
+        heapq.heapify(self.in_flight)
+    elif do == 'mend': self.emulator.cut(WAYS, False)
     elif do == 'kind': self.kinds[what['port']] = what['kind']
-    return self.lanes.traffic()
+    return self.emulator.traffic()
 
 @patch
 def serve(self: TapBridge) -> None:
@@ -127,14 +127,14 @@ def serve(self: TapBridge) -> None:
     os.set_blocking(lines.fileno(), False)
     rest, ways = b'', {end: way for way, end in self.ends.items()}
     while True:
-        ready, _, _ = select.select([*ways, lines.fileno()], [], [], self.leave())
+        ready, _, _ = select.select([*ways, lines.fileno()], [], [], self.deliver_due())
         for end in ready:
-            if end in ways: self.enter(ways[end])
+            if end in ways: self.read_frames(ways[end])
         if lines.fileno() not in ready: continue
         data = os.read(lines.fileno(), 1 << 16)
         if not data: return
         *orders, rest = (rest + data).split(b'\n')
-        for order in orders: print(json.dumps(self.obey(**json.loads(order))), flush=True)
+        for order in orders: print(json.dumps(self.execute(**json.loads(order))), flush=True)
 
 # %% ../../nbs/11_chaos/05_link.ipynb #ad4c2fee
 def run_bridge(pid: str, inner: str, outer: str, seed: str) -> None:
@@ -151,18 +151,18 @@ class TunLink:
         found = link_profile(given)
         if reason := why_no_link() if net.cables else "these hosts have no cables":
             raise RuntimeError(f"no link that loses packets: {reason}. `ProxyLink` works everywhere")
-        self.net, self.host, self.turn = net, host, threading.Lock()
+        self.net, self.host, self.lock = net, host, threading.Lock()
         self.log = net.folder / f'wire-{host}-{time.monotonic_ns()}.err'
         net.ip(net.switch, 'link', 'del', f'port{host}')
         words = 'wire', net[host].init.pid, 'eth0', f'port{host}', seed
-        self.wire = subprocess.Popen(
-            [*net.inside(net.switch), sys.executable, '-m', 'elastic_nb.chaos.link', *map(str, words)],
+        self.bridge = subprocess.Popen(
+            [*net.netns_prefix(net.switch), sys.executable, '-m', 'elastic_nb.chaos.link', *map(str, words)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=open(self.log, 'wb'), text=True,
             env=package_env(), start_new_session=True)
         try:
-            self.hear()
+            self.read_answer()
             self.configure()
-            self.change(found)
+            self.set_profile(found)
         except BaseException:
             self.close()
             raise
@@ -172,19 +172,19 @@ class TunLink:
 
 # %% ../../nbs/11_chaos/05_link.ipynb #6b8f26cb
 @patch
-def hear(self: TunLink, limit_s: float = 30.) -> dict[str, Any]:
+def read_answer(self: TunLink, limit_s: float = 30.) -> dict[str, Any]:
     "The next answer of the wire. Raises RuntimeError with its last words if there is none."
-    ready, _, _ = select.select([self.wire.stdout], [], [], limit_s)
-    if line := self.wire.stdout.readline() if ready else '': return json.loads(line)
+    ready, _, _ = select.select([self.bridge.stdout], [], [], limit_s)
+    if line := self.bridge.stdout.readline() if ready else '': return json.loads(line)
     raise RuntimeError(f"the wire of host {self.host} does not answer. {self.log.read_text()[-500:]}".strip())
 
 @patch
-def order(self: TunLink, do: str, **what: Any) -> dict[str, Any]:
+def send_order(self: TunLink, do: str, **what: Any) -> dict[str, Any]:
     "Let the wire do something; its answer. Raises RuntimeError if it is gone."
-    with self.turn:
+    with self.lock:
         with suppress(OSError, ValueError):
-            print(json.dumps(dict(do=do, **what)), file=self.wire.stdin, flush=True)
-        return self.hear()
+            print(json.dumps(dict(do=do, **what)), file=self.bridge.stdin, flush=True)
+        return self.read_answer()
 
 @patch
 def configure(self: TunLink) -> None:
@@ -196,41 +196,41 @@ def configure(self: TunLink) -> None:
 
 # %% ../../nbs/11_chaos/05_link.ipynb #a4d68a13
 @patch
-def change(self: TunLink, given: LinkSpec) -> None:
+def set_profile(self: TunLink, given: LinkSpec) -> None:
     "Give the link another profile, for what enters from now on. Raises BadConfig."
     self.profile = link_profile(given)
-    self.order('change', profile=dataclasses.asdict(self.profile))
+    self.send_order('change', profile=dataclasses.asdict(self.profile))
 
 @patch
-def to(self: TunLink, address: tuple[str, int], kind: str | None = None) -> tuple[str, int]:
+def route_to(self: TunLink, address: tuple[str, int], kind: str | None = None) -> tuple[str, int]:
     "The address itself; all that comes from or goes to its port is of this `kind` from now on."
     if kind is not None:
         profile_for(self.profile, kind)   # a kind that we know
-        self.order('kind', port=int(address[1]), kind=kind)
+        self.send_order('kind', port=int(address[1]), kind=kind)
     return address
 
 @patch
 def cut(self: TunLink, way: str = 'both') -> None:
     "Let nothing pass, `there`, `back` or `both`; what is on its way is lost."
-    self.order('cut', ways=parse_direction(way))
+    self.send_order('cut', ways=parse_direction(way))
 
 @patch
 def mend(self: TunLink) -> None:
     "Undo all cuts."
-    self.order('mend')
+    self.send_order('mend')
 
 @patch
 def traffic(self: TunLink) -> dict[str, int]:
     "Bytes that entered `there` and `back` since the link was made, with headers of IP; packets `lost`."
-    return self.order('traffic')
+    return self.send_order('traffic')
 
 @patch
 def close(self: TunLink) -> None:
     "Take the wire out, and plug the cable in again, if there is still a host."
-    if self.wire.stdin.closed: return
-    with suppress(OSError): self.wire.stdin.close()
-    self.wire.wait(60)
-    self.wire.stdout.close()
+    if self.bridge.stdin.closed: return
+    with suppress(OSError): self.bridge.stdin.close()
+    self.bridge.wait(60)
+    self.bridge.stdout.close()
     with suppress(RuntimeError): self.net.plug(self.host)   # the network is closed
 
 # %% ../../nbs/11_chaos/05_link.ipynb #4e5922cd

@@ -252,18 +252,18 @@ ALLOWED = 90. # Seconds of the longest pause; while a checkpoint is loaded, ten 
 class MatrixRunner:
     "Measures cells, in the folder `folder`; what they are compared with is made once."
     def __init__(self, folder: str | Path):
-        self.folder, self.alone, self.count = Path(folder), {}, 0
+        self.folder, self.undisturbed_runs, self.count = Path(folder), {}, 0
 
-    def undisturbed(self, job: CellPlan) -> ElasticRun:
+    def undisturbed_run(self, job: CellPlan) -> ElasticRun:
         "The run that a cell is compared with. Raises RunFailed."
         steps = job.settings.get('steps', 80)
-        if steps not in self.alone:
+        if steps not in self.undisturbed_runs:
             place = self.folder / f'alone-{steps}'
             ready = prepare_config(matrix_config(self.folder, steps=steps), place / 'data')
-            self.alone[steps] = run_undisturbed(ready, place / 'run', self.folder)
-        return self.alone[steps]
+            self.undisturbed_runs[steps] = run_undisturbed(ready, place / 'run', self.folder)
+        return self.undisturbed_runs[steps]
 
-    def cell(self, fault: str, column: str, job: CellPlan) -> dict[str, Any]:
+    def measure_cell(self, fault: str, column: str, job: CellPlan) -> dict[str, Any]:
         "One cell, measured, as JSON values; or empty, with `why_not`."
         named = dict(fault=fault, phase=column, plan=[*job.lines])
         if job.why_not: return named | dict(why_not=job.why_not)
@@ -280,7 +280,7 @@ class MatrixRunner:
     def run(self, job: CellPlan, out: Path) -> dict[str, Any]:
         "What `run_chaos` or `run_multi_node` makes of it. Raises BadConfig."
         config, plan = matrix_config(self.folder, **job.settings), plan_from_dict(dict(faults=[*job.lines]))
-        alone = self.undisturbed(job)
+        alone = self.undisturbed_run(job)
         if job.machines: return run_multi_node(config, plan, out, alone, self.folder, job.machines, job.etcd)
         return run_chaos(config, plan, out, self.folder, ALLOWED, PATIENCE, alone)
 
@@ -342,7 +342,7 @@ def measure_matrix(
     with tempfile.TemporaryDirectory() as folder:
         lab, plans = MatrixRunner(folder), cell_plans()
         for n, place in enumerate(todo):
-            cells[place] = found = lab.cell(*place, plans[place]) | dict(commit=about.get('commit'))
+            cells[place] = found = lab.measure_cell(*place, plans[place]) | dict(commit=about.get('commit'))
             ordered = [cells[p] for p in plans if p in cells]
             content = summarize_cells(ordered) | dict(cells=ordered) | dict(about)
             write_atomically(path, json.dumps(content, indent=1) + '\n')

@@ -85,17 +85,17 @@ class MultiNodeRun:
         self.nodes, self.patience, self.link = nodes, patience, link
         self.tun: TunLink | None = None # The link, while it runs
         self.traffic: dict[str, int] = {} # Over the link
-        self.watched = [RunObserver(self.out / f'node-{k}') for k in range(nodes)]
-        self.left, self.dead = list(plan.strikes), set() # Strikes to come; agents that were killed
+        self.observers = [RunObserver(self.out / f'node-{k}') for k in range(nodes)]
+        self.pending, self.dead = list(plan.strikes), set() # Strikes to come; agents that were killed
         self.holds = self.out / 'holds' # Files in it end the holds
-        self.commands: list[HostCommand] = [] # The agents
+        self.agents: list[HostCommand] = [] # The agents
         self.foreign: list[HostCommand] = [] # Machines that would train another run
-        self.more = sum(s.kind == 'foreign' for s in plan.strikes) # So many of them will come
+        self.foreign_count = sum(s.kind == 'foreign' for s in plan.strikes) # So many of them will come
         self.failure = '' # Why the job is dead
         self.orphans: list[int] = []
 
     @property
-    def steps(self) -> int: return self.watched[0].steps
+    def steps(self) -> int: return self.observers[0].steps
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #e4519ac8
 @patch
@@ -103,31 +103,31 @@ def start(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None) 
     "Start all agents, the one of host 0 first."
     self.holds.mkdir(parents=True)
     waits = [Fault(0, step, 'forward', 'hold') for step in range(1, self.nodes)]
-    waits += [Fault(0, s.step, s.phase, 'hold') for s in self.left if s.phase]
+    waits += [Fault(0, s.step, s.phase, 'hold') for s in self.pending if s.phase]
     asked = self.config.update(workers=1, spares=0, faults=[str(f) for f in waits], enabled=True,
                                stall=3 * HOLD)   # a worker that is held makes no progress
     (self.out / 'config.yaml').write_text(to_yaml(asked, '# '), encoding='utf-8')
     here = '127.0.0.1' if self.tun else hosts[0].address   # no port is taken there yet
     with socket.create_server((here, 0)) as s: port = s.getsockname()[1]
-    if self.tun: self.tun.to((hosts[0].address, port), 'store')
-    about = dict(nnodes=f'1:{self.nodes + self.more}', rdzv_id=self.out.name,
+    if self.tun: self.tun.route_to((hosts[0].address, port), 'store')
+    about = dict(nnodes=f'1:{self.nodes + self.foreign_count}', rdzv_id=self.out.name,
                  rdzv_endpoint=f'{hosts[0].address}:{port}')
     if etcd: about |= dict(rdzv_backend='etcd-v3', rdzv_endpoint=etcd.url)
     for k in range(self.nodes):
-        self.commands.append(self.agent(hosts, k, self.out / 'config.yaml', about))
-        self.watched[k].moved = time.monotonic()
-        if k == 0: self.until(lambda: self.watched[0].workers)
+        self.agents.append(self.start_agent(hosts, k, self.out / 'config.yaml', about))
+        self.observers[k].last_progress_at = time.monotonic()
+        if k == 0: self.wait_until(lambda: self.observers[0].workers)
     for step in range(1, self.nodes):   # machines that come at the same moment may join one after the other
-        self.until(partial(self.gathered, step == self.nodes - 1), step)
+        self.wait_until(partial(self.is_gathered, step == self.nodes - 1), step)
         if self.failure: return
         if step == 1:
-            with Ledger(self.watched[0].out / 'run.db', self.watched[0].name, create=False) as ledger:
+            with Ledger(self.observers[0].out / 'run.db', self.observers[0].name, create=False) as ledger:
                 record_plan(ledger, self.plan)
         (self.holds / f'{step}-forward').touch()
 
 @patch
-def agent(self: MultiNodeRun, hosts: LoopbackNetwork, k: int, config: Path,
-          about: dict[str, Any]) -> HostCommand:
+def start_agent(self: MultiNodeRun, hosts: LoopbackNetwork, k: int, config: Path,
+                about: dict[str, Any]) -> HostCommand:
     "Start the agent of machine `k`; `about`: how it finds the others."
     place, self.about = self.out / f'node-{k}', about
     place.mkdir()
@@ -138,118 +138,122 @@ def agent(self: MultiNodeRun, hosts: LoopbackNetwork, k: int, config: Path,
                           env={HOLD_ENV: str(self.holds)})
 
 @patch
-def gathered(self: MultiNodeRun, all_in: bool) -> bool:
+def is_gathered(self: MultiNodeRun, all_in: bool) -> bool:
     "Whether all machines have a slot, or, if not `all_in`, at least know of the run."
-    rosters = [w.roster for w in self.watched]
+    rosters = [w.roster for w in self.observers]
     return len(rosters[0]) == self.nodes or not all_in and all('0.0' in roster for roster in rosters)
 
 @patch
-def until(self: MultiNodeRun, done: Callable[[], Any], step: int = 1, limit: float = HOLD - 2) -> None:
+def wait_until(self: MultiNodeRun, done: Callable[[], Any], step: int = 1, limit: float = HOLD - 2) -> None:
     "Wait for a condition, and read the ledgers meanwhile; what was not in time is a failure."
     end = time.monotonic() + 120
     while not done():
-        for watched in self.watched: watched.look()
-        if self.watched[0].held: end = min(end, self.watched[0].held.get((step, 'forward'), end) + limit)
+        for watched in self.observers: watched.poll()
+        if self.observers[0].held_since:
+            end = min(end, self.observers[0].held_since.get((step, 'forward'), end) + limit)
         if time.monotonic() > end: self.failure = 'not all machines came in time'
         if self.failure: return
         time.sleep(.02)
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #57108539
 @patch
-def strike(self: MultiNodeRun, s: ExternalFault, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
+def inject(self: MultiNodeRun, s: ExternalFault, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
            striker: FaultInjector) -> None:
     "Let it happen, and write it into the ledger of host 0 before. Raises TargetNotFound."
     word, _, number = s.target.partition(' ')
     k = int(number or 0)
     if word == 'etcd':
         if not etcd: raise TargetNotFound('there is no etcd')
-        striker.note(s, f'member {k} of etcd is {dict(kill="killed", hang="stopped")[s.kind]}')
+        striker.record_fault(s, f'member {k} of etcd is {dict(kill="killed", hang="stopped")[s.kind]}')
         if s.kind == 'kill': return etcd.kill(k)
         etcd.pause(k)
-        return striker.lasts(s, lambda: etcd.resume(k))
+        return striker.schedule_undo(s, lambda: etcd.resume(k))
     if word != 'agent': raise TargetNotFound(f'{s.target} is not a machine')
     if s.kind == 'skew':
         off = SKEW if k % 2 else -SKEW
-        striker.note(s, f'the wall clock of machine {k} is {off:+g} s off')
+        striker.record_fault(s, f'the wall clock of machine {k} is {off:+g} s off')
         (self.holds / f'clock-{k}').write_text(f'{off}')
         return
     if s.kind == 'foreign':
-        striker.note(s, f'machine {k} comes, and would train another run')
-        return self.intrude(k, hosts)
-    striker.note(s, f'all processes of machine {k} are {dict(kill="killed", hang="stopped")[s.kind]}')
+        striker.record_fault(s, f'machine {k} comes, and would train another run')
+        return self.start_foreign(k, hosts)
+    striker.record_fault(s, f'all processes of machine {k} are {dict(kill="killed", hang="stopped")[s.kind]}')
     if s.kind == 'hang':
-        hosts[k].stop()
-        return striker.lasts(s, hosts[k].go_on)
+        hosts[k].freeze()
+        return striker.schedule_undo(s, hosts[k].resume)
     hosts[k].kill()
     self.dead.add(k)
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #6d35cad0
 @patch
-def intrude(self: MultiNodeRun, k: int, hosts: LoopbackNetwork) -> None:
+def start_foreign(self: MultiNodeRun, k: int, hosts: LoopbackNetwork) -> None:
     "Machine `k` would train with another rate."
     other = self.config.update(workers=1, spares=0, lr=2 * self.config.checked().training.lr)
     (self.out / 'foreign.yaml').write_text(to_yaml(other, '# '), encoding='utf-8')
-    self.foreign.append(self.agent(hosts, k, self.out / 'foreign.yaml', self.about))
+    self.foreign.append(self.start_agent(hosts, k, self.out / 'foreign.yaml', self.about))
 
 @patch
-def not_refused(self: MultiNodeRun) -> str:
+def check_foreign(self: MultiNodeRun) -> str:
     "What is wrong with how machines were met that would train another run; '' if nothing is."
     for command in self.foreign:
         last = command.output().strip()[-300:]
         if command.code is None: return 'a machine that would train another run was not refused'
         if 'RunRefused' not in last: return f'a machine that would train another run ended so: {last}'
-    rosters = [e.data['roster'] for events in events_by_start(self.watched[0].out) for e in events
+    rosters = [e.data['roster'] for events in events_by_start(self.observers[0].out) for e in events
                if e.kind == 'generation']
     inside = {node_of(w) for roster in rosters for w in roster}
     return 'it was in the world' if self.foreign and max(inside) >= self.nodes else ''
 
 @patch
-def turn(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
+def tick(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
          striker: FaultInjector) -> bool:
     "Look, strike, judge whether it continues; True when all is over."
-    for watched in self.watched: watched.look()
+    for watched in self.observers: watched.poll()
     now = time.monotonic()
-    for s in [s for s in self.left if self.watched[0].due(s, now)]:
-        self.strike(s, hosts, etcd, striker)
-        self.left.remove(s)
+    for s in [s for s in self.pending if self.observers[0].is_due(s, now)]:
+        self.inject(s, hosts, etcd, striker)
+        self.pending.remove(s)
         if s.phase: (self.holds / f'{s.step}-{s.phase}').touch()
-    striker.mend(time.monotonic())
-    codes = {k: c.code for k, c in enumerate(self.commands) if k not in self.dead}
+    striker.undo_expired(time.monotonic())
+    codes = {k: c.code for k, c in enumerate(self.agents) if k not in self.dead}
     for k, code in codes.items():
-        if code: self.failure = f'machine {k} ended with {code}: {self.commands[k].output().strip()[-300:]}'
-    silent = time.monotonic() - self.watched[0].moved
+        if code: self.failure = f'machine {k} ended with {code}: {self.agents[k].output().strip()[-300:]}'
+    silent = time.monotonic() - self.observers[0].last_progress_at
     if silent > self.patience: self.failure = f'no new step for {silent:.0f} s'
     return bool(self.failure) or all(code == 0 for code in codes.values())
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #1b8ce0a5
 @patch
-def carry_through(self: MultiNodeRun, etcd_members: int = 0, tick: float = .02) -> None:
+def run_to_end(self: MultiNodeRun, etcd_members: int = 0, tick: float = .02) -> None:
     "Run it to its end."
     with ExitStack() as stack:
         etcd = stack.enter_context(EtcdCluster(etcd_members)) if etcd_members else None
-        hosts = stack.enter_context((CabledNetwork if self.link else LoopbackNetwork)(self.nodes + self.more))
+        network = CabledNetwork if self.link else LoopbackNetwork
+        hosts = stack.enter_context(network(self.nodes + self.foreign_count))
         self.tun = stack.enter_context(TunLink(hosts, self.nodes - 1, self.link)) if self.link else None
         self.out.mkdir(parents=True)
         self.start(hosts, etcd)
-        with FaultInjector(self.watched[0]) as striker:
-            while not self.failure and not self.turn(hosts, etcd, striker): time.sleep(tick)
-        for watched in self.watched: watched.look()
+        with FaultInjector(self.observers[0]) as striker:
+            while not self.failure and not self.tick(hosts, etcd, striker): time.sleep(tick)
+        for watched in self.observers: watched.poll()
         end = time.monotonic() + 10
-        while (left := self.living()) and not self.failure and time.monotonic() < end: time.sleep(.02)
+        while (left := self.living_processes()) and not self.failure and time.monotonic() < end:
+            time.sleep(.02)
         self.orphans = [] if self.failure else left
         if self.tun: self.traffic = self.tun.traffic()
-        self.failure = self.failure or self.not_refused()
+        self.failure = self.failure or self.check_foreign()
 
 @patch
-def living(self: MultiNodeRun) -> list[int]:
+def living_processes(self: MultiNodeRun) -> list[int]:
     "Processes of the run that live; none on hosts with numbers of their own, which end what they have."
     if self.tun: return []
-    return [pid for watched in self.watched for pid, since in watched.ever if is_alive((pid, since))]
+    return [pid for watched in self.observers for pid, since in watched.all_processes
+            if is_alive((pid, since))]
 
 @patch
 def result(self: MultiNodeRun, alone: ElasticRun) -> dict[str, Any]:
     "What came out, beside the undisturbed run, in the form of `run_chaos`."
-    told = events_by_start(self.watched[0].out) if self.watched[0].name else []
+    told = events_by_start(self.observers[0].out) if self.observers[0].name else []
     strikes, dead, seen = fault_impacts(told), self.failure, {}
     if not dead:
         try: seen = {k: summarize_starts(self.out / f'node-{k}', self.folder) for k in range(self.nodes)
@@ -262,7 +266,7 @@ def result(self: MultiNodeRun, alone: ElasticRun) -> dict[str, Any]:
     pauses = [s['pause_s'] for s in strikes if s['pause_s'] is not None]
     return one | dict(identical=shas == {alone.sha256}, sha256=next(iter(shas)) if len(shas) == 1 else None,
                       sha256_undisturbed=alone.sha256, strikes=strikes, rto_s=max(pauses, default=None),
-                      not_fired=[*map(str, self.left)], plan=self.plan.values(), dead=dead,
+                      not_fired=[*map(str, self.pending)], plan=self.plan.to_dict(), dead=dead,
                       orphans=len(self.orphans), starts=1)
 
 def run_multi_node(config: Config, plan: FaultPlan, out: str | Path, alone: ElasticRun,
@@ -270,7 +274,7 @@ def run_multi_node(config: Config, plan: FaultPlan, out: str | Path, alone: Elas
                    nodes: int = 3, etcd_members: int = 0, threshold: float = 30.) -> dict[str, Any]:
     "Run `config` on `nodes` hosts with `plan`; as `run_chaos`, with `passed` and `failures`."
     trial = MultiNodeRun(config, plan, out, folder, nodes)
-    trial.carry_through(etcd_members)
+    trial.run_to_end(etcd_members)
     result = trial.result(alone)
     why = judge(result, threshold, result['dead'], trial.orphans)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold)
@@ -304,10 +308,11 @@ def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: st
     # what has no port of its own are gradients
     over = replace(profile_for(link, 'gradient'), overrides=kinds)
     trial = MultiNodeRun(ready, FaultPlan(()), out / 'disturbed', folder, 2, 2 * threshold, over)
-    trial.carry_through()
+    trial.run_to_end()
     result = trial.result(alone)
     why = judge(result, threshold, result['dead'], trial.orphans)
-    told = events_by_start(trial.watched[0].out) if trial.watched[0].name else []   # it may not have begun
+    # it may not have begun
+    told = events_by_start(trial.observers[0].out) if trial.observers[0].name else []
     over_it, here = map(median_step_seconds, (told, [alone.events]))
     about = dict(name=link.name, step_s=over_it, step_s_undisturbed=here, **trial.traffic)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold, link=about)

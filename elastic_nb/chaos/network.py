@@ -37,32 +37,32 @@ class LinkDirection:
         "Seconds that a packet may wait for the line."
         return max(.05, self.profile.rtt_ms / 1e3)
 
-    def silent(self, now: float) -> bool:
+    def is_blocked(self, now: float) -> bool:
         "Whether nothing passes at this moment: cut, in a brownout, or all is lost."
-        return self.cut or self.profile.loss >= 1 or self.profile.silent(now - self.start)
+        return self.cut or self.profile.loss >= 1 or self.profile.in_brownout(now - self.start)
 
-    def sent(self, size: int, now: float) -> float:
+    def transmit(self, size: int, now: float) -> float:
         "When the line has sent `size` bytes that enter now."
         self.bytes += size
         seconds = size * 8 / (self.profile.rate_mbit * 1e6) if self.profile.rate_mbit else 0.
         self.free = max(now, self.free) + seconds
         return self.free
 
-    def delay(self) -> float:
+    def propagation_delay(self) -> float:
         "Seconds on the way, without waiting for the line."
         p = self.profile
         return (p.rtt_ms + self.dice.uniform(-1, 1) * p.jitter_ms) / 2e3
 
 # %% ../../nbs/11_chaos/04_network.ipynb #f7c7da55
 @patch
-def take(self: LinkDirection, size: int, now: float) -> list[float]:
+def packet_arrivals(self: LinkDirection, size: int, now: float) -> list[float]:
     "When a packet of `size` bytes that enters now arrives: at no time if it is lost, twice if duplicated."
     self.packets += 1
-    if self.silent(now) or self.free - now > self.buffer_s:
+    if self.is_blocked(now) or self.free - now > self.buffer_s:
         self.bytes += size
         self.lost += 1
         return []
-    arrives = self.sent(size, now) + self.delay()
+    arrives = self.transmit(size, now) + self.propagation_delay()
     if self.dice.random() < self.profile.loss:
         self.lost += 1
         return []   # it has used the line all the same
@@ -83,35 +83,36 @@ class LinkEmulator:
     "The lanes of a link: one per direction, and more for kinds of traffic with settings of their own."
     def __init__(self, p: LinkProfile, seed: int, now: float):
         self.seed, self.made = seed, 0
-        self.lanes: dict[tuple[str, str | None], LinkDirection] = {}
+        self.directions: dict[tuple[str, str | None], LinkDirection] = {}
         self.ended = dict(there=0, back=0, lost=0) # What lanes carried that were replaced since
-        self.change(p, now)
+        self.set_profile(p, now)
 
-    def change(self, p: LinkProfile, now: float) -> None:
+    def set_profile(self, p: LinkProfile, now: float) -> None:
         "Lay new lanes, for what enters from now on. A cut stays a cut."
-        self.ended, cut = self.traffic(), self.silenced()
+        self.ended, cut = self.traffic(), self.cut_directions()
         self.profile, self.made = p, self.made + 1
-        self.lanes = {(way, kind): LinkDirection(profile_for(p, kind), (self.seed, self.made, way, kind), now)
-                      for way in WAYS for kind in (None, *p.overrides)}
+        self.directions = {(way, kind): LinkDirection(profile_for(p, kind), (self.seed, self.made, way, kind),
+                                                      now)
+                           for way in WAYS for kind in (None, *p.overrides)}
         self.cut(cut)
 
-    def lane(self, way: str, kind: str | None) -> LinkDirection:
+    def direction_for(self, way: str, kind: str | None) -> LinkDirection:
         "The lane of a kind of traffic: its own, or the common one."
-        return self.lanes.get((way, kind)) or self.lanes[way, None]
+        return self.directions.get((way, kind)) or self.directions[way, None]
 
-    def silenced(self) -> set[str]:
+    def cut_directions(self) -> set[str]:
         "The directions that are cut."
-        return {way for (way, _), lane in self.lanes.items() if lane.cut}
+        return {way for (way, _), lane in self.directions.items() if lane.cut}
 
     def cut(self, ways: Iterable[str], cut: bool = True) -> None:
         "Cut, or mend, these directions."
-        for (way, _), lane in self.lanes.items():
+        for (way, _), lane in self.directions.items():
             if way in ways: lane.cut = cut
 
     def traffic(self) -> dict[str, int]:
         "Bytes that entered `there` and `back`, headers included, and the number of packets that were `lost`."
         found = dict(self.ended)
-        for (way, _), lane in self.lanes.items():
+        for (way, _), lane in self.directions.items():
             found[way] += lane.bytes
             found['lost'] += lane.lost
         return found
@@ -125,15 +126,15 @@ class ProxyLink:
         host: str = '127.0.0.1', # Address that its ports bind to
     ):
         self.profile, self.host = link_profile(given), host
-        self.doors: dict[tuple[tuple[str, int], str | None], tuple[str, int]] = {}
+        self.listeners: dict[tuple[tuple[str, int], str | None], tuple[str, int]] = {}
         self.servers: list[asyncio.AbstractServer] = [] # One for each port
-        self.pairs: set[asyncio.Task] = set() # One for each connection that passes
+        self.connections: set[asyncio.Task] = set() # One for each connection that passes
         self.errors: list[BaseException] = []
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(lambda _, what: self.errors.append(
             what.get('exception') or RuntimeError(what['message'])))
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.lanes = LinkEmulator(self.profile, seed, self.loop.time())
+        self.emulator = LinkEmulator(self.profile, seed, self.loop.time())
         self.thread.start()
 
     def __enter__(self) -> 'ProxyLink': return self
@@ -141,7 +142,7 @@ class ProxyLink:
 
 # %% ../../nbs/11_chaos/04_network.ipynb #e25419d0
 @patch
-def call(self: ProxyLink, work: Coroutine[Any, Any, Any], limit_s: float = 30.) -> Any:
+def run_in_loop(self: ProxyLink, work: Coroutine[Any, Any, Any], limit_s: float = 30.) -> Any:
     "Run `work` in the thread of the link; its result. Raises RuntimeError if the link is closed."
     if self.loop.is_closed():
         work.close()
@@ -150,11 +151,12 @@ def call(self: ProxyLink, work: Coroutine[Any, Any, Any], limit_s: float = 30.) 
 
 # %% ../../nbs/11_chaos/04_network.ipynb #00ed915b
 @patch
-def carry(self: LinkDirection, size: int, now: float) -> float:
+def stream_arrival(self: LinkDirection, size: int, now: float) -> float:
     "When a chunk of a TCP stream that enters now arrives. A lost packet costs it a round trip."
     packets = max(1, -(-size // SEGMENT))
     self.packets += packets
-    arrives = self.sent(size + 52 * packets, now) + self.delay()   # 52: the headers of IP and TCP
+    # 52: the headers of IP and TCP
+    arrives = self.transmit(size + 52 * packets, now) + self.propagation_delay()
     while packets := sum(self.dice.random() < self.profile.loss < 1 for _ in range(packets)):
         self.lost += packets
         arrives += self.profile.rtt_ms / 1e3
@@ -166,25 +168,26 @@ _CHUNK = 1 << 16 # Bytes that are read at once at most
 _FLIGHT = 512 # Chunks that may be on their way
 
 @patch
-async def pump(self: ProxyLink, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: str,
-               kind: str | None) -> None:
+async def relay_stream(self: ProxyLink, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: str,
+                       kind: str | None) -> None:
     "Carry one direction of a connection to its end. Raises ConnectionError if an end is reset."
     flight: asyncio.Queue = asyncio.Queue(_FLIGHT)
     async def deliver() -> None:
         while (item := await flight.get())[1]:
-            await self.pass_at(item[0], way, kind)
+            await self.wait_until_passable(item[0], way, kind)
             sink.write(item[1])
             await sink.drain()
-        await self.pass_at(item[0], way, kind)
+        await self.wait_until_passable(item[0], way, kind)
         with suppress(OSError): sink.write_eof()
     async def read() -> None:
         while True:
-            lane = self.lanes.lane(way, kind)
+            lane = self.emulator.direction_for(way, kind)
             piece = int(lane.profile.rate_mbit * 1e6 / 8 * .004)   # 4 ms of the line
             data = await source.read(min(_CHUNK, max(SEGMENT, piece or _CHUNK)))
-            lane = self.lanes.lane(way, kind)
+            lane = self.emulator.direction_for(way, kind)
             now = self.loop.time()
-            arrives = lane.carry(len(data), now) if data else max(now + lane.delay(), lane.last)
+            if data: arrives = lane.stream_arrival(len(data), now)
+            else: arrives = max(now + lane.propagation_delay(), lane.last)
             await flight.put((arrives, data))
             if not data: return
             await asyncio.sleep(lane.free - lane.buffer_s - now)
@@ -202,30 +205,31 @@ async def _all(*works: Coroutine[Any, Any, Any]) -> None:
 _LOOK = .005 # Seconds between two looks whether a silent lane works again
 
 @patch
-async def pass_at(self: ProxyLink, when: float, way: str, kind: str | None) -> None:
+async def wait_until_passable(self: ProxyLink, when: float, way: str, kind: str | None) -> None:
     "Return at the time `when`, or as soon after it as the lane lets something pass."
     await asyncio.sleep(max(0., when - self.loop.time()))
-    while self.lanes.lane(way, kind).silent(self.loop.time()): await asyncio.sleep(_LOOK)
+    while self.emulator.direction_for(way, kind).is_blocked(self.loop.time()): await asyncio.sleep(_LOOK)
 
 # %% ../../nbs/11_chaos/04_network.ipynb #bb40eb89
 @patch
-async def pair(self: ProxyLink, near: asyncio.StreamReader, out: asyncio.StreamWriter,
-               address: tuple[str, int], kind: str | None) -> None:
+async def relay_connection(self: ProxyLink, near: asyncio.StreamReader, out: asyncio.StreamWriter,
+                           address: tuple[str, int], kind: str | None) -> None:
     "Carry a connection from its beginning to its end."
     task = asyncio.current_task()
-    self.pairs.add(task)
+    self.connections.add(task)
     far = None
     try:
         for way in WAYS:   # the handshake
-            await self.pass_at(self.lanes.lane(way, kind).carry(0, self.loop.time()), way, kind)
+            lane = self.emulator.direction_for(way, kind)
+            await self.wait_until_passable(lane.stream_arrival(0, self.loop.time()), way, kind)
         reader, far = await asyncio.open_connection(*address)
-        await _all(self.pump(near, far, 'there', kind), self.pump(reader, out, 'back', kind))
+        await _all(self.relay_stream(near, far, 'there', kind), self.relay_stream(reader, out, 'back', kind))
         far.close()
         out.close()
     except (OSError, asyncio.CancelledError):
         for end in (out, far):
             if end is not None: _reset(end)
-    finally: self.pairs.discard(task)
+    finally: self.connections.discard(task)
 
 def _reset(end: asyncio.StreamWriter) -> None:
     "End a connection with a reset, not in order."
@@ -235,48 +239,50 @@ def _reset(end: asyncio.StreamWriter) -> None:
     end.transport.abort()
 
 @patch
-async def open_door(self: ProxyLink, address: tuple[str, int], kind: str | None,
-                    port: int) -> tuple[str, int]:
+async def open_listener(self: ProxyLink, address: tuple[str, int], kind: str | None,
+                        port: int) -> tuple[str, int]:
     "Listen for those who want to go to `address`. Raises OSError."
     line = socket.create_server((self.host, port))
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)   # what waits, waits at the sender
     async def enter(near: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
-        await self.pair(near, out, address, kind)
+        await self.relay_connection(near, out, address, kind)
     self.servers.append(await asyncio.start_server(enter, sock=line, limit=_CHUNK))
     return line.getsockname()
 
 # %% ../../nbs/11_chaos/04_network.ipynb #a53c94fe
 @patch
-def to(self: ProxyLink, address: tuple[str, int], kind: str | None = None, port: int = 0) -> tuple[str, int]:
+def route_to(
+    self: ProxyLink, address: tuple[str, int], kind: str | None = None, port: int = 0,
+) -> tuple[str, int]:
     "Where to connect in order to reach `address` over the link; `kind`: one of `KINDS`; `port`: 0: any."
     if kind is not None: kind = traffic_kind(kind)
     key = (str(address[0]), int(address[1])), kind
-    if key not in self.doors: self.doors[key] = self.call(self.open_door(*key, port))
-    return self.doors[key]
+    if key not in self.listeners: self.listeners[key] = self.run_in_loop(self.open_listener(*key, port))
+    return self.listeners[key]
 
 @patch
 def close(self: ProxyLink) -> None:
     "Reset all that passes, and end the thread. Raises what went wrong in it."
     if self.loop.is_closed(): return
-    self.call(self.end())
+    self.run_in_loop(self.cancel_all())
     self.loop.call_soon_threadsafe(self.loop.stop)
     self.thread.join(30)
     self.loop.close()
     if self.errors: raise self.errors[0]
 
 @patch
-def do(self: ProxyLink, change: Callable[..., Any], *args: Any) -> Any:
+def call_in_loop(self: ProxyLink, change: Callable[..., Any], *args: Any) -> Any:
     "Call `change(*args)` in the thread of the link; its result."
     async def now() -> Any: return change(*args)
-    return self.call(now())
+    return self.run_in_loop(now())
 
 @patch
 def traffic(self: ProxyLink) -> dict[str, int]:
     "Bytes that entered `there` and `back` since the link was made, headers included; packets `lost`."
-    return self.do(self.lanes.traffic)
+    return self.call_in_loop(self.emulator.traffic)
 
 @patch
-async def end(self: ProxyLink) -> None:
+async def cancel_all(self: ProxyLink) -> None:
     "Close the ports, and end all tasks but this one."
     for server in self.servers: server.close()
     others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -287,15 +293,15 @@ async def end(self: ProxyLink) -> None:
 class ProbeServer:
     "A TCP server that echoes ('e' first) or counts ('s' first): the far end of `measure`."
     def __init__(self, host: str = '127.0.0.1', port: int = 0):
-        self.door = socket.create_server((host, port))
-        self.address: tuple[str, int] = self.door.getsockname()
+        self.listener = socket.create_server((host, port))
+        self.address: tuple[str, int] = self.listener.getsockname()
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self) -> None:
         "Answer each connection in a thread of its own, until `close`."
         with suppress(OSError):
             while True:
-                line, _ = self.door.accept()
+                line, _ = self.listener.accept()
                 threading.Thread(target=self.answer, args=(line,), daemon=True).start()
 
     def answer(self, line: socket.socket) -> None:
@@ -316,8 +322,8 @@ class ProbeServer:
 
     def close(self) -> None:
         "Accept no more connections."
-        with suppress(OSError): self.door.shutdown(socket.SHUT_RDWR)
-        self.door.close()
+        with suppress(OSError): self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
     def __enter__(self) -> 'ProbeServer': return self
     def __exit__(self, *error: object) -> None: self.close()
 
@@ -368,31 +374,31 @@ def measure_throughput(address: tuple[str, int], seconds: float = 1., limit_s: f
 
 # %% ../../nbs/11_chaos/04_network.ipynb #7707295a
 @patch
-def change(self: ProxyLink, given: LinkSpec) -> None:
+def set_profile(self: ProxyLink, given: LinkSpec) -> None:
     "Give the link another profile, for what enters from now on. Raises BadConfig."
     self.profile = link_profile(given)
-    self.do(lambda: self.lanes.change(self.profile, self.loop.time()))
+    self.call_in_loop(lambda: self.emulator.set_profile(self.profile, self.loop.time()))
 
 @patch
 def cut(self: ProxyLink, way: str = 'both') -> None:
     "Let nothing pass, `there`, `back` or `both`, and send no reset. What is on its way waits."
-    self.do(self.lanes.cut, parse_direction(way))
+    self.call_in_loop(self.emulator.cut, parse_direction(way))
 
 @patch
 def mend(self: ProxyLink) -> None:
     "Undo all cuts."
-    self.do(self.lanes.cut, WAYS, False)
+    self.call_in_loop(self.emulator.cut, WAYS, False)
 
 # %% ../../nbs/11_chaos/04_network.ipynb #0010ace6
 @patch
 def reset(self: ProxyLink) -> int:
     "Reset all connections that pass, as a router does that has forgotten them; how many there were."
     async def drop() -> int:
-        tasks = [*self.pairs]
+        tasks = [*self.connections]
         for t in tasks: t.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         return len(tasks)
-    return self.call(drop())
+    return self.run_in_loop(drop())
 
 # %% ../../nbs/11_chaos/04_network.ipynb #4e5b52c9
 class ProxiedStore:
@@ -403,17 +409,18 @@ class ProxiedStore:
         self.base, self.links, self.kind = base, dict(links), kind
 
     def __getattr__(self, name: str) -> Any: return getattr(self.base, name)
-    def get(self, key: str) -> bytes: return self.moved(self.base.get(key))
-    def multi_get(self, keys: list[str]) -> list[bytes]: return [*map(self.moved, self.base.multi_get(keys))]
+    def get(self, key: str) -> bytes: return self.rewrite_ports(self.base.get(key))
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return [*map(self.rewrite_ports, self.base.multi_get(keys))]
 
-    def moved(self, value: bytes) -> bytes:
+    def rewrite_ports(self, value: bytes) -> bytes:
         "The value, with the port of each socket behind a link replaced by that of its proxy."
         for host, link in self.links.items():
             ip, at = socket.inet_aton(host), 0
             while (at := value.find(ip, at) + 4) > 3:
                 family, port = value[at - 8:at - 6], int.from_bytes(value[at - 6:at - 4], 'big')
                 if family != socket.AF_INET.to_bytes(2, sys.byteorder) or not port: continue
-                door = link.to((host, port), self.kind)[1]
+                door = link.route_to((host, port), self.kind)[1]
                 value = value[:at - 6] + door.to_bytes(2, 'big') + value[at - 4:]
         return value
 
@@ -444,7 +451,7 @@ def run_link(
     except ValueError: raise BadConfig(f"write SETTING=NUMBER, not {' '.join(settings)}") from None
     found = parse_profile(given) if isinstance(given, str) else given
     with ProxyLink(link_profile(found, **numbers)) as link:
-        door = link.to((host.strip('[]'), int(number)), port=port)
+        door = link.route_to((host.strip('[]'), int(number)), port=port)
         say(f'{door[0]}:{door[1]} leads to {target} over {describe_profile(link.profile)}')
         try: threading.Event().wait(None if seconds == math.inf else seconds)
         finally:

@@ -101,18 +101,18 @@ class ChaosRun:
     ):
         self.config, self.plan, self.out, self.folder = config, plan, Path(out), folder
         self.patience, self.command, self.starting = patience, command, starting
-        self.run = RunObserver(out)
-        self.left = list(plan.strikes) # Those that have not fallen
-        self.struck: list[tuple[Any, float]] = [] # Those that have, and when (time.monotonic)
-        self.held: dict[Any, str] = {} # Why a strike that is due has not fallen
-        self.starts, self.ending = 0, False # Starts so far; a strike ends this one
+        self.observer = RunObserver(out)
+        self.pending = list(plan.strikes) # Those that have not fallen
+        self.injected: list[tuple[Any, float]] = [] # Those that have, and when (time.monotonic)
+        self.postponed: dict[Any, str] = {} # Why a strike that is due has not fallen
+        self.starts, self.expects_end = 0, False # Starts so far; a strike ends this one
         self.began = 0. # When it was started (time.monotonic)
         self.failure = '' # Why the job is dead
         self.orphans: list[int] = [] # Processes that have outlived a start
         self.child: subprocess.Popen | None = None
         self.holds = self.out.absolute().parent / f'{self.out.name}.holds' # Files in it end the holds
         self.disk: FaultyDisk | None = None
-        self.door: FaultyStoreProxy | None = None
+        self.store_proxy: FaultyStoreProxy | None = None
 
 # %% ../../nbs/11_chaos/03_oracle.ipynb #6baddf78
 def pending_faults(plan: FaultPlan, fired: Sequence[str]) -> list[Fault]:
@@ -136,8 +136,8 @@ def hold_faults(plan: FaultPlan, slots: int) -> list[Fault]:
 @patch
 def start(self: ChaosRun) -> None:
     "Start the run, or start it again with what is left of the plan."
-    left, e = pending_faults(self.plan, self.run.fired), self.config.checked().elastic
-    left += hold_faults(FaultPlan((*left, *self.left)), e.workers + e.spares)
+    left, e = pending_faults(self.plan, self.observer.fired), self.config.checked().elastic
+    left += hold_faults(FaultPlan((*left, *self.pending)), e.workers + e.spares)
     chaos = dict(kill=[], hang=[], crash_probability=0., crash_after_step=0, crash_ranks=[], enabled=True)
     path = self.out.parent / f'{self.out.name}.yaml'
     self.out.mkdir(parents=True, exist_ok=True)
@@ -145,99 +145,101 @@ def start(self: ChaosRun) -> None:
     asked = self.config.update(faults=FaultPlan(tuple(left)).lines, **chaos)
     path.write_text(to_yaml(asked, '# '), encoding='utf-8')   # only what was given is given in the child
     argv = self.command(path, self.out, self.folder)
-    if self.disk: argv = self.disk.command(argv)
+    if self.disk: argv = self.disk.wrap_command(argv)
     env = os.environ | {'PYTHONPATH': child_pythonpath(), HOLD_ENV: str(self.holds)}
-    if self.door: env['AWS_ENDPOINT_URL'] = self.door.url
+    if self.store_proxy: env['AWS_ENDPOINT_URL'] = self.store_proxy.url
     with open(self.out / 'run.log', 'ab') as log:
         self.child = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                       start_new_session=True)
-    self.starts, self.ending = self.starts + 1, False
-    self.run.begin(self.child.pid)
-    self.began = self.run.moved
+    self.starts, self.expects_end = self.starts + 1, False
+    self.observer.mark_started(self.child.pid)
+    self.began = self.observer.last_progress_at
 
 @patch
-def look(self: ChaosRun) -> None:
+def poll(self: ChaosRun) -> None:
     "Read the ledger; when it has its first row, the plan goes into it."
-    before = self.run.name
-    self.run.look()
-    if self.run.name and not before:
-        with Ledger(self.out / 'run.db', self.run.name, create=False) as ledger:
+    before = self.observer.name
+    self.observer.poll()
+    if self.observer.name and not before:
+        with Ledger(self.out / 'run.db', self.observer.name, create=False) as ledger:
             record_plan(ledger, self.plan)
 
 # %% ../../nbs/11_chaos/03_oracle.ipynb #fe262e1a
 @patch
-def strike(self: ChaosRun, striker: FaultInjector) -> None:
+def inject_due(self: ChaosRun, striker: FaultInjector) -> None:
     "Let fall what is due; what has nothing to hit is tried again."
     now = time.monotonic()
-    for s in [s for s in self.left if self.run.due(s, now)]:
+    for s in [s for s in self.pending if self.observer.is_due(s, now)]:
         when = time.monotonic()
-        try: striker.carry_out(s)
-        except TargetNotFound as e: self.held[s] = str(e)
+        try: striker.inject(s)
+        except TargetNotFound as e: self.postponed[s] = str(e)
         else:
-            self.left.remove(s)
+            self.pending.remove(s)
             if s.phase: (self.holds / f'{s.step}-{s.phase}').touch()   # the hold is over
-            self.held.pop(s, None)
-            self.struck.append((s, when))
-            self.ending |= s.ends
+            self.postponed.pop(s, None)
+            self.injected.append((s, when))
+            self.expects_end |= s.ends_run
 
 @patch
-def waits(self: ChaosRun) -> float:
+def progress_timeout(self: ChaosRun) -> float:
     "Seconds without a new step until the job is given up at this point of its life."
-    started = self.run.moved > self.began
+    started = self.observer.last_progress_at > self.began
     return self.patience if started else self.patience + self.starting
 
 # %% ../../nbs/11_chaos/03_oracle.ipynb #2f4d4d00
 @patch
-def turn(self: ChaosRun, striker: FaultInjector) -> bool:
+def tick(self: ChaosRun, striker: FaultInjector) -> bool:
     "Look, strike, judge whether it continues; True when all is over."
-    self.look()
-    self.strike(striker)
-    striker.mend(time.monotonic())
-    silent = time.monotonic() - self.run.moved
+    self.poll()
+    self.inject_due(striker)
+    striker.undo_expired(time.monotonic())
+    silent = time.monotonic() - self.observer.last_progress_at
     code = self.child.poll()
-    if code is None and silent <= self.waits(): return False
+    if code is None and silent <= self.progress_timeout(): return False
     if code is None:
-        living = [p for p in self.run.ever if is_alive(p)]
+        living = [p for p in self.observer.all_processes if is_alive(p)]
         self.failure = f"no new step for {silent:.0f} s, and {len(living)} of its processes live"
         self.child.kill()
         self.child.wait()
-    self.look()
-    self.sweep()
+    self.poll()
+    self.kill_orphans()
     if self.failure or code == 0: return True
-    if not self.ending:
-        self.failure = f"the run ended: {self.run.why or self.last_words()}"
+    if not self.expects_end:
+        self.failure = f"the run ended: {self.observer.last_error or self.last_log_line()}"
         return True
     self.start()
     return False
 
 @patch
-def last_words(self: ChaosRun) -> str:
+def last_log_line(self: ChaosRun) -> str:
     "The last line of its log."
     lines = (self.out / 'run.log').read_text(errors='replace').split('\n')
     return next((line for line in reversed(lines) if line.strip()), 'without a word')
 
 @patch
-def sweep(self: ChaosRun, limit: float = 10.) -> None:
+def kill_orphans(self: ChaosRun, limit: float = 10.) -> None:
     "All processes of the start that is over must be gone soon; what is not is noted, and killed."
     end = time.monotonic() + limit
-    while (left := [p for p in self.run.ever if is_alive(p)]) and time.monotonic() < end: time.sleep(.02)
+    while (left := [p for p in self.observer.all_processes if is_alive(p)]) and time.monotonic() < end:
+        time.sleep(.02)
     self.orphans += [pid for pid, _ in left]
     for p in left: send_signal(p, signal.SIGKILL)
 
 # %% ../../nbs/11_chaos/03_oracle.ipynb #f399cacd
 @patch
-def carry_through(self: ChaosRun, tick: float = .02) -> None:
+def run_to_end(self: ChaosRun, tick: float = .02) -> None:
     "Run it to its end. Raises BadConfig for a disk or a proxy that cannot be had."
     with ExitStack() as stack:
         words = {s.target for s in self.plan.strikes}
         slow = any((s.kind, s.target) == ('slow', 'disk') for s in self.plan.strikes)
         place = self.out / 'checkpoints'
         if 'disk' in words: self.disk = stack.enter_context(FaultyDisk(place, own_device=slow))
-        if 's3' in words: self.door = stack.enter_context(FaultyStoreProxy(_endpoint()))
-        striker = stack.enter_context(FaultInjector(self.run, self.plan.min_survivors, self.disk, self.door))
+        if 's3' in words: self.store_proxy = stack.enter_context(FaultyStoreProxy(_endpoint()))
+        striker = stack.enter_context(FaultInjector(self.observer, self.plan.min_survivors, self.disk,
+                                                    self.store_proxy))
         self.start()
         try:
-            while not self.turn(striker): time.sleep(tick)
+            while not self.tick(striker): time.sleep(tick)
         finally:
             if self.child.poll() is None:
                 self.child.kill()
@@ -316,9 +318,9 @@ def summarize_starts(out: Path, folder: str | Path) -> dict[str, Any]:
     sys.path.insert(0, str(Path(folder).absolute()))
     try: engine = build(run.entry, run.config).prepare('cpu')
     finally: sys.path[:] = before
-    own = partial(own_samples, pieces=engine.samples.pieces, ids=engine.samples.ids)
+    own = partial(own_samples, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
     about = dict(steps_wanted=engine.steps, parameters=count_parameters(engine.model))
-    return summarize_folder(out, engine.samples.of_step, own) | about
+    return summarize_folder(out, engine.samples.step_ids, own) | about
 
 # %% ../../nbs/11_chaos/03_oracle.ipynb #d0defc0d
 NOTHING = dict(sha256=None, steps=0, steps_wanted=None, parameters=None, recoveries=[], final_loss=None,
@@ -353,7 +355,7 @@ def compare_with_undisturbed(trial: ChaosRun, folder: str | Path, beside: Path,
     sha, losses_alone = (alone.sha256, losses(alone.events)) if alone else (None, [])
     same = bool(alone and result['sha256'] and sha == result['sha256'] and loss_curve(told) == losses_alone
                 and result['steps'] == result['steps_wanted'])
-    waiting = [*map(str, pending_faults(trial.plan, trial.run.fired)), *map(str, trial.left)]
+    waiting = [*map(str, pending_faults(trial.plan, trial.observer.fired)), *map(str, trial.pending)]
     gone = why_unsaved(told, result['steps_wanted']) if trial.config.checkpoint.checkpoint_interval else ''
     strikes = fault_impacts(told)
     pauses = [s['pause_s'] for s in strikes if s['pause_s'] is not None]
@@ -361,7 +363,7 @@ def compare_with_undisturbed(trial: ChaosRun, folder: str | Path, beside: Path,
         identical=same, sha256_undisturbed=sha, final_loss_undisturbed=losses_alone[-1] if losses_alone
         else None,
         strikes=strikes, not_fired=waiting, starts=trial.starts,
-        rto_s=max(pauses, default=None), plan=trial.plan.values(), dead=dead, orphans=len(trial.orphans),
+        rto_s=max(pauses, default=None), plan=trial.plan.to_dict(), dead=dead, orphans=len(trial.orphans),
         unsaved=gone)
 
 # %% ../../nbs/11_chaos/03_oracle.ipynb #9ba3cae0
@@ -381,7 +383,7 @@ def run_chaos(
     plan = check_chaos(config, plan, out, folder, threshold)
     ready = prepare_config(config, out / 'data')   # text is tokenized once, for both
     trial = ChaosRun(ready, plan, out / 'disturbed', folder, 2 * threshold if patience is None else patience)
-    trial.carry_through()
+    trial.run_to_end()
     result = compare_with_undisturbed(trial, folder, out / 'undisturbed', alone)
     why = judge(result, threshold, result['dead'], trial.orphans)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold)

@@ -70,7 +70,7 @@ class ExternalFault:
             raise ValueError(f"{self.kind} {self.target} happens at once, and not for a time")
 
     @property
-    def ends(self) -> bool: return (self.kind, self.target) in ENDS
+    def ends_run(self) -> bool: return (self.kind, self.target) in ENDS
 
     def __str__(self) -> str:
         when = f'{self.step}' if self.at is None else f'{self.at:.10g}s'
@@ -127,7 +127,7 @@ class FaultPlan:
     @property
     def lines(self) -> list[str]: return [format_entry(e) for e in self.entries]
 
-    def values(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         "JSON values, from which `plan_from_dict` makes the plan again."
         return dict(faults=self.lines, min_survivors=self.min_survivors, drawn=self.drawn)
 
@@ -223,7 +223,7 @@ def phase_plan(seed: int, workers: int, steps: int, faults: int = 3,
 # %% ../../nbs/11_chaos/01_plans.ipynb #03eb61f1
 def record_plan(ledger: Ledger, plan: FaultPlan) -> None:
     "Write the plan into the ledger of the run that it is for."
-    ledger.append('plan', **plan.values(), text=f'the plan: {plan}')
+    ledger.append('plan', **plan.to_dict(), text=f'the plan: {plan}')
 
 def load_recorded_plan(out: str | Path) -> FaultPlan:
     "The plan in the ledger in the folder `out`, that of the first start. Raises BadConfig if there is none."
@@ -290,7 +290,7 @@ def check_plan(config: RunConfig, plan: FaultPlan) -> list[str]:
         needs = word == 'checkpoint' or s.phase in ON_DISK
         if needs and not config.checkpoint.checkpoint_interval:
             wrong.append(f"{s}: the run keeps no checkpoints on disk (checkpoint.checkpoint_interval)")
-        if word == 's3' and not config.checkpoint.url:
+        if word == 's3' and not config.checkpoint.store_url:
             wrong.append(f"{s}: the run uploads nothing (checkpoint.cloud_url)")
     if plan.min_survivors >= workers and plan.entries:
         wrong.append(f"min_survivors: with {workers} workers no more than {workers - 1} can be left")

@@ -97,7 +97,7 @@ def write_image(path: Path, snap: Snapshot, threads: int = 4) -> None:
         whole = len(data) // PAGE * PAGE if direct >= 0 else 0
         _write(direct, data[:whole], at)
         _write(fd, data[whole:], at + whole)
-        snap.sum(i)   # another thread may have asked for it meanwhile
+        snap.chunk_checksum(i)   # another thread may have asked for it meanwhile
     with ExitStack() as stack:
         fd = _closing(stack, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         direct = _closing(stack, _direct(path, os.O_WRONLY) if aligned else -1)
@@ -119,7 +119,7 @@ def save_snapshot(snap: Snapshot, path: Path) -> None:
     "Write `snap` as the checkpoint folder `path`: complete and durable, or not at all. Raises OSError."
     with atomic_folder(Path(path)) as part:
         write_image(part / STATE, snap)
-        write_durably(part / MANIFEST, snap.encoded())
+        write_durably(part / MANIFEST, snap.encode_manifest())
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #a53e3609
 @contextmanager
@@ -171,11 +171,12 @@ def _read(name: str, plain: int, direct: int, offset: int, out: memoryview) -> N
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #407ac126
 def save_state(state: TrainState, path: str | Path) -> None:
     "Write `state` as the checkpoint folder `path`. Raises FileExistsError, never overwrites."
-    save_snapshot(snapshot(state.tree(), step=state.meta.get('step', 0)), Path(path))
+    save_snapshot(snapshot(state.to_tree(), step=state.meta.get('step', 0)), Path(path))
 
 def load_state(path: str | Path) -> TrainState:
     "Read and verify folder `path`. Raises DamagedCheckpoint, a ValueError: which file, and what is wrong."
-    with open_checkpoint(path) as (manifest, read_at): return TrainState.of(read_state(manifest, read_at))
+    with open_checkpoint(path) as (manifest, read_at):
+        return TrainState.from_tree(read_state(manifest, read_at))
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #7af00748
 _NAME = re.compile(r'step-(\d{12})-(\d{4})')
@@ -210,11 +211,12 @@ class NVMeBackend:
         self.base, self.keep_last_n, self.keep_best = Path(base_path), keep_last_n, keep_best
         self.metric, self.place = metric, place
         self.lease: RunLock | None = None   # while this process writes here
-        self.pinned: set[int] = set()   # steps whose checkpoints are kept, too: a caller has their path
+        # steps whose checkpoints are kept, too: a caller has their path
+        self.protected_steps: set[int] = set()
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #5a23d7f8
 @patch
-def found(self: NVMeBackend) -> list[CheckpointRef]:
+def list_checkpoints(self: NVMeBackend) -> list[CheckpointRef]:
     "The checkpoints there, by name, the newest first."
     names = os.listdir(self.base) if self.base.is_dir() else []
     return sorted(filter(None, map(parse_checkpoint_name, names)), reverse=True)
@@ -235,7 +237,7 @@ def open_verified(path: Path) -> Iterator[tuple[Manifest, ReadAt]]:
 @patch
 def new_name(self: NVMeBackend, step: int) -> str:
     "The name for the next checkpoint of `step`."
-    number = 1 + max((f.number for f in self.found() if f.step == step), default=-1)
+    number = 1 + max((f.number for f in self.list_checkpoints() if f.step == step), default=-1)
     return f'step-{step:012d}-{number:04d}'
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #3f0623f5
@@ -254,7 +256,7 @@ def _move_in(tier: NVMeBackend, fingerprint: str, identity: Mapping[str, Any] | 
 
 def _same_run(tier: NVMeBackend, fingerprint: str, identity: Mapping[str, Any] | None) -> None:
     "Raises RunMismatch if the newest checkpoint that can be opened is not one of ours."
-    for f in tier.found() if fingerprint or identity else []:
+    for f in tier.list_checkpoints() if fingerprint or identity else []:
         with suppress(DamagedCheckpoint), tier.open(f.name) as (manifest, _):
             why = describe_mismatch(manifest, fingerprint, identity)
             if not why: return
@@ -289,14 +291,14 @@ def lock_run_folder(base: str | Path) -> Iterator[bool]:
 def _superfluous(tier: NVMeBackend, saved: CheckpointRef) -> list[CheckpointRef]:
     """The checkpoints that need not be kept. Checkpoints newer than `saved` are damaged or of another future,
     and do not count."""
-    old = [f for f in tier.found() if f <= saved][tier.keep_last_n:]
+    old = [f for f in tier.list_checkpoints() if f <= saved][tier.keep_last_n:]
     scores: dict[CheckpointRef, float] = {}
-    for f in tier.found() if tier.keep_best else []:
+    for f in tier.list_checkpoints() if tier.keep_best else []:
         with suppress(DamagedCheckpoint), tier.open(f.name) as (manifest, _):
             score = manifest.metrics.get(tier.metric, math.nan)
             if math.isfinite(score): scores[f] = score   # a nan is not less than anything, and never the best
     best = sorted(scores, key=scores.__getitem__)[:tier.keep_best]
-    return [f for f in old if f not in best and f.step not in tier.pinned]
+    return [f for f in old if f not in best and f.step not in tier.protected_steps]
 
 def _discard(base: Path, name: str) -> None:
     "Remove a checkpoint, unless a reader has it open: then the next save will try again."

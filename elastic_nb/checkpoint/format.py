@@ -104,7 +104,7 @@ class Manifest(ConfigSection):
     def seal(self) -> str: return compute_seal({name: f.sums for name, f in self.files.items()}, self.state)
 
     @property
-    def ties(self) -> dict[str, int]:
+    def shared_tensors(self) -> dict[str, int]:
         "Shared tensors, and how often the state refers to each."
         count = re.findall(r'\{"\$tensor": ("(?:[^"\\]|\\.)*")\}', json.dumps(self.state))
         return {json.loads(k): count.count(k) for k in sorted(set(count)) if count.count(k) > 1}

@@ -41,7 +41,7 @@ from ..exact.state import bare_names, flatten
 class SingleCheckpointTier:
     "One checkpoint folder, behind the two methods that all tiers have."
     def __init__(self, base: Path, name: str): self.base, self.name = base, name
-    def found(self) -> list[CheckpointRef]: return [CheckpointRef(0, 0, self.name)]
+    def list_checkpoints(self) -> list[CheckpointRef]: return [CheckpointRef(0, 0, self.name)]
     def open(self, name: str) -> Any: return open_verified(self.base / name)
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #3a8e269a
@@ -59,7 +59,7 @@ def find_tiers(run: str | Path) -> dict[str, Any]:
         tiers = {p.name: NVMeBackend(p) for p in (base.resolve(), *below)}
         single = [p for p in (base.resolve(), *below) if (p / MANIFEST).exists()]
         tiers |= {p.name: SingleCheckpointTier(p.parent, p.name) for p in single}
-    found = {name: tier for name, tier in tiers.items() if tier.found()}
+    found = {name: tier for name, tier in tiers.items() if tier.list_checkpoints()}
     if not found: raise ValueError(f"there are no checkpoints in {run}")
     return found
 
@@ -69,33 +69,34 @@ class CheckpointInfo:
     "A checkpoint, and what is wrong with it."
     name: str
     manifest: Manifest | None # None if it cannot be read
-    wrong: str = ''
-    unread: bool = False # The fault is that it cannot be read; nothing is known of its bytes
+    problem: str = ''
+    unreadable: bool = False # The fault is that it cannot be read; nothing is known of its bytes
 
     @property
-    def read(self) -> Manifest:
+    def require_manifest(self) -> Manifest:
         "Raises DamagedCheckpoint if it could not be read."
         if self.manifest: return self.manifest
-        raise DamagedCheckpoint(f"{self.name}: {self.wrong}")
+        raise DamagedCheckpoint(f"{self.name}: {self.problem}")
 
     @property
-    def sharded(self) -> bool: return 'pieces' in self.read.state
+    def is_sharded(self) -> bool: return 'pieces' in self.require_manifest.state
 
     @property
-    def ties(self) -> dict[str, int]:
-        state = load_skeleton(self.read) if self.sharded else self.read.state
-        return self.read.model_copy(update=dict(state=state)).ties
+    def shared_tensors(self) -> dict[str, int]:
+        state = load_skeleton(self.require_manifest) if self.is_sharded else self.require_manifest.state
+        return self.require_manifest.model_copy(update=dict(state=state)).shared_tensors
 
     @property
     def parameters(self) -> int:
         "Numbers in the model; shared ones count once."
-        ours = [t for k, t in self.read.tensors.items() if k.startswith(('model.', 'model_state_dict.'))]
+        ours = [t for k, t in self.require_manifest.tensors.items()
+                if k.startswith(('model.', 'model_state_dict.'))]
         return sum(math.prod(t.shape) for t in ours)
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #d0b6df2f
 def inspect_checkpoints(tier: Any, every_byte: bool = False) -> Iterator[CheckpointInfo]:
     "The checkpoints of `tier`, the newest first; `every_byte`: verify each. Raises StoreError."
-    for found in tier.found():
+    for found in tier.list_checkpoints():
         manifest = None
         try:
             with tier.open(found.name) as (manifest, read_at):
@@ -115,8 +116,8 @@ def format_age(seconds: float) -> str:
 def describe_checkpoint(l: CheckpointInfo, verified: bool, now: float) -> str:
     "The report on a checkpoint, `now` in seconds since 1970; several lines."
     good = 'every byte is good' if verified else 'not verified'
-    bad = f"{'cannot be read' if l.unread else 'DAMAGED'}: {l.wrong}"
-    return '\n    '.join([f"{l.name}: {bad if l.wrong else good}", *_facts(l, now)])
+    bad = f"{'cannot be read' if l.unreadable else 'DAMAGED'}: {l.problem}"
+    return '\n    '.join([f"{l.name}: {bad if l.problem else good}", *_facts(l, now)])
 
 def _facts(l: CheckpointInfo, now: float) -> list[str]:
     if (m := l.manifest) is None: return []
@@ -125,7 +126,7 @@ def _facts(l: CheckpointInfo, now: float) -> list[str]:
     facts += [f'world {m.world}', f'generation {m.generation}']
     facts += [f'{k} {v:.4g}' for k, v in m.metrics.items()]
     if m.fingerprint: facts.append(f'config {m.fingerprint[:8]}')
-    tied = [k.split('.', 1)[-1] for k in l.ties]
+    tied = [k.split('.', 1)[-1] for k in l.shared_tensors]
     what = f'{len(m.tensors)} tensors, {l.parameters:,} parameters in the model'
     return [', '.join(facts), what + (f"; tied: {', '.join(tied)}" if tied else '')]
 
@@ -136,7 +137,7 @@ def select_checkpoint(run: str | Path, step: int | None = None) -> tuple[Any, st
     if len(tiers) > 1:
         raise ValueError(f"several places in {run} have checkpoints; name one: {', '.join(tiers)}")
     tier, = tiers.values()
-    names = [f.name for f in tier.found() if step in (None, f.step)]
+    names = [f.name for f in tier.list_checkpoints() if step in (None, f.step)]
     if not names: raise ValueError(f"there is no checkpoint of step {step} in {run}")
     return tier, names[0]
 
@@ -144,7 +145,7 @@ def select_checkpoint(run: str | Path, step: int | None = None) -> tuple[Any, st
 def load_state_tree(tier: Any, name: str) -> Any:
     "The whole state, verified. Raises DamagedCheckpoint, StoreError, ValueError (sharded, and in a store)."
     with tier.open(name) as (manifest, read_at):
-        if not CheckpointInfo(name, manifest).sharded: return read_state(manifest, read_at)
+        if not CheckpointInfo(name, manifest).is_sharded: return read_state(manifest, read_at)
         if not hasattr(tier, 'base'):
             raise ValueError(f"{name} is sharded; copy it to a disk and export that")
         return load_full(tier.base / name)
@@ -187,7 +188,8 @@ def export_checkpoint(run: str | Path, out: str | Path, step: int | None = None,
 
 def _instead(tier: Any, bad: str) -> str:
     for l in inspect_checkpoints(tier, every_byte=True):
-        if l.name != bad and not l.wrong: return f"{l.name} is good: export it with --step {l.read.step}"
+        if l.name != bad and not l.problem:
+            return f"{l.name} is good: export it with --step {l.require_manifest.step}"
     return "and there is no other one here that is good"
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #ce2e5b5a

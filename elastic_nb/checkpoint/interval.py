@@ -68,8 +68,8 @@ class CheckpointInterval:
         known = spec == 'auto' or type(spec) is int and spec > 0
         if not known or most < 1 or mtbf is not None and not 0 < mtbf < math.inf:
             raise ValueError(f"steps or 'auto', most and mtbf above 0; not {spec!r}, {most=}, {mtbf=}")
-        self.fixed, self.most = spec if isinstance(spec, int) else None, most
-        self.belief, self.whose = (mtbf, 'configured') if mtbf else (3600., 'assumed')
+        self.fixed_steps, self.max_steps = spec if isinstance(spec, int) else None, most
+        self.prior_mtbf, self.prior_source = (mtbf, 'configured') if mtbf else (3600., 'assumed')
         self.steps, self.saves = (deque[float](maxlen=WINDOW) for _ in range(2))
         self.seconds, self.failures = 0., 0   # of running; interruptions in them
         self.at_stake = True   # something was trained since the last failure
@@ -77,20 +77,20 @@ class CheckpointInterval:
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #e2f0a8dd
 @patch
-def step(self: CheckpointInterval, seconds: float) -> None:
+def record_step(self: CheckpointInterval, seconds: float) -> None:
     "A step took `seconds`, without any save."
     self.steps.append(seconds)
     self.seconds, self.at_stake = self.seconds + seconds, True
 
 @patch
-def saved(self: CheckpointInterval, blocking: float) -> None:
+def record_save(self: CheckpointInterval, blocking: float) -> None:
     "The step last asked about was saved; training stood still for `blocking` seconds."
     self.saves.append(blocking)
     self.seconds, self.last = self.seconds + blocking, self.asked
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #fbdc0f33
 @patch
-def failed(self: CheckpointInterval, now: float) -> None:
+def record_failure(self: CheckpointInterval, now: float) -> None:
     "Count a failure, `now` seconds after the run began, on a clock that kept running through restarts."
     self.seconds = max(self.seconds, now)   # work that was lost was also time without a failure
     self.failures, self.at_stake = self.failures + self.at_stake, False
@@ -98,21 +98,21 @@ def failed(self: CheckpointInterval, now: float) -> None:
 @patch(as_prop=True)
 def mtbf(self: CheckpointInterval) -> float:
     "Seconds between interruptions: 1 over the mean rate, after a Gamma prior worth one failure."
-    return (self.belief + self.seconds) / (1 + self.failures)
+    return (self.prior_mtbf + self.seconds) / (1 + self.failures)
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #66909b50
 @patch(as_prop=True)
-def every(self: CheckpointInterval) -> int:
+def steps_between_saves(self: CheckpointInterval) -> int:
     "Steps between saves, by the present estimates. 1 until a step and a save have been measured."
-    if self.fixed or not (self.steps and self.saves): return self.fixed or 1
+    if self.fixed_steps or not (self.steps and self.saves): return self.fixed_steps or 1
     best = optimal_interval(median(self.saves), self.mtbf)
-    return min(self.most, max(1, round(best / max(median(self.steps), 1e-9))))
+    return min(self.max_steps, max(1, round(best / max(median(self.steps), 1e-9))))
 
 @patch
-def due(self: CheckpointInterval, step: int) -> bool:
+def is_due(self: CheckpointInterval, step: int) -> bool:
     "Should the state after `step` steps be saved? To ask twice does no harm."
     self.asked, self.last = step, min(self.last, step)   # a run may have gone back to an older step
-    return step % self.fixed == 0 if self.fixed else step - self.last >= self.every
+    return step % self.fixed_steps == 0 if self.fixed_steps else step - self.last >= self.steps_between_saves
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #c758910a
 def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
@@ -120,12 +120,12 @@ def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
 @patch
 def explain(self: CheckpointInterval) -> str:
     "One line of text: the choice, and its reasons."
-    if self.fixed: return f"every {self.fixed} steps: fixed"
+    if self.fixed_steps: return f"every {self.fixed_steps} steps: fixed"
     if not (self.steps and self.saves): return "every step: no save has been measured yet"
     a, b, m, t = map(_short, (median(self.saves), median(self.steps), self.mtbf, self.seconds))
     deaths = f"{self.failures} failure{'s' * (self.failures != 1)}"
-    seen = f"{self.whose} {_short(self.belief)} s, then {deaths} in {t} s"
-    return f"every {self.every} steps: a save costs {a} s of {b} s steps, MTBF {m} s ({seen})"
+    seen = f"{self.prior_source} {_short(self.prior_mtbf)} s, then {deaths} in {t} s"
+    return f"every {self.steps_between_saves} steps: a save costs {a} s of {b} s steps, MTBF {m} s ({seen})"
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #33a60e41
 @patch

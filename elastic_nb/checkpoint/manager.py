@@ -49,15 +49,15 @@ class CheckpointManager:
         c = self.config = config or CheckpointConfig()
         self.rank, self.world_size, self.fingerprint = rank, world_size, fingerprint
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
-        self.compared = strip_accepted(self.identity, c.accept)   # with those of checkpoints
+        self.compared_identity = strip_accepted(self.identity, c.accept)   # with those of checkpoints
         self.origin: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
-        self.board, self.overlap, fails = TierHealth(report), overlap, c.async_save_policy == 'fail'
+        self.health, self.overlap, fails = TierHealth(report), overlap, c.async_save_policy == 'fail'
         self.memory = memory or self._own_memory()
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric, place)
-        self.far = {name: S3Backend(open_store(url, limit_s=PATIENCE), c.keep_last_n)
-                    for name, url in c.far.items()}
-        self.uploaders = {k: Uploader(k, t, self.nvme, self.board, fails) for k, t in self.far.items()}
-        self.writer = CheckpointWriter(c, self.memory, self.nvme, self.uploaders, self.board)
+        self.remote_tiers = tiers = {name: S3Backend(open_store(url, limit_s=PATIENCE), c.keep_last_n)
+                                     for name, url in c.remote_urls.items()}
+        self.uploaders = {k: Uploader(k, t, self.nvme, self.health, fails) for k, t in tiers.items()}
+        self.writer = CheckpointWriter(c, self.memory, self.nvme, self.uploaders, self.health)
         self.interval = CheckpointInterval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
         self.generation = 0   # of the world
         self.source, self.skipped = '', list[Any]()   # tier of the last load, and what it passed over
@@ -70,16 +70,16 @@ class CheckpointManager:
 
     def _own_memory(self) -> MemorySnapshotBackend | None:
         try: return MemorySnapshotBackend(max_memory_mb=self.config.max_memory_mb)
-        except OSError as e: self.board.bad('memory', e)
+        except OSError as e: self.health.mark_failed('memory', e)
         return None
 
     writes = property(lambda self: not self.rank, doc="Whether this process is the one that saves.")
 
     @property
-    def report(self) -> Report: return self.board.report
+    def report(self) -> Report: return self.health.report
 
     @report.setter
-    def report(self, report: Report) -> None: self.board.report = report
+    def report(self, report: Report) -> None: self.health.report = report
 
     @property
     def pace(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class CheckpointManager:
 def wait_for_pending_saves(self: CheckpointManager, timeout: float = 600.) -> None:
     "Wait until all saves are on disk. Raises CheckpointError as `save_checkpoint` does, or TimeoutError."
     if not self.writer.wait(timeout): raise TimeoutError(f"a save is not done after {timeout:g} s")
-    self.board.complain()
+    self.health.raise_pending()
 
 @patch
 def close(self: CheckpointManager, timeout: float = 600.) -> None:
@@ -109,22 +109,22 @@ def close(self: CheckpointManager, timeout: float = 600.) -> None:
         self.closed = True
         self.writer.close(timeout)
         end = time.monotonic() + min(timeout, self.config.grace)
-        for u in self.uploaders.values(): u.hurry()   # all at once
+        for u in self.uploaders.values(): u.begin_shutdown()   # all at once
         for u in self.uploaders.values(): u.close(end - time.monotonic())
         self.nvme.close()
-    self.board.complain()   # an uploader may have noted a last error
+    self.health.raise_pending()   # an uploader may have noted a last error
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #87678aa5
 @patch(as_prop=True)
 def degraded(self: CheckpointManager) -> dict[str, str]:
     "The tiers that do not work at the moment, and why."
-    return self.board.degraded
+    return self.health.degraded
 
 @patch(as_prop=True)
 def tiers(self: CheckpointManager) -> dict[str, Any]:
     "The tiers that exist, the fastest first."
     near = dict(memory=self.memory, nvme=self.nvme)
-    return {k: tier for k, tier in near.items() if tier} | self.far
+    return {k: tier for k, tier in near.items() if tier} | self.remote_tiers
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #65f659dd
 @patch
@@ -136,20 +136,20 @@ def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot,
     try:
         if self.memory:
             tensors, skeleton = flatten(tree)
-            snap = self.memory.take(tensors, dict(about, state=skeleton))
+            snap = self.memory.take_snapshot(tensors, dict(about, state=skeleton))
             if not self.overlap: self.before_update()
             self._say_limits(self.memory.limited)
             return (snap, True) if snap else None
-    except (OSError, ValueError, MemoryError) as e: self.board.bad('memory', e)
+    except (OSError, ValueError, MemoryError) as e: self.health.mark_failed('memory', e)
     if self.writer.busy or not durable: return None
     try: return snapshot(tree, **about), False
-    except (OSError, MemoryError) as e: self.board.bad('memory', e)
+    except (OSError, MemoryError) as e: self.health.mark_failed('memory', e)
     return None
 
 @patch
 def before_update(self: CheckpointManager) -> None:
     "Return when the state that was saved last may change; see `overlap`."
-    if self.memory: self.memory.settle()
+    if self.memory: self.memory.wait_for_copies()
 
 @patch
 def _say_limits(self: CheckpointManager, limited: str) -> None:
@@ -165,11 +165,11 @@ def _hand_over(self: CheckpointManager, snap: Snapshot, shared: bool, durable: b
     "Give the copy to the writer, with the measured costs of the run; returns the promise."
     told, saved = {}, SaveFuture(snap.about['step'])
     if self.interval:
-        if durable: self.interval.saved(blocking)
+        if durable: self.interval.record_save(blocking)
         snap.about['pace'] = self.pace
         told = dict(interval=self.interval.explain())
     self.writer.put(SaveJob(snap, shared, durable, time.monotonic() - blocking, blocking, told, saved))
-    if not self.config.async_save: self.board.complain()
+    if not self.config.async_save: self.health.raise_pending()
     return saved
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #d121f4c8
@@ -184,10 +184,10 @@ def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = 
 
     `if_busy`: wait or skip while the save before is still being written. Raises CheckpointError for what
     went wrong before, under the policies fail and retry, and FolderInUse."""
-    self.board.complain()
+    self.health.raise_pending()
     if self.closed: raise CheckpointError("this manager is closed, and saves nothing any more")
     if self.rank: return SaveFuture(taken=False)   # `rank` may change with the world
-    if tier.value not in {'memory', 'nvme', *self.far}: raise CheckpointError(_MISSING[tier.value])
+    if tier.value not in {'memory', 'nvme', *self.remote_tiers}: raise CheckpointError(_MISSING[tier.value])
     start, durable = time.perf_counter(), tier is not CheckpointTier.MEMORY
     copy = self._copy(state, durable)
     if copy is None and if_busy == 'wait':
@@ -205,13 +205,14 @@ def should_checkpoint(self: CheckpointManager, step: int, tier: CheckpointTier =
     "Whether a save to `tier` is due after `step` steps."
     every = self.config.checkpoint_interval
     if tier is CheckpointTier.MEMORY: every = self.config.memory_snapshot_interval
-    if not isinstance(every, int): return self.interval is not None and self.interval.due(step)
+    if not isinstance(every, int): return self.interval is not None and self.interval.is_due(step)
     return every > 0 and step > 0 and step % every == 0
 
 @patch
 def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], last: bool = False) -> bool:
     "Save `state()` if due; call it after each step. True if taken. With `last` it waits."
-    if self.interval: self.interval.step(time.monotonic() - self._last)   # rank 0 may die, and we follow
+    # rank 0 may die, and we follow
+    if self.interval: self.interval.record_step(time.monotonic() - self._last)
     due = [] if self.rank else [t for t in (CheckpointTier.NVME, CheckpointTier.MEMORY)
                                 if self.should_checkpoint(step, t)]
     if_busy = 'wait' if last else self.config.if_busy
@@ -221,27 +222,27 @@ def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], las
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #42b968c6
 @patch
-def failed(self: CheckpointManager) -> None:
+def record_failure(self: CheckpointManager) -> None:
     "Count a failure. Several with no step in between count as one."
-    if self.interval: self.interval.failed(time.monotonic() - self._began)
+    if self.interval: self.interval.record_failure(time.monotonic() - self._began)
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #2843abba
 @patch
-def enter(self: CheckpointManager, rank: int, world_size: int, generation: int) -> None:
+def enter_generation(self: CheckpointManager, rank: int, world_size: int, generation: int) -> None:
     """Take a place in a new world. If it writes in this world, raises FolderInUse if another run writes
     there, and RunMismatch if one has."""
     leads = rank == 0 and (self.rank or not self.generation)
     self.rank, self.world_size, self.generation = rank, world_size, generation
     if not leads or not self.config.checkpoint_interval: return
     try: self._claim(self.config.grace if self.nvme.place == 'writer' else 0.)
-    except OSError as e: self.board.bad('nvme', e)
+    except OSError as e: self.health.mark_failed('nvme', e)
 
 @patch
 def _claim(self: CheckpointManager, patience: float) -> None:
     "Take the folder; its holder may leave within `patience` seconds. Raises FolderInUse, OSError."
     end = time.monotonic() + patience
     while True:
-        try: return self.nvme.claim(self.fingerprint, self.compared)
+        try: return self.nvme.claim(self.fingerprint, self.compared_identity)
         except RunMismatch: raise   # no waiting mends that
         except FolderInUse:
             if time.monotonic() > end: raise
@@ -259,9 +260,9 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
     if path is not None:
         folder = Path(path).absolute()
         return load_verified(NVMeBackend(folder.parent), folder.name, self.fingerprint, target,
-                             self.compared)
+                             self.compared_identity)
     tiers = {k: v for k, v in self.tiers.items() if tier is None or k == tier.value}
-    found = load_latest_valid(tiers, self.fingerprint, target, self.compared)
+    found = load_latest_valid(tiers, self.fingerprint, target, self.compared_identity)
     self.source, self.skipped, self.took = found.tier, found.skipped, found.seconds
     if m := found.manifest: self.pace, self.seal, self.origin = m.pace, m.seal, m.identity
     for s in self.skipped: self.report('skipped', **vars(s))
@@ -270,10 +271,10 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
 @patch
 def newest_step(self: CheckpointManager, far: bool = False) -> int:
     "Steps of the newest checkpoint of this run, as its manifest says; 0 without one. `far`: ask all tiers."
-    tiers = {k: tier for k, tier in self.tiers.items() if far or k not in self.far}
+    tiers = {k: tier for k, tier in self.tiers.items() if far or k not in self.remote_tiers}
     for tier, found in list_candidates(tiers, []):
         with suppress(OSError, DamagedCheckpoint), tiers[tier].open(found.name) as (manifest, _):
-            if not describe_mismatch(manifest, self.fingerprint, self.compared): return found.step
+            if not describe_mismatch(manifest, self.fingerprint, self.compared_identity): return found.step
     return 0
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #cd4d81c9

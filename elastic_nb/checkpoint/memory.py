@@ -61,23 +61,23 @@ def decode_control_page(page: bytes) -> ControlPage | None:
 class ReadWriteLock:
     "One writer or many readers of the memory behind `fd`, in this and other processes; free when they die."
     def __init__(self, fd: int):
-        self.fd, self.holders, self.alone, self.mutex = fd, 0, False, threading.Lock()
+        self.fd, self.holders, self.exclusive, self.mutex = fd, 0, False, threading.Lock()
 
-    def hold(self, alone: bool) -> bool:
+    def try_acquire(self, alone: bool) -> bool:
         "Take it, `alone` to write, otherwise to read. Never waits; False if another holder is in the way."
         with self.mutex:
-            if self.alone or (alone and self.holders): return False
+            if self.exclusive or (alone and self.holders): return False
             if not self.holders and not self._ask(fcntl.LOCK_EX if alone else fcntl.LOCK_SH): return False
-            self.holders, self.alone = self.holders + 1, alone
+            self.holders, self.exclusive = self.holders + 1, alone
             return True
 
-    def share(self) -> None:
+    def downgrade(self) -> None:
         "The writer becomes a reader."
-        with self.mutex: self.alone = not self._ask(fcntl.LOCK_SH)
+        with self.mutex: self.exclusive = not self._ask(fcntl.LOCK_SH)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         with self.mutex:
-            self.holders, self.alone = self.holders - 1, False
+            self.holders, self.exclusive = self.holders - 1, False
             if not self.holders: fcntl.lockf(self.fd, fcntl.LOCK_UN)
 
     def _ask(self, how: int) -> bool:
@@ -104,12 +104,13 @@ class SharedMapping:
         self.copier = TensorCopier(layout, torch.frombuffer(self.maps[-1], dtype=torch.uint8)[PAGE:end])
         self.layout = layout
 
-    def fill(self, tensors: dict[str, Tensor],
-             staging: PinnedStaging) -> tuple[list[str | None], Land | None]:
+    def copy_tensors(self, tensors: dict[str, Tensor],
+                     staging: PinnedStaging) -> tuple[list[str | None], Land | None]:
         """Copy `tensors`. Copies of tensors on a GPU are only begun. Returns the checksums, and the function
         that completes the copy."""
-        far = [k for k, t in tensors.items() if staging.far(t)]
-        land = staging.take([tensors[k] for k in far], [self.copier.views[k] for k in far]) if far else None
+        far = [k for k, t in tensors.items() if staging.needs_staging(t)]
+        land = staging.begin_copy([tensors[k] for k in far],
+                                  [self.copier.views[k] for k in far]) if far else None
         return self.copier.copy({k: t for k, t in tensors.items() if k not in far}), land
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #e677f68b
@@ -128,7 +129,7 @@ class SnapshotSlot:
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #1ac74597
 @patch
-def forget(self: SnapshotSlot) -> None:
+def invalidate(self: SnapshotSlot) -> None:
     "Wipe the control page."
     os.pwrite(self.fd, _BLANK, 0)
 
@@ -137,8 +138,8 @@ def copy(self: SnapshotSlot, layout: SafetensorsLayout, tensors: dict[str, Tenso
          staging: PinnedStaging) -> Snapshot:
     "The blocking part of a save. Anything that was here does not count from now on."
     if self.pages.layout is not layout: self.pages.prepare(layout)
-    self.forget()
-    sums, land = self.pages.fill(tensors, staging)
+    self.invalidate()
+    sums, land = self.pages.copy_tensors(tensors, staging)
     self.snapshot = Snapshot(self.pages.copier, about, sums, land)
     return self.snapshot
 
@@ -155,7 +156,7 @@ def publish(self: SnapshotSlot, manifest: bytes) -> None:
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #60071e80
 @patch
-def sealed(self: SnapshotSlot) -> tuple[ControlPage, bytes]:
+def read_sealed(self: SnapshotSlot) -> tuple[ControlPage, bytes]:
     "The control page, and the encoded manifest that it vouches for. Raises DamagedCheckpoint."
     control = decode_control_page(os.pread(self.fd, PAGE, 0))
     if control is None: raise DamagedCheckpoint("there is no complete snapshot here")
@@ -164,16 +165,16 @@ def sealed(self: SnapshotSlot) -> tuple[ControlPage, bytes]:
     return control, data
 
 @patch
-def saved(self: SnapshotSlot) -> int:
+def saved_count(self: SnapshotSlot) -> int:
     "The count of the snapshot in this slot; 0 if there is none."
-    try: return self.sealed()[0].count
+    try: return self.read_sealed()[0].count
     except DamagedCheckpoint: return 0
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #9bc2f85d
 @patch
-def verified(self: SnapshotSlot) -> tuple[int, Manifest]:
+def read_manifest(self: SnapshotSlot) -> tuple[int, Manifest]:
     "The count and the manifest. Raises DamagedCheckpoint."
-    control, data = self.sealed()
+    control, data = self.read_sealed()
     manifest = decode_manifest(data)
     if [f.size for f in manifest.files.values()] != [control.size]:
         raise DamagedCheckpoint("the image: wrong size")
@@ -188,7 +189,7 @@ def read_at(self: SnapshotSlot, file: str, offset: int, out: memoryview) -> None
 @patch
 def clear(self: SnapshotSlot) -> None:
     "Give all pages back. Take the lock alone, then let go: closing the mapping here drops the lock."
-    self.forget()
+    self.invalidate()
     self.pages.layout = None
     with mmap.mmap(self.fd, 0) as whole: whole.madvise(mmap.MADV_REMOVE)
 
@@ -206,9 +207,10 @@ class MemorySnapshotBackend:
         self.slots = [SnapshotSlot(fd) for fd in [*fds, *own][:max_snapshots]]
         self.max_memory_mb, self.staging = max_memory_mb, PinnedStaging()
         self.count = 0   # of the newest save
-        self.form: dict[str, tuple[torch.dtype, torch.Size]] | None = None # Of the tensors of the newest save
+        # Of the tensors of the newest save
+        self.tensor_shapes: dict[str, tuple[torch.dtype, torch.Size]] | None = None
         self.layout: SafetensorsLayout | None = None # Likewise
-        self.used = self.slots   # as many of them as the limit allows
+        self.usable_slots = self.slots   # as many of them as the limit allows
         self.limited = ''   # the consequence, if there are fewer than asked for
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #f9e98c1c
@@ -216,13 +218,13 @@ class MemorySnapshotBackend:
 def _lay_out(self: MemorySnapshotBackend, tensors: dict[str, Tensor]) -> SafetensorsLayout:
     "The layout, worked out when a name, type or shape has changed. Raises ValueError if not one image fits."
     form = {k: (t.dtype, t.shape) for k, t in tensors.items()}
-    if self.layout and form == self.form: return self.layout
+    if self.layout and form == self.tensor_shapes: return self.layout
     layout = make_layout(tensors, align=PAGE)
     mb, n = layout.size / 2**20, len(self.slots)
     if self.max_memory_mb is not None: n = min(n, int(self.max_memory_mb // mb))
     if not n:
         raise ValueError(f"a snapshot of {mb:.1f} MB does not fit, for max_memory_mb is {self.max_memory_mb}")
-    self.form, self.layout, self.used = form, layout, self.slots[:n]
+    self.tensor_shapes, self.layout, self.usable_slots = form, layout, self.slots[:n]
     self.limited = '' if n == len(self.slots) else (
         f"max_memory_mb is {self.max_memory_mb}, and a snapshot has {mb:.1f} MB: {n} of {len(self.slots)} "
         "fit. "
@@ -233,32 +235,34 @@ def _lay_out(self: MemorySnapshotBackend, tensors: dict[str, Tensor]) -> Safeten
 @patch
 def _free(self: MemorySnapshotBackend) -> SnapshotSlot | None:
     "The slot with the oldest content, held; not the newest that counts, unless there is one slot only."
-    for slot in sorted(self.used, key=SnapshotSlot.saved):
-        if not slot.lock.hold(alone=True): continue
-        newest = max(s.saved() for s in self.slots)
-        if slot.saved() < newest or not newest or len(self.used) == 1: return slot
-        slot.lock.let_go()
+    for slot in sorted(self.usable_slots, key=SnapshotSlot.saved_count):
+        if not slot.lock.try_acquire(alone=True): continue
+        newest = max(s.saved_count() for s in self.slots)
+        if slot.saved_count() < newest or not newest or len(self.usable_slots) == 1: return slot
+        slot.lock.release()
     return None
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #1972107e
 @patch
-def take(self: MemorySnapshotBackend, tensors: dict[str, Tensor], about: dict[str, Any]) -> Snapshot | None:
+def take_snapshot(self: MemorySnapshotBackend, tensors: dict[str, Tensor],
+                  about: dict[str, Any]) -> Snapshot | None:
     """Copy `tensors` to a free slot, and hold it; None if no slot is free, or the staging is not.
 
-    Those of a GPU must not change until `settle` has returned. Raises ValueError (too large), OSError
+    Those of a GPU must not change until `wait_for_copies` has returned. Raises ValueError
+    (too large), OSError
     and MemoryError."""
     layout = self._lay_out(tensors)
-    if self.staging.busy and any(map(self.staging.far, tensors.values())): return None
+    if self.staging.busy and any(map(self.staging.needs_staging, tensors.values())): return None
     slot = self._free()
     if slot is None: return None
-    slot.count = self.count = 1 + max(self.count, *(s.saved() for s in self.slots))
+    slot.count = self.count = 1 + max(self.count, *(s.saved_count() for s in self.slots))
     try: return slot.copy(layout, tensors, about, self.staging)
     except BaseException:
-        slot.lock.let_go()
+        slot.lock.release()
         raise
 
 @patch
-def settle(self: MemorySnapshotBackend) -> None:
+def wait_for_copies(self: MemorySnapshotBackend) -> None:
     "Return when no tensor that was taken is being copied any more: from now on all may change."
     self.staging.wait()
 
@@ -272,13 +276,14 @@ def publish(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
     "Complete its image and its checksums, and write its manifest: now it counts, and others may read it."
     slot = self._slot_of(snapshot)
     if slot is None: raise ValueError("this snapshot was released; its memory may hold another one")
-    snapshot.arrive()
-    slot.publish(snapshot.encoded())
-    slot.lock.share()
-    for spare in self.slots[len(self.used):]:   # it may be full from a time with more room, or smaller images
-        if spare.saved() and spare.lock.hold(alone=True):
+    snapshot.wait_for_copy()
+    slot.publish(snapshot.encode_manifest())
+    slot.lock.downgrade()
+    # it may be full from a time with more room, or smaller images
+    for spare in self.slots[len(self.usable_slots):]:
+        if spare.saved_count() and spare.lock.try_acquire(alone=True):
             spare.clear()
-            spare.lock.let_go()
+            spare.lock.release()
 
 @patch
 def release(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
@@ -287,16 +292,16 @@ def release(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
     slot = self._slot_of(snapshot)
     if slot is None: return
     slot.snapshot = None
-    slot.lock.let_go()
+    slot.lock.release()
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #123d19f4
 @patch
-def found(self: MemorySnapshotBackend) -> list[CheckpointRef]:
+def list_checkpoints(self: MemorySnapshotBackend) -> list[CheckpointRef]:
     "The snapshots that can be opened, newest first. Manifests are verified here, images when they are read."
     out = []
     for i, slot in enumerate(self.slots):
         with suppress(DamagedCheckpoint):
-            count, manifest = slot.verified()
+            count, manifest = slot.read_manifest()
             out.append(CheckpointRef(manifest.step, count, f'{i}.{count}'))
     return sorted(out, reverse=True)
 
@@ -306,39 +311,40 @@ def open(self: MemorySnapshotBackend, name: str) -> Iterator[tuple[Manifest, Rea
     """Manifest and bytes for `snapshot.read_state`, locked meanwhile. Raises DamagedCheckpoint, and
     forgets a snapshot that is damaged."""
     slot = self.slots[int(name.split('.')[0])]
-    if not slot.lock.hold(alone=False): raise DamagedCheckpoint(f"snapshot {name} is being overwritten")
+    if not slot.lock.try_acquire(alone=False):
+        raise DamagedCheckpoint(f"snapshot {name} is being overwritten")
     try:
-        if slot.saved() != int(name.split('.')[1]):
+        if slot.saved_count() != int(name.split('.')[1]):
             raise DamagedCheckpoint(f"snapshot {name} was overwritten")
-        try: yield slot.verified()[1], slot.read_at
+        try: yield slot.read_manifest()[1], slot.read_at
         except DamagedCheckpoint:
-            slot.forget()
+            slot.invalidate()
             raise
-    finally: slot.lock.let_go()
+    finally: slot.lock.release()
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #dbdd4a37
 @patch
 def clear(self: MemorySnapshotBackend) -> None:
     "Forget all snapshots but those in use, and give their pages back."
     for slot in self.slots:
-        if slot.lock.hold(alone=True):
+        if slot.lock.try_acquire(alone=True):
             slot.clear()
-            slot.lock.let_go()
+            slot.lock.release()
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #d71097b2
 @patch
 def save(self: MemorySnapshotBackend, state: Any) -> str:
     """Copy `state` (a CheckpointState, a TrainState, or a tree with a `step`), so that it counts at once; its
-    name, '' if no slot is free. Raises TypeError, and what `take` raises."""
+    name, '' if no slot is free. Raises TypeError, and what `take_snapshot` raises."""
     from elastic_nb.checkpoint.restore import describe_state
     tree, about = describe_state(state)
     tensors, skeleton = flatten(tree)
-    snapshot = self.take(tensors, dict(about, state=skeleton))
+    snapshot = self.take_snapshot(tensors, dict(about, state=skeleton))
     if snapshot is None: return ''
-    self.settle()
+    self.wait_for_copies()
     self.publish(snapshot)
     self.release(snapshot)
-    return self.found()[0].name
+    return self.list_checkpoints()[0].name
 
 @patch
 def load_latest(self: MemorySnapshotBackend) -> Any:

@@ -78,7 +78,7 @@ def as_checkpoint_state(tree: Any) -> Any:
 
 def describe_state(state: Any) -> tuple[Any, dict[str, Any]]:
     "The tree of `state` (CheckpointState, TrainState, or a tree with a `step`); the fields of its manifest."
-    tree = state.tree() if isinstance(state, TrainState) else state
+    tree = state.to_tree() if isinstance(state, TrainState) else state
     if isinstance(tree, CheckpointState): tree = tree.to_dict()
     if not isinstance(tree, Mapping) or not isinstance(tree.get('step'), int):
         raise TypeError("a state to be saved is a CheckpointState, or a dict with the number 'step'")
@@ -198,7 +198,7 @@ def list_candidates(tiers: Mapping[str, Any],
     "The checkpoints that `tiers` (the fastest first) report, the newest first. Adds to `skipped`."
     every = []
     for speed, (tier, backend) in enumerate(tiers.items()):
-        try: every += [(-f.step, speed, -f.number, tier, f) for f in backend.found()]
+        try: every += [(-f.step, speed, -f.number, tier, f) for f in backend.list_checkpoints()]
         except (OSError, DamagedCheckpoint) as e:
             skipped.append(SkippedCheckpoint(tier, '', str(e), refused=isinstance(e, StoreRefused)))
     return [(tier, f) for *_, tier, f in sorted(every)]

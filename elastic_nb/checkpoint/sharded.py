@@ -288,7 +288,7 @@ def translate_dcp_errors(error: type[Exception]) -> Iterator[None]:
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #8ac4d03d
 class PendingSave:
-    "A save that was copied, and is on its way to the disk in every rank. `settle` it, or `abandon` it."
+    "A save that was copied, and is on its way to the disk in every rank. `publish` it, or `abort` it."
     def __init__(self, writer: ShardWriter, group: dist.ProcessGroup | None):
         self.writer, self.group = writer, group
         self.error: Exception | None = None
@@ -302,14 +302,14 @@ class PendingSave:
     def _written(self) -> None:
         if self.error: raise self.error
 
-    def settle(self, wait: bool = True, limit: float = 600.) -> bool:
+    def publish(self, wait: bool = True, limit: float = 600.) -> bool:
         """Publish it if all ranks have written; `wait` for that, `limit` seconds. Whether it is there now.
         Collective. Raises ShardedSaveError in all ranks; if that is RankLost, the folder may be there,
         complete."""
         try:
             with _lost(): return self._settle(wait, limit)
         except ShardedSaveError:
-            self.abandon(0.)
+            self.abort(0.)
             raise
 
     def _settle(self, wait: bool, limit: float) -> bool:
@@ -323,7 +323,7 @@ class PendingSave:
         run_collectively(publish, ShardedSaveError, self.group)
         return True
 
-    def abandon(self, limit: float = 600.) -> None:
+    def abort(self, limit: float = 600.) -> None:
         "Give up an unpublished save, in this rank alone. Waits for its thread, at most `limit` seconds."
         if self.thread: self.thread.join(limit)
         with suppress(ShardedSaveError), self.writer.folder: raise ShardedSaveError("abandoned")
@@ -356,9 +356,9 @@ def begin_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opt
 
 def save_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer, values: Any = None,
                  group: dist.ProcessGroup | None = None, **about: Any) -> None:
-    """As `begin_sharded`, and wait until it is published. Raises ShardedSaveError as `PendingSave.settle`
+    """As `begin_sharded`, and wait until it is published. Raises ShardedSaveError as `PendingSave.publish`
     does."""
-    begin_sharded(path, model, optimizer, values, group, **about).settle()
+    begin_sharded(path, model, optimizer, values, group, **about).publish()
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #a6cbede7
 def load_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer,

@@ -64,7 +64,7 @@ class TensorCopier:
     def __init__(self, layout: SafetensorsLayout, image: Tensor):
         self.layout, self.address, self.image = layout, image.data_ptr(), image.numpy().data
         self.head = torch.frombuffer(bytearray(layout.head), dtype=torch.uint8)
-        self.pieces = segments_by_block(layout)
+        self.segments = segments_by_block(layout)
         self.views: dict[str | None, Tensor] = {k: p.view(image) for k, p in layout.places.items()}
         self.views[None] = image[:len(self.head)]
         self.forms = {k: (v.dtype, v.shape) for k, v in self.views.items()}
@@ -84,8 +84,8 @@ class TensorCopier:
         sums: list[str | None] = [None] * -(-len(self.image) // CHUNK)
         def one(i: int) -> None:
             h, whole = xxhash.xxh3_64(), True
-            for b in range(i * CHUNK // COPY_BLOCK, min((i + 1) * CHUNK // COPY_BLOCK, len(self.pieces))):
-                for name, start, to, size in self.pieces[b]:
+            for b in range(i * CHUNK // COPY_BLOCK, min((i + 1) * CHUNK // COPY_BLOCK, len(self.segments))):
+                for name, start, to, size in self.segments[b]:
                     if name in at: ctypes.memmove(self.address + to, at[name] + start, size)
                     whole = whole and name not in missing
                 if whole: h.update(self.image[b * COPY_BLOCK:(b + 1) * COPY_BLOCK])
@@ -100,24 +100,24 @@ class Snapshot:
     copier: TensorCopier # Whose image it is
     about: dict[str, Any] # The other fields of the manifest: step, state, ...
     sums: list[str | None] # Of its chunks, as far as they are known
-    land: Callable[[], None] | None = None # Completes the image, if something is still on its way
+    finish_copy: Callable[[], None] | None = None # Completes the image, if something is still on its way
 
     def __post_init__(self) -> None:
         self.image, self.text, self.mutex = self.copier.image, b'', threading.Lock()
 
-    def arrive(self) -> None:
+    def wait_for_copy(self) -> None:
         "Wait for what is on its way; call it before you look at the image."
-        land, self.land = self.land, None
+        land, self.finish_copy = self.finish_copy, None
         if land: land()
 
     def chunk(self, i: int) -> memoryview: return self.image[i * CHUNK:(i + 1) * CHUNK]
-    def sum(self, i: int) -> str:
+    def chunk_checksum(self, i: int) -> str:
         "Checksum of chunk `i`."
         found = self.sums[i] or checksum(self.chunk(i))
         self.sums[i] = found
         return found
 
-    def encoded(self) -> bytes:
+    def encode_manifest(self) -> bytes:
         "The manifest; the first caller makes it and the others wait. Raises ValueError for a bad field."
         with self.mutex:
             self.text = self.text or self._encode()
@@ -126,11 +126,13 @@ class Snapshot:
     @property
     def seal(self) -> str:
         "As that of the manifest."
-        self.encoded()
-        return compute_seal({STATE: [self.sum(i) for i in range(len(self.sums))]}, self.about['state'])
+        self.encode_manifest()
+        return compute_seal({STATE: [self.chunk_checksum(i) for i in range(len(self.sums))]},
+                            self.about['state'])
 
     def _encode(self) -> bytes:
-        if missing := [i for i, s in enumerate(self.sums) if s is None]: parallel_for(self.sum, missing)
+        if missing := [i for i, s in enumerate(self.sums) if s is None]:
+            parallel_for(self.chunk_checksum, missing)
         files = {STATE: dict(size=len(self.image), sums=self.sums)}
         fields = Manifest(files=files, tensors={}, **self.about).model_dump(exclude={'tensors', 'state'})
         text = json.dumps(fields | dict(state=self.about['state']), allow_nan=False)
@@ -238,11 +240,11 @@ class PinnedStaging:
         self.engines: dict[torch.device, AsyncCopier] = {}
         self.memory, self.busy = torch.empty(0, dtype=torch.uint8), False
 
-    def far(self, t: Tensor) -> bool:
+    def needs_staging(self, t: Tensor) -> bool:
         "Whether `t` comes this way."
         return t.is_cuda
 
-    def take(self, tensors: Sequence[Tensor], views: Sequence[Tensor]) -> Callable[[], None]:
+    def begin_copy(self, tensors: Sequence[Tensor], views: Sequence[Tensor]) -> Callable[[], None]:
         """Begin to copy `tensors`, which must not change until `wait` has returned.
 
         Returns the function that finishes the copy into `views`: call it once, from any thread.

@@ -36,16 +36,16 @@ class TierHealth:
         self.degraded: dict[str, str] = {} # Tier -> why
         self.errors: deque[BaseException] = deque(maxlen=1)
 
-    def bad(self, tier: str, error: BaseException) -> None:
+    def mark_failed(self, tier: str, error: BaseException) -> None:
         why = str(error) or type(error).__name__
         if tier not in self.degraded: warnings.warn(f"checkpoints: {tier} does not work: {why}")
         self.degraded[tier] = why
         self.report('degraded', tier=tier, why=why)
 
-    def good(self, tier: str) -> None:
+    def mark_healthy(self, tier: str) -> None:
         if self.degraded.pop(tier, None): self.report('healed', tier=tier)
 
-    def complain(self) -> None:
+    def raise_pending(self) -> None:
         "Raise what went wrong since the last call, in the thread of the caller."
         if self.errors: raise self.errors.pop()   # popped, not kept in a name: see below
 
@@ -53,11 +53,11 @@ class TierHealth:
 class Uploader:
     "Keeps the newest folder of `local` in the far tier `name` too, in a thread of its own."
     def __init__(self, name: str, far: S3Backend, local: NVMeBackend, board: TierHealth, fails: bool = False):
-        self.name, self.far, self.local, self.board = name, far, local, board
-        self.fails = fails   # what goes wrong ends the run (`async_save_policy=fail`)
+        self.name, self.remote, self.local, self.health = name, far, local, board
+        self.fail_run = fails   # what goes wrong ends the run (`async_save_policy=fail`)
         self.newest = ''   # name of the folder that goes up next
-        self.wake, self.last_call = threading.Condition(), False
-        self.over = threading.Event()   # the time is up: an upload on its way stops
+        self.wake, self.closing = threading.Condition(), False
+        self.stopped = threading.Event()   # the time is up: an upload on its way stops
         self.thread: threading.Thread | None = None
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #6931245c
@@ -66,29 +66,29 @@ def _upload(self: Uploader, name: str) -> bool:
     "Make one attempt; True if `name` is in the far tier now."
     start = time.monotonic()
     try:
-        if not self.far.upload(self.local, name, self.over): return False
+        if not self.remote.upload(self.local, name, self.stopped): return False
     except (OSError, DamagedCheckpoint) as e:   # of the store, or of the disk it copies from
-        if not self.over.is_set(): self._bad(e)
+        if not self.stopped.is_set(): self._bad(e)
         return False
-    self.board.good(self.name)
+    self.health.mark_healthy(self.name)
     with self.wake:
         if self.newest == name: self.newest = ''
         self.wake.notify_all()
-    self.board.report('checkpoint', tier=self.name, saved=require_checkpoint_name(name).step, blocking=0.,
-                      bytes=0, durable=time.monotonic() - start)
+    self.health.report('checkpoint', tier=self.name, saved=require_checkpoint_name(name).step, blocking=0.,
+                       bytes=0, durable=time.monotonic() - start)
     return True
 
 @patch
 def _bad(self: Uploader, error: Exception) -> None:
-    self.board.bad(self.name, error)
-    if not self.fails: return
-    self.board.errors.append(SaveFailed(f"{self.name}: {self.board.degraded[self.name]} "
-                                        "(checkpoint.async_save_policy is fail)"))
+    self.health.mark_failed(self.name, error)
+    if not self.fail_run: return
+    self.health.errors.append(SaveFailed(f"{self.name}: {self.health.degraded[self.name]} "
+                                         "(checkpoint.async_save_policy is fail)"))
 
 @patch
 def _attempt(self: Uploader, name: str) -> bool:
     try: return self._upload(name)
-    except BaseException as e: self.board.errors.append(e)   # raised in the thread that trains
+    except BaseException as e: self.health.errors.append(e)   # raised in the thread that trains
     return False
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #06bc2575
@@ -98,9 +98,9 @@ def _work(self: Uploader) -> None:
     pause = 0.
     while True:
         with self.wake:
-            self.wake.wait_for(lambda: self.last_call, pause)
-            self.wake.wait_for(lambda: self.newest or self.last_call)
-            last = self.last_call
+            self.wake.wait_for(lambda: self.closing, pause)
+            self.wake.wait_for(lambda: self.newest or self.closing)
+            last = self.closing
         if not self.newest: return
         done = self._attempt(self.newest)
         if last and not done: return
@@ -108,7 +108,7 @@ def _work(self: Uploader) -> None:
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #c1db8664
 @patch
-def offer(self: Uploader, name: str) -> None:
+def request_upload(self: Uploader, name: str) -> None:
     "Announce a newer folder; it replaces one that still waits."
     with self.wake:
         self.newest = name
@@ -122,20 +122,20 @@ def wait(self: Uploader, timeout: float) -> bool:
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #da0eaab5
 @patch
-def hurry(self: Uploader) -> None:
+def begin_shutdown(self: Uploader) -> None:
     "Prepare to end: no more pauses, and stop after one more attempt."
     with self.wake:
-        self.last_call = True
+        self.closing = True
         self.wake.notify_all()
 
 @patch
 def close(self: Uploader, timeout: float) -> None:
     "Stop after `timeout` seconds at most. If the newest is not there then, the board notes it."
-    self.hurry()
+    self.begin_shutdown()
     if self.thread: self.thread.join(max(0., timeout))
     elif self.newest: self._attempt(self.newest)   # Python 3.12 starts no thread any more when it ends
-    self.over.set()
-    if self.newest and self.name not in self.board.degraded:
+    self.stopped.set()
+    if self.newest and self.name not in self.health.degraded:
         self._bad(TimeoutError(f"the run ended before {self.newest} was there"))
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #59ceea36
@@ -144,17 +144,17 @@ class SaveFuture:
     def __init__(self, step: int = 0, taken: bool = True):
         self.step, self.taken = step, taken
         self.path: str | None = None   # of the folder; None before it is durable, and if there will be none
-        self.settled = threading.Event()   # nothing more will come
-        if not taken: self.settled.set()
+        self.done = threading.Event()   # nothing more will come
+        if not taken: self.done.set()
 
-    def settle(self, path: str | None) -> None:
+    def set_path(self, path: str | None) -> None:
         "Called by the writer: the folder is durable there, or there is none."
         self.path = path
-        self.settled.set()
+        self.done.set()
 
     def wait(self, timeout: float = 600.) -> str:
         "The path, as soon as it is durable. Raises CheckpointError if there will be none, TimeoutError."
-        if not self.settled.wait(timeout):
+        if not self.done.wait(timeout):
             raise TimeoutError(f"step {self.step} is not saved after {timeout:g} s")
         if self.path is None: raise CheckpointError(f"step {self.step} is not on disk")
         return self.path
@@ -174,7 +174,7 @@ class SaveJob:
     durable: bool # To be written to disk, too
     start: float # time.monotonic() when training stopped for it
     blocking: float # Seconds that training stood still
-    told: dict[str, Any] # To be reported with it
+    report_fields: dict[str, Any] # To be reported with it
     saved: SaveFuture = field(default_factory=SaveFuture) # The promise that the caller holds
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #47b89d86
@@ -183,29 +183,29 @@ class CheckpointWriter:
     def __init__(self, config: CheckpointConfig, memory: MemorySnapshotBackend | None, nvme: NVMeBackend,
                  uploaders: dict[str, Uploader], board: TierHealth):
         self.config, self.memory, self.nvme = config, memory, nvme
-        self.uploaders, self.board = uploaders, board
+        self.uploaders, self.health = uploaders, board
         self.jobs: queue.Queue[SaveJob | None] = queue.Queue()
         self.thread: threading.Thread | None = None
-        self.over = threading.Event()   # no pause between two attempts any more
+        self.stopping = threading.Event()   # no pause between two attempts any more
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #6e30f0a6
 @patch
-def to_disk(self: CheckpointWriter, snap: Snapshot) -> str | None:
+def write_to_disk(self: CheckpointWriter, snap: Snapshot) -> str | None:
     "The name of the folder; None if the write failed, and then the board has the reason."
     policy, why = self.config.async_save_policy, ''
     for _ in range(1 + (self.config.async_save_retries if policy == 'retry' else 0)):
-        if why: self.over.wait(self.config.async_save_retry_delay)
+        if why: self.stopping.wait(self.config.async_save_retry_delay)
         try: name = self.nvme.save(snap)
         except FolderInUse as e:   # a mistake in how the run was started, which no waiting mends
-            self.board.errors.append(e)
+            self.health.errors.append(e)
             return None
         except OSError as e:
-            self.board.bad('nvme', e)
+            self.health.mark_failed('nvme', e)
             why = str(e)
         else:
-            self.board.good('nvme')
+            self.health.mark_healthy('nvme')
             return name
-    if policy != 'warn': self.board.errors.append(SaveFailed(f"{self.config.nvme_path}: {why}"))
+    if policy != 'warn': self.health.errors.append(SaveFailed(f"{self.config.nvme_path}: {why}"))
     return None
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #583a89ee
@@ -213,9 +213,9 @@ def to_disk(self: CheckpointWriter, snap: Snapshot) -> str | None:
 def _publish(self: CheckpointWriter, memory: MemorySnapshotBackend, snap: Snapshot) -> bool:
     "Whether the memory tier has it, for others to read."
     try: memory.publish(snap)
-    except OSError as e: self.board.bad('memory', e)   # no room for the manifest
-    else: self.board.good('memory')
-    return 'memory' not in self.board.degraded
+    except OSError as e: self.health.mark_failed('memory', e)   # no room for the manifest
+    else: self.health.mark_healthy('memory')
+    return 'memory' not in self.health.degraded
 
 @patch
 def write(self: CheckpointWriter, job: SaveJob) -> None:
@@ -224,23 +224,23 @@ def write(self: CheckpointWriter, job: SaveJob) -> None:
     def disk() -> None:
         nonlocal name
         if not job.durable: return
-        self.board.report('saving', saved=job.snapshot.about['step'])   # a ledger may come first
-        name = self.to_disk(job.snapshot)
+        self.health.report('saving', saved=job.snapshot.about['step'])   # a ledger may come first
+        name = self.write_to_disk(job.snapshot)
     def memory() -> None:
         nonlocal published
         if job.shared and self.memory: published = self._publish(self.memory, job.snapshot)
     try:
-        job.snapshot.arrive()
+        job.snapshot.wait_for_copy()
         parallel_for(lambda part: part(), [disk, memory], threads=2)
     finally:
         if job.shared and self.memory: self.memory.release(job.snapshot)
-        job.saved.settle(str(self.nvme.base / name) if name else None)
+        job.saved.set_path(str(self.nvme.base / name) if name else None)
     if not (name or published): return
-    self.board.report('checkpoint', tier='nvme' if name else 'memory', saved=job.snapshot.about['step'],
-                      blocking=job.blocking, durable=time.monotonic() - job.start,
-                      bytes=len(job.snapshot.image), seal=job.snapshot.seal, **job.told)
+    self.health.report('checkpoint', tier='nvme' if name else 'memory', saved=job.snapshot.about['step'],
+                       blocking=job.blocking, durable=time.monotonic() - job.start,
+                       bytes=len(job.snapshot.image), seal=job.snapshot.seal, **job.report_fields)
     if name:
-        for u in self.uploaders.values(): u.offer(name)
+        for u in self.uploaders.values(): u.request_upload(name)
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #8fda1ba6
 @patch
@@ -248,7 +248,7 @@ def _work(self: CheckpointWriter) -> None:
     "The loop of the thread, until `close`."
     for job in iter(self.jobs.get, None):
         try: self.write(job)
-        except BaseException as e: self.board.errors.append(e)   # raised in the thread that trains
+        except BaseException as e: self.health.errors.append(e)   # raised in the thread that trains
         finally: self.jobs.task_done()
         del job   # while it waits for the next one, this one's memory may go
     self.jobs.task_done()
@@ -274,7 +274,7 @@ def wait(self: CheckpointWriter, timeout: float) -> bool:
 @patch
 def close(self: CheckpointWriter, timeout: float) -> None:
     "Finish all jobs, for `timeout` seconds at most, and end the thread."
-    self.over.set()
+    self.stopping.set()
     thread, self.thread = self.thread, None
     if thread is None: return
     self.jobs.put(None)

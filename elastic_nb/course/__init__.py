@@ -111,7 +111,7 @@ class NanoRun:
                                         start_new_session=True)
         self.lines: list[str] = []
 
-    def until(self, text: str) -> None:
+    def read_until(self, text: str) -> None:
         "Show its lines, up to one that contains `text`. Raises EOFError if the run ends before."
         for line in self.process.stdout or ():
             print(line, end='')
@@ -121,20 +121,20 @@ class NanoRun:
 
     def wait(self) -> str:
         "Show the other lines until the run ends, and return its weights digest. Raises EOFError."
-        self.until('weights ')
+        self.read_until('weights ')
         self.process.wait(10)
         return self.lines[-1].split()[-1]
 
 # %% ../../nbs/course/00_overview.ipynb #ad85dee1
 @patch
-def workers(self: NanoRun) -> list[int]:
+def worker_pids(self: NanoRun) -> list[int]:
     """Process ids of the workers in the order of their start, which need not be the order of the numbers: all
     children of the supervisor but the first, which keeps the store."""
     pid = self.process.pid
     return [int(child) for child in Path(f'/proc/{pid}/task/{pid}/children').read_text().split()][1:]
 
 @patch
-def end(self: NanoRun) -> None:
+def kill_all(self: NanoRun) -> None:
     "Kill the run with all its processes, if any is left."
     try: os.killpg(self.process.pid, signal.SIGKILL)
     except ProcessLookupError: pass

@@ -74,7 +74,7 @@ class ResumableDataset(Dataset):
         return x[0], y[0]
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for _ in range(self.left):
+        for _ in range(self.num_remaining):
             item = self[self.state.cursor]
             self.advance(1)
             yield item
@@ -95,17 +95,17 @@ def get(self: ResumableDataset, ids: Iterable[int]) -> tuple[Tensor, Tensor]:
 
 # %% ../../nbs/02_data/04_dataset.ipynb #bf3af5f7
 @patch(as_prop=True)
-def consumed(self: ResumableDataset) -> int:
+def num_consumed(self: ResumableDataset) -> int:
     "Samples since the beginning of the run."
     return self.state.epoch * len(self) + self.state.cursor
 
 @patch(as_prop=True)
-def left(self: ResumableDataset) -> int:
+def num_remaining(self: ResumableDataset) -> int:
     "Samples of this epoch that have not been given out."
     return len(self) - self.state.cursor
 
 @patch(as_prop=True)
-def goes_on(self: ResumableDataset) -> bool:
+def has_next_epoch(self: ResumableDataset) -> bool:
     "Whether there is an epoch after this one, whose first samples can fill the last batch."
     return True
 
@@ -114,7 +114,7 @@ def advance(self: ResumableDataset, samples: int) -> None:
     "Count `n` more samples as given out."
     self.state.cursor += samples
     if self.state.cursor >= len(self):
-        self.state.epoch, self.state.cursor = divmod(self.consumed, len(self))
+        self.state.epoch, self.state.cursor = divmod(self.num_consumed, len(self))
 
 @patch
 def set_epoch(self: ResumableDataset, epoch: int) -> None:
@@ -145,8 +145,8 @@ class ElasticDataLoader:
 
     def __len__(self) -> int:
         "Global batches that begin in the rest of this epoch; if no epoch follows, those that end in it."
-        left = self.dataset.left
-        return -(-left // self.batch_size) if self.dataset.goes_on else left // self.batch_size
+        left = self.dataset.num_remaining
+        return -(-left // self.batch_size) if self.dataset.has_next_epoch else left // self.batch_size
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         left, self.inner = len(self), None
@@ -191,7 +191,7 @@ def _as_is(batch: Any) -> Any: return batch
 @patch
 def _open(self: ElasticDataLoader, left: int) -> Iterator[tuple[Tensor, Tensor]]:
     "The next `left` batches; with worker processes or pinned memory, by torch's DataLoader."
-    ids = self._ids(self.dataset.consumed, left)   # a generator: nothing is listed
+    ids = self._ids(self.dataset.num_consumed, left)   # a generator: nothing is listed
     if not any(self.options.values()): return map(self.dataset.get, ids)
     return iter(DataLoader(_BatchDataset(self.dataset), batch_sampler=ids, collate_fn=_as_is, **self.options))
 

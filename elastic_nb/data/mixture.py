@@ -174,7 +174,7 @@ class Mixture(ResumableDataset):
             self.sources.append(MixtureSource(name, data, weight, self.samples))
             self.samples += len(data)
         self.names, self.weights = [*sources], integer_weights(s.weight for s in self.sources)
-        self.stretches = mixture_phases(self.weights, [s.size for s in self.sources], on_end)
+        self.phases = mixture_phases(self.weights, [s.size for s in self.sources], on_end)
         self._starts, self._readers = [s.first for s in self.sources], [make_batch_reader(s.data)
                                                                         for s in self.sources]
         self._orders: dict[int, MixedOrder] = {}
@@ -202,13 +202,13 @@ class Mixture(ResumableDataset):
 @patch(as_prop=True)
 def period(self: Mixture) -> int | None:
     "Positions after which the order repeats, shuffled otherwise; None: never."
-    last = self.stretches[-1]
+    last = self.phases[-1]
     return None if last.length is None else last.start + last.length
 
 @patch(as_prop=True)
-def per_period(self: Mixture) -> list[int]:
+def samples_per_period(self: Mixture) -> list[int]:
     "How many samples each source gives in one period; 0 where there is no period."
-    last = self.stretches[-1]
+    last = self.phases[-1]
     if last.length is None: return [0] * len(self.sources)
     more = dict(zip(last.active, split_counts(last.length, last.weights)))
     return [n + more.get(k, 0) for k, n in enumerate(last.given)]
@@ -220,16 +220,16 @@ def ends_at(self: Mixture, seed: int = 0) -> int | None:
 
 # %% ../../nbs/02_data/09_mixture.ipynb #6e5cdf37
 @patch(as_prop=True)
-def exhausted(self: Mixture) -> dict[str, int | None]:
+def exhausted_at(self: Mixture) -> dict[str, int | None]:
     "After how many samples of the mixture each source is exhausted for the first time; None: never."
     sizes = [s.size for s in self.sources]
     if self.on_end == 'repeat':
         alone = [[n if i == k else None for i in range(len(sizes))] for k, n in enumerate(sizes)]
         return {s.name: _longest(self.weights, a) for s, a in zip(self.sources, alone)}
     ends: dict[str, int | None] = dict.fromkeys(self.names)
-    for i, x in enumerate(self.stretches):
+    for i, x in enumerate(self.phases):
         if x.length is None: break
-        after = self.stretches[i + 1].given if i + 1 < len(self.stretches) else self.per_period
+        after = self.phases[i + 1].given if i + 1 < len(self.phases) else self.samples_per_period
         for k in x.active:
             if after[k] == sizes[k]: ends[self.names[k]] = x.start + x.length
     return ends
@@ -238,10 +238,10 @@ def exhausted(self: Mixture) -> dict[str, int | None]:
 def ending(self: Mixture) -> str:
     "Which source is exhausted when, and what happens then, as text."
     if self.on_end == 'stop' and self.period:
-        gone = ' and '.join(name for name, at in self.exhausted.items() if at)
-        given = ', '.join(f'{n:,} of {name}' for name, n in zip(self.names, self.per_period))
+        gone = ' and '.join(name for name, at in self.exhausted_at.items() if at)
+        given = ', '.join(f'{n:,} of {name}' for name, n in zip(self.names, self.samples_per_period))
         return f"the mixture ends after {self.period:,} samples ({given}): {gone} is exhausted"
-    known = [f"{name} after {at:,} samples" for name, at in self.exhausted.items() if at is not None]
+    known = [f"{name} after {at:,} samples" for name, at in self.exhausted_at.items() if at is not None]
     if not known: return "no source is ever exhausted"
     then = 'goes on with its next epoch' if self.on_end == 'repeat' else 'leaves its share to the others'
     again = f"; after {self.period:,} all begin again" if self.period else ''
@@ -261,7 +261,7 @@ def __repr__(self: Mixture) -> str:
 @patch
 def _repr_html_(self: Mixture) -> str:
     head, rows = ('source', 'samples', 'share', 'exhausted after'), []
-    for s, part, at in zip(self.sources, self.shares.values(), self.exhausted.values()):
+    for s, part, at in zip(self.sources, self.shares.values(), self.exhausted_at.values()):
         when = 'never' if at is None else f'{at:,}'
         rows.append((escape(s.name), f'{len(s.data):,}', f'{100 * part:.4g} %', when))
     def line(cells: Iterable[str], tag: str) -> str:
@@ -290,16 +290,17 @@ class MixedOrder:
     "The endless order of a mixture. `order(start, count)`: ids from position `start` on, int64."
     def __init__(self, mixture: 'Mixture', seed: int, end: int | None = None):
         self.mixture, self.end, self.key = mixture, end, _key(seed, '')
-        self.stretches, self.period = mixture.stretches, mixture.period
+        self.phases, self.period = mixture.phases, mixture.period
         self.sources = [_order_of(s.data, _key(seed, s.name)) for s in mixture.sources]
-        self.known: tuple[int, np.ndarray] = 0, np.empty(0, np.int64) # The last chunk: its position, its ids
+        # The last chunk: its position, its ids
+        self.last_chunk: tuple[int, np.ndarray] = 0, np.empty(0, np.int64)
 
     def __call__(self, start: int, count: int) -> np.ndarray:
         if self.end is not None and start + count > self.end: raise MixtureEnded(self.mixture.ending)
         found = []
         while True:
-            first, ids = self.known
-            if not first <= start < first + len(ids): first, ids = self.known = self.chunk(start)
+            first, ids = self.last_chunk
+            if not first <= start < first + len(ids): first, ids = self.last_chunk = self.chunk(start)
             found.append(ids[start - first:start - first + count])
             start, count = start + len(found[-1]), count - len(found[-1])
             if not count: return found[0] if len(found) == 1 else np.concatenate(found)
@@ -310,30 +311,30 @@ def _order_of(data: Any, key: int) -> Ids:
 
 # %% ../../nbs/02_data/09_mixture.ipynb #fc9376eb
 @patch
-def place(self: MixedOrder, position: int) -> tuple[int, int, int, int]:
+def locate(self: MixedOrder, position: int) -> tuple[int, int, int, int]:
     "The place of a position: the period, the stretch in it, the chunk in that, the offset in that."
     turn, at = divmod(position, self.period) if self.period else (0, position)
-    s = bisect_right(self.stretches, at, key=lambda x: x.start) - 1
-    return turn, s, *divmod(at - self.stretches[s].start, CHUNK)
+    s = bisect_right(self.phases, at, key=lambda x: x.start) - 1
+    return turn, s, *divmod(at - self.phases[s].start, CHUNK)
 
 @patch
-def layout(self: MixedOrder, turn: int, s: int, c: int) -> tuple[np.ndarray, list[int]]:
+def assign_sources(self: MixedOrder, turn: int, s: int, c: int) -> tuple[np.ndarray, list[int]]:
     "Which source gives each sample of a chunk, and how many each source has given before it since the start."
-    stretch = self.stretches[s]
-    which, before = assign_sources(stretch, c * CHUNK, self.key, turn * len(self.stretches) + s)
-    given = [turn * n + m for n, m in zip(self.mixture.per_period, stretch.given)]
+    stretch = self.phases[s]
+    which, before = assign_sources(stretch, c * CHUNK, self.key, turn * len(self.phases) + s)
+    given = [turn * n + m for n, m in zip(self.mixture.samples_per_period, stretch.given)]
     for k, n in zip(stretch.active, before): given[k] += n
     return np.array(stretch.active)[which], given
 
 @patch
 def chunk(self: MixedOrder, position: int) -> tuple[int, np.ndarray]:
     "The chunk in which a position lies: its first position, and its ids. Raises OverflowError."
-    *where, skip = self.place(position)
-    which, given = self.layout(*where)
+    *where, skip = self.locate(position)
+    which, given = self.assign_sources(*where)
     ids = np.empty(len(which), np.int64)
     for k, source in enumerate(self.sources):
         mine = np.flatnonzero(which == k)
-        if mine.size: ids[mine] = self.mixture.numbered(k, source(given[k], mine.size))
+        if mine.size: ids[mine] = self.mixture.to_mixture_ids(k, source(given[k], mine.size))
     ids.flags.writeable = False
     return position - skip, ids
 
@@ -349,7 +350,7 @@ def in_order(self: Mixture, seed: int) -> MixedOrder:
 def order(self: Mixture) -> MixedOrder: return self.in_order(self.state.seed)
 
 @patch
-def numbered(self: Mixture, k: int, ids: np.ndarray) -> np.ndarray:
+def to_mixture_ids(self: Mixture, k: int, ids: np.ndarray) -> np.ndarray:
     "The ids in the mixture of the samples `ids` of source `k`. Raises OverflowError beyond 64 bits."
     s = self.sources[k]
     epoch, number = np.divmod(ids, len(s.data))
@@ -359,7 +360,7 @@ def numbered(self: Mixture, k: int, ids: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/02_data/09_mixture.ipynb #148b6f9b
 @patch
-def owner(self: Mixture, ids: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
+def locate_sources(self: Mixture, ids: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
     "The number of the source of each of `ids` (of any epoch), and the number of the sample in there."
     numbers = np.asarray(ids, np.int64) % self.samples
     starts = np.asarray(self._starts)
@@ -534,7 +535,7 @@ def _rows(data: Any, numbers: list[int]) -> list[Any]:
 @patch
 def by_number(self: Mixture, ids: Iterable[int]) -> list[Any]:
     "The samples `ids` one by one, each as its source gives it."
-    which, numbers = self.owner(ids)
+    which, numbers = self.locate_sources(ids)
     out = [None] * len(which)
     for k in np.unique(which).tolist():
         places = np.flatnonzero(which == k).tolist()
@@ -549,20 +550,20 @@ def __getitem__(self: Mixture, i: int) -> Any:
 
 # %% ../../nbs/02_data/09_mixture.ipynb #3b26fb8b
 @patch(as_prop=True)
-def left(self: Mixture) -> int:
+def num_remaining(self: Mixture) -> int:
     "Samples that are left of this epoch; of all, if it stops."
     end = self.ends_at()
-    return len(self) - self.state.cursor if end is None else max(0, end - self.consumed)
+    return len(self) - self.state.cursor if end is None else max(0, end - self.num_consumed)
 
 @patch(as_prop=True)
-def goes_on(self: Mixture) -> bool:
+def has_next_epoch(self: Mixture) -> bool:
     "Whether there is an epoch after this one."
     return self.ends_at() is None
 
 @patch
 def set_epoch(self: Mixture, epoch: int) -> None:
     "Go to the beginning of `epoch`; in the middle of it, stay there. Raises Ended if it stops before."
-    if epoch and not self.goes_on: raise MixtureEnded(f"there is no epoch {epoch}: {self.ending}")
+    if epoch and not self.has_next_epoch: raise MixtureEnded(f"there is no epoch {epoch}: {self.ending}")
     ResumableDataset.set_epoch(self, epoch)
 
 # %% ../../nbs/02_data/09_mixture.ipynb #4a0ac492
@@ -582,8 +583,8 @@ def load_state_dict(self: Mixture, state: Mapping[str, Any]) -> None:
 def places(self: Mixture, position: int, seed: int | None = None) -> dict[str, dict[str, int]]:
     "How far each source is read before `position`: its epoch, and how many samples of that."
     order = MixedOrder(self, self.state.seed if seed is None else seed)
-    *where, skip = order.place(position)
-    which, given = order.layout(*where)
+    *where, skip = order.locate(position)
+    which, given = order.assign_sources(*where)
     read = [n + int((which[:skip] == k).sum()) for k, n in enumerate(given)]
     found = [divmod(n, s.size) if s.size else (0, n) for n, s in zip(read, self.sources)]
     return {s.name: dict(epoch=e, position=p) for s, (e, p) in zip(self.sources, found)}

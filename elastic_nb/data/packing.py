@@ -32,13 +32,13 @@ class _OpenBins:
     "Samples that have begun, by the room that is left in them."
     def __init__(self, size: int):
         self.size, self.samples = size, 0
-        self.rooms: list[int] = [] # Sorted
-        self.having: dict[int, np.ndarray] = {} # Room -> samples
+        self.capacities: list[int] = [] # Sorted
+        self.bins_by_capacity: dict[int, np.ndarray] = {} # Room -> samples
 
     def take(self, length: int, count: int) -> tuple[int, np.ndarray]:
         "The least room for `length`, and the samples that have it; new ones for `count` pieces if none has."
-        k = bisect_left(self.rooms, length)
-        if k < len(self.rooms): return (room := self.rooms.pop(k)), self.having.pop(room)
+        k = bisect_left(self.capacities, length)
+        if k < len(self.capacities): return (room := self.capacities.pop(k)), self.bins_by_capacity.pop(room)
         new = -(-count // (self.size // length))
         self.samples += new
         return self.size, np.arange(self.samples - new, self.samples)
@@ -46,9 +46,9 @@ class _OpenBins:
     def put(self, room: int, samples: np.ndarray) -> None:
         "Record the free room of these samples."
         if not (room and len(samples)): return
-        if room in self.having: samples = np.concatenate([self.having[room], samples])
-        else: insort(self.rooms, room)
-        self.having[room] = samples
+        if room in self.bins_by_capacity: samples = np.concatenate([self.bins_by_capacity[room], samples])
+        else: insort(self.capacities, room)
+        self.bins_by_capacity[room] = samples
 
 # %% ../../nbs/02_data/08_packing.ipynb #597376dc
 def best_fit_decreasing(lengths: np.ndarray, size: int) -> tuple[np.ndarray, int]:
@@ -177,7 +177,7 @@ class PackedDataset(Dataset):
 
 # %% ../../nbs/02_data/08_packing.ipynb #0f00c7af
 @patch(as_prop=True)
-def where(self: PackedDataset) -> str | None:
+def plan_path(self: PackedDataset) -> str | None:
     "The file of the plan; None: there is no place for it."
     if self.plan_file: return str(self.plan_file)
     beside = getattr(self.index, 'path', None)
@@ -186,7 +186,7 @@ def where(self: PackedDataset) -> str | None:
 @patch
 def _plan(self: PackedDataset) -> PackingPlan:
     "From its file; if that is not there or not good, made and written."
-    where = self.where
+    where = self.plan_path
     if where and (found := load_plan(where, self.index.fingerprint, self.length)): return found
     plan = plan_packing(self.index.doc_ends, self.length)
     try:
@@ -388,8 +388,8 @@ def _load_rows(self: PackedDataset, path: Path, whole: bool = False) -> np.ndarr
 def _open_rows(self: PackedDataset) -> np.ndarray | None:
     "From their file; if that is not there or not good, laid out and written, by one process at a time."
     why = "an index in memory has no place beside it"
-    if self.where:
-        path = Path(f'{self.where}.rows')
+    if self.plan_path:
+        path = Path(f'{self.plan_path}.rows')
         if (rows := self._load_rows(path)) is not None: return rows
         try:
             with open(f'{path}.lock', 'w') as lock:
@@ -407,5 +407,5 @@ def _open_rows(self: PackedDataset) -> np.ndarray | None:
 @patch
 def verify(self: PackedDataset) -> None:
     "Read all rows, and compare them with their checksum. Raises ValueError if they are damaged."
-    if self.rows is not None and self._load_rows(Path(f'{self.where}.rows'), True) is None:
-        raise ValueError(f"{self.where}.rows is damaged; delete it, and it is rebuilt")
+    if self.rows is not None and self._load_rows(Path(f'{self.plan_path}.rows'), True) is None:
+        raise ValueError(f"{self.plan_path}.rows is damaged; delete it, and it is rebuilt")

@@ -164,7 +164,7 @@ class MicroBatchKey(NamedTuple):
     i: int
     ids: tuple[int, ...]
 
-    def words(self, samples: int | None = None) -> str:
+    def describe(self, samples: int | None = None) -> str:
         "As text; `samples`: of an epoch."
         ids = [str(k % samples if samples and self.i >= 0 else k) for k in self.ids]
         some = ', '.join(ids[:8]) + (', ...' if len(ids) > 8 else '')
@@ -182,12 +182,12 @@ class ReaderProcess:
     number: int # From 0; a replacement has the number of the one before
     pid: int
     news: socket.socket
-    heard: float # Time of its last message, on the clock of the pool
-    began: int | None # Bytes of its own memory when it began
-    took: int | None = None # The order that it works on
-    spoke: bool = False # Whether it has ever sent a message
-    stands: float | None = None # Since when it is stopped
-    why: str = '' # Why we killed it, if we did
+    last_heard: float # Time of its last message, on the clock of the pool
+    initial_memory: int | None # Bytes of its own memory when it began
+    current_order: int | None = None # The order that it works on
+    has_replied: bool = False # Whether it has ever sent a message
+    stopped_since: float | None = None # Since when it is stopped
+    kill_reason: str = '' # Why we killed it, if we did
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #45f53a9b
 def process_stats(pid: int) -> tuple[str, int] | None:
@@ -213,20 +213,20 @@ class ReaderPool:
         tick: Callable[[], None] = lambda: None, # Called while training waits; may raise
         samples: int | None = None, # Of an epoch, to name them
     ):
-        self.read, self.count, self.room = read, count, count * prefetch
+        self.read, self.count, self.max_ahead = read, count, count * prefetch
         self.timeout = timeout or float('inf')
-        self.memory, self.report, self.behind, self.tick = memory * 2**20, report, behind, tick
+        self.memory, self.report, self.postprocess, self.tick = memory * 2**20, report, behind, tick
         self.samples = samples
         self.readers: list[ReaderProcess] = []
-        self.wanted: deque[MicroBatchKey] = deque() # What comes next, as far as it is planned
+        self.expected: deque[MicroBatchKey] = deque() # What comes next, as far as it is planned
         self.later: Iterator[MicroBatchKey] = iter(()) # The rest of the plan
         self.done: dict[MicroBatchKey, Any] = {} # Batches that were read ahead
-        self.posted: dict[int, MicroBatchKey] = {} # Orders that are not answered
+        self.outstanding: dict[int, MicroBatchKey] = {} # Orders that are not answered
         self.number = 0 # Of the next order
-        self.ends: dict[MicroBatchKey, list[str]] = {} # How its readers have died
+        self.deaths: dict[MicroBatchKey, list[str]] = {} # How its readers have died
         self.clock = self.since = 0. # Seconds spent waiting; how many those were when `get` was called last
-        self.looked = 0. # Time of the last look after the readers
-        self.told: set[str] = set() # Number of errors that only readers had
+        self.last_check = 0. # Time of the last look after the readers
+        self.reported_errors: set[str] = set() # Number of errors that only readers had
         self.silent = 0 # Readers in a row that ended without a message
         self.ours, self.orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MOST)
@@ -274,21 +274,22 @@ def get(self: ReaderPool, step: int, i: int, ids: list[int],
     """The micro-batch `i` of `step`; `plan()` lists the ones that follow, and is called if this was not the
     expected one. Raises the errors of the dataset, and Unreadable."""
     place = MicroBatchKey(step, i, tuple(ids))
-    if not self.wanted or self.wanted[0] != place: self._turn(place, iter(plan()))
+    if not self.expected or self.expected[0] != place: self._turn(place, iter(plan()))
     self.since = self.clock
     self._hear(0)
     self._look_after(place)
     while place not in self.done and self.readers: self._wait(place)
     found = self.done.pop(place, None)
-    self.wanted.popleft()
-    self._plan(self.room)   # the readers work while this one is computed
+    self.expected.popleft()
+    self._plan(self.max_ahead)   # the readers work while this one is computed
     if isinstance(found, Future): found = found.result()
     if isinstance(found, UnreadableBatch): raise found
     if found is not None and not isinstance(found, _ReadFailure): return found.batch
     batch = self.read(step, i, ids)   # here it raises the user's error, with all of its traceback
-    if found and (kind := found.text.partition(':')[0]) not in self.told:
-        self.told.add(kind)
-        self._tell('failed', f"a reader could not read {place.words(self.samples)}, and the training process "
+    if found and (kind := found.text.partition(':')[0]) not in self.reported_errors:
+        self.reported_errors.add(kind)
+        self._tell('failed',
+                   f"a reader could not read {place.describe(self.samples)}, and the training process "
                    f"could: {found.text}. Does the dataset hold a connection, or what else a copy of the "
                    "process cannot use?")
     return batch
@@ -303,23 +304,23 @@ class _ReadBatch(NamedTuple):
 @patch
 def _turn(self: ReaderPool, place: MicroBatchKey, later: Iterator[MicroBatchKey]) -> None:
     "Follow a changed plan: keep batches that are still wanted, drop the rest."
-    self.wanted, self.later = deque([place]), later
-    self._plan(self.room + 1)
+    self.expected, self.later = deque([place]), later
+    self._plan(self.max_ahead + 1)
     self._withdraw()
-    for old in self.done.keys() - {*self.wanted}: del self.done[old]
+    for old in self.done.keys() - {*self.expected}: del self.done[old]
     self._post()
 
 @patch
 def _plan(self: ReaderPool, n: int) -> None:
     "Order `n` micro-batches, except those that are already ordered."
-    while len(self.wanted) < n and (place := next(self.later, None)): self.wanted.append(place)
+    while len(self.expected) < n and (place := next(self.later, None)): self.expected.append(place)
     self._post()
 
 @patch
 def _post(self: ReaderPool) -> None:
     "Write orders for all that is wanted, in this order; whichever reader is free takes the next one."
-    known = {*self.posted.values(), *self.done}
-    for place in self.wanted:
+    known = {*self.outstanding.values(), *self.done}
+    for place in self.expected:
         if place in known: continue
         order = ORDER.pack(self.number, place.step, place.i) + np.array(place.ids, np.int64).tobytes()
         try: self.ours.send(order, socket.MSG_DONTWAIT)
@@ -327,7 +328,7 @@ def _post(self: ReaderPool) -> None:
         except OSError:   # more samples than an order can name: the training process reads them
             self.done[place] = None
             continue
-        self.posted[self.number] = place
+        self.outstanding[self.number] = place
         self.number += 1
 
 @patch
@@ -336,7 +337,7 @@ def _withdraw(self: ReaderPool) -> None:
     with suppress(BlockingIOError):
         while True:
             number, *_ = ORDER.unpack_from(self.orders.recv(MOST, socket.MSG_DONTWAIT))
-            self.posted.pop(number, None)
+            self.outstanding.pop(number, None)
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #2babad05
 @patch
@@ -358,11 +359,11 @@ def _hear_one(self: ReaderPool, r: ReaderProcess) -> bool:
         self._ended(r)
         return False
     number, kind, *where = NEWS.unpack(said)
-    r.heard, r.spoke, self.silent = self.clock, True, 0
-    r.took = number if kind == TOOK else None
+    r.last_heard, r.has_replied, self.silent = self.clock, True, 0
+    r.current_order = number if kind == TOOK else None
     if kind == TOOK: return True
-    place = self.posted.pop(number, None)
-    if place not in self.wanted or place in self.done: os.close(fds[0])   # not wanted any more
+    place = self.outstanding.pop(number, None)
+    if place not in self.expected or place in self.done: os.close(fds[0])   # not wanted any more
     else: self.done[place] = self._taken(kind, unpack_batch(*fds, *where))
     return True
 
@@ -370,7 +371,7 @@ def _hear_one(self: ReaderPool, r: ReaderProcess) -> bool:
 def _taken(self: ReaderPool, kind: int, batch: Any) -> Any:
     if kind == FAILED: return _ReadFailure(batch)
     if not self.thread: return _ReadBatch(batch)
-    return self.thread.submit(lambda: _ReadBatch(self.behind(batch)))
+    return self.thread.submit(lambda: _ReadBatch(self.postprocess(batch)))
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #b02eb04f
 TRIES = 3 # Readers that a micro-batch may end, or that may end one after the other before they say a word
@@ -380,15 +381,16 @@ def _ended(self: ReaderPool, r: ReaderProcess) -> None:
     "Reader `r` has ended: order its micro-batch again, report the death, and start another reader."
     self.readers.remove(r)
     r.news.close()
-    place, ended = self.posted.get(r.took), _reaped(r.pid)
-    cause = r.why or _how(ended)
-    taken = {other.took for other in self.readers}
-    for number in [n for n in self.posted if n not in taken]: del self.posted[number]   # in doubt, twice
+    place, ended = self.outstanding.get(r.current_order), _reaped(r.pid)
+    cause = r.kill_reason or _how(ended)
+    taken = {other.current_order for other in self.readers}
+    # in doubt, twice
+    for number in [n for n in self.outstanding if n not in taken]: del self.outstanding[number]
     self._withdraw()
     if place: self._strike(place, cause)
-    self.silent += not r.spoke
+    self.silent += not r.has_replied
     again = self.silent < TRIES * self.count and self._start(r.number)
-    at = f" while it read {place.words(self.samples)}" if place else ''
+    at = f" while it read {place.describe(self.samples)}" if place else ''
     left = f"{len(self.readers)} are left" if self.readers else "the training process reads itself"
     then = "another one takes its place" if again else left
     self._tell(cause, f"reader {r.number} {cause}{at}; {then}", reader=r.number)
@@ -398,12 +400,12 @@ def _ended(self: ReaderPool, r: ReaderProcess) -> None:
 @patch
 def _strike(self: ReaderPool, place: MicroBatchKey, cause: str) -> None:
     "Count a reader that ended at `place`; after the third time the pool gives up."
-    ends = self.ends.setdefault(place, [])
+    ends = self.deaths.setdefault(place, [])
     ends.append(cause)
-    if len(ends) < TRIES or place not in self.wanted: return
+    if len(ends) < TRIES or place not in self.expected: return
     how = ' or '.join(dict.fromkeys(ends))
     self.done[place] = UnreadableBatch(
-        f"{place.words(self.samples)} cannot be read: of {len(ends)} readers that "
+        f"{place.describe(self.samples)} cannot be read: of {len(ends)} readers that "
         f"tried, each {how}")
 
 def _how(code: int | None) -> str:
@@ -435,29 +437,29 @@ def _wait(self: ReaderPool, place: MicroBatchKey) -> None:
 def _look_after(self: ReaderPool, place: MicroBatchKey) -> None:
     "Kill and replace readers that are stopped, too slow, or too large; training waits for `place`."
     now = time.monotonic()
-    if now - self.looked < .1: return
-    self.looked, taken = now, {self.posted.get(r.took) for r in self.readers}
+    if now - self.last_check < .1: return
+    self.last_check, taken = now, {self.outstanding.get(r.current_order) for r in self.readers}
     for r in [*self.readers]:
         if (found := process_stats(r.pid)) is None: continue   # it has ended, and its line will say so
-        r.stands = None if found[0] != 'T' else now if r.stands is None else r.stands
+        r.stopped_since = None if found[0] != 'T' else now if r.stopped_since is None else r.stopped_since
         if why := self._wrong(r, found[1], place not in taken, now): self._kill(r, why)
 
 @patch
 def _wrong(self: ReaderPool, r: ReaderProcess, own: int, free: bool, now: float) -> str:
     """Why `r` must go, or ''. `own`: its memory, in bytes; `free`: no reader has taken the micro-batch that
     training waits for."""
-    quiet = self.clock - (max(r.heard, self.since) if r.took is None else r.heard)
-    if r.stands is not None and now - r.stands >= STOPPED: return "was stopped"
-    if quiet > self.timeout and (free or r.took is not None):
+    quiet = self.clock - (max(r.last_heard, self.since) if r.current_order is None else r.last_heard)
+    if r.stopped_since is not None and now - r.stopped_since >= STOPPED: return "was stopped"
+    if quiet > self.timeout and (free or r.current_order is not None):
         return f"said nothing for {self.timeout:g} s (data.reader_timeout)"
-    if self.memory and r.began is not None and own - r.began > self.memory:
+    if self.memory and r.initial_memory is not None and own - r.initial_memory > self.memory:
         return f"grew by more than {self.memory >> 20} MB (data.reader_memory)"
     return ''
 
 @patch
 def _kill(self: ReaderPool, r: ReaderProcess, why: str) -> None:
     "End `r`; messages that it has sent before are read."
-    r.why, end = why, time.monotonic() + 1
+    r.kill_reason, end = why, time.monotonic() + 1
     with suppress(ProcessLookupError): os.kill(r.pid, signal.SIGKILL)
     while r in self.readers and time.monotonic() < end: self._hear(.1)
     if r in self.readers: self._ended(r)   # the kernel cannot let go of it yet

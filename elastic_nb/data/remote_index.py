@@ -104,7 +104,8 @@ def _punch(file: Any, start: int, size: int) -> None:
 class BlockCache:
     """A file with holes, laid out as the tokens of an index, in which blocks appear. Processes share it.
 
-    `view`: all tokens, (tokens,); true only where `good` or `whole` says so, before *and* after reading."""
+    `view`: all tokens, (tokens,); true only where `is_valid` or `is_complete` says so, before *and* after
+    reading."""
     def __init__(self,
         folder: Path, # Of this index alone
         dtype: np.dtype,
@@ -124,13 +125,14 @@ class BlockCache:
         self.used, self.age = numbers[1:1 + n], numbers[1 + n:] # ns of the last use, 0: absent; evictions
         self._evictions = memoryview(shared).cast('q') # The first number: of all blocks together
         never = int.from_bytes(os.urandom(7), 'little') # No age: those begin at 0, or are nonsense
-        self.seen = np.where(self.sizes, never, self.age) # Age of each block when this process compared it
+        # Age of each block when this process compared it
+        self.verified_age = np.where(self.sizes, never, self.age)
         self._whole_at, self._again = None, 0.
         self._claims = open(folder / 'claims', 'ab')
 
 # %% ../../nbs/02_data/10_remote_index.ipynb #32711bcd
 @patch
-def span(self: BlockCache, b: int) -> np.ndarray:
+def block_view(self: BlockCache, b: int) -> np.ndarray:
     "What the file has where block `b` belongs."
     return self.view[self.starts[b]:self.starts[b + 1]]
 
@@ -141,31 +143,31 @@ def _bytes(self: BlockCache, b: int) -> bytes:
     except OSError: return b''
 
 @patch
-def good(self: BlockCache, b: int) -> bool:
+def is_valid(self: BlockCache, b: int) -> bool:
     "Whether block `b` is there and valid. The checksum is compared once per process and eviction."
-    age = self.age[b]   # first: an eviction while we compare makes `seen` old
-    if self.seen[b] == age: return True
+    age = self.age[b]   # first: an eviction while we compare makes `verified_age` old
+    if self.verified_age[b] == age: return True
     if age & 1 or not self.used[b] or checksum(self._bytes(b)) != self.sums[b]: return False
-    self.seen[b] = age
+    self.verified_age[b] = age
     return True
 
 # %% ../../nbs/02_data/10_remote_index.ipynb #dce84636
 @patch
-def still(self: BlockCache, blocks: np.ndarray) -> bool:
+def are_current(self: BlockCache, blocks: np.ndarray) -> bool:
     "Have all of `blocks` been compared, and has none been evicted since?"
-    return bool((self.seen[blocks] == self.age[blocks]).all())
+    return bool((self.verified_age[blocks] == self.age[blocks]).all())
 
 @patch
-def whole(self: BlockCache) -> bool:
+def is_complete(self: BlockCache) -> bool:
     "Whether every block is there and verified. Costs one look at a number."
     return self._whole_at == self._evictions[0]
 
 @patch
-def count(self: BlockCache) -> None:
+def refresh_complete(self: BlockCache) -> None:
     "Find out whether every block is there and compared; asked often, it looks 20 times a second."
     if self.limit < self.sizes.sum() or time.monotonic() < self._again: return
-    evictions = self._evictions[0]   # first, as the age in `good`
-    if (self.seen == self.age).all(): self._whole_at = evictions
+    evictions = self._evictions[0]   # first, as the age in `is_valid`
+    if (self.verified_age == self.age).all(): self._whole_at = evictions
     self._again = time.monotonic() + .05
 
 # %% ../../nbs/02_data/10_remote_index.ipynb #b29166a8
@@ -207,7 +209,7 @@ def _write(self: BlockCache, b: int, tokens: np.ndarray) -> None:
 def put(self: BlockCache, b: int, tokens: np.ndarray) -> bool:
     "Keep block `b`, which was verified. False if it found no room in the limit. Raises OSError: a full disk."
     with _locked(self.folder / 'lock'):
-        if self.good(b): return True   # another process was faster
+        if self.is_valid(b): return True   # another process was faster
         if not self._room(b): return False
         try: self._write(b, tokens)
         except OSError:
@@ -217,7 +219,7 @@ def put(self: BlockCache, b: int, tokens: np.ndarray) -> bool:
     except OSError:
         with _locked(self.folder / 'lock'): self._drop(b)
         raise
-    return self.good(b)
+    return self.is_valid(b)
 
 # %% ../../nbs/02_data/10_remote_index.ipynb #9c0d1b79
 @patch
@@ -233,7 +235,7 @@ def touch(self: BlockCache, blocks: np.ndarray) -> None:
 def claim(self: BlockCache, b: int, limit_s: float) -> Iterator[None]:
     "One process at a time fetches block `b`; the others wait until it is there, or for `limit_s` seconds."
     end, mine = time.monotonic() + limit_s, False
-    while not mine and time.monotonic() < end and not self.good(b):
+    while not mine and time.monotonic() < end and not self.is_valid(b):
         try: fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, b)
         except OSError: time.sleep(.005)
         else: mine = True
@@ -344,10 +346,10 @@ def _turn(self: RemoteIndex, b: int) -> Iterator[None]:
             self._turns.notify_all()
 
 @patch
-def obtain(self: RemoteIndex, b: int) -> np.ndarray | None:
+def fetch_block(self: RemoteIndex, b: int) -> np.ndarray | None:
     "Block `b`, verified; None if the cache has it. Raises DamagedIndex, StoreError."
     with self._turn(b):
-        if self.disk and self.disk.good(b): return None
+        if self.disk and self.disk.is_valid(b): return None
         tokens = self._memory.get(b)
         if tokens is None: self._keep(b, tokens := self._download(b))
         return tokens
@@ -373,7 +375,7 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
     blocks = blocks[self.starts[blocks] < self.starts[blocks + 1]]
     own: dict[int, np.ndarray] = {} # Blocks that this call holds itself
     while True:
-        missing = [b for b in blocks.tolist() if b not in own and not (self.disk and self.disk.good(b))]
+        missing = [b for b in blocks.tolist() if b not in own and not (self.disk and self.disk.is_valid(b))]
         if len(missing) > 2 * self.threads and len(starts) > 1:   # so many at once would fill the memory
             return np.concatenate([self.read(part, count) for part in np.array_split(starts, 2)])
         self._bring(missing, own)
@@ -381,11 +383,11 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
         for b, tokens in own.items():
             self._lay(rows, starts, np.flatnonzero((first <= b) & (b <= last)), b, tokens)
         rest = blocks[~np.isin(blocks, list(own))] if own else blocks
-        if not len(rest) or self.disk.still(rest): break   # else: evicted while we read
+        if not len(rest) or self.disk.are_current(rest): break   # else: evicted while we read
     if len(blocks): self._last = int(blocks[-1])
     if self.disk:
         self.disk.touch(blocks)
-        if not own: self.disk.count()
+        if not own: self.disk.refresh_complete()
     return rows
 
 # %% ../../nbs/02_data/10_remote_index.ipynb #adb71c9e
@@ -393,7 +395,7 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
 def _bring(self: RemoteIndex, missing: list[int], own: dict[int, np.ndarray]) -> None:
     if not missing: return
     def one(b: int) -> None:
-        if (tokens := self.obtain(b)) is not None: own[b] = tokens
+        if (tokens := self.fetch_block(b)) is not None: own[b] = tokens
     parallel_for(one, missing, min(self.threads, len(missing)))
     fits = self.disk and self.disk.limit >= self.disk.sizes.sum()
     next_ones = missing if fits else [b for b in missing if b == self._last + 1]   # as they are read in order
@@ -408,7 +410,8 @@ def _from_disk(self: RemoteIndex, starts: np.ndarray, count: int, first: np.ndar
     for b in own: part |= (first <= b) & (b <= last)
     rows[~part] = np.lib.stride_tricks.sliding_window_view(self.disk.view, count)[starts[~part]]
     for i in np.flatnonzero(part & (first < last)):   # holes must not be touched
-        for b in {*range(first[i], last[i] + 1)} - {*own}: self._lay(rows, starts, [i], b, self.disk.span(b))
+        for b in {*range(first[i], last[i] + 1)} - {*own}:
+            self._lay(rows, starts, [i], b, self.disk.block_view(b))
     return rows
 
 @patch
@@ -439,7 +442,7 @@ def _run_ahead(self: RemoteIndex) -> None:
                 self._readers -= 1
                 return
             b = self._queue.popleft()
-        try: self.obtain(b)
+        try: self.fetch_block(b)
         except (OSError, ValueError): pass
 
 # %% ../../nbs/02_data/10_remote_index.ipynb #00bf1eb1
@@ -449,7 +452,7 @@ def prefetch(self: RemoteIndex, wait: bool = True) -> int:
     if self._owner != os.getpid(): self._begin()
     if not self.disk: return 0
     fits = np.flatnonzero(np.cumsum(self.disk.sizes) <= self.disk.limit).tolist()
-    if wait: parallel_for(self.obtain, fits, self.threads)
+    if wait: parallel_for(self.fetch_block, fits, self.threads)
     else: self._soon(fits)
     return len(fits)
 
@@ -514,9 +517,9 @@ class RemoteTokens:
     def take(self, at: np.ndarray, mode: str = 'raise') -> np.ndarray:
         "Tokens at the positions `at`, as numpy's take. With mode='wrap' any number is a position."
         disk, at = self.index.disk, np.asarray(at, np.int64)
-        if disk and disk.whole():
+        if disk and disk.is_complete():
             tokens = self._plain.take(at, mode=mode)
-            if disk.whole(): return tokens
+            if disk.is_complete(): return tokens
         return self[at % len(self) if mode == 'wrap' else at]
 
     def _span(self, start: int, end: int) -> np.ndarray:
@@ -543,9 +546,9 @@ class RemoteWindows:
     def __reduce__(self) -> tuple: return RemoteWindows, (self.index, self.length)
 
     def __getitem__(self, ids: Any) -> np.ndarray:
-        if self.disk and type(ids) is np.ndarray and self.disk.whole():
+        if self.disk and type(ids) is np.ndarray and self.disk.is_complete():
             rows = self._view[ids]
-            if self.disk.whole(): return rows   # nothing was evicted while we read
+            if self.disk.is_complete(): return rows   # nothing was evicted while we read
         if isinstance(ids, slice): ids = np.arange(len(self))[ids]
         ids = np.asarray(ids, np.int64)
         if ids.size and not (-len(self) <= ids.min() and ids.max() < len(self)):

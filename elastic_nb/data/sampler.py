@@ -125,7 +125,7 @@ class FixedBatchSchedule:
 
     def span(self, step: int) -> SampleSpan: return SampleSpan(step * self.size, self.size, self.pieces)
 
-    def reach(self, samples: float) -> int:
+    def steps_to_reach(self, samples: float) -> int:
         "The number of steps after which at least so many samples have been taken."
         return ceil(samples / self.size)
 
@@ -157,14 +157,14 @@ class MicroBatchSampler:
         part = shard_range(i, pieces, size)
         return self.order(position + part.start, len(part)).tolist()
 
-    def of_step(self, step: int) -> list[int]:
+    def step_ids(self, step: int) -> list[int]:
         "All samples of `step`."
         position, size, _ = self.schedule.span(step)
         return self.order(position, size).tolist()
 
-    def pieces(self, step: int) -> int:
+    def num_micro_batches(self, step: int) -> int:
         "How many micro-batches `step` is cut into."
-        return self.schedule.span(step).pieces
+        return self.schedule.span(step).micro_batches
 
     def get(self, ids: list[int]) -> Any:
         "The batch of the samples `ids`, on the CPU."
@@ -267,7 +267,7 @@ def rng_state_hash() -> int:
     return hash((*state, *rest, random.getstate()))
 
 @patch
-def content(self: MicroBatchSampler, place: int = 0) -> str:
+def content_hash(self: MicroBatchSampler, place: int = 0) -> str:
     """16 hex digits that distinguish these data from others by a few samples, read with the random numbers of
     `place`. Raises Stateful if a sample differs when it is read again, ValueError if the samples of a mixture
     do not fit into one batch. Warns of samples that were drawn at random once, and kept."""
@@ -320,7 +320,7 @@ def _one_by_one_read(dataset: Any) -> bool:
 def _check_apart(self: MicroBatchSampler, place: int) -> None:
     "Raises Stateful if a sample changes when another one is read, or the length of the dataset does."
     own, last, span = self.dataset, self.samples - 1, self.schedule.span(0)
-    if span.size > span.pieces and last and _one_by_one_read(own):
+    if span.size > span.micro_batches and last and _one_by_one_read(own):
         with seeded_temporarily(self.seed, -1, place):
             before, _ = _digest(one := own[0]), own[last]
         if _digest(one) != before:

@@ -66,7 +66,7 @@ class InputFile:
     bom: bool = False # UTF-8 that begins with a byte order mark
 
     @property
-    def about(self) -> str: return ' '.join([*self.wraps, self.form, *['bom'] * self.bom])
+    def form_label(self) -> str: return ' '.join([*self.wraps, self.form, *['bom'] * self.bom])
 
 @contextmanager
 def translate_read_errors(name: str) -> Iterator[None]:
@@ -313,8 +313,9 @@ class TextUnit:
     label: str # For messages
     size: int # Bytes, for the progress bar; 0 if unknown
     read: Callable[[], Iterator[tuple[bytes, bool]]]
-    whole: Callable[[], bytes] | None = None # Reads the whole document, if this unit is only a part of it
-    total: int = 0 # Bytes of that document
+    # Reads the whole document, if this unit is only a part of it
+    read_document: Callable[[], bytes] | None = None
+    document_size: int = 0 # Bytes of that document
     dropped: list[int] = field(default_factory=list) # Bytes of each document that a filter has left out
 
 # %% ../../nbs/02_data/01_text.ipynb #d292e3b4
@@ -339,7 +340,8 @@ class FileSource:
     def _known(self, f: str, parts: list[InputFile]) -> dict[str, Any]:
         known = dict(name=Path(f).name, bytes=Path(f).stat().st_size,
                      xxh3=validate_and_hash(f, parts, self.encoding))
-        forms = [*dict.fromkeys(p.about for p in parts)]   # of a text or rows by name it goes without saying
+        # of a text or rows by name it goes without saying
+        forms = [*dict.fromkeys(p.form_label for p in parts)]
         plain = ['rows' if f.endswith(('.jsonl', '.ndjson')) else 'text']
         return known if forms == plain else known | dict(form=', '.join(forms))
 
@@ -476,7 +478,7 @@ def encode_in_order(units: Iterable[TextUnit], encoder: TokenEncoder, workers: i
                     ) -> Iterator[tuple[TextUnit, np.ndarray, np.ndarray]]:
     "`encode_unit` on `workers` threads, at most two units ahead for each; results in the order of `units`."
     told: set[str] = set()
-    if begins := getattr(encoder, 'begins', ''):
+    if begins := getattr(encoder, 'prefix_tokens', ''):
         warnings.warn(f"the tokenizer {encoder.name} puts {begins} before each text, and an index does not: "
                       f"in it a document has only the token that ends it ({encoder.eot})")
     with ThreadPoolExecutor(workers) as pool:
@@ -496,15 +498,15 @@ def encode_in_order(units: Iterable[TextUnit], encoder: TokenEncoder, workers: i
 def _warn_of_losses(text: bytes, ids: list[np.ndarray], unit: TextUnit, encoder: TokenEncoder,
                     told: set[str]) -> None:
     "What a tokenizer has no tokens for becomes one and the same token, or nothing."
-    if encoder.unknown not in (None, encoder.eot) and 'unknown' not in told:
-        lost, all_of = sum(int((n == encoder.unknown).sum()) for n in ids), sum(map(len, ids))
+    if encoder.unknown_id not in (None, encoder.eot) and 'unknown' not in told:
+        lost, all_of = sum(int((n == encoder.unknown_id).sum()) for n in ids), sum(map(len, ids))
         if 100 * lost > all_of:
             told.add('unknown')
             warnings.warn(f"{unit.label}: {lost:,} of the {all_of:,} tokens of a text are the one for "
-                          f"unknown words ({encoder.unknown}): was {encoder.name} made for other texts?")
-    if encoder.has and 'dropped' not in told:
+                          f"unknown words ({encoder.unknown_id}): was {encoder.name} made for other texts?")
+    if encoder.has_token and 'dropped' not in told:
         signs = [c for c in {*text.decode()} if unicodedata.category(c)[0] not in 'CMZ']
-        if dropped := sorted(c for c in signs if not encoder.has(c)):
+        if dropped := sorted(c for c in signs if not encoder.has_token(c)):
             told.add('dropped')
             warnings.warn(f"{unit.label}: {encoder.name} has no token for {', '.join(dropped[:9])}, and "
                           "leaves such characters out. Take a tokenizer that falls back to bytes, or has "
@@ -630,28 +632,28 @@ class DocumentFilter:
         bounds = dict(min_bytes=min_bytes, max_bytes=max_bytes)
         self.bounds = {k: v for k, v in bounds.items() if v is not None}
         self.name = keep if isinstance(keep, str) else getattr(keep, '__qualname__', type(keep).__name__)
-        self.ask = _function(keep) if isinstance(keep, str) else keep
+        self.predicate = _function(keep) if isinstance(keep, str) else keep
 
-    def __bool__(self) -> bool: return bool(self.bounds) or self.ask is not None
+    def __bool__(self) -> bool: return bool(self.bounds) or self.predicate is not None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         "Everything that decides which documents are kept, in JSON values."
-        if self.ask is None: return self.bounds
-        try: code = _code_of(self.ask)
-        except RecursionError: code = _source(self.ask)   # a function that has taken itself along
+        if self.predicate is None: return self.bounds
+        try: code = _code_of(self.predicate)
+        except RecursionError: code = _source(self.predicate)   # a function that has taken itself along
         return self.bounds | dict(keep=self.name, code=xxhash.xxh3_64_hexdigest(json.dumps(code).encode()))
 
-    def fits(self, size: int) -> bool:
+    def in_bounds(self, size: int) -> bool:
         "Whether a text of `size` bytes is within the bounds."
         return self.bounds.get('min_bytes', 0) <= size <= self.bounds.get('max_bytes', size)
 
     def __call__(self, text: bytes, label: str) -> bool:
         """Whether to keep the document `text`, found at `label`. Raises ValueError if the function fails or
         does not return True or False."""
-        if not self.fits(len(text)): return False
-        if self.ask is None: return True
-        try: answer = self.ask(text.decode())
+        if not self.in_bounds(len(text)): return False
+        if self.predicate is None: return True
+        try: answer = self.predicate(text.decode())
         except Exception as e: raise ValueError(f"the filter {self.name} failed ({label}): {e!r}") from e
         if isinstance(answer, (bool, np.bool_)): return bool(answer)
         raise ValueError(f"the filter {self.name} must return True or False, not {answer!r} ({label})")
@@ -676,17 +678,19 @@ class FilteredSource:
         "The units of the source, without the first `skip`."
         whole, kept = None, None
         for unit in self.source.units(skip, cuts):
-            if unit.whole is not whole: whole, kept = unit.whole, _CachedCall(partial(self._whole, unit))
+            if unit.read_document is not whole:
+                whole, kept = unit.read_document, _CachedCall(partial(self._whole, unit))
             dropped: list[int] = []
-            read = partial(self._read, unit, unit.whole and kept, dropped)
+            read = partial(self._read, unit, unit.read_document and kept, dropped)
             yield replace(unit, read=read, dropped=dropped)
 
     def _whole(self, unit: TextUnit) -> bool:
-        return self.keep.fits(unit.total) and (self.keep.ask is None or self.keep(unit.whole(), unit.label))
+        return self.keep.in_bounds(unit.document_size) and (self.keep.predicate is None
+                                                            or self.keep(unit.read_document(), unit.label))
 
     def _read(self, unit: TextUnit, kept: _CachedCall | None, dropped: list[int]) -> Iterator[tuple[bytes,
                                                                                                     bool]]:
         "The kept documents of a unit; the sizes of the other documents that end in it go to `dropped`."
         for text, ends in unit.read():
             if kept() if kept else self.keep(text, unit.label): yield text, ends
-            elif ends: dropped.append(unit.total or len(text))
+            elif ends: dropped.append(unit.document_size or len(text))

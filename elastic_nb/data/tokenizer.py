@@ -155,9 +155,9 @@ class TokenEncoder:
     cuts: str = '' # Where a text may be cut: 'anywhere', 'spaces', 'words' (see `find_cut`), or nowhere
     description: str = '' # A digest of what the tokenizer says of itself, if it does
     special: re.Pattern[bytes] | None = None # Finds special tokens in a text, where they are plain text
-    begins: str = '' # Tokens that the tokenizer puts before a text, and an index does not
-    unknown: int | None = None # The id for what has no token of its own
-    has: Callable[[str], bool] | None = None # Whether there is a token for a character; None: for each
+    prefix_tokens: str = '' # Tokens that the tokenizer puts before a text, and an index does not
+    unknown_id: int | None = None # The id for what has no token of its own
+    has_token: Callable[[str], bool] | None = None # Whether there is a token for a character; None: for each
 
     @property
     def dtype(self) -> np.dtype:
@@ -251,14 +251,14 @@ def _leading(whole: Sequence[str], plain: Sequence[str]) -> str:
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #be39d41a
 def _losses(tokenizer: Tokenizer, model: Mapping[str, Any]) -> dict[str, Any]:
-    "What becomes of texts for which a tokenizer has no tokens: `unknown` and `has` of a `TokenEncoder`."
-    if (unk := model.get('unk_token')) is not None: return dict(unknown=tokenizer.token_to_id(unk))
-    if model.get('type') == 'Unigram': return dict(unknown=model.get('unk_id'))
+    "What becomes of texts that a tokenizer has no tokens for: `unknown_id`, `has_token` of a `TokenEncoder`."
+    if (unk := model.get('unk_token')) is not None: return dict(unknown_id=tokenizer.token_to_id(unk))
+    if model.get('type') == 'Unigram': return dict(unknown_id=model.get('unk_id'))
     whole = model.get('byte_fallback') or {*gpt2_byte_map()} <= {*model.get('vocab', ())}
     if model.get('type') != 'BPE' or whole: return {}
     @lru_cache(1 << 16)
     def has(c: str) -> bool: return bool(tokenizer.encode(c, add_special_tokens=False).ids)
-    return dict(has=has)
+    return dict(has_token=has)
 
 def encoder_from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True,
                            eos: str | None = None) -> TokenEncoder:

@@ -171,22 +171,24 @@ def _idle(v: Values, given: dict[str, Any]) -> Iterator[str]:
     elif d.optimMethod != 'sgd':
         names = ['quantization', 'asyncCommunication']
         if d.optimMethod != 'demo': names += ['localSteps', 'outerLr']
-        for name in d.unlike(*names): yield f"diloco.{name}: not with diloco.optimMethod = {d.optimMethod}"
+        for name in d.non_defaults(*names):
+            yield f"diloco.{name}: not with diloco.optimMethod = {d.optimMethod}"
     if v.queue and v.backend != 'volcano': yield "queue: only with backend volcano"
     if not v.storage.enabled:
-        for name in v.storage.unlike('sizeGb', 'storageClassName', 'accessMode'):
+        for name in v.storage.non_defaults('sizeGb', 'storageClassName', 'accessMode'):
             yield f"storage.{name}: only with storage.enabled"
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #779ab4e5
 def _etcd(v: Values) -> Iterator[str]:
     at, e = 'elastic.etcd', v.elastic.etcd
     if v.etcd.enabled:
-        for name in e.unlike('externalEndpoint', 'protocol', 'user', 'password', 'tlsSecret', 'clientCert'):
+        for name in e.non_defaults('externalEndpoint', 'protocol', 'user', 'password', 'tlsSecret',
+                                   'clientCert'):
             yield f"{at}.{name}: only with etcd.enabled = false, for an etcd of your own"
         return
     if not e.externalEndpoint: yield f"{at}.externalEndpoint: where is your etcd? etcd.enabled is false"
     if '://' in e.externalEndpoint: yield f"{at}.externalEndpoint: write HOST:PORT, without a protocol"
-    for name in v.etcd.unlike(*type(v.etcd).model_fields):
+    for name in v.etcd.non_defaults(*type(v.etcd).model_fields):
         if name != 'enabled': yield f"etcd.{name}: only with etcd.enabled"
     if bool(e.user) != bool(e.password or e.user and v.secrets.existing):
         yield f"{at}.user: a user has a password, and a password a user"

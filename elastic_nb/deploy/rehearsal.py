@@ -35,7 +35,7 @@ LAST = 120 # Steps of the run
 
 def small_config(found: Objects, folder: Path) -> Config:
     "What is trained instead: a small model, with the `elastic` settings of the manifests."
-    own = {f'elastic.{k}': v for k, v in config_from_objects(found).given['elastic'].items()}
+    own = {f'elastic.{k}': v for k, v in config_from_objects(found).explicit_values['elastic'].items()}
     holds = [f'hold 0@{s}:forward' for at in WAITS.values() for s in at]
     more = dict(steps=LAST, workers=1, spares=0, faults=holds, enabled=True, stall=3 * HOLD)
     return prepare_config(matrix_config(folder).update(**own | more), folder / 'data')
@@ -66,125 +66,128 @@ class DeployRehearsal:
         args = self.nodes.template['spec']['containers'][0]['args']
         least, most = next(a for a in args if a.startswith('--nnodes=')).removeprefix('--nnodes=').split(':')
         self.controller, self.count = self.pods.controllers[self.nodes.name], self.nodes.rules['count']
-        self.least, self.together = int(least), min(self.count, int(most))
-        self.watched: dict[Pod, RunObserver] = {}
+        self.least, self.max_training = int(least), min(self.count, int(most))
+        self.observers: dict[Pod, RunObserver] = {}
         self.events: list[dict[str, Any]] = []
 
-    def look(self) -> None:
+    def poll(self) -> None:
         "Read the ledgers of all nodes."
-        for pod in self.living():
-            if 'RUN' in pod.env: self.watched.setdefault(pod, RunObserver(pod.env['RUN']))
-        for w in self.watched.values(): w.look()
+        for pod in self.node_pods():
+            if 'RUN' in pod.env: self.observers.setdefault(pod, RunObserver(pod.env['RUN']))
+        for w in self.observers.values(): w.poll()
 
-    def living(self) -> list[Pod]:
+    def node_pods(self) -> list[Pod]:
         "Pods of nodes."
         return [p for p in self.pods.live if p.work is self.nodes]
 
-    def event(self, what: str, pod: Pod | None = None) -> None:
+    def record_event(self, what: str, pod: Pod | None = None) -> None:
         "Keep and report what happens now."
-        t, step = time.monotonic() - self.pods.begin, max((w.steps for w in self.watched.values()), default=0)
+        t, step = time.monotonic() - self.pods.begin, max((w.steps for w in self.observers.values()),
+                                                          default=0)
         self.events.append(dict(t_s=round(t, 2), step=step, pod=pod.name if pod else None, what=what))
         self.say(f"{t:6.1f} s, step {step:2}: {what}" + (f" ({pod.name})" if pod else ''))
 
 # %% ../../nbs/14_deploy/05_rehearsal.ipynb #8fbe2c9a
 @patch
-def until(self: DeployRehearsal, done: Callable[[], Any], what: str, limit_s: float = WAIT) -> None:
+def wait_until(self: DeployRehearsal, done: Callable[[], Any], what: str, limit_s: float = WAIT) -> None:
     "Wait for it. Raises TimeoutError with the last output of a pod."
     def looked() -> Any:
-        self.look()
+        self.poll()
         if self.controller.verdict == 'Failed': raise TimeoutError('the job failed')
         return done()
-    try: self.pods.until(looked, limit_s, what)
-    except TimeoutError as e: raise TimeoutError(self.last(str(e))) from None
+    try: self.pods.run_until(looked, limit_s, what)
+    except TimeoutError as e: raise TimeoutError(self.with_last_output(str(e))) from None
 
 @patch
-def last(self: DeployRehearsal, why: str) -> str:
+def with_last_output(self: DeployRehearsal, why: str) -> str:
     "A sentence, and the last words of the newest pod of the nodes."
     said = [(p.name, p.command) for _, p, _ in self.pods.log if p.work is self.nodes and p.command]
     return f"{why}. {said[-1][0]}: {said[-1][1].output().strip()[-400:]}" if said else why
 
 @patch
-def held(self: DeployRehearsal, step: int) -> Pod:
+def wait_for_hold(self: DeployRehearsal, step: int) -> Pod:
     "Wait until worker 0 waits in this step; its pod."
     at = step, 'forward'
-    self.until(lambda: any(at in w.held for w in self.watched.values()), f'step {step}')
-    return next(p for p, w in self.watched.items() if at in w.held)
+    self.wait_until(lambda: any(at in w.held_since for w in self.observers.values()), f'step {step}')
+    return next(p for p, w in self.observers.items() if at in w.held_since)
 
 @patch
-def release(self: DeployRehearsal, *steps: int) -> None:
+def release_holds(self: DeployRehearsal, *steps: int) -> None:
     "Worker 0 does not wait in these steps, or no longer."
     for step in steps: (self.holds / f'{step}-forward').touch()
 
 @patch
-def pause(self: DeployRehearsal, name: str, done: Callable[[], Any], what: str) -> None:
+def hold_until(self: DeployRehearsal, name: str, done: Callable[[], Any], what: str) -> None:
     "Worker 0 waits until `done()`: in one step of this name, or, where that takes too long, in the next."
     for step in WAITS[name]:
-        self.held(step)
-        try: self.until(done, what, HOLD - 2)
+        self.wait_for_hold(step)
+        try: self.wait_until(done, what, HOLD - 2)
         except TimeoutError:
-            self.release(step)
+            self.release_holds(step)
             if step == WAITS[name][-1]: raise
-        else: return self.release(*WAITS[name])
+        else: return self.release_holds(*WAITS[name])
 
 @patch
-def complete(self: DeployRehearsal, pod: Pod | None = None) -> bool:
+def is_complete(self: DeployRehearsal, pod: Pod | None = None) -> bool:
     "Whether all places of the run are taken, and the replacement of `pod` has one, if there are no spares."
-    full = [p for p in self.living() if p in self.watched and len(self.watched[p].roster) == self.together]
-    if pod is None or self.count > self.together: return bool(full)
+    full = [p for p in self.node_pods() if p in self.observers and len(self.observers[p].roster)
+            == self.max_training]
+    if pod is None or self.count > self.max_training: return bool(full)
     return any(p.index == pod.index and p.attempt > pod.attempt for p in full)
 
 # %% ../../nbs/14_deploy/05_rehearsal.ipynb #783287c6
 @patch
-def gather(self: DeployRehearsal) -> Pod:
+def start_nodes(self: DeployRehearsal) -> Pod:
     "All nodes but one begin, and the last one joins; the pod of worker 0."
     early, late = max(self.least, self.count - 1), self.pods.held[self.nodes.name]
     late |= {*range(early, self.count)}
-    self.event(f'{early} of {self.count} nodes start')
-    first = self.held(WAITS['gather'][0])
+    self.record_event(f'{early} of {self.count} nodes start')
+    first = self.wait_for_hold(WAITS['gather'][0])
     late.clear()
-    self.pause('gather', self.complete, 'all nodes train')
-    self.event(f'{self.together} nodes train')
+    self.hold_until('gather', self.is_complete, 'all nodes train')
+    self.record_event(f'{self.max_training} nodes train')
     return first
 
 @patch
-def lose(self: DeployRehearsal, first: Pod, name: str, then: str, drain: bool) -> None:
+def lose_node(self: DeployRehearsal, first: Pod, name: str, then: str, drain: bool) -> None:
     "A node other than that of worker 0 is killed or drained, and replaced."
-    self.held(*WAITS[name])
-    pod = [p for p in self.living() if p is not first and p.deadline is None][-1 if drain else 0]
+    self.wait_for_hold(*WAITS[name])
+    pod = [p for p in self.node_pods() if p is not first and p.deadline is None][-1 if drain else 0]
     if drain: pod.end(time.monotonic(), drained=True)
     else: pod.host.kill()
-    self.event(f'drained: SIGTERM, and {pod.grace} s' if drain else 'killed', pod)
-    self.release(*WAITS[name])
-    self.pause(then, partial(self.complete, pod), 'the replacement trains')
-    self.event('its replacement trains', next(p for p in self.living()[::-1] if p.index == pod.index))
+    self.record_event(f'drained: SIGTERM, and {pod.grace} s' if drain else 'killed', pod)
+    self.release_holds(*WAITS[name])
+    self.hold_until(then, partial(self.is_complete, pod), 'the replacement trains')
+    self.record_event('its replacement trains',
+                      next(p for p in self.node_pods()[::-1] if p.index == pod.index))
 
 @patch
-def lose_member(self: DeployRehearsal) -> None:
+def lose_etcd_member(self: DeployRehearsal) -> None:
     "A member of etcd is killed and restarted."
-    self.held(*WAITS['member'])
+    self.wait_for_hold(*WAITS['member'])
     member, keeps = next(p for p in self.pods.live if p.work is self.etcd), bool(self.etcd.claims)
     def back() -> bool: return not keeps or any(
-        p.index == member.index and p.work is self.etcd and p is not member and p.command and p.ready()
+        p.index == member.index and p.work is self.etcd and p is not member and p.command and p.is_ready()
         for p in self.pods.live)
     if keeps or self.etcd.rules['count'] > 1:
         member.host.kill()
-        self.event('etcd: killed', member)
-    else: self.event('etcd: left alone, for its data would be gone with it')
-    self.release(*WAITS['member'])
-    self.pause('well', back, 'the member of etcd answers')
-    if keeps: self.event('etcd: is back', next(p for p in self.pods.live if p.name == member.name))
+        self.record_event('etcd: killed', member)
+    else: self.record_event('etcd: left alone, for its data would be gone with it')
+    self.release_holds(*WAITS['member'])
+    self.hold_until('well', back, 'the member of etcd answers')
+    if keeps: self.record_event('etcd: is back', next(p for p in self.pods.live if p.name == member.name))
 
 # %% ../../nbs/14_deploy/05_rehearsal.ipynb #8a96d64c
 @patch
-def carry_through(self: DeployRehearsal) -> set[str]:
+def run_to_end(self: DeployRehearsal) -> set[str]:
     "Let all of it happen; the hashes that the nodes have printed."
-    first = self.gather()
-    self.lose(first, 'kill', 'back', drain=False)
-    self.lose_member()
-    self.lose(first, 'drain', 'home', drain=True)
-    self.until(lambda: not self.living() and self.controller.verdict, 'the end of the run')
-    self.event('the run is complete')
-    said = [line for p in self.watched if p.command for line in p.command.output().splitlines()]
+    first = self.start_nodes()
+    self.lose_node(first, 'kill', 'back', drain=False)
+    self.lose_etcd_member()
+    self.lose_node(first, 'drain', 'home', drain=True)
+    self.wait_until(lambda: not self.node_pods() and self.controller.verdict, 'the end of the run')
+    self.record_event('the run is complete')
+    said = [line for p in self.observers if p.command for line in p.command.output().splitlines()]
     return {line.split()[1] for line in said if line.startswith('sha256 ')}
 
 @patch
@@ -195,7 +198,7 @@ def result(self: DeployRehearsal, hashes: set[str], undisturbed: str, failure: s
             and what[-2:] != ' 0' and p.deadline is None and p.name not in struck and p.command}
     return dict(sha256=[*hashes][0] if len(hashes) == 1 else None, sha256_undisturbed=undisturbed,
                 identical=same, failure=failure or ('' if same else 'the bits differ'), events=self.events,
-                pods=self.pods.rows(), others_ended=also,
+                pods=self.pods.event_rows(), others_ended=also,
                 failures_counted=sum(self.controller.counted.values()),
                 seconds=round(time.monotonic() - self.pods.begin, 1),
                 network='namespaces' if net.cables else 'loopback addresses')
@@ -213,7 +216,7 @@ def rehearse_objects(found: Objects, say: Callable[[str], Any] = print, net: Loo
         trial = DeployRehearsal(found, net, Path(tmp) / 'run', say)
         undisturbed = undisturbed_sha256(config.update(faults=[], enabled=False))
         trial.pods.begin = time.monotonic()
-        try: return trial.result(trial.carry_through(), undisturbed)
+        try: return trial.result(trial.run_to_end(), undisturbed)
         except TimeoutError as e: return trial.result(set(), undisturbed, str(e))
 
 def draw_timeline(result: dict[str, Any]) -> str:

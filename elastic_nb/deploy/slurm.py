@@ -29,7 +29,7 @@ class SlurmJob:
     port: int = 29400 # Of that store
     before: str = '' # A command for each node's shell, such as: source env/bin/activate
 
-    def checked(self) -> tuple[int, int]:
+    def check_node_range(self) -> tuple[int, int]:
         "Fewest and most nodes. Raises BadConfig with all that is wrong."
         least, _, most = self.nodes.partition(':')
         whole = all(n.isdigit() and int(n) for n in (least, most or least))
@@ -74,7 +74,7 @@ exit "$code"
 
 def slurm_script(job: SlurmJob) -> str:
     "A batch script for `sbatch`. Raises BadConfig."
-    least, most = job.checked()
+    least, most = job.check_node_range()
     where = f'--rdzv-backend etcd-v3 --rdzv-endpoint {shlex.quote(job.etcd)}' if job.etcd else (
         f'--rdzv-endpoint "$FIRST:{job.port}" --node-rank "$SLURM_PROCID"')
     before = f'{job.before} && ' if job.before else ''

@@ -65,23 +65,24 @@ class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
         if self.seen.get(key, (None,))[0] != value: self.seen[key] = value, self.clock()
         return timedelta(seconds=self.clock() - self.seen[key][1])
 
-    def here(self, key: Any, value: Any, ends: timedelta = timedelta()) -> Any:
+    def to_local_time(self, key: Any, value: Any, ends: timedelta = timedelta()) -> Any:
         "A time for `value` by the clock that PyTorch compares it with."
         own = torch_rendezvous.datetime.now(timezone.utc) - self.age(key, value) + ends
         self.shown[key] = own, value
         return own
 
-    def there(self, key: Any, own: Any) -> Any:
+    def to_written_time(self, key: Any, own: Any) -> Any:
         "What to write for `key`: a time that is not ours as its node wrote it."
         known = self.shown.get(key)
         return known[1] if known and known[0] == own else own
 
     def sync(self) -> bool | None:
-        if self._dirty: self._rewrite(self.there)
+        if self._dirty: self._rewrite(self.to_written_time)
         return super().sync()
 
     def _sanitize(self) -> None:
-        self._rewrite(lambda k, v: self.here(k, v, timedelta() if k else self._settings.timeout.last_call))
+        last_call = self._settings.timeout.last_call
+        self._rewrite(lambda k, v: self.to_local_time(k, v, timedelta() if k else last_call))
         super()._sanitize()
 
     def _rewrite(self, of: Callable[[Any, Any], Any]) -> None:
@@ -169,7 +170,7 @@ class NodeTransport:
         self.inbox.put(item)
         with suppress(OSError): self._rope.send(b'.')
 
-    def take(self) -> list[tuple[Any, ...]]:
+    def drain(self) -> list[tuple[Any, ...]]:
         "All received messages. Never waits."
         with suppress(OSError): self.bell.recv(4096)
         items = []
@@ -231,7 +232,7 @@ def send(self: NodeTransport, node: int, message: dict[str, Any]) -> None:
     if node in self.lines: self.lines[node].send(message)
 
 @patch
-def hang_up(self: NodeTransport, node: int | None = None) -> None:
+def disconnect(self: NodeTransport, node: int | None = None) -> None:
     for n in [n for n in self.lines if node in (None, n)]: self.lines.pop(n).close()
 
 @patch
@@ -247,7 +248,7 @@ def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) ->
     threading.Thread(target=run, daemon=True).start()
 
 @patch
-def silent(self: NodeTransport) -> list[NodeConnection]:
+def silent_connections(self: NodeTransport) -> list[NodeConnection]:
     "Lines that were silent for too long; none, if this process slept itself."
     now, before = time.monotonic(), self.slept
     self.slept = now
@@ -260,7 +261,7 @@ def close(self: NodeTransport) -> None:
     self.over = True
     self.jobs.put(None)
     self.server.close()
-    self.hang_up()
+    self.disconnect()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #ea877d82
 class NodeAgent(SimpleElasticAgent):
@@ -320,7 +321,7 @@ class RendezvousClient:
         self.agent: NodeAgent | None = None
 
     @property
-    def full(self) -> bool:
+    def is_waiting_for_place(self) -> bool:
         "Whether all places are taken, and this node waits for one. Asks no store."
         state = rendezvous_state(self.handler)
         if state is None or not state.complete or len(state.participants) < self.meeting.most: return False
@@ -337,7 +338,7 @@ class RendezvousClient:
             if agent is self.agent and (error or not agent.over.is_set()): self.wires.put('apart', error)
         threading.Thread(target=run, daemon=True).start()
 
-    def renew(self) -> None:
+    def reconnect(self) -> None:
         """Reconnect to the store, in the thread that asks. Raises RendezvousError, or OSError
         (ConnectionRefusedError if nothing listens where the store was)."""
         if self.meeting.backend == 'c10d':   # PyTorch would try for a minute
@@ -382,11 +383,11 @@ class NodeSupervisor(Supervisor):
         self.host, self.port, self.token = self.wires.host, self.wires.port, self.wires.token
         # all that a supervisor asks of a Coordinator
         self.coordinator: NodeController = NodeController(  # type: ignore[assignment]
-            self.membership.id, self, self.meeting.least, self.kept, most=self.meeting.most)
-        self.base = SLOTS * self.membership.id
-        self.slots += self.base
+            self.membership.id, self, self.meeting.least, self.has_checkpoints, most=self.meeting.most)
+        self.first_slot = SLOTS * self.membership.id
+        self.slots += self.first_slot
         self.stores: list[dist.Store] = []
-        self.hands.also = [self.wires.bell]
+        self.pool.also = [self.wires.bell]
         self.unreachable_since, self.apart = math.inf, False
         self.closed = False # The rendezvous: no one meets any more
         self.saving = False # All save and leave
@@ -402,25 +403,25 @@ class NodeSupervisor(Supervisor):
 
     # What a node can do to the world around it
     def read(self) -> None: self.wires.jobs.put(lambda: self.membership.board.read())
-    def swap(self, old: ClusterState | None, new: ClusterState) -> None:
-        self.wires.jobs.put(lambda: self.membership.board.swap(old, new))
-    def meet(self) -> None: self.membership.agent.again.set()
-    def serve(self) -> tuple[dist.Store, tuple[str, int]]:
+    def compare_and_swap(self, old: ClusterState | None, new: ClusterState) -> None:
+        self.wires.jobs.put(lambda: self.membership.board.compare_and_swap(old, new))
+    def rejoin_rendezvous(self) -> None: self.membership.agent.again.set()
+    def serve_store(self) -> tuple[dist.Store, tuple[str, int]]:
         store = loopback_store(self.meeting.host)
         self.stores = [store]   # the one before closes: no node can be in it any more
         return store, (self.meeting.host, store.port)
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None: self.wires.connect(record, hello)
     def send(self, node: int, message: dict[str, Any]) -> None: self.wires.send(node, message)
-    def hang_up(self, node: int | None = None) -> None: self.wires.hang_up(node)
+    def disconnect(self, node: int | None = None) -> None: self.wires.disconnect(node)
     def warn(self, text: str) -> None: self.note('node', say=True, text=text)
     def refuse(self, why: str) -> None: raise RunRefused(why)
-    def tell(self, gen: Generation, store: tuple[str, int]) -> None:
+    def notify_workers(self, gen: Generation, store: tuple[str, int]) -> None:
         self.note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined,
                   reason=gen.reason)
         for name in gen.lost:
             node = node_of(name)
             if node != self.coordinator.id: self.note('death', name, cause=f'node {node} lost')
-        for w in self.hands.workers.values(): w.tell(kind='generation', text=gen.encode(), store=store)
+        for w in self.pool.workers.values(): w.send(kind='generation', text=gen.encode(), store=store)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #29a98b6e
 @patch
@@ -431,26 +432,27 @@ def spawn(self: NodeSupervisor, name: str) -> None:
 
 @patch
 def on_ready(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.most = event.get('micro_batches') or math.inf
-    self.renew('ready')
+    self.max_useful_workers = event.get('micro_batches') or math.inf
+    self.renew_stall_timer('ready')
 
 @patch
-def patience(self: NodeSupervisor) -> None:
+def check_progress(self: NodeSupervisor) -> None:
     "While this node waits for others, no worker is in the way."
     node = self.coordinator
-    waits = not node.inside or node.newest is None or (node.leads and node.coordinator.held) \
-        or not (node.leads or node.line is not None)
+    waits = not node.is_member or node.newest is None or (node.is_leader and node.coordinator.held) \
+        or not (node.is_leader or node.line is not None)
     if not waits:
         self.idle_since = time.monotonic()
-        return Supervisor.patience(self)
+        return Supervisor.check_progress(self)
     self.progress = self.clock.now
-    if self.membership.full: self.idle_since = time.monotonic()   # a spare waits as long as the run lasts
-    self.say_waiting(time.monotonic() - self.idle_since)
+    # a spare waits as long as the run lasts
+    if self.membership.is_waiting_for_place: self.idle_since = time.monotonic()
+    self.report_waiting(time.monotonic() - self.idle_since)
     if time.monotonic() - self.idle_since > self.meeting.patience:
         raise self.failure(f"{self.meeting.patience:.0f} s have passed without enough nodes to train")
 
 @patch
-def say_waiting(self: NodeSupervisor, waited: float) -> None:
+def report_waiting(self: NodeSupervisor, waited: float) -> None:
     "Say once, when there are too few nodes for some seconds, what this one waits for."
     m, silent = self.meeting, waited < LATE
     if not (silent or self.told_waiting):
@@ -459,65 +461,67 @@ def say_waiting(self: NodeSupervisor, waited: float) -> None:
     self.told_waiting = not silent
 
 @patch
-def turn(self: NodeSupervisor) -> None:
-    Supervisor.turn(self)
-    for kind, *about in self.wires.take(): self.news[kind](self, *about)
-    for line in self.wires.silent():
+def poll_once(self: NodeSupervisor) -> None:
+    Supervisor.poll_once(self)
+    for kind, *about in self.wires.drain(): self.news[kind](self, *about)
+    for line in self.wires.silent_connections():
         self.note('node', say=True, text=f'nothing was heard of node {line.node} for {self.wires.quiet:g} s')
         line.close()
-    self.watch_places()
-    self.hear_refused(time.monotonic())
-    self.look_outside()
+    self.report_full()
+    self.check_refusal(time.monotonic())
+    self.check_rendezvous_closed()
     self.coordinator.tick()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #12041ea8
 @patch
-def had_hello(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) -> None:
-    self.wires.hang_up(line.node)
+def handle_hello(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) -> None:
+    self.wires.disconnect(line.node)
     self.wires.lines[line.node] = line
-    self.coordinator.message(line.node, m)
+    self.coordinator.handle_message(line.node, m)
 
 @patch
-def had_dialled(self: NodeSupervisor, line: NodeConnection, record: ClusterState) -> None:
+def handle_connected(self: NodeSupervisor, line: NodeConnection, record: ClusterState) -> None:
     if record.term != self.coordinator.line: return line.close()
     self.wires.lines[line.node] = line
 
 @patch
-def had_failed(self: NodeSupervisor, record: ClusterState) -> None:
-    if record.term == self.coordinator.line: self.coordinator.closed(record.boss)
+def handle_dial_failed(self: NodeSupervisor, record: ClusterState) -> None:
+    if record.term == self.coordinator.line: self.coordinator.handle_disconnected(record.boss)
 
 @patch
-def had_message(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) -> None:
+def handle_node_message(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) -> None:
     "Raises RunFailed, KeyboardInterrupt."
     if self.wires.lines.get(line.node) is not line: return
-    if self.heard_of_end(line.node, m): return
-    self.coordinator.message(line.node, m)
-    if self.asked.is_set() and not self.saving and not self.coordinator.inside: raise self.end_of(GO_ON)
+    if self.handle_leave_message(line.node, m): return
+    self.coordinator.handle_message(line.node, m)
+    if self.shutdown_request.is_set() and not self.saving and not self.coordinator.is_member:
+        raise self.shutdown_error(GO_ON)
 
 @patch
-def had_closed(self: NodeSupervisor, line: NodeConnection) -> None:
+def handle_disconnected(self: NodeSupervisor, line: NodeConnection) -> None:
     if self.wires.lines.get(line.node) is not line: return
-    self.wires.hang_up(line.node)
-    self.coordinator.closed(line.node)
+    self.wires.disconnect(line.node)
+    self.coordinator.handle_disconnected(line.node)
 
 @patch
-def had_met(self: NodeSupervisor, round: int, ids: list[int]) -> None:
+def handle_rendezvous(self: NodeSupervisor, round: int, ids: list[int]) -> None:
     self.note('node', text=f"round {round}: nodes {', '.join(map(str, ids))}")
     holder = getattr(self.membership.handler, '_state_holder', None)
     if self.coordinator.record is None and getattr(holder, '_first', False):   # etcd-v3 remembers
         self.warn(f"a run with the id {self.meeting.run_id!r} has ended here before: this is a new one")
-    self.coordinator.met(round, ids)
+    self.coordinator.handle_rendezvous(round, ids)
 
 @patch
-def had_recorded(self: NodeSupervisor, found: ClusterState | None) -> None:
+def handle_cluster_state(self: NodeSupervisor, found: ClusterState | None) -> None:
     self.unreachable_since = math.inf
     if self.apart:   # the store is there again: meet again
         self.apart, self.coordinator.meeting = False, True
         self.membership.start()
     before = self.coordinator.record
-    self.coordinator.recorded(found)
+    self.coordinator.handle_cluster_state(found)
     r = self.coordinator.record
-    if self.asked.is_set() and r and self.coordinator.id not in r.nodes: raise self.end_of(GO_ON)
+    if self.shutdown_request.is_set() and r and self.coordinator.id not in r.nodes:
+        raise self.shutdown_error(GO_ON)
     if r is not before:
         who = ', '.join(map(str, r.nodes))
         same = before is not None and (before.boss, before.nodes) == (r.boss, r.nodes)
@@ -537,7 +541,7 @@ MUST_NOT_DIE = ("with --rdzv-backend c10d the node at {} holds the store of the 
                 "die: its death ends the run (etcd-v3 has no such node)")
 
 @patch
-def lacks_store(self: NodeSupervisor, error: BaseException) -> None:
+def retry_store(self: NodeSupervisor, error: BaseException) -> None:
     "Retry a store that does not answer, for a while. Raises RunFailed."
     m, now = self.meeting, time.monotonic()
     if self.unreachable_since == math.inf:
@@ -547,56 +551,58 @@ def lacks_store(self: NodeSupervisor, error: BaseException) -> None:
     self.unreachable_since = min(self.unreachable_since, now)
     refused = isinstance(error, ConnectionRefusedError) and m.backend == 'c10d'   # what it knew is lost
     if refused or now - self.unreachable_since > (LOST if m.backend == 'c10d' else m.patience):
-        if self.saving: raise self.end_of(ALONE_NOW)
+        if self.saving: raise self.shutdown_error(ALONE_NOW)
         text = f"the store of the rendezvous at {m.endpoint} is gone"
         if m.backend == 'c10d': text += f'; {MUST_NOT_DIE.format(m.endpoint)}'
-        if not self.coordinator.inside: text += '; this node was not in the run: perhaps it has ended'
+        if not self.coordinator.is_member: text += '; this node was not in the run: perhaps it has ended'
         raise self.failure(text)
 
 @patch
-def had_unreachable(self: NodeSupervisor, error: BaseException) -> None:
+def handle_unreachable_store(self: NodeSupervisor, error: BaseException) -> None:
     "Handle a failed request to the store. Raises RunFailed after a while."
-    self.lacks_store(error)
-    self.again()
+    self.retry_store(error)
+    self.reconnect_store()
 
 @patch
-def again(self: NodeSupervisor) -> None:
+def reconnect_store(self: NodeSupervisor) -> None:
     "Reconnect to the store, and ask what is there."
     membership = self.membership
     def run() -> ClusterState | None:
         time.sleep(.3)
-        membership.renew()
+        membership.reconnect()
         return membership.board.read()
     self.wires.jobs.put(run)
 
 @patch
-def look_outside(self: NodeSupervisor) -> None:
+def check_rendezvous_closed(self: NodeSupervisor) -> None:
     "If the rendezvous is closed, and this node is not in the run any more: end. Raises RunFailed."
-    if self.closed and not self.coordinator.inside and not self.coordinator.over: self.left_over()
+    if self.closed and not self.coordinator.is_member and not self.coordinator.over: self.end_as_outsider()
 
 @patch
-def had_apart(self: NodeSupervisor, error: BaseException | None) -> None:
+def handle_agent_end(self: NodeSupervisor, error: BaseException | None) -> None:
     "Handle the end of the agent's loop: rendezvous closed, or its store lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
         self.closed = True   # the others have finished; members are about to learn of it
-        return self.look_outside()
-    self.lacks_store(error)
+        return self.check_rendezvous_closed()
+    self.retry_store(error)
     self.apart = True   # until the store is there again
     if not self.coordinator.asking:
         self.coordinator.asking = True
-        self.again()
+        self.reconnect_store()
 
+# %% ../../nbs/06_elastic/17_agent.ipynb #c2a4bb93
 NodeSupervisor.news = dict(
-    hello=NodeSupervisor.had_hello, dialled=NodeSupervisor.had_dialled, failed=NodeSupervisor.had_failed,
-    message=NodeSupervisor.had_message, closed=NodeSupervisor.had_closed, met=NodeSupervisor.had_met,
-    recorded=NodeSupervisor.had_recorded, unreachable=NodeSupervisor.had_unreachable,
-    apart=NodeSupervisor.had_apart)
+    hello=NodeSupervisor.handle_hello, dialled=NodeSupervisor.handle_connected,
+    failed=NodeSupervisor.handle_dial_failed, message=NodeSupervisor.handle_node_message,
+    closed=NodeSupervisor.handle_disconnected, met=NodeSupervisor.handle_rendezvous,
+    recorded=NodeSupervisor.handle_cluster_state, unreachable=NodeSupervisor.handle_unreachable_store,
+    apart=NodeSupervisor.handle_agent_end)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #0b909a64
 @patch
-def watch_places(self: NodeSupervisor) -> None:
+def report_full(self: NodeSupervisor) -> None:
     "Say once that all places are taken."
-    if self.spare or self.coordinator.newest or not self.membership.full: return
+    if self.spare or self.coordinator.newest or not self.membership.is_waiting_for_place: return
     self.spare = True
     self.warn(f"all places are taken (--nnodes {self.meeting.least}:{self.meeting.most}): this node is a "
               "spare, and waits until one is free")
@@ -604,7 +610,7 @@ def watch_places(self: NodeSupervisor) -> None:
 ENDED = 'the run {!r} has ended on the other nodes while {}: the result is there'
 
 @patch
-def left_over(self: NodeSupervisor) -> None:
+def end_as_outsider(self: NodeSupervisor) -> None:
     "The run has ended, and this node was not in it. A spare was not needed. Raises RunFailed for others."
     membership, run_id = self.membership, self.meeting.run_id
     with suppress(Exception): base_store(membership.handler).add('seen', 1)
@@ -619,7 +625,7 @@ def left_over(self: NodeSupervisor) -> None:
 SEEN = 3. # Seconds that the host of the store stays for the nodes that wait
 
 @patch
-def close_meeting(self: NodeSupervisor) -> None:
+def close_rendezvous(self: NodeSupervisor) -> None:
     "The leader: let no node in any more. Returns after two seconds at most."
     def close() -> None:
         with suppress(Exception): self.membership.handler.shutdown()
@@ -657,7 +663,7 @@ def read_refusal(m: RendezvousConfig) -> str:
             "again with a folder of its own (--out)")
 
 @patch
-def hear_refused(self: NodeSupervisor, now: float) -> None:
+def check_refusal(self: NodeSupervisor, now: float) -> None:
     "Look for such a note once per second."
     if not self.meeting.folder or now < self.looked + 1.: return
     self.looked = now
@@ -670,48 +676,49 @@ ALONE_NOW = ('; the other nodes are gone, and what they have saved is not known 
 TOGETHER = .7 # Seconds in which the orders to leave of several nodes count as one
 
 @patch
-def hurry(self: NodeSupervisor, now: float) -> None:
+def save_and_leave(self: NodeSupervisor, now: float) -> None:
     "A signal came: leave, if enough nodes stay; else all save. Raises RunFailed, KeyboardInterrupt."
     node = self.coordinator
-    if self.saving and self.alone: raise self.end_of(ALONE_NOW)
-    if self.saving or self.overdue(now): return Supervisor.hurry(self, now)
-    if not node.inside: raise self.end_of('')
+    if self.saving and self.is_stranded: raise self.shutdown_error(ALONE_NOW)
+    if self.saving or self.is_overdue(now): return Supervisor.save_and_leave(self, now)
+    if not node.is_member: raise self.shutdown_error('')
     if self.meeting.is_host and len(node.record.nodes) > 1:   # no store, no run
         node.leaving |= {*node.record.nodes}
-    if node.leads:
+    if node.is_leader:
         node.leaving.add(node.id)
-        if not node.spared(): self.all_save()
-        elif now > self.asked_at + TOGETHER: raise self.end_of(GO_ON)
+        if not node.can_spare_leaving(): self.order_save_and_leave()
+        elif now > self.asked_at + TOGETHER: raise self.shutdown_error(GO_ON)
     elif node.line is not None and now > self.said_bye + TOGETHER:
         self.said_bye = now
-        self.wires.send(node.record.boss, dict(kind='bye', by=self.asked.by, all=bool(self.meeting.is_host)))
+        self.wires.send(node.record.boss, dict(kind='bye', by=self.shutdown_request.by,
+                                               all=bool(self.meeting.is_host)))
 
 @patch
-def end_of(self: NodeSupervisor, text: str) -> BaseException:
-    error = Supervisor.end_of(self, text)
+def shutdown_error(self: NodeSupervisor, text: str) -> BaseException:
+    error = Supervisor.shutdown_error(self, text)
     # no failure: the node may come back, and the run continues
     if isinstance(error, RunStopped): error.code = 3
     return error
 
 @patch(as_prop=True)
-def alone(self: NodeSupervisor) -> bool:
+def is_stranded(self: NodeSupervisor) -> bool:
     "Whether this node is left over from a world that was to save, and cannot do it."
     node = self.coordinator
-    return not node.inside or (node.leads and len(node.record.nodes) < self.meeting.least)
+    return not node.is_member or (node.is_leader and len(node.record.nodes) < self.meeting.least)
 
 @patch
-def overdue(self: NodeSupervisor, now: float) -> bool:
-    if self.asked.is_set(): self.asked_at = min(self.asked_at, now)
-    return Supervisor.overdue(self, now)
+def is_overdue(self: NodeSupervisor, now: float) -> bool:
+    if self.shutdown_request.is_set(): self.asked_at = min(self.asked_at, now)
+    return Supervisor.is_overdue(self, now)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #ef610782
 @patch
-def all_save(self: NodeSupervisor) -> None:
+def order_save_and_leave(self: NodeSupervisor) -> None:
     "The leader: too few nodes would be left, so all save and leave."
     self.saving = True
     self.coordinator.leaving.clear()   # no node is left out: they end together
-    self.asked.set()
-    self.broadcast(kind='asked', by=self.asked.by)
+    self.shutdown_request.set()
+    self.broadcast(kind='asked', by=self.shutdown_request.by)
 
 @patch
 def broadcast(self: NodeSupervisor, **message: Any) -> None:
@@ -724,21 +731,21 @@ def on_saved(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
     Supervisor.on_saved(self, w, event)
 
 @patch
-def heard_of_end(self: NodeSupervisor, node: int, m: dict[str, Any]) -> bool:
+def handle_leave_message(self: NodeSupervisor, node: int, m: dict[str, Any]) -> bool:
     "A message about leaving; whether it was one. Raises RunFailed, KeyboardInterrupt."
     kind = m['kind']
-    if kind == 'bye' and self.coordinator.leads and not self.saving:
+    if kind == 'bye' and self.coordinator.is_leader and not self.saving:
         self.coordinator.leaving.add(node)
-        if not self.asked.is_set(): self.asked.by = m['by']
-        if m['all'] or not self.coordinator.spared(): self.all_save()
+        if not self.shutdown_request.is_set(): self.shutdown_request.by = m['by']
+        if m['all'] or not self.coordinator.can_spare_leaving(): self.order_save_and_leave()
     elif kind == 'asked':
-        if not self.asked.is_set(): self.asked.by = m['by']
-        self.asked.set()
+        if not self.shutdown_request.is_set(): self.shutdown_request.by = m['by']
+        self.shutdown_request.set()
         self.saving = True
     elif kind == 'saved':
-        if self.coordinator.leads: self.broadcast(**m)
-        raise self.end_of(f"; the state after {m['step']} steps is on the disk of another node, "
-                          "and a run with these checkpoints goes on from there")
+        if self.coordinator.is_leader: self.broadcast(**m)
+        raise self.shutdown_error(f"; the state after {m['step']} steps is on the disk of another node, "
+                                  "and a run with these checkpoints goes on from there")
     return kind in ('bye', 'asked', 'saved')
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #f38632a5
@@ -748,28 +755,28 @@ def stop(self: NodeSupervisor) -> None:
     node that has trained, and has no worker that saw the end."""
     node, agent = self.coordinator, self.membership.agent
     if node.newest is None: return self.dismiss_spares()
-    if node.leads:
-        self.close_meeting()
+    if node.is_leader:
+        self.close_rendezvous()
         self.broadcast(kind='over')
     Supervisor.stop(self)
     end = time.monotonic() + self.grace
-    while node.leads and self.wires.lines and time.monotonic() < end:
-        for item in self.wires.take():
+    while node.is_leader and self.wires.lines and time.monotonic() < end:
+        for item in self.wires.drain():
             if item[0] == 'closed': self.wires.lines.pop(item[1].node, None)
-        for w in self.hands.poll(.01): self.hear(w)
+        for w in self.pool.poll(.01): self.handle_messages(w)
     agent.over.set()
     self.linger()
-    if self.outside.last > 0 and not node.final:   # its last worker died too late to be replaced
+    if self.external_faults.last > 0 and not node.final:   # its last worker died too late to be replaced
         raise RunFailed(ENDED.format(self.meeting.run_id, 'no worker of this one was in it'))
 
 @patch
 def dismiss_spares(self: NodeSupervisor) -> None:
     "Stop the workers of a node that has never trained."
-    self.orders.close()
-    for w in self.hands.workers.values(): w.tell(kind='stop')
+    self.commands.close()
+    for w in self.pool.workers.values(): w.send(kind='stop')
 
 @patch
-def shut(self: NodeSupervisor) -> None:
+def close_transport(self: NodeSupervisor) -> None:
     "Leave no thread and no socket behind."
     membership = self.membership
     membership.agent.over.set()
@@ -786,7 +793,7 @@ def supervise_node(meeting: RendezvousConfig, hands: WorkerPool, entry: str, con
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)
-    promised = ledger.promised(config)
+    promised = ledger.promised_step(config)
     for event in ledger.start(config): tell(event)
     e = elastic
     try:
@@ -799,8 +806,8 @@ def supervise_node(meeting: RendezvousConfig, hands: WorkerPool, entry: str, con
                      error=str(error) or 'interrupted') | ({} if isinstance(error, RunFailed) else by)])
         raise
     try:
-        with capture_signals(boss.asked): boss.run()
-    finally: boss.shut()
+        with capture_signals(boss.shutdown_request): boss.run()
+    finally: boss.close_transport()
     return ledger.events()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #a4eaad4d

@@ -24,7 +24,8 @@ from .gradient_sync import GradientSync
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #9f4ce656
 class Communicator:
-    """One worker's link to its peers. For each generation: `join`, `roster`, `reconfigure`, then collectives,
+    """One worker's link to its peers. For each generation: `join`, `roll_call`, `reconfigure`, then
+    collectives,
     then `leave`. This one builds a gloo group for each generation."""
     def __init__(self,
         member: Member, # This worker in the world
@@ -59,7 +60,7 @@ def join(self: Communicator) -> Generation | None:
     return self._gen
 
 @patch
-def roster(self: Communicator, step: int) -> dict[str, int]:
+def roll_call(self: Communicator, step: int) -> dict[str, int]:
     """Say that this worker is here and has done `step` steps; returns the step of every member, in the order
     of their ranks, once all have answered. Raises StaleGeneration, or TimeoutError."""
     return roll_call(self.member, self.gen, step)
@@ -71,7 +72,7 @@ def reconfigure(self: Communicator) -> None:
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #c7b1aef2
 @patch
-def lend(self: Communicator, sync: GradientSync) -> None:
+def bind_sync(self: Communicator, sync: GradientSync) -> None:
     "Let `sync` sum over this world until `leave`, in the second group if there is one. Raises PeerLost."
     self._lane = self.connect_lane(self.member, self.gen) if self.connect_lane else None
     self._sync = sync
@@ -88,28 +89,28 @@ def leave(self: Communicator, unharmed: bool = False) -> None:
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #25f76e06
 @patch
-def wait(self: Communicator, collective: Callable[..., Any], *args: Any) -> Any:
+def run_collective(self: Communicator, collective: Callable[..., Any], *args: Any) -> Any:
     """`collective(*args)`, in a thread that can be left: for any newer generation while this worker enters
     one, later only if a member of its own is gone. Raises PeerLost, or StaleGeneration."""
     member, gen = self.member, self.gen
-    give_up = member.urgent if member.current is gen else lambda: member.give_up(gen)
+    give_up = member.raise_if_peer_gone if member.current is gen else lambda: member.raise_if_stale(gen)
     with peer_errors(): return run_abandonable(lambda: collective(*args), give_up)
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #5413861e
 def _sum(group: Any, table: Tensor) -> None: group.allreduce([table]).wait()
 
 @patch
-def agree(self: Communicator, *values: int) -> list[int]:
+def all_reduce_max(self: Communicator, *values: int) -> list[int]:
     "The largest of all members' `values`, each; also a barrier. Raises PeerLost, or StaleGeneration."
-    return self.wait(all_reduce_max, self.group, *values)
+    return self.run_collective(all_reduce_max, self.group, *values)
 
 @patch
-def sum(self: Communicator, table: Tensor) -> None:
+def all_reduce_sum(self: Communicator, table: Tensor) -> None:
     "Add `table` over all members, in place. Raises PeerLost, or StaleGeneration."
-    self.wait(_sum, self.group, table)
+    self.run_collective(_sum, self.group, table)
 
 @patch
-def copy(self: Communicator,
+def copy_state(self: Communicator,
     source: str, # The member that has the state
     behind: list[str], # Members that need it
     payload: Callable[[], Tensor], # Makes the state, uint8 of one dimension; called in `source` alone
@@ -121,25 +122,25 @@ def copy(self: Communicator,
     if not behind or name not in chain: return None
     mine = payload() if name == source else None
     ranks = [self.gen.roster.index(n) for n in chain]
-    received = self.wait(copy_state, self.group, ranks, mine, half_way)
+    received = self.run_collective(copy_state, self.group, ranks, mine, half_way)
     return None if name == source else received
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #df3a0c0c
 @patch
-def newest(self: Communicator) -> int:
+def newest_generation(self: Communicator) -> int:
     "Number of the newest generation, from the store."
-    return self.member.look().number
+    return self.member.newest_generation().number
 
 @patch
-def again(self: Communicator, reason: str, floor: int) -> None:
+def propose_same_members(self: Communicator, reason: str, floor: int) -> None:
     "Propose that the same members start over, with `floor` committed steps; one of them is enough."
     new = replace(self.gen, number=self.gen.number + 1, lost=(), joined=(), floor=floor, reason=reason)
     propose_generation(self.member.store, self.gen, new)
 
 @patch
-def rest(self: Communicator) -> None:
+def wait_for_end(self: Communicator) -> None:
     "Stay in this generation until the run is over. Raises StaleGeneration."
-    while not self.member.stop.wait(SLICE): self.member.give_up(self.gen)
+    while not self.member.stop.wait(SLICE): self.member.raise_if_stale(self.gen)
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #25c6b447
 def can_reconfigure() -> bool:
@@ -162,7 +163,7 @@ class ReconfigurableStore(PrefetchingStore):
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         return self.base.compare_set(key, expected, desired)
 
-    def move(self, base: dist.Store, world: int, give_up: Callable[[], None]) -> None:
+    def rebase(self, base: dist.Store, world: int, give_up: Callable[[], None]) -> None:
         "Forget the addresses of the last generation; from now on ask `base`."
         self.base, self.world, self.give_up, self.pages = base, world, give_up, {}
 
@@ -177,7 +178,7 @@ class ReconfigurableCommunicator(Communicator):
     ):
         super().__init__(member, lane)
         self.make = make
-        self.kept = 0 # Times that a living group was taken along into a new generation
+        self.reuse_count = 0 # Times that a living group was taken along into a new generation
         self._living: tuple[Any, ReconfigurableStore] | None = None # The group, and the store that it asks
 
     def leave(self, unharmed: bool = False) -> None:
@@ -195,15 +196,15 @@ def _reconfigure(group: Any, number: int, handles: list[str], timeout: float) ->
 def reconfigure(self: ReconfigurableCommunicator) -> None:
     "As `Communicator.reconfigure`. Raises StaleGeneration, or PeerLost."
     member, gen, timeout = self.member, self.gen, self.member.timeout
-    def give_up() -> None: member.give_up(gen)
+    def give_up() -> None: member.raise_if_stale(gen)
     base = dist.PrefixStore('in place', member.store)
     if self._living is None:
         store = ReconfigurableStore(base, self.world, give_up, timeout)
         living = self.make(store, self.rank, self.world, timeout, member.host), store
     else:
         living, self._living = self._living, None   # ours again when it is connected
-        living[1].move(base, self.world, give_up)
-        self.kept += 1
+        living[1].rebase(base, self.world, give_up)
+        self.reuse_count += 1
     group, store = living
     keys = [f'{gen.number}/handle/{name}' for name in gen.roster]
     with peer_errors():

@@ -103,7 +103,7 @@ PATIENCE = 2. # Seconds until a client that says nothing is dropped
 CLIENTS = 16 # That may be connected at the same time
 
 class CommandQueue:
-    "What a supervisor is asked to do. `read` never waits; `put` is for other threads of this process."
+    "What a supervisor is asked to do. `read` never waits; `submit` is for other threads of this process."
     def __init__(self, out: str | Path | None = None): # The folder of the run; None: no socket
         self.why = '' # Why there is no socket
         self.over = False # The run has ended, or its last turn
@@ -198,8 +198,8 @@ OVER = dict(error='the run is over')
 SILENT = 'the supervisor has not answered within {:g} s; it may still do it'
 
 @patch
-def put(self: CommandQueue, do: str, worker: str | int | None = None, by: str = 'handle',
-        timeout: float = 30.) -> dict[str, Any]:
+def submit(self: CommandQueue, do: str, worker: str | int | None = None, by: str = 'handle',
+           timeout: float = 30.) -> dict[str, Any]:
     "Give an order from another thread, and wait for its answer. Raises CommandRefused."
     answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
     order = parse_command(json.dumps(dict(do=do, worker=worker) if worker is not None else dict(do=do)))

@@ -214,7 +214,7 @@ def _logged_in(self: EtcdClient, endpoint: str, path: str, body: dict, limit_s: 
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #65538310
 @patch
-def ask(self: EtcdClient, path: str, body: dict, limit_s: float | None = None) -> dict[str, Any]:
+def request(self: EtcdClient, path: str, body: dict, limit_s: float | None = None) -> dict[str, Any]:
     "The answer of the first endpoint that has one. Raises EtcdUnreachable after `limit_s`, or EtcdError."
     limit_s = self.access.limit_s if limit_s is None else limit_s
     end, reasons, patience, pause = time.monotonic() + limit_s, {}, self.access.try_s, .01
@@ -225,18 +225,18 @@ def ask(self: EtcdClient, path: str, body: dict, limit_s: float | None = None) -
         if left <= 0 and reasons: raise unreachable_error(reasons, limit_s)
         try:
             got = self._logged_in(endpoint, path, body, max(.05, min(left, patience)))
-            if not self.version: self.look_at_version(endpoint)
-            return self.checked(endpoint, got, floor if path.startswith('/v3/kv/') else 0)
+            if not self.version: self.warn_of_version(endpoint)
+            return self.check_answer(endpoint, got, floor if path.startswith('/v3/kv/') else 0)
         except _Elsewhere as e:
             reasons[endpoint] = str(e)
-            self.leave(endpoint)
+            self.switch_endpoint(endpoint)
             if len(reasons) == len(self.access.endpoints): # a slow etcd is not to be asked in vain for ever
                 patience *= 1.5
                 time.sleep(max(0, min(pause, end - time.monotonic())))
                 pause = min(.2, 2 * pause)
 
 @patch
-def leave(self: EtcdClient, endpoint: str) -> None:
+def switch_endpoint(self: EtcdClient, endpoint: str) -> None:
     "Switch to the next endpoint, unless another thread has left this one already."
     with self.lock:
         if self.access.endpoints[self.at % len(self.access.endpoints)] == endpoint: self.at += 1
@@ -250,7 +250,7 @@ def unreachable_error(reasons: dict[str, str], limit_s: float) -> EtcdUnreachabl
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #73b34b37
 @patch
-def checked(self: EtcdClient, endpoint: str, answer: dict[str, Any], floor: int) -> dict[str, Any]:
+def check_answer(self: EtcdClient, endpoint: str, answer: dict[str, Any], floor: int) -> dict[str, Any]:
     """`answer`, if it comes from the cluster that we know, and is not older than `floor`.
     Raises EtcdError, or `_Elsewhere` while another endpoint may have newer data."""
     header = answer.get('header') or {}
@@ -310,7 +310,7 @@ def if_unchanged_since(key: str, revision: int) -> dict[str, Any]:
 def read(self: EtcdClient, *gets: dict[str, Any],
          limit_s: float | None = None) -> tuple[int, list[list[KeyValue]]]:
     "All of `gets` (`op_get`) at one revision: the revision, and the keys of each."
-    got = self.ask('/v3/kv/txn', {'success': list(gets)}, limit_s)
+    got = self.request('/v3/kv/txn', {'success': list(gets)}, limit_s)
     found = [parse_kvs(r.get('response_range', {})) for r in got.get('responses', ())]
     return int(got['header']['revision']), found
 
@@ -322,12 +322,12 @@ def get(self: EtcdClient, key: str) -> bytes | None:
 @patch
 def put(self: EtcdClient, key: str, value: str | bytes) -> int:
     "Write without any condition; the new revision."
-    return int(self.ask('/v3/kv/put', op_put(key, value)['request_put'])['header']['revision'])
+    return int(self.request('/v3/kv/put', op_put(key, value)['request_put'])['header']['revision'])
 
 @patch
 def delete(self: EtcdClient, key: str, prefix: bool = False) -> int:
     "Delete without any condition; how many keys there were."
-    return int(self.ask('/v3/kv/deleterange', range_request(key, prefix)).get('deleted', 0))
+    return int(self.request('/v3/kv/deleterange', range_request(key, prefix)).get('deleted', 0))
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #65538312
 _warned: set[str] = set() # Versions that this process has been warned of
@@ -346,7 +346,7 @@ def version_of(self: EtcdClient, endpoint: str) -> str:
     except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError): return '?'
 
 @patch
-def look_at_version(self: EtcdClient, endpoint: str) -> None:
+def warn_of_version(self: EtcdClient, endpoint: str) -> None:
     "Warn if the etcd at `endpoint` can lose writes; once for each version."
     self.version = self.version_of(endpoint)
     if not loses_writes(self.version) or self.version in _warned: return
@@ -359,7 +359,7 @@ SILENCE_S = 5. # A watch that is silent so long is asked again: it may hang on a
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #8261aab7
 @patch
-def changed(self: EtcdClient, key: str, prefix: bool, revision: int, limit_s: float) -> bool:
+def wait_for_change(self: EtcdClient, key: str, prefix: bool, revision: int, limit_s: float) -> bool:
     "Wait until a key of the range changes after `revision`. False: it did not, or the watch broke."
     endpoint = self.access.endpoints[self.at % len(self.access.endpoints)]
     limit_s = max(.05, min(limit_s, SILENCE_S))
@@ -374,7 +374,7 @@ def changed(self: EtcdClient, key: str, prefix: bool, revision: int, limit_s: fl
         return self._event(endpoint, got, limit_s)
     except urllib3.exceptions.ReadTimeoutError: return False
     except (urllib3.exceptions.HTTPError, OSError, _Elsewhere):
-        self.leave(endpoint)
+        self.switch_endpoint(endpoint)
         time.sleep(min(limit_s, .1))
         return False
     finally:
@@ -433,14 +433,14 @@ class EtcdSession:
 def _open(self: EtcdSession) -> None:
     "Get the lease and write the node's key. Raises EtcdError, also if another node has this name."
     asked = boot_s()
-    got = self.client.ask('/v3/lease/grant', {'TTL': str(self.ttl_s)})
+    got = self.client.request('/v3/lease/grant', {'TTL': str(self.ttl_s)})
     self.lease, self.ttl_s = int(got['ID']), int(got['TTL'])
     self.ends = asked + self.ttl_s
     nonce = self._next()
     puts = [op_put(self.key, self.value, self.lease), op_put(self.mark, nonce, self.lease)]
-    got = self.client.ask('/v3/kv/txn',
-                          {'compare': [if_unchanged_since(self.key, 0), if_unchanged_since(self.mark, 0)],
-                           'success': puts, 'failure': [op_get(self.mark)]})
+    got = self.client.request('/v3/kv/txn',
+                              {'compare': [if_unchanged_since(self.key, 0), if_unchanged_since(self.mark, 0)],
+                               'success': puts, 'failure': [op_get(self.mark)]})
     if got.get('succeeded'): self.mod = int(got['header']['revision'])
     else: self.mod = self._taken(parse_kvs(got['responses'][0].get('response_range', {})), nonce)
     self.born = self.mod
@@ -459,7 +459,7 @@ def _keep(self: EtcdSession) -> None:
     while not self.stop.wait(pause):
         asked, pause = boot_s(), self.ttl_s / 3
         try:
-            got = self.client.ask('/v3/lease/keepalive', {'ID': str(self.lease)}, limit_s=self.ttl_s / 3)
+            got = self.client.request('/v3/lease/keepalive', {'ID': str(self.lease)}, limit_s=self.ttl_s / 3)
             left = int(got['result'].get('TTL', 0))
             if left <= 0: return self._lose('etcd has ended it')
             self.ends = asked + left
@@ -473,7 +473,7 @@ def _lose(self: EtcdSession, reason: str) -> None:
     if not self.stop.is_set(): self.reason = self.reason or reason
 
 @patch(as_prop=True)
-def lost(self: EtcdSession) -> str:
+def lost_reason(self: EtcdSession) -> str:
     "Why the lease is lost, or ''. After a stop, the process knows when it wakes: its own clock is enough."
     if self.stop.is_set() and not self.reason: return f'the session of {self.name} is closed'
     if not self.reason and boot_s() >= self.ends:
@@ -491,8 +491,8 @@ def _next(self: EtcdSession) -> str:
     return f'{self.nonce}.{self.writes}'
 
 @patch
-def change(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Iterable[dict] = (),
-           limit_s: float | None = None) -> tuple[bool, int, list[list[KeyValue]]]:
+def transact(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Iterable[dict] = (),
+             limit_s: float | None = None) -> tuple[bool, int, list[list[KeyValue]]]:
     """Do `ops` if `compare` holds, exactly once; else do `reads`.
     Returns whether, the revision, and what was read. Raises LeaseLost, EtcdError."""
     with self.lock:
@@ -501,9 +501,9 @@ def change(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Itera
         done = None
         while done is None:
             if self.stop.is_set(): raise LeaseLost(f'the session of {self.name} is closed')
-            if self.lost: raise LeaseLost(self.lost)
-            got = self.client.ask('/v3/kv/txn',
-                                  {'compare': [if_unchanged_since(self.mark, self.mod), *compare],
+            if self.lost_reason: raise LeaseLost(self.lost_reason)
+            got = self.client.request('/v3/kv/txn',
+                                      {'compare': [if_unchanged_since(self.mark, self.mod), *compare],
                 'success': [*ops, op_put(self.mark, nonce, self.lease)],
                 'failure': [*reads, op_get(self.mark)]}, limit_s)
             done = self._outcome(got, nonce)
@@ -513,7 +513,7 @@ def change(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Itera
 @patch
 def _outcome(self: EtcdSession, got: dict[str, Any], nonce: str
              ) -> tuple[bool, int, list[list[KeyValue]]] | None:
-    "What `change` returns for an answer; None: ask again, an earlier write of ours was late."
+    "What `transact` returns for an answer; None: ask again, an earlier write of ours was late."
     revision = int(got['header']['revision'])
     if got.get('succeeded'):
         self.mod = revision
@@ -521,12 +521,12 @@ def _outcome(self: EtcdSession, got: dict[str, Any], nonce: str
     *read, marks = [parse_kvs(r.get('response_range', {})) for r in got['responses']]
     if not marks:
         self._lose('etcd has ended it')
-        raise LeaseLost(self.lost)
+        raise LeaseLost(self.lost_reason)
     if marks[0].mod == self.mod: return False, revision, read
     text = marks[0].value.decode()
     if text not in self.sent:
         self._lose(_OLD if text.startswith(f'{self.nonce}.') else 'another program writes under this name')
-        raise LeaseLost(self.lost)
+        raise LeaseLost(self.lost_reason)
     self.mod = marks[0].mod
     return (True, self.mod, []) if text == nonce else None
 
@@ -536,7 +536,7 @@ def close(self: EtcdSession) -> None:
     if self.stop.is_set(): return
     self.stop.set()
     limit_s = min(2., self.client.access.limit_s)
-    try: self.client.ask('/v3/lease/revoke', {'ID': str(self.lease)}, limit_s)
+    try: self.client.request('/v3/lease/revoke', {'ID': str(self.lease)}, limit_s)
     except EtcdError: pass
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #9e676df3
@@ -557,7 +557,7 @@ class EtcdStore(Store):
     def has_extended_api(self) -> bool: return True
 
     def set(self, key: str, value: str | bytes) -> None:
-        self.session.change([], [op_put(self.prefix + key, value)])
+        self.session.transact([], [op_put(self.prefix + key, value)])
 
     def get(self, key: str) -> bytes:
         "The value of `key`, which is waited for. Raises DistStoreError after the store's timeout."
@@ -597,8 +597,8 @@ def _wait(self: EtcdStore, keys: list[str], timeout: timedelta | None = None) ->
         if left <= 0:
             raise DistStoreError(f'etcd has no {missing[0]!r} after {limit_s:g} s '
                                  f'({len(missing)} of {len(keys)} keys are missing)')
-        if self.session.lost: raise LeaseLost(self.session.lost)
-        self.client.changed(self.prefix + missing[0], False, revision, left)
+        if self.session.lost_reason: raise LeaseLost(self.session.lost_reason)
+        self.client.wait_for_change(self.prefix + missing[0], False, revision, left)
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #808eb905
 @patch
@@ -619,7 +619,7 @@ def check(self: EtcdStore, keys: list[str]) -> bool:
 def multi_set(self: EtcdStore, keys: list[str], values: list[str | bytes]) -> None:
     "Write `keys`, a hundred in one step."
     for some in chunked(list(zip(keys, values, strict=True))):
-        self.session.change([], [op_put(self.prefix + k, v) for k, v in some])
+        self.session.transact([], [op_put(self.prefix + k, v) for k, v in some])
 
 # %% ../../nbs/06_elastic/13_etcd.ipynb #c6cdc776
 @patch
@@ -631,8 +631,8 @@ def _update(self: EtcdStore, key: str, function: Any) -> bytes:
         old, mod = (found[0].value, found[0].mod) if found else (None, 0)
         new = function(old)
         if new is None: return old
-        done, _, read = self.session.change([if_unchanged_since(path, mod)], [op_put(path, new)],
-                                            [op_get(path)])
+        done, _, read = self.session.transact([if_unchanged_since(path, mod)], [op_put(path, new)],
+                                              [op_get(path)])
         if done: return new
         found = read[0]
 
@@ -657,12 +657,12 @@ def compare_set(self: EtcdStore, key: str, expected: str | bytes, desired: str |
 def delete_key(self: EtcdStore, key: str) -> bool:
     path = self.prefix + key
     while found := self.client.read(op_get(path))[1][0]:
-        if self.session.change([if_unchanged_since(path, found[0].mod)], [op_delete(path)])[0]: return True
+        if self.session.transact([if_unchanged_since(path, found[0].mod)], [op_delete(path)])[0]: return True
     return False
 
 @patch
 def num_keys(self: EtcdStore) -> int:
-    got = self.client.ask('/v3/kv/range', range_request(self.prefix, True, count_only=True))
+    got = self.client.request('/v3/kv/range', range_request(self.prefix, True, count_only=True))
     return int(got.get('count', 0))
 
 @patch
@@ -680,7 +680,7 @@ def _queue(self: EtcdStore, key: str) -> str: return f'{self.prefix[:-1]}.queues
 
 @patch
 def queue_push(self: EtcdStore, key: str, value: str | bytes) -> None:
-    self.session.change([], [op_put(self._queue(key) + secrets.token_hex(8), value)])
+    self.session.transact([], [op_put(self._queue(key) + secrets.token_hex(8), value)])
 
 @patch
 def queue_pop(self: EtcdStore, key: str, block: bool = True) -> bytes:
@@ -690,13 +690,13 @@ def queue_pop(self: EtcdStore, key: str, block: bool = True) -> bytes:
     while True:
         revision, (found,) = self.client.read(first)
         for kv in found:
-            if self.session.change([if_unchanged_since(kv.key, kv.mod)], [op_delete(kv.key)])[0]:
+            if self.session.transact([if_unchanged_since(kv.key, kv.mod)], [op_delete(kv.key)])[0]:
                 return kv.value
         if found: continue
         if time.monotonic() >= end: raise DistStoreError(f'the queue {key!r} in etcd is empty')
-        self.client.changed(queue, True, revision, end - time.monotonic())
+        self.client.wait_for_change(queue, True, revision, end - time.monotonic())
 
 @patch
 def queue_len(self: EtcdStore, key: str) -> int:
-    got = self.client.ask('/v3/kv/range', range_request(self._queue(key), True, count_only=True))
+    got = self.client.request('/v3/kv/range', range_request(self._queue(key), True, count_only=True))
     return int(got.get('count', 0))

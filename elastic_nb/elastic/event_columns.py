@@ -229,14 +229,14 @@ class ReceiptChain:
     drawn: int = 0 # Hash of the samples of the last step
     about: bytes = b'' # Hash of config and code
 
-    def begin(self, step: int) -> None:
+    def reset(self, step: int) -> None:
         "Start at `step`, with the steps before it unknown."
         self.step, self.value, self.drawn = step, root_receipt(step), 0
 
-    def grow(self, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
+    def append_step(self, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
         "The receipt after `step`; a second call for the same step changes nothing."
         if self.step == step + 1: return self.value
-        if self.step != step: self.begin(step)
+        if self.step != step: self.reset(step)
         self.value = next_receipt(self.value, self.about, step, drawn, loss, lr)
         self.step, self.drawn = step + 1, drawn.hash
         return self.value
@@ -246,9 +246,9 @@ class ReceiptChain:
         "The state for a checkpoint, or for a worker that copies the weights: JSON values."
         return dict(step=self.step, value=self.value)
 
-    def take(self, state: Any, step: int) -> None:
+    def load_state(self, state: Any, step: int) -> None:
         "Resume from `state`, the chain of weights after `step` steps; one that does not fit counts as none."
-        self.begin(step)
+        self.reset(step)
         if not isinstance(state, dict) or state.get('step') != step: return
         value = state.get('value')
         if type(value) is int and -2**63 <= value < 2**63: self.value = value

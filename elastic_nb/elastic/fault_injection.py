@@ -70,7 +70,7 @@ class Fault:
         if self.phase is None and self.kind not in SIGNALS:
             raise ValueError(f"a worker does {self.kind!r} itself, and needs to know in which phase")
 
-    def due(self, worker: int, step: int, phase: str) -> bool:
+    def is_due(self, worker: int, step: int, phase: str) -> bool:
         return (self.worker, self.phase) == (worker, phase) and step >= self.step
 
     def __str__(self) -> str:
@@ -111,10 +111,10 @@ class WorkerFaults:
     "A plan of faults, shared by all ranks of a thread cluster. `fired` lists those that happened, in order."
     def __init__(self, *plan: Fault): self.waiting, self.fired, self._lock = list(plan), [], threading.Lock()
 
-    def point(self, worker: int, step: int, phase: str) -> None:
+    def raise_if_due(self, worker: int, step: int, phase: str) -> None:
         "The fault point: raises `WorkerKilled` if a fault of the plan is due here."
         with self._lock:
-            due = next((f for f in self.waiting if f.due(worker, step, phase)), None)
+            due = next((f for f in self.waiting if f.is_due(worker, step, phase)), None)
             if due is None: return
             self.waiting.remove(due)
             self.fired.append(due)
@@ -184,7 +184,7 @@ class FaultExecutor:
         self.since: float | None = None # When its last step was over
         self.took = self.slept = 0. # Seconds of the last step, and those of them that it slept
 
-    def suffer(self, fault: Fault) -> None:
+    def execute(self, fault: Fault) -> None:
         "Inject `fault` here and now; returns if the worker survives it. Raises MemoryError (oom)."
         if fault.kind in SIGNALS: os.kill(os.getpid(), SIGNALS[fault.kind])
         if fault.kind == 'flap': os.kill(os.getpid(), signal.SIGKILL)
@@ -195,7 +195,7 @@ class FaultExecutor:
         if fault.kind == 'slow': self.factor = SLOW
         if fault.kind == 'jump': time.time = lambda before=time.time: before() + JUMP
 
-    def pace(self, phase: str) -> None:
+    def slow_down(self, phase: str) -> None:
         "Called at each fault point: a straggler sleeps at some of them."
         if phase == 'forward' and self.since:
             self.slept = (self.factor - 1) * self.took

@@ -119,7 +119,7 @@ class StockDDP:
             if p.requires_grad and p.grad is None: p.grad = torch.zeros_like(p)   # of no use, of no gradient
         self.model.zero_grad(set_to_none=False)
 
-    writes = staticmethod(grad_versions)
+    grad_versions = staticmethod(grad_versions)
 
     @contextmanager
     def micro_batch(self, i: int) -> Iterator[Tensor]:

@@ -446,7 +446,7 @@ def runs(self: Ledger) -> list[str]:
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #cad75e72
 @patch
-def correct(self: Ledger, config: dict[str, Any]) -> None:
+def replace_config(self: Ledger, config: dict[str, Any]) -> None:
     "Put the config that is used into the place of the one that `start` was given, if the disk has room."
     text = json.dumps(config)
     with self._lock:
@@ -460,7 +460,7 @@ FREE = 'steps', 'epochs', 'val_every', 'patience' # Settings of `training` that 
 _DECIDE = 'model', 'data', 'training', 'scaling', 'distributed', 'lowcomm' # Sections
 
 @patch
-def promised(self: Ledger, config: dict[str, Any], identity: dict[str, Any] | None = None) -> int:
+def promised_step(self: Ledger, config: dict[str, Any], identity: dict[str, Any] | None = None) -> int:
     """Steps of the newest checkpoint that earlier starts have on the disk, where a start with `config` would
     look for it (`settings`, and in `given` the names of those that were given, by section); 0 for none.
     `identity`: all that decides the result; starts with another one are other runs."""
@@ -514,17 +514,17 @@ class StepTable:
 
     def __len__(self) -> int: return len(self.t)
 
-    def of(self, key: str) -> np.ndarray:
+    def float_column(self, key: str) -> np.ndarray:
         "The values of `key`, NaN where a row has none or one that is no number: (n,) float64."
         found = [_floats(b.data.get(key), len(b)) for b in self._parts]
         return np.concatenate([np.zeros(0), *found])[self._order]
 
-    def has(self, key: str) -> np.ndarray:
+    def has_key(self, key: str) -> np.ndarray:
         "Which rows have `key`: (n,) bool."
         return np.concatenate([np.zeros(0, bool), *(np.full(len(b), key in b.data) for b in self._parts)])[
             self._order]
 
-    def whole(self, key: str) -> np.ndarray:
+    def int_column(self, key: str) -> np.ndarray:
         "The values of `key` as they are, 0 where a row has none: (n,) int64. For hashes."
         found = [b.data.get(key, np.zeros(len(b), np.int64)).astype(np.int64) for b in self._parts]
         return np.concatenate([np.zeros(0, np.int64), *found])[self._order]
@@ -533,7 +533,7 @@ class StepTable:
         "The keys that hold numbers in some row."
         return [*dict.fromkeys(k for b in self._parts for k, v in b.data.items() if v.dtype != object)]
 
-    def keep(self, which: np.ndarray) -> None:
+    def keep_rows(self, which: np.ndarray) -> None:
         "Forget the rows for which the mask or index `which` does not speak."
         for name in ('t', 'id', 'step', 'gen', 'worker', '_order'): setattr(self, name,
                                                                             getattr(self, name)[which])
@@ -550,7 +550,7 @@ class RunHistory:
         self.events, self.blocks = sorted(events, key=lambda e: e.t), [*blocks]
         self._made: dict[str, Any] = {}
 
-    def once(self, what: str, make: Callable[[], Any]) -> Any:
+    def memoize(self, what: str, make: Callable[[], Any]) -> Any:
         "What `make` gives, made once as long as no row comes to it."
         size = len(self.events), sum(map(len, self.blocks))
         if self._made.get('size') != size: self._made = dict(size=size)
@@ -559,7 +559,7 @@ class RunHistory:
 
     def steps(self, kind: str = 'commit') -> StepTable:
         "The rows of steps of this kind."
-        return copy(self.once(kind, lambda: StepTable(b for b in self.blocks if b.kind == kind)))
+        return copy(self.memoize(kind, lambda: StepTable(b for b in self.blocks if b.kind == kind)))
 
     def rows(self) -> list[Event]:
         "All of them as events, in the order of their times."
@@ -603,7 +603,7 @@ def _committed(rows: RunHistory) -> tuple[StepTable, np.ndarray, np.ndarray]:
     """The commit rows sorted by step, where each step begins in them, and how many rows it has. Raises
     ValueError if a step is missing between step 0 and the last."""
     commits = rows.steps()
-    commits.keep(np.argsort(commits.step, kind='stable'))
+    commits.keep_rows(np.argsort(commits.step, kind='stable'))
     steps, first, many = np.unique(commits.step, return_index=True, return_counts=True)
     wrong = np.flatnonzero(steps != np.arange(len(steps)))
     if len(wrong): raise ValueError(f"step {wrong[0]} was never committed, but step {steps[-1]} was"
@@ -613,7 +613,7 @@ def _committed(rows: RunHistory) -> tuple[StepTable, np.ndarray, np.ndarray]:
 def losses(events: Story) -> list[float]:
     "Loss of each committed step. Raises ValueError if not all workers report the same bits."
     commits, first, many = _committed(to_history(events))
-    told = commits.of('loss')
+    told = commits.float_column('loss')
     bits = np.where(np.isnan(told), np.nan, told).view(np.int64)   # one NaN is as good as another
     other = np.flatnonzero(bits != np.repeat(bits[first], many))
     if len(other):
@@ -660,7 +660,8 @@ def count_sample_errors(
     if _lost(rows, 'contribute'): raise ValueError('no account of samples' + _lost(rows, 'contribute'))
     totals, repeated, missing, odd = samples_per_step(rows), 0, 0, set()
     commits = rows.steps()
-    hashes = dict(zip(commits.step.tolist(), commits.whole('drawn').tolist()))   # as the committers report
+    # as the committers report
+    hashes = dict(zip(commits.step.tolist(), commits.int_column('drawn').tolist()))
     for step in {*range(steps), *totals}:
         wanted, used = expected(step) if step < steps else [], totals.get(step, SampleDigest())
         if not isinstance(wanted, SampleDigest): wanted = SampleDigest.of(wanted)
@@ -679,10 +680,10 @@ def samples_per_step(events: Story) -> dict[int, SampleDigest]:
     gens, given = _committing(rows), StepTable(_hashed(b) for b in rows.blocks if b.kind == 'contribute')
     newest = np.array([*gens.values(), NONE], np.int64)
     inside = np.where((given.step >= 0) & (given.step < len(gens)), given.step, len(gens))
-    given.keep((given.gen == newest[inside]) & (inside < len(gens)))
+    given.keep_rows((given.gen == newest[inside]) & (inside < len(gens)))
     n, total = np.zeros(len(gens), np.int64), np.zeros(len(gens), np.int64)
-    np.add.at(n, given.step, given.whole('n'))
-    np.add.at(total, given.step, given.whole('hash'))   # modulo 2**64
+    np.add.at(n, given.step, given.int_column('n'))
+    np.add.at(total, given.step, given.int_column('hash'))   # modulo 2**64
     return {step: SampleDigest(*both) for step, both in enumerate(zip(n.tolist(), total.tolist()))}
 
 def _hashed(b: ColumnBlock) -> ColumnBlock:
@@ -738,7 +739,8 @@ def _marks(events: Story) -> StepTable:
     _, steps = np.unique(marks.step, return_inverse=True)
     _, gens = np.unique(marks.gen, return_inverse=True)
     both = steps.reshape(-1).astype(np.int64) * (gens.max(initial=0) + 1) + gens.reshape(-1)
-    marks.keep(np.sort(np.unique(both, return_index=True)[1]))   # rows are in time: the first is the first
+    # rows are in time: the first is the first
+    marks.keep_rows(np.sort(np.unique(both, return_index=True)[1]))
     return marks
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from ..exact.state import TrainState, digest, from_buffer, check_same_bits, to_b
 # %% ../../nbs/06_elastic/06_loop.ipynb #69aa28a9
 class Trainable(Protocol):
     "The interface of an engine for the elastic loop: computing a step, and all of the state."
-    samples: Any # `ids(step, i)`: samples of micro-batch `i` of `step`; `pieces(step)`: how many there are
+    # `ids(step, i)`: samples of micro-batch `i` of `step`; `num_micro_batches(step)`: how many there are
+    samples: Any
     step: int # Steps done: the parameters are those after this many
     steps: int # Steps of the whole run; an early stop lowers it
     numbers: dict[str, Any] # Of the last step, for the ledger: its rate, its batch, in JSON values
@@ -41,14 +42,18 @@ class Trainable(Protocol):
         changes with it, in JSON values, empty if nothing does."""
     val: dict[int, float] # Validations so far: step -> loss
     main: bool # Whether this is the worker that prints and writes
-    def compared(self) -> dict[str, int]: "Bit sums that all members must agree on now; empty if not due."
-    def step_ended(self) -> None: "Notify the callbacks of the last step, once."
-    def tell(self, moment: str, **data: Any) -> None: "Call the callbacks of a moment, say on_checkpoint."
-    def ended(self, error: BaseException | None = None) -> None: "Notify the callbacks that this worker ends."
-    def settle(self, rank: int, world: int, add: Callable[[Tensor], None],
-               tick: Callable[[], None]) -> None: "Validate, if it is due; `add` sums over all ranks."
+    def bits_to_compare(self) -> dict[str, int]:
+        "Bit sums that all members must agree on now; empty if not due."
+    def notify_step_end(self) -> None: "Notify the callbacks of the last step, once."
+    def notify_callbacks(self, moment: str, **data: Any) -> None:
+        "Call the callbacks of a moment, say on_checkpoint."
+    def notify_train_end(self, error: BaseException | None = None) -> None:
+        "Notify the callbacks that this worker ends."
+    def validate_if_due(self, rank: int, world: int, add: Callable[[Tensor], None],
+                        tick: Callable[[],
+                                       None]) -> None: "Validate, if it is due; `add` sums over all ranks."
     due: bool # Whether a state may be saved after this step; the same for all workers
-    def keep(self, manager: CheckpointManager | None, now: bool = False) -> None: "Save, if it is due."
+    def save_if_due(self, manager: CheckpointManager | None, now: bool = False) -> None: "Save, if it is due."
     def restore(self, manager: CheckpointManager) -> int | None: "Load the newest valid checkpoint."
     def state(self) -> TrainState: "The full training state. It does not depend on the world."
     def load(self, state: TrainState) -> int: "The inverse of `state`; returns the step."
@@ -80,13 +85,13 @@ class ElasticLoop:
     @property
     def chain(self) -> ReceiptChain | None:
         return getattr(self.engine, 'chain', None)   # if it keeps receipts
-    def at(self, phase: str) -> None: self.member.point(max(self.engine.step, self.floor), phase)
+    def fault_point(self, phase: str) -> None: self.member.point(max(self.engine.step, self.floor), phase)
     def say(self, kind: str, **data: Any) -> None: self.member.say(kind, **dict(step=self.engine.step) | data)
     def report(self, kind: str, **data: Any) -> None:
         if kind == 'checkpoint': self.heard.append(data)
         if kind != 'saving': return self.say(kind, **data)
         self.member.record()   # first the ledger, then the disk
-        self.at('save')
+        self.fault_point('save')
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #e70bd99e
 @patch
@@ -97,12 +102,12 @@ def run(self: ElasticLoop) -> None:
         self.say('ready', **self.engine.about, **(dict(kept=self.kept) if self.kept else {}))
         with warn_if_reads_slow(getattr(self.engine, 'being_read', list)): self.train()
         if self.checkpoints: self.checkpoints.close()
-        self.hear()
+        self.report_checkpoints()
     except WorkerEvicted: raise   # the run continues without this worker
     except BaseException as e:
-        self.engine.ended(e)
+        self.engine.notify_train_end(e)
         raise
-    self.engine.ended()
+    self.engine.notify_train_end()
 
 @patch
 def train(self: ElasticLoop) -> None:
@@ -110,8 +115,8 @@ def train(self: ElasticLoop) -> None:
     while not self.member.stop.is_set():
         unharmed = False
         try:
-            if not self.enter(): break
-            self.settle()
+            if not self.join_next_generation(): break
+            self.after_step()
             while self.engine.step < self.engine.steps and not self.one_step(): pass
             if self.engine.step >= self.engine.steps: self.finish()   # more, if a run is shorter now
             unharmed = True
@@ -119,9 +124,9 @@ def train(self: ElasticLoop) -> None:
         finally: self.comm.leave(unharmed)
 
 @patch
-def hear(self: ElasticLoop) -> None:
+def report_checkpoints(self: ElasticLoop) -> None:
     "Report to callbacks, in this thread, the checkpoints that another thread has completed."
-    while self.heard: self.engine.tell('on_checkpoint', **self.heard.popleft())
+    while self.heard: self.engine.notify_callbacks('on_checkpoint', **self.heard.popleft())
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #16f80d74
 class CheckpointMissing(CheckpointError):
@@ -133,36 +138,37 @@ MISSING = ("the ledger of this run has a checkpoint of step {}, and none is ther
            "give another one")
 
 @patch
-def enter(self: ElasticLoop) -> bool:
+def join_next_generation(self: ElasticLoop) -> bool:
     "Join the next generation; False if the run ends instead."
     newcomer, gen = self.gen is None, self.comm.join()
     if gen is None: return False
     self.floor = gen.floor
-    self.look_at_checkpoints(gen)
-    self.at('join' if newcomer else 'recover')
+    self.restore_if_nothing_committed(gen)
+    self.fault_point('join' if newcomer else 'recover')
     lap = stopwatch()
-    steps = self.comm.roster(self.engine.step)
+    steps = self.comm.roll_call(self.engine.step)
     ms = {'roll call': lap()}
-    self.answered(gen, steps)
-    self.remember(gen, steps)
-    self.at('regroup')
+    self.check_roll_call(gen, steps)
+    self.note_newest(gen, steps)
+    self.fault_point('regroup')
     self.comm.reconfigure()
     ms['group'] = lap()
-    source, behind = self.meet(gen, steps)
-    self.copy(source, behind)
+    source, behind = self.choose_source(gen, steps)
+    self.copy_state(source, behind)
     ms['copy'] = lap()
-    about = self.share_out(ms, lap)
+    about = self.after_copy(ms, lap)
     identity = getattr(self.engine, 'identity', {})
-    high, low, promised, *numbers = self.comm.agree(self.engine.step, -self.engine.step, self.member.promised,
-                                                    *identity_numbers(identity))
+    high, low, promised, *numbers = self.comm.all_reduce_max(self.engine.step, -self.engine.step,
+                                                             self.member.promised,
+                                                             *identity_numbers(identity))
     if high != -low: raise RuntimeError(f"generation {gen.number}: members are at steps {-low} to {high}")
     self.compare_runs(identity, gen.roster, source, numbers)
     if promised and not high: raise CheckpointMissing(MISSING.format(promised))
-    self.all_have_it()
+    self.finish_join()
     ms['agree'] = lap()
-    self.take_place(gen)
+    self.enter_generation(gen)
     self.say('entered', ms=ms, copied_from=source if self.member.name in behind else None, **about)
-    self.committed()
+    self.report_commit()
     return True
 
 def stopwatch() -> Callable[[], float]:
@@ -175,12 +181,12 @@ def stopwatch() -> Callable[[], float]:
     return lap
 
 @patch
-def take_place(self: ElasticLoop, gen: Generation) -> None:
+def enter_generation(self: ElasticLoop, gen: Generation) -> None:
     "Make this worker a member of `gen`."
     self.member.current = gen
     if self.checkpoints:
-        self.checkpoints.enter(self.comm.rank, self.comm.world, gen.number)
-    self.comm.lend(self.sync)
+        self.checkpoints.enter_generation(self.comm.rank, self.comm.world, gen.number)
+    self.comm.bind_sync(self.sync)
     if new := self.engine.resize(self.comm.world): self.say('schedule', **new)
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #1de40004
@@ -191,7 +197,7 @@ def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[s
     `source`, and before the first step in all, for then no worker knows which is meant."""
     names, rank = [*roster], self.comm.rank
     told = compare_identities(identity, rank, len(names), names.index(source), numbers,
-                              lambda some: self.comm.agree(*some))
+                              lambda some: self.comm.all_reduce_max(*some))
     if not told or rank not in told and self.engine.step: return
     who = rank if rank in told else min(told)
     node = f" of node {node_of(names[who])}" if node_of(names[who]) else ''
@@ -201,70 +207,70 @@ def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[s
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #884d4397
 @patch
-def answered(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
+def check_roll_call(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
     "Handle a complete roll call with its steps. Raises StaleGeneration after a rollback."
-    if self.checkpoints and max(steps.values()) < gen.floor: self.go_back(gen)
+    if self.checkpoints and max(steps.values()) < gen.floor: self.roll_back(gen)
 
 @patch
-def meet(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
+def choose_source(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
     "The first member that has the state, and those that need it, once connected. Raises StateLost."
     return find_source(gen, steps)
 
 @patch
-def share_out(self: ElasticLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
+def after_copy(self: ElasticLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
     "What follows the copy, for members that hold slices; facts about it. Here every member has everything."
     return {}
 
 @patch
-def all_have_it(self: ElasticLoop) -> None:
+def finish_join(self: ElasticLoop) -> None:
     "Called when all members have what they need in this generation."
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #9e709f1a
 @patch
-def copy(self: ElasticLoop, source: str, behind: list[str]) -> None:
+def copy_state(self: ElasticLoop, source: str, behind: list[str]) -> None:
     "Send the state to those members that are behind, or receive it from `source`."
     def mine() -> Tensor:
-        self.engine.step_ended()   # what callbacks remember goes with the state, and has the last step
+        self.engine.notify_step_end()   # what callbacks remember goes with the state, and has the last step
         state = self.engine.state()
         pace = self.checkpoints.pace if self.checkpoints else {}
         state.meta['last'] = self.last, pace, self.chain and self.chain.state
         return to_buffer(state)
-    received = self.comm.copy(source, behind, mine, lambda: self.at('copy'))
+    received = self.comm.copy_state(source, behind, mine, lambda: self.fault_point('copy'))
     if received is None: return
     state = from_buffer(received)
     self.last, pace, receipts = state.meta.pop('last')   # from here on it is ours, as a whole
     if self.checkpoints: self.checkpoints.pace = pace
     self.engine.load(state)
-    if self.chain: self.chain.take(receipts, self.engine.step)
+    if self.chain: self.chain.load_state(receipts, self.engine.step)
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #8dee37ab
 @patch
-def look_at_checkpoints(self: ElasticLoop, gen: Generation) -> None:
+def restore_if_nothing_committed(self: ElasticLoop, gen: Generation) -> None:
     """Count the lost members. In a world that has committed nothing, take up the newest checkpoint; a
     newcomer, also one that is newer than what the world has."""
     if not self.checkpoints: return
-    if self.gen and {*self.gen.roster} - {*gen.roster}: self.checkpoints.failed()
+    if self.gen and {*self.gen.roster} - {*gen.roster}: self.checkpoints.record_failure()
     ahead = self.gen is None and self.kept > gen.floor
     if self.engine.step or gen.floor and not ahead: return
     self.engine.restore(self.checkpoints)
-    if self.engine.step: self.at('load')
-    if self.member.tried > 1 and not gen.floor: self.checkpoints.failed()   # a world has ended before
+    if self.engine.step: self.fault_point('load')
+    if self.member.tried > 1 and not gen.floor: self.checkpoints.record_failure()   # a world has ended before
     about = dict(receipt=self.chain.value, seal=self.checkpoints.seal) if self.chain else {}
     skipped = [vars(s) for s in self.checkpoints.skipped]
     if changed := getattr(self.engine, 'changed', []): about['changed'] = changed
     self.say('restored', tier=self.checkpoints.source, skipped=skipped, **about)
 
 @patch
-def go_back(self: ElasticLoop, gen: Generation) -> None:
+def roll_back(self: ElasticLoop, gen: Generation) -> None:
     "Roll back: no member has the committed steps, so the next generation loads the newest checkpoint."
     self.say('go_back', floor=gen.floor)
     self.best = 0, ''   # it has been said
-    self.comm.again('back to a checkpoint', floor=0)
+    self.comm.propose_same_members('back to a checkpoint', floor=0)
     raise StaleGeneration(f"everybody who had the state of step {gen.floor - 1} is gone")
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #7c004621
 @patch
-def remember(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
+def note_newest(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
     "Note which member has the newest state of the world; report if this world has less than the one before."
     newest = max(steps.values())
     before, who = self.best if 'checkpoint' not in gen.reason else (0, '')
@@ -278,68 +284,68 @@ def remember(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> None:
 def one_step(self: ElasticLoop) -> bool:
     "One optimizer step; True if all leave for a newer generation now."
     engine, sync = self.engine, self.sync
-    todo = sync.start(engine.step, engine.samples.pieces(engine.step))
-    self.contribute(todo, {i: engine.samples.ids(engine.step, i) for i in sync.span})
-    self.at('reduce')
-    self.comm.wait(sync.reduction(), lambda: self.at('gather'))
-    newest = self.use(sync.finish())
-    self.committed()
-    self.settle()
+    todo = sync.start(engine.step, engine.samples.num_micro_batches(engine.step))
+    self.compute_micro_batches(todo, {i: engine.samples.ids(engine.step, i) for i in sync.span})
+    self.fault_point('reduce')
+    self.comm.run_collective(sync.reduction(), lambda: self.fault_point('gather'))
+    newest = self.apply_sum(sync.finish())
+    self.report_commit()
+    self.after_step()
     self.save_if_asked()
     return newest > self.number
 
 @patch
-def use(self: ElasticLoop, summed: Tensor) -> int:
+def apply_sum(self: ElasticLoop, summed: Tensor) -> int:
     "Step, together with all others; returns the number of the newest generation."
-    self.at('commit')   # the whole gradient is here: whatever happens now, we step
-    self.advance(summed)
-    self.at('agree')
-    return self.comm.agree(self.comm.newest())[0]
+    self.fault_point('commit')   # the whole gradient is here: whatever happens now, we step
+    self.optimizer_step(summed)
+    self.fault_point('agree')
+    return self.comm.all_reduce_max(self.comm.newest_generation())[0]
 
 @patch
-def advance(self: ElasticLoop, summed: Tensor) -> None:
+def optimizer_step(self: ElasticLoop, summed: Tensor) -> None:
     "The optimizer's step, from the numbers that `GradientSync.finish` gave."
     loss = self.engine.update(summed)
     self.last = dict(gen=self.number, step=self.engine.step - 1, loss=float(loss), **self.engine.numbers)
 
 @patch
-def compare(self: ElasticLoop, mine: dict[str, int]) -> None:
+def check_same_bits(self: ElasticLoop, mine: dict[str, int]) -> None:
     "Ask all members whether they have the same bits. Raises ReplicasDiverged."
-    if mine: check_same_bits(mine, lambda numbers: self.comm.agree(*numbers), self.engine.step)
+    if mine: check_same_bits(mine, lambda numbers: self.comm.all_reduce_max(*numbers), self.engine.step)
 
 @patch
-def contribute(self: ElasticLoop, todo: list[int], ids: dict[int, list[int]]) -> None:
+def compute_micro_batches(self: ElasticLoop, todo: list[int], ids: dict[int, list[int]]) -> None:
     "Compute the micro-batches `todo`; `ids`: the samples of all that are this worker's."
     for i in todo:
-        self.member.urgent()
-        if i == todo[-1]: self.at('forward')
+        self.member.raise_if_peer_gone()
+        if i == todo[-1]: self.fault_point('forward')
         self.engine.contribute(self.sync, i, ids[i])
-    pieces = self.engine.samples.pieces(self.engine.step)
+    pieces = self.engine.samples.num_micro_batches(self.engine.step)
     self.say('contribute', micro=list(ids), of=pieces, samples=sum(ids.values(), []))
 
 @patch
-def committed(self: ElasticLoop) -> None:
+def report_commit(self: ElasticLoop) -> None:
     "Report once that all have done the last step."
     if self.last: self.say('commit', **self.last)
     self.last = None
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #f6d25db2
 @patch
-def settle(self: ElasticLoop) -> None:
+def after_step(self: ElasticLoop) -> None:
     "Run the checks that follow a step or the entry to a generation. Raises ReplicasDiverged."
     engine, rank = self.engine, self.comm.rank
     engine.main, known = rank == 0, set(engine.val)
-    engine.step_ended()
-    engine.settle(rank, self.comm.world, self.comm.sum, self.member.urgent)
+    engine.notify_step_end()
+    engine.validate_if_due(rank, self.comm.world, self.comm.all_reduce_sum, self.member.raise_if_peer_gone)
     for step in set(engine.val) - known: self.say('validation', val_loss=engine.val[step])
-    self.compare(engine.compared())
-    self.keep()
-    self.hear()
+    self.check_same_bits(engine.bits_to_compare())
+    self.save_if_due()
+    self.report_checkpoints()
 
 @patch
-def keep(self: ElasticLoop) -> None:
+def save_if_due(self: ElasticLoop) -> None:
     "Save, if it is due."
-    self.engine.keep(self.checkpoints)
+    self.engine.save_if_due(self.checkpoints)
 
 @patch
 def save_if_asked(self: ElasticLoop) -> None:
@@ -358,6 +364,6 @@ def finish(self: ElasticLoop) -> None:
     "Report the state, and stay until all have finished."
     whole = self.engine.state()
     state, weights = digest(whole), weights_digest(whole)
-    self.compare({'the state of the optimizer or the data': int(state[:14], 16)})
+    self.check_same_bits({'the state of the optimizer or the data': int(state[:14], 16)})
     self.say('final', digest=state, weights=weights, **(dict(receipt=self.chain.value) if self.chain else {}))
-    self.comm.rest()
+    self.comm.wait_for_end()

@@ -109,7 +109,7 @@ class Member:
         gen = self.current.number if self.current else None
         self.emit(dict(t=time.monotonic(), kind=kind, worker=self.name, gen=gen, step=None) | data)
 
-    def hear(self, gen: Generation) -> None:
+    def note_generation(self, gen: Generation) -> None:
         "Record `gen`, and wake waiting threads (called from any thread)."
         if self.heard is None or gen.number > self.heard.number:
             self.heard = gen
@@ -117,7 +117,7 @@ class Member:
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #b69da9fd
 @patch
-def look(self: Member) -> Generation | None:
+def newest_generation(self: Member) -> Generation | None:
     "The newest generation: of the store, or one that a notice announced sooner."
     self.looked = time.monotonic()
     store, gen = self.store, None
@@ -126,22 +126,23 @@ def look(self: Member) -> Generation | None:
         if not self.at: raise
     if gen:
         self.seen_in = store
-        self.hear(gen)
+        self.note_generation(gen)
     return self.heard
 
 @patch
-def urgent(self: Member) -> None:
+def raise_if_peer_gone(self: Member) -> None:
     "Raise StaleGeneration if a member of this group is known to be gone. Costs nothing; asks no store."
     self.looked = time.monotonic()
     if self.heard is not self.current and not set(self.current.roster) <= set(self.heard.roster):
         raise StaleGeneration(f"generation {self.heard.number}: {self.heard.reason}")
 
 @patch
-def give_up(self: Member, gen: Generation) -> None:
+def raise_if_stale(self: Member, gen: Generation) -> None:
     "Raise StaleGeneration if `gen` is not the newest generation, or the run ends."
     self.looked = time.monotonic()
     heard = self.heard
-    if self.stop.is_set() or (heard and heard.number > gen.number) or self.look().number > gen.number:
+    if self.stop.is_set() or (heard
+                              and heard.number > gen.number) or self.newest_generation().number > gen.number:
         raise StaleGeneration(f"generation {self.heard.number} follows {gen.number}")
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #0373fdc7
@@ -157,7 +158,7 @@ def next_generation(member: Member) -> Generation | None:
     "Wait for a generation that lists the member and is untried; None if the run ends. Raises WorkerEvicted."
     begin = time.monotonic()
     while not member.stop.is_set():
-        gen = member.look()
+        gen = member.newest_generation()
         if gen and gen.number > member.tried:
             if member.name in gen.roster:
                 member.tried = gen.number
@@ -179,7 +180,7 @@ def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
     with peer_errors():   # the node that holds the store may die
         store.set(f'{gen.number}/here/{member.name}', str(step))
         while not wait_for_keys(store, keys):
-            member.give_up(gen)
+            member.raise_if_stale(gen)
             if time.monotonic() > end:
                 raise TimeoutError(f"roll call of generation {gen.number}: not all answered")
         return dict(zip(gen.roster, map(int, store.multi_get(keys))))
@@ -188,7 +189,7 @@ def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
 def connect_gloo(member: Member, gen: Generation) -> dist.ProcessGroupGloo:
     "The gloo group of generation `gen`. Raises StaleGeneration, or PeerLost."
     store, rank = dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name)
-    def give_up() -> None: member.give_up(gen)
+    def give_up() -> None: member.raise_if_stale(gen)
     with peer_errors(): return gloo_group(store, rank, len(gen.roster), member.timeout, give_up, member.host)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #9b8cb83a
@@ -196,7 +197,7 @@ def connect_nccl(member: Member, gen: Generation) -> Any:
     "The NCCL group of generation `gen`, for GPU tensors. Raises StaleGeneration, or PeerLost."
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=member.timeout)
-    def give_up() -> None: member.give_up(gen)
+    def give_up() -> None: member.raise_if_stale(gen)
     store = PollingStore(dist.PrefixStore(f'{gen.number}/nccl', member.store), give_up, member.timeout)
     rank, world = gen.roster.index(member.name), len(gen.roster)
     with peer_errors():
@@ -316,7 +317,7 @@ def on_entered(self: Coordinator, event: dict[str, Any]) -> None:
     self._fill()
 
 @patch
-def grow(self: Coordinator) -> None:
+def add_seat(self: Coordinator) -> None:
     "Add a rank. A worker in the lobby takes it at once; else the next worker that is ready."
     self.world += 1
     self._fill()
@@ -349,7 +350,7 @@ def on_final(self: Coordinator, event: dict[str, Any]) -> None:
     self.final[event['worker']] = event['gen']
 
 @patch(as_prop=True)
-def finished(self: Coordinator) -> bool:
+def is_finished(self: Coordinator) -> bool:
     "Whether all members of the current generation have finished in it."
     if not self.final: return False   # most of the time, without a look into the store
     gen = self.generation
@@ -357,7 +358,7 @@ def finished(self: Coordinator) -> bool:
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #23f62f24
 @patch
-def lose(self: Coordinator, names: Iterable[str]) -> None:
+def remove_workers(self: Coordinator, names: Iterable[str]) -> None:
     "Handle the loss of workers `names`. Raises StateLost if no worker is left that could have the state."
     names = set(names)
     self.gone |= names

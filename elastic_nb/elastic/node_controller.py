@@ -61,7 +61,7 @@ class ClusterStateStore:
         "The record, None before the first."
         return decode_record(self.store.get(RECORD)) if self.store.check([RECORD]) else None
 
-    def swap(self, old: ClusterState | None, new: ClusterState) -> ClusterState | None:
+    def compare_and_swap(self, old: ClusterState | None, new: ClusterState) -> ClusterState | None:
         "Write `new` if `old` is still there; returns the record that is there now."
         text = self.store.compare_set(RECORD, old.encode() if old else '', new.encode())
         if old and text.decode() == old.encode(): return self.read()   # a store that is empty answers so, too
@@ -73,16 +73,18 @@ class NodeIO(Protocol):
     host: str # Where this node listens,
     port: int
     token: str # and what other nodes must send there
-    def read(self) -> None: "Read the record; `recorded` follows."
-    def swap(self, old: ClusterState | None, new: ClusterState):
-        "Write `new` if `old` is there; `recorded` follows."
-    def meet(self) -> None: "Go through the next rendezvous; `met` follows."
-    def serve(self) -> tuple[dist.Store, tuple[str, int]]: "A new store for generations, and its address."
+    def read(self) -> None: "Read the record; `handle_cluster_state` follows."
+    def compare_and_swap(self, old: ClusterState | None, new: ClusterState):
+        "Write `new` if `old` is there; `handle_cluster_state` follows."
+    def rejoin_rendezvous(self) -> None: "Go through the next rendezvous; `handle_rendezvous` follows."
+    def serve_store(self) -> tuple[dist.Store, tuple[str, int]]:
+        "A new store for generations, and its address."
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None:
         "Open a line to the leader, say `hello`."
     def send(self, node: int, message: dict[str, Any]) -> None: "Send it to `node`, if there is a line."
-    def hang_up(self, node: int | None = None) -> None: "Close the line to `node`, or all lines."
-    def tell(self, gen: Generation, store: tuple[str, int]) -> None: "Send `gen` to this node's workers."
+    def disconnect(self, node: int | None = None) -> None: "Close the line to `node`, or all lines."
+    def notify_workers(self, gen: Generation, store: tuple[str, int]) -> None:
+        "Send `gen` to this node's workers."
     def warn(self, text: str) -> None: "Warn the user, and note it in the ledger."
     def refuse(self, why: str) -> None: "End this node, which may not join the run. Raises RunRefused."
 
@@ -98,7 +100,7 @@ class NodeCoordinator(Coordinator):
     def _fill(self) -> None:
         if not self.late: super()._fill()
 
-    def on_ready(self, event: dict[str, Any]) -> None: "`NodeController.review` looks after the lobby."
+    def on_ready(self, event: dict[str, Any]) -> None: "`NodeController.reconcile` looks after the lobby."
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #da83f41f
 HELLO = 5. # Seconds for a node of the record to say hello to a new leader
@@ -156,99 +158,100 @@ class NodeController:
         self.heir_of: int | None = None # Leader before this node; it is gone, and this node never met it
 
     @property
-    def leads(self) -> bool: return self.coordinator is not None
+    def is_leader(self) -> bool: return self.coordinator is not None
     @property
-    def inside(self) -> bool: return self.record is not None and self.id in self.record.nodes
+    def is_member(self) -> bool: return self.record is not None and self.id in self.record.nodes
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #999fef87
 @patch(as_prop=True)
-def leading(self: NodeController) -> NodeCoordinator:
+def require_coordinator(self: NodeController) -> NodeCoordinator:
     "Raises RuntimeError if this node does not lead."
     if self.coordinator: return self.coordinator
     raise RuntimeError(f"node {self.id} does not lead")
 
 @patch(as_prop=True)
-def known(self: NodeController) -> ClusterState:
+def require_state(self: NodeController) -> ClusterState:
     "The newest record. Raises RuntimeError before there is one."
     if self.record: return self.record
     raise RuntimeError(f"node {self.id} knows of no leader")
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a1363e53
 @patch
-def met(self: NodeController, round: int, ids: Iterable[int]) -> None:
+def handle_rendezvous(self: NodeController, round: int, ids: Iterable[int]) -> None:
     "Handle a complete rendezvous `round`; `ids`: its nodes in the order of their ranks."
     self.meeting = False
     self.round, self.ids, self.met_at = round, tuple(ids), self.clock()
-    self.ask()
+    self.read_state()
 
 @patch
-def ask(self: NodeController) -> None:
+def read_state(self: NodeController) -> None:
     "Read the record, if no question is under way."
     if self.asking: return
     self.asking, self.asked_at = True, self.clock()
     self.reach.read()
 
 @patch
-def write(self: NodeController, **changes: Any) -> None:
+def propose_state(self: NodeController, **changes: Any) -> None:
     "Try to write the next record."
     if self.asking: return
     self.asking, self.asked_at = True, self.clock()
     old = self.record
     if old: new = replace(old, term=old.term + 1, **changes)
     else: new = ClusterState(term=1, **changes)
-    self.reach.swap(old, new)
+    self.reach.compare_and_swap(old, new)
 
 @patch
 def take_over(self: NodeController, nodes: Iterable[int], why: str, sound: bool = False) -> None:
     "Try to become the leader of `nodes`; `sound`: this node has followed the leader until now."
     r, self.sound = self.reach, sound and self.said
-    self.write(round=max(self.round, self.known.round if self.record else 0), boss=self.id, why=why,
-               nodes=tuple(nodes), host=r.host, port=r.port, token=r.token)
+    self.propose_state(round=max(self.round, self.require_state.round if self.record else 0), boss=self.id,
+                       why=why, nodes=tuple(nodes), host=r.host, port=r.port, token=r.token)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #bfacc51e
 @patch
-def recorded(self: NodeController, found: ClusterState | None) -> None:
+def handle_cluster_state(self: NodeController, found: ClusterState | None) -> None:
     "Handle the answer of the store: the current record."
     self.asking = False
     known = self.record
     if known and (found is None or found.term < known.term):
         self.reach.warn("the store of the rendezvous has forgotten the newest record")
-        if self.leads and not self.asking:   # say it again, above both
+        if self.is_leader and not self.asking:   # say it again, above both
             self.asking, self.asked_at = True, self.clock()
-            self.reach.swap(found, replace(known, term=known.term + 1, why='the store had forgotten it'))
+            self.reach.compare_and_swap(found,
+                                        replace(known, term=known.term + 1, why='the store had forgotten it'))
         return
-    if found and (known is None or found.term > known.term): self.adopt(found)
-    if self.leads and found == self.record:
-        self.renew()
+    if found and (known is None or found.term > known.term): self.adopt_state(found)
+    if self.is_leader and found == self.record:
+        self.renew_lease()
         for node in self.heard:
             if node != self.id: self.reach.send(node, dict(kind='lease'))
 
 @patch
-def renew(self: NodeController) -> None:
+def renew_lease(self: NodeController) -> None:
     "The store confirms the record: continue, if the lease had run out."
     self.lease, number, self.paused = self.clock(), self.paused, None
-    if number is not None: self.forward(dict(kind='behind', worker=None, number=number))
+    if number is not None: self.send_to_leader(dict(kind='behind', worker=None, number=number))
 
 @patch
-def pause(self: NodeController) -> None:
+def pause_workers(self: NodeController) -> None:
     "Other nodes may have begun without this one: its workers wait for a member that never comes."
     if self.paused is not None or self.newest is None: return
     gen = self.newest
     self.paused = gen.number + 1
     self.reach.warn(f"node {self.id} waits: it cannot know whether the others have gone on without it")
-    self.reach.tell(replace(gen, number=self.paused, roster=(*gen.roster, HOLD), lost=(), joined=(),
-                            reason='no word from the store'), self.store_at)
+    self.reach.notify_workers(replace(gen, number=self.paused, roster=(*gen.roster, HOLD), lost=(), joined=(),
+                                      reason='no word from the store'), self.store_at)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #16dfdfe3
 @patch
-def adopt(self: NodeController, record: ClusterState) -> None:
+def adopt_state(self: NodeController, record: ClusterState) -> None:
     "Act on a newer record: lead, follow, or leave."
     before, self.record = self.record, record
     self.lost &= set(record.nodes)
     self.leaving &= set(record.nodes)
-    if self.inside: self.tries = 0
+    if self.is_member: self.tries = 0
     if record.boss == self.id:
-        if not self.leads: self.lead()
+        if not self.is_leader: self.become_leader()
         if before and self.newest is None and before.boss not in record.nodes: self.heir_of = before.boss
         if before and set(before.nodes) - set(record.nodes): self.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
@@ -256,73 +259,74 @@ def adopt(self: NodeController, record: ClusterState) -> None:
         if self.newest is None: self.due |= new   # no node trains: the first world has its workers, too
         for node in self.heard:
             if node != self.id: self.reach.send(node, dict(kind='record', text=record.encode()))
-        for node in [n for n in self.heard if n not in record.nodes]: self.forget(node)
-        self.review(record.why)
+        for node in [n for n in self.heard if n not in record.nodes]: self.forget_node(node)
+        self.reconcile(record.why)
         early, self.early = self.early, {}
-        for node, m in early.items(): self.welcome(node, m)
+        for node, m in early.items(): self.handle_hello(node, m)
         return
-    if self.leads: self.resign()
-    if not self.inside:
-        self.reach.hang_up()
+    if self.is_leader: self.step_down()
+    if not self.is_member:
+        self.reach.disconnect()
         self.line = None
-        return self.pause()
+        return self.pause_workers()
     if before is None or (before.boss, before.port, before.host) != (record.boss, record.port, record.host) \
-            or self.line is None: self.follow()
+            or self.line is None: self.follow_leader()
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #18cbca6b
 @patch
-def hello(self: NodeController) -> dict[str, Any]:
+def hello_message(self: NodeController) -> dict[str, Any]:
     "A node's first message: all that a new leader must know of it."
-    return dict(kind='hello', node=self.id, token=self.known.token, term=self.known.term, floor=self.floor,
+    return dict(kind='hello', node=self.id, token=self.require_state.token, term=self.require_state.term,
+                floor=self.floor,
                 newest=self.newest.encode() if self.newest else None, alive=self.alive[self.id],
                 final=self.final)
 
 @patch
-def follow(self: NodeController) -> None:
+def follow_leader(self: NodeController) -> None:
     "Open a line to the leader."
-    self.reach.hang_up()
-    self.followed = self.known.boss
-    self.line, self.lost_at, self.lease, self.said = self.known.term, 0., self.clock(), False
-    self.reach.dial(self.record, self.hello())
+    self.reach.disconnect()
+    self.followed = self.require_state.boss
+    self.line, self.lost_at, self.lease, self.said = self.require_state.term, 0., self.clock(), False
+    self.reach.dial(self.record, self.hello_message())
 
 @patch
-def lead(self: NodeController) -> None:
+def become_leader(self: NodeController) -> None:
     "Become the leader: propose generations, in a store of this node."
-    if self.line is not None: self.reach.hang_up(self.followed)
+    if self.line is not None: self.reach.disconnect(self.followed)
     self.line, self.lost_at = None, 0.
-    store, self.store_at = self.reach.serve()
-    self.coordinator = NodeCoordinator(store, 0, self.proposed, kept=self.kept, floor=self.floor)
+    store, self.store_at = self.reach.serve_store()
+    self.coordinator = NodeCoordinator(store, 0, self.handle_new_generation, kept=self.kept, floor=self.floor)
     now = self.clock()
     self.changed_at = self.lease = now
-    self.heard, self.since, self.lost, self.due = {self.id: now}, now, set(), set(self.known.nodes)
+    self.heard, self.since, self.lost, self.due = {self.id: now}, now, set(), set(self.require_state.nodes)
     self.alive = {self.id: self.alive[self.id]}
     self.identity = {k: v for k, v in self.identity.items() if k == self.id}
-    self.leading.final.update(self.final)
+    self.require_coordinator.final.update(self.final)
     self.fresh, self.refused = True, set()
 
 @patch
-def resign(self: NodeController) -> None:
+def step_down(self: NodeController) -> None:
     "Stop leading."
     self.coordinator, self.heard = None, {}
     self.alive = {self.id: self.alive[self.id]}
-    self.reach.hang_up()
+    self.reach.disconnect()
 
 @patch
-def forget(self: NodeController, node: int) -> None:
+def forget_node(self: NodeController, node: int) -> None:
     for known in (self.heard, self.alive, self.identity, self.has): known.pop(node, None)
-    self.reach.hang_up(node)
+    self.reach.disconnect(node)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #30d20778
 @patch
-def review(self: NodeController, why: str) -> None:
+def reconcile(self: NodeController, why: str) -> None:
     "The leader checks all workers, and makes a new generation if one is needed."
-    c, nodes = self.leading, set(self.known.nodes)
+    c, nodes = self.require_coordinator, set(self.require_state.nodes)
     now = self.clock()
     c.held = not self.due & nodes <= set(self.heard) or len(nodes) < self.least
-    self.say_few(nodes)
+    self.report_too_few(nodes)
     if c.held: return
-    let_in = self.let_in(nodes & set(self.heard))
-    c.held = len(nodes - self.refused) < self.least or self.in_doubt(let_in)
+    let_in = self.admissible_nodes(nodes & set(self.heard))
+    c.held = len(nodes - self.refused) < self.least or self.is_run_unknown(let_in)
     if c.held: return
     alive = {name: most for node in let_in for name, most in self.alive[node].items()}
     ready = [most for most in alive.values() if most is not None]
@@ -338,19 +342,19 @@ def review(self: NodeController, why: str) -> None:
     c.lobby = sorted(n for n, most in alive.items() if most is not None and n not in roster)
     if self.must_wait(gen, nodes, alive): return
     if gen is None:
-        self.say_heir(nodes)
+        self.report_lost_state(nodes)
         c._fill()
     elif self.fresh or not roster <= set(alive):
         if self.floor and not self.kept and not roster & set(alive):
             raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, "
                             "and there is no checkpoint")
-        self.say_heir(nodes)
+        self.report_lost_state(nodes)
         c._propose(why)
     else: c._fill()
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #7f0374fa
 @patch
-def say_few(self: NodeController, nodes: set[int]) -> None:
+def report_too_few(self: NodeController, nodes: set[int]) -> None:
     "Warn once if there are fewer `nodes` than required, and say what follows."
     few = nodes if len(nodes) < self.least and self.newest else set()
     if self.newest and few and few != self.few:
@@ -360,7 +364,7 @@ def say_few(self: NodeController, nodes: set[int]) -> None:
     self.few = few
 
 @patch
-def say_heir(self: NodeController, nodes: set[int]) -> None:
+def report_lost_state(self: NodeController, nodes: set[int]) -> None:
     "Warn once that none of `nodes` knows the progress of nodes that trained or led before and are gone."
     trained = {node_of(n) for n in (self.newest.roster if self.newest else ())}
     gone = trained or {n for n in (self.heir_of,) if n is not None}
@@ -372,29 +376,29 @@ def say_heir(self: NodeController, nodes: set[int]) -> None:
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #8716da3b
 @patch
-def let_in(self: NodeController, nodes: set[int]) -> list[int]:
+def admissible_nodes(self: NodeController, nodes: set[int]) -> list[int]:
     """Those of `nodes` whose workers may be in the next generation: they train, or would train the same run.
     The rest are refused. Before the first generation: all that do not differ from this node."""
     inside = nodes & {node_of(n) for n in (self.newest.roster if self.newest else ())}
-    if not inside: return sorted(self.like_this(nodes))
+    if not inside: return sorted(self.same_run_nodes(nodes))
     of = next((n for n in sorted(inside) if n in self.identity), -1)
     known = set() if of < 0 else (nodes - inside) & set(self.identity)
     found = {n: describe_differences(self.identity[of], self.identity[n], live=True) for n in known}
-    for node in [n for n in known if found[n]]: self.turn_away(node, of, found[node])
-    for node in [n for n in known if not found[n]]: self.look_ahead(node)
+    for node in [n for n in known if found[n]]: self.refuse_node(node, of, found[node])
+    for node in [n for n in known if not found[n]]: self.report_newer_checkpoint(node)
     return sorted(inside | {n for n in known if not found[n]})
 
 @patch
-def like_this(self: NodeController, nodes: set[int]) -> set[int]:
+def same_run_nodes(self: NodeController, nodes: set[int]) -> set[int]:
     "The leader, while no node trains: `nodes` without those that differ from it, which are refused."
     if self.id not in self.identity: return nodes   # its workers start, and all wait for them
     for node in (nodes & set(self.identity)) - {self.id}:
         found = describe_differences(self.identity[self.id], self.identity[node], live=True)
-        if found: self.turn_away(node, self.id, found)
+        if found: self.refuse_node(node, self.id, found)
     return nodes - self.refused
 
 @patch
-def in_doubt(self: NodeController, let_in: list[int]) -> bool:
+def is_run_unknown(self: NodeController, let_in: list[int]) -> bool:
     "Whether no node trains, and a node of `let_in` with a worker that is ready has not said for which run."
     trains = {node_of(n) for n in (self.newest.roster if self.newest else ())}
     if self.id not in self.identity or not trains.isdisjoint(let_in): return False
@@ -402,7 +406,7 @@ def in_doubt(self: NodeController, let_in: list[int]) -> bool:
     return any(most is not None for node in silent for most in self.alive[node].values())
 
 @patch
-def look_ahead(self: NodeController, node: int) -> None:
+def report_newer_checkpoint(self: NodeController, node: int) -> None:
     "Report once if `node` has a newer checkpoint than the world: its workers load it when they join."
     kept = self.has.pop(node, 0)
     if kept > self.floor:
@@ -410,7 +414,7 @@ def look_ahead(self: NodeController, node: int) -> None:
                         "steps: all go on from there")
 
 @patch
-def turn_away(self: NodeController, node: int, of: int, found: list[str]) -> None:
+def refuse_node(self: NodeController, node: int, of: int, found: list[str]) -> None:
     "The leader: `node` would train another run than node `of`. Raises RunRefused if it is this one."
     if node in self.refused: return
     self.refused.add(node)
@@ -428,25 +432,25 @@ def must_wait(self: NodeController, gen: Generation | None, nodes: set[int], ali
     last one, that one can continue without us, until its lease runs out."""
     roster = set(gen.roster) if gen else set()
     alone = {n for n in roster if node_of(n) not in nodes} and not roster & set(alive)
-    unsure = self.fresh and self.known.term > 1 and not (self.sound and gen)
+    unsure = self.fresh and self.require_state.term > 1 and not (self.sound and gen)
     self.waits = bool(alone or unsure) and self.clock() < self.changed_at + LEASE + 1.
-    self.leading.held = self.waits
+    self.require_coordinator.held = self.waits
     return self.waits
 
 @patch
-def proposed(self: NodeController, gen: Generation) -> None:
+def handle_new_generation(self: NodeController, gen: Generation) -> None:
     "Send a new generation of the coordinator to all nodes."
     self.fresh, self.sound = False, True
     self.newest = gen
     if self.paused is not None and gen.number > self.paused: self.paused = None
-    self.spread(gen)
+    self.broadcast_generation(gen)
 
 @patch
-def spread(self: NodeController, gen: Generation, nodes: Iterable[int] | None = None) -> None:
-    message = dict(kind='generation', term=self.known.term, text=gen.encode(), store=self.store_at)
+def broadcast_generation(self: NodeController, gen: Generation, nodes: Iterable[int] | None = None) -> None:
+    message = dict(kind='generation', term=self.require_state.term, text=gen.encode(), store=self.store_at)
     for node in self.heard if nodes is None else nodes:
         if node != self.id: self.reach.send(node, message)
-    if nodes is None: self.reach.tell(gen, self.store_at)
+    if nodes is None: self.reach.notify_workers(gen, self.store_at)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #b13bfd6a
 @patch
@@ -464,37 +468,37 @@ def handle(self: NodeController, event: dict[str, Any]) -> None:
     elif kind == 'go_back': self.floor = 0
     elif kind not in ('behind', 'entered'): return
     told = {k: event.get(k) for k in ('kind', 'worker', 'step', 'gen', 'micro_batches', 'number')}
-    self.forward(told | (self.mine() if kind == 'ready' else {}))
+    self.send_to_leader(told | (self.own_identity() if kind == 'ready' else {}))
 
 @patch
-def mine(self: NodeController) -> dict[str, Any]:
+def own_identity(self: NodeController) -> dict[str, Any]:
     "The identity of this node's run, and the steps of its newest checkpoint."
     return dict(identity=self.identity.get(self.id), kept=self.has.get(self.id, 0))
 
 @patch
-def forward(self: NodeController, message: dict[str, Any]) -> None:
+def send_to_leader(self: NodeController, message: dict[str, Any]) -> None:
     "Send it to the leader, which may be this node. Without a leader the next hello carries it."
-    if self.leads: self.take(self.id, message)
-    elif self.line is not None: self.reach.send(self.known.boss, message)
+    if self.is_leader: self.handle_node_report(self.id, message)
+    elif self.line is not None: self.reach.send(self.require_state.boss, message)
 
 @patch
 def spawned(self: NodeController, name: str) -> None:
     "Handle the start of a worker of this node."
     self.alive[self.id][name] = None
-    self.forward(dict(kind='spawned', worker=name))
+    self.send_to_leader(dict(kind='spawned', worker=name))
 
 @patch
-def lose(self: NodeController, names: Iterable[str]) -> None:
+def remove_workers(self: NodeController, names: Iterable[str]) -> None:
     "Handle the loss of workers of this node."
     for name in names:
         self.alive[self.id].pop(name, None)
-        self.forward(dict(kind='lost', worker=name))
+        self.send_to_leader(dict(kind='lost', worker=name))
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #84c2b4fe
 @patch
-def take(self: NodeController, node: int, m: dict[str, Any]) -> None:
+def handle_node_report(self: NodeController, node: int, m: dict[str, Any]) -> None:
     "The leader handles a node's message. Raises StateLost."
-    c, name, kind = self.leading, m.get('worker', ''), m['kind']
+    c, name, kind = self.require_coordinator, m.get('worker', ''), m['kind']
     if node not in self.heard: return
     if kind == 'spawned': self.alive[node][name] = None
     elif kind == 'here':
@@ -504,81 +508,83 @@ def take(self: NodeController, node: int, m: dict[str, Any]) -> None:
         self.alive[node][name] = m['micro_batches'] or 0
         self.identity[node], self.has[node] = m['identity'], m['kept']
     elif kind == 'lost': self.alive[node].pop(name, None)
-    elif kind == 'behind': return self.above(m['number'])
+    elif kind == 'behind': return self.repropose_above(m['number'])
     elif kind in ('commit', 'entered', 'final', 'go_back'):
         c.handle(m)
         self.floor = c.floor
         return
-    self.review(f'lost {name}' if kind == 'lost' else 'join')
+    self.reconcile(f'lost {name}' if kind == 'lost' else 'join')
 
 @patch
-def above(self: NodeController, number: int) -> None:
+def repropose_above(self: NodeController, number: int) -> None:
     "Propose again above generation `number`, which a worker already knows."
-    gen = self.leading.generation
-    if self.newest and (self.fresh or self.leading.held):   # the next one will be above it
+    gen = self.require_coordinator.generation
+    if self.newest and (self.fresh or self.require_coordinator.held):   # the next one will be above it
         self.newest = replace(self.newest, number=max(number, self.newest.number))
-        if gen: propose_generation(self.leading.store, gen, self.newest)
+        if gen: propose_generation(self.require_coordinator.store, gen, self.newest)
         return
     if gen is None or number < gen.number: return
     new = replace(gen, number=number + 1, lost=(), joined=(), reason='above an older number')
-    if propose_generation(self.leading.store, gen, new) == new: self.proposed(new)
+    if propose_generation(self.require_coordinator.store, gen, new) == new: self.handle_new_generation(new)
 
 @patch
-def message(self: NodeController, node: int, m: dict[str, Any]) -> None:
+def handle_message(self: NodeController, node: int, m: dict[str, Any]) -> None:
     "Handle a message from `node`. Raises StateLost."
     kind = m['kind']
-    if kind == 'hello': self.welcome(node, m)
-    elif self.leads: self.take(node, m)
-    elif self.record is None or node != self.known.boss or self.line is None: return
-    elif kind == 'lease': self.renew()
+    if kind == 'hello': self.handle_hello(node, m)
+    elif self.is_leader: self.handle_node_report(node, m)
+    elif self.record is None or node != self.require_state.boss or self.line is None: return
+    elif kind == 'lease': self.renew_lease()
     elif kind == 'record':
         found = decode_record(m['text'])
-        self.forward(dict(kind='here', alive=self.alive[self.id], **self.mine()))
-        if found.term > self.known.term: self.adopt(found)
+        self.send_to_leader(dict(kind='here', alive=self.alive[self.id], **self.own_identity()))
+        if found.term > self.require_state.term: self.adopt_state(found)
     elif kind == 'refused': self.reach.refuse(m['why'])
-    elif kind == 'generation' and m['term'] >= self.line: self.learn(decode_generation(m['text']), m['store'])
+    elif kind == 'generation' and m['term'] >= self.line:
+        self.adopt_generation(decode_generation(m['text']), m['store'])
     elif kind == 'over': self.over = True
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a7c1e0d3
 @patch
-def learn(self: NodeController, gen: Generation, store: Iterable[Any]) -> None:
+def adopt_generation(self: NodeController, gen: Generation, store: Iterable[Any]) -> None:
     "Handle a generation announced by the leader."
     self.said = True
     if self.newest is None or gen.number > self.newest.number: self.newest = gen
     if self.paused is not None and gen.number > self.paused: self.paused = None
     self.store_at = tuple(store)
     self.floor = gen.floor if 'checkpoint' in gen.reason else max(self.floor, gen.floor)
-    self.reach.tell(gen, tuple(store))
+    self.reach.notify_workers(gen, tuple(store))
 
 @patch
-def welcome(self: NodeController, node: int, m: dict[str, Any]) -> None:
+def handle_hello(self: NodeController, node: int, m: dict[str, Any]) -> None:
     "The leader handles a node's hello. Raises StateLost."
-    if m['token'] == self.reach.token and (self.record is None or m['term'] > self.known.term):
+    if m['token'] == self.reach.token and (self.record is None or m['term'] > self.require_state.term):
         self.early[node] = m   # it has read of our term before we have
-        return self.ask()
-    if not self.leads or node not in self.known.nodes or m['token'] != self.known.token:
-        return self.reach.hang_up(node)
+        return self.read_state()
+    if not self.is_leader or node not in self.require_state.nodes or m['token'] != self.require_state.token:
+        return self.reach.disconnect(node)
     self.heard[node] = self.clock()
     self.lost.discard(node)
     self.refused.discard(node)   # it may not have received it
     self.alive[node] = dict(m['alive'])
-    self.leading.final.update(m['final'])
-    self.floor = self.leading.floor = max(self.floor, m['floor'])
+    self.require_coordinator.final.update(m['final'])
+    self.floor = self.require_coordinator.floor = max(self.floor, m['floor'])
     newest = decode_generation(m['newest']) if m['newest'] else None
     if self.fresh and newest and (self.newest is None or newest.number > self.newest.number):
         self.newest = newest
-    self.reach.send(node, dict(kind='record', text=self.known.encode()))
+    self.reach.send(node, dict(kind='record', text=self.require_state.encode()))
     before = self.newest
-    self.review('join' if not self.fresh else self.known.why)
-    if self.newest and self.newest is before and not self.fresh: self.spread(self.newest, [node])
+    self.reconcile('join' if not self.fresh else self.require_state.why)
+    if self.newest and self.newest is before and not self.fresh:
+        self.broadcast_generation(self.newest, [node])
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #7dd7f6cf
 @patch
-def closed(self: NodeController, node: int) -> None:
+def handle_disconnected(self: NodeController, node: int) -> None:
     "Handle a lost line to `node`: closed, or silent for too long."
-    if self.leads:
-        if node in self.known.nodes: self.lost.add(node)
-    elif self.record and node == self.known.boss and self.line is not None:
+    if self.is_leader:
+        if node in self.require_state.nodes: self.lost.add(node)
+    elif self.record and node == self.require_state.boss and self.line is not None:
         self.line, self.lost_at = None, self.clock()
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #60b47134
@@ -587,62 +593,63 @@ def tick(self: NodeController) -> None:
     "Do what is due; to be called ten times a second or more often. Raises StateLost."
     now, r = self.clock(), self.record
     if self.over: return
-    if now - self.lease > LEASE: self.pause()
+    if now - self.lease > LEASE: self.pause_workers()
     if self.asking: return
-    if r is None or not self.inside: return self.outside(now)
-    if self.leads: return self.govern(now)
+    if r is None or not self.is_member: return self.rejoin_tick(now)
+    if self.is_leader: return self.lead_tick(now)
     newer = self.round > r.round
     if self.line is None:
         rest = [n for n in r.nodes if n != r.boss]
         if now - self.lost_at > TURN * rest.index(self.id): self.take_over(rest, f'lost node {r.boss}', True)
-        elif now - self.asked_at > .1: self.ask()
+        elif now - self.asked_at > .1: self.read_state()
     elif newer and now - self.met_at > VACANT + self.ids.index(self.id):
         self.take_over(self.ids, f'node {r.boss} did not come to the rendezvous')
 
 @patch
-def spared(self: NodeController) -> bool:
+def can_spare_leaving(self: NodeController) -> bool:
     "For the leader: whether enough nodes remain without those that are leaving."
-    return len({*self.known.nodes} - self.leaving) >= max(1, self.least)
+    return len({*self.require_state.nodes} - self.leaving) >= max(1, self.least)
 
 @patch
-def outside(self: NodeController, now: float) -> None:
+def rejoin_tick(self: NodeController, now: float) -> None:
     "Act while this node is in no record: meet, or take over."
     r = self.record
     if self.meeting: return
     if r and self.round <= r.round:   # a round that has been taken in, or that went by without us
         self.meeting = True
         self.tries += 1
-        return self.reach.meet()
+        return self.reach.rejoin_rendezvous()
     absent = r is None or r.boss not in self.ids
     wait = self.ids.index(self.id) + (VACANT if not absent else 0 if self.ids[0] == self.id else VACANT)
     if now - self.met_at >= wait: self.take_over(self.ids, 'start' if r is None else f'lost node {r.boss}')
-    elif now - self.asked_at > .1: self.ask()
+    elif now - self.asked_at > .1: self.read_state()
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #66cd3548
 @patch
-def who_met(self: NodeController) -> tuple[int, ...]:
+def rendezvous_nodes(self: NodeController) -> tuple[int, ...]:
     "The nodes of the newest round, and those that were too slow for it and still in contact."
-    late = tuple(n for n in self.known.nodes if n in self.heard and n not in self.ids)
+    late = tuple(n for n in self.require_state.nodes if n in self.heard and n not in self.ids)
     return self.ids + late if len(self.ids + late) <= self.most else self.ids
 
 @patch
-def govern(self: NodeController, now: float) -> None:
+def lead_tick(self: NodeController, now: float) -> None:
     "The leader: take in a new round, leave out lost nodes, and look at the store now and then."
-    r = self.known
+    r = self.require_state
     if now - self.since > HELLO: self.lost |= set(r.nodes) - set(self.heard)
-    if self.round > r.round: wanted, why = self.who_met(), 'join'
+    if self.round > r.round: wanted, why = self.rendezvous_nodes(), 'join'
     else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str, sorted(self.lost | self.leaving)))
     nodes = tuple(n for n in wanted if n not in self.lost | self.leaving - {self.id})
     if nodes == r.nodes: why = f'round {self.round}'   # all have met again, and are the same
     if nodes != r.nodes or self.round > r.round:
-        self.write(nodes=nodes, round=max(r.round, self.round), why=why)
-    elif now - self.asked_at > 1.: self.ask()
-    if self.leading.late or self.waits: self.review('join')
+        self.propose_state(nodes=nodes, round=max(r.round, self.round), why=why)
+    elif now - self.asked_at > 1.: self.read_state()
+    if self.require_coordinator.late or self.waits: self.reconcile('join')
 
 @patch(as_prop=True)
-def finished(self: NodeController) -> bool:
+def is_finished(self: NodeController) -> bool:
     "Whether the run is over."
-    if self.leads and not self.leading.held and not self.fresh: self.over = self.leading.finished
+    if self.is_leader and not self.require_coordinator.held and not self.fresh:
+        self.over = self.require_coordinator.is_finished
     return self.over
 
 @patch(as_prop=True)

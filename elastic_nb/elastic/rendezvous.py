@@ -63,14 +63,15 @@ class EtcdBackend(RendezvousBackend):
 
     def snapshot(self) -> RendezvousSnapshot:
         "The state and the living nodes, at one revision. Raises RendezvousConnectionError."
-        with as_rendezvous_errors(): revision, read = self.session.client.read(*self.reads())
-        return self.shot(revision, *read)
+        with as_rendezvous_errors(): revision, read = self.session.client.read(*self.snapshot_ops())
+        return self.make_snapshot(revision, *read)
 
-    def reads(self) -> list[dict]:
+    def snapshot_ops(self) -> list[dict]:
         "What makes a snapshot, within one transaction."
         return [op_get(self.key), op_get(self.nodes, True)]
 
-    def shot(self, revision: int, state: list[KeyValue], nodes: list[KeyValue]) -> RendezvousSnapshot:
+    def make_snapshot(self, revision: int, state: list[KeyValue],
+                      nodes: list[KeyValue]) -> RendezvousSnapshot:
         "The snapshot that these two reads make."
         return RendezvousSnapshot(state[0].value if state else None, state[0].mod if state else 0, revision,
                                   {kv.key[len(self.nodes):]: kv for kv in nodes})
@@ -83,16 +84,18 @@ class EtcdBackend(RendezvousBackend):
     def set_state(self, state: bytes, token: int | None = None) -> tuple[bytes, int, bool] | None:
         "Write `state` if `token` is still the newest. What is there now, its token, and is it ours?"
         if token is None: token = 0
-        done, revision, now = self.swap(state, token if isinstance(token, int) else -1)
+        done, revision, now = self.compare_and_swap(state, token if isinstance(token, int) else -1)
         if done: return state, revision, True
         return None if now.state is None else (now.state, now.token, False)
 
-    def swap(self, state: bytes, token: int, *more: dict) -> tuple[bool, int, RendezvousSnapshot | None]:
+    def compare_and_swap(
+        self, state: bytes, token: int, *more: dict,
+    ) -> tuple[bool, int, RendezvousSnapshot | None]:
         "Compare and swap; if another was faster, a snapshot too. Raises RendezvousConnectionError."
         with as_rendezvous_errors():
-            done, revision, read = self.session.change(
-                [if_unchanged_since(self.key, token)], [op_put(self.key, state), *more], self.reads())
-        return done, revision, None if done else self.shot(revision, *read)
+            done, revision, read = self.session.transact(
+                [if_unchanged_since(self.key, token)], [op_put(self.key, state), *more], self.snapshot_ops())
+        return done, revision, None if done else self.make_snapshot(revision, *read)
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #0ac21c47
 def decode_state(data: bytes, key: str) -> dict[str, Any]:
@@ -127,12 +130,12 @@ def claim_prefix(backend: EtcdBackend, job: str) -> RendezvousSnapshot:
                 f'the prefix {session.prefix} in etcd is in use by another job (by {others[0]}): '
                 'give this job an --rdzv-id of its own')
         if others:
-            with as_rendezvous_errors(): session.client.changed(backend.nodes, True, now.revision, .5)
+            with as_rendezvous_errors(): session.client.wait_for_change(backend.nodes, True, now.revision, .5)
             continue
         nodes = node_names(raw)
         if nodes & {*now.alive} or not (nodes or raw['closed'] or raw['job'] != job): return now
         new = json.dumps(initial_state(raw['round'] + 1, job)).encode()
-        backend.swap(new, now.token, op_delete(f'{session.prefix}/data/', True))
+        backend.compare_and_swap(new, now.token, op_delete(f'{session.prefix}/data/', True))
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #95a9b94b
 class RendezvousStore(EtcdStore):
@@ -154,9 +157,9 @@ class RendezvousSession:
         self.joining = False # A lost lease may be replaced by a new one
 
     @property
-    def lost(self) -> str:
+    def lost_reason(self) -> str:
         "Why the lease is lost, or ''."
-        return self.session.lost if self.session else 'this node has no lease'
+        return self.session.lost_reason if self.session else 'this node has no lease'
 
     @property
     def store(self) -> EtcdStore:
@@ -183,7 +186,7 @@ class RendezvousSession:
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #4e4cde57
 @patch
-def first_open(self: RendezvousSession, patience: float) -> None:
+def open_with_retry(self: RendezvousSession, patience: float) -> None:
     "`open`; an etcd that takes requests and gives no answer is asked again for so many seconds."
     end, said = time.monotonic() + patience, False
     while True:
@@ -194,7 +197,7 @@ def first_open(self: RendezvousSession, patience: float) -> None:
             said = True
 
 @patch
-def offer(self: RendezvousSession, now: RendezvousSnapshot) -> None:
+def offer_snapshot(self: RendezvousSession, now: RendezvousSnapshot) -> None:
     "Take a snapshot if it is newer."
     with self.news:
         if now.revision < self.latest.revision: return
@@ -205,19 +208,19 @@ def offer(self: RendezvousSession, now: RendezvousSnapshot) -> None:
 @patch
 def _watch(self: RendezvousSession, session: EtcdSession) -> None:
     "The thread: whenever something changes under our prefix, take a new snapshot."
-    while self.session is session and not session.stop.is_set() and not session.lost:
+    while self.session is session and not session.stop.is_set() and not session.lost_reason:
         try:
-            self.client.changed(f'{self.prefix}/live/', True, self.latest.revision, 5.)
-            self.offer(self.backend.snapshot())
+            self.client.wait_for_change(f'{self.prefix}/live/', True, self.latest.revision, 5.)
+            self.offer_snapshot(self.backend.snapshot())
         except (RendezvousConnectionError, EtcdError) as e:
             _log.warning('The rendezvous cannot be watched: %s', e)
             session.stop.wait(.2)
     with self.news: self.news.notify_all()
 
 @patch
-def wait(self: RendezvousSession, revision: int, limit_s: float) -> None:
+def wait_for_snapshot(self: RendezvousSession, revision: int, limit_s: float) -> None:
     "Return when there is a snapshot newer than `revision`, or after `limit_s`."
-    def come() -> bool: return self.latest.revision > revision or bool(self.lost)
+    def come() -> bool: return self.latest.revision > revision or bool(self.lost_reason)
     with self.news: self.news.wait_for(come, max(.001, limit_s))
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #faa0fc26
@@ -241,26 +244,26 @@ class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
 
     def sync(self) -> bool | None:
         "Write changes and return whether they were taken; or read and return None. Raises RendezvousError."
-        if self.seat.lost:
-            if not self.seat.joining: raise RendezvousConnectionError(self.seat.lost)
+        if self.seat.lost_reason:
+            if not self.seat.joining: raise RendezvousConnectionError(self.seat.lost_reason)
             self.seat.open()
             self._dirty, self._revision = False, 0
         if self._dirty:
             self._dirty = False
-            done, revision, now = self.seat.backend.swap(self.encoded(), self._token)
+            done, revision, now = self.seat.backend.compare_and_swap(self.encode_state(), self._token)
             if done:
                 self._token = self._revision = revision
                 self._floor = self._state.round
                 return True
-            self.seat.offer(now)
-            self.take(now)
+            self.seat.offer_snapshot(now)
+            self.apply_snapshot(now)
             return False
-        if (now := self.seat.latest).revision > self._revision: self.take(now)
+        if (now := self.seat.latest).revision > self._revision: self.apply_snapshot(now)
         return None
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #8b7d9961
 @patch
-def encoded(self: EtcdStateHolder) -> bytes:
+def encode_state(self: EtcdStateHolder) -> bytes:
     "The state as JSON. It has no clock's time: each node measures the last call for itself."
     s, last = self._state, self._last_call
     if s.deadline is not None and s.deadline != last[1]:
@@ -274,7 +277,7 @@ def encoded(self: EtcdStateHolder) -> bytes:
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #5067c6bd
 @patch
-def take(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
+def apply_snapshot(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
     "Make the snapshot `now` our state, without nodes whose lease has ended. Raises RendezvousStateError."
     empty = initial_state(self._first, self.seat.job)
     raw = empty if now.state is None else decode_state(now.state, self.seat.backend.key)
@@ -343,7 +346,7 @@ class EtcdOpExecutor(torch_rendezvous._DistributedRendezvousOpExecutor):
             if action == Action.ERROR_CLOSED: raise RendezvousClosedError
             if action == Action.ERROR_TIMEOUT: raise RendezvousTimeoutError
             if action == Action.SYNC:
-                self._state_holder.seat.wait(self._state_holder._revision, self.pause())
+                self._state_holder.seat.wait_for_snapshot(self._state_holder._revision, self.wait_seconds())
                 continue
             getattr(self, '_' + action.name.lower())() # such as _add_to_participants
             if action == Action.REMOVE_FROM_REDUNDANCY_LIST and update_deadline:
@@ -356,9 +359,10 @@ class EtcdOpExecutor(torch_rendezvous._DistributedRendezvousOpExecutor):
     def may_wait(self, deadline: float) -> bool:
         "Whether there is time left, and waiting can help."
         seat = self._state_holder.seat
-        return time.monotonic() < deadline and not seat.client.broken and (seat.joining or not seat.lost)
+        if seat.client.broken: return False
+        return time.monotonic() < deadline and (seat.joining or not seat.lost_reason)
 
-    def pause(self) -> float:
+    def wait_seconds(self) -> float:
         "Seconds until the last call ends, at most 1."
         if self._state.deadline is None: return 1.
         left = self._state.deadline - torch_rendezvous.datetime.now(timezone.utc)
@@ -371,16 +375,16 @@ class EtcdRendezvousHandler(DynamicRendezvousHandler):
         self._seat, self._store_timeout = seat, store_timeout
         self._roster: frozenset = frozenset() # The nodes of our round
         self._said = '' # The loss that was reported last
-        seat.first_open(store_timeout.total_seconds())
+        seat.open_with_retry(store_timeout.total_seconds())
         holder = EtcdStateHolder(seat, settings)
         super().__init__(seat.node, settings, 'etcd-v3', seat.store, holder)
         self._op_executor = EtcdOpExecutor(seat.node, holder, settings)
         atexit.register(seat.close)
 
     @property
-    def lost(self) -> str:
+    def lost_reason(self) -> str:
         "Why this node may not continue, in one sentence; '' while its lease lives."
-        return self._seat.lost
+        return self._seat.lost_reason
 
     def _record(self, message: str, node_state: NodeState = NodeState.RUNNING, rank: int | None = None
                 ) -> None:
@@ -417,14 +421,14 @@ def _get_store(self: EtcdRendezvousHandler) -> EtcdStore:
     state, data = self._state_holder.state, f'{self._seat.prefix}/data/'
     if state.participants[self._this_node] == 0:
         old = op_delete(data, end=f'{data}{state.round:09d}')
-        with as_rendezvous_errors(): self._seat.session.change([], [old])
+        with as_rendezvous_errors(): self._seat.session.transact([], [old])
     return EtcdStore(self._seat.session, f'data/{state.round:09d}', self._store_timeout)
 
 @patch
 def num_nodes_waiting(self: EtcdRendezvousHandler) -> int:
     "Nodes for which a new round is due: those that wait, and those of our round that have vanished."
     if self._seat.session.stop.is_set(): return 0 # shut down: this node meets no one any more
-    if lost := self._seat.lost:
+    if lost := self._seat.lost_reason:
         if lost != self._said: _log.warning('This node must meet the others again: %s', lost)
         self._said = lost
         return 1
@@ -440,7 +444,7 @@ def shutdown(self: EtcdRendezvousHandler) -> bool:
     try:
         done = DynamicRendezvousHandler.shutdown(self)
         alone = {*self._seat.backend.snapshot().alive} <= {self._seat.session.name}
-        if done and alone: self._seat.session.change([], [op_delete(f'{self._seat.prefix}/data/', True)])
+        if done and alone: self._seat.session.transact([], [op_delete(f'{self._seat.prefix}/data/', True)])
         return done
     except (EtcdError, RendezvousError): return False
     finally: self._seat.close()

@@ -95,7 +95,7 @@ class ShardedOptimizerSync(ShardedReducer):
                          whole)
         self.module, self.shadow = model, shadow
 
-    def refused(self, settings: Sequence[str]) -> str:
+    def refusal_reason(self, settings: Sequence[str]) -> str:
         "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
         if self.whole or not settings: return ''
         return f"{settings[0]} looks at the whole gradient: take ShardedOptimizerSync(..., whole=True)"
@@ -145,49 +145,51 @@ class ShardedLoop(ElasticLoop):
         self.goal: ShardLayout | None = None # Which worker holds what in this generation
         self.turns: list[list[tuple[int, int, range]]] = [] # What has to move until then, step by step
         self.moved = self.steps = 0 # Bytes that this worker has received in this generation, and turns
-        if why := sync.refused(whole_gradient_settings(getattr(engine, 'c', None))): raise ValueError(why)
-        sync.tick = member.urgent   # a sum may wait for others in the middle of backward
+        if why := sync.refusal_reason(whole_gradient_settings(getattr(engine, 'c', None))):
+            raise ValueError(why)
+        sync.tick = member.raise_if_peer_gone   # a sum may wait for others in the middle of backward
 
     @property
     def optimizer(self) -> ShardedOptimizer: return self.sync.optimizer
 
-    def wants(self, rank: int) -> list[range]:
+    def wanted_spans(self, rank: int) -> list[range]:
         "The spans that `rank` holds in this generation now."
-        return self.sync.plan.held(rank)
+        return self.sync.plan.held_by(rank)
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #6d1eeb9f
 @patch
-def use(self: ShardedLoop, summed: Tensor) -> int:
+def apply_sum(self: ShardedLoop, summed: Tensor) -> int:
     "Agree, step, and exchange parameters; returns the number of the newest generation."
     self.pending = summed
-    self.at('prepared')
+    self.fault_point('prepared')
     asked = int(self.member.leave.is_set())
-    newest, asked = self.comm.agree(self.comm.newest(), asked)   # all are pending: whatever happens, we step
+    # all are pending: whatever happens, we step
+    newest, asked = self.comm.all_reduce_max(self.comm.newest_generation(), asked)
     self.leaving = asked > 0
-    self.at('commit')
-    self.advance(summed)
-    self.at('stepped')
-    for work in self.sync.spread():
-        self.at('round')
-        self.comm.wait(work)
-    self.at('spread')
-    self.sync.land()
+    self.fault_point('commit')
+    self.optimizer_step(summed)
+    self.fault_point('stepped')
+    for work in self.sync.all_gather_params():
+        self.fault_point('round')
+        self.comm.run_collective(work)
+    self.fault_point('spread')
+    self.sync.load_gathered_params()
     self.whole = True
-    self.fill()
-    self.at('agree')
+    self.transfer_moments()
+    self.fault_point('agree')
     return newest
 
 @patch
-def advance(self: ShardedLoop, summed: Tensor) -> None:
+def optimizer_step(self: ShardedLoop, summed: Tensor) -> None:
     "The step of the spans that are held here."
-    super(ShardedLoop, self).advance(summed)
+    super(ShardedLoop, self).optimizer_step(summed)
     self.pending, self.whole = None, False
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #9c0deec7
 @patch
-def look_at_checkpoints(self: ShardedLoop, gen: Generation) -> None:
+def restore_if_nothing_committed(self: ShardedLoop, gen: Generation) -> None:
     "As in the elastic loop; also if what is held here is of no use."
-    if not self.broken: return super(ShardedLoop, self).look_at_checkpoints(gen)
+    if not self.broken: return super(ShardedLoop, self).restore_if_nothing_committed(gen)
     self.pending, self.whole, self.last = None, True, None
     if self.engine.restore(self.checkpoints) is None:
         raise StateLost("a slice of the optimizer's state is lost with all of its holders, and there is no "
@@ -196,135 +198,138 @@ def look_at_checkpoints(self: ShardedLoop, gen: Generation) -> None:
     self.say('restored', tier=self.checkpoints.source, skipped=[])
 
 @patch
-def answered(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> None:
-    "A roll call knows nothing of slices: the facts that `meet` exchanges decide."
+def check_roll_call(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> None:
+    "A roll call knows nothing of slices: the facts that `choose_source` exchanges decide."
 
 @patch
-def share_out(self: ShardedLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
+def after_copy(self: ShardedLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
     "After how many steps moments will have moved; nothing waits for them."
     return dict(turns=len(self.turns))
 
 @patch
-def all_have_it(self: ShardedLoop) -> None:
+def finish_join(self: ShardedLoop) -> None:
     "Drop what is not in the layout, once all members are here."
-    self.optimizer.hold(self.wants(self.comm.rank))
-    self.at('held')
+    self.optimizer.keep_spans(self.wanted_spans(self.comm.rank))
+    self.fault_point('held')
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #1d22038d
 @patch
-def meet(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
+def choose_source(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
     """Exchange facts, step if the world does, and complete the parameters. Returns the first member with the
     state, and those without it. Raises StateLost, or StaleGeneration after a way back."""
     rank, mine = self.comm.rank, [[s.start, s.stop] for s in self.optimizer.spans]
     fact = dict(step=self.engine.step, pending=self.pending is not None, whole=self.whole, spans=mine)
-    facts = self.comm.wait(all_gather_json, self.comm.group, fact)
-    self.at('facts')
+    facts = self.comm.run_collective(all_gather_json, self.comm.group, fact)
+    self.fault_point('facts')
     target = target_step(facts, gen.floor)
     able = [r for r, f in enumerate(facts) if can_reach(f, target)]
     self.have = {r: [range(*s) for s in facts[r]['spans']] for r in able}
     everything = [range(self.optimizer.size)]
-    if target < gen.floor or uncovered_spans(everything, sum(self.have.values(), [])): self.lost(gen)
-    self.plan(gen.roster)
+    if target < gen.floor or uncovered_spans(everything, sum(self.have.values(), [])):
+        self.handle_lost_shard(gen)
+    self.plan_resharding(gen.roster)
     if rank in able and self.engine.step < target:
-        self.advance(self.pending)   # another one has, or has reported it
-        self.at('stepped')
+        self.optimizer_step(self.pending)   # another one has, or has reported it
+        self.fault_point('stepped')
     self.pending = None
     done = {r: facts[r]['whole'] and facts[r]['step'] == target for r in able}
     have = {r: everything if done[r] else self.have[r] for r in able}
-    self.complete(plan_moves(have, {r: everything for r in able}))
+    self.exchange_params(plan_moves(have, {r: everything for r in able}))
     self.whole = True
-    self.at('params')
+    self.fault_point('params')
     return gen.roster[able[0]], [name for r, name in enumerate(gen.roster) if r not in able]
 
 @patch
-def complete(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> None:
+def exchange_params(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> None:
     "Send and receive parameters: (from, to, span)."
     o, rank = self.optimizer, self.comm.rank
-    sends = [(to, torch.cat(o.views(s))) for source, to, s in moves if source == rank]
+    sends = [(to, torch.cat(o.param_views(s))) for source, to, s in moves if source == rank]
     recvs = [(source, s, o.params[0].new_empty(len(s))) for source, to, s in moves if to == rank]
-    self.comm.wait(batch_send_recv, self.comm.group, sends, [(source, t) for source, _, t in recvs])
-    for _, span, t in recvs: o.fill([span], t)
+    self.comm.run_collective(batch_send_recv, self.comm.group, sends, [(source, t) for source, _, t in recvs])
+    for _, span, t in recvs: o.write_params([span], t)
 
 @patch
-def plan(self: ShardedLoop, roster: Sequence[str]) -> None:
+def plan_resharding(self: ShardedLoop, roster: Sequence[str]) -> None:
     "The layout to reach, the moves to it, and the layout until then."
     ranks, size = range(len(roster)), self.optimizer.size
     self.goal = plan_layout([self.have.get(r, []) for r in ranks], roster, size, self.sync.shadow)
-    self.turns = batch_moves(plan_moves(self.have, {r: self.goal.held(r) for r in ranks}), self.portion)
+    self.turns = batch_moves(plan_moves(self.have, {r: self.goal.held_by(r) for r in ranks}), self.portion)
     self.moved, self.steps = 0, len(self.turns)
     self.sync.plan = transitional_layout(self.goal, self.have) if self.turns else self.goal
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #7a38b7fb
 @patch
-def copy(self: ShardedLoop, source: str, behind: list[str]) -> None:
-    "As in the elastic loop, without the state of the optimizer: `fill` brings it."
+def copy_state(self: ShardedLoop, source: str, behind: list[str]) -> None:
+    "As in the elastic loop, without the state of the optimizer: `transfer_moments` brings it."
     with state_dict_showing(self.optimizer, OptimizerShard(range(0))):
-        super(ShardedLoop, self).copy(source, behind)
-    if self.member.name in behind: self.optimizer.install([])
+        super(ShardedLoop, self).copy_state(source, behind)
+    if self.member.name in behind: self.optimizer.replace_shards([])
 
 @patch
-def passes(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> list[OptimizerShard]:
+def exchange_shards(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> list[OptimizerShard]:
     "Send and receive parts: (from, to, span). Returns those received."
-    o, rank, held = self.optimizer, self.comm.rank, self.optimizer.parts()
+    o, rank, held = self.optimizer, self.comm.rank, self.optimizer.shards()
     to = {r: [merge_shards(held, s, o.starts) for a, b, s in moves if (a, b) == (rank, r)]
           for r in range(self.comm.world)}
     sources = sorted({source for source, b, _ in moves if b == rank})
     sends = [(r, pack_shards(parts)) for r, parts in to.items() if parts]
-    found = self.comm.wait(send_recv_bytes, self.comm.group, sends, sources)
+    found = self.comm.run_collective(send_recv_bytes, self.comm.group, sends, sources)
     return [part for r in sources for part in unpack_shards(found[r])]
 
 @patch
-def fill(self: ShardedLoop) -> None:
+def transfer_moments(self: ShardedLoop) -> None:
     "One turn of what has to move: a receiver of moments steps them, too, from the next step on."
     if not self.turns: return
     turn, self.turns = self.turns[0], self.turns[1:]
-    new = self.passes(turn)
-    self.at('turn')
-    self.optimizer.add(map(self.optimizer.placed, new))
+    new = self.exchange_shards(turn)
+    self.fault_point('turn')
+    self.optimizer.add_shards(map(self.optimizer.to_device, new))
     self.moved += sum(p.nbytes for p in new)
     for _, to, span in turn: self.have[to] = merge_spans([*self.have.get(to, []), span])
     self.sync.plan = transitional_layout(self.goal, self.have) if self.turns else self.goal
-    if not self.turns: self.optimizer.hold(self.wants(self.comm.rank))
-    self.sync.take(self.sync.plan)
+    if not self.turns: self.optimizer.keep_spans(self.wanted_spans(self.comm.rank))
+    self.sync.set_layout(self.sync.plan)
     if self.turns: return
-    self.at('filled')
+    self.fault_point('filled')
     self.say('filled', moved=self.moved, turns=self.steps)
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #01f67668
 @patch
-def lost(self: ShardedLoop, gen: Generation) -> None:
+def handle_lost_shard(self: ShardedLoop, gen: Generation) -> None:
     "Handle a slice without a holder. Raises StaleGeneration after the proposal to go back, else StateLost."
     if not self.checkpoints:
         raise StateLost("all workers that held a slice of the optimizer's state are gone, and there is no "
                         "checkpoint")
     self.broken = True
-    self.go_back(gen)
+    self.roll_back(gen)
 
 @patch
-def together(self: ShardedLoop, *ranks: int) -> OptimizerShard:
+def gather_optimizer_state(self: ShardedLoop, *ranks: int) -> OptimizerShard:
     "The whole state of the optimizer, from all ranks, on the CPU of `ranks`; an empty part in the others."
     world, everything = range(self.comm.world), range(self.optimizer.size)
-    found = self.passes(plan_moves({r: self.wants(r) for r in world}, {r: [everything] for r in ranks}))
+    found = self.exchange_shards(plan_moves({r: self.wanted_spans(r) for r in world},
+                                            {r: [everything] for r in ranks}))
     if self.comm.rank not in ranks: return OptimizerShard(range(0))
-    return merge_shards([*map(OptimizerShard.cpu, self.optimizer.parts()), *found], everything,
+    return merge_shards([*map(OptimizerShard.cpu, self.optimizer.shards()), *found], everything,
                         self.optimizer.starts)
 
 @patch
-def keep(self: ShardedLoop) -> None:
+def save_if_due(self: ShardedLoop) -> None:
     "As in the elastic loop. All give their slices if a save may be due, which all know."
-    if not (self.checkpoints and self.engine.due): return super(ShardedLoop, self).keep()
-    with state_dict_showing(self.optimizer, self.together(0)): super(ShardedLoop, self).keep()
+    if not (self.checkpoints and self.engine.due): return super(ShardedLoop, self).save_if_due()
+    with state_dict_showing(self.optimizer, self.gather_optimizer_state(0)):
+        super(ShardedLoop, self).save_if_due()
 
 @patch
 def save_if_asked(self: ShardedLoop) -> None:
     "Before all leave, rank 0 saves what all put together."
     if not (self.leaving and self.checkpoints): return
-    with state_dict_showing(self.optimizer, self.together(0)): self.save_now()
+    with state_dict_showing(self.optimizer, self.gather_optimizer_state(0)): self.save_now()
 
 @patch
 def finish(self: ShardedLoop) -> None:
     "As in the elastic loop; the state is put together to be compared."
-    with state_dict_showing(self.optimizer, self.together(*range(self.comm.world))):
+    with state_dict_showing(self.optimizer, self.gather_optimizer_state(*range(self.comm.world))):
         super(ShardedLoop, self).finish()
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #95e28ffb
@@ -346,7 +351,7 @@ class ShardedGradientSync(BucketReducer):
                          [*model.parameters()], least, beside_training)
         self.module, self.shadow = model, shadow
 
-    def refused(self, settings: Sequence[str]) -> str:
+    def refusal_reason(self, settings: Sequence[str]) -> str:
         "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
         if odd := [s for s in settings if s not in ('clip', 'on_nonfinite')]:
             return f"{odd[0]} looks at the whole gradient: take ShardedOptimizerSync(..., whole=True)"

@@ -38,7 +38,7 @@ class ExternalFaults:
         self.times: list[float] = [] # When the last steps were done
         self.last = -1 # Steps done so far
 
-    def done(self, slot: int, steps: int, now: float) -> None:
+    def note_progress(self, slot: int, steps: int, now: float) -> None:
         if steps > self.last:
             self.last = steps
             self.times = [*self.times[-40:], now]
@@ -52,7 +52,7 @@ class ExternalFaults:
         "Seconds that a step takes: the median of the last forty."
         return statistics.median([b - a for a, b in zip(self.times, self.times[1:])] or [0.])
 
-    def pop(self, now: float) -> list[Fault]:
+    def pop_due(self, now: float) -> list[Fault]:
         hit = [f for f, when in self.due if when <= now]
         self.due = [(f, when) for f, when in self.due if when > now]
         return hit
@@ -70,7 +70,7 @@ class StragglerDetector:
         self.took: dict[str, deque[tuple[float, int]]] = {} # Seconds and micro-batches of its newest steps
         self.named: set[str] = set() # Those that have been reported, and are slow still
 
-    def hear(self, event: dict[str, Any]) -> dict[str, Any] | None:
+    def observe(self, event: dict[str, Any]) -> dict[str, Any] | None:
         "Take in one event; what to report if it shows a new straggler: `factor`, `seconds`, `text`."
         worker, kind = event['worker'], event['kind']
         if kind in ('commit', 'entered'): self.begun[worker] = event['t']
@@ -80,14 +80,14 @@ class StragglerDetector:
             if not many: return None
             rows = self.took.setdefault(worker, deque(maxlen=WINDOW))
             rows.append((event['t'] - self.begun.pop(worker), many))
-            return self.look(worker)
+            return self.check_worker(worker)
         return None
 
     def forget(self, worker: str) -> None:
         for known in (self.begun, self.took): known.pop(worker, None)
         self.named.discard(worker)
 
-    def look(self, worker: str) -> dict[str, Any] | None:
+    def check_worker(self, worker: str) -> dict[str, Any] | None:
         "What to report about this worker, if it is news."
         mine = self.took[worker]
         others = [sorted(t / n for t, n in rows)[WINDOW // 4] for name, rows in self.took.items()
@@ -144,10 +144,10 @@ class ShutdownRequest(threading.Event):
 @dataclass
 class Supervisor:
     "Runs an elastic job of local processes. `run()` returns when all have finished. Raises RunFailed."
-    hands: WorkerPool # The store and the processes
+    pool: WorkerPool # The store and the processes
     entry: str # `module:function`, called as function(member, config) in each worker; returns its ElasticLoop
     config: dict[str, Any] # JSON values, handed to `entry`
-    record: Callable[[list[dict[str, Any]]], None] # Receives all events, in batches
+    event_sink: Callable[[list[dict[str, Any]]], None] # Receives all events, in batches
     workers: int = 3 # Members of the world
     spares: int = 0 # Workers in the lobby from the start
     faults: tuple[Fault, ...] = () # Planned failures
@@ -155,55 +155,55 @@ class Supervisor:
     silence: float = .5 # Seconds for which a process may be stopped until it is fenced
     max_restarts: int = 16 # Replacements in the whole run
     stall: float = 60. # Seconds without a new step until a blocking worker is fenced, or RunFailed
-    kept: bool = False # Whether workers keep checkpoints, from which a world that is lost can restart
+    has_checkpoints: bool = False # Whether workers keep checkpoints; a lost world restarts from one
     grace: float = 30. # Seconds after SIGTERM, Ctrl-C or an order to save and to leave
-    orders: CommandQueue = field(default_factory=CommandQueue) # Orders that come while it runs
-    base: int = 0 # Number of the first slot; not 0 on other nodes
-    relieves: bool = False # Give the rank of a straggler to a new worker
+    commands: CommandQueue = field(default_factory=CommandQueue) # Orders that come while it runs
+    first_slot: int = 0 # Number of the first slot; not 0 on other nodes
+    replaces_stragglers: bool = False # Give the rank of a straggler to a new worker
     first_wait: float = 1. # Seconds before the replacement of a dead worker starts; later ones wait longer
     promised: int = 0 # Steps of the newest checkpoint that earlier starts have reported
 
     def __post_init__(self) -> None:
         first = {f'{slot}.0' for slot in range(self.workers)}
-        self.coordinator = Coordinator(self.hands.store, self.workers, lambda gen: self.notify(gen),
-                                       first=first, kept=self.kept)
-        self.pulse = HeartbeatMonitor(self.hands.store, self.silence, 0.) # For the dead, if notices are off
-        self.far = HeartbeatMonitor(self.hands.store, FAR * self.silence) # For workers no kernel reports on
+        self.coordinator = Coordinator(self.pool.store, self.workers, lambda gen: self.notify(gen),
+                                       first=first, kept=self.has_checkpoints)
+        self.pulse = HeartbeatMonitor(self.pool.store, self.silence, 0.) # For the dead, if notices are off
+        self.far = HeartbeatMonitor(self.pool.store, FAR * self.silence) # For workers no kernel reports on
         self.kernel = process_state(os.getpid()) is not None # Whether there is one that reports
-        self.outside = ExternalFaults(self.faults)
-        self.inside = [f for f in self.faults if f.phase is not None] # For the workers; not fired yet
+        self.external_faults = ExternalFaults(self.faults)
+        self.worker_faults = [f for f in self.faults if f.phase is not None] # For the workers; not fired yet
         self.events: list[dict[str, Any]] = [] # Not recorded yet
         self.waiting: dict[str, float] = {} # Replacements by name, and when to start each
-        self.unseen: set[str] = set() # Dead; without notices only their silence may show it
+        self.unreported_dead: set[str] = set() # Dead; without notices only their silence may show it
         self.restarts = 0 # Replacements so far, those that wait included
         self.recorded = time.monotonic()
         self.clock, self.stops = AwakeClock(), {} # Time awake; since when which worker is stopped
-        self.wronged: set[str] = set() # Workers that spoke after they were fenced
-        self.best = -1 # The newest step that was ever committed
-        self.asked = ShutdownRequest() # A signal has come: save, and leave
+        self.false_fences: set[str] = set() # Workers that spoke after they were fenced
+        self.last_committed_step = -1 # The newest step that was ever committed
+        self.shutdown_request = ShutdownRequest() # A signal has come: save, and leave
         self.deadline = math.inf # When the grace period is over
         self.kept_step = 0 # The newest checkpoint on the disk that is known here
         self.result: dict[str, str] = {} # Hash of the state with which its workers have ended
         self.reminded = 0. # When the workers were last asked to leave
         self.same: Counter[tuple[int | None, str]] = Counter() # Errors by step and text
         self.slots = self.workers + self.spares # So many have been given out
-        self.most: float | None = None # Workers that can share a batch, once a worker has said it
+        self.max_useful_workers: float | None = None # That can share a batch, once a worker has said it
         self.struck: set[str] = set() # Workers that an order has hit
-        self.paces = StragglerDetector() # Which worker holds up the others
+        self.straggler_detector = StragglerDetector() # Which worker holds up the others
         self.done: Counter[str] = Counter() # Steps that each worker has committed, by name
         self.flaps: Counter[int] = Counter() # Short lives in a row, by slot
         self.excluded: set[int] = set() # Slots whose rank is empty since then
         self.earliest: dict[str, float] = {} # When a replacement may start at the earliest, by name
         self.lives: Counter[int] = Counter() # Successors so far, by slot: no name is given twice
-        self.relief: dict[str, str] = {} # Straggler -> the worker that starts beside it
+        self.straggler_replacements: dict[str, str] = {} # Straggler -> the worker that starts beside it
         self.relieved: set[int] = set() # Slots whose straggler was to be replaced
         self.hit_by: dict[str, float] = {} # Workers that SIGTERM has come to, and when (`clock`)
         self.leaving: dict[str, float] = {} # Stragglers without a rank, and when (`clock`) they must be gone
-        self.begin_anew()
+        self.reset_failure_counters()
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #81312b02
 @patch
-def begin_anew(self: Supervisor) -> None:
+def reset_failure_counters(self: Supervisor) -> None:
     "Progress: reset the failure counters."
     self.progress = self.clock.now
     self.errors, self.last_error = 0, '' # Failed workers since the last new step; what the last one said
@@ -212,7 +212,7 @@ def begin_anew(self: Supervisor) -> None:
     self.worlds = 0 # Worlds lost as a whole since then
     self.inquired, self.idle = None, {} # When the workers were asked where they are; what they said, by name
     self.renewed: set[str] = set() # Stages since then that have renewed the clock of `stall`
-    for key in [key for key in self.same if (key[0] or 0) <= self.best]: del self.same[key]
+    for key in [key for key in self.same if (key[0] or 0) <= self.last_committed_step]: del self.same[key]
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0a296a7e
 @patch
@@ -226,18 +226,18 @@ def flush(self: Supervisor) -> None:
     "Record pending events."
     self.recorded = time.monotonic()
     events = self.events
-    self.events = []   # before `record`, which may raise: no event is recorded twice
-    if events: self.record(events)
+    self.events = []   # before `event_sink`, which may raise: no event is recorded twice
+    if events: self.event_sink(events)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #c2f2f103
 @patch
 def spawn(self: Supervisor, name: str) -> None:
     "Fork the worker `name`. Raises RunFailed."
     slot = int(name.split('.')[0])
-    faults = [vars(f) for f in self.inside if f.worker == slot]
+    faults = [vars(f) for f in self.worker_faults if f.worker == slot]
     spec = dict(entry=self.entry, config=self.config, slot=slot, faults=faults, beat=self.silence / 5,
-                promised=max(self.promised, self.kept_step) if self.kept else 0)
-    w = self.hands.fork(name, spec)
+                promised=max(self.promised, self.kept_step) if self.has_checkpoints else 0)
+    w = self.pool.fork(name, spec)
     self.note('spawn', name, pid=w.pid)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0f149fe7
@@ -247,7 +247,7 @@ def notify(self: Supervisor, gen: Generation) -> None:
     self.note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined,
               reason=gen.reason)
     if not self.notices: return
-    for w in self.hands.workers.values(): w.tell(kind='generation', text=gen.encode())
+    for w in self.pool.workers.values(): w.send(kind='generation', text=gen.encode())
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #5d1d7cff
 WORKS = {'entered', 'commit'} # After these messages a worker computes,
@@ -256,39 +256,39 @@ PLACES = WORKS | WAITS | {'ready'} # and after this one it loads, for as long as
 SAVED = {'checkpoint', 'degraded', 'saved'} # With one of these, about the disk, a save is over
 
 @patch
-def hear(self: Supervisor, w: Worker) -> None:
+def handle_messages(self: Supervisor, w: Worker) -> None:
     "Handle a message of `w`: record it, pass it to the coordinator, act on its kind. Raises RunFailed."
     for event in w.lines.read():
         self.events.append(event)
-        if w.fenced: self.wrong(w)
+        if w.fenced: self.report_false_fence(w)
         if event['kind'] in PLACES: w.last = event['kind']
         if event['kind'] in SAVED and event.get('tier', 'nvme') == 'nvme': w.saves = False
         self.coordinator.handle(event)
-        if slow := self.paces.hear(event):
+        if slow := self.straggler_detector.observe(event):
             self.note('straggler', w.name, **slow)
-            self.relieve(w)
+            self.start_straggler_replacement(w)
         handle = getattr(self, f"on_{event['kind']}", None)
         if handle: handle(w, event)
 
 @patch
-def wrong(self: Supervisor, w: Worker) -> None:
+def report_false_fence(self: Supervisor, w: Worker) -> None:
     "False positive: a fenced worker sent a message."
-    if w.name in self.wronged: return
-    self.wronged.add(w.name)
+    if w.name in self.false_fences: return
+    self.false_fences.add(w.name)
     self.note('false_alarm', w.name, text=f"{w.name} was fenced, and spoke afterwards; {self.last_why}")
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #1872658c
 @patch
 def on_commit(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.outside.done(w.slot, event['step'] + 1, event['t'])
+    self.external_faults.note_progress(w.slot, event['step'] + 1, event['t'])
     self.done[w.name] += 1
-    if event['step'] <= self.best: return   # done again
-    self.best = event['step']
-    self.begin_anew()
+    if event['step'] <= self.last_committed_step: return   # done again
+    self.last_committed_step = event['step']
+    self.reset_failure_counters()
     self.waiting = {name: self.earliest.get(name, 0.) for name in self.waiting}
 
 @patch
-def renew(self: Supervisor, stage: str) -> bool:
+def renew_stall_timer(self: Supervisor, stage: str) -> bool:
     "Restart the clock of `stall` when a stage is reached, once per new step; returns whether it did."
     if stage in self.renewed: return False
     self.renewed.add(stage)
@@ -297,22 +297,22 @@ def renew(self: Supervisor, stage: str) -> bool:
 
 @patch
 def on_entered(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.renew('entered')
-    self.outside.done(w.slot, event['step'], event['t'])
+    self.renew_stall_timer('entered')
+    self.external_faults.note_progress(w.slot, event['step'], event['t'])
 
 @patch
 def on_restored(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.renew('restored')
+    self.renew_stall_timer('restored')
     if event.get('tier') == 'nvme': self.kept_step = max(self.kept_step, event['step'])
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #39a54a59
 @patch
 def on_ready(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.most = event.get('micro_batches') or math.inf
-    if self.renew('ready') and (n := self.coordinator.world) < self.workers:
+    self.max_useful_workers = event.get('micro_batches') or math.inf
+    if self.renew_stall_timer('ready') and (n := self.coordinator.world) < self.workers:
         text = (f"{n} micro-batch{'es' * (n > 1)}: {n} worker{'s' * (n > 1)} train{'s' * (n < 2)}, "
                 f"{self.workers + self.spares - n} wait as spares")
-        if self.best < 0: self.note('spares', text=text, micro_batches=n)
+        if self.last_committed_step < 0: self.note('spares', text=text, micro_batches=n)
 
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #d3802529
@@ -324,12 +324,12 @@ def on_final(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 def on_record(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     self.flush()
     w.saves = True   # in a thread of its own, or while all wait for it: its last message does not say so
-    w.tell(kind='recorded')
+    w.send(kind='recorded')
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #998cc248
 @patch
 def on_fault(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.inside = [f for f in self.inside if str(f) != event['planned'] or f.kind == 'flap']
+    self.worker_faults = [f for f in self.worker_faults if str(f) != event['planned'] or f.kind == 'flap']
 
 @patch
 def on_interrupted(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
@@ -339,52 +339,52 @@ def on_interrupted(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 def on_error(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     if w.name in self.leaving: return   # its rank is taken, so no step depends on it
     w.error = self.last_error = event['message']
-    if w.name in self.relief.values(): return   # it has no rank yet
+    if w.name in self.straggler_replacements.values(): return   # it has no rank yet
     if event.get('final'): raise (RunRefused if event.get('refused') else RunFailed)(w.error)
     self.errors += 1
     self.same[event.get('step'), re.sub('0x[0-9a-f]+', '0x', w.error)] += 1   # no addresses
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #1038ca9f
 @patch
-def bury(self: Supervisor, pid: int) -> Worker | None:
+def reap(self: Supervisor, pid: int) -> Worker | None:
     "Remove the worker with this process id, after its last messages; None if there is none."
-    w = next((w for w in self.hands.workers.values() if w.pid == pid), None)
+    w = next((w for w in self.pool.workers.values() if w.pid == pid), None)
     if w is None: return None
-    while not w.lines.closed and w in self.hands.poll(0): self.hear(w)
+    while not w.lines.closed and w in self.pool.poll(0): self.handle_messages(w)
     w.lines.sock.close()
-    del self.hands.workers[w.name]
+    del self.pool.workers[w.name]
     return w
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #12738747
 def _cause(code: int) -> str: return signal.Signals(-code).name if code < 0 else f'exit {code}'
 
 @patch
-def exited(self: Supervisor, pid: int, code: int) -> None:
+def handle_exit(self: Supervisor, pid: int, code: int) -> None:
     "Handle the exit of process `pid`, reported by the zygote. Raises RunFailed, StateLost."
-    w = self.bury(pid)
+    w = self.reap(pid)
     if w is None or self.leaving.pop(w.name, None) is not None: return
     cause = 'hung' if w.fenced else 'error' if w.error else _cause(code)
     if self.hit_by.pop(w.name, None) is not None and cause == 'SIGKILL': cause = 'SIGTERM'
-    if self.notices or w.fenced: self.lose(w.name, cause)
-    else: self.unseen.add(w.name)
+    if self.notices or w.fenced: self.handle_lost_worker(w.name, cause)
+    else: self.unreported_dead.add(w.name)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #e9db1b86
 TOO_MANY = 3 # The same error at the same step, or failed workers with no new step in between
 
 @patch
-def lose(self: Supervisor, name: str, cause: str) -> None:
+def handle_lost_worker(self: Supervisor, name: str, cause: str) -> None:
     "Handle the loss of worker `name`: notify the others, replace it. Raises RunFailed, StateLost."
     self.note('death', name, cause=cause)
-    self.paces.forget(name)
+    self.straggler_detector.forget(name)
     self.deaths, self.last_cause = self.deaths + 1, cause
-    try: self.coordinator.lose([name])
+    try: self.coordinator.remove_workers([name])
     except StateLost as e: raise self.failure(str(e)) if self.last_error else e from None
     step, n = next(((step, n) for (step, _), n in self.same.most_common(1)), (None, 0))
     where = 'before the first step' if step is None else f'at step {step}'
     if n >= TOO_MANY: raise self.failure(f"the same error {where} {n} times")
     if self.errors >= TOO_MANY:
         raise self.failure(f"this was the last of {self.errors} errors with no new step in between")
-    if not self.stands_in(name): self.replace(name)
+    if not self.has_replacement(name): self.schedule_replacement(name)
 
 @patch
 def failure(self: Supervisor, text: str) -> RunFailed:
@@ -399,32 +399,32 @@ def slot_of(name: str) -> int:
     return int(name.split('.')[0])
 
 @patch
-def successor(self: Supervisor, name: str) -> str:
+def successor_name(self: Supervisor, name: str) -> str:
     "A new, unused name in the slot of the worker `name`."
     self.lives[slot_of(name)] += 1
     return f'{slot_of(name)}.{self.lives[slot_of(name)]}'
 
 @patch
-def stands_in(self: Supervisor, name: str) -> bool:
+def has_replacement(self: Supervisor, name: str) -> bool:
     "Whether the dead worker `name` was a straggler, and its successor is there already, or about to start."
-    return self.relief.pop(name, None) in {*self.hands.workers, *self.waiting}
+    return self.straggler_replacements.pop(name, None) in {*self.pool.workers, *self.waiting}
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #83442229
 FEW = 5 # A life in which a worker commits fewer steps is short
 FLAPS = 4 # Short lives in a row until a slot is excluded
 
 @patch(as_prop=True)
-def living(self: Supervisor) -> list[str]:
+def live_workers(self: Supervisor) -> list[str]:
     "Workers that are not about to leave."
-    return [name for name, w in self.hands.workers.items() if not w.fenced and name not in self.leaving]
+    return [name for name, w in self.pool.workers.items() if not w.fenced and name not in self.leaving]
 
 @patch
-def flapping(self: Supervisor, name: str) -> bool:
+def exclude_if_flapping(self: Supervisor, name: str) -> bool:
     "Count the short lives of the slot of `name`; whether it is excluded from now on."
     slot = int(name.split('.')[0])
     short = self.done.pop(name, 0) < FEW
     self.flaps[slot] = self.flaps[slot] + 1 if short else 0
-    well = any(self.done[other] >= FEW for other in self.living)
+    well = any(self.done[other] >= FEW for other in self.live_workers)
     if self.flaps[slot] < FLAPS or not well: return False
     text = (f"worker {slot} is not started again: it has died {self.flaps[slot]} times in a row within "
             f"{FEW} steps, the last time by {self.last_cause}; the others go on")
@@ -438,25 +438,26 @@ def restart_backoff(deaths: int, first: float = 1.) -> float:
     return first * min(2. ** (deaths - 1), 10.) if deaths > 0 else 0.
 
 @patch
-def replace(self: Supervisor, name: str) -> None:
+def schedule_replacement(self: Supervisor, name: str) -> None:
     "Plan a replacement of `name`. Raises RunFailed if no worker is left, and none may be started."
-    slot, now, of = slot_of(name), time.monotonic(), [s for s, by in self.relief.items() if by == name]
-    for straggler in of: del self.relief[straggler]   # until there is another one
-    if self.flapping(name): return
+    slot, now, of = slot_of(name), time.monotonic(), [s for s, by in self.straggler_replacements.items()
+                                                      if by == name]
+    for straggler in of: del self.straggler_replacements[straggler]   # until there is another one
+    if self.exclude_if_flapping(name): return
     if self.restarts < self.max_restarts:
-        after = self.successor(name)
-        self.relief |= dict.fromkeys(of, after)
+        after = self.successor_name(name)
+        self.straggler_replacements |= dict.fromkeys(of, after)
         self.earliest[after] = now + restart_backoff(self.flaps[slot] - 1, self.first_wait)
         self.waiting[after] = max(now + restart_backoff(self.deaths, self.first_wait), self.earliest[after])
     self.restarts += 1
-    if self.living: return
+    if self.live_workers: return
     if not self.waiting:
         raise self.failure(f"all workers are gone, and {self.max_restarts} replacements have been used up")
     self.waiting = dict.fromkeys(self.waiting, now + restart_backoff(self.worlds, self.first_wait))
     self.worlds += 1
 
 @patch
-def start_due(self: Supervisor, now: float) -> None:
+def start_due_replacements(self: Supervisor, now: float) -> None:
     "Start the replacements whose time has come. Raises RunFailed."
     for name in [name for name, when in self.waiting.items() if when <= now]:
         del self.waiting[name]
@@ -464,52 +465,52 @@ def start_due(self: Supervisor, now: float) -> None:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #cba98acb
 @patch
-def relieve(self: Supervisor, w: Worker) -> None:
+def start_straggler_replacement(self: Supervisor, w: Worker) -> None:
     "Start a worker beside the straggler `w`, if configured; once for each slot."
-    if not self.relieves or w.slot in self.relieved: return
+    if not self.replaces_stragglers or w.slot in self.relieved: return
     self.relieved.add(w.slot)
-    self.relief[w.name] = new = self.successor(w.name)
+    self.straggler_replacements[w.name] = new = self.successor_name(w.name)
     self.waiting[new] = 0.
     self.note('relief', w.name, by=new, text=f"worker {new} starts, to take the place of {w.name}")
 
 @patch
-def let_go(self: Supervisor) -> None:
+def evict_stragglers(self: Supervisor) -> None:
     "Give the ranks of stragglers to workers that are ready; end those that do not leave in time."
     for name, end in self.leaving.items():
-        if self.clock.now > end and name in self.hands.workers: self.hands.workers[name].kill(signal.SIGKILL)
-    for name in [*self.relief]:
-        self.beside(name)
-        if not self.may_go(name): continue   # asked again for each: the one before has taken a worker
-        w = self.hands.workers[name]
-        del self.relief[name]
+        if self.clock.now > end and name in self.pool.workers: self.pool.workers[name].kill(signal.SIGKILL)
+    for name in [*self.straggler_replacements]:
+        self.renew_replacement(name)
+        if not self.can_evict(name): continue   # asked again for each: the one before has taken a worker
+        w = self.pool.workers[name]
+        del self.straggler_replacements[name]
         self.leaving[name] = self.clock.now + self.grace
-        w.tell(kind='stop')
+        w.send(kind='stop')
         self.note('death', name, cause='replaced')
-        self.paces.forget(name)
-        self.coordinator.lose([name])
+        self.straggler_detector.forget(name)
+        self.coordinator.remove_workers([name])
 
 @patch
-def may_go(self: Supervisor, name: str) -> bool:
+def can_evict(self: Supervisor, name: str) -> bool:
     "Whether the straggler `name` may leave: a worker is ready, all others have the state, no save runs."
-    w, c = self.hands.workers.get(name), self.coordinator
+    w, c = self.pool.workers.get(name), self.coordinator
     if w is None or w.fenced or w.saves or w.last == 'final' or not c.lobby: return False
     gen = c.generation
     if not self.stops.keys().isdisjoint(gen.roster): return False   # it may be the last that has the state
     return name in gen.roster and all(c.inside.get(n, 0) >= gen.number for n in gen.roster)
 
 @patch
-def beside(self: Supervisor, name: str) -> None:
+def renew_replacement(self: Supervisor, name: str) -> None:
     "If the worker that was to relieve `name` has filled another rank, which was empty: one more."
-    w, gen = self.hands.workers.get(name), self.coordinator.generation
-    if not w or not gen or not {name, self.relief[name]} <= {*gen.roster}: return
+    w, gen = self.pool.workers.get(name), self.coordinator.generation
+    if not w or not gen or not {name, self.straggler_replacements[name]} <= {*gen.roster}: return
     self.relieved.discard(w.slot)
-    self.relieve(w)
+    self.start_straggler_replacement(w)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #00bfb933
 @patch
 def fence(self: Supervisor, name: str, reason: str) -> None:
     "Fence the worker `name`: declare it dead, and kill it."
-    w = self.hands.workers[name]
+    w = self.pool.workers[name]
     if not w.fenced:
         after = self.clock.now - self.stops.get(name, self.clock.now)
         self.note('fence', name, reason=reason, after=round(after, 3))
@@ -518,7 +519,7 @@ def fence(self: Supervisor, name: str, reason: str) -> None:
     w.kill(signal.SIGKILL)
 
 @patch
-def stopped(self: Supervisor, w: Worker) -> bool:
+def is_stopped(self: Supervisor, w: Worker) -> bool:
     "Whether the process of `w` has been stopped for longer than `silence`."
     if process_state(w.pid) != 'T':
         self.stops.pop(w.name, None)
@@ -526,28 +527,28 @@ def stopped(self: Supervisor, w: Worker) -> bool:
     return self.clock.now - self.stops.setdefault(w.name, self.clock.now) > self.silence
 
 @patch
-def judge(self: Supervisor) -> None:
+def check_liveness(self: Supervisor) -> None:
     "Fence stopped workers, and treat silent ones as dead. Raises RunFailed, StateLost."
     if not self.clock.every(self.silence / 10): return   # it looks at each process
-    for w in [*self.hands.workers.values()]:
-        if self.stopped(w):
+    for w in [*self.pool.workers.values()]:
+        if self.is_stopped(w):
             self.fence(w.name, f'its process has been stopped for {self.silence:g} s (elastic.silence)')
-    for name in [] if self.kernel else self.far.silent(self.hands.workers):
+    for name in [] if self.kernel else self.far.silent(self.pool.workers):
         self.fence(name, f'no heartbeat for {FAR * self.silence:g} s ({FAR} times elastic.silence)')
-    for name in self.pulse.silent(self.unseen):   # dead, and now it may be known
-        self.unseen.discard(name)
-        self.lose(name, 'silent')
-    self.hands.wake()
+    for name in self.pulse.silent(self.unreported_dead):   # dead, and now it may be known
+        self.unreported_dead.discard(name)
+        self.handle_lost_worker(name, 'silent')
+    self.pool.resume_zygote()
 
 @patch
-def strike(self: Supervisor, fault: Fault) -> None:
+def inject_fault(self: Supervisor, fault: Fault) -> None:
     "Carry out a planned fault from outside."
-    w = next((w for w in self.hands.workers.values() if w.slot == fault.worker), None)
+    w = next((w for w in self.pool.workers.values() if w.slot == fault.worker), None)
     if w is None: return   # nothing to hit: the worker is dead, and its replacement waits
-    self.hit(w, fault.kind, str(fault))
+    self.signal_worker(w, fault.kind, str(fault))
 
 @patch
-def hit(self: Supervisor, w: Worker, kind: str, planned: str | None = None) -> None:
+def signal_worker(self: Supervisor, w: Worker, kind: str, planned: str | None = None) -> None:
     "Kill or stop `w`, and record it."
     self.note('fault', w.name, step=self.coordinator.floor, phase=None, fault=kind, planned=planned)
     w.kill(signal.SIGSTOP if kind == 'hang' else signal.SIGKILL)
@@ -556,7 +557,7 @@ def hit(self: Supervisor, w: Worker, kind: str, planned: str | None = None) -> N
 LOADING = 10 # While a checkpoint is loaded, `stall` is so many times as long
 
 @patch
-def awaited(self: Supervisor, members: Iterable[Worker]) -> list[Worker]:
+def blocking_workers(self: Supervisor, members: Iterable[Worker]) -> list[Worker]:
     "Those of `members` that compute and do not save, if any of the others waits."
     members = list(members)
     if not any(w.last in WAITS for w in members): return []
@@ -565,7 +566,7 @@ def awaited(self: Supervisor, members: Iterable[Worker]) -> list[Worker]:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #805c2502
 @patch
-def deaf(self: Supervisor, members: list[Worker]) -> list[Worker] | None:
+def find_unresponsive(self: Supervisor, members: list[Worker]) -> list[Worker] | None:
     "If all of `members` wait: the one that responded longest ago; None while answers are on the way."
     gen = self.coordinator.generation   # members on other nodes cannot be asked
     if len(members) < 2 or not gen or len(members) < len(gen.roster) or 'fence' in self.renewed: return []
@@ -573,7 +574,7 @@ def deaf(self: Supervisor, members: list[Worker]) -> list[Worker] | None:
     if any(w.saves or not (calls or w.last in WAITS) for w in members): return []
     if self.inquired is None:
         self.inquired, self.idle = self.clock.now, {}
-        for w in members: w.tell(kind='where')
+        for w in members: w.send(kind='where')
     asked = [w for w in members if w.name not in self.idle]
     if asked and self.clock.now < self.inquired + self.silence / 2: return None
     return [max(members, key=lambda w: self.idle.get(w.name, math.inf))]
@@ -587,7 +588,7 @@ def savers(self: Supervisor, members: list[Worker]) -> list[Worker]:
     return [w for w in members if w.saves] if len(members) > 1 else []
 
 @patch
-def late_for(self: Supervisor, w: Worker, waited: float) -> str:
+def fence_reason(self: Supervisor, w: Worker, waited: float) -> str:
     "Why `w` is fenced, in words."
     if w.saves: return f'its save has not come to an end, and nothing else for {waited:.0f} s (elastic.stall)'
     if w.last in WORKS: return f'the others have waited for it for {waited:.0f} s (elastic.stall)'
@@ -595,33 +596,34 @@ def late_for(self: Supervisor, w: Worker, waited: float) -> str:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #19bead4d
 @patch
-def patience(self: Supervisor) -> None:
+def check_progress(self: Supervisor) -> None:
     "Look whether there is progress, and if not, which worker blocks it. Raises RunFailed."
     waited = self.clock.now - self.progress
-    known = len(self.outside.times) > 10   # fewer say nothing of a usual step
-    limit = max(self.stall, 20 * self.outside.step_s * known)
+    known = len(self.external_faults.times) > 10   # fewer say nothing of a usual step
+    limit = max(self.stall, 20 * self.external_faults.step_s * known)
     if waited <= limit: return
     gen = self.coordinator.generation
-    members = [w for w in self.hands.workers.values() if gen and w.name in gen.roster]
-    loads = self.kept and gen and not gen.floor and any(w.last == 'ready' for w in members)
+    members = [w for w in self.pool.workers.values() if gen and w.name in gen.roster]
+    loads = self.has_checkpoints and gen and not gen.floor and any(w.last == 'ready' for w in members)
     if loads and waited <= LOADING * self.stall: return
-    late = self.awaited(members) or self.deaf(members)
+    late = self.blocking_workers(members) or self.find_unresponsive(members)
     if late is None: return   # they have been asked
-    if not late and self.asked.is_set() and any(w.saves for w in members): return   # `grace` ends that wait
+    # `grace` ends that wait
+    if not late and self.shutdown_request.is_set() and any(w.saves for w in members): return
     late = late or self.savers(members)
     apart = gen and len(members) < len(gen.roster)
     if not late and apart and waited <= 2 * limit: return   # a worker of another node may be in the way
-    if not late or not self.renew('fence'):
+    if not late or not self.renew_stall_timer('fence'):
         raise self.failure(f"no progress for {waited:.0f} s; {self.last_why}; if it may take that long, "
                            "raise elastic.stall")
-    for w in late: self.fence(w.name, self.late_for(w, waited))
+    for w in late: self.fence(w.name, self.fence_reason(w, waited))
 
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8d4cfb0e
 @patch
-def target(self: Supervisor, worker: str | None) -> Worker:
+def find_target(self: Supervisor, worker: str | None) -> Worker:
     "The process that an order names: by slot (`1`), or by name (`1.0`). Raises CommandRefused."
-    alive = self.hands.workers
+    alive = self.pool.workers
     found = (w for w in alive.values() if worker in (w.name, str(w.slot)))
     w = next(found, None)
     if w: return w
@@ -632,12 +634,12 @@ def target(self: Supervisor, worker: str | None) -> Worker:
     raise CommandRefused(f"there is no worker {worker}; the workers are {slots}")
 
 @patch
-def spared(self: Supervisor, w: Worker) -> None:
+def check_expendable(self: Supervisor, w: Worker) -> None:
     "Raises CommandRefused if the death of `w` would end the run."
-    living = {w.name for w in self.hands.workers.values() if not w.fenced} - self.struck - {w.name}
+    living = {w.name for w in self.pool.workers.values() if not w.fenced} - self.struck - {w.name}
     gen, step = self.coordinator.generation, self.coordinator.floor
     alone = gen and w.name in gen.roster and living.isdisjoint(gen.roster)
-    if alone and step and not self.kept:
+    if alone and step and not self.has_checkpoints:
         raise CommandRefused(
             f"worker {w.name} is the only one with the state of step {step - 1}, and the run "
             "keeps no checkpoints: it would be the end of the run")
@@ -648,12 +650,12 @@ def spared(self: Supervisor, w: Worker) -> None:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #485690d5
 @patch
-def add(self: Supervisor) -> str:
+def add_worker(self: Supervisor) -> str:
     "One more worker, with the rank of an excluded slot or a new one; its name. Raises CommandRefused."
-    if self.most is None: raise CommandRefused('no worker is ready yet: ask again in a moment')
+    if self.max_useful_workers is None: raise CommandRefused('no worker is ready yet: ask again in a moment')
     refill = bool(self.excluded)
-    if self.coordinator.world >= self.most and not refill:
-        n = int(self.most)
+    if self.coordinator.world >= self.max_useful_workers and not refill:
+        n = int(self.max_useful_workers)
         raise CommandRefused(
             f"{n} micro-batch{'es' * (n > 1)}: no more than {n} worker{'s' * (n > 1)} can train")
     name = f'{self.slots}.0'
@@ -662,27 +664,29 @@ def add(self: Supervisor) -> str:
     if refill: self.excluded.pop()   # its rank is still there
     else:
         self.workers += 1
-        self.coordinator.grow()
+        self.coordinator.add_seat()
     return name
 
 @patch
 def carry_out(self: Supervisor, order: SupervisorCommand) -> tuple[str | None, str]:
     "Carry an order out; returns its worker and a sentence. Raises CommandRefused, RunFailed."
     if order.error: raise CommandRefused(order.error)
-    if self.asked.is_set(): raise CommandRefused(f'the run is about to end: {self.asked.by} came')
-    if order.do == 'add': return (name := self.add()), f'worker {name} starts'
+    if self.shutdown_request.is_set():
+        raise CommandRefused(f'the run is about to end: {self.shutdown_request.by} came')
+    if order.do == 'add': return (name := self.add_worker()), f'worker {name} starts'
     if order.do == 'stop':
-        self.asked.by = 'SIGTERM' if order.by == 'SIGTERM' else 'the order to stop'
-        self.asked.set()
-        return None, f"the run saves and leaves, within {self.grace:g} s" if self.kept else 'the run ends'
-    w = self.target(order.worker)
-    self.spared(w)
+        self.shutdown_request.by = 'SIGTERM' if order.by == 'SIGTERM' else 'the order to stop'
+        self.shutdown_request.set()
+        saved = f'the run saves and leaves, within {self.grace:g} s'
+        return None, saved if self.has_checkpoints else 'the run ends'
+    w = self.find_target(order.worker)
+    self.check_expendable(w)
     self.struck.add(w.name)
-    self.hit(w, order.do)
+    self.signal_worker(w, order.do)
     return w.name, f"worker {w.name} is {dict(kill='killed', hang='stopped')[order.do]}"
 
 @patch
-def obey(self: Supervisor, order: SupervisorCommand) -> None:
+def execute_command(self: Supervisor, order: SupervisorCommand) -> None:
     "Carry out an order or refuse it, record that, and answer. Raises RunFailed."
     try: worker, text = self.carry_out(order)
     except CommandRefused as e: ok, worker, text = False, order.worker, str(e)
@@ -692,9 +696,9 @@ def obey(self: Supervisor, order: SupervisorCommand) -> None:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #47a6d04d
 @patch
-def overdue(self: Supervisor, now: float) -> bool:
+def is_overdue(self: Supervisor, now: float) -> bool:
     "Whether the grace period after a signal is over."
-    if self.asked.is_set(): self.deadline = min(self.deadline, now + self.grace)
+    if self.shutdown_request.is_set(): self.deadline = min(self.deadline, now + self.grace)
     return now > self.deadline
 
 class RunStopped(RunFailed):
@@ -702,32 +706,32 @@ class RunStopped(RunFailed):
     code = 1 # Of `elastic-nb train`; 3 on a node of several
 
 @patch
-def end_of(self: Supervisor, text: str) -> BaseException:
+def shutdown_error(self: Supervisor, text: str) -> BaseException:
     "The exception to raise after a signal or an order; Ctrl-C is no failure."
-    text = f'{self.asked.by} came{text}'
-    return KeyboardInterrupt(text) if self.asked.by == 'Ctrl-C' else RunStopped(text)
+    text = f'{self.shutdown_request.by} came{text}'
+    return KeyboardInterrupt(text) if self.shutdown_request.by == 'Ctrl-C' else RunStopped(text)
 
 @patch
-def hurry(self: Supervisor, now: float) -> None:
+def save_and_leave(self: Supervisor, now: float) -> None:
     "Ask all workers to save and leave; rank 0 does it. Raises RunFailed, KeyboardInterrupt."
-    if self.overdue(now) or not self.kept:
-        self.last_words()
-        raise self.end_of(', and nothing could be saved before the end' + self.goes_on_from())
+    if self.is_overdue(now) or not self.has_checkpoints:
+        self.kill_and_drain()
+        raise self.shutdown_error(', and nothing could be saved before the end' + self.resume_point())
     if now < self.reminded + .5: return
     if not self.reminded:
-        again = '; again: end at once' if self.asked.by == 'Ctrl-C' else ''
-        text = f'{self.asked.by}: save and leave, within {self.grace:g} s{again}'
-        self.note('asked', by=self.asked.by, text=text)
+        again = '; again: end at once' if self.shutdown_request.by == 'Ctrl-C' else ''
+        text = f'{self.shutdown_request.by}: save and leave, within {self.grace:g} s{again}'
+        self.note('asked', by=self.shutdown_request.by, text=text)
     self.reminded = now
-    for w in self.hands.workers.values(): w.tell(kind='leave')
+    for w in self.pool.workers.values(): w.send(kind='leave')
 
 @patch
-def last_words(self: Supervisor) -> None:
+def kill_and_drain(self: Supervisor) -> None:
     "The end: kill all workers, and read reports of finished saves. Raises RunFailed, KeyboardInterrupt."
-    workers, end = [*self.hands.workers.values()], time.monotonic() + 1.
+    workers, end = [*self.pool.workers.values()], time.monotonic() + 1.
     for w in workers: w.kill(signal.SIGKILL)
-    while {w.pid for w in workers} - {e['pid'] for e in self.hands.exits} and time.monotonic() < end:
-        self.hands.poll(.01)
+    while {w.pid for w in workers} - {e['pid'] for e in self.pool.exits} and time.monotonic() < end:
+        self.pool.poll(.01)
     for w in workers:
         w.lines.sock.settimeout(0)
         while said := w.lines.read():
@@ -741,15 +745,15 @@ def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     if event.get('tier') == 'nvme': self.kept_step = max(self.kept_step, event.get('saved') or 0)
 
 @patch
-def goes_on_from(self: Supervisor) -> str:
+def resume_point(self: Supervisor) -> str:
     "A sentence on the newest known checkpoint on disk, if nothing was saved at the end."
     return f": a run with these checkpoints goes on from step {self.kept_step}" if self.kept_step else ''
 
 @patch
 def on_saved(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     if not event['ok']: return   # the next order may be luckier
-    raise self.end_of(f"; the state after {event['step']} steps is on disk, "
-                      "and a run with these checkpoints goes on from there")
+    raise self.shutdown_error(f"; the state after {event['step']} steps is on disk, "
+                              "and a run with these checkpoints goes on from there")
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #3e622230
 @patch
@@ -757,78 +761,79 @@ def on_signal(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     self.hit_by.setdefault(w.name, self.clock.now)
 
 @patch
-def end_alone(self: Supervisor) -> None:
+def kill_signalled(self: Supervisor) -> None:
     "Kill the workers that SIGTERM has come to, and no other process."
     for name, when in self.hit_by.items():
-        if self.asked.is_set() or self.clock.now < when + ALONE: continue
-        if name in self.hands.workers: self.hands.workers[name].kill(signal.SIGKILL)
+        if self.shutdown_request.is_set() or self.clock.now < when + ALONE: continue
+        if name in self.pool.workers: self.pool.workers[name].kill(signal.SIGKILL)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0c739695
 @patch
-def dismiss(self: Supervisor, name: str) -> None:
+def stop_worker(self: Supervisor, name: str) -> None:
     "Make `name` finish its work and leave; wait until it is gone."
-    if name not in self.hands.workers: return
-    self.hands.workers[name].tell(kind='stop')
-    while name in self.hands.workers:
-        for w in self.hands.poll(.01): self.hear(w)
-        while self.hands.exits: self.bury(self.hands.exits.pop(0)['pid'])
+    if name not in self.pool.workers: return
+    self.pool.workers[name].send(kind='stop')
+    while name in self.pool.workers:
+        for w in self.pool.poll(.01): self.handle_messages(w)
+        while self.pool.exits: self.reap(self.pool.exits.pop(0)['pid'])
         self.clock.tick()
-        late = self.overdue(time.monotonic())
-        for w in self.hands.workers.values():
-            if late or self.stopped(w): w.kill(signal.SIGKILL)
+        late = self.is_overdue(time.monotonic())
+        for w in self.pool.workers.values():
+            if late or self.is_stopped(w): w.kill(signal.SIGKILL)
 
 @patch
 def stop(self: Supervisor) -> None:
     "All have finished: wait for the last checkpoint, then let all workers leave."
-    self.orders.close()
-    if self.kept: self.dismiss(self.coordinator.generation.roster[0])   # rank 0 may still be writing
-    for w in self.hands.workers.values(): w.tell(kind='stop')
+    self.commands.close()
+    # rank 0 may still be writing
+    if self.has_checkpoints: self.stop_worker(self.coordinator.generation.roster[0])
+    for w in self.pool.workers.values(): w.send(kind='stop')
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #968a4620
 @patch
-def turn(self: Supervisor) -> None:
+def poll_once(self: Supervisor) -> None:
     "Wait for events for 10 ms at most, then do what is due. Raises RunFailed, StateLost, KeyboardInterrupt."
-    for w in self.hands.poll(.01): self.hear(w)
-    while self.hands.exits:
-        report = self.hands.exits.pop(0)
-        self.exited(report['pid'], report['code'])
+    for w in self.pool.poll(.01): self.handle_messages(w)
+    while self.pool.exits:
+        report = self.pool.exits.pop(0)
+        self.handle_exit(report['pid'], report['code'])
     now, slept = time.monotonic(), self.clock.tick()
     text = f'the supervisor did not run for {slept:.0f} s'
     if slept > 5: self.note('slept', seconds=round(slept, 3), text=text)
-    for order in self.orders.read(): self.obey(order)
-    self.start_due(now)
-    self.let_go()
-    for fault in self.outside.pop(now): self.strike(fault)
-    self.end_alone()
-    self.judge()
-    self.patience()
+    for order in self.commands.read(): self.execute_command(order)
+    self.start_due_replacements(now)
+    self.evict_stragglers()
+    for fault in self.external_faults.pop_due(now): self.inject_fault(fault)
+    self.kill_signalled()
+    self.check_liveness()
+    self.check_progress()
     if now - self.recorded > .1: self.flush()
-    if self.asked.is_set(): self.hurry(now)
+    if self.shutdown_request.is_set(): self.save_and_leave(now)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0596d05a
 @patch
 def run(self: Supervisor) -> None:
     "Start all workers and supervise the job to its end. Raises RunFailed, KeyboardInterrupt."
     self.note('run_start')
-    if self.orders.why: self.note('control', text=self.orders.why)
+    if self.commands.why: self.note('control', text=self.commands.why)
     try:
-        for slot in range(self.workers + self.spares): self.spawn(f'{self.base + slot}.0')
-        while not self.coordinator.finished: self.turn()
+        for slot in range(self.workers + self.spares): self.spawn(f'{self.first_slot + slot}.0')
+        while not self.coordinator.is_finished: self.poll_once()
         self.stop()
-        self.note('run_end', ok=True, **self.result, **self.alarms())
+        self.note('run_end', ok=True, **self.result, **self.false_fence_counts())
     except (StateLost, RunFailed, KeyboardInterrupt) as e:
         kind = next((k for k in (KeyboardInterrupt, RunStopped, RunRefused) if isinstance(e, k)), RunFailed)
-        stopped = {} if kind in (RunFailed, RunRefused) else dict(stopped=self.asked.by)
-        self.note('run_end', ok=False, error=str(e) or 'interrupted', **stopped, **self.alarms())
+        stopped = {} if kind in (RunFailed, RunRefused) else dict(stopped=self.shutdown_request.by)
+        self.note('run_end', ok=False, error=str(e) or 'interrupted', **stopped, **self.false_fence_counts())
         raise e if kind is RunStopped else kind(str(e)) from None
     finally:
         self.flush()
-        self.orders.close()
+        self.commands.close()
 
 @patch
-def alarms(self: Supervisor) -> dict[str, int]:
+def false_fence_counts(self: Supervisor) -> dict[str, int]:
     "The number of mistaken fences, if any, for an event."
-    return dict(false_alarms=len(self.wronged)) if self.wronged else {}
+    return dict(false_alarms=len(self.false_fences)) if self.false_fences else {}
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8f9d606a
 @contextmanager
@@ -840,7 +845,7 @@ def capture_signals(asked: ShutdownRequest) -> Iterator[None]:
     before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     caught = [n for n, how in before.items() if how != signal.SIG_IGN]
     for n in caught: signal.signal(n, asked.signal)
-    if EARLY.came: asked.signal(EARLY.came)   # it was raised, and was lost on its way
+    if EARLY.pending: asked.signal(EARLY.pending)   # it was raised, and was lost on its way
     try: yield
     finally:
         for n in caught: signal.signal(n, before[n] or signal.SIG_DFL)
@@ -865,8 +870,8 @@ def supervise(
     e = elastic
     boss = Supervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), e.notices, e.silence,
                       e.max_restarts, e.stall, kept, e.grace, orders or CommandQueue(),
-                      relieves=e.stragglers == 'replace', promised=ledger.promised(config))
-    with capture_signals(boss.asked):   # from here on the ledger will say how it ended
+                      replaces_stragglers=e.stragglers == 'replace', promised=ledger.promised_step(config))
+    with capture_signals(boss.shutdown_request):   # from here on the ledger will say how it ended
         for event in ledger.start(config): tell(event)
         boss.run()
     return ledger.events()

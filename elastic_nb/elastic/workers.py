@@ -46,7 +46,7 @@ class Worker:
         "Send a signal; no matter if the process has ended in the meantime."
         with suppress(ProcessLookupError): os.kill(self.pid, sig)
 
-    def tell(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         "Send a message; no matter if the process has ended in the meantime."
         with suppress(OSError): send(self.lines.sock, message)
 
@@ -137,7 +137,7 @@ def close(self: WorkerPool) -> None:
 @patch
 def fork(self: WorkerPool, name: str, spec: dict[str, Any]) -> Worker:
     "Start the worker `name`. Raises RunFailed if the zygote is gone, or does not answer for two minutes."
-    self.wake()
+    self.resume_zygote()
     ours, theirs = socket.socketpair()
     ours.settimeout(5)
     about = dict(name=name, store=('127.0.0.1', self.store.port), snapshots=self.memory,
@@ -150,7 +150,7 @@ def fork(self: WorkerPool, name: str, spec: dict[str, Any]) -> Worker:
 
 # %% ../../nbs/06_elastic/08_workers.ipynb #0ce2fffc
 @patch
-def wake(self: WorkerPool) -> None:
+def resume_zygote(self: WorkerPool) -> None:
     "A zygote that was stopped continues."
     if process_state(self.process.pid) == 'T': self.process.send_signal(signal.SIGCONT)
 

@@ -171,14 +171,14 @@ class SupervisorConnection:
         lines = JsonLineReader(self.sock)
         while not lines.closed:
             for m in lines.read():
-                if m['kind'] == 'generation': self.heard(member, m)
+                if m['kind'] == 'generation': self.handle_generation(member, m)
                 elif m['kind'] == 'recorded': self.recorded.set()
                 elif m['kind'] == 'leave': member.leave.set()
                 elif m['kind'] == 'where': member.say('where', idle=time.monotonic() - member.looked)
                 elif m['kind'] == 'stop': member.stop.set()
         os._exit(3)
 
-    def heard(self, member: Member, m: dict[str, Any]) -> None:
+    def handle_generation(self, member: Member, m: dict[str, Any]) -> None:
         "A generation; if it is in another store than the last one, the member moves there first."
         gen, store = decode_generation(m['text']), tuple(m.get('store') or ())
         if store and member.heard and gen.number <= member.heard.number and gen != member.heard:
@@ -188,9 +188,9 @@ class SupervisorConnection:
             except RuntimeError: return   # it is gone again, and a newer generation is on its way
             member.at = store
             if before: cut_connections(*before)
-        member.hear(gen)
+        member.note_generation(gen)
 
-    def record(self, member: Member) -> None:
+    def wait_until_recorded(self, member: Member) -> None:
         "Return when the ledger has everything that `member` has sent; after a second in any case."
         self.recorded.clear()
         member.say('record')
@@ -238,7 +238,7 @@ def worker_main(spec: dict[str, Any], sock: socket.socket) -> None:
     store = connect_store(host, port, FIRST_CONTACT_S)
     member = Member(spec['name'], store, snapshots=tuple(spec['snapshots']),
                     emit=control.emit, host=spec.get('host', '127.0.0.1'))
-    member.record, member.promised = lambda: control.record(member), spec.get('promised', 0)
+    member.record, member.promised = lambda: control.wait_until_recorded(member), spec.get('promised', 0)
     plan, body = WorkerFaults(*(Fault(**f) for f in spec['faults'])), FaultExecutor()
     member.point = lambda step, phase: _point(plan, body, member, spec['slot'], step, phase)
     threading.Thread(target=control.listen, args=(member,), daemon=True).start()
@@ -279,13 +279,13 @@ def _own_line(error: BaseException) -> str:
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #ed137953
 def _point(plan: WorkerFaults, body: FaultExecutor, member: Member, slot: int, step: int, phase: str) -> None:
-    body.pace(phase)
-    try: plan.point(slot, step, phase)
+    body.slow_down(phase)
+    try: plan.raise_if_due(slot, step, phase)
     except WorkerKilled as e:
         fault = e.args[0]
         kind = 'held' if fault.kind == 'hold' else 'fault'
         member.say(kind, step=step, phase=phase, fault=fault.kind, planned=str(fault))
-        body.suffer(fault)
+        body.execute(fault)
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #147d9c41
 def address_family(host: str) -> socket.AddressFamily:
@@ -349,7 +349,7 @@ class ForkServer:
 
     def run(self, idle: float = IDLE) -> None:
         "Copy to order until the line is closed and all copies have ended, or there is nothing to do."
-        self.selector.register(self.sock, selectors.EVENT_READ, self.order)
+        self.selector.register(self.sock, selectors.EVENT_READ, self.handle_request)
         while self.selector.get_map():
             ready = self.selector.select(None if self.copies else idle)
             if not ready: return
@@ -362,7 +362,7 @@ def fork_server_main(fd: int, like: str, warm_up: str, idle: float, began: int) 
     set_process_name('elastic-nb server')
     server = ForkServer(fd, like, began)
     load_entry(warm_up)()
-    server.remember()
+    server.note_modules()
     gc.enable()   # as in a fresh start
     send_with_files(server.sock, dict(kind='up'))
     server.run(idle)
@@ -381,7 +381,7 @@ def module_file(module: Any) -> str | None:
     return file if isinstance(file, str) else None
 
 @patch
-def remember(self: ForkServer) -> None:
+def note_modules(self: ForkServer) -> None:
     "Note the files of all modules; freeze current objects, which stay shared with the copies."
     for file in filter(None, map(module_file, list(sys.modules.values()))):
         found = file_stamp(file)
@@ -406,7 +406,7 @@ def find_shadowing_file(folders: Sequence[str]) -> str | None:
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #09278c04
 @patch
-def against(self: ForkServer, order: dict[str, Any]) -> tuple[str, bool] | None:
+def rejection_reason(self: ForkServer, order: dict[str, Any]) -> tuple[str, bool] | None:
     "Why this order gets no copy, and whether a new server would do better; None if nothing is against it."
     if order['like'] != self.like: return "it was started under other conditions", True
     if changed := next((f for f, s in self.files.items() if file_stamp(f) != s), None):
@@ -418,14 +418,14 @@ def against(self: ForkServer, order: dict[str, Any]) -> tuple[str, bool] | None:
     if module.startswith(__name__.partition('.')[0] + '.') and module not in sys.modules:
         self.began = time.time_ns()
         importlib.import_module(module)
-        self.remember()
+        self.note_modules()
     if len(os.listdir('/proc/self/task')) > 1: return "it has threads", True
     if torch.cuda.is_initialized(): return "it uses a GPU", True
     return None
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #85e8f93b
 @patch
-def order(self: ForkServer) -> None:
+def handle_request(self: ForkServer) -> None:
     "Take one order: make a copy, or say why not."
     try: order, files = recv_with_files(self.sock)
     except OSError:   # there will be no more
@@ -434,8 +434,8 @@ def order(self: ForkServer) -> None:
     line, report, caller, out, err, *memory = files
     answers = socket.socket(fileno=report)
     try:
-        reason = self.against(order)
-        if not reason: self.copy(order, (line, out, err), caller, answers, memory)
+        reason = self.rejection_reason(order)
+        if not reason: self.fork_copy(order, (line, out, err), caller, answers, memory)
     except Exception as e: reason = f'{type(e).__name__}: {e}', False
     if reason:
         with suppress(OSError): send_with_files(answers, dict(kind='refused', why=reason[0], stale=reason[1]))
@@ -444,26 +444,26 @@ def order(self: ForkServer) -> None:
     for fd in (line, out, err, *memory): os.close(fd)
 
 @patch
-def copy(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int], caller: int,
-         answers: socket.socket, memory: list[int]) -> None:
+def fork_copy(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int], caller: int,
+              answers: socket.socket, memory: list[int]) -> None:
     "Fork, and watch the copy from now on. Raises OSError."
     parent, pid = os.getpid(), os.fork()
-    if not pid: self.become(order, files, (caller, answers.fileno()), parent)
+    if not pid: self.run_copy(order, files, (caller, answers.fileno()), parent)
     try: pidfd = os.pidfd_open(pid)
     except OSError:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise
     self.copies[pid] = pidfd, caller, answers
-    self.selector.register(pidfd, selectors.EVENT_READ, lambda: self.ended(pid))
-    self.selector.register(caller, selectors.EVENT_READ, lambda: self.orphaned(pid))
+    self.selector.register(pidfd, selectors.EVENT_READ, lambda: self.handle_exit(pid))
+    self.selector.register(caller, selectors.EVENT_READ, lambda: self.handle_caller_exit(pid))
     try: send_with_files(answers, dict(kind='copied', pid=pid, memory=memory), [pidfd])
     except OSError: os.kill(pid, signal.SIGKILL)   # its caller has died, or waits no longer
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #7943eabe
 @patch
-def become(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int],
-           others: tuple[int, int], parent: int) -> None:
+def run_copy(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int],
+             others: tuple[int, int], parent: int) -> None:
     "Run a copy. Does not return."
     try:
         die_with_parent()
@@ -490,7 +490,7 @@ def become(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int],
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #db5124ae
 @patch
-def ended(self: ForkServer, pid: int) -> None:
+def handle_exit(self: ForkServer, pid: int) -> None:
     "A copy is dead: pass on its exit code."
     pidfd, caller, answers = self.copies.pop(pid)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -501,7 +501,7 @@ def ended(self: ForkServer, pid: int) -> None:
         os.close(fd)
 
 @patch
-def orphaned(self: ForkServer, pid: int) -> None:
+def handle_caller_exit(self: ForkServer, pid: int) -> None:
     "The caller of a copy is dead."
     if pid not in self.copies: return   # it has just ended
     self.selector.unregister(self.copies[pid][1])

@@ -53,11 +53,12 @@ def _slots(model: nn.Module) -> list[ModuleBuffer]:
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #22d2abea
 class BufferTracker:
-    """What the forward passes of `model` write. Per micro-batch: `begin`, forward, `taken`, backward,
-    `put_back`."""
+    """What the forward passes of `model` write. Per micro-batch: `before_forward`, forward,
+    `collect_changes`, backward,
+    `reset_buffers`."""
     def __init__(self, model: nn.Module):
         self.model, self.strict = model, True # strict: refuse what would make replicas differ
-        self.late: list[ModuleBuffer] = [] # Buffers that a forward pass has made; see `look`
+        self.late: list[ModuleBuffer] = [] # Buffers that a forward pass has made; see `find_new_buffers`
         self.params = {k.removeprefix('_orig_mod.'): p for k, p in model.named_parameters()}
         self.versions: list[int] = [] # Writes to the parameters before the forward pass
         self.places = [(m._parameters, key, p) for m in model.modules() for key, p in m._parameters.items()
@@ -69,12 +70,12 @@ class BufferTracker:
             plain = not (slot.tensor.is_complex() or slot.tensor.dtype == torch.bool)
             kind = self.floats if slot.tensor.is_floating_point() else self.counts if plain else self.fixed
             kind.append(slot)
-        self.remember()
+        self.snapshot_buffers()
 
     @property
     def slots(self) -> list[ModuleBuffer]: return self.floats + self.counts
 
-    def remember(self) -> None:
+    def snapshot_buffers(self) -> None:
         "Take the present values of the buffers as the beginning of each micro-batch."
         self.bases = [_flat(kind) if kind else None for kind in (self.floats, self.counts)]
         for s in self.slots + self.fixed: s.tensor, s.version = s.value, s.value._version
@@ -87,16 +88,16 @@ class BufferTracker:
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #c56980be
 @patch
-def begin(self: BufferTracker) -> None:
+def before_forward(self: BufferTracker) -> None:
     "A forward pass begins."
     self.versions = [p._version for p in self.params.values()]
-    if not all(s.untouched for s in self.slots + self.fixed): self.remember()
+    if not all(s.untouched for s in self.slots + self.fixed): self.snapshot_buffers()
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #e767c05b
 ALONE = "train in a single process with strategy ddp"
 
 @patch
-def check(self: BufferTracker) -> None:
+def check_writes(self: BufferTracker) -> None:
     "Raises Refused if the forward pass has replaced or written a parameter, or a buffer that has no sum."
     if any(key not in now or now[key] is not p for now, key, p in self.places): self._replaced()
     if not self.strict: return
@@ -139,7 +140,7 @@ def _replaced(self: BufferTracker) -> None:
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #80945c5c
 @patch
-def look(self: BufferTracker) -> None:
+def find_new_buffers(self: BufferTracker) -> None:
     "Note the buffers that forward passes have made. Raises Refused for a parameter that they have made."
     known = {(id(s.owner), s.key) for s in self.slots + self.fixed + self.late}
     self.late += [s for s in _slots(self.model) if (id(s.owner), s.key) not in known]
@@ -153,10 +154,10 @@ def look(self: BufferTracker) -> None:
 HALF = 4096 # An integer travels as its remainder and its multiple of this
 
 @patch
-def taken(self: BufferTracker, like: Tensor) -> Tensor | None:
+def collect_changes(self: BufferTracker, like: Tensor) -> Tensor | None:
     """After a forward pass: what it has written, (width,), in the type of `like`, and where that is. None if
     the model has no buffers. Raises Refused."""
-    self.check()
+    self.check_writes()
     parts, (floats, counts) = [], self.bases
     if floats is not None:
         now = _flat(self.floats)
@@ -172,7 +173,7 @@ def taken(self: BufferTracker, like: Tensor) -> Tensor | None:
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #68030a83
 @patch
-def put_back(self: BufferTracker) -> None:
+def reset_buffers(self: BufferTracker) -> None:
     "All buffers are as at the beginning of the step."
     for kind, base in zip((self.floats, self.counts), self.bases):
         if base is None: continue
@@ -183,15 +184,15 @@ def put_back(self: BufferTracker) -> None:
         for s in kind: s.version = s.tensor._version
 
 @patch
-def undo(self: BufferTracker) -> list[str]:
+def undo_validation(self: BufferTracker) -> list[str]:
     "Undo a validation's writes; returns the names of changed buffers. Raises Refused."
-    self.check()
+    self.check_writes()
     if all(s.untouched for s in self.slots): return []
     bases = [b.split([s.tensor.numel() for s in kind]) if b is not None else ()
              for kind, b in zip((self.floats, self.counts), self.bases)]
     pairs = [p for kind, some in zip((self.floats, self.counts), bases) for p in zip(kind, some)]
     moved = [s.name for s, v in pairs if s.now is None or not torch.equal(s.now.flatten(), v)]
-    self.put_back()
+    self.reset_buffers()
     return moved
 
 @patch
@@ -211,7 +212,7 @@ def _of_all_batches(self: BufferTracker, change: Tensor, counted: Tensor, passes
 
 @patch
 def apply(self: BufferTracker, summed: Tensor) -> None:
-    "Make the changes: `summed` is the sum of `taken` over all micro-batches of the step."
+    "Make the changes: `summed` is the sum of `collect_changes` over all micro-batches of the step."
     (floats, counts), summed = self.bases, summed.double()
     n = 0 if floats is None else len(floats)
     low, high = summed[n:-1].round().long().chunk(2) if counts is not None else (summed[:0].long(),) * 2
@@ -223,11 +224,11 @@ def apply(self: BufferTracker, summed: Tensor) -> None:
         floats.masked_fill_(fresh, 0.)
         floats += mean.masked_fill_(fresh & (mean.abs() <= torch.finfo(mean.dtype).tiny), 0.)
     if counts is not None: counts += (low + high * HALF).to(counts.dtype)
-    self.put_back()
+    self.reset_buffers()
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #2fee3bd4
 @patch
-def in_parts(self: BufferTracker) -> list[str]:
+def partially_written(self: BufferTracker) -> list[str]:
     """After a forward pass: buffers of which it has written a part, such as some rows. A mean over
     micro-batches says nothing of them; of integers a sum does, if they only count."""
     found = []

@@ -47,7 +47,7 @@ class GradBuffer:
         self.views = [v.view_as(p).data for v, p in zip(self.flat[:-beside].split(sizes), params)]
         self.params, self.beside = params, self.flat[-beside:]
 
-    def use(self) -> None:
+    def bind_grads(self) -> None:
         "Let backward accumulate here."
         for p, v in zip(self.params, self.views): p.grad = v
 
@@ -85,7 +85,7 @@ class LocalTree:
         self._drop(*self.nodes.values())
         self.nodes.clear()
 
-    def keep(self, span: range) -> list[int]:
+    def retain_span(self, span: range) -> list[int]:
         "Forget nodes not wholly inside `span`; returns the micro-batches of `span` still to be done."
         for lo, hi in [k for k in self.nodes if not (span.start <= k[0] and k[1] <= span.stop)]:
             self._drop(self.nodes.pop((lo, hi)))
@@ -95,7 +95,7 @@ class LocalTree:
     def micro_batch(self, i: int) -> Iterator[Tensor]:
         "Within the block, backward adds into the right buffer; yields the slots beside it, the loss first."
         node, buf = self._begin(i)
-        buf.use()
+        buf.bind_grads()
         yield buf.beside
         self._add(*node, buf)
 
@@ -105,7 +105,7 @@ class LocalTree:
         node = (min(i, i ^ 1), max(i, i ^ 1) + 1) if twin in self.nodes else (i, i + 1)
         return node, self.nodes.pop(twin, None) or self._zeros()
 
-    writes = staticmethod(grad_versions) # Within a micro-batch
+    grad_versions = staticmethod(grad_versions) # Within a micro-batch
     def _new(self) -> GradBuffer: return GradBuffer(self.params, self.beside)
     def _drop(self, *bufs: GradBuffer) -> None: self.free += bufs
 
@@ -198,7 +198,7 @@ class TreeReducer(LocalTree):
         n = micro_batches or self.n
         if (step, n) != (self.step, self.n): self.clear()   # another cut is another tree
         self.step, self.n = step, n
-        return self.keep(self.span)
+        return self.retain_span(self.span)
 
     def reduction(self) -> Callable[[Callable[[], None]], None]:
         "The work of summing over the ranks, as a function for any thread; it calls its argument half-way."
@@ -206,9 +206,9 @@ class TreeReducer(LocalTree):
         if self.world == 1: return lambda half_way: half_way()
         self.result = self.result or self._new()
         nodes = {k: b.flat for k, b in self.nodes.items()}
-        return partial(self.summing(), self.group, nodes, self.result.flat, self.n)
+        return partial(self.reduce_function(), self.group, nodes, self.result.flat, self.n)
 
-    def summing(self) -> Callable[..., None]:
+    def reduce_function(self) -> Callable[..., None]:
         "What sums the nodes of all ranks, with the arguments of `_reduce`."
         return _reduce
 
@@ -216,7 +216,7 @@ class TreeReducer(LocalTree):
         """After the reduction has run: puts the global gradient into every `.grad`, and returns the summed
         loss and the other numbers beside it, (beside,), without waiting for the device."""
         self.busy = False
-        self.summed.use()
+        self.summed.bind_grads()
         return self.summed.beside.clone()
 
     def reduce(self) -> float:

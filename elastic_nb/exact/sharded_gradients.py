@@ -62,15 +62,15 @@ class BucketBuffer:
         self.tail = GradBuffer(others, beside, params[0])
         self.beside = self.tail.beside
 
-    def use(self) -> None:
+    def bind_grads(self) -> None:
         "Let backward accumulate here. A parameter whose bucket is missing has no `.grad`."
-        self.tail.use()
+        self.tail.bind_grads()
         for b, bucket in enumerate(self.buckets):
-            if b in self.flats: self.show(b)
+            if b in self.flats: self.bind_bucket(b)
             else:
                 for i in bucket.params: self.params[i].grad = None
 
-    def show(self, b: int) -> None:
+    def bind_bucket(self, b: int) -> None:
         "Let backward accumulate bucket `b` here; makes it if it is missing."
         params = [self.params[i] for i in self.buckets[b].params]
         if b not in self.flats: self.flats[b] = params[0].new_zeros(len(self.buckets[b].span))
@@ -81,7 +81,7 @@ class BucketBuffer:
         flat = self.flats.pop(b, None)
         return self.params[0].new_zeros(len(self.buckets[b].span)) if flat is None else flat
 
-    def move(self, other: 'BucketBuffer', b: int) -> None:
+    def add_bucket(self, other: 'BucketBuffer', b: int) -> None:
         "Add bucket `b` of `other`, which loses it."
         if b not in other.flats: return
         if b in self.flats: self.flats[b].add_(other.flats.pop(b))
@@ -89,7 +89,7 @@ class BucketBuffer:
 
     def add(self, other: 'BucketBuffer') -> None:
         "Add `other`, which loses its buckets."
-        for b in [*other.flats]: self.move(other, b)
+        for b in [*other.flats]: self.add_bucket(other, b)
         self.tail.add(other.tail)
 
 class PartialVector:
@@ -116,8 +116,8 @@ class BucketReduceScatter:
         self.group, self.nodes, self.n, self.layout, self.measure = r.group, nodes, r.n, r.layout, r.measure
         self.step = r.least
         self.params, self.starts, self.buckets = o.params, o.starts, r.buckets
-        self.owned = [*map(r.layout.owned, range(r.world))]
-        self.sums = PartialVector([(s, o.params[0].new_zeros(len(s))) for s in r.layout.held(r.rank)])
+        self.owned = [*map(r.layout.owned_by, range(r.world))]
+        self.sums = PartialVector([(s, o.params[0].new_zeros(len(s))) for s in r.layout.held_by(r.rank)])
         self.tail = GradBuffer(r.others, r.beside, o.params[0])
         self.norms: Tensor | None = None # Of the gradient of each parameter
         self.ready = [threading.Event() for _ in r.buckets]
@@ -131,14 +131,14 @@ class BucketReduceScatter:
             for b, ready in enumerate(self.ready):
                 while not (ready.wait(POLL) or self.stopped): pass
                 if self.stopped: return
-                self.leave(b)
+                self.send_bucket(b)
                 self.left[b].set()
         except BaseException as e: self.error = e.with_traceback(None)
         finally: self.ended.set()
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #9905224a
 @patch
-def leave(self: BucketReduceScatter, b: int) -> None:
+def send_bucket(self: BucketReduceScatter, b: int) -> None:
     "Send bucket `b` of all nodes to the owners of its numbers. Raises RuntimeError if a peer is gone."
     rank, bucket = self.group.rank(), self.buckets[b].span
     mine = {p: buf.pop(b) for p, buf in self.nodes.items()}
@@ -154,14 +154,14 @@ def leave(self: BucketReduceScatter, b: int) -> None:
 def _nothing() -> None: pass
 
 @patch
-def keep_up(self: BucketReduceScatter, tick: Callable[[], None]) -> None:
+def throttle(self: BucketReduceScatter, tick: Callable[[], None]) -> None:
     "Wait while more than `WINDOW` buckets are ready and have not left. Calls `tick`, which may raise."
     first = next((b for b, ready in enumerate(self.ready) if not ready.is_set()), len(self.ready))
     if first <= WINDOW: return   # what comes after the first open one cannot leave
     while not (self.left[first - WINDOW - 1].wait(POLL) or self.ended.is_set()): tick()
 
 @patch
-def settle(self: BucketReduceScatter, half_way: Callable[[], None]) -> None:
+def finish(self: BucketReduceScatter, half_way: Callable[[], None]) -> None:
     "Wait for all buckets; then the tail, sums for shadows, and norms. Raises RuntimeError if a peer is gone."
     while not (self.ended.wait(POLL) or self.stopped): pass
     if self.stopped: return
@@ -173,8 +173,9 @@ def settle(self: BucketReduceScatter, half_way: Callable[[], None]) -> None:
     rank, ranks, flat = self.group.rank(), range(self.group.size()), self.tail.flat
     tails = {p: buf.tail.flat for p, buf in self.nodes.items()}
     reduce_scatter(self.group, tails, flat, self.n, [[range(len(flat))] for _ in ranks], _nothing)
-    exchange_spans(self.group, self.sums, {r: self.layout.given(rank, r) for r in ranks},
-                   {r: self.layout.given(r, rank) for r in ranks})   # the sums of spans that have a shadow
+    exchange_spans(self.group, self.sums, {r: self.layout.owned_and_held(rank, r) for r in ranks},
+                   # the sums of spans that have a shadow
+                   {r: self.layout.owned_and_held(r, rank) for r in ranks})
     if self.measure: self.norms = gradient_norms(self.group, self.sums, self.params, self.starts, self.owned)
     self.nodes = {}
 
@@ -277,7 +278,7 @@ def micro_batch(self: BucketReducer, i: int) -> Iterator[Tensor]:
     node, buf = self._begin(i)
     self.todo.discard(i)
     leaving = self._depart(node, buf) if not self.todo and self.world > 1 else None
-    buf.use()
+    buf.bind_grads()
     self.current = buf
     try: yield buf.beside
     finally: self.current = None
@@ -308,9 +309,9 @@ def _launch(self: BucketReducer, nodes: dict[tuple[int, int], BucketBuffer]) -> 
 def _complete(self: BucketReducer, leaving: LastMicroBatch, b: int) -> None:
     del leaving.missing[b]
     for i in self.buckets[b].params: self.optimizer.params[i].grad = None
-    for sibling in leaving.siblings: leaving.buf.move(sibling, b)
+    for sibling in leaving.siblings: leaving.buf.add_bucket(sibling, b)
     leaving.exchange.ready[b].set()
-    leaving.exchange.keep_up(self.tick)
+    leaving.exchange.throttle(self.tick)
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #e5ceedcf
 @patch
@@ -322,7 +323,7 @@ def _arrives(self: BucketReducer, i: int, grad: Tensor | None) -> None:
         raise UnsupportedModel(
             f"shard: a gradient of shape {tuple(grad.shape)} comes again in the same backward pass, and its "
             "first part has left already (use_reentrant=True?): use_reentrant=False, or shard='optimizer'")
-    if self.optimizer.params[i].grad is None: self.current.show(b)
+    if self.optimizer.params[i].grad is None: self.current.bind_bucket(b)
 
 @patch
 def _arrived(self: BucketReducer, i: int, p: Tensor) -> None:
@@ -335,13 +336,13 @@ def _arrived(self: BucketReducer, i: int, p: Tensor) -> None:
 @patch
 def reduction(self: BucketReducer) -> Callable[[Callable[[], None]], None]:
     "As in ShardedReducer."
-    self.look()
+    self.check_unchanged()
     self.busy = True
     if self.world == 1: return lambda half_way: half_way()
     if (exchange := self.exchange) is None:   # nothing was left to compute
         exchange = self._launch(self.nodes)
         for ready in exchange.ready: ready.set()
-    return exchange.settle
+    return exchange.finish
 
 @patch
 def finish(self: BucketReducer) -> Tensor:
@@ -356,15 +357,15 @@ def finish(self: BucketReducer) -> Tensor:
     else: raise RuntimeError("nothing was summed yet")
     self.exchange = None
     for p in o.params: p.grad = None
-    tail.use()
-    o.use(grads)
+    tail.bind_grads()
+    o.set_grads(grads)
     o.norms = norms
     return tail.beside.clone()
 
 @patch
 def attach(self: BucketReducer, group: dist.ProcessGroup) -> None:
     super(BucketReducer, self).attach(group)
-    self.optimizer.forget()
+    self.optimizer.clear_grads()
 
 @patch
 def detach(self: BucketReducer) -> None:
@@ -375,51 +376,52 @@ def detach(self: BucketReducer) -> None:
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #59e9e590
 @patch
-def writes(self: BucketReducer, params: Sequence[Tensor]) -> list[int]:
+def grad_versions(self: BucketReducer, params: Sequence[Tensor]) -> list[int]:
     "As in LocalTree; also of gradients that have left."
     known = dict(zip(map(id, self.optimizer.params), self.times))
     return [known[id(p)] if id(p) in known else n for p, n in zip(params, grad_versions(params))]
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #e74684cc
 @patch
-def spread(self: BucketReducer) -> Iterator[Callable[[], None]]:
+def all_gather_params(self: BucketReducer) -> Iterator[Callable[[], None]]:
     "The work of exchanging parameters after the optimizer's step, round by round, for any thread."
     o, rank, world = self.optimizer, self.rank, self.world
-    o.forget()
+    o.clear_grads()
     if world == 1: return
     self.busy, ranks = True, range(world)
     for k in range(0, max(sum(map(len, spans)) for row in self.missed for spans in row), self.least):
         now = [[_some(spans, k, k + self.least) for spans in row] for row in self.missed]
-        copied = cache(lambda spans: torch.cat([v for s in spans for v in o.views(s)]))   # may be left behind
+        # may be left behind
+        copied = cache(lambda spans: torch.cat([v for s in spans for v in o.param_views(s)]))
         sends = [(r, copied(spans)) for r, spans in enumerate(now[rank]) if spans]
         inbox = [(r, o.params[0].new_empty(sum(map(len, s)))) for r in ranks if (s := now[r][rank])]
         yield partial(batch_send_recv, self.group, sends, inbox)
-        for r, t in inbox: o.fill(now[r][rank], t)
+        for r, t in inbox: o.write_params(now[r][rank], t)
 
 def _some(spans: Sequence[range], a: int, b: int) -> tuple[range, ...]:
     firsts = accumulate((len(s) for s in spans), initial=0)
     return tuple(part for s, at in zip(spans, firsts) if (part := s[max(a - at, 0):max(b - at, 0)]))
 
 @patch
-def land(self: BucketReducer) -> None:
-    "Finish after the last round of `spread`."
+def load_gathered_params(self: BucketReducer) -> None:
+    "Finish after the last round of `all_gather_params`."
     self.busy = False
     if self.world > 1: self.seen, self.landed = self._bits(), True
 
 @patch
-def take(self: BucketReducer, layout: ShardLayout) -> None:
+def set_layout(self: BucketReducer, layout: ShardLayout) -> None:
     "As in ShardedReducer."
     landed, self.landed = self.landed, False
-    super(BucketReducer, self).take(layout)
+    super(BucketReducer, self).set_layout(layout)
     if landed: self.seen, self.landed = self._bits(), True
 
 @patch
 def _bits(self: BucketReducer) -> Tensor:
-    views = [v for span in self.elsewhere() for v in self.optimizer.views(span)]
+    views = [v for span in self.remote_spans() for v in self.optimizer.param_views(span)]
     bits = (v.view(WHOLE[v.element_size()]).sum(dtype=torch.int64) for v in views)
     return sum(bits, torch.zeros((), dtype=torch.int64))
 
 @patch
-def unchanged(self: BucketReducer) -> bool:
+def has_unchanged_params(self: BucketReducer) -> bool:
     "Whether the parameters that came last have the bits that they had."
-    return not self.elsewhere() or torch.equal(self._bits(), self.seen)
+    return not self.remote_spans() or torch.equal(self._bits(), self.seen)

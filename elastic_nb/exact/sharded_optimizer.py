@@ -56,7 +56,7 @@ class OptimizerShard:
     span: range
     slots: dict[int, dict[str, Any]] = field(default_factory=dict) # Parameter -> name -> slot
 
-    def cut(self, span: range, starts: Sequence[int]) -> 'OptimizerShard':
+    def subshard(self, span: range, starts: Sequence[int]) -> 'OptimizerShard':
         "The part of `span`, whose tensors share memory with this one. Raises ValueError outside of it."
         if span and overlap(span, self.span) != span: raise ValueError(f"{span} is not in {self.span}")
         out = OptimizerShard(span)
@@ -99,7 +99,7 @@ def merge_shards(parts: Iterable[OptimizerShard], span: range, starts: Sequence[
     for p in todo:
         if p.span.start > at or at >= span.stop: break
         if p.span.stop > at:
-            found.append(p.cut(overlap(range(at, span.stop), p.span), starts))
+            found.append(p.subshard(overlap(range(at, span.stop), p.span), starts))
             at = found[-1].span.stop
     if at < span.stop: raise ValueError(f"no part has the state of number {at}")
     out = OptimizerShard(span)
@@ -151,7 +151,7 @@ class ShardedOptimizer(Optimizer):
         self.norms: Tensor | None = None # Of the gradient of each parameter, if they were measured apart
         self.spared: set[int] = set() # Ids of parameters that have no gradient in this step
         self.twins: list[tuple[range, Optimizer, dict[int, Tensor]]] = []
-        self.install([OptimizerShard(range(self.size))])
+        self.replace_shards([OptimizerShard(range(self.size))])
         if whole.state: self.load_state_dict(whole.state_dict())
         whole.state_dict = _in_slices  # type: ignore[method-assign]  # it would be the state from before
 
@@ -165,7 +165,7 @@ class ShardedOptimizer(Optimizer):
     @property
     def spans(self) -> list[range]: return [span for span, _, _ in self.twins]
     @property
-    def nbytes(self) -> int: return sum(p.nbytes for p in self.parts())
+    def nbytes(self) -> int: return sum(p.nbytes for p in self.shards())
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #f1d09419
 @patch
@@ -181,18 +181,18 @@ def _twin(self: ShardedOptimizer, part: OptimizerShard) -> tuple[range, Optimize
     return part.span, twin, views
 
 @patch
-def install(self: ShardedOptimizer, parts: Iterable[OptimizerShard]) -> None:
+def replace_shards(self: ShardedOptimizer, parts: Iterable[OptimizerShard]) -> None:
     "Replace the held spans by `parts`, each with memory of its own."
     self.twins = []
-    self.add(parts)
+    self.add_shards(parts)
 
 @patch
-def add(self: ShardedOptimizer, parts: Iterable[OptimizerShard]) -> None:
+def add_shards(self: ShardedOptimizer, parts: Iterable[OptimizerShard]) -> None:
     "Hold `parts` as well, each with memory of its own."
     self.twins += [self._twin(p) for p in parts if p.span]
 
 @patch
-def placed(self: ShardedOptimizer, part: OptimizerShard) -> OptimizerShard:
+def to_device(self: ShardedOptimizer, part: OptimizerShard) -> OptimizerShard:
     "`part`, with each slot on the device on which the optimizer keeps it."
     def at(i: int, v: Any) -> Any:
         near = self.group_of[i].get('capturable') or self.group_of[i].get('fused')
@@ -200,36 +200,36 @@ def placed(self: ShardedOptimizer, part: OptimizerShard) -> OptimizerShard:
     return OptimizerShard(part.span, {i: {k: at(i, v) for k, v in s.items()} for i, s in part.slots.items()})
 
 @patch
-def parts(self: ShardedOptimizer) -> list[OptimizerShard]:
+def shards(self: ShardedOptimizer) -> list[OptimizerShard]:
     "The state that is held; shares memory."
     return [OptimizerShard(span, {i: twin.state[v] for i, v in views.items() if v in twin.state})
             for span, twin, views in self.twins]
 
 @patch
-def hold(self: ShardedOptimizer, spans: Iterable[range]) -> None:
+def keep_spans(self: ShardedOptimizer, spans: Iterable[range]) -> None:
     "Keep the state of `spans` only. Raises ValueError if it is not there."
-    parts = self.parts()
-    self.install([merge_shards(parts, span, self.starts) for span in spans])
+    parts = self.shards()
+    self.replace_shards([merge_shards(parts, span, self.starts) for span in spans])
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #1ff2f302
 @patch
-def use(self: ShardedOptimizer, flat: VectorLike) -> None:
+def set_grads(self: ShardedOptimizer, flat: VectorLike) -> None:
     "Take gradients from `flat`, the gradient of all parameters, of which only the spans held are read."
-    self.forget()
+    self.clear_grads()
     for span, _, views in self.twins:
         for i, a, b in params_in_span(span, self.starts):
             at = self.starts[i]
             views[i].grad = flat[at + a:at + b]
 
 @patch
-def forget(self: ShardedOptimizer) -> None:
+def clear_grads(self: ShardedOptimizer) -> None:
     "Let go of gradients and norms."
     self.norms, self.spared = None, set()
     for _, _, views in self.twins:
         for v in views.values(): v.grad = None
 
 @patch
-def spare(self: ShardedOptimizer, params: Iterable[Tensor]) -> None:
+def skip_params(self: ShardedOptimizer, params: Iterable[Tensor]) -> None:
     "Leave `params` as they are in this step: they have no gradient."
     self.spared = {*map(id, params)}
     for _, _, views in self.twins:
@@ -242,14 +242,14 @@ def grads(self: ShardedOptimizer) -> list[Tensor]:
     return [v.grad for _, _, views in self.twins for v in views.values() if v.grad is not None]
 
 @patch
-def views(self: ShardedOptimizer, span: range) -> list[Tensor]:
+def param_views(self: ShardedOptimizer, span: range) -> list[Tensor]:
     "The numbers of `span` in the model, a flat view of each parameter that it meets."
     return [self.params[i].detach().view(-1)[a:b] for i, a, b in params_in_span(span, self.starts)]
 
 @patch
-def fill(self: ShardedOptimizer, spans: Iterable[range], flat: Tensor) -> None:
+def write_params(self: ShardedOptimizer, spans: Iterable[range], flat: Tensor) -> None:
     "Put numbers into the model: those of `spans`, one span after the other."
-    views = [v for span in spans for v in self.views(span)]
+    views = [v for span in spans for v in self.param_views(span)]
     torch._foreach_copy_(views, [*flat.split([len(v) for v in views])])
 
 @patch
@@ -274,14 +274,14 @@ def state_dict(self: ShardedOptimizer) -> dict[str, Any]:
     if part is None:
         if overlap(range(self.size), *self.spans[:1] or [range(0)]) != range(self.size):
             raise RuntimeError("shard: this rank has slices of the optimizer's state and not the whole")
-        part = self.parts()[0]
+        part = self.shards()[0]
     def shaped(i: int, v: Any) -> Any: return v.view_as(self.params[i]) if is_vector(v) else v
     slots = {i: {k: shaped(i, v) for k, v in s.items()} for i, s in part.slots.items()}
     return super(ShardedOptimizer, self).state_dict() | dict(state=slots)
 
 @patch
 def load_state_dict(self: ShardedOptimizer, state_dict: dict[str, Any]) -> None:
-    "Hold the whole of `state_dict`, a state of the whole optimizer; then `hold` keeps some of it."
+    "Hold the whole of `state_dict`, a state of the whole optimizer; then `keep_spans` keeps some of it."
     super(ShardedOptimizer, self).load_state_dict(state_dict | dict(state={}))
     self.whole.param_groups = self.param_groups   # a scheduler may hold the whole one
     def flat(i: int, k: str, v: Any) -> Any:
@@ -290,7 +290,7 @@ def load_state_dict(self: ShardedOptimizer, state_dict: dict[str, Any]) -> None:
         return v.reshape(-1).to(self.params[i].device, copy=True) if vector else v.clone()
     slots = {int(i): {k: flat(int(i), k, v) for k, v in s.items()} for i, s in state_dict['state'].items()}
     self.group_of = [g for g in self.param_groups for _ in g['params']]
-    self.install([self.placed(OptimizerShard(range(self.size), slots))])
+    self.replace_shards([self.to_device(OptimizerShard(range(self.size), slots))])
 
 @contextmanager
 def state_dict_showing(optimizer: ShardedOptimizer, part: OptimizerShard) -> Iterator[None]:
@@ -337,14 +337,14 @@ def _probe(optimizer: Optimizer, settings: dict[str, Any], params: Sequence[Tens
     one, many = clone_optimizer(optimizer, copy()), ShardedOptimizer(clone_optimizer(optimizer, copy()),
                                                                      check=False)
     whole, traits = one.param_groups[0]['params'], _traits(one)
-    many.hold(_halved(many, .38))
+    many.keep_spans(_halved(many, .38))
     for step in range(8):
         grads = [drawn(*v.shape) * 10. ** (step % 3 - 1) for v in values]
         if step == 4:   # other cuts, other rates, and twins that know nothing but groups and slots
-            many.install([merge_shards(many.parts(), s, many.starts) for s in _halved(many, .67)])
+            many.replace_shards([merge_shards(many.shards(), s, many.starts) for s in _halved(many, .67)])
             for o in (one, many): o.param_groups[0]['lr'] = o.param_groups[0].get('lr', 1.) / 2
         for p, grad in zip(whole, grads): p.grad = grad.clone()
-        many.use(torch.cat([grad.view(-1) for grad in grads]))
+        many.set_grads(torch.cat([grad.view(-1) for grad in grads]))
         one.step()
         many.step()
         if not all(torch.equal(a, b) for a, b in zip(whole, many.params)): raise ValueError(f"in step {step}")
@@ -353,7 +353,7 @@ def _probe(optimizer: Optimizer, settings: dict[str, Any], params: Sequence[Tens
     after = _traits(one)
     if kept := [k for k in after if k not in traits or after[k] != traits[k]]:
         raise ValueError(f"it remembers {kept[0]} beside its state")
-    return _same_state(one, merge_shards(many.parts(), range(many.size), many.starts))
+    return _same_state(one, merge_shards(many.shards(), range(many.size), many.starts))
 
 def _same_state(one: Optimizer, part: OptimizerShard) -> set[str]:
     "Names of the slots that are vectors. Raises ValueError if `part` is not the state of `one`."
@@ -423,21 +423,21 @@ class ShardLayout:
     "Which ranks hold what of a vector."
     segments: tuple[tuple[range, tuple[int, ...]], ...] # In order: a span and its holders; the first owns it
 
-    def spans(self, fits: Callable[[tuple[int, ...]], bool]) -> list[range]:
+    def spans_where(self, fits: Callable[[tuple[int, ...]], bool]) -> list[range]:
         "What has holders that `fits` accepts."
         return merge_spans(span for span, holders in self.segments if fits(holders))
 
-    def held(self, rank: int) -> list[range]: return self.spans(lambda h: rank in h)
-    def owned(self, rank: int) -> list[range]: return self.spans(lambda h: rank == h[0])
-    def elsewhere(self, rank: int) -> list[range]: return self.spans(lambda h: rank not in h)
+    def held_by(self, rank: int) -> list[range]: return self.spans_where(lambda h: rank in h)
+    def owned_by(self, rank: int) -> list[range]: return self.spans_where(lambda h: rank == h[0])
+    def not_held_by(self, rank: int) -> list[range]: return self.spans_where(lambda h: rank not in h)
 
-    def given(self, a: int, b: int) -> list[range]:
+    def owned_and_held(self, a: int, b: int) -> list[range]:
         "What rank `a` owns and rank `b` holds as well."
-        return self.spans(lambda h: h[0] == a != b and b in h)
+        return self.spans_where(lambda h: h[0] == a != b and b in h)
 
-    def missed(self, a: int, b: int) -> list[range]:
+    def owned_not_held(self, a: int, b: int) -> list[range]:
         "What rank `a` owns and rank `b` does not hold."
-        return self.spans(lambda h: h[0] == a and b not in h)
+        return self.spans_where(lambda h: h[0] == a and b not in h)
 
 def even_layout(size: int, world: int, shadow: int = 0) -> ShardLayout:
     """A vector of `size` numbers in equal slices, one for each rank. `shadow`: how many ranks further each is
@@ -467,33 +467,34 @@ class ShardedReducer(TreeReducer):
         "As in TreeReducer. Raises RuntimeError if the optimizer does not hold its spans of this world."
         super().attach(group)
         self.landed = False
-        self.take(self.plan or even_layout(self.size, self.world))
+        self.set_layout(self.plan or even_layout(self.size, self.world))
 
-    def take(self, layout: ShardLayout) -> None:
+    def set_layout(self, layout: ShardLayout) -> None:
         "Sum by `layout` from now on. Raises RuntimeError if the optimizer does not hold its spans."
-        if (held := merge_spans(self.optimizer.spans)) != (spans := layout.held(self.rank)):
+        if (held := merge_spans(self.optimizer.spans)) != (spans := layout.held_by(self.rank)):
             raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}; it holds {held}")
-        before, self.layout = self.layout.held(self.rank) if self.landed else [], layout
+        before, self.layout = self.layout.held_by(self.rank) if self.landed else [], layout
         ranks = range(self.world)
-        self.missed = [[layout.missed(a, b) for b in ranks] for a in ranks]   # from a to b
-        for gone in (span for s in before for e in self.elsewhere() if (span := overlap(s, e))):
-            torch.cat(self.optimizer.views(gone), out=self.summed.flat[gone.start:gone.stop])   # to compare
+        self.missed = [[layout.owned_not_held(a, b) for b in ranks] for a in ranks]   # from a to b
+        for gone in (span for s in before for e in self.remote_spans() if (span := overlap(s, e))):
+            # to compare
+            torch.cat(self.optimizer.param_views(gone), out=self.summed.flat[gone.start:gone.stop])
 
     def reduction(self) -> Callable[[Callable[[], None]], None]:
         "As in TreeReducer. Raises Diverged if other code has changed parameters that this rank has received."
-        self.look()
+        self.check_unchanged()
         return super().reduction()
 
-    def look(self) -> None:
+    def check_unchanged(self) -> None:
         "Compare what was received last with what is there now. Raises Diverged."
-        if self.landed and not self.unchanged():
+        if self.landed and not self.has_unchanged_params():
             raise ReplicasDiverged(
                 "other code than the optimizer has changed parameters between two steps, on a "
                 "worker that does not hold their slice, so its change would be lost: take "
                 "shard='none'")
         self.landed = False
 
-    def summing(self) -> Callable[..., None]:
+    def reduce_function(self) -> Callable[..., None]:
         "The reduction that gives this rank the gradient of the spans that it holds."
         return partial(_scatter, size=self.size, layout=self.layout, whole=self.whole)
 
@@ -502,7 +503,7 @@ class ShardedReducer(TreeReducer):
         summed = super().finish()
         out = self.summed.flat
         if self.world > 1 and not self.whole: self._hide(out)
-        self.optimizer.use(out)
+        self.optimizer.set_grads(out)
         return summed
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #bb7ed3ae
@@ -523,19 +524,19 @@ def _scatter(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out:
     "Sum the nodes of all ranks; each gets its spans of `out[:size]`, those which it shadows, and the rest."
     rank, ranks = group.rank(), range(group.size())
     # the rest is summed by all
-    sums = [merge_spans([*layout.owned(r), range(size, len(out))]) for r in ranks]
+    sums = [merge_spans([*layout.owned_by(r), range(size, len(out))]) for r in ranks]
     own = gather_spans(out, sums[rank])
     reduce_scatter(group, mine, own, n, sums, half_way)
     scatter_spans(out, sums[rank], own)
     def gets(a: int, b: int) -> list[range]:
         "What rank `b` gets of the sum of rank `a`."
-        return [] if a == b else layout.owned(a) if whole else layout.given(a, b)
+        return [] if a == b else layout.owned_by(a) if whole else layout.owned_and_held(a, b)
     exchange_spans(group, out, {r: gets(rank, r) for r in ranks}, {r: gets(r, rank) for r in ranks})
 
 @patch
 def _hide(self: ShardedReducer, out: Tensor) -> None:
     "A gradient that is not the sum must not be taken for one."
-    spans = self.layout.held(self.rank)
+    spans = self.layout.held_by(self.rank)
     for i, p in enumerate(self.optimizer.params):
         own = range(self.optimizer.starts[i], self.optimizer.starts[i + 1])
         held = [s for span in spans if (s := overlap(span, own))]
@@ -546,34 +547,35 @@ def _hide(self: ShardedReducer, out: Tensor) -> None:
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #c27710bc
 @patch
-def spread(self: ShardedReducer) -> Iterator[Callable[[], None]]:
+def all_gather_params(self: ShardedReducer) -> Iterator[Callable[[], None]]:
     "The work of sending parameters after the optimizer's step, as functions for any thread."
     if self.world == 1: return
     self.busy, out = True, self.summed.flat
-    for own in self.layout.owned(self.rank):   # a copy: it may be abandoned
-        torch.cat(self.optimizer.views(own), out=out[own.start:own.stop])
+    for own in self.layout.owned_by(self.rank):   # a copy: it may be abandoned
+        torch.cat(self.optimizer.param_views(own), out=out[own.start:own.stop])
     recvs = {r: row[self.rank] for r, row in enumerate(self.missed)}
     yield partial(exchange_spans, self.group, out, dict(enumerate(self.missed[self.rank])), recvs)
 
 @patch
-def land(self: ShardedReducer) -> None:
-    "Put the parameters received by `spread` into the model. No `.grad` is left."
+def load_gathered_params(self: ShardedReducer) -> None:
+    "Put the parameters received by `all_gather_params` into the model. No `.grad` is left."
     self.busy = False
     for p in self.optimizer.params: p.grad = None   # its memory was used to receive parameters
     if self.world == 1: return
-    for span in self.elsewhere(): self.optimizer.fill([span], self.summed.flat[span.start:span.stop])
+    for span in self.remote_spans():
+        self.optimizer.write_params([span], self.summed.flat[span.start:span.stop])
     self.landed = True
 
 @patch
-def elsewhere(self: ShardedReducer) -> list[range]:
+def remote_spans(self: ShardedReducer) -> list[range]:
     "The spans that only other ranks hold."
-    return self.layout.elsewhere(self.rank)
+    return self.layout.not_held_by(self.rank)
 
 @patch
-def unchanged(self: ShardedReducer) -> bool:
+def has_unchanged_params(self: ShardedReducer) -> bool:
     "Whether the parameters that came last are still what they were."
-    for span in self.elsewhere():
-        views = self.optimizer.views(span)
+    for span in self.remote_spans():
+        views = self.optimizer.param_views(span)
         received = self.summed.flat[span.start:span.stop].split([len(v) for v in views])
         if not all(map(_same_bits, views, received)): return False
     return True

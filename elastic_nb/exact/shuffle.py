@@ -135,4 +135,4 @@ class SampleSpan(NamedTuple):
     "What a step takes from the order of the samples."
     position: int # Position of the first sample, counted from the beginning of the run
     size: int # Samples
-    pieces: int # Micro-batches that they are cut into
+    micro_batches: int # Micro-batches that they are cut into

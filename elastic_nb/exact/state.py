@@ -101,13 +101,13 @@ class TrainState:
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
 
-    def tree(self) -> dict[str, Any]:
-        "The same as one dict, with `step`; see `of`."
+    def to_tree(self) -> dict[str, Any]:
+        "The same as one dict, with `step`; see `from_tree`."
         return {**self.tensors, 'meta': self.meta, 'step': self.meta.get('step', 0)}
 
     @classmethod
-    def of(cls, tree: dict[str, Any]) -> 'TrainState':
-        "The inverse of `tree`. Leaves out what a checkpoint may have `BESIDE` the state."
+    def from_tree(cls, tree: dict[str, Any]) -> 'TrainState':
+        "The inverse of `to_tree`. Leaves out what a checkpoint may have `BESIDE` the state."
         return cls({k: v for k, v in tree.items() if k not in ('meta', 'step', *BESIDE)}, tree['meta'])
 
 # %% ../../nbs/01_exact/05_state.ipynb #6f6a13a9

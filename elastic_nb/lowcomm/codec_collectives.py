@@ -70,7 +70,7 @@ def all_gather_mean(
 def receive_message(inbox: RoundInbox, data: bytes, rank: int) -> None:
     "Take the message of `rank`. Raises BadMessage, also with the reason that the rank has sent."
     if data.startswith(_SORRY): raise BadMessage(data[len(_SORRY):].decode(errors='replace'))
-    inbox.take(data, rank)
+    inbox.receive(data, rank)
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #49e1d9c9
 def all_to_all_bytes(parts: Sequence[bytes], group: dist.ProcessGroup) -> list[bytes]:
@@ -142,7 +142,7 @@ def simulated_mean(codec: Codec, vectors: Sequence[Tensor],
         for rank, (part, state) in enumerate(zip(parts, of_each)):
             data = codec.encode(part, state)
             longest = max(longest, len(data))
-            inbox.take(data, rank)
+            inbox.receive(data, rank)
         return inbox.mean(), longest
     if codec.decay:
         mean, longest = agreed(vectors, states)

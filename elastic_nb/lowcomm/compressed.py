@@ -108,10 +108,10 @@ def sum_messages(codec: Codec, said: dict[int, bytes], count: int, step: int) ->
     if not all(said.values()): return None
     said = {sender: data for sender, data in said.items() if data != SILENT}
     inbox = RoundInbox(codec, count, step, said)
-    for sender, data in said.items(): inbox.take(data, sender)
+    for sender, data in said.items(): inbox.receive(data, sender)
     first, *others = inbox.senders
-    out = inbox.said[first].clone()
-    for sender in others: out += inbox.said[sender]
+    out = inbox.received[first].clone()
+    for sender in others: out += inbox.received[sender]
     return out
 
 def add_scalars(found: dict[int, list[bytes]], out: Tensor) -> None:
@@ -168,46 +168,48 @@ class CompressedSync(DiLoCoSync):
             raise UnsupportedModel(
                 f"lowcomm.compression packs float32, and the model has parameters of {odd}")
         self.codec = codec
-        self.moves: dict[int, Tensor] = {} # Replica -> what it has moved in this round, and what is beside
-        self.rests: dict[int, Tensor] = {} # Replica -> what its messages have not said yet
+        # Replica -> what it has moved in this round, and what is beside
+        self.pseudo_gradients: dict[int, Tensor] = {}
+        self.residuals: dict[int, Tensor] = {} # Replica -> what its messages have not said yet
         self.states: dict[int, ErrorFeedback] = {} # Of the messages of this round
 
     @property
-    def whole(self) -> bool:
+    def uses_all_gather(self) -> bool:
         "Whether each message is the whole pseudo-gradient, for all ranks, or units for their owners."
         return self.codec.decay > 0
 
-    def counts(self, i: int) -> bool:
+    def is_counted(self, i: int) -> bool:
         "Whether replica `i`, one of this worker's, has a part in the sum."
         return True
 
     @property
-    def unpacked(self) -> int:
+    def unencoded_count(self) -> int:
         "How many numbers at the end of a move are sent as they are."
         return self.beside
 
-    def forget(self) -> None:
-        super().forget()
-        self.rests.clear()
+    def reset_local_state(self) -> None:
+        super().reset_local_state()
+        self.residuals.clear()
 
-    def clear(self) -> None: self.moves.clear()
+    def clear(self) -> None: self.pseudo_gradients.clear()
 
-    def keep(self, span: range) -> list[int]:
-        self.moves = {i: moved for i, moved in self.moves.items() if i in span}
-        return [i for i in span if i not in self.moves]
+    def retain_span(self, span: range) -> list[int]:
+        self.pseudo_gradients = {i: moved for i, moved in self.pseudo_gradients.items() if i in span}
+        return [i for i in span if i not in self.pseudo_gradients]
 
     def _add(self, lo: int, hi: int, buf: GradBuffer) -> None:
-        self.moves[lo] = buf.flat.to('cpu', copy=True)
+        self.pseudo_gradients[lo] = buf.flat.to('cpu', copy=True)
         self.free.append(buf)
 
 # %% ../../nbs/12_lowcomm/16_compressed.ipynb #c5207a1f
 @patch
-def says(self: CompressedSync, i: int) -> list[bytes]:
+def encode_update(self: CompressedSync, i: int) -> list[bytes]:
     "What replica `i` sends: the numbers beside its move, and then the move, in units or whole."
-    numbers, beside = self.moves[i][:-self.unpacked], self.moves[i][-self.unpacked:]
-    self.states[i] = ErrorFeedback(i, self.step, self.rests.get(i))
-    parts = [numbers] if self.whole else split_units(numbers, self.n)
-    if not self.counts(i): said = [SILENT] * len(parts)
+    moved, at = self.pseudo_gradients[i], -self.unencoded_count
+    numbers, beside = moved[:at], moved[at:]
+    self.states[i] = ErrorFeedback(i, self.step, self.residuals.get(i))
+    parts = [numbers] if self.uses_all_gather else split_units(numbers, self.n)
+    if not self.is_counted(i): said = [SILENT] * len(parts)
     elif not numbers.isfinite().all(): said = [b''] * len(parts)
     else: said = [self.codec.encode(part, self.states[i]) for part in parts]
     return [beside.numpy().tobytes(), *said]
@@ -216,29 +218,30 @@ def says(self: CompressedSync, i: int) -> list[bytes]:
 def reduction(self: CompressedSync) -> Callable[[Callable[[], None]], None]:
     "As in `DiLoCoSync`. Raises BadMessage if a move with its residual is too large for float32."
     self.busy, self.result, self.states = True, self.result or self._new(), {}
-    said = {i: self.says(i) for i in self.moves}
-    return partial(self.hops(), self.group, self.codec, said, self.result.flat, self.n, self.step,
-                   beside=self.unpacked)
+    said = {i: self.encode_update(i) for i in self.pseudo_gradients}
+    return partial(self.choose_collective(), self.group, self.codec, said, self.result.flat, self.n,
+                   self.step,
+                   beside=self.unencoded_count)
 
 @patch
-def hops(self: CompressedSync) -> Callable[..., None]:
+def choose_collective(self: CompressedSync) -> Callable[..., None]:
     "What carries the messages and sums them, with the arguments of `all_gather_sum`."
-    return all_gather_sum if self.whole else two_phase_all_reduce
+    return all_gather_sum if self.uses_all_gather else two_phase_all_reduce
 
 @patch
 def finish(self: CompressedSync) -> Tensor:
     "As in `DiLoCoSync`. What the messages have not said is kept for the next round, if this one has a sum."
     self.busy = False
-    self.result.use()
+    self.result.bind_grads()
     if self.codec.decay and not self.result.flat[0].isnan():
         kept = {i: s.pending if s.encoded else s.error for i, s in self.states.items()}
-        self.rests = {i: rest for i, rest in kept.items() if rest is not None}
-    return self.checked(self.result.beside.clone())
+        self.residuals = {i: rest for i, rest in kept.items() if rest is not None}
+    return self.check_result(self.result.beside.clone())
 
 @patch
-def checked(self: CompressedSync, out: Tensor) -> Tensor:
+def check_result(self: CompressedSync, out: Tensor) -> Tensor:
     """As in `DiLoCoSync`. The number of targets is the exact one, for a codec may round the gradient of the
     count."""
-    loss, count = super(CompressedSync, self).checked(out), self.replica.task.count.grad
+    loss, count = super(CompressedSync, self).check_result(out), self.replica.task.count.grad
     if count.isfinite(): count.fill_(out[2])   # NaN stays, and so the engine judges the round
     return loss

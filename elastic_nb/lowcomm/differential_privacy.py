@@ -70,34 +70,34 @@ class Private(Codec):
         object.__setattr__(self, '_key', hashlib.blake2b(key, digest_size=32).digest())
 
     @property
-    def share(self) -> float:
+    def noise_std(self) -> float:
         "Standard deviation of the noise in one message."
         return self.noise * self.clip / math.sqrt(self.workers)
 
     @property
-    def step(self) -> float:
+    def grid_step(self) -> float:
         "Of the grid: a power of two, an eighth to a fourth of `share`."
-        return 2. ** math.floor(math.log2(self.share / 4))
+        return 2. ** math.floor(math.log2(self.noise_std / 4))
 
     @property
-    def top(self) -> int:
+    def max_level(self) -> int:
         "The largest whole number of a message."
-        return math.ceil((self.clip + TAIL * self.share) / self.step)
+        return math.ceil((self.clip + TAIL * self.noise_std) / self.grid_step)
 
     @property
-    def bits(self) -> int: return (2 * self.top).bit_length()
+    def bits(self) -> int: return (2 * self.max_level).bit_length()
 
 # %% ../../nbs/12_lowcomm/15_differential_privacy.ipynb #27e9cc74
 @patch
 def pack(self: Private, x: Tensor) -> bytes:
-    whole = np.rint(x.numpy() / self.step).astype(np.int64)   # exact: `x` is on the grid
-    return pack_bits(torch.from_numpy(whole + self.top), self.bits)
+    whole = np.rint(x.numpy() / self.grid_step).astype(np.int64)   # exact: `x` is on the grid
+    return pack_bits(torch.from_numpy(whole + self.max_level), self.bits)
 
 @patch
 def unpack(self: Private, data: bytes, count: int) -> Tensor:
-    whole = unpack_bits(data, self.bits, count) - self.top
-    if count and whole.max() > self.top: raise BadMessage(f"a whole number above {self.top}")
-    return (whole * self.step).float()
+    whole = unpack_bits(data, self.bits, count) - self.max_level
+    if count and whole.max() > self.max_level: raise BadMessage(f"a whole number above {self.max_level}")
+    return (whole * self.grid_step).float()
 
 @patch
 def _noised(self: Private, tensor: Tensor, state: ErrorFeedback) -> tuple[Tensor, bytes]:
@@ -106,8 +106,8 @@ def _noised(self: Private, tensor: Tensor, state: ErrorFeedback) -> tuple[Tensor
     said = f'{self} {state.sender} {state.round} '
     name = hashlib.blake2b(said.encode(), digest_size=32, key=self._key)
     name.update(np.ascontiguousarray(x))
-    y = clip_to_norm(x, self.clip) + self.share * normal_noise(len(x), name.digest())
-    return torch.from_numpy((np.rint(y / self.step) * self.step).astype(np.float32)), name.digest()
+    y = clip_to_norm(x, self.clip) + self.noise_std * normal_noise(len(x), name.digest())
+    return torch.from_numpy((np.rint(y / self.grid_step) * self.grid_step).astype(np.float32)), name.digest()
 
 @patch
 def encode(self: Private, tensor: Tensor, state: ErrorFeedback) -> bytes:
@@ -151,7 +151,7 @@ class PrivacySpent:
         return f"epsilon {self.sums:.3g}{where}{beside}, at delta {self.delta:g}, {said}"
 
 @patch
-def spent(self: Private, delta: float = 1e-5) -> PrivacySpent:
+def privacy_spent(self: Private, delta: float = 1e-5) -> PrivacySpent:
     "What the messages of this process say at most. Raises ValueError."
     messages = max((min(said)[0] + len(said) for said in self._sent.values()), default=0)
     public = math.inf if self.seed is not None and messages else None

@@ -108,12 +108,12 @@ class DiLoCoReplica:
         keeps: bool = False, # Whether a replica's moments are there again in its next round
     ):
         self.task, self.targets_of, self.outer = task, targets_of, outer
-        self.steps, self.clip, self.samples, self.keeps = steps, clip, samples, keeps
+        self.steps, self.clip, self.samples, self.keeps_moments = steps, clip, samples, keeps
         self.number = 0 # Of the replica that is computed now
         self.counted = 0 # Targets of the last one
-        self.inners: dict[int, torch.optim.Optimizer] = {} # Replica -> its inner optimizer, if that is kept
+        self.inner_optimizers: dict[int, torch.optim.Optimizer] = {} # Those that are kept, by replica
         self.params = [p for p in task.model.parameters() if p.requires_grad]
-        self.sent = self.params # Those whose moves are summed in this round
+        self.synced_params = self.params # Those whose moves are summed in this round
 
     def __call__(self, batch: Any, targets: int) -> Tensor:
         "Raises UnsupportedModel for a batch that cannot be cut, and for a model that writes its buffers."
@@ -122,38 +122,38 @@ class DiLoCoReplica:
         if sum(counts) != targets:
             raise UnsupportedModel(f"strategy diloco: a batch has {targets} targets, its parts have "
                                    f"{sum(counts)}: let count follow what is in the batch")
-        return self.result(total, targets, self.moved(self.losses(parts, counts, total)))
+        return self.attach_gradient(total, targets, self.pseudo_gradient(self.losses(parts, counts, total)))
 
     def losses(self, parts: list[Any], counts: list[int], total: Tensor) -> Iterable[Callable[[], Tensor]]:
         "One for each inner step: computes a loss and adds it to `total`, of no dimension."
         return [partial(self._loss, part, n, total) for part, n in zip(parts, counts) if n]
 
-    def moved(self, losses: Iterable[Callable[[], Tensor]]) -> list[Tensor]:
-        "How far one inner step per loss leads, for each parameter that is `sent`."
-        return pseudo_gradient(self.params, losses, self.inner, self.clip)
+    def pseudo_gradient(self, losses: Iterable[Callable[[], Tensor]]) -> list[Tensor]:
+        "How far one inner step per loss leads, for each of the `synced_params`."
+        return pseudo_gradient(self.params, losses, self.inner_optimizer, self.clip)
 
-    def result(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
+    def attach_gradient(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
         "`loss`, of no dimension, with `targets` and `moved` for its gradients."
         self.counted = targets
         known = [loss.new_tensor(float(targets)), *(m * targets for m in moved)]
-        return _KnownGradient.apply(loss, known, self.task.count, *self.sent)
+        return _KnownGradient.apply(loss, known, self.task.count, *self.synced_params)
 
-    def inner(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
+    def inner_optimizer(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
         "The inner optimizer of this round, with the moments of the last one if they are kept."
-        new = self.outer.inner(params)
-        if not self.keeps: return new
-        known = self.inners.setdefault(self.number, new)
+        new = self.outer.inner_optimizer(params)
+        if not self.keeps_moments: return new
+        known = self.inner_optimizers.setdefault(self.number, new)
         for group, now in zip(known.param_groups, new.param_groups): group.update(now)   # rate, betas, decay
         return known
 
     @property
-    def kept(self) -> bool:
+    def has_local_state(self) -> bool:
         "Whether replicas have something that no other worker has."
-        return bool(self.inners)
+        return bool(self.inner_optimizers)
 
-    def forget(self) -> None:
+    def reset_local_state(self) -> None:
         "Let go of what replicas have kept for themselves."
-        self.inners.clear()
+        self.inner_optimizers.clear()
 
 # %% ../../nbs/12_lowcomm/02_diloco_sync.ipynb #5ac0d1e8
 @patch
@@ -169,32 +169,32 @@ def _loss(self: DiLoCoReplica, part: Any, targets: int, total: Tensor) -> Tensor
 # %% ../../nbs/12_lowcomm/02_diloco_sync.ipynb #e3eaf091
 class DiLoCoSync(ExactSync):
     """The exact sum of what `replicas` replicas have moved: the same bits for any number of workers; if
-    moments are kept, for the same rounds that begin without them: those of `empties`, and the first of a
+    moments are kept, for the same rounds that begin without them: those of `begins_empty`, and the first of a
     generation."""
-    more = 0 # Numbers for each replica that are summed beside the moves, behind loss, mark and targets
+    extra_sums = 0 # Numbers for each replica that are summed beside the moves, behind loss, mark and targets
     def __init__(self,
         task: nn.Module, # The trainer's
         replicas: int, # Of a round
         replica: DiLoCoReplica, # Computes one
         empties: Callable[[int], bool] = lambda step: False, # Whether a round begins with nothing kept
     ):
-        super().__init__(task, replicas, beside=3 + self.more * replicas)
-        self.module, self.replica, self.outer, self.empties = replica, replica, replica.outer, empties
+        super().__init__(task, replicas, beside=3 + self.extra_sums * replicas)
+        self.module, self.replica, self.outer, self.begins_empty = replica, replica, replica.outer, empties
 
     def attach(self, group: dist.ProcessGroup) -> None:
         super().attach(group)
-        if self.replica.kept: self.clear()   # computed with what is gone now
-        self.forget()
+        if self.replica.has_local_state: self.clear()   # computed with what is gone now
+        self.reset_local_state()
 
-    def forget(self) -> None:
+    def reset_local_state(self) -> None:
         "Let go of what replicas have kept for themselves."
-        self.replica.forget()
+        self.replica.reset_local_state()
 
     def start(self, step: int, micro_batches: int | None = None) -> list[int]:
-        if self.empties(step): self.forget()
+        if self.begins_empty(step): self.reset_local_state()
         return super().start(step, micro_batches)
 
-    def mark(self) -> int:
+    def settings_checksum(self) -> int:
         "A small number that encodes the settings of the inner steps; sums of it are exact in float32."
         groups = [{k: v for k, v in g.items() if k != 'params'} for g in self.outer.param_groups]
         return zlib.crc32(json.dumps(groups, sort_keys=True, default=str).encode()) % 4093
@@ -203,19 +203,19 @@ class DiLoCoSync(ExactSync):
     def micro_batch(self, i: int) -> Iterator[Tensor]:
         self.replica.number = i
         with super().micro_batch(i) as summed:
-            summed[1] += self.mark()
+            summed[1] += self.settings_checksum()
             yield summed
             summed[2] += self.replica.counted
 
     def finish(self) -> Tensor:
         "The summed loss. Raises ReplicasDiverged if replicas took their steps with different settings."
-        return self.checked(super().finish())
+        return self.check_result(super().finish())
 
-    def checked(self, out: Tensor) -> Tensor:
+    def check_result(self, out: Tensor) -> Tensor:
         "The loss of the numbers summed beside the moves. Raises ReplicasDiverged. `.grad` has the moves."
         grads = [p.grad for p in self.params if p.grad is not None]
-        if self.replica.keeps and not all(g.isfinite().all() for g in grads): self.forget()
-        if out[1].item() != self.n * self.mark():
+        if self.replica.keeps_moments and not all(g.isfinite().all() for g in grads): self.reset_local_state()
+        if out[1].item() != self.n * self.settings_checksum():
             raise ReplicasDiverged(
                 "replicas took inner steps with different rates, betas or decays; a callback "
                 "runs in one worker only, so set the rate by a schedule")

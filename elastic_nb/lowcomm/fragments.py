@@ -53,17 +53,17 @@ class FragmentSchedule:
     fragments: int # Parts of the weights
     overlap: int # Rounds from sending a fragment to taking what came back: 0 or 1
     alpha: float # Share of its own weights that a replica keeps then; 0: none, as in DiLoCo
-    whole: Callable[[int], bool] # Whether all is sent and taken after a round
+    is_full_sync: Callable[[int], bool] # Whether all is sent and taken after a round
 
-    def sent(self, round: int) -> list[int]:
+    def fragments_due(self, round: int) -> list[int]:
         "The numbers of the fragments that are sent after `round`, from 0."
-        if self.whole(round): return [*range(self.fragments)]
-        if self.overlap and self.whole(round + 1): return []   # it would be sent twice
+        if self.is_full_sync(round): return [*range(self.fragments)]
+        if self.overlap and self.is_full_sync(round + 1): return []   # it would be sent twice
         return [round % self.fragments]
 
-    def flies(self, round: int) -> bool:
+    def is_overlapped(self, round: int) -> bool:
         "Whether what is sent after `round` is taken after the next one."
-        return self.overlap > 0 and not self.whole(round)
+        return self.overlap > 0 and not self.is_full_sync(round)
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90020
 class StreamingReplica(DiLoCoReplica):
@@ -73,48 +73,49 @@ class StreamingReplica(DiLoCoReplica):
         table: FragmentSchedule, # Says what is sent
     ):
         super().__init__(*args)
-        self.table, self.parts = table, fragments_of(self.task.model, table.fragments)
-        self.own: dict[int, list[Tensor]] = {} # Replica -> its own weights
-        self.going: list[int] = [] # Numbers of the parameters that are sent after this round
-        self.landed: list[int] = [] # Numbers of those that came back after the last one
+        self.schedule, self.parts = table, fragments_of(self.task.model, table.fragments)
+        self.local_weights: dict[int, list[Tensor]] = {} # Replica -> its own weights
+        self.outgoing: list[int] = [] # Numbers of the parameters that are sent after this round
+        self.arrived: list[int] = [] # Numbers of those that came back after the last one
 
-    def begin(self, round: int) -> None:
+    def begin_round(self, round: int) -> None:
         "The next calls belong to `round`. First take what came back after the last one."
-        for own in self.own.values():
-            for i in self.landed: own[i].lerp_(self.params[i].detach(), 1 - self.table.alpha)
-        self.landed = []
-        self.going = [i for k in self.table.sent(round) for i in self.parts[k]]
-        self.sent = [self.params[i] for i in self.going]
+        for own in self.local_weights.values():
+            for i in self.arrived: own[i].lerp_(self.params[i].detach(), 1 - self.schedule.alpha)
+        self.arrived = []
+        self.outgoing = [i for k in self.schedule.fragments_due(round) for i in self.parts[k]]
+        self.synced_params = [self.params[i] for i in self.outgoing]
 
-    def moved(self, losses: list[Callable[[], Tensor]]) -> list[Tensor]:
-        end = run_inner_steps(self.params, losses, self.inner, self.clip, self.own.get(self.number))
-        self.own[self.number] = end
-        return [self.params[i].detach() - end[i] for i in self.going]
+    def pseudo_gradient(self, losses: list[Callable[[], Tensor]]) -> list[Tensor]:
+        end = run_inner_steps(self.params, losses, self.inner_optimizer, self.clip,
+                              self.local_weights.get(self.number))
+        self.local_weights[self.number] = end
+        return [self.params[i].detach() - end[i] for i in self.outgoing]
 
     @property
-    def kept(self) -> bool: return bool(self.own)
+    def has_local_state(self) -> bool: return bool(self.local_weights)
 
-    def forget(self) -> None:
-        super().forget()
-        self.own.clear()
+    def reset_local_state(self) -> None:
+        super().reset_local_state()
+        self.local_weights.clear()
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90030
 class StreamingSync(DiLoCoSync):
     """As `DiLoCoSync`, of a fragment in each. The same bits for any number of workers, for the same rounds
     that begin with nothing kept: those of `empties`, and the first of a generation."""
     replica: StreamingReplica
-    flight: 'InFlightFragment | None' = None # What was sent after the last round, and was not taken
+    in_flight: 'InFlightFragment | None' = None # What was sent after the last round, and was not taken
     # What the reduction of this round finds, if that is not all sent and taken
-    trip: 'FragmentReduction | None' = None
+    current_reduction: 'FragmentReduction | None' = None
 
     @property
-    def others(self) -> list[nn.Parameter]:
+    def extra_params(self) -> list[nn.Parameter]:
         "What is summed beside the fragment in each round: the targets, and what forward passes have written."
         return [*self.replica.task.parameters(recurse=False)]
 
     def start(self, step: int, micro_batches: int | None = None) -> list[int]:
-        self.replica.begin(step)
-        params = [*self.replica.sent, *self.others]
+        self.replica.begin_round(step)
+        params = [*self.replica.synced_params, *self.extra_params]
         if [*map(id, params)] != [*map(id, self.params)]:   # buffers of other sizes
             self.clear()
             self.params, self.free, self.result = params, [], None
@@ -123,21 +124,22 @@ class StreamingSync(DiLoCoSync):
     def finish(self) -> Tensor:
         "As in `DiLoCoSync`. Parameters that are not taken in this round have no gradient."
         for p in self.replica.params: p.grad = None
-        if self.trip: return self.taken()
-        self.replica.landed = self.replica.going
+        if self.current_reduction: return self.finish_overlapped()
+        self.replica.arrived = self.replica.outgoing
         return super().finish()
 
-    def checked(self, out: Tensor) -> Tensor:
+    def check_result(self, out: Tensor) -> Tensor:
         "As in `DiLoCoSync`. If a sum is no number any more, all workers let go of what replicas have kept."
         grads = [p.grad for p in self.replica.params if p.grad is not None]
-        if not (out[0].isfinite() and all(g.isfinite().all() for g in grads)): self.forget()
-        return super().checked(out)
+        if not (out[0].isfinite() and all(g.isfinite().all() for g in grads)): self.reset_local_state()
+        return super().check_result(out)
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90040
 class CompressedStreamingSync(StreamingSync, CompressedSync):
     "As `StreamingSync`, with messages of a codec that keeps no rest."
     @property
-    def unpacked(self) -> int: return sum(p.numel() for p in self.others) + super().unpacked
+    def unencoded_count(self) -> int:
+        return sum(p.numel() for p in self.extra_params) + super().unencoded_count
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90024
 AWAY = 3 # Tags of messages that stay in the air begin here; smaller ones are in use
@@ -167,9 +169,9 @@ class InFlightFragment:
     going: list[int] # Numbers of its parameters
     targets: float # Of the round in which it has left
     works: list[dist.Work]
-    said: list[Tensor] # The messages of all ranks, once the works are done
+    messages: list[Tensor] # The messages of all ranks, once the works are done
     add: Callable[[list[Tensor]], Tensor] # Their sum, (numbers,)
-    void: bool = False # Replicas have forgotten what they kept: it is waited for, and not taken
+    is_void: bool = False # Replicas have forgotten what they kept: it is waited for, and not taken
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90027
 @dataclass(eq=False)
@@ -184,10 +186,10 @@ class FragmentReduction:
     large: Tensor # The fragment, uint8
     going: list[int] # Numbers of its parameters
     add: Callable[[list[Tensor]], Tensor] # As in `InFlightFragment`
-    before: InFlightFragment | None # What has left in the last round
+    previous: InFlightFragment | None # What has left in the last round
     beside: Tensor | None = None # Sums beside the fragment: targets, ..., loss and mark
-    flight: InFlightFragment | None = None # What has left in this round
-    sum: Tensor | None = None # What `before` has brought, (numbers,)
+    in_flight: InFlightFragment | None = None # What has left in this round
+    sum: Tensor | None = None # What `previous` has brought, (numbers,)
 
     def __call__(self, half_way: Callable[[], None]) -> None:
         "Raises RuntimeError if a peer is gone, BadMessage."
@@ -202,10 +204,10 @@ class FragmentReduction:
         if max(sizes) > LONGEST: raise BadMessage(f"messages of {sizes} bytes; at most {LONGEST}")
         if any(sizes):
             way = start_all_gather(self.group, self.large, sizes, AWAY + self.step)
-            self.flight = InFlightFragment(self.going, self.beside[0].item(), *way, self.add)
-        if self.before:
-            wait_all(self.before.works)
-            self.sum = self.before.add(self.before.said)
+            self.in_flight = InFlightFragment(self.going, self.beside[0].item(), *way, self.add)
+        if self.previous:
+            wait_all(self.previous.works)
+            self.sum = self.previous.add(self.previous.messages)
 
 def sum_tree_nodes(keys: list[list[tuple[int, int]]], n: int, dtype: torch.dtype,
                    said: list[Tensor]) -> Tensor:
@@ -216,55 +218,59 @@ def sum_tree_nodes(keys: list[list[tuple[int, int]]], n: int, dtype: torch.dtype
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90032
 @patch
-def keys(self: StreamingSync, rank: int) -> list[tuple[int, int]]:
+def node_keys(self: StreamingSync, rank: int) -> list[tuple[int, int]]:
     "The nodes of the tree whose sums `rank` sends."
     return tree_cover(shard_range(rank, self.world, self.n), self.n)
 
 @patch
-def leaving(self: StreamingSync) -> tuple[Tensor, Tensor]:
+def pack_outgoing(self: StreamingSync) -> tuple[Tensor, Tensor]:
     "What this rank sends: the numbers beside the fragment, (nodes, numbers), and the fragment, uint8."
-    at, beside = sum(p.numel() for p in self.replica.sent), sum(p.numel() for p in self.others) + self.beside
-    whole = torch.empty(0, at + beside, dtype=self.others[0].dtype)
-    if keys := self.keys(self.rank): whole = torch.stack([self.nodes[key].flat.cpu() for key in keys])
+    at = sum(p.numel() for p in self.replica.synced_params)
+    beside = sum(p.numel() for p in self.extra_params) + self.beside
+    whole = torch.empty(0, at + beside, dtype=self.extra_params[0].dtype)
+    if keys := self.node_keys(self.rank): whole = torch.stack([self.nodes[key].flat.cpu() for key in keys])
     return whole[:, at:].clone(), whole[:, :at].flatten().view(torch.uint8)
 
 @patch
-def adder(self: StreamingSync) -> Callable[[list[Tensor]], Tensor]:
+def sum_function(self: StreamingSync) -> Callable[[list[Tensor]], Tensor]:
     "What adds up the messages of a fragment."
-    return partial(sum_tree_nodes, [*map(self.keys, range(self.world))], self.n, self.others[0].dtype)
+    return partial(sum_tree_nodes, [*map(self.node_keys, range(self.world))], self.n,
+                   self.extra_params[0].dtype)
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90034
 @patch
 def reduction(self: StreamingSync) -> Callable[[Callable[[], None]], None]:
     "As in `DiLoCoSync`. With overlap a fragment leaves, and the one that left in the last round lands."
-    if not self.replica.table.flies(self.step): return super(StreamingSync, self).reduction()
+    if not self.replica.schedule.is_overlapped(self.step): return super(StreamingSync, self).reduction()
     self.busy = True
-    self.trip = FragmentReduction(self.group, [*map(self.keys, range(self.world))], self.n, self.step,
-                                  *self.leaving(),
-                                  [*self.replica.going], self.adder(), self.flight)
-    return self.trip
+    self.current_reduction = FragmentReduction(self.group, [*map(self.node_keys, range(self.world))], self.n,
+                                               self.step,
+                                               *self.pack_outgoing(),
+                                               [*self.replica.outgoing], self.sum_function(), self.in_flight)
+    return self.current_reduction
 
 @patch
-def taken(self: StreamingSync) -> Tensor:
+def finish_overlapped(self: StreamingSync) -> Tensor:
     "As `finish`, in a round with a trip."
-    trip, self.busy, self.trip = self.trip, False, None
-    sums, self.flight, self.replica.landed = trip.beside.to(self.others[0].device), trip.flight, []
-    sizes = [p.numel() for p in self.others]
-    for p, g in zip(self.others, sums[:-self.beside].split(sizes)): p.grad = g.view_as(p)
-    if (came := trip.before) and not came.void:
+    trip, self.busy, self.current_reduction = self.current_reduction, False, None
+    sums, self.in_flight, self.replica.arrived = trip.beside.to(
+        self.extra_params[0].device), trip.in_flight, []
+    sizes = [p.numel() for p in self.extra_params]
+    for p, g in zip(self.extra_params, sums[:-self.beside].split(sizes)): p.grad = g.view_as(p)
+    if (came := trip.previous) and not came.is_void:
         now = sums[0].item()
         if now != came.targets: trip.sum *= now / came.targets   # the engine divides by those of this round
         params = [self.replica.params[i] for i in came.going]
         for p, g in zip(params, trip.sum.split([p.numel() for p in params])):
             p.grad = g.view_as(p).to(p.device)
-        self.replica.landed = came.going
-    return self.checked(sums[-self.beside:].clone())
+        self.replica.arrived = came.going
+    return self.check_result(sums[-self.beside:].clone())
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90036
 @patch
 def attach(self: StreamingSync, group: dist.ProcessGroup) -> None:
     "As in `DiLoCoSync`. Raises UnsupportedModel for overlap over NCCL."
-    if self.replica.table.overlap and group.size() > 1 and group.name() == 'nccl':
+    if self.replica.schedule.overlap and group.size() > 1 and group.name() == 'nccl':
         raise UnsupportedModel(
             "lowcomm.overlap: over NCCL a message cannot stay in the air while others pass; set "
             "overlap to 0, or let distributed.device be cpu")
@@ -274,36 +280,36 @@ def attach(self: StreamingSync, group: dist.ProcessGroup) -> None:
 def detach(self: StreamingSync) -> None:
     "As in `DiLoCoSync`. What is in flight belongs to the group, and is dropped with it."
     super(StreamingSync, self).detach()
-    self.flight = self.trip = None
+    self.in_flight = self.current_reduction = None
 
 @patch
-def forget(self: StreamingSync) -> None:
+def reset_local_state(self: StreamingSync) -> None:
     """As in `DiLoCoSync`. What is in the air will not be taken; but it must arrive, or it would break the
     group."""
-    super(StreamingSync, self).forget()
-    if self.flight: self.flight.void = True
+    super(StreamingSync, self).reset_local_state()
+    if self.in_flight: self.in_flight.is_void = True
 
 # %% ../../nbs/12_lowcomm/19_fragments.ipynb #f1a90042
 @patch
-def keys(self: CompressedStreamingSync, rank: int) -> list[tuple[int, int]]:
+def node_keys(self: CompressedStreamingSync, rank: int) -> list[tuple[int, int]]:
     "The leaves of the tree of which `rank` sends messages: one for each of its replicas."
     return [(i, i + 1) for i in shard_range(rank, self.world, self.n)]
 
 @patch
-def leaving(self: CompressedStreamingSync) -> tuple[Tensor, Tensor]:
+def pack_outgoing(self: CompressedStreamingSync) -> tuple[Tensor, Tensor]:
     "As in `StreamingSync`. Raises BadMessage if a move is too large for float32."
     mine = shard_range(self.rank, self.world, self.n)
-    beside = [self.moves[i][-self.unpacked:] for i in mine]
-    small = torch.cat([torch.empty(0), *beside]).view(-1, self.unpacked)
-    if not (self.replica.sent and len(mine)): return small, torch.empty(0, dtype=torch.uint8)
-    return small, pack_parts([part for i in mine for part in self.says(i)[1:]])
+    beside = [self.pseudo_gradients[i][-self.unencoded_count:] for i in mine]
+    small = torch.cat([torch.empty(0), *beside]).view(-1, self.unencoded_count)
+    if not (self.replica.synced_params and len(mine)): return small, torch.empty(0, dtype=torch.uint8)
+    return small, pack_parts([part for i in mine for part in self.encode_update(i)[1:]])
 
 @patch
-def adder(self: CompressedStreamingSync) -> Callable[[list[Tensor]], Tensor]:
+def sum_function(self: CompressedStreamingSync) -> Callable[[list[Tensor]], Tensor]:
     "As in `StreamingSync`."
-    count = sum(p.numel() for p in self.replica.sent)
+    count = sum(p.numel() for p in self.replica.synced_params)
     sizes = [len(u) for u in split_units(torch.empty(count), self.n)] if count else []
-    return partial(sum_packed, self.codec, sizes, [*map(self.keys, range(self.world))], self.step)
+    return partial(sum_packed, self.codec, sizes, [*map(self.node_keys, range(self.world))], self.step)
 
 def sum_packed(codec: Codec, sizes: list[int], keys: list[list[tuple[int, int]]], step: int,
                said: list[Tensor]) -> Tensor:

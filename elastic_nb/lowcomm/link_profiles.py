@@ -37,7 +37,7 @@ class LinkProfile:
         if wrong := [*profile_mistakes(self)]:
             raise BadConfig('\n'.join(f'link {self.name}: {w}' for w in wrong))
 
-    def silent(self, seconds: float) -> bool:
+    def in_brownout(self, seconds: float) -> bool:
         "Whether the link is in a brownout `seconds` after it began to work."
         return self.down_s > 0 and seconds % (self.up_s + self.down_s) >= self.up_s
 

@@ -51,7 +51,7 @@ def pseudo_gradient(
 class Outer(Optimizer):
     """The outer step of DiLoCo: SGD with momentum, for which `.grad` is the mean move, start minus end. The
     first `warmup` steps take the average instead, at rate 1, and leave the momentum alone. `lr`, `betas` and
-    `weight_decay` belong to the inner AdamW, which `inner` makes."""
+    `weight_decay` belong to the inner AdamW, which `inner_optimizer` makes."""
     def __init__(self, params: Iterable[Any], lr: float, outer_lr: float = .7, momentum: float = .9,
                  nesterov: bool = True, betas: tuple[float, float] = (.9, .95), weight_decay: float = .1,
                  warmup: int = 0):
@@ -61,7 +61,7 @@ class Outer(Optimizer):
         if len(self.param_groups) > 1:
             raise ValueError("Outer: the inner optimizer has one rate, betas and decay; give it one group")
 
-    def inner(self, params: Sequence[nn.Parameter]) -> Optimizer:
+    def inner_optimizer(self, params: Sequence[nn.Parameter]) -> Optimizer:
         "A new AdamW with the present inner rate."
         group = self.param_groups[0]
         return torch.optim.AdamW(params, **{k: group[k] for k in ('lr', 'betas', 'weight_decay')})

@@ -177,7 +177,7 @@ class ParameterServer:
 
     Raises FolderInUse, RunMismatch (of another model or other terms), DamagedCheckpoint, CheckpointError,
     OSError."""
-    asks: tuple[str, ...] = 'number', 'version' # What a push says beside its bytes: whole numbers
+    push_fields: tuple[str, ...] = 'number', 'version' # What a push says beside its bytes: whole numbers
 
     def __init__(self,
         model: nn.Module, # Where a new folder begins
@@ -191,7 +191,8 @@ class ParameterServer:
         self.params, self.save_every, self.folder = trainable_parameters(model), save_every, Path(folder)
         self.count = sum(p.numel() for p in self.params)
         self.version, self.bound = 0, StalenessBound(terms.most, terms.adaptive)
-        self.told: dict[str, dict[str, Any]] = {} # Worker -> its last gradient, the answer, how many counted
+        # Worker -> its last gradient, the answer, how many counted
+        self.last_pushes: dict[str, dict[str, Any]] = {}
         self.inbox: dict[int, Tensor] = {} # Worker -> gradient of a step that waits for others
         self.disk = NVMeBackend(self.folder, keep_last_n=2)
         self.journal: Any = None # A Journal, once `open` has read it
@@ -211,14 +212,14 @@ class ParameterServer:
     @property
     def meta(self) -> dict[str, Any]:
         "The JSON values of the state."
-        return dict(step=self.version, told=self.told, missed=self.bound.seen)
+        return dict(step=self.version, told=self.last_pushes, missed=self.bound.seen)
 
     @meta.setter
     def meta(self, saved: dict[str, Any]) -> None:
-        self.version, self.told, self.bound.seen = saved['step'], saved['told'], saved['missed']
+        self.version, self.last_pushes, self.bound.seen = saved['step'], saved['told'], saved['missed']
 
     @property
-    def waits(self) -> str:
+    def wait_reason(self) -> str:
         "What the next step waits for, in words."
         return f"{len(self.inbox)} of {self.terms.workers or 1} gradients of the next step are here"
 
@@ -232,7 +233,7 @@ class ParameterServer:
 
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #97a3eb0c
 @patch
-def judged(self: ParameterServer, version: int) -> dict[str, Any]:
+def check_staleness(self: ParameterServer, version: int) -> dict[str, Any]:
     "What becomes of a gradient that was computed at `version`; nothing changes."
     missed, limit = self.version - version, 0 if self.terms.workers else self.bound.limit
     return dict(counts=missed <= limit, missed=missed, limit=limit)
@@ -241,7 +242,7 @@ def judged(self: ParameterServer, version: int) -> dict[str, Any]:
 def apply(self: ParameterServer, fields: dict[str, Any], gradient: Tensor | None) -> dict[str, Any]:
     """Carry out one record of the journal; the answer to its worker. `gradient`: (count,), if it counts.
     Raises DamagedCheckpoint, ReplicasDiverged."""
-    answer = self.heard(fields)
+    answer = self.record_push(fields)
     if answer['counts']:
         weight = staleness_weight(answer['missed']) if self.terms.by_age else 1.
         self.inbox[fields['worker']] = gradient * weight
@@ -249,22 +250,22 @@ def apply(self: ParameterServer, fields: dict[str, Any], gradient: Tensor | None
     return answer
 
 @patch
-def heard(self: ParameterServer, fields: dict[str, Any]) -> dict[str, Any]:
+def record_push(self: ParameterServer, fields: dict[str, Any]) -> dict[str, Any]:
     "Record a worker's message, and the answer to it. Raises DamagedCheckpoint."
-    worker, answer = fields['worker'], self.judged(fields['version'])
+    worker, answer = fields['worker'], self.check_staleness(fields['version'])
     counts = answer['counts']
     self.bound.admits(answer['missed'])   # it remembers
     if counts != fields['counts']:
         raise DamagedCheckpoint(f"the journal says of gradient {fields['number']} of worker {worker} that it "
                                 f"{'counts' if fields['counts'] else 'does not count'}; here it does not")
     answer['version'] = self.version + counts
-    before = self.told.get(str(worker), {}).get('accepted', 0)
-    self.told[str(worker)] = dict(number=fields['number'], sum=fields['sum'], answer=answer,
-                                  accepted=before + counts)
+    before = self.last_pushes.get(str(worker), {}).get('accepted', 0)
+    self.last_pushes[str(worker)] = dict(number=fields['number'], sum=fields['sum'], answer=answer,
+                                         accepted=before + counts)
     return answer
 
 @patch
-def decoded(self: ParameterServer, worker: int, number: int, data: bytes) -> Tensor:
+def decode_gradient(self: ParameterServer, worker: int, number: int, data: bytes) -> Tensor:
     "(count,), float32. Raises BadMessage if it is no gradient of this worker with this number."
     message = decode_message(data, repr(self.terms.codec))
     if (message.sender, message.round) != (worker, number):
@@ -275,7 +276,7 @@ def decoded(self: ParameterServer, worker: int, number: int, data: bytes) -> Ten
     return self.terms.codec.unpack(message.payload, message.count)
 
 @patch
-def merged(self: ParameterServer) -> Tensor:
+def aggregate_inbox(self: ParameterServer) -> Tensor:
     "(count,): what the optimizer takes for the gradient."
     rows = torch.stack([self.inbox[w] for w in sorted(self.inbox)])
     return aggregate(rows, self.terms.rule, self.terms.f).value if self.terms.workers else rows[0]
@@ -283,7 +284,7 @@ def merged(self: ParameterServer) -> Tensor:
 @patch
 def _step(self: ParameterServer) -> None:
     with single_thread():
-        parts = self.merged().split([p.numel() for p in self.params])
+        parts = self.aggregate_inbox().split([p.numel() for p in self.params])
         for p, part in zip(self.params, parts): p.grad = part.view_as(p)
         if self.terms.clip: nn.utils.clip_grad_norm_(self.params, self.terms.clip)
         self.optimizer.step()
@@ -297,8 +298,8 @@ def push(self: ParameterServer, worker: int, number: int, version: int, data: by
     """Gradient `number` (1, 2, ...) of `worker`, computed at `version`; says whether it counts, once it is on
     the disk. Raises BadMessage, and nothing has changed; OSError, and it can be sent again."""
     sum = xxhash.xxh3_64_hexdigest(data)
-    if known := self.repeated(worker, number, version, sum): return known
-    gradient, counts = self.decoded(worker, number, data), self.judged(version)['counts']
+    if known := self.cached_answer(worker, number, version, sum): return known
+    gradient, counts = self.decode_gradient(worker, number, data), self.check_staleness(version)['counts']
     if self.terms.workers: self._its_turn(worker)
     if self.terms.rule == 'mean' and not gradient.square().sum().isfinite():
         raise BadMessage(f"the squares of what worker {worker} sends have no sum in float32; a mean keeps it")
@@ -312,10 +313,10 @@ def push(self: ParameterServer, worker: int, number: int, version: int, data: by
     return answer
 
 @patch
-def repeated(self: ParameterServer, worker: int, number: int, version: int, sum: str
-             ) -> dict[str, Any] | None:
+def cached_answer(self: ParameterServer, worker: int, number: int, version: int, sum: str
+                  ) -> dict[str, Any] | None:
     "The answer that this push had before, None if it is a new one. Raises BadMessage if it is neither."
-    last = self.told.get(str(worker), dict(number=0, sum='', answer={}))
+    last = self.last_pushes.get(str(worker), dict(number=0, sum='', answer={}))
     if number == last['number'] and sum == last['sum']: return last['answer']
     if number != last['number'] + 1:
         raise BadMessage(f"worker {worker} sends gradient {number}, and the last that is known of it is "
@@ -344,13 +345,13 @@ def save(self: ParameterServer) -> None:
     self.point('saved')
     self._begin_journal()
     self.point('begun')
-    kept = min(f.step for f in self.disk.found())
+    kept = min(f.step for f in self.disk.list_checkpoints())
     for path in self._journals():
         if int(path.name[8:]) < kept: path.unlink()
 
 @patch
 def _write(self: ParameterServer) -> None:
-    self.disk.save(snapshot(self.state.tree(), step=self.version, fingerprint=self.fingerprint))
+    self.disk.save(snapshot(self.state.to_tree(), step=self.version, fingerprint=self.fingerprint))
 
 @patch
 def _journals(self: ParameterServer) -> list[Path]: return sorted(self.folder.glob('journal-*'))
@@ -367,7 +368,8 @@ def _begin_journal(self: ParameterServer) -> None:
 @patch
 def replay(self: ParameterServer, fields: dict[str, Any], body: bytes) -> None:
     "Carry out a record that was read from the journal. Raises DamagedCheckpoint, BadMessage."
-    self.apply(fields, self.decoded(fields['worker'], fields['number'], body) if fields['counts'] else None)
+    self.apply(fields, self.decode_gradient(fields['worker'], fields['number'], body) if fields['counts']
+               else None)
 
 @patch
 def _resume(self: ParameterServer) -> None:
@@ -375,7 +377,7 @@ def _resume(self: ParameterServer) -> None:
     found = load_latest_valid({'nvme': self.disk}, self.fingerprint)
     for s in found.skipped: warnings.warn(f"the checkpoint {s.name} is not used: {s.why}")
     if found.state is None: self._write()   # where it begins, and with which terms
-    else: self.meta = unpack_state(TrainState.of(found.state), self.model, self.optimizer)
+    else: self.meta = unpack_state(TrainState.from_tree(found.state), self.model, self.optimizer)
     paths = [p for p in self._journals() if int(p.name[8:]) >= self.version]
     for path in paths:
         if (start := int(path.name[8:])) != self.version:

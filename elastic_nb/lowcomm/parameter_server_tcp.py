@@ -76,16 +76,16 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
         self.token = peer_token()
         if host != '127.0.0.1' and not self.token:
             raise StoreRefused(f"other machines may reach {host}: set {TOKEN} to one secret, here and there")
-        self.core, self.turn, self.failed = core, threading.Condition(), None
-        self.holders: dict[int, _ConnectionHandler] = {} # Worker -> the line that it uses
+        self.core, self.condition, self.failed = core, threading.Condition(), None
+        self.connections: dict[int, _ConnectionHandler] = {} # Worker -> the line that it uses
         self.longest = (1 << 16) + 8 * core.count
         super().__init__((host, port), _ConnectionHandler)
 
     def service_actions(self) -> None:
         "Between two lines, and whenever a while is over: what is due by the clock."
-        with self.turn:
+        with self.condition:
             try:
-                if not self.failed and self.core.tick(): self.turn.notify_all()
+                if not self.failed and self.core.tick(): self.condition.notify_all()
             except (OSError, DamagedCheckpoint, ReplicasDiverged) as e: self.fail(e)
 
     def handle_error(self, request: Any, address: Any) -> None:
@@ -96,9 +96,9 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
         self.failed = self.failed or error
         threading.Thread(target=self.shutdown, daemon=True).start()
 
-    def end(self) -> None:
+    def save_and_close(self) -> None:
         "Nothing is answered any more; what there is, is saved."
-        with self.turn:   # no push is half done
+        with self.condition:   # no push is half done
             if not self.failed and not self.core.inbox: self.core.save()
             self.failed = self.failed or InterruptedError("it was asked to")
             self.core.close()
@@ -108,13 +108,13 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
 def answer(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, Any],
            body: bytes) -> tuple[dict[str, Any], bytes]:
     "Raises BadMessage for a question that has no answer."
-    with self.turn:
+    with self.condition:
         if self.failed: return dict(error=f"the server ends: {self.failed}", ends=True), b''
         known = dict(hello=self._hello, number=self._number, pull=self._pull, push=self._push)
         what = known.get(str(asked.get('do')))
         if what is None: raise BadMessage(f"nobody can {str(asked.get('do'))[:50]!r} here")
         if line.worker is None and what != self._hello: raise BadMessage("say hello first")
-        if line.worker is not None and self.holders.get(line.worker) is not line:
+        if line.worker is not None and self.connections.get(line.worker) is not line:
             raise BadMessage(f"another process speaks for worker {line.worker} now")
         try: return what(line, asked, body)
         except (OSError, DamagedCheckpoint, ReplicasDiverged) as e:
@@ -135,13 +135,13 @@ def _hello(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, 
                          f"{str(asked.get('count'))[:20]} by {str(asked.get('codec'))[:200]}")
     if asked.get('shapes') != shapes_checksum(core.model):
         raise BadMessage("the model here has as many numbers, but other names or shapes of parameters")
-    line.worker, self.holders[worker] = worker, line
+    line.worker, self.connections[worker] = worker, line
     return dict(version=core.version), b''
 
 @patch
 def _number(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, Any],
             body: bytes) -> tuple[dict[str, Any], bytes]:
-    last = self.core.told.get(str(line.worker), dict(number=0, answer=dict(counts=False)))
+    last = self.core.last_pushes.get(str(line.worker), dict(number=0, answer=dict(counts=False)))
     spoken = last['answer']['version'] - 1 if last['answer']['counts'] else -1
     return dict(number=last['number'], spoken=spoken), b''
 
@@ -149,16 +149,17 @@ def _number(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str,
 def _pull(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, Any],
           body: bytes) -> tuple[dict[str, Any], bytes]:
     core, least = self.core, _whole(asked, 'least')
-    self.turn.wait_for(lambda: core.version >= least or self.failed, STALL / 30)
-    if core.version < least or self.failed: return dict(version=core.version, waits=core.waits), b''
+    self.condition.wait_for(lambda: core.version >= least or self.failed, STALL / 30)
+    if core.version < least or self.failed: return dict(version=core.version, waits=core.wait_reason), b''
     weights = {str(i): p.detach() for i, p in enumerate(core.params)}
     return dict(version=core.version), to_buffer(TrainState(weights, {})).numpy().tobytes()
 
 @patch
 def _push(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, Any],
           body: bytes) -> tuple[dict[str, Any], bytes]:
-    answer = self.core.push(line.worker, data=body, **{name: _whole(asked, name) for name in self.core.asks})
-    self.turn.notify_all()
+    answer = self.core.push(line.worker, data=body,
+                            **{name: _whole(asked, name) for name in self.core.push_fields})
+    self.condition.notify_all()
     return answer, b''
 
 # %% ../../nbs/12_lowcomm/12_parameter_server_tcp.ipynb #1928877e
@@ -177,7 +178,7 @@ def serve(
             print(f"version {core.version}, {core.count} numbers, at {at}", flush=True)
             service.serve_forever(.1)
         if service.failed: raise service.failed
-    finally: service.end()
+    finally: service.save_and_close()
 
 # %% ../../nbs/12_lowcomm/12_parameter_server_tcp.ipynb #abd5813e
 class ParameterServerWorker:
@@ -192,9 +193,9 @@ class ParameterServerWorker:
         "Raises BadMessage if the server has another model or secret; TimeoutError, StoreRefused, ValueError."
         host, _, port = address.rpartition(':')
         if not (host and port.isdigit()): raise ValueError(f"an address is HOST:PORT, not {address!r}")
-        self.place, self.patience, self.token = (host.strip('[]'), int(port)), patience, peer_token()
+        self.server_address, self.patience, self.token = (host.strip('[]'), int(port)), patience, peer_token()
         self.worker, self.model, self.codec, self.params = worker, model, codec, trainable_parameters(model)
-        self.line: socket.socket | None = None
+        self.sock: socket.socket | None = None
         known = self._ask(dict(do='number'))[0]
         self.feedback = ErrorFeedback(sender=worker, round=known['number'] + 1)
         self.version, self.fetched = known['spoken'], False   # what it has sent the last gradient for
@@ -230,7 +231,7 @@ class ParameterServerWorker:
         return said
 
     def close(self) -> None:
-        line, self.line = self.line, None
+        line, self.sock = self.sock, None
         if line: line.close()
 
 # %% ../../nbs/12_lowcomm/12_parameter_server_tcp.ipynb #ebd5f61f
@@ -241,14 +242,14 @@ def _ask(self: ParameterServerWorker, fields: dict[str, Any], body: bytes = b'')
     end, pause = time.monotonic() + self.patience, .02
     while True:
         try:
-            if self.line is None: self._connect()
+            if self.sock is None: self._connect()
             said, more = self._exchange(fields, body)
             if not said.get('ends'): break
             raise ConnectionError(said['error'])
         except OSError as e:
             self.close()
             if time.monotonic() > end:
-                where = f'{self.place[0]}:{self.place[1]}'
+                where = f'{self.server_address[0]}:{self.server_address[1]}'
                 raise TimeoutError(f"no answer from {where} in {self.patience:g} s: {e}") from e
         time.sleep(pause)
         pause = min(2 * pause, 1.)
@@ -258,8 +259,8 @@ def _ask(self: ParameterServerWorker, fields: dict[str, Any], body: bytes = b'')
 @patch
 def _connect(self: ParameterServerWorker) -> None:
     "Say hello on a new line. Raises OSError, BadMessage."
-    self.line = socket.create_connection(self.place, timeout=STALL)
-    self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    self.sock = socket.create_connection(self.server_address, timeout=STALL)
+    self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     said, _ = self._exchange(dict(do='hello', worker=self.worker, token=self.token, codec=repr(self.codec),
                                   count=sum(p.numel() for p in self.params),
                                   shapes=shapes_checksum(self.model)))
@@ -272,8 +273,8 @@ def _connect(self: ParameterServerWorker) -> None:
 def _exchange(self: ParameterServerWorker, fields: dict[str, Any], body: bytes = b'') -> tuple[dict[str, Any],
                                                                                                bytes]:
     "Raises OSError, also for an answer that cannot be read."
-    self.line.sendall(encode_frame(fields, body))
-    try: found = read_frame(lambda n: _exactly(self.line, n))
+    self.sock.sendall(encode_frame(fields, body))
+    try: found = read_frame(lambda n: _exactly(self.sock, n))
     except BadMessage as e: raise ConnectionError(f"the answer cannot be read: {e}") from e
     if found is None: raise ConnectionError("the server has closed the line")
     return found

@@ -40,55 +40,59 @@ class QuorumWindow:
         clock: Callable[[], float] = time.monotonic, # Seconds
     ):
         self.quorum, self.grace, self.clock = quorum, grace, clock
-        self.every = min(max(LOOK[0], grace / 20), LOOK[1]) # Seconds between two looks, if answers are quick
-        self.ask: Callable[[int], int] | None = None # Adds to those done in this generation; their number
-        self.before = 0 # Of these, in rounds that are over
-        self.over = threading.Event() # This round, for this worker
-        self.since: list[float] = [] # When it has learned of the quorum of this round; empty: it has not
+        # Seconds between two looks, if answers are quick
+        self.poll_interval = min(max(LOOK[0], grace / 20), LOOK[1])
+        # Adds to those done in this generation; their number
+        self.add_done: Callable[[int], int] | None = None
+        self.done_before = 0 # Of these, in rounds that are over
+        self.round_over = threading.Event() # This round, for this worker
+        # When it has learned of the quorum of this round; empty: it has not
+        self.quorum_since: list[float] = []
 
-    def begin(self) -> None:
+    def begin_round(self) -> None:
         "A round begins: from now on a thread looks, so that no inner step waits for an answer."
-        self.over, self.since = threading.Event(), []
-        run_in_background(partial(self._watch, self.over, self.since, self.before))
+        self.round_over, self.quorum_since = threading.Event(), []
+        run_in_background(partial(self._watch, self.round_over, self.quorum_since, self.done_before))
 
     def _watch(self, over: threading.Event, since: list[float], before: int) -> None:
         while not over.is_set() and not since:
             begun = time.monotonic()
-            try: done = self.ask(0) - before
+            try: done = self.add_done(0) - before
             except PeerLost: return   # the store is gone, and a new generation is on its way
             if done >= self.quorum: since.append(self.clock())
-            else: over.wait(max(self.every, 2 * (time.monotonic() - begun)))
+            else: over.wait(max(self.poll_interval, 2 * (time.monotonic() - begun)))
 
     @property
-    def closed(self) -> bool: return bool(self.since) and self.clock() - self.since[0] >= self.grace
+    def is_closed(self) -> bool:
+        return bool(self.quorum_since) and self.clock() - self.quorum_since[0] >= self.grace
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #3967ea2b
 class PartialReplica(DiLoCoReplica):
-    "A replica that may be over early. `made`: inner steps that count; `counted`: their targets."
-    drops = False # Whether nothing counts of one that was cut short
-    ends: Callable[[int], bool] = staticmethod(lambda made: False) # Whether it is over after so many steps
-    made = counted = 0
+    "A replica that may be over early. `steps_done`: inner steps that count; `counted`: their targets."
+    drops_partial = False # Whether nothing counts of one that was cut short
+    is_over: Callable[[int], bool] = staticmethod(lambda made: False) # Whether it is over after so many steps
+    steps_done = counted = 0
 
     def losses(self, parts: list[Any], counts: list[int], total: Tensor) -> Iterator[Callable[[], Tensor]]:
         "As in `DiLoCoReplica`, until it is over."
-        self.made = self.counted = 0
+        self.steps_done = self.counted = 0
         for part, n in zip(parts, counts):
-            if self.ends(self.made): return
+            if self.is_over(self.steps_done): return
             if n: yield partial(self._loss, part, n, total)
-            self.made, self.counted = self.made + 1, self.counted + n
+            self.steps_done, self.counted = self.steps_done + 1, self.counted + n
 
-    def result(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
+    def attach_gradient(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
         "As in `DiLoCoReplica`, with the targets that count in the place of `targets`."
-        if self.drops and self.made < self.steps: self.made = self.counted = 0
-        if not self.made:   # as if it had not begun
-            self.inners.pop(self.number, None)
+        if self.drops_partial and self.steps_done < self.steps: self.steps_done = self.counted = 0
+        if not self.steps_done:   # as if it had not begun
+            self.inner_optimizers.pop(self.number, None)
             loss, moved = torch.zeros_like(loss), [*map(torch.zeros_like, moved)]
-        return super().result(loss, self.counted, moved)
+        return super().attach_gradient(loss, self.counted, moved)
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #0e2e08fc
 class PartialSync(DiLoCoSync):
     "Rounds in which a replica may be cut short: by a window, or where `steps_at` says so."
-    more = 2 # Inner steps and targets that count
+    extra_sums = 2 # Inner steps and targets that count
     def __init__(self,
         *args: Any, # As for the rounds
         window: QuorumWindow | None = None, # Says when a round closes; None: no clock
@@ -97,30 +101,30 @@ class PartialSync(DiLoCoSync):
     ):
         super().__init__(*args, **how)
         self.window, self.steps_at = window, steps_at
-        self.made: dict[int, int] = {} # Replica of this worker -> inner steps that count in this round
+        self.steps_done: dict[int, int] = {} # Replica of this worker -> inner steps that count in this round
         self.facts: dict[str, Any] = {} # Of the last round, for the ledger
-        self.replica.ends = self.ends
+        self.replica.is_over = self.is_over
 
     @property
-    def timed(self) -> bool:
+    def is_timed(self) -> bool:
         "Whether a clock may cut replicas short. A single worker waits for no other."
         return self.window is not None and self.world > 1
 
-    def ends(self, made: int) -> bool:
+    def is_over(self, made: int) -> bool:
         "Whether the replica that is computed now is over after `made` inner steps."
-        if self.timed: return self.window.closed
+        if self.is_timed: return self.window.is_closed
         return made >= self.steps_at.get(self.step, {}).get(self.replica.number, self.replica.steps)
 
     def attach(self, group: dist.ProcessGroup) -> None:
         super().attach(group)
-        if self.timed and self.window.ask is None:
+        if self.is_timed and self.window.add_done is None:
             raise UnsupportedModel(
                 "lowcomm.quorum: workers of this world cannot ask each other how far they are; "
                 "take run_elastic or elastic-nb train, or leave it out")
-        if self.window: self.window.before = 0   # each generation counts from zero
+        if self.window: self.window.done_before = 0   # each generation counts from zero
 
     def detach(self) -> None:
-        if self.window: self.window.over.set()
+        if self.window: self.window.round_over.set()
         super().detach()
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #47bedb5c
@@ -128,10 +132,11 @@ class PartialSync(DiLoCoSync):
 def start(self: PartialSync, step: int, micro_batches: int | None = None) -> list[int]:
     "As in `DiLoCoSync`. What an interrupted try has left is done, or cut short, as it was."
     todo = super(PartialSync, self).start(step, micro_batches)
-    self.made = {i: made for i, made in self.made.items() if i in self.span and i not in todo}
-    if self.timed:
-        if done := sum(made == self.replica.steps for made in self.made.values()): self.window.ask(done)
-        if todo: self.window.begin()
+    self.steps_done = {i: made for i, made in self.steps_done.items() if i in self.span and i not in todo}
+    if self.is_timed:
+        if done := sum(made == self.replica.steps for made in self.steps_done.values()):
+            self.window.add_done(done)
+        if todo: self.window.begin_round()
     return todo
 
 @patch
@@ -141,25 +146,26 @@ def micro_batch(self: PartialSync, i: int) -> Iterator[Tensor]:
     r = self.replica
     with super(PartialSync, self).micro_batch(i) as summed:
         yield summed
-        summed[BESIDE + i] += r.made
+        summed[BESIDE + i] += r.steps_done
         summed[BESIDE + self.n + i] += r.counted
-    self.made[i] = r.made
-    if self.timed and r.made == r.steps: self.window.ask(1)
+    self.steps_done[i] = r.steps_done
+    if self.is_timed and r.steps_done == r.steps: self.window.add_done(1)
 
 @patch
 def reduction(self: PartialSync) -> Callable[[Callable[[], None]], None]:
     "As in `DiLoCoSync`. This worker is done, and need not look any more."
-    if self.window: self.window.over.set()
+    if self.window: self.window.round_over.set()
     return super(PartialSync, self).reduction()
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #3669ece6
 @patch
-def checked(self: PartialSync, out: Tensor) -> Tensor:
+def check_result(self: PartialSync, out: Tensor) -> Tensor:
     "As in `DiLoCoSync`; now all workers know what counts. Raises UnsupportedModel if that is not one target."
-    loss, steps, samples = super(PartialSync, self).checked(out), self.replica.steps, self.replica.samples
+    loss, steps, samples = super(PartialSync,
+                                 self).check_result(out), self.replica.steps, self.replica.samples
     made, targets = out[BESIDE:].view(2, self.n).long().tolist()
     if not sum(targets): raise UnsupportedModel(f"round {self.step}: there is not one target in what counts")
-    if self.window: self.window.before += sum(n == steps for n in made)
+    if self.window: self.window.done_before += sum(n == steps for n in made)
     late = [[i, n, targets[i]] for i, n in enumerate(made) if n < steps]
     missing = sum(steps - n for _, n, _ in late) * samples // steps
     self.facts = dict(late=late, untrained=missing) if late else {}
@@ -168,7 +174,7 @@ def checked(self: PartialSync, out: Tensor) -> Tensor:
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #74358a84
 class CompressedPartialSync(PartialSync, CompressedSync):
     "The same with messages of a codec; a replica of which nothing counts says nothing, and its rest stays."
-    def counts(self, i: int) -> bool: return self.made[i] > 0
+    def is_counted(self, i: int) -> bool: return self.steps_done[i] > 0
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #34e7dd45
 def decode_updates(codec: Codec, found: dict[int, list[bytes]], table: Tensor, step: int, count: int
@@ -228,17 +234,17 @@ class RobustSync(CompressedPartialSync):
         self.verdict: dict[str, Any] = {} # Of the rule, on this round
 
     @property
-    def whole(self) -> bool: return True   # a rule looks at whole moves
+    def uses_all_gather(self) -> bool: return True   # a rule looks at whole moves
 
-    def hops(self) -> Callable[..., None]:
+    def choose_collective(self) -> Callable[..., None]:
         self.verdict = {}
         return partial(robust_all_reduce, self.rule, self.attackers, self.verdict)
 
-    def checked(self, out: Tensor) -> Tensor:
+    def check_result(self, out: Tensor) -> Tensor:
         "As in late rounds. The local state of a broken replica is dropped."
-        loss, samples = super().checked(out), self.replica.samples
+        loss, samples = super().check_result(out), self.replica.samples
         gone = {*self.verdict.get('excluded', [])}
-        for i in gone: self.replica.inners.pop(i, None)
+        for i in gone: self.replica.inner_optimizers.pop(i, None)
         if 'taken' in self.verdict:
             gone = {*range(self.n)} - {*self.verdict['taken']} - {i for i, n, _ in self.facts.get('late', [])}
         untrained = self.facts.get('untrained', 0) + len(gone) * samples

@@ -276,9 +276,9 @@ class RoundInbox:
     "The messages of one round; `senders`: those who take part."
     def __init__(self, codec: Codec, count: int, round: int, senders: Iterable[int]):
         self.codec, self.count, self.round, self.senders = codec, count, round, sorted({*senders})
-        self.said: dict[int, Tensor] = {} # What each sender has said, (count,)
+        self.received: dict[int, Tensor] = {} # What each sender has said, (count,)
 
-    def take(self, data: bytes, sender: int | None = None) -> int:
+    def receive(self, data: bytes, sender: int | None = None) -> int:
         "The sender of the message; `sender`: who must be it. Raises BadMessage; then it does not count."
         message = decode_message(data, repr(self.codec))
         who = f"sender {message.sender}"
@@ -287,19 +287,19 @@ class RoundInbox:
             raise BadMessage(f"{who} does not take part in round {self.round}")
         if message.round != self.round:
             raise BadMessage(f"{who} sends a message of round {message.round} in round {self.round}")
-        if message.sender in self.said: raise BadMessage(f"{who} has spoken in round {self.round}")
+        if message.sender in self.received: raise BadMessage(f"{who} has spoken in round {self.round}")
         if message.count != self.count:
             raise BadMessage(f"{who} sends {message.count} numbers, and the model has {self.count}")
-        try: self.said[message.sender] = self.codec.unpack(message.payload, message.count)
+        try: self.received[message.sender] = self.codec.unpack(message.payload, message.count)
         except BadMessage as e: raise BadMessage(f"{who}: {e}") from None
         return message.sender
 
     def mean(self, without: Iterable[int] = ()) -> Tensor:
         "(count,), float32. `without`: senders to leave out. Raises BadMessage if any other one is missing."
         wanted = [s for s in self.senders if s not in {*without}]
-        missing = [s for s in wanted if s not in self.said]
+        missing = [s for s in wanted if s not in self.received]
         if missing or not wanted:
             raise BadMessage(f"round {self.round} has no mean: missing {missing or 'all senders'}")
         total = torch.zeros(self.count)
-        for s in wanted: total += self.said[s]
+        for s in wanted: total += self.received[s]
         return check_tensor(total / len(wanted), f"the mean of round {self.round}")

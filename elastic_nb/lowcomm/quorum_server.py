@@ -63,7 +63,7 @@ class RoundTerms(Terms):
 class QuorumServer(ParameterServer):
     """Weights, and the outer steps that rounds of learners make of them. The optimizer gets the mean move for
     a gradient, as `Outer` does. Raises as `ParameterServer` does."""
-    asks = 'number', 'version', 'tokens', 'steps'
+    push_fields = 'number', 'version', 'tokens', 'steps'
     terms: RoundTerms
 
     def __init__(self,
@@ -75,7 +75,7 @@ class QuorumServer(ParameterServer):
         point: Callable[[str], None] = no_fault_point,
         clock: Callable[[], float] = time.monotonic, # Seconds
     ):
-        self.clock, self.enough = clock, None # and since when this round has its quorum
+        self.clock, self.quorum_since = clock, None # and since when this round has its quorum
         self.claims: dict[int, list[int]] = {} # Learner -> tokens and inner steps of its move in this round
         self.late: list[list[int]] = [] # Learner and round of late moves since the last closing
         self.schedule: list[dict[str, Any]] = [] # For each closed round: moves, late, why
@@ -86,20 +86,20 @@ class QuorumServer(ParameterServer):
 
     @meta.setter
     def meta(self, saved: dict[str, Any]) -> None:
-        self.version, self.told = saved['step'], saved['told']
+        self.version, self.last_pushes = saved['step'], saved['told']
         self.schedule, self.late = saved['schedule'], saved['late']
 
     @property
-    def waits(self) -> str:
+    def wait_reason(self) -> str:
         return (f"round {self.version} has {len(self.inbox)} of {self.terms.workers} moves, and needs "
                 f"{self.terms.quorum}")
 
     def tick(self) -> bool:
         "Close the round if it is due by now; whether it was. Raises OSError, ReplicasDiverged."
         if len(self.inbox) < self.terms.quorum: return False
-        if self.enough is None: self.enough = self.clock()
+        if self.quorum_since is None: self.quorum_since = self.clock()
         everybody = len(self.inbox) >= self.terms.workers
-        if not everybody and self.clock() - self.enough < self.terms.grace: return False
+        if not everybody and self.clock() - self.quorum_since < self.terms.grace: return False
         self.close_round('all' if everybody else 'grace')
         return True
 
@@ -110,20 +110,21 @@ def push(self: QuorumServer, worker: int, number: int, version: int, data: bytes
     """Move `number` (1, 2, ...) of `worker` from the weights of `version`: `tokens` in `steps` inner steps.
     Says whether it counts, once it is on the disk. Raises BadMessage, and nothing has changed; OSError,
     ReplicasDiverged."""
-    answer = self.take(worker, number, version, data, tokens, steps)
+    answer = self.accept_push(worker, number, version, data, tokens, steps)
     self.tick()
     return answer
 
 @patch
-def take(self: QuorumServer, worker: int, number: int, version: int, data: bytes, tokens: int, steps: int
-         ) -> dict[str, Any]:
+def accept_push(self: QuorumServer, worker: int, number: int, version: int, data: bytes, tokens: int,
+                steps: int
+                ) -> dict[str, Any]:
     "As `push`, and no round is closed."
     self._believable(worker, tokens, steps)
     sum = f'{xxhash.xxh3_64_hexdigest(data)}-{tokens}-{steps}'
-    if known := self.repeated(worker, number, version, sum): return known
+    if known := self.cached_answer(worker, number, version, sum): return known
     self._its_turn(worker)
     self._first_in(version, worker)
-    move, counts = self.decoded(worker, number, data), self.judged(version)['counts']
+    move, counts = self.decode_gradient(worker, number, data), self.check_staleness(version)['counts']
     self._short(worker, move)
     fields = dict(worker=worker, number=number, version=version, sum=sum, counts=counts, tokens=tokens,
                   steps=steps)
@@ -144,7 +145,7 @@ def _believable(self: QuorumServer, worker: int, tokens: int, steps: int) -> Non
 @patch
 def _first_in(self: QuorumServer, version: int, worker: int) -> None:
     "Raises BadMessage if `worker` has sent a move of round `version`, or of a later one."
-    if (last := self.told.get(str(worker), {}).get('answer')) is None: return
+    if (last := self.last_pushes.get(str(worker), {}).get('answer')) is None: return
     spoken = last['version'] - last['counts'] - last['missed']
     if version <= spoken:
         raise BadMessage(f"worker {worker} has spoken in round {spoken}, and sends a new move of {version}")
@@ -159,7 +160,7 @@ def _short(self: QuorumServer, worker: int, move: Tensor) -> None:
 
 # %% ../../nbs/12_lowcomm/13_quorum_server.ipynb #a390d58e
 @patch
-def judged(self: QuorumServer, version: int) -> dict[str, Any]:
+def check_staleness(self: QuorumServer, version: int) -> dict[str, Any]:
     "What becomes of a move from the weights of `version`; nothing changes."
     missed = self.version - version
     if not missed: return dict(counts=True, missed=0)
@@ -169,7 +170,7 @@ def judged(self: QuorumServer, version: int) -> dict[str, Any]:
 @patch
 def apply(self: QuorumServer, fields: dict[str, Any], move: Tensor | None) -> dict[str, Any]:
     "Carry out the record of a push; the answer. `move`: (count,), if it counts. Raises DamagedCheckpoint."
-    answer, worker = self.heard(fields), fields['worker']
+    answer, worker = self.record_push(fields), fields['worker']
     if answer['counts']:
         self.inbox[worker], self.claims[worker] = move, [fields['tokens'], fields['steps']]
     else: self.late.append([worker, fields['version']])
@@ -198,10 +199,10 @@ def _carry_out(self: QuorumServer, fields: dict[str, Any]) -> None:
             f"round {self.version} has {moves}")
     self.schedule.append(dict(moves=moves, late=self.late, why=fields['why']))
     self._step()
-    self.claims, self.late, self.enough = {}, [], None
+    self.claims, self.late, self.quorum_since = {}, [], None
 
 @patch
-def merged(self: QuorumServer) -> Tensor:
+def aggregate_inbox(self: QuorumServer) -> Tensor:
     "(count,), float32: the mean of the moves, weighed by their tokens, or what the rule makes of them."
     rows = [self.inbox[w] for w in sorted(self.inbox)]
     if self.terms.weights == 'equal':
@@ -213,7 +214,8 @@ def merged(self: QuorumServer) -> Tensor:
 def replay(self: QuorumServer, fields: dict[str, Any], body: bytes) -> None:
     "Carry out a record read from the journal. Raises DamagedCheckpoint, BadMessage, ReplicasDiverged."
     if 'closes' in fields: return self._carry_out(fields)
-    self.apply(fields, self.decoded(fields['worker'], fields['number'], body) if fields['counts'] else None)
+    self.apply(fields, self.decode_gradient(fields['worker'], fields['number'], body) if fields['counts']
+               else None)
 
 # %% ../../nbs/12_lowcomm/13_quorum_server.ipynb #604e712e
 def replay_schedule(
@@ -233,16 +235,16 @@ def replay_schedule(
     for entry in schedule[made:]:
         for worker, tokens, steps in entry['moves']:
             if worker in core.claims: continue   # from before a death
-            number = core.told.get(str(worker), dict(number=0))['number'] + 1
+            number = core.last_pushes.get(str(worker), dict(number=0))['number'] + 1
             move = move_of(core, worker, core.version, tokens, steps)
             data = codec.encode(move, ErrorFeedback(worker, number))
-            core.take(worker, number, core.version, data, tokens, steps)
+            core.accept_push(worker, number, core.version, data, tokens, steps)
         core.close_round(entry['why'])
 
 # %% ../../nbs/12_lowcomm/13_quorum_server.ipynb #1d7c0ec8
 class DiLoCoLearner(ParameterServerWorker):
     "One learner of a `QuorumServer`: inner steps from its weights, and how far they have led."
-    def round(self,
+    def run_round(self,
         losses: Sequence[Callable[[], Tensor]], # One per inner step: computes a loss at the present weights
         tokens: int, # Targets of all these losses together
         inner: Callable[[Sequence[nn.Parameter]], Optimizer], # Makes the inner optimizer
@@ -286,7 +288,7 @@ class WorkloadPlanner:
         if self.min_batch < batch < self.max_batch: return self.steps, batch
         return min(max(round(samples / batch), 1), self.max_steps or self.steps), batch
 
-    def saw(self, tokens: int, seconds: float) -> None:
+    def observe(self, tokens: int, seconds: float) -> None:
         "Inner steps with so many targets have lasted so long."
         speed = tokens / max(seconds, 1e-9)
         if self.speed is None or abs(speed / self.speed - 1) > self.within: self.speed = speed

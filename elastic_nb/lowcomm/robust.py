@@ -265,7 +265,7 @@ class AggregationRule:
     choose: Callable[[Tensor, int], list[int]] | None = None # Rows that it takes; None: something of each
     merge: Callable[[Tensor, list[int], int], Tensor] | None = None # Of gradients, rows taken, f
 
-    def least(self, f: int) -> int: return self.times * f + self.more
+    def min_workers(self, f: int) -> int: return self.times * f + self.more
 
 CHOICES = dict(krum=(_best, lambda x, rows, f: x[rows[0]].clone()), bulyan=(_chosen, _around_median),
                multi_krum=(lambda x, f: _best(x, f, len(x) - f), lambda x, rows, f: _plain_mean(x, rows)))
@@ -306,7 +306,7 @@ def aggregate(gradients: Sequence[Tensor] | Tensor, rule: str, f: int = 0,
     x, r = stack_gradients(gradients), find_rule(rule)
     if mix and rule == 'mean': raise ValueError("mix goes with a rule that withstands attackers")
     if rule == 'mean' and f: return AggregationResult(mean(x, f))   # raises
-    check_gradients(x, f, rule, r.least(f), finite=False)
+    check_gradients(x, f, rule, r.min_workers(f), finite=False)
     bad = _not_finite(x)
     if len(bad) > f:
         raise NonFiniteGradient(

@@ -49,7 +49,7 @@ class Sparse(Codec):
         if not (1 <= self.k <= self.chunk <= 1 << 16 and 0 <= self.decay <= 1):
             raise ValueError(f"k from 1 to chunk, chunk up to 65536, decay 0 to 1; not {self}")
 
-    def parts(self, count: int) -> list[tuple[int, int, int]]:
+    def chunk_layout(self, count: int) -> list[tuple[int, int, int]]:
         "Rows, their width, and how many numbers of each are kept: full chunks, then the shorter last one."
         full, left = divmod(count, self.chunk)
         found = [(full, self.chunk, self.k), (1, left, -(-left * self.k // self.chunk))]
@@ -57,7 +57,7 @@ class Sparse(Codec):
 
     def pack(self, x: Tensor) -> bytes:
         places, codes, levels = [], [], []
-        for (n, width, k), rows in zip(self.parts(len(x)), _in_parts(x, self.parts(len(x)))):
+        for (n, width, k), rows in zip(self.chunk_layout(len(x)), _in_parts(x, self.chunk_layout(len(x)))):
             where = top_k_positions(rows, k)
             code, level = two_levels(rows.gather(1, where))
             places.append(pack_bits(where.flatten(), position_bits(width)))
@@ -77,13 +77,13 @@ def position_bits(width: int) -> int:
 @patch
 def sizes(self: Sparse, count: int) -> list[int]:
     "Bytes of the levels, of the positions of each part, and of the codes of each part."
-    parts = self.parts(count)
+    parts = self.chunk_layout(count)
     return ([8 * sum(n for n, _, _ in parts)] + [packed_size(n * k, position_bits(w)) for n, w, k in parts]
             + [packed_size(n * k, 2) for n, _, k in parts])
 
 @patch
 def unpack(self: Sparse, data: bytes, count: int) -> Tensor:
-    parts, sizes = self.parts(count), self.sizes(count)
+    parts, sizes = self.chunk_layout(count), self.sizes(count)
     if len(data) != sum(sizes): raise BadMessage(f"{count} numbers have {sum(sizes)} bytes, not {len(data)}")
     ends = np.cumsum([0, *sizes])
     pieces = [data[a:b] for a, b in zip(ends, ends[1:])]

@@ -29,7 +29,7 @@ class RunAttempt:
     started: str | None = None # Time of day, UTC, ISO 8601
     config: dict[str, Any] = field(default_factory=dict) # As it was noted
     writer: dict[str, Any] | None = None # The process that writes, or has written
-    resumed: int | None = None # Step of its checkpoint, 0 if it had none; None if it did not get there
+    resumed_step: int | None = None # Step of its checkpoint, 0 if it had none; None if it did not get there
     finished: bool = False # Whether it came to the end of the run
     refused: str | None = None # Why it was refused before it did anything; None if it was not
 
@@ -40,7 +40,7 @@ class RunAttempt:
         return found if isinstance(found, Mapping) else {}
 
     @property
-    def place(self) -> str | None:
+    def checkpoint_folder(self) -> str | None:
         "The folder of its checkpoints; None if it keeps none, so that no start can resume from it."
         c = self.section('checkpoint')
         if not c.get('checkpoint_interval') or not isinstance(c.get('nvme_path'), str): return None
@@ -78,22 +78,22 @@ def _start(name: str, about: Sequence[Any] | None, facts: dict[str, Any], traine
 @dataclass
 class LogicalRun:
     "What people call a run: its starts, in their order, and those that were refused in between."
-    starts: list[RunAttempt]
+    attempts: list[RunAttempt]
     refused: list[RunAttempt] = field(default_factory=list)
 
     @property
-    def name(self) -> str: return self.starts[0].name
+    def name(self) -> str: return self.attempts[0].name
 
-    def at(self, place: str | None) -> bool:
+    def uses_folder(self, place: str | None) -> bool:
         "Whether its checkpoints are in `place`, also if the folder of the run was moved."
-        mine = self.starts[-1].place
+        mine = self.attempts[-1].checkpoint_folder
         if place is None or mine is None: return False
         return mine == place or Path(mine).name == Path(place).name and not Path(mine).exists()
 
-    def goes_on(self, start: RunAttempt) -> bool:
+    def is_continued_by(self, start: RunAttempt) -> bool:
         "Whether `start`, whose checkpoints are in the same place, is one more start of this run."
-        last = self.starts[-1]
-        if start.refused or last.refused or start.resumed != 0: return True
+        last = self.attempts[-1]
+        if start.refused or last.refused or start.resumed_step != 0: return True
         return not last.finished and _result_of(last) == _result_of(start)
 
 def _result_of(start: RunAttempt) -> list[dict[str, Any]]:
@@ -105,12 +105,12 @@ def group_attempts(starts: Sequence[RunAttempt]) -> list[LogicalRun]:
     "The runs that these starts are, in the order in which they were started last."
     found: list[LogicalRun] = []
     for start in starts:
-        run = next((r for r in reversed(found) if r.at(start.place)), None)
-        if run is None or not run.goes_on(start): found.append(LogicalRun([start]))
+        run = next((r for r in reversed(found) if r.uses_folder(start.checkpoint_folder)), None)
+        if run is None or not run.is_continued_by(start): found.append(LogicalRun([start]))
         elif start.refused: run.refused.append(start)
         else:
-            if run.starts[-1].refused: run.refused, run.starts = [*run.starts, *run.refused], []
-            run.starts.append(start)
+            if run.attempts[-1].refused: run.refused, run.attempts = [*run.attempts, *run.refused], []
+            run.attempts.append(start)
             found.sort(key=lambda r: r is run)   # it is the newest now
     return found
 
@@ -118,7 +118,7 @@ def group_attempts(starts: Sequence[RunAttempt]) -> list[LogicalRun]:
 @dataclass
 class AttemptSegment:
     "A start of a run, with its rows and its place in the line of time."
-    start: RunAttempt
+    attempt: RunAttempt
     rows: RunHistory # As it has written them
     begin: float = 0. # Seconds of the newest start's clock
     end: float = 0. # Its last row
@@ -136,11 +136,11 @@ def attempt_time_range(rows: RunHistory) -> tuple[float, float] | None:
 def downtime_between(a: AttemptSegment, b: AttemptSegment) -> float:
     "Seconds from the last row of `a` to the beginning of `b`, the next start. 0 if that is not known."
     (begin, end), (later, _) = attempt_time_range(a.rows), attempt_time_range(b.rows)
-    one, two = a.start.writer or {}, b.start.writer or {}
+    one, two = a.attempt.writer or {}, b.attempt.writer or {}
     same = one.get('boot') and (one.get('boot'), one.get('host')) == (two.get('boot'), two.get('host'))
     if same: return max(later - end, 0.)
-    if not (a.start.started and b.start.started): return 0.
-    apart = datetime.fromisoformat(b.start.started) - datetime.fromisoformat(a.start.started)
+    if not (a.attempt.started and b.attempt.started): return 0.
+    apart = datetime.fromisoformat(b.attempt.started) - datetime.fromisoformat(a.attempt.started)
     return max(apart.total_seconds() - (end - begin), 0.)
 
 def lay_out_attempts(parts: Sequence[AttemptSegment]) -> list[AttemptSegment]:
@@ -148,7 +148,7 @@ def lay_out_attempts(parts: Sequence[AttemptSegment]) -> list[AttemptSegment]:
     parts = [p for p in parts[:-1] if attempt_time_range(p.rows)] + [*parts[-1:]]
     gens = 0
     for k, p in enumerate(parts):
-        later = [q.start.resumed for q in parts[k + 1:] if q.start.resumed is not None]
+        later = [q.attempt.resumed_step for q in parts[k + 1:] if q.attempt.resumed_step is not None]
         p.below, p.first_gen = min(later, default=None), gens
         gens += max([e.gen for e in p.rows.events if isinstance(e.gen, int)]
                     + [int(b.gen.max()) for b in p.rows.blocks], default=0)
@@ -164,7 +164,7 @@ def lay_out_attempts(parts: Sequence[AttemptSegment]) -> list[AttemptSegment]:
 # %% ../../nbs/08_report/14_attempts.ipynb #0142890c
 def shift_to_run_time(part: AttemptSegment, rows: RunHistory, number: int, last: bool) -> RunHistory:
     "`rows` of a part, which is start `number` of the run, as they are in the time line."
-    def name(worker: str) -> str: return worker if last else f'{worker} ({part.start.name})'
+    def name(worker: str) -> str: return worker if last else f'{worker} ({part.attempt.name})'
     by = part.begin - (attempt_time_range(part.rows) or (0., 0.))[0]
     def event(e: Event) -> Event:
         data = e.data
@@ -195,7 +195,7 @@ def merge_attempts(parts: Sequence[AttemptSegment]) -> RunHistory:
             events.append(Event(p.end, 'run_end', data=dict(ok=False, error='its process is gone')))
         after = parts[number]
         if attempt_time_range(after.rows): events.append(Event(p.end, 'pause', data=dict(
-            until=after.begin, seconds=after.away, start=after.start.name)))
+            until=after.begin, seconds=after.away, start=after.attempt.name)))
         p.lost = StepTable(b.where(b.step >= p.below) for b in p.rows.blocks
                            if b.kind == 'commit') if p.below is not None else None
     return RunHistory(events, blocks)

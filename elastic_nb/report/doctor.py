@@ -102,9 +102,9 @@ class TimeoutRule(NamedTuple):
     why: str # What happens else
 
     @property
-    def least(self) -> float: return self.factor * self.inner_s
+    def required_s(self) -> float: return self.factor * self.inner_s
     @property
-    def holds(self) -> bool: return self.outer_s >= self.least
+    def is_met(self) -> bool: return self.outer_s >= self.required_s
 
 def timeout_rules(c: RunConfig, m: MeasuredTimes) -> list[TimeoutRule]:
     "All waits of a run with this config, each with the limit above it; `m`: what was measured."
@@ -139,7 +139,7 @@ def _graces(c: RunConfig, m: MeasuredTimes, why: str) -> list[TimeoutRule | None
         if k.async_save_policy == 'retry':
             found.append(TimeoutRule('checkpoint.async_save_retries x async_save_retry_delay',
                                      k.async_save_retries * k.async_save_retry_delay, name, grace, 1, why))
-        if k.url:
+        if k.store_url:
             found.append(TimeoutRule('the patience with an object store', PATIENCE, name, grace, 1, why))
     return found
 
@@ -148,10 +148,11 @@ def check_timeouts(c: RunConfig, m: MeasuredTimes) -> list[Diagnosis]:
     "The limits that end something too early; for each of them the longest thing below it."
     worst: dict[str, TimeoutRule] = {}
     for layer in timeout_rules(c, m):
-        if not layer.holds and layer.least > worst.get(layer.outer, layer._replace(inner_s=0.)).least:
+        if not layer.is_met and layer.required_s > worst.get(layer.outer,
+                                                             layer._replace(inner_s=0.)).required_s:
             worst[layer.outer] = layer
     return [_bad(w.outer, f"{_s(w.outer_s)}, and {w.inner} takes {_s(w.inner_s)}: {w.why}",
-                 f"Set {w.outer.split(' x ')[0]} to {_s(w.least / _times(w.outer))} or more")
+                 f"Set {w.outer.split(' x ')[0]} to {_s(w.required_s / _times(w.outer))} or more")
             for w in worst.values()]
 
 def _times(outer: str) -> float: return float(outer.partition(' x ')[2] or 1)
@@ -161,17 +162,20 @@ def timeout_table(c: RunConfig, m: MeasuredTimes) -> list[tuple[str, float, floa
     "Each limit: its name, its seconds, its recommended minimum, and the reason for that."
     found: dict[str, TimeoutRule] = {}
     for layer in timeout_rules(c, m):
-        if layer.outer not in found or layer.least > found[layer.outer].least: found[layer.outer] = layer
-    return [(name, x.outer_s, x.least, f'{x.factor:g} x {x.inner}') for name, x in found.items()]
+        if layer.outer not in found or layer.required_s > found[layer.outer].required_s:
+            found[layer.outer] = layer
+    return [(name, x.outer_s, x.required_s, f'{x.factor:g} x {x.inner}') for name, x in found.items()]
 
 # %% ../../nbs/08_report/17_doctor.ipynb #ca1776ca
 def check_settings(c: RunConfig, m: MeasuredTimes) -> list[Diagnosis]:
     "What settings promise each other and cannot keep."
     e, k, t, found = c.elastic, c.checkpoint, c.training, []
-    if e.workers > t.cut:
-        found.append(_slow('training.micro_batches', f"{e.workers} workers share {t.cut} micro-batches: "
-                           f"{e.workers - t.cut} of them never train", f"Set it to {e.workers} or more, or "
-                           f"elastic.workers to {t.cut}"))
+    if e.workers > t.num_micro_batches:
+        found.append(_slow('training.micro_batches',
+                           f"{e.workers} workers share {t.num_micro_batches} micro-batches: "
+                           f"{e.workers - t.num_micro_batches} of them never train",
+                           f"Set it to {e.workers} or more, or "
+                           f"elastic.workers to {t.num_micro_batches}"))
     if not k.checkpoint_interval:
         found.append(_bad('checkpoint.checkpoint_interval', "0: if the machine stops, all steps are lost",
                           "Set it to auto"))
@@ -265,7 +269,7 @@ def _check_folder(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Di
 
 def _check_memory(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Diagnosis]:
     k, size, memory = c.checkpoint, checkpoint_bytes(c, m), here.memory()
-    if not (k.wanted and size): return []
+    if not (k.is_enabled and size): return []
     most = k.max_memory_mb
     if most is not None and 1e6 * most < 2 * size:
         return [_slow('checkpoint.max_memory_mb', f"{most} MB hold fewer than two snapshots of "
@@ -299,7 +303,7 @@ def check_services(c: RunConfig, etcd: str = '', endpoint: str = '', limit_s: fl
     """Do the object store of the config, `etcd` (H:P,...) and the port of `endpoint` (H:P, where this machine
     is to serve the rendezvous) answer? `limit_s`: seconds for each."""
     found = []
-    for name, url in c.checkpoint.far.items():
+    for name, url in c.checkpoint.remote_urls.items():
         try: open_store(url, limit_s=limit_s).list('')
         except (StoreError, OSError, ValueError) as e:
             found.append(_bad(f'checkpoint.{name}', f"{url} does not answer: {_line(e)}",
@@ -398,11 +402,11 @@ def check_saved_checkpoints(watch: RunReader, c: RunConfig) -> list[Diagnosis]:
     if not place.is_dir(): place = watch.path.parent / place.name
     steps = [e.data.get('saved', 0) for e in watch.story.events
              if e.kind == 'checkpoint' and e.data.get('tier') == 'nvme']
-    if steps and not c.checkpoint.far and not any(place.glob('step-*')):
+    if steps and not c.checkpoint.remote_urls and not any(place.glob('step-*')):
         return [_bad('the checkpoints', f"the ledger has one of step {max(steps)}, and none is in {place}",
                      "Bring them back; to begin anew, remove the whole folder of the run")]
     last = watch.run.refused[-1:]
-    if not last or (last[0].started or '') < (watch.run.starts[-1].started or ''): return []
+    if not last or (last[0].started or '') < (watch.run.attempts[-1].started or ''): return []
     return [_bad('the run', f"its last start was refused: {last[0].refused.splitlines()[0]}", "Mend that")]
 
 def _check_events(rows: RunHistory, c: RunConfig) -> list[Diagnosis]:
@@ -454,7 +458,7 @@ def _who(rows: RunHistory, bucket: str) -> str:
 
 def _recovered(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
     "One finding for each loss after which the run continued: where its time went, and what would be quicker."
-    told, pieces = [], found.pieces
+    told, pieces = [], found.spans
     for o in outages(rows):
         if not (o.gap and o.before and o.after): continue
         start, end, spent = o.gap[0], o.gap[1], Counter()
@@ -495,7 +499,7 @@ def examine_run(path: str | Path, here: MachineProbe = MachineProbe(),
     begun = datetime.fromisoformat(watch.started).timestamp() if watch.started else 0.
     clock = [_bad('clock', f"the run was started {_s(begun - here.now())} in the future",
                   "Set the clock")] if begun > here.now() + 5 else []
-    measured = measured_times(watch.newest.rows)
+    measured = measured_times(watch.newest_segment.rows)
     later = [] if state[0] == 'finished' else check_settings(c, measured)
     kept = check_saved_checkpoints(watch, c)
     return _sorted([*clock, *check_run(rows, state, found, c), *kept, *check_timeouts(c, measured), *later])
@@ -512,7 +516,7 @@ def doctor(what: str = '', overrides: Sequence[str] = (), here: MachineProbe = M
     if what and (path.is_dir() or path.suffix == '.db'):
         watch = RunReader(path)
         c = Config(**watch.config.get('settings', {})).checked()
-        return examine_run(path, here), timeout_table(c, measured_times(watch.newest.rows))
+        return examine_run(path, here), timeout_table(c, measured_times(watch.newest_segment.rows))
     config, m = read_config(path, overrides) if what else Config(), MeasuredTimes()
-    with suppress(ValueError): m = measured_times(RunReader(Path('runs') / path.stem).newest.rows)
+    with suppress(ValueError): m = measured_times(RunReader(Path('runs') / path.stem).newest_segment.rows)
     return examine_config(config, m, here, **services), timeout_table(config.checked(), m)

@@ -99,8 +99,8 @@ def paper_of(path: str | Path) -> tuple[RunReader, Score, list[str]]:
     "The exam at `path`, nothing counted yet, and its storm. Raises ValueError if it is none."
     try: watch = RunReader(path, EXAM)
     except ValueError as e: raise ValueError(f"{path} is not an exam: {e}") from None
-    start = watch.parts[0].start
-    drawn = [e.data for e in of_kind(watch.parts[0].rows, 'plan') if 'exam' in (e.data.get('drawn') or {})]
+    start = watch.segments[0].attempt
+    drawn = [e.data for e in of_kind(watch.segments[0].rows, 'plan') if 'exam' in (e.data.get('drawn') or {})]
     if not drawn: raise ValueError(f"{path} is not an exam: no row says which storm it was for")
     elastic, saves = start.section('elastic'), start.section('checkpoint')
     seed, interval = drawn[0]['drawn']['exam'], saves['checkpoint_interval']
@@ -114,7 +114,7 @@ def lines_of_plan(faults: list[Fault]) -> list[str]:
 @patch
 def judge(self: Score, watch: RunReader, storm: list[str]) -> None:
     "Find what does not hold. Raises ValueError if there is no undisturbed run."
-    start, rows = watch.parts[0].start, watch.parts[0].rows
+    start, rows = watch.segments[0].attempt, watch.segments[0].rows
     training, plan = start.section('training'), exam_plan(self.seed, self.workers + self.spares)
     if (training.get('steps'), training.get('micro_batches')) != (STEPS, MICRO):
         self.wrong.append(f"it is not {STEPS} steps of {MICRO} micro-batches")
@@ -131,7 +131,7 @@ def judge(self: Score, watch: RunReader, storm: list[str]) -> None:
 def exam_score(path: str | Path) -> Score:
     "The score of the exam at `path`. Raises ValueError if it is none, or has no undisturbed run."
     watch, score, storm = paper_of(path)
-    score.count(watch.parts[0].rows)
+    score.count(watch.segments[0].rows)
     try: score.judge(watch, storm)
     except ValueError as e: raise ValueError(f"{path} is not an exam: {e}") from None
     return score

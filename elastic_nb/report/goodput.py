@@ -50,14 +50,14 @@ class BucketSpan(NamedTuple):
 
 class SlotTimeline:
     "Pieces of one place in the world, without a gap between them."
-    def __init__(self, start: float): self.start, self.now, self.pieces = start, start, []
+    def __init__(self, start: float): self.start, self.now, self.spans = start, start, []
 
-    def until(self, t: float, bucket: str) -> None:
+    def fill_until(self, t: float, bucket: str) -> None:
         "All from the end of the last piece up to `t` belongs to `bucket`; nothing, if `t` lies before that."
         if t <= self.now: return
-        if self.pieces and self.pieces[-1].bucket == bucket:
-            self.pieces[-1] = BucketSpan(self.pieces[-1].start, t, bucket)
-        else: self.pieces.append(BucketSpan(self.now, t, bucket))
+        if self.spans and self.spans[-1].bucket == bucket:
+            self.spans[-1] = BucketSpan(self.spans[-1].start, t, bucket)
+        else: self.spans.append(BucketSpan(self.now, t, bucket))
         self.now = t
 
 # %% ../../nbs/08_report/16_goodput.ipynb #72aab185
@@ -88,7 +88,7 @@ def step_timings(rows: RunHistory) -> StepTimings:
     for t, gen, step in zip(told.t.tolist(), told.gen.tolist(), told.step.tolist()):
         newest[step] = max(gen, newest.get(step, gen))
         marks.setdefault((gen, step), t)
-    names, many = [given.workers[i] for i in given.worker], given.of('many')
+    names, many = [given.workers[i] for i in given.worker], given.float_column('many')
     micro = [1. if m != m else m for m in many.tolist()]   # rows of the first version have no number
     for row in zip(given.gen.tolist(), given.step.tolist(), given.t.tolist(), names, micro):
         gave[row[:2]].append(row[2:])
@@ -142,30 +142,30 @@ def book_attempt(seat: SlotTimeline, facts: StepTimings, worker: str, gen: int, 
     "The slot's time from its last piece to `end`, in which `worker` tried `step`; `gave`: its contribution."
     good = 'training' if facts.newest.get(step) == gen else 'redone'
     if save := facts.saves.get((worker, step)):
-        seat.until(min(max(save[0], seat.now), end), good)
-        seat.until(min(save[0] + save[1], end), 'checkpoint')
+        seat.fill_until(min(max(save[0], seat.now), end), good)
+        seat.fill_until(min(save[0] + save[1], end), 'checkpoint')
     others = facts.gave.get((gen, step), [])
     mine = next((n for _, w, n in others if w == worker), 1.)
     late = overdue_since(facts, worker, gen, step, mine)
     if min(gave or end, end) > late:
-        seat.until(late, good)
-        seat.until(min(gave or end, end), 'straggler')
+        seat.fill_until(late, good)
+        seat.fill_until(min(gave or end, end), 'straggler')
     if gave is not None and gave < end:
-        seat.until(gave, good)
+        seat.fill_until(gave, good)
         t, last, n = max(others, default=(gave, worker, 1.))
         if last != worker and t > gave: _waits(seat, facts, (last, gen, step, n), good, min(t, end))
-    seat.until(end, good)
+    seat.fill_until(end, good)
 
 def _waits(seat: SlotTimeline, facts: StepTimings, last: tuple[str, int, int, float], good: str,
            end: float) -> None:
     "The slot waits, up to `end`, for the member `last`: worker, generation, step and micro-batches."
     worker, gen, step, n = last
     blocked = facts.saves.get((worker, step), (0., 0.))[1]
-    seat.until(min(seat.now + blocked, end), 'checkpoint')
+    seat.fill_until(min(seat.now + blocked, end), 'checkpoint')
     late = overdue_since(facts, worker, gen, step, n)
     if late < end:
-        seat.until(late, good)
-        seat.until(end, 'straggler')
+        seat.fill_until(late, good)
+        seat.fill_until(end, 'straggler')
 
 # %% ../../nbs/08_report/16_goodput.ipynb #572e7216
 class WorkerReplay:
@@ -178,31 +178,31 @@ class WorkerReplay:
         self.gen, self.step = 0, 0 # Of the present attempt
         self.gave: float | None = None # When it has handed in its part of it
 
-    def row(self, e: Event) -> None:
+    def handle_row(self, e: Event) -> None:
         "Take the next row."
         if handle := self.handlers.get(e.kind): handle(self, e)
 
     def _ready(self, e: Event) -> None:
-        self.seat.until(e.t, 'restart')
+        self.seat.fill_until(e.t, 'restart')
         self.mode = 'waits'
 
     def _restored(self, e: Event) -> None:
         "Between the generation that it heard of and this row it has loaded a checkpoint."
-        self.waited(max((t for t, _, who in self.facts.rosters if t <= e.t and self.worker in who),
-                        default=e.t))
-        self.seat.until(e.t, 'restart')
+        self.book_wait(max((t for t, _, who in self.facts.rosters if t <= e.t and self.worker in who),
+                           default=e.t))
+        self.seat.fill_until(e.t, 'restart')
 
     def _final(self, e: Event) -> None:
         save = self.facts.saves.get((self.worker, e.step))
-        if save: self.seat.until(min(save[0] + save[1], e.t), 'checkpoint')
-        self.seat.until(e.t, 'idle')
+        if save: self.seat.fill_until(min(save[0] + save[1], e.t), 'checkpoint')
+        self.seat.fill_until(e.t, 'idle')
         self.mode = 'ends'
 
-    def _saved(self, e: Event) -> None: self.seat.until(e.t, 'checkpoint')
+    def _saved(self, e: Event) -> None: self.seat.fill_until(e.t, 'checkpoint')
 
 # %% ../../nbs/08_report/16_goodput.ipynb #441ea3b4
 @patch
-def waited(self: WorkerReplay, t: float) -> None:
+def book_wait(self: WorkerReplay, t: float) -> None:
     "It has waited until `t`: for the others, or, while the world has all its members, as a spare."
     rosters, times = self.facts.rosters, self.facts.times
     most = max((len(who) for _, _, who in rosters), default=1)
@@ -210,7 +210,7 @@ def waited(self: WorkerReplay, t: float) -> None:
     while True:
         who = rosters[k - 1][2] if k else frozenset()
         end = min(times[k], t) if k < len(times) else t
-        self.seat.until(end, 'idle' if len(who) >= most and self.worker not in who else 'rendezvous')
+        self.seat.fill_until(end, 'idle' if len(who) >= most and self.worker not in who else 'rendezvous')
         if end >= t: return
         k += 1
 
@@ -218,20 +218,20 @@ def waited(self: WorkerReplay, t: float) -> None:
 def _entered(self: WorkerReplay, e: Event) -> None:
     ms = {k: v / 1000 for k, v in e.data.get('ms', {}).items()}
     agree, copy, group = (ms.get(k, 0.) for k in ('agree', 'copy', 'group'))
-    if self.mode == 'starts': self.seat.until(e.t, 'restart')   # nothing more is known without its rows
-    self.waited(e.t - agree - copy - group)
+    if self.mode == 'starts': self.seat.fill_until(e.t, 'restart')   # nothing more is known without its rows
+    self.book_wait(e.t - agree - copy - group)
     for seconds, bucket in ((agree + copy, 'regroup'), (agree, 'copy'), (0., 'regroup')):
-        self.seat.until(e.t - seconds, bucket)
+        self.seat.fill_until(e.t - seconds, bucket)
     self.mode, self.gen, self.step, self.gave = 'works', e.gen or 0, e.step or 0, None
 
 @patch
 def _contribute(self: WorkerReplay, e: Event) -> None:
     if self.gave is not None and e.step != self.step:   # a record without commits of its own
-        self.over(self.facts.marks.get((self.gen, self.step), e.t))
+        self.end_attempt(self.facts.marks.get((self.gen, self.step), e.t))
     self.gen, self.step, self.gave = e.gen, e.step, e.t
 
 @patch
-def over(self: WorkerReplay, t: float) -> None:
+def end_attempt(self: WorkerReplay, t: float) -> None:
     "The attempt ends at `t`."
     book_attempt(self.seat, self.facts, self.worker, self.gen, self.step, t, self.gave)
     self.step, self.gave = self.step + 1, None
@@ -240,16 +240,16 @@ def over(self: WorkerReplay, t: float) -> None:
 def _commit(self: WorkerReplay, e: Event) -> None:
     if self.mode != 'works' or e.gen != self.gen: return   # of the generation before, told late
     self.step = e.step
-    self.over(e.t)
+    self.end_attempt(e.t)
 
 @patch
 def _validation(self: WorkerReplay, e: Event) -> None:
     counts = self.facts.newest.get(e.step - 1) == self.gen
-    self.seat.until(e.t, 'training' if counts else 'redone')
+    self.seat.fill_until(e.t, 'training' if counts else 'redone')
 
 # %% ../../nbs/08_report/16_goodput.ipynb #e8ac3277
 @patch
-def failed(self: WorkerReplay, t: float) -> float:
+def first_failure_t(self: WorkerReplay, t: float) -> float:
     "When the first member of its generation failed, `t` at the latest."
     members = self.facts.members(self.gen) or {self.worker}
     return min((self.facts.trouble[w] for w in members if w in self.facts.trouble), default=t)
@@ -257,28 +257,28 @@ def failed(self: WorkerReplay, t: float) -> float:
 @patch
 def _interrupted(self: WorkerReplay, e: Event) -> None:
     if self.mode == 'works':
-        at = self.failed(e.t)
-        if at < e.t and at >= self.seat.now or self.gave is not None: self.over(min(at, e.t))
-        elif at >= e.t: self.over(e.t)   # nothing has failed: the world grows
-        self.seat.until(e.t, 'detection')
+        at = self.first_failure_t(e.t)
+        if at < e.t and at >= self.seat.now or self.gave is not None: self.end_attempt(min(at, e.t))
+        elif at >= e.t: self.end_attempt(e.t)   # nothing has failed: the world grows
+        self.seat.fill_until(e.t, 'detection')
     self.mode, self.gave = 'waits', None
 
 @patch
 def _death(self: WorkerReplay, e: Event) -> None:
     at = self.facts.trouble.get(self.worker, e.t)
     if self.mode == 'works':
-        self.over(min(at, self.failed(e.t)))
-        self.seat.until(e.t, 'detection')
-    elif self.mode == 'waits': self.waited(at)
-    self.seat.until(e.t, 'restart' if self.mode == 'starts' else 'detection')
+        self.end_attempt(min(at, self.first_failure_t(e.t)))
+        self.seat.fill_until(e.t, 'detection')
+    elif self.mode == 'waits': self.book_wait(at)
+    self.seat.fill_until(e.t, 'restart' if self.mode == 'starts' else 'detection')
     self.mode = 'ends'
 
 @patch
 def end(self: WorkerReplay, t: float, followed: bool) -> None:
     "Nothing more is known of it up to `t`: the run ends or, if it is `followed`, its replacement starts."
-    if self.mode == 'works' and not followed: self.over(t)
-    elif self.mode == 'waits': self.waited(t)
-    self.seat.until(t, 'restart' if followed or self.mode == 'starts' else 'idle')
+    if self.mode == 'works' and not followed: self.end_attempt(t)
+    elif self.mode == 'waits': self.book_wait(t)
+    self.seat.fill_until(t, 'restart' if followed or self.mode == 'starts' else 'idle')
 
 WorkerReplay.handlers = dict(
     ready=WorkerReplay._ready, restored=WorkerReplay._restored, entered=WorkerReplay._entered,
@@ -304,7 +304,7 @@ def slot_timelines(events: Story, below: int | None = None) -> dict[int, SlotTim
         seat = seats[slot] = SlotTimeline(t0 if begins <= first else begins)
         for name, after in zip(names, [*names[1:], None]):
             life = WorkerReplay(seat, facts, name)
-            for e in lives[name]: life.row(e)
+            for e in lives[name]: life.handle_row(e)
             life.end(lives[after][0].t if after else t1, after is not None)
     return seats
 
@@ -320,12 +320,12 @@ class Goodput:
     def seconds(self) -> dict[str, float]:
         "Bucket -> seconds, over all slots."
         found = dict.fromkeys(BUCKETS, 0.)
-        for piece in self.pieces: found[piece.bucket] += piece.end - piece.start
+        for piece in self.spans: found[piece.bucket] += piece.end - piece.start
         return found
 
     @property
-    def pieces(self) -> list[BucketSpan]:
-        return [p for seats in self.seats for seat in seats.values() for p in seat.pieces]
+    def spans(self) -> list[BucketSpan]:
+        return [p for seats in self.seats for seat in seats.values() for p in seat.spans]
     @property
     def total(self) -> float: return sum(self.seconds.values())
     @property
@@ -343,7 +343,7 @@ def goodput_of(run: str | Path | Story, name: str | None = None) -> Goodput:
     `name` alone; or the rows of one start. Raises ValueError if there is none."""
     if isinstance(run, (str, Path)):
         watch = RunReader(run, name, alone=name is not None)
-        stories, whole = [(p.rows, p.below) for p in watch.parts if p.rows.events], watch.story
+        stories, whole = [(p.rows, p.below) for p in watch.segments if p.rows.events], watch.story
     else: stories = [(whole := to_history(run), None)]
     deaths = sorted(_trouble(whole).values())
     apart = [b for a, b in zip([-1e9, *deaths], deaths) if b - a > .05]
@@ -373,7 +373,7 @@ def startup_seconds(found: Goodput) -> float:
     total = 0.
     for seats in found.seats:
         for seat in seats.values():
-            for p in seat.pieces:
+            for p in seat.spans:
                 if p.bucket in ('training', 'redone'): break
                 total += p.end - p.start
     return total
@@ -432,12 +432,12 @@ def draw_time_buckets(
     "One lane per slot, and each second in the color of its bucket."
     seats = found.seats[start]
     t0, t1 = min(s.start for s in seats.values()), max(s.now for s in seats.values())
-    used = {p.bucket for s in seats.values() for p in s.pieces}
+    used = {p.bucket for s in seats.values() for p in s.spans}
     with style():
         if ax is None: ax = plt.subplots(figsize=(9, 1.2 + .42 * len(seats)))[1]
         for y, seat in enumerate(seats.values()):
             for bucket in used:
-                bars = [(p.start - t0, p.end - p.start) for p in seat.pieces if p.bucket == bucket]
+                bars = [(p.start - t0, p.end - p.start) for p in seat.spans if p.bucket == bucket]
                 if bars: ax.broken_barh(bars, (y - .36, .72), facecolor=COLORS[bucket], edgecolor='none')
         ax.set(xlim=window or (0, t1 - t0), ylim=(len(seats) - .4, -.6), xlabel='seconds',
                yticks=range(len(seats)), yticklabels=[f'seat {k}' for k in seats])

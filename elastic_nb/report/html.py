@@ -358,14 +358,14 @@ def repeated_and_missing(rows: RunHistory) -> tuple[int, int] | None:
     not say of how many pieces their steps are."""
     given = rows.steps('contribute')
     commits = rows.steps()
-    if not len(commits) or not given.has('of').any(): return None
+    if not len(commits) or not given.has_key('of').any(): return None
     steps, place = np.unique(commits.step, return_inverse=True)
     newest = np.full(len(steps), -1)
     np.maximum.at(newest, place.reshape(-1), commits.gen)
     at = np.minimum(np.searchsorted(steps, given.step), len(steps) - 1)
-    given.keep((steps[at] == given.step) & (newest[at] == given.gen))
+    given.keep_rows((steps[at] == given.step) & (newest[at] == given.gen))
     at = np.searchsorted(steps, given.step)
-    first, many, of = (given.whole(k) for k in ('first', 'many', 'of'))
+    first, many, of = (given.int_column(k) for k in ('first', 'many', 'of'))
     pieces = np.zeros(len(steps), int)
     np.maximum.at(pieces, at, of)
     begin = np.concatenate([[0], np.cumsum(pieces + 1)])   # one place more, where the last piece ends

@@ -33,12 +33,12 @@ def committed_contributions(events: Sequence[Event]) -> dict[int, list[Event]]:
 class SourceShares:
     "How much of each source a run has read, step by step."
     names: list[str] # Of the sources
-    asked: np.ndarray # Their weights, as shares of 1
+    target_shares: np.ndarray # Their weights, as shares of 1
     steps: np.ndarray # (steps,)
     counts: np.ndarray # (steps, sources): samples
     worlds: np.ndarray # (steps,): workers that have contributed
 
-    def per(self, every: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+    def windowed(self, every: int = 1000) -> tuple[np.ndarray, np.ndarray]:
         "The first step of each window of `every` steps, and the shares in it, (windows, sources)."
         starts = np.arange(0, len(self.steps), every)
         sums = np.add.reduceat(self.counts, starts)
@@ -60,7 +60,7 @@ def source_shares(events: Sequence[Event], mixture: Mixture, seed: int = 0) -> S
     found = committed_contributions(events)
     if not found: raise ValueError("no step was committed: there is nothing to count")
     order = mixture.in_order(seed)
-    read = [mixture.owner(_ids(step, rows, order))[0] for step, rows in found.items()]
+    read = [mixture.locate_sources(_ids(step, rows, order))[0] for step, rows in found.items()]
     counts = [np.bincount(which, minlength=len(mixture.names)) for which in read]
     return SourceShares(mixture.names, np.array([*mixture.shares.values()]), np.array([*found]),
                         np.array(counts),
@@ -80,11 +80,11 @@ def draw_source_shares(
         worlds = np.append(shares.worlds, shares.worlds[-1])
         above.step(np.append(shares.steps, last), worlds, where='post', color=INK, lw=1.2)
         above.set(ylabel='workers', ylim=(0, shares.worlds.max() + 1), yticks=np.unique(shares.worlds))
-        for k, (name, asked) in enumerate(zip(shares.names, shares.asked)):
+        for k, (name, asked) in enumerate(zip(shares.names, shares.target_shares)):
             color = GENERATIONS[k % len(GENERATIONS)]
-            at, part = shares.per(fine)
+            at, part = shares.windowed(fine)
             ax.plot(at + fine / 2, 100 * part[:, k], color=color, lw=.6, alpha=.7)
-            at, part = shares.per(every)
+            at, part = shares.windowed(every)
             ends = np.append(at[1:], last)
             ax.hlines(100 * part[:, k], at, ends, color=color, lw=2)
             ax.axhline(100 * asked, color=MUTED, lw=.8, ls=':')

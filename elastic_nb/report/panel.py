@@ -49,14 +49,14 @@ class PanelState:
         self.lanes: dict[int, list[WorkerBar]] = {} # By slot
         self.marks: list[tuple[float, int, str, int | None]] = [] # When, slot, what, step
         self.gaps: list[tuple[float, float]] = [] # Times without a commit, one for each recovery
-        self.open: dict[str, OpenOutage] = {} # By worker
+        self.open_outages: dict[str, OpenOutage] = {} # By worker
         self.losses: list[tuple[int, float]] = [] # Each `every`th
         self.every, self.loss = 1, None # The last loss of all
         self.start, self.last = None, None # When the run began; when the last event was
-        self.commit: float | None = None # When the last step was committed
+        self.last_commit_t: float | None = None # When the last step was committed
         self.step, self.steps, self.gen = 0, None, 0 # Steps done, of how many; the generation
         self.world: tuple[str, ...] = () # Names of the members
-        self.micro: int | None = None # Workers that can share a batch
+        self.max_workers: int | None = None # Workers that can share a batch
         self.state, self.error, self.sha256 = 'starting', '', None
         self.version = 0 # Counts the events
         for e in events: self.feed(e)
@@ -87,7 +87,7 @@ def _spawn(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
 def _ready(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
     if self.state == 'starting': self.state = 'loading'
     if isinstance(e.get('steps'), int): self.steps = e['steps']
-    if isinstance(e.get('micro_batches'), int): self.micro = e['micro_batches']
+    if isinstance(e.get('micro_batches'), int): self.max_workers = e['micro_batches']
 
 @patch
 def _entered(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
@@ -112,8 +112,9 @@ def _struck(self: PanelState, e: dict[str, Any], slot: int | None, what: str) ->
     "Something has hit a worker: a mark, and the clock runs."
     if slot is None: return
     self.marks.append((e['t'], slot, what, self.step))
-    if e['worker'] not in self.open:
-        self.open[e['worker']] = OpenOutage(e['worker'], self.commit, e['worker'] in self.world)
+    if e['worker'] not in self.open_outages:
+        self.open_outages[e['worker']] = OpenOutage(e['worker'], self.last_commit_t,
+                                                    e['worker'] in self.world)
 
 @patch
 def _fault(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
@@ -131,15 +132,15 @@ def _death(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
 def _generation(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
     self.gen, self.world = e['gen'], tuple(e['roster'])
     for name in e['lost']:
-        if name in self.open: self.open[name].gen = e['gen']
+        if name in self.open_outages: self.open_outages[name].gen = e['gen']
 
 @patch
 def _commit(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
     self._contribute(e, slot)
-    new, self.state = e['step'] + 1 != self.step or bool(self.open), 'training'
+    new, self.state = e['step'] + 1 != self.step or bool(self.open_outages), 'training'
     if not new: return   # another worker has said it
-    for o in [*self.open.values()]: self._heals(o, e)
-    self.commit, self.step = e['t'], e['step'] + 1
+    for o in [*self.open_outages.values()]: self._heals(o, e)
+    self.last_commit_t, self.step = e['t'], e['step'] + 1
     self.loss = e['loss'] if isinstance(e['loss'], float) else math.nan
     if e['step'] % self.every or self.losses and self.losses[-1][0] >= e['step']: return
     self.losses.append((e['step'], self.loss))
@@ -150,11 +151,11 @@ def _commit(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
 @patch
 def _heals(self: PanelState, o: OpenOutage, e: dict[str, Any]) -> None:
     "A step is committed: perhaps the one that ends this outage."
-    if self.commit is not None and o.before is not None:
-        gap = self.commit, e['t']
+    if self.last_commit_t is not None and o.before is not None:
+        gap = self.last_commit_t, e['t']
         if o.gap is None or gap[1] - gap[0] > o.gap[1] - o.gap[0]: o.gap = gap
     if o.member and (o.gen is None or (e['gen'] or 0) < o.gen): return
-    del self.open[o.worker]
+    del self.open_outages[o.worker]
     if o.gap and o.gap not in self.gaps: self.gaps.append(o.gap)
 
 # %% ../../nbs/08_report/09_panel.ipynb #e0bdb4d7
@@ -165,10 +166,10 @@ def _final(self: PanelState, e: dict[str, Any], slot: int | None) -> None: self.
 def _run_end(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
     self.state = 'finished' if e['ok'] else 'stopped' if e.get('stopped') else 'failed'
     self.error = '' if e['ok'] else str(e.get('error'))
-    self.open.clear()
+    self.open_outages.clear()
 
 @patch
-def ended(self: PanelState, error: BaseException | None = None) -> None:
+def mark_ended(self: PanelState, error: BaseException | None = None) -> None:
     "There will be no more events; `error`: why."
     with self.lock:
         self.version += 1
@@ -178,9 +179,9 @@ def ended(self: PanelState, error: BaseException | None = None) -> None:
 OVER = ('finished', 'failed', 'stopped')
 
 @patch
-def stands(self: PanelState, now: float) -> float | None:
+def stalled_seconds(self: PanelState, now: float) -> float | None:
     "Seconds for which training pauses because of a loss; None while all goes well."
-    return now - self.commit if self.open and self.commit is not None else None
+    return now - self.last_commit_t if self.open_outages and self.last_commit_t is not None else None
 
 PanelState.handlers = dict(
     spawn=PanelState._spawn, ready=PanelState._ready, entered=PanelState._entered,
@@ -245,8 +246,8 @@ def _bars(view: PanelState, y: dict[int, float], x: Callable[[float], float], no
 def _costs(view: PanelState, x: Callable[[float], float], now: float) -> list[str]:
     "A bracket for each recovery, with what it has cost; labels that would touch go up, or are left out."
     gaps = [(a, b, format_duration(b - a), INK) for a, b in view.gaps]
-    if (still := view.stands(now)) is not None:
-        gaps.append((view.commit, now, f'{format_duration(still)} …', FAULT))
+    if (still := view.stalled_seconds(now)) is not None:
+        gaps.append((view.last_commit_t, now, f'{format_duration(still)} …', FAULT))
     found, ends = [], [0., 0.]
     for a, b, words, color in gaps:
         left, right, middle = max(x(a), LEFT), x(b), (x(a) + x(b)) / 2
@@ -345,7 +346,7 @@ def _tile(name: str, value: Any, note: str = '', color: str = INK, wide: int = 9
 def draw_summary(view: PanelState, title: str = '', now: float | None = None) -> str:
     "The numbers of the panel as HTML."
     with view.lock:
-        still = view.stands(now) if now is not None else None
+        still = view.stalled_seconds(now) if now is not None else None
         state = 'recovering' if still is not None else view.state
         rto = view.gaps[-1][1] - view.gaps[-1][0] if view.gaps else None
         n = len(view.gaps)
@@ -383,7 +384,8 @@ class LivePanel:
     "The live panel of a run: `show()` it in a notebook."
     def __init__(self,
         view: PanelState, # What to draw
-        ask: Callable[[str, str | None], dict[str, Any]], # Carries out an order, as `CommandQueue.put` does
+        # Carries out an order, as `CommandQueue.submit` does
+        ask: Callable[[str, str | None], dict[str, Any]],
         title: str = '', # For people
     ):
         self.view, self.ask, self.title = view, ask, title
@@ -392,7 +394,7 @@ class LivePanel:
         self._drawn = -1 # The version of the view that is on the page
 
     @property
-    def over(self) -> bool: return self.view.state in OVER
+    def is_over(self) -> bool: return self.view.state in OVER
 
 def has_widgets() -> bool:
     "Whether there is a kernel that widgets can talk through, and ipywidgets itself."
@@ -443,8 +445,8 @@ def _click(self: LivePanel, button: Any, do: str, slot: int | None) -> None:
 @patch
 def draw(self: LivePanel, now: float | None = None) -> bool:
     "Bring the page up to date; whether there was anything to do."
-    version, live = self.view.version, not self.over
-    if version == self._drawn and self.view.stands(0.) is None: return False
+    version, live = self.view.version, not self.is_over
+    if version == self._drawn and self.view.stalled_seconds(0.) is None: return False
     self._drawn = version
     now = (time.monotonic() if now is None else now) if live else None
     self.head.value = on_white(draw_summary(self.view, self.title, now))
@@ -454,7 +456,7 @@ def draw(self: LivePanel, now: float | None = None) -> bool:
     for slot, row in enumerate(self.rows):
         shown = 'flex' if live and slot in slots else 'none'
         if row.layout.display != shown: row.layout.display = shown
-    full = not live or self.view.micro is not None and len(self.view.world) >= self.view.micro
+    full = not live or self.view.max_workers is not None and len(self.view.world) >= self.view.max_workers
     if self.more.disabled != full: self.more.disabled = full
     if self.end.disabled != (not live): self.end.disabled = not live
     return True
@@ -464,7 +466,7 @@ def _follow(self: LivePanel) -> None:
     "The thread that draws, until the run ends; then the page gets the picture that stays."
     from IPython.display import update_display
     try:
-        while not self.over:
+        while not self.is_over:
             self.draw()
             time.sleep(PAUSE)
         self.draw()
@@ -483,7 +485,7 @@ def _bundle(self: LivePanel, live: bool) -> dict[str, Any]:
 def show(self: LivePanel) -> None:
     "Display the panel, live if that can be; as often as you like."
     from IPython.display import display
-    live = not self.over and has_widgets()
+    live = not self.is_over and has_widgets()
     if live and self.box is None:
         self._make()
         self.draw()

@@ -83,7 +83,7 @@ class WorkIntervals:
 def work_intervals(events: Story) -> WorkIntervals:
     "Who worked on which step, from when to when."
     rows = to_history(events)
-    return rows.once('work', lambda: _work_of(rows))
+    return rows.memoize('work', lambda: _work_of(rows))
 
 def _work_of(rows: RunHistory) -> WorkIntervals:
     gave, told = rows.steps('contribute'), rows.steps('commit')

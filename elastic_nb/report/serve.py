@@ -248,13 +248,13 @@ class RunReaderCache:
         self._known: OrderedDict[str, CachedRun] = OrderedDict()
 
     @contextmanager
-    def of(self, found: ServedRun) -> Iterator['CachedRun']:
+    def acquire(self, found: ServedRun) -> Iterator['CachedRun']:
         "A run, up to date, for this thread alone. Raises ValueError for a bad ledger."
         with self._lock:
             shown = self._known.setdefault(found.id, CachedRun(found))
             self._known.move_to_end(found.id)
             while len(self._known) > self.most: self._known.popitem(last=False)
-        with shown.turn:
+        with shown.lock:
             if shown.watch is None: shown.watch = RunReader(found.path, found.name, alone=False)
             else: shown.watch.poll()
             yield shown
@@ -264,17 +264,17 @@ class CachedRun:
     "A run that is looked at."
     found: ServedRun
     watch: RunReader | None = None # Its reader; None until someone has asked
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = field(default_factory=threading.Lock)
     _columns: tuple[int, dict[str, np.ndarray]] | None = None # Up to which row, and what `columns` returned
 
     def columns(self) -> dict[str, np.ndarray]:
         "The first report of each commit, sorted by time: a step that was done twice is there twice."
-        if self._columns is None or self._columns[0] != self.watch.last:
+        if self._columns is None or self._columns[0] != self.watch.last_row_id:
             rows = self.watch.story.steps()
             span = int(rows.step.max(initial=0)) + 1
             first = np.sort(np.unique(rows.gen * span + rows.step, return_index=True)[1])
-            kept = dict(t=rows.t, step=rows.step, gen=rows.gen, loss=rows.of('loss'))
-            self._columns = self.watch.last, {k: v[first] for k, v in kept.items()}
+            kept = dict(t=rows.t, step=rows.step, gen=rows.gen, loss=rows.float_column('loss'))
+            self._columns = self.watch.last_row_id, {k: v[first] for k, v in kept.items()}
         return self._columns[1]
 
 # %% ../../nbs/08_report/10_serve.ipynb #aebb4a2b
@@ -320,19 +320,19 @@ class Dashboard:
 
 # %% ../../nbs/08_report/10_serve.ipynb #375f4a42
 @patch
-def run(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse:
+def run_details(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse:
     "All about one run, and what is drawn of it."
     def number(name: str) -> float | None:
         value = float(request.query[name]) if request.query.get(name) else None
         if value is not None and not math.isfinite(value): raise ValueError(f"{name} must be a number")
         return value
     width = int(min(max(number('width') or 800, 50), 4000))
-    with self.watched.of(found) as shown:
+    with self.watched.acquire(found) as shown:
         status = shown.watch.status()
         now = time.monotonic() if status['state'] == 'running' else None
         drawn = chart_data(shown.watch.story.events, shown.columns(), now, (number('from'), number('to')),
                            width)
-        last = max(shown.watch.last, 0)
+        last = max(shown.watch.last_row_id, 0)
     can = ['kill', 'hang', 'add'] if self.may and now is not None else []
     alive = [w['name'] for w in status['workers'] if w['state'] in ALIVE]
     return json_response(dict(status, alive=alive, id=found.id, folder=found.folder, picture=drawn, last=last,
@@ -343,7 +343,7 @@ ALIVE = 'starting', 'waiting', 'working', 'regrouping', 'hung' # What a worker d
 BRIEF = 'run', 'state', 'step', 'steps', 'loss', 'world', 'started', 'seconds'
 
 @patch
-def brief(self: Dashboard, found: ServedRun) -> dict[str, Any]:
+def run_summary(self: Dashboard, found: ServedRun) -> dict[str, Any]:
     "A run in a line of the list; one whose file has not changed is not read again."
     files = [found.path, found.path.with_name(found.path.name + '-wal')]
     stats = [p.stat() for p in files if p.exists()]
@@ -351,7 +351,7 @@ def brief(self: Dashboard, found: ServedRun) -> dict[str, Any]:
     known, row = self._brief.get(found.id, (None, {}))
     if known == seen and row['state'] != 'running': return row
     try:
-        with self.watched.of(found) as shown: status = shown.watch.status()
+        with self.watched.acquire(found) as shown: status = shown.watch.status()
     except (ValueError, sqlite3.Error) as e:
         return dict(id=found.id, run=found.name, state='unreadable', error=str(e))
     rows = status['recoveries']
@@ -363,11 +363,12 @@ def brief(self: Dashboard, found: ServedRun) -> dict[str, Any]:
     return row
 
 @patch
-def listed(self: Dashboard) -> list[dict[str, Any]]:
+def list_runs(self: Dashboard) -> list[dict[str, Any]]:
     "The list, the newest first."
     runs = self.shelf.runs()
     for gone in {*self._brief} - {*runs}: self._brief.pop(gone, None)
-    return sorted(map(self.brief, runs.values()), key=lambda row: row.get('started') or '', reverse=True)
+    return sorted(map(self.run_summary, runs.values()), key=lambda row: row.get('started') or '',
+                  reverse=True)
 
 # %% ../../nbs/08_report/10_serve.ipynb #5abc4af3
 GAUGES = {'up': 'Is the run alive?', 'step': 'Steps that are committed.', 'steps': 'Steps that it shall do.',
@@ -391,7 +392,7 @@ def prometheus(rows: Sequence[Mapping[str, Any]]) -> str:
 
 # %% ../../nbs/08_report/10_serve.ipynb #31561b79
 @patch
-def act(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse:
+def send_command(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse:
     "Ask the supervisor of the run to kill, hang or add a worker."
     if not self.may: return error_response("this server was started without --allow-kill", 403)
     kind = request.headers.get('content-type', '').partition(';')[0].strip().lower()
@@ -411,7 +412,7 @@ def act(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse
 PAGES: dict[str, tuple[str, str]] = {} # What never changes: path to type and text; see below
 
 @patch
-def answer(self: Dashboard, request: HttpRequest) -> HttpResponse:
+def respond(self: Dashboard, request: HttpRequest) -> HttpResponse:
     "What `request` gets; the stream of events excepted, which has no end."
     if no := self.refusal(request): return no
     where, parts = request.path, request.path.strip('/').split('/')
@@ -421,17 +422,17 @@ def answer(self: Dashboard, request: HttpRequest) -> HttpResponse:
     if where == '/api/health': return json_response(dict(ok=True))
     page = PAGES.get('/' if parts[0] == 'run' and len(parts) == 2 else where)
     if page: return HttpResponse(page[1].encode(), kind=f'{page[0]}; charset=utf-8')
-    if where == '/metrics': return HttpResponse(prometheus(self.listed()).encode('utf-8', 'replace'),
+    if where == '/metrics': return HttpResponse(prometheus(self.list_runs()).encode('utf-8', 'replace'),
                                                 kind='text/plain; version=0.0.4; charset=utf-8')
-    if where == '/api/runs': return json_response(dict(runs=self.listed(), allow_kill=self.may,
+    if where == '/api/runs': return json_response(dict(runs=self.list_runs(), allow_kill=self.may,
                                                             queues=self.shelf.queues()))
     found = self.shelf.runs().get(parts[2]) if parts[:2] == ['api', 'runs'] and len(parts) in (3, 4) else None
     if found is None: return error_response("there is no such page or run", 404)
     try:
-        if parts[3:] == ['do']: return self.act(request, found)
-        if parts[3:] == []: return self.run(request, found)
+        if parts[3:] == ['do']: return self.send_command(request, found)
+        if parts[3:] == []: return self.run_details(request, found)
         if parts[3:] == ['metrics']:
-            with self.watched.of(found) as shown: return json_response(shown.watch.metrics())
+            with self.watched.acquire(found) as shown: return json_response(shown.watch.metrics())
     except (ValueError, sqlite3.Error) as e: return error_response(str(e), 400)
     return error_response("there is no such page or run", 404)
 
@@ -471,18 +472,18 @@ def refusal(self: Dashboard, request: HttpRequest) -> HttpResponse | None:
     site = request.headers.get('sec-fetch-site', 'none')
     if site not in ('none', 'same-origin') and request.headers.get('sec-fetch-mode') != 'navigate':
         return error_response("a page from elsewhere may not ask this", 403)
-    if request.path in OPEN or self.knows(request): return None
+    if request.path in OPEN or self.is_authenticated(request): return None
     if request.path.startswith(('/api', '/metrics')): return error_response(f"show the token: {TOKEN}", 401)
     return HttpResponse(status=303, headers=(('location', '/login'),))
 
 @patch
-def knows(self: Dashboard, request: HttpRequest) -> bool:
+def is_authenticated(self: Dashboard, request: HttpRequest) -> bool:
     "Whether the sender of `request` has the token. Without a token everyone who gets here is admitted."
     if not self.token: return True
     scheme, _, shown = request.headers.get('authorization', '').partition(' ')
     if scheme.lower() == 'bearer' and _same(shown, self.token): return True
     with suppress(CookieError):
-        kept = SimpleCookie(request.headers.get('cookie', '')).get(self.cookie)
+        kept = SimpleCookie(request.headers.get('cookie', '')).get(self.cookie_name)
         return kept is not None and _same(kept.value, self._session)
     return False
 
@@ -491,7 +492,7 @@ def _same(a: str, b: str) -> bool:
     return hmac.compare_digest(a.encode('utf-8', 'replace'), b.encode())
 
 @patch(as_prop=True)
-def cookie(self: Dashboard) -> str:
+def cookie_name(self: Dashboard) -> str:
     "Its name; different for each server, since cookies ignore ports."
     return f'elastic_nb_{sha256(self._session.encode()).hexdigest()[:8]}'
 
@@ -503,7 +504,7 @@ def log_in(self: Dashboard, request: HttpRequest) -> HttpResponse:
     if not (self.token and _same(shown, self.token)):
         headers = (('location', '/wrong'),)
         return HttpResponse(status=303, headers=headers, late=.5)   # to try them all takes long
-    value = f'{self.cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict'
+    value = f'{self.cookie_name}={self._session}; Path=/; HttpOnly; SameSite=Strict'
     return HttpResponse(status=303, headers=(('location', '/'), ('set-cookie', value)))
 
 # %% ../../nbs/08_report/10_serve.ipynb #153d49ff
@@ -530,7 +531,7 @@ def rows_after(found: ServedRun, last: int, most: int = 1000) -> list[tuple[int,
     # one moment for both questions: rows move from one table to the other
     with read_connection(found.path) as db:
         run = next((r for r in group_attempts(attempts_in(db)) if r.name == found.name), None)
-        names = [s.name for s in [*run.starts, *run.refused]] if run else [found.name]
+        names = [s.name for s in [*run.attempts, *run.refused]] if run else [found.name]
         packed, horizon = _packed_after(db, names, last)
         rows = db.execute(f'SELECT {", ".join(FIXED)}, substr(data, 1, {CUT}), length(data) FROM events '
                           f'WHERE run IN ({_places(names)}) AND id>? AND id<=? ORDER BY id LIMIT ?',
@@ -584,25 +585,26 @@ class DashboardApp:
         request = HttpRequest(scope['method'], scope['path'], query, headers)
         try:
             if scope['method'] == 'POST':
-                request.body = await asyncio.wait_for(self.read(receive), self.patience)
+                request.body = await asyncio.wait_for(self.read_body(receive), self.patience)
             if request.path.startswith('/api/runs/') and request.path.endswith('/events'):
-                answer = await self.stream(request, receive, send)
-            else: answer = await self.away(self.threads, self.dashboard.answer, request)
+                answer = await self.stream_events(request, receive, send)
+            else: answer = await self.run_in_thread(self.threads, self.dashboard.respond, request)
         except asyncio.TimeoutError: return
         except Exception as e:   # a defect of ours must not be silent, and must not end the server
             answer = error_response(f'{type(e).__name__} in the server', 500)
             print(f'elastic-nb serve: {type(e).__name__}: {e}', file=sys.stderr, flush=True)
         if answer: await asyncio.sleep(answer.late)
-        if answer: await self.send(send, answer, scope['method'] == 'HEAD')
+        if answer: await self.send_response(send, answer, scope['method'] == 'HEAD')
 
 # %% ../../nbs/08_report/10_serve.ipynb #6e0a906f
 @patch
-async def away(self: DashboardApp, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
+async def run_in_thread(self: DashboardApp, pool: ThreadPoolExecutor, work: Callable[..., Any],
+                        *args: Any) -> Any:
     "Do it in a thread: no other request waits for the disk."
     return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
 
 @patch
-async def read(self: DashboardApp, receive: Callable) -> bytes:
+async def read_body(self: DashboardApp, receive: Callable) -> bytes:
     "The body, or its beginning if it is longer than it may be."
     body, more = b'', True
     while more and len(body) <= BODY:
@@ -611,7 +613,7 @@ async def read(self: DashboardApp, receive: Callable) -> bytes:
     return body[:BODY + 1]
 
 @patch
-async def send(self: DashboardApp, send: Callable, answer: HttpResponse, head: bool = False) -> None:
+async def send_response(self: DashboardApp, send: Callable, answer: HttpResponse, head: bool = False) -> None:
     "An answer, in pieces of 64 KB; a client that does not take them is left."
     await send(dict(type='http.response.start', status=answer.status, headers=response_headers(answer)))
     pieces = range(0, 0 if head else len(answer.body), CUT)
@@ -625,39 +627,40 @@ async def send(self: DashboardApp, send: Callable, answer: HttpResponse, head: b
 
 # %% ../../nbs/08_report/10_serve.ipynb #3ad4218f
 @patch
-async def stream(self: DashboardApp, request: HttpRequest, receive: Callable,
-                 send: Callable) -> HttpResponse | None:
+async def stream_events(self: DashboardApp, request: HttpRequest, receive: Callable,
+                        send: Callable) -> HttpResponse | None:
     "The rows of a run as server-sent events, each with its id; an answer instead if there is no run."
     if no := self.dashboard.refusal(request): return no
-    found = (await self.away(self.threads, self.dashboard.shelf.runs)).get(request.path.split('/')[3])
+    found = (await self.run_in_thread(self.threads,
+                                      self.dashboard.shelf.runs)).get(request.path.split('/')[3])
     if found is None: return error_response("there is no such run", 404)
     asked = request.headers.get('last-event-id') or request.query.get('after') or '0'
     if not re.fullmatch(r'\d{1,15}', asked): return error_response("the id of an event is a number", 400)
     if self.streams >= STREAMS: return error_response("too many streams are open; close a window", 503)
     self.streams += 1
     with suppress(asyncio.TimeoutError, OSError):
-        gone = asyncio.ensure_future(self.gone(receive))
-        try: await self.follow(found, int(asked), send, gone)
+        gone = asyncio.ensure_future(self.wait_disconnect(receive))
+        try: await self.send_new_rows(found, int(asked), send, gone)
         finally:
             gone.cancel()
             self.streams -= 1
     return None
 
 @patch
-async def gone(self: DashboardApp, receive: Callable) -> None:
+async def wait_disconnect(self: DashboardApp, receive: Callable) -> None:
     "Returns when the client has hung up."
     while (await receive())['type'] != 'http.disconnect': pass
 
 @patch
-async def follow(self: DashboardApp, found: ServedRun, last: int, send: Callable,
-                 gone: asyncio.Future[Any]) -> None:
+async def send_new_rows(self: DashboardApp, found: ServedRun, last: int, send: Callable,
+                        gone: asyncio.Future[Any]) -> None:
     "Send what is new, four times a second, until the client or the server goes. A slow client loses nothing."
     kind = HttpResponse(kind='text/event-stream; charset=utf-8')
     head = [(k, v) for k, v in response_headers(kind) if k != b'content-length']
     await send(dict(type='http.response.start', status=200, headers=head))
     quiet = math.inf   # something at once: the client knows that it is connected
     while not (self.closing or gone.done()):
-        try: rows = await self.away(self.readers, rows_after, found, last)
+        try: rows = await self.run_in_thread(self.readers, rows_after, found, last)
         except ValueError: rows = []   # busy, or being replaced
         text = ''.join(f'id: {n}\ndata: {row}\n\n' for n, row in rows)
         quiet = 0. if rows else quiet + .25

@@ -57,22 +57,22 @@ class RunReader:
         alone: bool = True, # That start and no other; False: the run that it belongs to
     ):
         self.path, self._asked = find_ledger(path), (name, alone)
-        self.parts: list[AttemptSegment] = [] # Its starts, with their rows
+        self.segments: list[AttemptSegment] = [] # Its starts, with their rows
         self.story = RunHistory() # All of it, in one line of time
-        self.last = -1 # Number of the newest row that was read
+        self.last_row_id = -1 # Number of the newest row that was read
         self._known: Any = None # From which starts the line of time was made
         self.poll()
 
     @property
     def name(self) -> str: return self.run.name
     @property
-    def newest(self) -> AttemptSegment: return self.parts[-1]
+    def newest_segment(self) -> AttemptSegment: return self.segments[-1]
     @property
-    def started(self) -> str | None: return self.run.starts[0].started
+    def started(self) -> str | None: return self.run.attempts[0].started
     @property
-    def config(self) -> dict[str, Any]: return self.run.starts[-1].config
+    def config(self) -> dict[str, Any]: return self.run.attempts[-1].config
     @property
-    def writer(self) -> dict[str, Any] | None: return self.run.starts[-1].writer
+    def writer(self) -> dict[str, Any] | None: return self.run.attempts[-1].writer
 
 @patch
 def _choose(self: RunReader, starts: Sequence[RunAttempt]) -> LogicalRun:
@@ -84,7 +84,7 @@ def _choose(self: RunReader, starts: Sequence[RunAttempt]) -> LogicalRun:
     if name not in names:
         raise ValueError(f"{self.path} has no run {name!r}; it has {', '.join(map(repr, names[-20:]))}")
     if alone: return LogicalRun([starts[names.index(name)]])
-    return next(r for r in group_attempts(starts) if name in [s.name for s in [*r.starts, *r.refused]])
+    return next(r for r in group_attempts(starts) if name in [s.name for s in [*r.attempts, *r.refused]])
 
 # %% ../../nbs/08_report/08_status.ipynb #417ea3be
 @patch
@@ -92,16 +92,16 @@ def poll(self: RunReader) -> RunHistory:
     "Read what is new, and return it. Raises ValueError if the ledger cannot be read."
     with read_connection(self.path) as db:
         self.run = self._choose(attempts_in(db))
-        names = [s.name for s in self.run.starts]
-        if names != [p.start.name for p in self.parts]:   # the first look, or one more start
-            read = {p.start.name: p.rows for p in self.parts[:-1]}
-            self.parts = [AttemptSegment(s, read.get(s.name) or _rows_of(db, s.name)[0])
-                          for s in self.run.starts[:-1]]
-            self.parts.append(AttemptSegment(self.run.starts[-1], RunHistory()))
-            self.last, self._known = -1, None
-        new, last = _rows_of(db, names[-1], self.last)
-    self.last = max(self.last, last)
-    _extend(self.newest.rows, new)
+        names = [s.name for s in self.run.attempts]
+        if names != [p.attempt.name for p in self.segments]:   # the first look, or one more start
+            read = {p.attempt.name: p.rows for p in self.segments[:-1]}
+            self.segments = [AttemptSegment(s, read.get(s.name) or _rows_of(db, s.name)[0])
+                             for s in self.run.attempts[:-1]]
+            self.segments.append(AttemptSegment(self.run.attempts[-1], RunHistory()))
+            self.last_row_id, self._known = -1, None
+        new, last = _rows_of(db, names[-1], self.last_row_id)
+    self.last_row_id = max(self.last_row_id, last)
+    _extend(self.newest_segment.rows, new)
     self._arrange(new)
     return new
 
@@ -119,11 +119,12 @@ def _extend(story: RunHistory, new: RunHistory) -> None:
 @patch
 def _arrange(self: RunReader, new: RunHistory) -> None:
     "Put the `new` rows of the newest start into the line of time, or rebuild it if more has changed."
-    for p, s in zip(self.parts, self.run.starts): p.start = s
-    known = [(s.name, s.resumed) for s in self.run.starts], attempt_time_range(self.newest.rows) is not None
-    if len(self.parts) == 1: self.story = self.newest.rows
-    elif known != self._known: self.story = merge_attempts(lay_out_attempts(self.parts))
-    else: _extend(self.story, shift_to_run_time(self.newest, new, len(self.parts), True))
+    for p, s in zip(self.segments, self.run.attempts): p.attempt = s
+    known = [(s.name, s.resumed_step)
+             for s in self.run.attempts], attempt_time_range(self.newest_segment.rows) is not None
+    if len(self.segments) == 1: self.story = self.newest_segment.rows
+    elif known != self._known: self.story = merge_attempts(lay_out_attempts(self.segments))
+    else: _extend(self.story, shift_to_run_time(self.newest_segment, new, len(self.segments), True))
     self._known = known
 
 # %% ../../nbs/08_report/08_status.ipynb #5471fbe6
@@ -187,31 +188,33 @@ def status(self: RunReader) -> dict[str, Any]:
     second of late, and of each worker samples per second; `seconds`: for how long it ran, over all its
     starts; `resumed_from`: of the newest start.
     """
-    commits, now = self._commits(), self.newest.rows
+    commits, now = self._commits(), self.newest_segment.rows
     state, error = run_state(now, self.writer)
     newest = int(np.argmax(commits.step)) if len(commits) else None
     def last(key: str) -> float | None:
-        return None if newest is None else finite_or_none(commits.of(key)[newest])
+        return None if newest is None else finite_or_none(commits.float_column(key)[newest])
     try: sha = final_digest(now)
     except ValueError as e: sha, error = None, str(e)
-    resumed, starts = resumed_from(now), [self._about(p, state) for p in self.parts]
+    resumed, starts = resumed_from(now), [self._about(p, state) for p in self.segments]
     return dict(
         run=self.name, state=state, step=resumed or 0 if newest is None else int(commits.step[newest]) + 1,
         steps=planned_steps(now, self.config), loss=last('loss'), lr=last('lr'), batch=last('batch'),
         world=current_world_size(now), workers=worker_states(now, state), recoveries=self._recoveries(),
         started=self.started, seconds=round(sum(s['seconds'] for s in starts), 3),
-        rate=steps_per_second(commits, self.newest.begin), sha256=sha, error=error, resumed_from=resumed,
+        rate=steps_per_second(commits, self.newest_segment.begin), sha256=sha, error=error,
+        resumed_from=resumed,
         starts=starts, checkpoints=self._saved(state), notes=status_notes(now, commits) + self._told())
 
 @patch
 def _commits(self: RunReader) -> StepTable:
-    if getattr(self, '_seen', None) != self.last: self._seen, self._kept = self.last, self.story.steps()
+    if getattr(self, '_seen', None) != self.last_row_id:
+        self._seen, self._kept = self.last_row_id, self.story.steps()
     return self._kept
 
 @patch
 def _recoveries(self: RunReader) -> list[dict[str, Any]]:
     "Those of all starts, each with the name of its own."
-    return [r | dict(start=p.start.name) for p in self.parts for r in _recoveries_of(p)]
+    return [r | dict(start=p.attempt.name) for p in self.segments for r in _recoveries_of(p)]
 
 def _recoveries_of(part: AttemptSegment) -> list[dict[str, Any]]:
     "As `recoveries`, worked out only when it may have changed: when others than rows of steps have come."
@@ -227,8 +230,8 @@ def _recoveries_of(part: AttemptSegment) -> list[dict[str, Any]]:
 def _saved(self: RunReader, state: str, most: int = 100) -> list[dict[str, Any]]:
     "The newest checkpoints of all starts. What was in memory is gone with the processes of its start."
     def there(p: AttemptSegment, c: dict[str, Any]) -> bool:
-        return c['tier'] != 'memory' or p is self.newest and state == 'running'
-    return [c for p in self.parts for c in newest_checkpoints(p.rows) if there(p, c)][-most:]
+        return c['tier'] != 'memory' or p is self.newest_segment and state == 'running'
+    return [c for p in self.segments for c in newest_checkpoints(p.rows) if there(p, c)][-most:]
 
 
 # %% ../../nbs/08_report/08_status.ipynb #90998c3a
@@ -236,15 +239,15 @@ def _saved(self: RunReader, state: str, most: int = 100) -> list[dict[str, Any]]
 def _about(self: RunReader, p: AttemptSegment, state: str) -> dict[str, Any]:
     "One start, in JSON values. `step`: how far it came; `away_s`: for how long no process lived before it."
     begin, end = attempt_time_range(p.rows) or (0., 0.)
-    last = p is self.newest
-    how, error = run_state(p.rows, p.start.writer)
+    last = p is self.newest_segment
+    how, error = run_state(p.rows, p.attempt.writer)
     if last: how, error = state, None
     elif error: error = error.removesuffix(LATER).removesuffix(ANEW)   # it was run again
     if last and state == 'running' and begin: end = time.monotonic()
     steps = [int(b.step.max()) + 1 for b in p.rows.blocks if b.kind == 'commit']
     if not last and how == 'running': how = 'stopped'   # its process is alive, and has started again
-    return dict(name=p.start.name, started=p.start.started, state=how, error=error,
-                resumed_from=resumed_from(p.rows), step=max(steps, default=p.start.resumed or 0),
+    return dict(name=p.attempt.name, started=p.attempt.started, state=how, error=error,
+                resumed_from=resumed_from(p.rows), step=max(steps, default=p.attempt.resumed_step or 0),
                 seconds=round(max(end - begin, 0.), 3), away_s=round(p.away, 3),
                 lost_steps=0 if p.lost is None else len(np.unique(p.lost.step)))
 
@@ -252,16 +255,16 @@ def _about(self: RunReader, p: AttemptSegment, state: str) -> dict[str, Any]:
 def _told(self: RunReader) -> list[str]:
     "Notes on the starts: those that were refused since the newest one, and steps with two losses."
     notes = [f"the start {s.name} was refused, and has changed nothing: {s.refused}" for s in self.run.refused
-             if (s.started or '') >= (self.run.starts[-1].started or '')]
+             if (s.started or '') >= (self.run.attempts[-1].started or '')]
     commits = self._commits()
-    for p in self.parts:
+    for p in self.segments:
         if p.lost is None or not len(p.lost): continue
         _, i, j = np.intersect1d(p.lost.step, commits.step, return_indices=True)
-        was, now = p.lost.of('loss')[i], commits.of('loss')[j]
+        was, now = p.lost.float_column('loss')[i], commits.float_column('loss')[j]
         other = np.flatnonzero(~((was == now) | np.isnan(was) & np.isnan(now)))
         if len(other):
             n = other[0]
-            notes.append(f"step {p.lost.step[i[n]]} was lost with {p.start.name} and done again, with "
+            notes.append(f"step {p.lost.step[i[n]]} was lost with {p.attempt.name} and done again, with "
                          f"another loss: {float(was[n])!r} before, {float(now[n])!r} now")
     return notes
 
@@ -325,7 +328,7 @@ def current_world_size(story: RunHistory) -> int | None:
 def steps_per_second(commits: StepTable, begin: float = -math.inf, most: int = 50) -> float | None:
     "Steps per second over the last ones since `begin`."
     commits = copy(commits)
-    commits.keep(commits.t >= begin)
+    commits.keep_rows(commits.t >= begin)
     firsts = np.unique(commits.step[-20 * most:], return_index=True)[1][-most:]
     t = np.sort(commits.t[-20 * most:][firsts])
     return round((len(t) - 1) / float(t[-1] - t[0]), 4) if len(t) > 1 and t[-1] > t[0] else None
@@ -344,7 +347,8 @@ def status_notes(story: RunHistory, commits: StepTable) -> list[str]:
         if e.kind == 'degraded': notes[f'tier {tier}'] = f"{tier} does not work: {e.data.get('why')}"
         if e.kind == 'healed': notes.pop(f'tier {tier}', None)
         if e.kind in ('ledger', 'slept', 'spares', 'simulated'): notes[e.kind] = str(e.data.get('text'))
-    if len(commits) and (bad := np.flatnonzero(commits.has('loss') & ~np.isfinite(commits.of('loss')))).size:
+    if len(commits) and (bad := np.flatnonzero(commits.has_key('loss')
+                                               & ~np.isfinite(commits.float_column('loss')))).size:
         notes['loss'] = f"the loss of step {commits.step[bad[0]]} is not finite"
     return [*notes.values()]
 
@@ -366,7 +370,7 @@ def worker_rates(story: RunHistory, most: int = 50) -> dict[str, float]:
     median of its last `most` steps. Waiting for other workers does not make a worker slower."""
     many = most * max(1, current_world_size(story) or 1)
     gave, told = _latest(story, 'contribute', many), _latest(story, 'commit', many)
-    samples, found = gave.of('n'), {}
+    samples, found = gave.float_column('n'), {}
     for i, name in enumerate(gave.workers):
         if name not in told.workers: continue
         mine, ends = np.flatnonzero(gave.worker == i), told.t[told.worker == told.workers.index(name)]
@@ -384,15 +388,15 @@ def metrics(self: RunReader) -> dict[str, list[Any]]:
     `lr`, `batch`, ...), `val_loss` if there was one."""
     commits = self.story.steps()
     order = np.lexsort((np.arange(len(commits)), -commits.gen, commits.step))
-    commits.keep(order[np.unique(commits.step[order], return_index=True)[1]])
+    commits.keep_rows(order[np.unique(commits.step[order], return_index=True)[1]])
     sizes = {e.gen: len(e.data['roster']) for e in self.story.events if e.kind == 'generation'}
     found = dict(step=commits.step.tolist(), seconds=self._ran(commits.t).round(6).tolist(),
                  world=_worlds(commits.gen, sizes))
-    if len(self.parts) > 1:
-        found['start'] = np.searchsorted([p.first_gen for p in self.parts], commits.gen).tolist()
+    if len(self.segments) > 1:
+        found['start'] = np.searchsorted([p.first_gen for p in self.segments], commits.gen).tolist()
     for key in commits.keys():
         if key not in ('drawn', 'receipt', *found):   # hashes are no numbers to look at
-            found[key] = [*map(finite_or_none, commits.of(key).tolist())]
+            found[key] = [*map(finite_or_none, commits.float_column(key).tolist())]
     val = {e.step: e.data.get('val_loss') for e in self.story.events if e.kind == 'validation'}
     if val: found['val_loss'] = [val.get(step + 1) for step in found['step']]   # after so many steps
     return found
@@ -400,10 +404,11 @@ def metrics(self: RunReader) -> dict[str, list[Any]]:
 @patch
 def _ran(self: RunReader, t: np.ndarray) -> np.ndarray:
     "For how many seconds the run had run at `t`, seconds of the line of time."
-    if len(self.parts) == 1:
+    if len(self.segments) == 1:
         began = next((e.t for e in self.story.events if e.kind == 'run_start'), t.min(initial=math.inf))
         return t - began
-    return sum(np.clip(t, p.begin, p.end if p is not self.newest else math.inf) - p.begin for p in self.parts)
+    return sum(np.clip(t, p.begin, p.end if p is not self.newest_segment else math.inf) - p.begin
+               for p in self.segments)
 
 def _worlds(gens: np.ndarray, sizes: dict[int, int]) -> list[int | None]:
     "The size of each generation; one without a row is a retry with the same people."

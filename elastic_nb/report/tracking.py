@@ -79,7 +79,7 @@ class TrackedRun:
     folder: str # For the files of sinks
     config: dict[str, Any] # Settings, JSON values
 
-    def said(self, **names: str) -> dict[str, Any]:
+    def user_metadata(self, **names: str) -> dict[str, Any]:
         "What the user says of the run, of group, tags and notes; `names`: ours -> what it is called there."
         known = self.config.get('tracking', {})
         return {there: known[own] for own, there in names.items() if known.get(own)}
@@ -91,26 +91,27 @@ class TrackedRun:
 
 class MetricSink:
     "A program that receives rows. All of its methods may raise, wait or hang: a feeder lives with that."
-    appends = True # It cannot take a point back, and says in `marks` what it has
+    appends = True # It cannot take a point back, and says in `sent_steps` what it has
     def __init__(self, run: TrackedRun): self.run = run
-    def marks(self) -> dict[str, int]: return {}   # metric -> the last step that is there; '': of all others
-    def skip(self) -> int: return 0                # so many lines of the journal are there for good
-    def key(self, name: str) -> str: return name   # what a metric is called there
+    # metric -> the last step that is there; '': of all others
+    def sent_steps(self) -> dict[str, int]: return {}
+    def lines_done(self) -> int: return 0                # so many lines of the journal are there for good
+    def metric_name(self, name: str) -> str: return name   # what a metric is called there
     def write(self, rows: list[JournalRow]) -> None: raise NotImplementedError
-    def back(self, step: int) -> None: ...         # what it has after `step` does not count
+    def roll_back(self, step: int) -> None: ...         # what it has after `step` does not count
     def flush(self) -> None: ...                   # no more rows now
     def close(self) -> None: ...
 
 # %% ../../nbs/08_report/11_tracking.ipynb #f7146934
 def unsent_points(row: JournalRow, marks: dict[str, int], key: Callable[[str], str]) -> JournalRow | None:
-    "`row` with the points that a sink does not have yet, None without any; moves `marks` on."
+    "`row` with the points that a sink does not have yet, None without any; moves `sent_steps` on."
     new = {key(k): v for k, v in row.values.items() if marks.get(key(k), marks.get('', -1)) < row.step}
     marks.update(dict.fromkeys(new, row.step))
     return row._replace(values=new) if new else None
 
 def feed_once(sink: MetricSink, journal: Path, ended: threading.Event, say: Callable[..., None]) -> None:
     "Hand the rows of `journal` to `sink` until training has ended. Raises what the sink raises."
-    marks, skip = sink.marks(), sink.skip()
+    marks, skip = sink.sent_steps(), sink.lines_done()
     for rows in tail_journal(journal):
         last, new = ended.is_set() and not rows, []
         for row in rows:
@@ -118,9 +119,9 @@ def feed_once(sink: MetricSink, journal: Path, ended: threading.Event, say: Call
             if isinstance(row, JournalRollback) and not sink.appends:
                 if new: sink.write(new)
                 new = []
-                sink.back(row.step)
+                sink.roll_back(row.step)
             elif isinstance(row, JournalRow):
-                row = unsent_points(row, marks, sink.key) if sink.appends else row
+                row = unsent_points(row, marks, sink.metric_name) if sink.appends else row
                 if row: new.append(row)
         if new: sink.write(new)
         if rows: say(sent=rows[-1].line + 1)
@@ -139,17 +140,17 @@ class CSVSink(MetricSink):
         self.path = Path(run.folder) / f'{run.label}.csv'
         self.now = self.path.with_suffix('.tmp') # Where rows go: the file beside it until the first pause
         self.columns, self.row = ['step'], {} # Names; the row of the last step, which may get more values
-        self.remake(lambda row: False)
+        self.rewrite_file(lambda row: False)
 
     def write(self, rows: list[JournalRow]) -> None:
         for row in rows:
-            if self.row and row.step != self.row['step']: self.put()
+            if self.row and row.step != self.row['step']: self.write_row()
             self.row |= dict(step=row.step) | row.values
             if new := [k for k in row.values if k not in self.columns]:
                 self.columns += new
-                self.remake(lambda row: True)
+                self.rewrite_file(lambda row: True)
 
-    def put(self) -> None:
+    def write_row(self) -> None:
         self.out.writerow([self.row.get(c, '') for c in self.columns])
         self.row = {}
 
@@ -160,7 +161,7 @@ class CSVSink(MetricSink):
 
 # %% ../../nbs/08_report/11_tracking.ipynb #f5b48ed6
 @patch
-def remake(self: CSVSink, keep: Callable[[dict[str, str]], bool]) -> None:
+def rewrite_file(self: CSVSink, keep: Callable[[dict[str, str]], bool]) -> None:
     "Write the file again with the columns of now, and those rows that `keep` wants."
     rows = []
     if hasattr(self, 'file'):
@@ -177,13 +178,13 @@ def remake(self: CSVSink, keep: Callable[[dict[str, str]], bool]) -> None:
     self.out = csv.writer(self.file, lineterminator='\n')
 
 @patch
-def back(self: CSVSink, step: int) -> None:
+def roll_back(self: CSVSink, step: int) -> None:
     if self.row and self.row['step'] > step: self.row = {}
-    self.remake(lambda row: int(row['step']) <= step)
+    self.rewrite_file(lambda row: int(row['step']) <= step)
 
 @patch
 def close(self: CSVSink) -> None:
-    if self.row: self.put()
+    if self.row: self.write_row()
     self.flush()
     self.file.close()
 
@@ -203,21 +204,21 @@ class TensorBoardSink(MetricSink):
         self.files = EventFileWriter(str(self.folder))
         self.note = self.folder / 'lines.json'
         self.begun = False # Whether the purge mark is written
-        self.last = (-1, self.skip()) # The last step, and the line in which it begins
+        self.last = (-1, self.lines_done()) # The last step, and the line in which it begins
 
-    def skip(self) -> int:
+    def lines_done(self) -> int:
         with suppress(OSError, ValueError): return int(json.loads(self.note.read_text()))
         return 0
 
     def write(self, rows: list[JournalRow]) -> None:
-        if not self.begun: self.back(rows[0].step - 1)
+        if not self.begun: self.roll_back(rows[0].step - 1)
         for row in rows:
             if row.step != self.last[0]: self.last = row.step, row.line
             points = [self.summary.Value(tag=k, simple_value=v) for k, v in row.values.items()]
             self.files.add_event(self.event.Event(wall_time=row.t, step=row.step,
                                                   summary=self.summary(value=points)))
 
-    def back(self, step: int) -> None:
+    def roll_back(self, step: int) -> None:
         self.begun = True
         start = self.event.SessionLog(status=self.event.SessionLog.START)
         self.files.add_event(self.event.Event(wall_time=time.time(), step=step + 1, session_log=start))
@@ -267,13 +268,13 @@ class WandbSink(MetricSink):
         quiet = wandb.Settings(console='off', silent=True, disable_git=True, save_code=False,
                                x_disable_stats=True)
         self.offline = mode != 'online'
-        self.known = self.there()   # now: from here on there is a file of our own
+        self.known = self.steps_in_files()   # now: from here on there is a file of our own
         project = re.sub(r'[^\w. -]+', '-', run.project)[:100]   # W&B refuses some characters
         self.sink = wandb.init(project=project, name=run.name, id=run.label, dir=run.folder,
                                mode=mode, resume='allow', config=run.config, settings=quiet,
-                               **run.said(group='group', tags='tags', notes='notes'))
+                               **run.user_metadata(group='group', tags='tags', notes='notes'))
 
-    def there(self) -> dict[str, int]:
+    def steps_in_files(self) -> dict[str, int]:
         "Metric -> the last step that is in the files."
         marks: dict[str, int] = {}
         with suppress(OSError, ValueError): marks = json.loads(self.noted.read_text())
@@ -281,7 +282,7 @@ class WandbSink(MetricSink):
             marks[k] = max(step, marks.get(k, -1))
         return marks
 
-    def marks(self) -> dict[str, int]:
+    def sent_steps(self) -> dict[str, int]:
         return dict(self.known) if self.offline else {'': self.sink.step - 1}
 
     def write(self, rows: list[JournalRow]) -> None:
@@ -290,7 +291,7 @@ class WandbSink(MetricSink):
     def close(self) -> None:
         self.sink.finish()
         if self.offline:   # `wandb sync --clean` removes the files
-            self.noted.write_text(json.dumps(self.there()))
+            self.noted.write_text(json.dumps(self.steps_in_files()))
 
 def _wandb_key() -> bool:
     netrc = Path(os.environ.get('NETRC', '~/.netrc')).expanduser()
@@ -305,7 +306,7 @@ class MLflowSink(MetricSink):
         from mlflow.entities import Metric, Param
         from mlflow.tracking import MlflowClient
         super().__init__(run)
-        self.metric, self.client = Metric, MlflowClient(self.place())
+        self.metric, self.client = Metric, MlflowClient(self.tracking_uri())
         known = self.client.get_experiment_by_name(run.project)
         where = known.experiment_id if known else self.client.create_experiment(run.project)
         found = self.client.search_runs([where], f"tags.elastic_nb = '{run.id}'")
@@ -313,26 +314,26 @@ class MLflowSink(MetricSink):
             self.id = found[0].info.run_id
             self.client.update_run(self.id, 'RUNNING')
         else:
-            tags = run.said(group='group', notes='mlflow.note.content')
-            tags |= {f'tag.{t}': 'true' for t in run.said(tags='tags').get('tags', [])}
+            tags = run.user_metadata(group='group', notes='mlflow.note.content')
+            tags |= {f'tag.{t}': 'true' for t in run.user_metadata(tags='tags').get('tags', [])}
             tags['elastic_nb'] = run.id
             made = self.client.create_run(where, run_name=run.name, tags=tags)
             self.id = made.info.run_id
-            params = [Param(self.key(f'{s}.{k}'), str(v)[:500]) for s, group in run.config.items()
+            params = [Param(self.metric_name(f'{s}.{k}'), str(v)[:500]) for s, group in run.config.items()
                       for k, v in (group.items() if isinstance(group, dict) else [('value', group)])]
             for n in range(0, len(params), 100): self.client.log_batch(self.id, params=params[n:n + 100])
 
-    def place(self) -> str:
+    def tracking_uri(self) -> str:
         folder = Path(self.run.folder)
         if uri := os.environ.get('MLFLOW_TRACKING_URI'): return uri
         if importlib.util.find_spec('sqlalchemy'): return f"sqlite:///{folder / 'mlflow.db'}"
         return (folder / 'mlruns').as_uri()
 
-    def key(self, name: str) -> str:
+    def metric_name(self, name: str) -> str:
         parts = re.sub(r'[^\w\-./: ]', '_', name, flags=re.ASCII)[:200].split('/')
         return '/'.join(p for p in parts if p.strip(' .')) or '_'   # for MLflow it is a path
 
-    def marks(self) -> dict[str, int]:
+    def sent_steps(self) -> dict[str, int]:
         names = self.client.get_run(self.id).data.metrics
         return {k: max(m.step for m in self.client.get_metric_history(self.id, k)) for k in names}
 
@@ -351,12 +352,12 @@ class TrackioSink(MetricSink):
         import trackio
         super().__init__(run)
         wanted = dict(project=run.project, name=run.label, resume='allow', config=run.config, embed=False,
-                      auto_log_gpu=False, auto_log_cpu=False, **run.said(group='group'))
+                      auto_log_gpu=False, auto_log_cpu=False, **run.user_metadata(group='group'))
         takes = inspect.signature(trackio.init).parameters   # older versions take less
         self.trackio = trackio
         trackio.init(**{k: v for k, v in wanted.items() if k in takes})
 
-    def marks(self) -> dict[str, int]:
+    def sent_steps(self) -> dict[str, int]:
         from trackio.sqlite_storage import SQLiteStorage
         marks: dict[str, int] = {}
         for row in SQLiteStorage.get_logs(self.run.project, self.run.label):
@@ -470,7 +471,7 @@ class SinkGroup:
         self.feeders: list[SinkProcess] = []
         self.file: int | None = None # The journal
         self.waiting: deque[str] = deque() # Lines that are not in the journal yet
-        self.again, self.torn = 0., False # When to try again; whether the journal ends in half a line
+        self.retry_at, self.torn = 0., False # When to try again; whether the journal ends in half a line
         self.warned: set[str] = set()
 
     def warn(self, about: str, text: str) -> None:
@@ -535,7 +536,7 @@ def log(self: SinkGroup, step: int, values: Mapping[str, float]) -> None:
     except Exception as e: self.warn('journal', f'{type(e).__name__}: {e}')
 
 @patch
-def back(self: SinkGroup, step: int) -> None:
+def roll_back(self: SinkGroup, step: int) -> None:
     "The run resumes after `step` steps: what the sinks have of later steps will be repeated."
     if not self.to: return
     try:
@@ -554,7 +555,7 @@ def _append(self: SinkGroup, line: str) -> None:
     if len(self.waiting) > ROOM:
         self.waiting.popleft()
         self.dropped, self.lines = self.dropped + 1, self.lines - 1
-    if time.monotonic() >= self.again: self._write()
+    if time.monotonic() >= self.retry_at: self._write()
     for f in self.feeders:
         if f.error: self.warn(f.sink, f"{f.error}; training goes on, and rows wait in {self.home.name}")
         elif f.process.poll() is not None: self.warn(f.sink, f"its process has ended; see {f.sink}.log")
@@ -568,7 +569,7 @@ def _write(self: SinkGroup) -> None:
         if self.torn: raise OSError("the disk is full")
         self.waiting.clear()
     except OSError as e:
-        self.again = time.monotonic() + 1
+        self.retry_at = time.monotonic() + 1
         self.warn('journal', f'{e}; rows wait in memory')
 
 # %% ../../nbs/08_report/11_tracking.ipynb #3bf65434
@@ -607,7 +608,7 @@ def tracking_listener(sinks: SinkGroup, tell: Callable[[dict[str, Any]], None] =
     def enter(gen: int, back: int | None) -> None:
         if gen <= newest[0]: return
         newest[0] = gen
-        if back is not None: sinks.back(back)
+        if back is not None: sinks.roll_back(back)
     def listen(e: dict[str, Any]) -> None:
         kind = e['kind']
         if kind == 'restored':

@@ -44,7 +44,7 @@ def last_commits(rows: RunHistory) -> StepTable:
     "One commit row per step, in the order of steps: the first of the last generation that has done it."
     commits = rows.steps()
     order = np.lexsort((np.arange(len(commits)), -commits.gen, commits.step))
-    commits.keep(order[np.unique(commits.step[order], return_index=True)[1]])
+    commits.keep_rows(order[np.unique(commits.step[order], return_index=True)[1]])
     return commits
 
 def step_columns(events: Story) -> StepColumns:
@@ -54,7 +54,8 @@ def step_columns(events: Story) -> StepColumns:
     gens, which = np.unique(commits.gen, return_inverse=True)
     members = _rosters(rows)
     world = np.array([len(members(gen)) for gen in gens.tolist()], int)[which.reshape(-1)]
-    return StepColumns(commits.step, world, *map(commits.of, ('loss', 'lr', 'batch', 'signal', 'noise')))
+    return StepColumns(commits.step, world,
+                       *map(commits.float_column, ('loss', 'lr', 'batch', 'signal', 'noise')))
 
 # %% ../../nbs/08_report/04_training.ipynb #947dae5c
 @dataclass(frozen=True)

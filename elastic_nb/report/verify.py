@@ -38,17 +38,17 @@ class StepReceipt(NamedTuple):
     receipt: int
 
     @property
-    def parts(self) -> tuple[Any, ...]:
+    def comparable(self) -> tuple[Any, ...]:
         "What is equal in two runs that are the same; floats as text, for NaN is not equal to itself."
         return (self.n, self.drawn), repr(self.lr), repr(self.loss)
 
 def step_receipts(rows: RunHistory) -> dict[StepReceipt, list[str]]:
     "Receipt -> the workers that say so, by generation and step. Raises ValueError without receipts."
     commits = rows.steps()
-    if len(commits) and not commits.has('receipt').any():
+    if len(commits) and not commits.has_key('receipt').any():
         raise ValueError("the rows of its steps have no receipts: a version without them has written it")
-    columns = [commits.gen, commits.step, *map(commits.whole, ('batch', 'drawn')),
-               *map(commits.of, ('lr', 'loss')), commits.whole('receipt')]
+    columns = [commits.gen, commits.step, *map(commits.int_column, ('batch', 'drawn')),
+               *map(commits.float_column, ('lr', 'loss')), commits.int_column('receipt')]
     found: dict[StepReceipt, list[str]] = {}
     order = np.lexsort((commits.step, commits.gen)).tolist()
     entries, names = [*zip(*(column.tolist() for column in columns))], commits.worker.tolist()
@@ -75,7 +75,8 @@ class RunVerification:
     findings: list[VerificationFinding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list) # What cannot be proved, and why
     steps: dict[int, StepReceipt] = field(default_factory=dict) # As they went into the final weights
-    known: dict[int, set[int]] = field(default_factory=lambda: {0: {root_receipt()}}) # Steps done -> receipts
+    # Steps done -> receipts
+    receipts_by_step: dict[int, set[int]] = field(default_factory=lambda: {0: {root_receipt()}})
     seals: dict[int, set[str]] = field(default_factory=dict) # Steps done -> hashes of checkpoints
     made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, as workers say
     identity: dict[str, Any] = field(default_factory=dict) # What decides the result, as the newest says
@@ -88,7 +89,7 @@ class RunVerification:
 
     @property
     def ok(self) -> bool: return not self.findings
-    def wrong(self, what: str, start: str, step: int | None, text: str) -> None:
+    def add_finding(self, what: str, start: str, step: int | None, text: str) -> None:
         "Add a finding, once."
         if (finding := VerificationFinding(what, start, step, text)) not in self.findings:
             self.findings.append(finding)
@@ -105,7 +106,7 @@ class AttemptEvidence:
     def __init__(self, rows: RunHistory):
         of: dict[str, list[Event]] = {}
         for e in rows.events: of.setdefault(e.kind, []).append(e)
-        self.of, self.rows = of, rows
+        self.rows_by_kind, self.rows = of, rows
         self.made_with = []
         for e in of.get('ready', []):
             about = e.data.get('receipts')
@@ -120,22 +121,22 @@ class AttemptEvidence:
                        if e.data.get('copied_from') and e.data['copied_from'] not in self.own}
         self.entered = {e.worker for e in of.get('entered', [])}
 
-    def lost(self, first: int, last: int) -> bool:
+    def lost_rows(self, first: int, last: int) -> bool:
         "Whether rows of one of these steps were lost while the disk of the ledger was full."
         return any(a <= last and first <= b for a, b in self.gaps)
 
-    def member(self, worker: str | None, gen: int, kind: str) -> bool:
+    def is_member(self, worker: str | None, gen: int, kind: str) -> bool:
         """Whether `worker` may have a row of this kind in generation `gen`, as far as the rosters are known.
         Who copies the state reports its last commit, too, in the generation in which that was done."""
         known = [g for g in self.rosters if g == gen or kind == 'commit' and g > gen]
         return worker is None or not known or any(worker in self.rosters[g] for g in known)
 
-    def once(self, step: int) -> bool:
+    def validated_once(self, step: int) -> bool:
         "Whether the validation after `step` was done in one generation alone."
-        return len({e.gen for e in self.of['validation'] if e.step == step}) == 1
+        return len({e.gen for e in self.rows_by_kind['validation'] if e.step == step}) == 1
 
     @property
-    def elsewhere(self) -> bool:
+    def has_remote_workers(self) -> bool:
         "Whether some workers were those of other machines, whose rows are in the ledgers there."
         return any(not self.own.issuperset(roster) for roster in self.rosters.values())
 
@@ -144,12 +145,12 @@ def _span(first: int, last: int) -> str:
     return f'step {first}' if first == last else f'steps {first} to {last}'
 
 @patch
-def follow(self: RunVerification, start: str, entries: dict[StepReceipt, list[str]],
-           facts: AttemptEvidence) -> None:
+def recompute_receipts(self: RunVerification, start: str, entries: dict[StepReceipt, list[str]],
+                       facts: AttemptEvidence) -> None:
     "Compute the receipts of a start again."
     wrong_in: set[int] = set()
     for (gen, step), group in groupby(entries, key=lambda e: e[:2]):
-        group, before = [*group], self.known.get(step) or self._from_elsewhere(start, step, facts)
+        group, before = [*group], self.receipts_by_step.get(step) or self._from_elsewhere(start, step, facts)
         if not before:
             self._unknown(start, gen, step, facts)   # and what it says is taken as it is
             right = {e.receipt for e in group}
@@ -163,7 +164,7 @@ def follow(self: RunVerification, start: str, entries: dict[StepReceipt, list[st
                 self._changed(start, step, wrong, not good)
             if not good: wrong_in.add(step)
             group = good or group
-        self.known.setdefault(step + 1, set()).update(right)
+        self.receipts_by_step.setdefault(step + 1, set()).update(right)
         self._again(start, step, group[0])
     if len(wrong_in) > 1 and wrong_in == {e.step for e in entries}: self._none_fits(start, wrong_in)
 
@@ -171,12 +172,12 @@ def follow(self: RunVerification, start: str, entries: dict[StepReceipt, list[st
 @patch
 def _from_elsewhere(self: RunVerification, start: str, step: int, facts: AttemptEvidence) -> set[int]:
     "The receipts of a checkpoint with which the workers resumed at `step`, if its rows are not here."
-    restored = [e.data for e in facts.of.get('restored', []) if e.step == step]
+    restored = [e.data for e in facts.rows_by_kind.get('restored', []) if e.step == step]
     found = {data['receipt'] for data in restored if 'receipt' in data}
     if found:
-        what = _span(max(s for s in self.known if s < step), step - 1)
+        what = _span(max(s for s in self.receipts_by_step if s < step), step - 1)
         self.notes.append(f"{start}: {what}: not proved; it went on from a checkpoint of them")
-        self.known[step] = found
+        self.receipts_by_step[step] = found
     return found
 
 @patch
@@ -185,37 +186,37 @@ def _none_fits(self: RunVerification, start: str, steps: set[int]) -> None:
     self.findings = [f for f in self.findings if f.what != 'changed' or f.start != start]
     first = min(steps)
     text = f"{_span(first, max(steps))}: no row fits the config and the code that its workers have named"
-    self.wrong('changed', start, first, text)
+    self.add_finding('changed', start, first, text)
 
 @patch
 def _changed(self: RunVerification, start: str, step: int, workers: list[str], every: bool) -> None:
     whose = 'all workers' if every and len(workers) > 1 else ', '.join(sorted(workers))
     rows = 'rows of' if len(workers) > 1 else 'row of'
     text = f"step {step}: samples, rate, loss or receipt were changed in the {rows} {whose}"
-    self.wrong('changed', start, step, text)
+    self.add_finding('changed', start, step, text)
 
 @patch
 def _unknown(self: RunVerification, start: str, gen: int, step: int, facts: AttemptEvidence) -> None:
     "The step before has no row."
-    first = max(s for s in self.known if s < step)
+    first = max(s for s in self.receipts_by_step if s < step)
     what = _span(first, step - 1)
-    if facts.lost(first, step - 1):
+    if facts.lost_rows(first, step - 1):
         self.notes.append(f"{start}: {what}: not proved; the disk of the ledger was full")
     elif gen in facts.copied:
         self.notes.append(f"{start}: {what}: not proved; they were done on other machines")
-    else: self.wrong('missing', start, first, f"{what}: the rows are missing")
+    else: self.add_finding('missing', start, first, f"{what}: the rows are missing")
 
 # %% ../../nbs/08_report/15_verify.ipynb #6fd5688a
-_PARTS = 'order', 'rate', 'loss' # What `StepReceipt.parts` holds
+_PARTS = 'order', 'rate', 'loss' # What `StepReceipt.comparable` holds
 
 @patch
 def _again(self: RunVerification, start: str, step: int, entry: StepReceipt) -> None:
     "Take up a step; compare it with what it gave before, if it was done before."
     old, self.steps[step] = self.steps.get(step), entry
-    if old is None or old.parts == entry.parts: return
-    what = next(name for name, a, b in zip(_PARTS, old.parts, entry.parts) if a != b)
+    if old is None or old.comparable == entry.comparable: return
+    what = next(name for name, a, b in zip(_PARTS, old.comparable, entry.comparable) if a != b)
     text = f"step {step} was done twice, and gave another {what}"
-    if self.exact: self.wrong('twice', start, step, text)
+    if self.exact: self.add_finding('twice', start, step, text)
     elif not any('was done twice' in note for note in self.notes):
         self.notes.append(f"{start}: {text}; only the strategy exact promises the same")
 
@@ -235,41 +236,44 @@ def contributions_by_step(rows: RunHistory) -> dict[tuple[int, int], list[int]]:
     return found
 
 @patch
-def account(self: RunVerification, start: str, entries: Iterable[StepReceipt],
-            facts: AttemptEvidence) -> None:
+def check_samples(self: RunVerification, start: str, entries: Iterable[StepReceipt],
+                  facts: AttemptEvidence) -> None:
     "Compare what should have gone into each step with what the workers say they have used."
     given, wrong = contributions_by_step(facts.rows), {f.step for f in self.findings if f.what == 'changed'}
-    last = max((e.step for e in entries), default=0) if 'run_end' not in facts.of else math.inf
+    last = max((e.step for e in entries), default=0) if 'run_end' not in facts.rows_by_kind else math.inf
     silent: list[int] = []
     for e in entries:
         n, hash_, many, of = given.get((e.gen, e.step), [0, 0, 0, 0])
         if (n, hash_) == (e.n, e.drawn) or e.step in wrong: continue
         if many < of or not of:   # contributions are missing
-            if facts.lost(e.step, e.step): silent.append(e.step)
-            elif facts.elsewhere or e.step >= last - 1: pass
-            else: self.wrong('samples', start, e.step, f"step {e.step}: of {e.n} samples only {n} are "
+            if facts.lost_rows(e.step, e.step): silent.append(e.step)
+            elif facts.has_remote_workers or e.step >= last - 1: pass
+            else: self.add_finding('samples', start, e.step, f"step {e.step}: of {e.n} samples only {n} are "
                                                        "accounted for")
-        else: self.wrong('samples', start, e.step, f"step {e.step}: the samples that the workers say they "
+        else:
+            self.add_finding('samples', start, e.step,
+                             f"step {e.step}: the samples that the workers say they "
                                                    "have used are not those of the receipt")
     if silent: self.notes.append(f"{start}: {_span(min(silent), max(silent))}: samples not proved; the disk "
                                  "of the ledger was full")
-    if facts.elsewhere: self.notes.append(f"{start}: the samples of workers on other machines stand in the "
-                                          "ledgers there")
+    if facts.has_remote_workers:
+        self.notes.append(f"{start}: the samples of workers on other machines stand in the "
+                          "ledgers there")
 
 # %% ../../nbs/08_report/15_verify.ipynb #e5e03125
 def is_exact(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool:
     """Whether a start with these sections promises the same bits in any world: neither a clock is in its
     result, nor what replicas keep and lose in each new world."""
     known = LowCommConfig(**{k: v for k, v in lowcomm.items() if k in LowCommConfig.model_fields})
-    kept, timed = known.keeps, known.quorum is not None
+    kept, timed = known.keeps_local_state, known.quorum is not None
     return distributed.get('strategy', 'exact') in ('exact', 'diloco') and not (kept or timed)
 
 @patch
-def short(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
+def note_unused_samples(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
     "Note how many samples were given out, and did not count."
     commits = facts.rows.steps()
-    if not len(commits) or not commits.has('untrained').any(): return
-    columns = commits.gen, commits.step, commits.whole('untrained'), commits.whole('batch')
+    if not len(commits) or not commits.has_key('untrained').any(): return
+    columns = commits.gen, commits.step, commits.int_column('untrained'), commits.int_column('batch')
     last = {step: (n, of) for _, step, n, of in sorted(zip(*(c.tolist() for c in columns)))}   # of a step
     untrained, given = (sum(column) for column in zip(*last.values()))
     rounds = sum(n > 0 for n, _ in last.values())
@@ -278,51 +282,54 @@ def short(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
 
 # %% ../../nbs/08_report/15_verify.ipynb #273d7b5b
 @patch
-def begins(self: RunVerification, start: str, first: int, facts: AttemptEvidence) -> None:
+def check_resume_point(self: RunVerification, start: str, first: int, facts: AttemptEvidence) -> None:
     "The receipts with which a start resumes, before its first step."
-    for e in facts.of.get('restored', []):
-        step, receipt, known = e.step or 0, e.data.get('receipt'), self.known.get(e.step or 0)
+    for e in facts.rows_by_kind.get('restored', []):
+        step, receipt, known = e.step or 0, e.data.get('receipt'), self.receipts_by_step.get(e.step or 0)
         if receipt is None or step > first or known and receipt in known: continue
         if known: self._other(start, step, 'receipt')
         else: self.notes.append(f"{start}: {_span(0, step - 1)}: not proved; their rows are not here")
-        self.known.setdefault(step, set()).add(receipt)
+        self.receipts_by_step.setdefault(step, set()).add(receipt)
 
 @patch
-def same_run(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
+def check_identity(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
     "Compare the identities of those who have trained with those before; what a restored row names is known."
-    told = {text for e in facts.of.get('restored', []) for text in e.data.get('changed', [])}
-    for e in facts.of.get('ready', []):
+    told = {text for e in facts.rows_by_kind.get('restored', []) for text in e.data.get('changed', [])}
+    for e in facts.rows_by_kind.get('ready', []):
         mine = e.data.get('identity')
         if not isinstance(mine, dict) or facts.entered and e.worker not in facts.entered: continue
         found = describe_differences(self.identity, mine)
         if odd := [text for text in found if text not in told]:
             why = '; '.join(odd)
-            self.wrong('identity', start, None, f"{e.worker} trained another run than those before: {why}")
+            self.add_finding('identity', start, None,
+                             f"{e.worker} trained another run than those before: {why}")
         note = f"{start}: went on from a run that differed, as was accepted: {'; '.join(found)}"
         if found and not odd and note not in self.notes: self.notes.append(note)
         self.identity = mine
 
 @patch
 def _other(self: RunVerification, start: str, step: int, what: str) -> None:
-    self.wrong('restored', start, step, f"after {step} steps the run had another {what} than the one with "
+    self.add_finding('restored', start, step,
+                     f"after {step} steps the run had another {what} than the one with "
                                         "which this start went on")
 
 @patch
-def ends(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
+def check_ending(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
     "What comes after the steps: restored states, checkpoints, and the end."
-    for e in facts.of.get('restored', []):
-        if (e.step or 0) not in self.known: self._from_elsewhere(start, e.step, facts)
-        if e.data.get('receipt', root_receipt()) not in self.known.get(e.step or 0, {root_receipt()}):
+    for e in facts.rows_by_kind.get('restored', []):
+        if (e.step or 0) not in self.receipts_by_step: self._from_elsewhere(start, e.step, facts)
+        possible = self.receipts_by_step.get(e.step or 0, {root_receipt()})
+        if e.data.get('receipt', root_receipt()) not in possible:
             self._other(start, e.step or 0, 'receipt')
         if (seal := e.data.get('seal')) and seal not in self.seals.setdefault(e.step, {seal}):
             self._other(start, e.step, 'state')
-    last = max(self.known)
-    for e in facts.of.get('checkpoint', []):
+    last = max(self.receipts_by_step)
+    for e in facts.rows_by_kind.get('checkpoint', []):
         step, seal = e.data.get('saved', 0), e.data.get('seal')
         if step > last: self._cut(start, last, step, facts, f"there is a checkpoint of step {step}")
         if seal is None: continue
         if self.seals.setdefault(step, {seal}) != {seal} and self.exact:
-            self.wrong('twice', start, step, f"the checkpoints of step {step} hold different states")
+            self.add_finding('twice', start, step, f"the checkpoints of step {step} hold different states")
         self.seals[step].add(seal)
     self._final(start, last, facts)
 
@@ -332,73 +339,79 @@ def _cut(self: RunVerification, start: str, last: int, step: int, facts: Attempt
          why: str) -> None:
     "Steps from `last` on have no rows, though they were done."
     what = _span(last, step - 1)
-    if facts and (facts.full or facts.lost(last, step - 1)):
+    if facts and (facts.full or facts.lost_rows(last, step - 1)):
         self.notes.append(f"{start}: {what}: not proved; the disk of the ledger was full")
     elif not any(f.what == 'cut' for f in self.findings):
-        self.wrong('cut', start, last, f"{what}: the rows are missing at the end; {why}")
+        self.add_finding('cut', start, last, f"{what}: the rows are missing at the end; {why}")
 
 @patch
 def _final(self: RunVerification, start: str, last: int, facts: AttemptEvidence) -> None:
     "The last words of a start."
-    finals = [(e.step, e.data) for e in facts.of.get('final', [])]
-    over = [e.data for e in facts.of.get('run_end', [])]
+    finals = [(e.step, e.data) for e in facts.rows_by_kind.get('final', [])]
+    over = [e.data for e in facts.rows_by_kind.get('run_end', [])]
     self.ended = any(d.get('ok') for d in over)
     digests = {d['digest'] for _, d in finals if 'digest' in d}
-    if len(digests) > 1: self.wrong('twice', start, None, "its workers ended with different states")
+    if len(digests) > 1: self.add_finding('twice', start, None, "its workers ended with different states")
     results = {d['sha256'] for d in over if 'sha256' in d}
     if digests and results - digests:
         text = f"its result is {min(results)[:12]}, and its workers ended with {min(digests)[:12]}"
-        self.wrong('twice', start, None, text)
+        self.add_finding('twice', start, None, text)
     self.sha256 = min(digests, default=self.sha256)
     for step, digest in {step: d['digest'] for step, d in finals if 'digest' in d}.items():
         if self.digests.setdefault(step, digest) != digest and self.exact:
-            self.wrong('twice', start, step, f"after {step} steps it ended with another state than before")
+            self.add_finding('twice', start, step,
+                             f"after {step} steps it ended with another state than before")
     words = [*finals, *((d['steps'], d) for d in over if 'steps' in d and 'receipt' in d)]
     for step, data in words:
         if 'receipt' not in data: continue
         if step > last: self._cut(start, last, step, facts, f"the run ended after {step} steps")
-        elif data['receipt'] not in self.known.get(step, set()):
+        elif data['receipt'] not in self.receipts_by_step.get(step, set()):
             text = f"its last receipt, after {step} steps, is not that of its rows"
-            self.wrong('changed', start, step, text)
-    if self.ended and not words and not facts.elsewhere:
-        self.wrong('missing', start, None, "it came to its end, and no row has its last receipt")
+            self.add_finding('changed', start, step, text)
+    if self.ended and not words and not facts.has_remote_workers:
+        self.add_finding('missing', start, None, "it came to its end, and no row has its last receipt")
 
 # %% ../../nbs/08_report/15_verify.ipynb #22de13a9
 _DECIDE = 'model', 'data', 'training', 'scaling', 'distributed', 'lowcomm' # Sections that decide the result
 
 @patch
-def same_settings(self: RunVerification, start: RunAttempt, facts: AttemptEvidence) -> None:
+def check_configs(self: RunVerification, start: RunAttempt, facts: AttemptEvidence) -> None:
     "Compare the configs of those who have trained with each other, with the row of the run, and with before."
     if not len(facts.rows.steps()): return
-    ready = [e for e in facts.of.get('ready', []) if not facts.entered or e.worker in facts.entered]
+    ready = [e for e in facts.rows_by_kind.get('ready', []) if not facts.entered or e.worker in facts.entered]
     configs = [*dict.fromkeys(e.data['receipts'].get('config', '') for e in ready
                               if isinstance(e.data.get('receipts'), dict))]
     if len(configs) > 1:
-        self.wrong('identity', start.name, None, f"its workers have trained with {len(configs)} configs")
-    told = any(e.data.get('changed') for e in facts.of.get('restored', []))
+        self.add_finding('identity', start.name, None,
+                         f"its workers have trained with {len(configs)} configs")
+    told = any(e.data.get('changed') for e in facts.rows_by_kind.get('restored', []))
     before, codes = self.trained_with, {a.get('code') for a in facts.made_with}
     if before and configs and before[0] != configs[0] and codes == before[1] and not told:
-        self.wrong('identity', start.name, None, "its config is another one than that of the start before")
+        self.add_finding('identity', start.name, None,
+                         "its config is another one than that of the start before")
     if configs: self.trained_with = configs[0], codes
-    for e in ready if 'ledger' not in facts.of else ():   # on a full disk the row of the run stays as it was
+    # on a full disk the row of the run stays as it was
+    for e in ready if 'ledger' not in facts.rows_by_kind else ():
         theirs = e.data.get('settings') or {}
         odd = [f'{s}.{k} is {mine[k]} there and {v} in the row of {e.worker}' for s in _DECIDE
                for mine in [start.section(s)] for k, v in theirs.get(s, {}).items()
                if k in mine and repr(mine[k]) != repr(v)]
         text = f"the settings of the run are others: {'; '.join(odd)}"
-        if odd: self.wrong('identity', start.name, None, text)
+        if odd: self.add_finding('identity', start.name, None, text)
 
 @patch
-def same_validation(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
+def check_validation_losses(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
     "Compare the validation losses of the same step."
     found: dict[int, set[str]] = {}
-    for e in facts.of.get('validation', []): found.setdefault(e.step, set()).add(repr(e.data.get('val_loss')))
+    for e in facts.rows_by_kind.get('validation', []):
+        found.setdefault(e.step, set()).add(repr(e.data.get('val_loss')))
     for step, values in sorted(found.items()):
-        if len(values) > 1 and (self.exact or facts.once(step)):
+        if len(values) > 1 and (self.exact or facts.validated_once(step)):
             text = f"the validation after step {step} has {len(values)} losses: {', '.join(sorted(values))}"
-            self.wrong('twice', start, step, text)
+            self.add_finding('twice', start, step, text)
         elif self.exact and self.val.get(step, min(values)) not in values:
-            self.wrong('twice', start, step, f"the validation after step {step} had another loss before")
+            self.add_finding('twice', start, step,
+                             f"the validation after step {step} had another loss before")
         self.val[step] = min(values)
 
 # %% ../../nbs/08_report/15_verify.ipynb #7e5c2415
@@ -408,27 +421,27 @@ PAUSE = 1. # Seconds that a worker may have been stopped between its clock and i
 def _node_of(worker: str) -> int: return int(worker.split('.')[0]) // 1000   # `nodes` needs torch
 
 @patch
-def named(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
+def check_worker_names(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
     "Compare the names in the rows with those of the workers that were started here, and of the rosters."
     if not facts.own: return
     nodes = {_node_of(w) for w in facts.own}
-    said = {e.worker for kind in _SPEAK for e in facts.of.get(kind, [])} - {None}
+    said = {e.worker for kind in _SPEAK for e in facts.rows_by_kind.get(kind, [])} - {None}
     rostered = {w for roster in facts.rosters.values() for w in roster if _node_of(w) in nodes}
     steps = {kind: facts.rows.steps(kind) for kind in STEP_KINDS}
     for rows in steps.values(): said |= {rows.workers[i] for i in np.unique(rows.worker)} - {None}
     for w in sorted((said | rostered) - facts.own):
-        self.wrong('names', start, None, f"there are rows of {w}, and no such worker was started here")
+        self.add_finding('names', start, None, f"there are rows of {w}, and no such worker was started here")
     for kind, rows in steps.items():
         pairs = set(zip(rows.worker.tolist(), rows.gen.tolist()))
         who = {(gen, rows.workers[i]) for i, gen in pairs}
-        for gen, w in sorted(pair for pair in who if not facts.member(pair[1], pair[0], kind)):
+        for gen, w in sorted(pair for pair in who if not facts.is_member(pair[1], pair[0], kind)):
             text = f"there are rows of {w} in generation {gen}, and it was no member"
-            self.wrong('names', start, None, text)
+            self.add_finding('names', start, None, text)
 
 @patch
-def timed(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
+def check_timestamps(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
     "Find rows of a worker that go back in time, and rows before the start has begun."
-    begun = min((e.t for e in facts.of.get('run_start', [])), default=-math.inf)
+    begun = min((e.t for e in facts.rows_by_kind.get('run_start', [])), default=-math.inf)
     last: dict[str, float] = {}
     for kind in STEP_KINDS:
         rows = facts.rows.steps(kind)
@@ -437,18 +450,18 @@ def timed(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
         own = who[1:] == who[:-1]
         if len(two := np.flatnonzero(own & (np.diff(step) == 0) & (np.diff(gen) == 0))):
             n, w = int(step[two[0]]), rows.workers[who[two[0]]]
-            self.wrong('names', start, n, f"step {n}: {w} has two rows ({kind}) in one generation")
+            self.add_finding('names', start, n, f"step {n}: {w} has two rows ({kind}) in one generation")
         back = np.flatnonzero(own & (np.diff(t) < -PAUSE))
         if len(back):
             n, w = int(step[back[0] + 1]), rows.workers[who[back[0]]]
-            self.wrong('times', start, n, f"step {n}: a row of {w} is older than its row before")
+            self.add_finding('times', start, n, f"step {n}: a row of {w} is older than its row before")
         if kind == 'commit': last = {rows.workers[i]: float(t[who == i].max()) for i in np.unique(who)}
         if len(t) and t.min() < begun - PAUSE:
             n = int(step[t.argmin()])
-            self.wrong('times', start, n, f"step {n}: a row is older than the beginning of the start")
-    for e in facts.of.get('final', []):
+            self.add_finding('times', start, n, f"step {n}: a row is older than the beginning of the start")
+    for e in facts.rows_by_kind.get('final', []):
         if e.t < last.get(e.worker, -math.inf) - PAUSE:
-            self.wrong('times', start, e.step, f"{e.worker} ended before its last step")
+            self.add_finding('times', start, e.step, f"{e.worker} ended before its last step")
 
 # %% ../../nbs/08_report/15_verify.ipynb #d4d37505
 def missing_row_ranges(path: Path) -> list[tuple[int, int]]:
@@ -465,51 +478,51 @@ def verify_run(path: str | Path, name: str | None = None) -> RunVerification:
     """What the receipts of the run at `path` prove, with all its starts; `name`: of one start alone.
     Raises ValueError if there is no run, or one without receipts."""
     watch = RunReader(path, name)
-    found = RunVerification(watch.path, watch.name, [p.start.name for p in watch.parts])
+    found = RunVerification(watch.path, watch.name, [p.attempt.name for p in watch.segments])
     for first, last in missing_row_ranges(watch.path):
         which = f'row {first} is' if first == last else f'rows {first} to {last} are'
-        found.wrong('missing', 'the file', None, f"{which} missing")
-    for part in watch.parts: found.read(part)
+        found.add_finding('missing', 'the file', None, f"{which} missing")
+    for part in watch.segments: found.verify_attempt(part)
     if not found.steps: raise ValueError(f"{watch.path}: {found.name} has not done a step yet")
-    if name is None: found.look_at_disk(watch.parts[-1])
+    if name is None: found.check_disk(watch.segments[-1])
     found.findings.sort(key=lambda f: (f.step is None, f.step or 0))
     return found
 
 # %% ../../nbs/08_report/15_verify.ipynb #a9a4f436
 @patch
-def read(self: RunVerification, part: AttemptSegment) -> None:
+def verify_attempt(self: RunVerification, part: AttemptSegment) -> None:
     "One start after the other. Raises ValueError."
-    start, facts = part.start.name, AttemptEvidence(part.rows)
+    start, facts = part.attempt.name, AttemptEvidence(part.rows)
     try: entries = step_receipts(part.rows)
     except ValueError as e: raise ValueError(f"{self.path}: {start}: {e}") from None
-    self.exact = is_exact(part.start.section('distributed'), part.start.section('lowcomm'))
+    self.exact = is_exact(part.attempt.section('distributed'), part.attempt.section('lowcomm'))
     if entries and not facts.abouts:
-        self.wrong('missing', start, None, "no row says with which config and code it was run")
+        self.add_finding('missing', start, None, "no row says with which config and code it was run")
     if len({a.get('code') for a in facts.made_with}) > 1:
         codes = sorted({a.get('code', '?') for a in facts.made_with})
-        self.wrong('code', start, None, f"its workers have run different code: {'; '.join(codes)}")
+        self.add_finding('code', start, None, f"its workers have run different code: {'; '.join(codes)}")
     self.made_with += [a for a in facts.made_with if a not in self.made_with]
-    self.begins(start, min((e.step for e in entries), default=0), facts)
-    self.same_run(start, facts)
-    self.same_settings(part.start, facts)
-    self.same_validation(start, facts)
-    self.named(start, facts)
-    self.timed(start, facts)
-    self.follow(start, entries, facts)
-    self.account(start, entries, facts)
-    self.short(start, facts)
-    self.ends(start, facts)
+    self.check_resume_point(start, min((e.step for e in entries), default=0), facts)
+    self.check_identity(start, facts)
+    self.check_configs(part.attempt, facts)
+    self.check_validation_losses(start, facts)
+    self.check_worker_names(start, facts)
+    self.check_timestamps(start, facts)
+    self.recompute_receipts(start, entries, facts)
+    self.check_samples(start, entries, facts)
+    self.note_unused_samples(start, facts)
+    self.check_ending(start, facts)
 
 @patch
-def look_at_disk(self: RunVerification, part: AttemptSegment) -> None:
+def check_disk(self: RunVerification, part: AttemptSegment) -> None:
     "Whether there is a checkpoint of a step of which no row knows."
-    facts, last = AttemptEvidence(part.rows), max(self.known)
-    place = Path(part.start.place or '')
-    if part.start.place is None or facts.elsewhere: return
+    facts, last = AttemptEvidence(part.rows), max(self.receipts_by_step)
+    place = Path(part.attempt.checkpoint_folder or '')
+    if part.attempt.checkpoint_folder is None or facts.has_remote_workers: return
     if not place.is_dir(): place = self.path.parent / place.name
     steps = [int(m[1]) for p in place.glob('step-*') if (m := re.match(r'step-(\d+)-\d+$', p.name))]
     if max(steps, default=0) > last:
-        self._cut(part.start.name, last, max(steps), facts, f"there is a checkpoint of step {max(steps)}")
+        self._cut(part.attempt.name, last, max(steps), facts, f"there is a checkpoint of step {max(steps)}")
 
 # %% ../../nbs/08_report/15_verify.ipynb #87d0d781
 @dataclass
@@ -534,9 +547,9 @@ def find_divergence(mine: RunVerification, theirs: RunVerification) -> RunDiverg
     found = RunDivergence(len(steps), longer=max(mine.steps) - max(theirs.steps))
     for n, step in enumerate(steps):
         a, b = mine.steps[step], theirs.steps[step]
-        if a.parts == b.parts: continue
+        if a.comparable == b.comparable: continue
         found.same, found.step = n, step
-        found.what = next(w for w, x, y in zip(_PARTS, a.parts, b.parts) if x != y)
+        found.what = next(w for w, x, y in zip(_PARTS, a.comparable, b.comparable) if x != y)
         shown = dict(order=lambda e: e.drawn, rate=lambda e: e.lr, loss=lambda e: e.loss)[found.what]
         found.mine, found.theirs = shown(a), shown(b)
         break

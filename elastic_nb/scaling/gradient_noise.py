@@ -60,14 +60,14 @@ class NoiseMeter:
 
     def update(self, step: GradientNoise) -> GradientNoise:
         "Take in the estimate of a step, unless it overflowed; returns the present mean."
-        if not all(abs(v) < float('inf') for v in (step.signal, step.noise)): return self.now
+        if not all(abs(v) < float('inf') for v in (step.signal, step.noise)): return self.mean
         self.signal += (1 - self.decay) * (step.signal - self.signal)
         self.noise += (1 - self.decay) * (step.noise - self.noise)
         self.weight += (1 - self.decay) * (1 - self.weight)
-        return self.now
+        return self.mean
 
     @property
-    def now(self) -> GradientNoise:
+    def mean(self) -> GradientNoise:
         "The mean over about the last 1 / (1 - decay) steps. Zeros before the first."
         weight = self.weight or 1.
         return GradientNoise(self.signal / weight, self.noise / weight)

@@ -29,7 +29,7 @@ class PlanSegment:
     batch: int # Samples per optimizer step
 
     @property
-    def busy(self) -> float:
+    def utilization(self) -> float:
         "The part of all worker time that is spent computing, if micro-batches take equally long."
         return sum(self.micro_batches) / (self.world * max(self.micro_batches))
 
@@ -70,7 +70,7 @@ class ScalingPlan:
         for s in self.segments: self._check(s)
 
     @property
-    def follows(self) -> bool: return self.strategy == 'variable_batch'
+    def follows_world(self) -> bool: return self.strategy == 'variable_batch'
 
     def __repr__(self) -> str: return _aligned(self.rows())
 
@@ -86,12 +86,12 @@ def world(self: ScalingPlan, step: int) -> int:
 @patch
 def lr(self: ScalingPlan, step: int) -> float:
     "Learning rate at `step`, before any scheduler."
-    return lr_at(step, self.worlds, self.lr_config) if self.follows else self.lr_config.base_lr
+    return lr_at(step, self.worlds, self.lr_config) if self.follows_world else self.lr_config.base_lr
 
 @patch
 def accum(self: ScalingPlan, step: int) -> GradAccumulationConfig:
     "The batch sizes at `step`."
-    return scale_to_world(self.accum_config, self.world(step)) if self.follows else self.accum_config
+    return scale_to_world(self.accum_config, self.world(step)) if self.follows_world else self.accum_config
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #f5a15dae
 @patch
@@ -112,7 +112,7 @@ def segments(self: ScalingPlan) -> list[PlanSegment]:
 @patch
 def _check(self: ScalingPlan, s: PlanSegment) -> None:
     "Raises ValueError, with the step, for a world that the Adam rule does not reach."
-    if not self.follows or self.lr_config.scaling_rule is not ScalingRule.ADAM: return
+    if not self.follows_world or self.lr_config.scaling_rule is not ScalingRule.ADAM: return
     try: adam_rule(s.world / self.lr_config.base_world_size, self.lr_config.base_lr, self.betas, eps=0.)
     except ValueError as e: raise ValueError(f"step {s.start}, {s.world} workers: {e}") from None
 
@@ -124,7 +124,7 @@ def rows(self: ScalingPlan) -> list[tuple[str, ...]]:
     def line(s: PlanSegment) -> tuple[str, ...]:
         walk = f'{s.lr[0]:.3g}' + (f' to {s.lr[1]:.3g}' if s.lr[0] != s.lr[1] else '')
         steps, counts = f'{s.start}-{s.stop - 1}', format_counts(s.micro_batches)
-        return steps, str(s.world), walk, counts, str(s.batch), f'{s.busy:.0%}'
+        return steps, str(s.world), walk, counts, str(s.batch), f'{s.utilization:.0%}'
     return [head, *map(line, self.segments)]
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #db6cb35f

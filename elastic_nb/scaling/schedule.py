@@ -36,71 +36,72 @@ class ElasticSchedule:
         rates: ScalingConfig, # Rate, batch, rule, warm-up and clamps
         pieces: int, # Micro-batches of a step in the base world
         betas: tuple[float, float] = (.9, .999), # Of the optimizer, for the Adam rule
-        worlds: Mapping[int, int] | None = None, # {step: workers}: a table that `enter` leaves as it is
+        worlds: Mapping[int, int] | None = None, # {step: workers}: a table that `set_world` leaves as it is
     ):
-        self.rates, self.base_pieces, self.betas = rates, pieces, betas
+        self.rates, self.base_micro_batches, self.betas = rates, pieces, betas
         if pieces < rates.base_world_size:
             raise ValueError(f"{pieces} micro-batches are too few for {rates.base_world_size} workers")
         self.given = worlds is not None
-        self.marks: list[WorldSizeChange] = []
-        for step, world in sorted((worlds or {}).items()): self.mark(step, world)
+        self.changes: list[WorldSizeChange] = []
+        for step, world in sorted((worlds or {}).items()): self.add_change(step, world)
 
-    def at(self, step: int) -> WorldSizeChange:
+    def change_at(self, step: int) -> WorldSizeChange:
         "The mark that counts at `step`; before the first, the base world."
-        i = bisect_right(self.marks, step, key=lambda m: m.step)
+        i = bisect_right(self.changes, step, key=lambda m: m.step)
         base = self.rates.base_world_size, 0, BatchChange(self.rates.base_effective_batch_size)
-        return self.marks[i - 1] if i else WorldSizeChange(0, *base)
+        return self.changes[i - 1] if i else WorldSizeChange(0, *base)
 
-    def size(self, world: int) -> int:
+    def batch_size(self, world: int) -> int:
         "Samples per step of `world` workers."
         return self.rates.base_batch_size * world
 
     def span(self, step: int) -> SampleSpan:
         "The first sample of `step`, its number of samples, and its number of micro-batches."
-        m = self.at(step)
-        size, pieces = self.size(m.world), scale_count(self.base_pieces, m.world, self.rates.base_world_size)
+        m = self.change_at(step)
+        size, pieces = self.batch_size(m.world), scale_count(self.base_micro_batches, m.world,
+                                                             self.rates.base_world_size)
         return SampleSpan(m.position + (step - m.step) * size, size, min(size, pieces))
 
 # %% ../../nbs/04_scaling/06_schedule.ipynb #3ffb7edb
 @patch
-def mark(self: ElasticSchedule, step: int, world: int) -> None:
+def add_change(self: ElasticSchedule, step: int, world: int) -> None:
     "From `step` on, which is later than all marks, there are `world` workers. Raises ValueError."
     if world < 1: raise ValueError(f"a world has at least one worker, not {world}")
-    before, c = self.at(step), self.rates
+    before, c = self.change_at(step), self.rates
     if c.scaling_rule is ScalingRule.ADAM: adam_rule(world / c.base_world_size, c.base_lr, self.betas, eps=0.)
-    if self.marks and world == before.world: return
-    size, last = self.size(world), before.last
+    if self.changes and world == before.world: return
+    size, last = self.batch_size(world), before.last
     if size != last.batch: last = BatchChange(size, step, lr_factor(step, last, c))
-    self.marks.append(WorldSizeChange(step, world, self.span(step).position, last))
+    self.changes.append(WorldSizeChange(step, world, self.span(step).position, last))
 
 @patch
-def enter(self: ElasticSchedule, step: int, world: int) -> None:
+def set_world(self: ElasticSchedule, step: int, world: int) -> None:
     "Set `world` workers from `step` on; entries for later steps are dropped. Raises ValueError."
     if self.given: return
-    kept, self.marks = self.marks, [m for m in self.marks if m.step < step]
-    try: self.mark(step, world)
+    kept, self.changes = self.changes, [m for m in self.changes if m.step < step]
+    try: self.add_change(step, world)
     except ValueError:
-        self.marks = kept
+        self.changes = kept
         raise
 
 @patch
-def reach(self: ElasticSchedule, samples: float) -> int:
+def steps_to_reach(self: ElasticSchedule, samples: float) -> int:
     "After how many steps at least so many samples have been taken, if nothing changes after the last mark."
-    m = next((m for m in reversed(self.marks) if m.position < samples), self.at(0))
-    return m.step + max(0, ceil((samples - m.position) / self.size(m.world)))
+    m = next((m for m in reversed(self.changes) if m.position < samples), self.change_at(0))
+    return m.step + max(0, ceil((samples - m.position) / self.batch_size(m.world)))
 
 @patch
 def worlds(self: ElasticSchedule, steps: int | None = None) -> dict[int, int]:
     "The table {step: workers}; with `steps`, as far as the first `steps` steps have made it."
-    return {m.step: m.world for m in self.marks if steps is None or m.step < steps}
+    return {m.step: m.world for m in self.changes if steps is None or m.step < steps}
 
 # %% ../../nbs/04_scaling/06_schedule.ipynb #838c093a
 @patch
 def factor(self: ElasticSchedule, step: int) -> float:
     "The factor of all rates at `step`."
-    return lr_factor(step, self.at(step).last, self.rates)
+    return lr_factor(step, self.change_at(step).last, self.rates)
 
 @patch
-def k(self: ElasticSchedule, step: int) -> float:
+def batch_ratio(self: ElasticSchedule, step: int) -> float:
     "The batch of `step` in units of the base batch."
-    return self.at(step).world / self.rates.base_world_size
+    return self.change_at(step).world / self.rates.base_world_size

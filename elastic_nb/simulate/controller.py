@@ -53,7 +53,7 @@ class JobQueue:
             self.db.executescript('PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;' + _TABLES)
         except sqlite3.DatabaseError as e: raise BadConfig(f"{path} is no queue: {e}") from None
 
-    def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+    def execute(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
         "One statement, one transaction. Raises OSError."
         try:
             with self.lock: return self.db.execute(question, values).fetchall()
@@ -62,86 +62,88 @@ class JobQueue:
     def submit(self, text: str, name: str) -> int:
         "A plan as a job; its number. Raises BadConfig."
         parse_plan(text, name)
-        return self.ask('INSERT INTO jobs(name, plan) VALUES (?, ?) RETURNING id', name[:200], text)[0][0]
+        return self.execute('INSERT INTO jobs(name, plan) VALUES (?, ?) RETURNING id', name[:200], text)[0][0]
 
-    def next(self) -> tuple[int, ParsedPlan, int] | None:
+    def next_job(self) -> tuple[int, ParsedPlan, int] | None:
         "The oldest job that is not over, what of its plan is left, and how often it was started."
-        if not (rows := self.ask("SELECT id, name, plan FROM jobs WHERE state IN ('queued', 'running') "
-                                 'ORDER BY id LIMIT 1')): return None
+        if not (rows := self.execute("SELECT id, name, plan FROM jobs WHERE state IN ('queued', 'running') "
+                                     'ORDER BY id LIMIT 1')): return None
         job, name, text = rows[0]
-        starts = self.ask("UPDATE jobs SET state='running', starts=starts+1 WHERE id=? RETURNING starts", job)
-        plan, done = parse_plan(text, name), self.done(job)
+        starts = self.execute("UPDATE jobs SET state='running', starts=starts+1 WHERE id=? RETURNING starts",
+                              job)
+        plan, done = parse_plan(text, name), self.done_tasks(job)
         left = [t for t in plan.file.tasks if t.id not in done]
         return job, replace(plan, file=plan.file.model_copy(update=dict(tasks=left))), starts[0][0]
 
-    def done(self, job: int) -> set[str]:
+    def done_tasks(self, job: int) -> set[str]:
         "Ids of the tasks that are done."
-        return {task for task, in self.ask('SELECT task FROM done WHERE job=?', job)}
+        return {task for task, in self.execute('SELECT task FROM done WHERE job=?', job)}
 
-    def before(self, job: int) -> list[dict[str, Any]]:
+    def done_outcomes(self, job: int) -> list[dict[str, Any]]:
         "The tasks that are done, as in a `PlanOutcome`. The clock was stopped between two starts."
         none = dict(came=0., began=0., ended=0., attempts=1)
-        rows = self.ask('SELECT task, told FROM done WHERE job=? ORDER BY rowid', job)
+        rows = self.execute('SELECT task, told FROM done WHERE job=? ORDER BY rowid', job)
         return [none | json.loads(told) | dict(id=task) for task, told in rows]
 
     def resume(self, job: int | None = None) -> list[int]:
         "Queue the failed jobs, or one of them, again; their numbers."
-        found = self.ask("UPDATE jobs SET state='queued' WHERE state='failed' AND (id=? OR ? IS NULL) "
-                         'RETURNING id', job, job)
+        found = self.execute("UPDATE jobs SET state='queued' WHERE state='failed' AND (id=? OR ? IS NULL) "
+                             'RETURNING id', job, job)
         return [n for n, in found]
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #dab08794
 @patch
 def status(self: JobQueue) -> dict[str, Any]:
     "All jobs, in JSON values."
-    rows = self.ask('SELECT id, name, state, starts, told, (SELECT count(*) FROM done WHERE job=id) '
-                    'FROM jobs ORDER BY id')
+    rows = self.execute('SELECT id, name, state, starts, told, (SELECT count(*) FROM done WHERE job=id) '
+                        'FROM jobs ORDER BY id')
     keys = 'job', 'name', 'state', 'starts', 'told', 'done'
     return dict(jobs=[dict(zip(keys, row), told=json.loads(row[4])) for row in rows])
 
 @patch
 def metrics(self: JobQueue) -> dict[str, Any]:
     "All finished tasks, with the reports of their workers."
-    rows = self.ask('SELECT job, task, told FROM done ORDER BY job, rowid')
+    rows = self.execute('SELECT job, task, told FROM done ORDER BY job, rowid')
     return dict(tasks=[dict(job=job, task=task, **json.loads(told)) for job, task, told in rows])
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #ea54e3ac
 class Controller:
     "Runs the jobs of a queue, one after the other. Raises BadConfig if another process does."
     def __init__(self, path: str | Path):
-        self.held = open(f'{path}.lock', 'w')
-        try: fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.lock_file = open(f'{path}.lock', 'w')
+        try: fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError: raise BadConfig(f"{path}: another controller runs this queue") from None
-        self.queue, self.news = JobQueue(path), threading.Event()
+        self.queue, self.wakeup = JobQueue(path), threading.Event()
         self.workers: dict[str, float | None] = {} # Work per second of those that are there, as measured
 
     def run(self, drain: bool = False) -> None:
         "Until it is interrupted; `drain`: until nothing is left to do. Raises RunFailed."
         while True:
-            self.news.clear()
-            if found := self.queue.next(): self.work(*found)
+            self.wakeup.clear()
+            if found := self.queue.next_job(): self.run_job(*found)
             elif drain: return
-            else: self.news.wait(1.)
+            else: self.wakeup.wait(1.)
 
-    def work(self, job: int, plan: ParsedPlan, start: int) -> None:
+    def run_job(self, job: int, plan: ParsedPlan, start: int) -> None:
         "One job, or what is left of it."
-        told = json.loads(self.queue.ask('SELECT told FROM jobs WHERE id=?', job)[0][0])
+        told = json.loads(self.queue.execute('SELECT told FROM jobs WHERE id=?', job)[0][0])
         ok = not told.get('broken')   # nothing may be left to do, and what did not hold does not hold now
         if plan.file.tasks:
-            out, before = self.queue.path.with_suffix('') / f'job-{job}', self.queue.before(job)
-            found = run_real(plan, out, f'run-{start}', lambda run: self.note(job, run, before))
-            told, ok = found.told(), found.ok
+            out, before = self.queue.path.with_suffix('') / f'job-{job}', self.queue.done_outcomes(job)
+            found = run_real(plan, out, f'run-{start}', lambda run: self.record_progress(job, run, before))
+            told, ok = found.to_dict(), found.ok
         state = 'done' if ok else 'failed'
-        self.queue.ask('UPDATE jobs SET state=?, told=? WHERE id=?', state, json.dumps(told), job)
+        self.queue.execute('UPDATE jobs SET state=?, told=? WHERE id=?', state, json.dumps(told), job)
 
-    def note(self, job: int, run: PlanRun, before: list[dict[str, Any]]) -> None:
+    def record_progress(self, job: int, run: PlanRun, before: list[dict[str, Any]]) -> None:
         "Write what is new, before anything else happens. The run counts what was done `before`, too."
-        known, books, run.before = self.queue.done(job), run.books, before
+        known, books, run.earlier_tasks = self.queue.done_tasks(job), run.dispatcher, before
         for task, a in books.done.items():
             if task in known or a.end is None: continue
             told = dict(a.facts, worker=a.worker, attempt=a.number, seconds=round(a.end - a.start, 3),
-                        came=books.came[task] + run.began, began=a.start + run.began, ended=a.end + run.began)
-            self.queue.ask('INSERT INTO done VALUES (?, ?, ?)', job, task, json.dumps(told))
+                        came=books.submitted_at[task] + run.elapsed_before,
+                        began=a.start + run.elapsed_before, ended=a.end + run.elapsed_before)
+            self.queue.execute('INSERT INTO done VALUES (?, ?, ?)', job, task, json.dumps(told))
         self.workers = {name: books.speeds.get(name) for name in books.workers}
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #57499869
@@ -193,7 +195,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         def submit() -> dict[str, Any]:
             asked = json.loads(wish)
             job = self.controller.queue.submit(str(asked['plan']), str(asked['name']))
-            self.controller.news.set()
+            self.controller.wakeup.set()
             return dict(job=job)
         def resume() -> dict[str, Any]:
             return dict(jobs=self.controller.queue.resume(json.loads(wish).get('job')))
@@ -215,7 +217,7 @@ def http_endpoint(controller: Controller, port: int = 0, host: str = '127.0.0.1'
     thread.start()
     shown = f'[{host}]' if ':' in host else host
     url = f'http://{shown}:{line.getsockname()[1]}'
-    controller.queue.ask("INSERT OR REPLACE INTO about VALUES ('url', ?)", url)
+    controller.queue.execute("INSERT OR REPLACE INTO about VALUES ('url', ?)", url)
     try: yield url
     finally:
         server.shutdown()
@@ -241,7 +243,7 @@ def controller_url(url: str, path: str | Path) -> str:
     "The address of a controller: `url`, or that of the one that runs the queue at `path`. Raises BadConfig."
     if url: return url
     question = "SELECT value FROM about WHERE key='url'"
-    if Path(path).is_file() and (found := JobQueue(path).ask(question)): return found[0][0]
+    if Path(path).is_file() and (found := JobQueue(path).execute(question)): return found[0][0]
     raise BadConfig(f"there is no queue {path}: start elastic-nb controller, or give --controller URL")
 
 # %% ../../nbs/13_simulate/06_controller.ipynb #f8e47df4

@@ -42,7 +42,7 @@ class Simulation:
         "Call `do(*args)` in so many seconds."
         return self.at(self.now + seconds, do, *args)
 
-    def dice(self, name: str) -> random.Random:
+    def rng(self, name: str) -> random.Random:
         "Random numbers of their own for each name: a new draw in one place changes none in another."
         return random.Random(f'{self.seed} {name}')
 
@@ -112,8 +112,8 @@ def add(self: SimulatedLedger, t: float, kind: str, worker: str | None = None, g
     if len(self.rows) >= AT_ONCE: self.flush()
 
 @patch
-def steps(self: SimulatedLedger, kind: str, worker: str, gen: int, step: np.ndarray, t: np.ndarray,
-          **data: np.ndarray) -> None:
+def add_steps(self: SimulatedLedger, kind: str, worker: str, gen: int, step: np.ndarray, t: np.ndarray,
+              **data: np.ndarray) -> None:
     "Rows of steps (`contribute` or `commit`) of one worker and generation, as arrays of equal length."
     n = len(step)
     ids = np.arange(self._next, self._next + n, dtype=np.int64)

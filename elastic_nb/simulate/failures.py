@@ -72,7 +72,7 @@ class FailureEvent(NamedTuple):
 
 # %% ../../nbs/13_simulate/02_failures.ipynb #2e3766f7
 @patch
-def repair(self: FailureModel, dice: random.Random) -> float:
+def draw_repair(self: FailureModel, dice: random.Random) -> float:
     "Seconds until a failed node is back: log-normal with this median and mean."
     mean = self.repair_mean_h or self.repair_h
     if mean <= self.repair_h: return self.repair_h * HOUR
@@ -80,7 +80,7 @@ def repair(self: FailureModel, dice: random.Random) -> float:
     return self.repair_h * HOUR * dice.lognormvariate(0., math.sqrt(2 * math.log(mean / self.repair_h)))
 
 @patch
-def life(self: FailureModel, dice: random.Random, factor: float = 1., old: bool = False) -> float:
+def draw_lifetime(self: FailureModel, dice: random.Random, factor: float = 1., old: bool = False) -> float:
     """Seconds of being up until the next failure; `factor`: this many times as often. `old`: the node has
     been up for an unknown time already, as all have when one begins to look."""
     if not self.rate * factor: return math.inf
@@ -94,10 +94,10 @@ class FailureGenerator:
     "Strikes `nodes` nodes according to `failures` on the clock `sim`, and calls `tell` with each strike."
     def __init__(self, sim: Simulation, failures: FailureModel, nodes: int,
                  tell: Callable[[FailureEvent], None]):
-        self.sim, self.failures, self.nodes, self.tell = sim, failures, nodes, tell
-        self.dice, self.away = sim.dice('failures'), set[int]() # Nodes that are not there
+        self.sim, self.failures, self.nodes, self.on_failure = sim, failures, nodes, tell
+        self.dice, self.down_nodes = sim.rng('failures'), set[int]() # Nodes that are not there
         f, lemons = failures, round(failures.lemons * nodes)
-        self.lemons = {*sim.dice('lemons').sample(range(nodes), lemons)}
+        self.lemons = {*sim.rng('lemons').sample(range(nodes), lemons)}
         self.good = [n for n in range(nodes) if n not in self.lemons] if lemons else range(nodes)
         if f.shape == 1:
             self._source('failure', f.rate, self.good)
@@ -116,24 +116,25 @@ class FailureGenerator:
     def _renew(self, node: int, after: float = 0., old: bool = False) -> None:
         "The next failure of this node, which is up in `after` seconds, by the Weibull law."
         factor = self.failures.lemon_factor if node in self.lemons else 1.
-        wait = after + self.failures.life(self.dice, factor, old)
+        wait = after + self.failures.draw_lifetime(self.dice, factor, old)
         self.sim.after(wait, self._strike, 'failure', 0., [node])
 
     def _strike(self, kind: str, per_day: float, whom: Sequence[int]) -> None:
         f, victim = self.failures, whom[self.dice.randrange(len(whom))]
         if kind == 'rack':
             rack = range(victim * int(f.rack), min((victim + 1) * int(f.rack), self.nodes))
-            hit = tuple(n for n in rack if n not in self.away)
-        else: hit = (victim,) if victim not in self.away else ()
-        seconds = {'preempted': f.preempt_h * HOUR, 'slow': f.slow_h * HOUR}.get(kind) or f.repair(self.dice)
+            hit = tuple(n for n in rack if n not in self.down_nodes)
+        else: hit = (victim,) if victim not in self.down_nodes else ()
+        seconds = {'preempted': f.preempt_h * HOUR,
+                   'slow': f.slow_h * HOUR}.get(kind) or f.draw_repair(self.dice)
         if per_day: self._source(kind, per_day, whom)
         else: self._renew(victim, seconds)
         if not hit: return
         if kind != 'slow' and seconds > 0:
-            self.away.update(hit)
-            self.sim.after(seconds, self.away.difference_update, hit)
+            self.down_nodes.update(hit)
+            self.sim.after(seconds, self.down_nodes.difference_update, hit)
         factor = f.slow_factor if kind == 'slow' else 1.
-        self.tell(FailureEvent(self.sim.now, hit, seconds, kind, factor=factor))
+        self.on_failure(FailureEvent(self.sim.now, hit, seconds, kind, factor=factor))
 
 # %% ../../nbs/13_simulate/02_failures.ipynb #7725d872
 def draw_failures(failures: FailureModel, nodes: int, days: float, seed: int = 0) -> list[FailureEvent]:

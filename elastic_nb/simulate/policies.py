@@ -79,7 +79,7 @@ class JobSpec:
         "The slot that a node belongs to."
         return node * self.seats // self.nodes
 
-    def step_s(self, size: int) -> float:
+    def step_seconds(self, size: int) -> float:
         "Seconds of a step with `size` slots: as measured, else the same work on fewer machines."
         return self.by_world.get(size) or self.step * self.seats / size
 
@@ -110,7 +110,7 @@ def spec_from_bench(*paths: str | Path, **given: Any) -> JobSpec:
 class MachinePool:
     "Gives failed slots machines: spares, else those that are repaired. Calls `whole` with each slot."
     def __init__(self, sim: Simulation, plan: JobSpec, whole: Callable[[int], None]):
-        self.sim, self.plan, self.whole = sim, plan, whole
+        self.sim, self.plan, self.on_restored = sim, plan, whole
         self.spares, self.queue, self.missing = plan.spares, deque[int](), Counter[int]()
 
     def lose(self, strike: FailureEvent) -> set[int]:
@@ -118,11 +118,11 @@ class MachinePool:
         hit = Counter(map(self.plan.seat, strike.nodes))
         self.missing.update(hit)
         self.queue.extend(hit.elements())
-        if self.spares < math.inf: self.sim.after(strike.seconds, self.serve, len(strike.nodes))
-        self.serve()
+        if self.spares < math.inf: self.sim.after(strike.seconds, self.assign_machines, len(strike.nodes))
+        self.assign_machines()
         return {*hit}
 
-    def serve(self, back: int = 0) -> None:
+    def assign_machines(self, back: int = 0) -> None:
         "So many nodes are repaired, or have been replaced."
         self.spares += back
         while self.queue and self.spares >= 1:
@@ -131,30 +131,30 @@ class MachinePool:
             self.missing[seat] -= 1
             if not self.missing[seat]:
                 del self.missing[seat]
-                self.sim.after(0., self.whole, seat)
+                self.sim.after(0., self.on_restored, seat)
 
 class SimulatedJob:
     "What is done on the clock `sim` by `plan`. What happens goes into `ledger`, if there is one."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         self.sim, self.plan, self.ledger = sim, plan, ledger
-        self.machines = MachinePool(sim, plan, self.whole)
-        self.slow: dict[int, list[float]] = {} # Factors of stragglers, by slot
+        self.machines = MachinePool(sim, plan, self.seat_restored)
+        self.straggler_factors: dict[int, list[float]] = {} # Factors of stragglers, by slot
         self.done, self.failures, self.useful, self.over = 0, 0, 0., False
 
-    def whole(self, seat: int) -> None: raise NotImplementedError
-    def cut(self) -> None: "A slot has become slower, or as fast as before."
+    def seat_restored(self, seat: int) -> None: raise NotImplementedError
+    def speed_changed(self) -> None: "A slot has become slower, or as fast as before."
 
-    def slowed(self, s: FailureEvent) -> None:
+    def add_stragglers(self, s: FailureEvent) -> None:
         "Stragglers, for a while."
         for seat in {*map(self.plan.seat, s.nodes)}:
-            self.slow.setdefault(seat, []).append(s.factor)
-            self.sim.after(s.seconds, self.quick, seat)
-        self.cut()
+            self.straggler_factors.setdefault(seat, []).append(s.factor)
+            self.sim.after(s.seconds, self.remove_straggler, seat)
+        self.speed_changed()
 
-    def quick(self, seat: int) -> None:
-        self.slow[seat].pop()
-        if not self.slow[seat]: del self.slow[seat]
-        self.cut()
+    def remove_straggler(self, seat: int) -> None:
+        self.straggler_factors[seat].pop()
+        if not self.straggler_factors[seat]: del self.straggler_factors[seat]
+        self.speed_changed()
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #61b81096
 # `valid`: from when on; `useful`: seconds that had counted before it
@@ -164,74 +164,79 @@ class SynchronousJob(SimulatedJob):
     "A synchronous job."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         super().__init__(sim, plan, ledger)
-        self.team: list[int] = [] # Slots that train
+        self.training_seats: list[int] = [] # Slots that train
         self.ready = {*range(plan.seats)} # Slots that wait to be admitted
         self.called = set[int]() # Slots that boot after the next step
         self.booting: dict[int, Timer] = {}
         self.lives, self.gen = [0] * plan.seats, 0
         self.kept = [SavedState(0., 0, 'nvme', 0.)]
         self._lost: list[str] = [] # Workers that died since the last world
-        self.again, self.alone = plan.restart, 0 # After the loss of all: seconds, and slots that begin
-        self.cold = 0. # Seconds by which the next step takes longer
+        # After the loss of all: seconds, and slots that begin
+        self.restart_delay, self.alone = plan.restart, 0
+        self.warmup_delay = 0. # Seconds by which the next step takes longer
         self.stretch = 0., 0., 0 # Beginning, seconds of a step, steps; 0 steps: none is under way
-        for seat in sorted(self.ready): self.row('spawn', seat)
-        self.plans: Timer | None = sim.after(plan.start, self.enter)
+        for seat in sorted(self.ready): self.log_row('spawn', seat)
+        self.next_timer: Timer | None = sim.after(plan.start, self.enter_world)
 
-    def name(self, seat: int) -> str: return f'{seat}.{self.lives[seat]}'
+    def worker_name(self, seat: int) -> str: return f'{seat}.{self.lives[seat]}'
 
-    def row(self, kind: str, seat: int | None = None, after: float = 0., step: int | None = None,
-            **data: Any) -> None:
+    def log_row(self, kind: str, seat: int | None = None, after: float = 0., step: int | None = None,
+                **data: Any) -> None:
         "A row of the ledger, in so many seconds."
         if self.ledger is None: return
-        worker = None if seat is None else self.name(seat)
+        worker = None if seat is None else self.worker_name(seat)
         self.ledger.add(self.sim.now + after, kind, worker, self.gen or None, step, **data)
 
-    def enter(self) -> None:
+    def enter_world(self) -> None:
         "All slots that are ready form the next world, and train."
-        old, new = self.team, sorted(self.ready)[:self.alone or None]
-        self.team, self.ready, self.alone = sorted({*old, *new}), self.ready - {*new}, 0
+        old, new = self.training_seats, sorted(self.ready)[:self.alone or None]
+        self.training_seats, self.ready, self.alone = sorted({*old, *new}), self.ready - {*new}, 0
         self.gen += 1
-        for seat in self.team if not old else ():
-            self.row('restored', seat, step=self.done, tier='nvme' if self.done else '')
-        joined = [self.name(seat) for seat in self.team if seat not in old]
-        self.row('generation', roster=[*map(self.name, self.team)], lost=self._lost, joined=joined, reason='')
-        for seat in self.team: self.row('entered', seat, step=self.done, ms={}, copied_from=None)
+        for seat in self.training_seats if not old else ():
+            self.log_row('restored', seat, step=self.done, tier='nvme' if self.done else '')
+        joined = [self.worker_name(seat) for seat in self.training_seats if seat not in old]
+        self.log_row('generation', roster=[*map(self.worker_name, self.training_seats)], lost=self._lost,
+                     joined=joined, reason='')
+        for seat in self.training_seats:
+            self.log_row('entered', seat, step=self.done, ms={}, copied_from=None)
         self._lost = []
-        self.cold = self.plan.warm if len(self.team) == self.plan.seats else 0.
-        self.train()
-        for seat in sorted(self.called): self.call(seat, self.stretch[1])
+        self.warmup_delay = self.plan.warm if len(self.training_seats) == self.plan.seats else 0.
+        self.plan_stretch()
+        for seat in sorted(self.called): self.boot_replacement(seat, self.stretch[1])
 
-    def train(self) -> None:
+    def plan_stretch(self) -> None:
         "Plan the steps up to the next save, or to the end."
         p, left = self.plan, self.plan.steps - self.done
         if left <= 0: return self.finish()
         for every in (p.every, p.memory_every):
             if every: left = min(left, every - self.done % every)
         if self.ready: left = 1   # they are let in after it
-        factor = max((max(self.slow[s]) for s in self.team if s in self.slow), default=1.)
-        self.plan_end(self.sim.now + self.cold, p.step_s(len(self.team)) * factor, left)
+        factor = max((max(self.straggler_factors[s]) for s in self.training_seats
+                      if s in self.straggler_factors), default=1.)
+        self.schedule_arrival(self.sim.now + self.warmup_delay, p.step_seconds(len(self.training_seats))
+                              * factor, left)
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #23a3b1c3
 @patch
-def plan_end(self: SynchronousJob, start: float, step: float, n: int) -> None:
+def schedule_arrival(self: SynchronousJob, start: float, step: float, n: int) -> None:
     self.stretch = start, step, n
-    self.plans = self.sim.at(max(start + step * n, self.sim.now), self.arrive)
+    self.next_timer = self.sim.at(max(start + step * n, self.sim.now), self.end_stretch)
 
 @patch
-def cut(self: SynchronousJob) -> None:
+def speed_changed(self: SynchronousJob) -> None:
     "End the stretch with the present step."
     start, step, n = self.stretch
     if not n: return
-    self.sim.cancel(self.plans)
-    self.plan_end(start, step, min(n, max(1, math.ceil((self.sim.now - start) / step))))
+    self.sim.cancel(self.next_timer)
+    self.schedule_arrival(start, step, min(n, max(1, math.ceil((self.sim.now - start) / step))))
 
 @patch
 def commit(self: SynchronousJob, n: int) -> None:
     "The first `n` steps of the stretch are done."
     start, step, _ = self.stretch
     if n:
-        self.useful += (step * n + self.cold) * len(self.team)
-        self.cold = 0.
+        self.useful += (step * n + self.warmup_delay) * len(self.training_seats)
+        self.warmup_delay = 0.
         if self.ledger is not None: self._rows_of(self.ledger, start + step * np.arange(1, n + 1))
     self.done, self.stretch = self.done + n, (0., 0., 0)
 
@@ -240,12 +245,12 @@ def commit(self: SynchronousJob, n: int) -> None:
 def _rows_of(self: SynchronousJob, ledger: SimulatedLedger, t: np.ndarray) -> None:
     n, many = len(t), self.plan.seats
     numbers, one = np.arange(self.done, self.done + n), np.ones(n, np.int64)
-    for name in map(self.name, self.team):
-        ledger.steps('contribute', name, self.gen, numbers, t, many=one, of=one * many)
-        ledger.steps('commit', name, self.gen, numbers, t)
+    for name in map(self.worker_name, self.training_seats):
+        ledger.add_steps('contribute', name, self.gen, numbers, t, many=one, of=one * many)
+        ledger.add_steps('commit', name, self.gen, numbers, t)
 
 @patch
-def arrive(self: SynchronousJob) -> None:
+def end_stretch(self: SynchronousJob) -> None:
     "The end of a stretch: save if it is time, let in who waits, and train on."
     self.commit(self.stretch[2])
     p, pause = self.plan, 0.
@@ -255,96 +260,97 @@ def arrive(self: SynchronousJob) -> None:
         if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue   # one at once
         pause += seconds
         self.kept.append(SavedState(self.sim.now + max(pause, lag), self.done, tier, self.useful))
-        self.row('checkpoint', self.team[0], pause, self.done, tier=tier, saved=self.done, blocking=seconds,
-                 durable=max(seconds, lag))
-    self.plans = self.sim.after(pause, self.saved) if pause else None
-    if not pause: self.saved()
+        self.log_row('checkpoint', self.training_seats[0], pause, self.done, tier=tier, saved=self.done,
+                     blocking=seconds,
+                     durable=max(seconds, lag))
+    self.next_timer = self.sim.after(pause, self.after_save) if pause else None
+    if not pause: self.after_save()
 
 @patch
-def saved(self: SynchronousJob) -> None:
+def after_save(self: SynchronousJob) -> None:
     "Nothing is being saved: forget what is older than the newest save, then let in who waits."
     durable = [k.step for k in self.kept if k.valid <= self.sim.now and k.tier == 'nvme']
     if durable: self.kept = [k for k in self.kept if k.step >= durable[-1]]
-    if self.ready and self.done < self.plan.steps: self.pause(self.plan.join)
-    else: self.train()
+    if self.ready and self.done < self.plan.steps: self.pause_and_enter(self.plan.join)
+    else: self.plan_stretch()
 
 @patch
-def pause(self: SynchronousJob, seconds: float) -> None:
-    self.interrupt(min(self.plan.detect, seconds))
-    self.plans = self.sim.after(seconds, self.enter)
+def pause_and_enter(self: SynchronousJob, seconds: float) -> None:
+    self.log_interrupted(min(self.plan.detect, seconds))
+    self.next_timer = self.sim.after(seconds, self.enter_world)
 
 @patch
-def interrupt(self: SynchronousJob, after: float) -> None:
-    for seat in self.team: self.row('interrupted', seat, after, self.done, why='PeerLost')
+def log_interrupted(self: SynchronousJob, after: float) -> None:
+    for seat in self.training_seats: self.log_row('interrupted', seat, after, self.done, why='PeerLost')
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #37f74e88
 @patch
-def strike(self: SynchronousJob, s: FailureEvent) -> None:
+def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
     "Take a strike: nodes fail, are taken away, or become slow."
     if self.over: return
-    if s.kind == 'slow': return self.slowed(s)
-    was, hit = {*self.team}, self.machines.lose(s)
+    if s.kind == 'slow': return self.add_stragglers(s)
+    was, hit = {*self.training_seats}, self.machines.lose(s)
     for seat in sorted(hit):
         self.sim.cancel(self.booting.pop(seat, None))
         self.ready.discard(seat)
         self.called.discard(seat)
-        self.row('death', seat, cause=s.cause or s.kind, nodes=len(s.nodes))
-        self._lost.append(self.name(seat))
+        self.log_row('death', seat, cause=s.cause or s.kind, nodes=len(s.nodes))
+        self._lost.append(self.worker_name(seat))
     if was and not was & hit: return   # a world trains, and none of it was hit
     if was: self.failures += 1
-    self.sim.cancel(self.plans)
+    self.sim.cancel(self.next_timer)
     start, step, n = self.stretch
     if n: self.commit(max(0, min(n, int((self.sim.now - start) / step))))
-    self.team = [seat for seat in self.team if seat not in hit]
-    if self.team and self.plan.policy == 'survive': self.pause(self.plan.heal)
-    else: self.back_to_save(s)
+    self.training_seats = [seat for seat in self.training_seats if seat not in hit]
+    if self.training_seats and self.plan.policy == 'survive': self.pause_and_enter(self.plan.heal)
+    else: self.roll_back(s)
 
 @patch
-def back_to_save(self: SynchronousJob, s: FailureEvent) -> None:
+def roll_back(self: SynchronousJob, s: FailureEvent) -> None:
     "All stop, and start again from the newest checkpoint that is durable and was not hit."
-    self.interrupt(self.plan.detect)
-    self.ready |= {*self.team, *self.called}
-    self.team, self.called = [], set()
-    self.again, self.alone = self.plan.restart, self.plan.first
-    if s.kind == 'job': self.again, self.alone = self.plan.relaunch or self.again, 0
+    self.log_interrupted(self.plan.detect)
+    self.ready |= {*self.training_seats, *self.called}
+    self.training_seats, self.called = [], set()
+    self.restart_delay, self.alone = self.plan.restart, self.plan.first
+    if s.kind == 'job': self.restart_delay, self.alone = self.plan.relaunch or self.restart_delay, 0
     tiers = ('nvme',) if s.kind in ('rack', 'job') else ('nvme', 'memory')
     self.kept = [k for k in self.kept if k.valid <= self.sim.now and k.tier in tiers]
     newest = max(self.kept, key=lambda k: k.step)
     self.done, self.useful = newest.step, newest.useful
-    self.plans = None if self.machines.missing else self.sim.after(self.again, self.enter)
+    self.next_timer = None if self.machines.missing else self.sim.after(self.restart_delay, self.enter_world)
 
 @patch
-def whole(self: SynchronousJob, seat: int) -> None:
+def seat_restored(self: SynchronousJob, seat: int) -> None:
     "The slot has all its machines again."
     self.lives[seat] += 1
-    self.row('spawn', seat)
-    if self.team and self.stretch[2]: self.call(seat)
-    elif self.team: self.called.add(seat)
+    self.log_row('spawn', seat)
+    if self.training_seats and self.stretch[2]: self.boot_replacement(seat)
+    elif self.training_seats: self.called.add(seat)
     else:
         self.ready.add(seat)
         if not self.machines.missing:
-            self.sim.cancel(self.plans)
-            self.plans = self.sim.after(self.again, self.enter)
+            self.sim.cancel(self.next_timer)
+            self.next_timer = self.sim.after(self.restart_delay, self.enter_world)
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #3706945a
 @patch
-def call(self: SynchronousJob, seat: int, after: float = 0.) -> None:
+def boot_replacement(self: SynchronousJob, seat: int, after: float = 0.) -> None:
     "Let a replacement boot, in so many seconds."
     self.called.discard(seat)
-    self.booting[seat] = self.sim.after(after + self.plan.boot, self.booted, seat)
+    self.booting[seat] = self.sim.after(after + self.plan.boot, self.on_booted, seat)
 
 @patch
-def booted(self: SynchronousJob, seat: int) -> None:
+def on_booted(self: SynchronousJob, seat: int) -> None:
     "A replacement waits to be let in: after the present step, if one is under way."
     del self.booting[seat]
-    self.row('ready', seat)
+    self.log_row('ready', seat)
     self.ready.add(seat)
-    self.cut()
+    self.speed_changed()
 
 @patch
 def finish(self: SynchronousJob) -> None:
-    for seat in self.team: self.row('final', seat, self.plan.end, self.done, digest=None)
-    self.row('run_end', None, self.plan.end, ok=True)
+    for seat in self.training_seats: self.log_row('final', seat, self.plan.end, self.done, digest=None)
+    self.log_row('run_end', None, self.plan.end, ok=True)
     self.over = True
     self.sim.stop()
 
@@ -356,38 +362,39 @@ class DiLoCoJob(SimulatedJob):
         self.since: dict[int, float] = {} # Learners that train, and from when on
         self.coming: dict[int, Timer] = {}
         self.late = False
-        for seat in range(plan.seats): sim.after(plan.start, self.up, seat)
-        sim.after(plan.start, self.round)
+        for seat in range(plan.seats): sim.after(plan.start, self.on_learner_up, seat)
+        sim.after(plan.start, self.begin_round)
 
-    def round(self) -> None:
+    def begin_round(self) -> None:
         self.begun, self.late = self.sim.now, False
         self.due = self.begun + self.plan.inner * self.plan.step
-        self.sim.at(self.due, self.close)
+        self.sim.at(self.due, self.close_round)
 
-    def up(self, seat: int) -> None:
+    def on_learner_up(self, seat: int) -> None:
         self.coming.pop(seat, None)
         self.since[seat] = self.sim.now
-        if self.late: self.close()
+        if self.late: self.close_round()
 
-    def whole(self, seat: int) -> None:
-        self.coming[seat] = self.sim.after(self.plan.restart, self.up, seat)
+    def seat_restored(self, seat: int) -> None:
+        self.coming[seat] = self.sim.after(self.plan.restart, self.on_learner_up, seat)
 
-    def strike(self, s: FailureEvent) -> None:
+    def on_failure(self, s: FailureEvent) -> None:
         "Take a strike."
-        if s.kind == 'slow': return self.slowed(s)
+        if s.kind == 'slow': return self.add_stragglers(s)
         for seat in self.machines.lose(s):
             self.sim.cancel(self.coming.pop(seat, None))
             self.failures += self.since.pop(seat, None) is not None
 
-    def close(self) -> None:
+    def close_round(self) -> None:
         "End the round if the quorum is there; else it waits, and the learners with it."
         self.late = len(self.since) < self.plan.quorum
         if self.late: return
         for seat, since in self.since.items():
-            self.useful += max(0., self.due - max(since, self.begun)) / max(self.slow.get(seat, [1.]))
+            slowest = max(self.straggler_factors.get(seat, [1.]))
+            self.useful += max(0., self.due - max(since, self.begun)) / slowest
         if self.ledger: self._rows(self.ledger)
         self.done += self.plan.inner
-        if self.done < self.plan.steps: return self.round()
+        if self.done < self.plan.steps: return self.begin_round()
         self.over = True
         if self.ledger: self.ledger.add(self.sim.now, 'run_end', ok=True)
         self.sim.stop()
@@ -396,7 +403,7 @@ class DiLoCoJob(SimulatedJob):
         "A round is a step of the ledger, with those that counted."
         step, t = np.array([self.done // self.plan.inner]), np.array([self.sim.now])
         for seat in sorted(self.since):
-            for kind in ('contribute', 'commit'): ledger.steps(kind, f'{seat}.0', 1, step, t)
+            for kind in ('contribute', 'commit'): ledger.add_steps(kind, f'{seat}.0', 1, step, t)
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #d3eb0491
 class JobOutcome(NamedTuple):
@@ -417,9 +424,9 @@ def simulate(
     "Simulate a job until its end. The same plan, strikes and seed give the same outcome."
     sim = Simulation(seed)
     job = (DiLoCoJob if plan.policy == 'diloco' else SynchronousJob)(sim, plan, ledger)
-    if isinstance(strikes, FailureModel): FailureGenerator(sim, strikes, plan.nodes, job.strike)
+    if isinstance(strikes, FailureModel): FailureGenerator(sim, strikes, plan.nodes, job.on_failure)
     else:
-        for s in strikes: sim.at(s.t, job.strike, s)
+        for s in strikes: sim.at(s.t, job.on_failure, s)
     wall = sim.run(until=days * DAY) + plan.end * job.over
     useful = job.useful * (1 - plan.waits)
     return JobOutcome(useful / (plan.seats * wall) if wall else 0., wall, job.done, job.failures, sim.fired)
@@ -484,13 +491,13 @@ class StartTimings:
         marks: dict[int, dict[int, float]] = defaultdict(dict)
         columns = told.t.tolist(), told.gen.tolist(), told.step.tolist()
         for t, g, step in sorted(zip(*columns)): marks[g].setdefault(step, t)
-        self.marks = {g: sorted(found.values()) for g, found in marks.items() if g in self.worlds}
-        self.last = max(t[-1] for t in self.marks.values())
+        self.commit_times = {g: sorted(found.values()) for g, found in marks.items() if g in self.worlds}
+        self.last = max(t[-1] for t in self.commit_times.values())
         self.end = max(e[-1].t, self.last)
 
-    def entered(self, gen: int) -> float: return max(self.worlds[gen].values())
+    def entered_at(self, gen: int) -> float: return max(self.worlds[gen].values())
 
-    def blocked(self, since: float, until: float) -> float:
+    def blocked_seconds(self, since: float, until: float) -> float:
         "Seconds that saves took in this time."
         saves = (e for e in self.rows.events if e.kind == 'checkpoint')
         return sum(e.data['blocking'] for e in saves if since < e.t <= until)
@@ -502,16 +509,17 @@ def step_seconds_by_world(starts: Sequence[StartTimings]) -> dict[int, float]:
     so it counts only in those of fewer workers than usual, which live for a step or two."""
     full, found = max(len(w) for s in starts for w in s.worlds.values()), defaultdict[int, list[float]](list)
     for s in starts:
-        for g, t in s.marks.items():
-            since = [s.entered(g)] if len(s.worlds[g]) < full or not found[full] else []
+        for g, t in s.commit_times.items():
+            since = [s.entered_at(g)] if len(s.worlds[g]) < full or not found[full] else []
             t = since + t
-            found[len(s.worlds[g])] += [b - a - s.blocked(a, b) for a, b in zip(t, t[1:])]
+            found[len(s.worlds[g])] += [b - a - s.blocked_seconds(a, b) for a, b in zip(t, t[1:])]
     return {n: max(fmean(t), 1e-6) for n, t in found.items() if t}
 
 @patch
-def hits(self: StartTimings, before: float, step: float) -> list[RecordedFailure]:
+def failures(self: StartTimings, before: float, step: float) -> list[RecordedFailure]:
     "The deaths, `before` steps later; those within a fifth of a second are one."
-    found, last, times = list[RecordedFailure](), -1., sorted(t for ts in self.marks.values() for t in ts)
+    found, last, times = list[RecordedFailure](), -1., sorted(t for ts in self.commit_times.values()
+                                                              for t in ts)
     for d in self.deaths:
         slot, n = slot_of(d), bisect_right(times, d.t)
         part = (d.t - (times[n - 1] if n else self.zero)) / step
@@ -521,22 +529,22 @@ def hits(self: StartTimings, before: float, step: float) -> list[RecordedFailure
     return found
 
 @patch
-def pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
+def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
     """Adds seconds of waiting after a loss (heal), after the loss of all (restart), for a newcomer (join),
     until a replacement is ready (boot); and how many workers made the first world after the loss of all."""
     for old, new in zip(self.worlds, [*self.worlds][1:]):
-        if old not in self.marks or new not in self.marks: continue   # overtaken by a loss
-        at, was = self.entered(new), self.worlds[old].keys()
+        if old not in self.commit_times or new not in self.commit_times: continue   # overtaken by a loss
+        at, was = self.entered_at(new), self.worlds[old].keys()
         gone = [d for d in self.deaths if d.worker in was and d.t <= at]
         stay = was & self.worlds[new].keys()
-        if not gone and stay: found['join'].append(at - self.marks[old][-1])
+        if not gone and stay: found['join'].append(at - self.commit_times[old][-1])
         elif gone: found['heal' if stay else 'restart'].append(at - gone[0].t)
-        boots = [self.boot(d, self.marks[new][0]) for d in gone]
+        boots = [self.boot_seconds(d, self.commit_times[new][0]) for d in gone]
         if gone and stay: found['boot'] += [b for b in boots if b is not None]
         elif gone: found['first'].append(len(self.worlds[new]))
 
 @patch
-def boot(self: StartTimings, death: Event, step: float) -> float | None:
+def boot_seconds(self: StartTimings, death: Event, step: float) -> float | None:
     "Seconds from the next step after a death until the next worker in its place is ready."
     ready = (e.t for e in self.rows.events if e.kind == 'ready' and slot_of(e) == slot_of(death))
     return next((max(t - step, 0.) for t in ready if t > death.t), None)
@@ -545,8 +553,8 @@ def boot(self: StartTimings, death: Event, step: float) -> float | None:
 # %% ../../nbs/13_simulate/03_policies.ipynb #da93c9c0
 def _starts(watch: RunReader) -> list[tuple[StartTimings, float]]:
     "The starts of a run that got to a step, each with the seconds before it in which no process lived."
-    found = [(StartTimings(p.rows), p.away) for p in watch.parts if len(p.rows.steps('commit'))]
-    return found or [(StartTimings(watch.newest.rows), 0.)]   # which raises
+    found = [(StartTimings(p.rows), p.away) for p in watch.segments if len(p.rows.steps('commit'))]
+    return found or [(StartTimings(watch.newest_segment.rows), 0.)]   # which raises
 
 def spec_from_run(path: str | Path, name: str | None = None) -> JobSpec:
     "The plan that a real run has followed, with the costs in its ledger. Raises ValueError."
@@ -557,9 +565,10 @@ def spec_from_run(path: str | Path, name: str | None = None) -> JobSpec:
     n = max(by_world)
     step = by_world[n]
     for t in times:
-        found['start'].append(t.entered(min(t.marks)) - t.zero)
-        t.pauses(found)
-        found['warm'] += [m[0] - t.entered(g) - step for g, m in t.marks.items() if len(t.worlds[g]) == n]
+        found['start'].append(t.entered_at(min(t.commit_times)) - t.zero)
+        t.collect_pauses(found)
+        found['warm'] += [m[0] - t.entered_at(g) - step for g, m in t.commit_times.items()
+                          if len(t.worlds[g]) == n]
     for (old, _), (new, away), start in zip(starts, starts[1:], found['start'][1:]):
         found['relaunch'].append(old.end - old.last - step / 2 + away + start)
     return JobSpec('survive', n, n, by_world=by_world, step=step, **_saves(watch, times), **_costs(found),
@@ -589,8 +598,8 @@ def failures_from_run(path: str | Path, name: str | None = None) -> list[Recorde
     by_world, found, done = step_seconds_by_world(times), list[RecordedFailure](), 0.
     for t in times:
         if done: found.append(RecordedFailure(done - .5, frozenset(range(max(by_world))), 'job'))
-        found += t.hits(done, by_world[max(by_world)])
-        done += sum(map(len, t.marks.values()))
+        found += t.failures(done, by_world[max(by_world)])
+        done += sum(map(len, t.commit_times.values()))
     return found
 
 # %% ../../nbs/13_simulate/03_policies.ipynb #b65ffaf4
@@ -598,7 +607,7 @@ def step_done_times(plan: JobSpec, strikes: Sequence[FailureEvent]) -> list[floa
     "When each step of a simulated run was done, redone ones included."
     with tempfile.TemporaryDirectory() as folder:
         simulate_to_ledger(path := Path(folder) / 'run.db', plan, strikes)
-        marks = StartTimings(RunReader(path).newest.rows).marks
+        marks = StartTimings(RunReader(path).newest_segment.rows).commit_times
     return sorted(t for ts in marks.values() for t in ts)
 
 def place_failures(plan: JobSpec, hits: Iterable[RecordedFailure]) -> list[FailureEvent]:
@@ -616,11 +625,11 @@ def run_metrics(path: str | Path, name: str | None = None) -> dict[str, float]:
     """Goodput, mean seconds of a recovery, and seconds of the whole run, from a ledger, real or simulated.
     The time between two starts is part of the run, and trains nothing."""
     watch, found = RunReader(path, name), goodput_of(path, name)
-    gaps = {r['rto_s'] for p in watch.parts for r in recoveries(p.rows) if r['rto_s'] is not None}
+    gaps = {r['rto_s'] for p in watch.segments for r in recoveries(p.rows) if r['rto_s'] is not None}
     starts = _starts(watch)
-    gaps |= {old.end - old.last + away + min(new.marks[min(new.marks)]) - new.zero
+    gaps |= {old.end - old.last + away + min(new.commit_times[min(new.commit_times)]) - new.zero
              for (old, _), (new, away) in zip(starts, starts[1:])}
-    wall = found.wall + sum(p.away for p in watch.parts)
+    wall = found.wall + sum(p.away for p in watch.segments)
     return dict(goodput=found.goodput * found.wall / wall, recovery_s=_mean([*gaps]), wall_s=wall)
 
 def predict_metrics(plan: JobSpec, strikes: Iterable[FailureEvent]) -> dict[str, float]:

@@ -138,53 +138,53 @@ class Dispatcher:
     tries: int = 3 # Attempts that may end with an error of the task itself
     add: Callable[..., None] = lambda *row, **data: None # Takes rows: t, kind, worker, gen, step
     workers: dict[str, WorkerSpec] = field(default_factory=dict) # That count as alive
-    heard: dict[str, float] = field(default_factory=dict) # Their last heartbeat
-    since: dict[str, float] = field(default_factory=dict) # When they joined
-    lives: Counter[str] = field(default_factory=Counter) # How often each worker has joined
+    last_heartbeats: dict[str, float] = field(default_factory=dict) # Their last heartbeat
+    joined_at: dict[str, float] = field(default_factory=dict) # When they joined
+    join_counts: Counter[str] = field(default_factory=Counter) # How often each worker has joined
     present: float = 0. # Seconds of workers that are gone
     gen: int = 0 # Changes of `workers`
     speeds: dict[str, float] = field(default_factory=dict) # Measured, also of those that are gone for now
-    timed: dict[str, float] = field(default_factory=dict) # When that was
-    came: dict[str, float] = field(default_factory=dict) # When each task came, by its id
+    measured_at: dict[str, float] = field(default_factory=dict) # When that was
+    submitted_at: dict[str, float] = field(default_factory=dict) # When each task came, by its id
     waiting: list[TaskSpec] = field(default_factory=list)
     running: dict[str, TaskAttempt] = field(default_factory=dict) # By worker
     done: dict[str, TaskAttempt] = field(default_factory=dict) # By id of the task
     failed: dict[str, TaskAttempt] = field(default_factory=dict)
     attempts: list[TaskAttempt] = field(default_factory=list) # All of them, in order
-    tried: Counter[str] = field(default_factory=Counter) # How often, by id of the task
+    attempt_counts: Counter[str] = field(default_factory=Counter) # How often, by id of the task
 
     def submit(self, task: TaskSpec, now: float = 0.) -> None:
         "A task joins the queue. Raises BadConfig if there was one of this id."
-        if task.id in self.came: raise BadConfig(f"task {task.id}: there is one of this name")
-        self.came[task.id] = now
+        if task.id in self.submitted_at: raise BadConfig(f"task {task.id}: there is one of this name")
+        self.submitted_at[task.id] = now
         self.waiting.append(task)
 
     def join(self, worker: WorkerSpec, now: float) -> None:
         "A worker joins, or rejoins; what it ran before is lost."
         name = worker.name
-        if name in self.workers: self.lose(name, now, 'it started again')
-        self.workers[name], self.heard[name], self.since[name] = worker, now, now
-        self.lives[name] += 1
+        if name in self.workers: self.lose_worker(name, now, 'it started again')
+        self.workers[name], self.last_heartbeats[name], self.joined_at[name] = worker, now, now
+        self.join_counts[name] += 1
         for kind in ('spawn', 'ready'): self.add(now, kind, self.label(name), None, None)
         self._roster(now, joined=[self.label(name)])
 
     def label(self, name: str) -> str:
         "A worker in this life: `w1.0`, and `w1.1` when it is back."
-        return f'{name}.{self.lives[name] - 1}'
+        return f'{name}.{self.join_counts[name] - 1}'
 
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #4b992879
 @patch
-def beat(self: Dispatcher, name: str, now: float) -> bool:
+def heartbeat(self: Dispatcher, name: str, now: float) -> bool:
     "A heartbeat; False if the worker counts as dead and must join again."
-    if name in self.workers: self.heard[name] = now
+    if name in self.workers: self.last_heartbeats[name] = now
     return name in self.workers
 
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #be10939c
 @patch
-def lose(self: Dispatcher, name: str, now: float, why: str) -> None:
+def lose_worker(self: Dispatcher, name: str, now: float, why: str) -> None:
     "A worker is gone: its task, if it had one, is the next again."
-    del self.workers[name], self.heard[name]
-    self.present += now - self.since.pop(name)
+    del self.workers[name], self.last_heartbeats[name]
+    self.present += now - self.joined_at.pop(name)
     if attempt := self.running.pop(name, None):
         attempt.end, attempt.lost = now, why
         self.waiting.insert(0, attempt.task)
@@ -193,9 +193,9 @@ def lose(self: Dispatcher, name: str, now: float, why: str) -> None:
     self._roster(now, lost=[self.label(name)])
 
 @patch
-def silent(self: Dispatcher, now: float) -> list[str]:
+def silent_workers(self: Dispatcher, now: float) -> list[str]:
     "The workers that have been silent for too long."
-    return [name for name, t in self.heard.items() if now - t > self.silence]
+    return [name for name, t in self.last_heartbeats.items() if now - t > self.silence]
 
 @patch
 def assign(self: Dispatcher, now: float) -> list[TaskAttempt]:
@@ -208,8 +208,8 @@ def assign(self: Dispatcher, now: float) -> list[TaskAttempt]:
 
 @patch
 def _begin(self: Dispatcher, task: TaskSpec, worker: str, now: float) -> TaskAttempt:
-    self.tried[task.id] += 1
-    attempt = self.running[worker] = TaskAttempt(task, worker, self.tried[task.id], now)
+    self.attempt_counts[task.id] += 1
+    attempt = self.running[worker] = TaskAttempt(task, worker, self.attempt_counts[task.id], now)
     self.attempts.append(attempt)
     self._row(now, attempt, 'begin')
     return attempt
@@ -217,7 +217,7 @@ def _begin(self: Dispatcher, task: TaskSpec, worker: str, now: float) -> TaskAtt
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #e09e7ac2
 @patch
 def _believed(self: Dispatcher, worker: WorkerSpec, now: float) -> WorkerSpec:
-    fresh = now - self.timed.get(worker.name, now) <= self.stale
+    fresh = now - self.measured_at.get(worker.name, now) <= self.stale
     return replace(worker, measured=self.speeds.get(worker.name) if fresh else None)
 
 @patch
@@ -243,7 +243,7 @@ def _note(self: Dispatcher, a: TaskAttempt, seconds: float, now: float) -> None:
     self.done[a.task.id] = a
     old = self._believed(self.workers[a.worker], now).measured
     self.speeds[a.worker] = ewma(old, a.task.flops / max(seconds, 1e-9), self.weight)
-    self.timed[a.worker] = now
+    self.measured_at[a.worker] = now
 
 # %% ../../nbs/13_simulate/04_schedulers.ipynb #42bbe4f8
 @patch

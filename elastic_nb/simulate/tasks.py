@@ -208,7 +208,7 @@ class ParsedPlan:
         return [WorkerSpec(w.name, w.flops_per_second, w.memory or math.inf, w.network_bandwidth or math.inf)
                 for w in self.file.workers]
 
-    def books(self, **more: Any) -> Dispatcher:
+    def make_dispatcher(self, **more: Any) -> Dispatcher:
         c, s = self.file.controller, self.file.simulation
         return Dispatcher(find_scheduler(c.scheduler), c.silence or 3 * s.heartbeat_interval,
                           c.stale or math.inf, c.weight, c.tries, **more)
@@ -330,35 +330,37 @@ class PlanOutcome:
         "Whether each task is done and each assertion holds."
         return self.metrics['done'] == 1. and not self.broken
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         "The same in JSON values."
         return dict(ok=self.ok, **vars(self))
 
 class PlanRun:
     "A plan and its books; `more`: as for a `Dispatcher`."
     def __init__(self, plan: ParsedPlan, **more: Any):
-        self.plan, self.books = plan, plan.books(**more)
-        self.beat = plan.file.simulation.heartbeat_interval
+        self.plan, self.dispatcher = plan, plan.make_dispatcher(**more)
+        self.heartbeat_interval = plan.file.simulation.heartbeat_interval
         self.workers = {w.name: w for w in plan.workers}
-        self.before: list[dict[str, Any]] = [] # Tasks that earlier starts have done, as in a `PlanOutcome`
+        # Tasks that earlier starts have done, as in a `PlanOutcome`
+        self.earlier_tasks: list[dict[str, Any]] = []
 
     @property
-    def began(self) -> float:
+    def elapsed_before(self) -> float:
         "Seconds that earlier starts took."
-        return max((t['ended'] for t in self.before), default=0.)
+        return max((t['ended'] for t in self.earlier_tasks), default=0.)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         "Whether all tasks have come, and are done or have failed."
-        return len(self.books.done) + len(self.books.failed) == len(self.plan.file.tasks)
+        return len(self.dispatcher.done) + len(self.dispatcher.failed) == len(self.plan.file.tasks)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #9c43e3dc
 @patch
 def outcome(self: PlanRun, now: float, simulated: bool) -> PlanOutcome:
     "The outcome at the end."
-    books, tasks = self.books, [*self.before, *(self.about(t.id) for t in self.plan.file.tasks)]
+    books, tasks = self.dispatcher, [*self.earlier_tasks,
+                                     *(self.task_summary(t.id) for t in self.plan.file.tasks)]
     busy = [(a, (now if a.end is None else a.end) - a.start) for a in books.attempts]
-    spent, there = sum(s for _, s in busy), books.present + sum(now - t for t in books.since.values())
+    spent, there = sum(s for _, s in busy), books.present + sum(now - t for t in books.joined_at.values())
     ended = [t['ended'] for t in tasks if t['ended'] is not None]
     fell = [t['loss'] < t['loss_before'] for t in tasks if 'loss' in t]
     metrics = dict(
@@ -368,7 +370,7 @@ def outcome(self: PlanRun, now: float, simulated: bool) -> PlanOutcome:
         **_spread('wait', [t['began'] - t['came'] for t in tasks if t['began'] is not None], len(tasks)),
         **_spread('stay', [t['ended'] - t['came'] for t in tasks if t['ended'] is not None], len(tasks)),
         done=len(ended) / len(tasks), failed=float(len(books.failed)),
-        deaths=float(books.lives.total() - len(books.workers)),
+        deaths=float(books.join_counts.total() - len(books.workers)),
         retries=float(sum(max(t['attempts'] - 1, 0) for t in tasks)), loss_fell=fmean(fell) if fell else None)
     broken = [c.text for c in self.plan.checks if not c.holds(metrics)]
     return PlanOutcome(simulated, metrics, tasks, broken, self.plan.notes)
@@ -379,13 +381,14 @@ def _spread(key: str, seconds: list[float], of: int) -> dict[str, float | None]:
     return {f'{key}_mean': fmean(seconds) if whole else None, f'{key}_max': max(seconds) if whole else None}
 
 @patch
-def about(self: PlanRun, task: str) -> dict[str, Any]:
+def task_summary(self: PlanRun, task: str) -> dict[str, Any]:
     "A task; seconds since the first start of the job."
-    def later(t: float | None) -> float | None: return None if t is None else t + self.began
-    tries = [a for a in self.books.attempts if a.task.id == task]
-    done = self.books.done.get(task)
+    def later(t: float | None) -> float | None: return None if t is None else t + self.elapsed_before
+    tries = [a for a in self.dispatcher.attempts if a.task.id == task]
+    done = self.dispatcher.done.get(task)
     return dict(id=task, worker=done.worker if done else None, attempts=len(tries),
-                came=later(self.books.came.get(task)), began=later(tries[0].start if tries else None),
+                came=later(self.dispatcher.submitted_at.get(task)),
+                began=later(tries[0].start if tries else None),
                 ended=later(done.end if done else None), **(done.facts if done else {}))
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #714f9923
@@ -395,16 +398,16 @@ class MessageTiming:
         self.kinds = {kind: profile_for(link, kind) for kind in ('heartbeat', 'task', 'telemetry')}
         self.dice = dice
 
-    def passes(self, kind: str, now: float) -> bool:
+    def is_delivered(self, kind: str, now: float) -> bool:
         "Whether a datagram arrives."
         p = self.kinds[kind]
-        return not p.silent(now) and self.dice.random() >= p.loss
+        return not p.in_brownout(now) and self.dice.random() >= p.loss
 
-    def seconds(self, kind: str, now: float, gigabytes: float = 0., mbit: float = math.inf) -> float:
+    def message_seconds(self, kind: str, now: float, gigabytes: float = 0., mbit: float = math.inf) -> float:
         "Of a message with so much data, over TCP, to a worker with this bandwidth."
         p, wait = self.kinds[kind], 0.
         if p.loss >= 1: return math.inf
-        if p.silent(now): wait = p.up_s + p.down_s - now % (p.up_s + p.down_s)
+        if p.in_brownout(now): wait = p.up_s + p.down_s - now % (p.up_s + p.down_s)
         timeout = max(.2, 2e-3 * p.rtt_ms)
         while self.dice.random() < p.loss: wait, timeout = wait + timeout, min(2 * timeout, 60.)
         data = gigabytes * 8e3 / min(mbit, reno_mbit(p)) if gigabytes else 0.
@@ -416,10 +419,10 @@ class SimulatedRun(PlanRun):
     def __init__(self, plan: ParsedPlan, **more: Any):
         super().__init__(plan, **more)
         self.sim = Simulation(plan.file.simulation.seed)
-        self.post = MessageTiming(plan.link, self.sim.dice('network'))
+        self.timing = MessageTiming(plan.link, self.sim.rng('network'))
         self.speed = {w.name: w.actual_flops_per_second or w.flops_per_second for w in plan.file.workers}
         self.life: Counter[str] = Counter() # Odd: it lives; a message of another life is not from this one
-        self.free: dict[str, float] = {} # When each worker will have done what it has
+        self.free_at: dict[str, float] = {} # When each worker will have done what it has
         self.returns = 0 # Dead ones that will be back
         self.looking = False # A look of the scheduler is planned
 
@@ -427,99 +430,101 @@ class SimulatedRun(PlanRun):
         "Until all is done, or no worker is left that could do it."
         s = self.plan.file.simulation
         for t, task in self.plan.tasks: self.sim.at(t, self.submit, task)
-        for name in self.workers: self.arrive(name)
-        for d in s.deaths: self.sim.at(d.at, self.die, d.worker, d.back)
+        for name in self.workers: self.start_worker(name)
+        for d in s.deaths: self.sim.at(d.at, self.kill_worker, d.worker, d.back)
         if s.mtbf:
-            for name in self.workers: self.doom(name, 1 / s.mtbf)
-        self.sim.after(self.beat, self.look_round)
+            for name in self.workers: self.schedule_death(name, 1 / s.mtbf)
+        self.sim.after(self.heartbeat_interval, self.check_silence)
         return self.outcome(self.sim.run(s.limit), True)
 
     def submit(self, task: TaskSpec) -> None:
-        self.books.submit(task, self.sim.now)
-        self.look()
+        self.dispatcher.submit(task, self.sim.now)
+        self.request_scheduling()
 
-    def look(self) -> None:
+    def request_scheduling(self) -> None:
         "Let the scheduler look, at once or when its interval is over."
         if self.looking: return
         self.looking, every, now = True, self.plan.file.simulation.scheduling_interval, self.sim.now
-        self.sim.at(max(now, math.ceil(now / every) * every) if every else now, self.give)
+        self.sim.at(max(now, math.ceil(now / every) * every) if every else now, self.dispatch)
 
-    def give(self) -> None:
+    def dispatch(self) -> None:
         "Send tasks to workers, which do one after the other."
         self.looking, now = False, self.sim.now
-        for a in self.books.assign(now):
-            there = now + self.post.seconds('task', now, a.task.data, self.workers[a.worker].bandwidth)
-            start = max(there, self.free[a.worker])
-            self.free[a.worker] = end = start + a.task.flops / self.speed[a.worker]
+        for a in self.dispatcher.assign(now):
+            there = now + self.timing.message_seconds('task', now, a.task.data,
+                                                      self.workers[a.worker].bandwidth)
+            start = max(there, self.free_at[a.worker])
+            self.free_at[a.worker] = end = start + a.task.flops / self.speed[a.worker]
             if self.life[a.worker] % 2 and end < math.inf:
-                self.sim.at(end, self.computed, a, self.life[a.worker], end - start)
+                self.sim.at(end, self.on_computed, a, self.life[a.worker], end - start)
 
-    def computed(self, a: TaskAttempt, life: int, seconds: float) -> None:
+    def on_computed(self, a: TaskAttempt, life: int, seconds: float) -> None:
         if life == self.life[a.worker]:
-            self.sim.after(self.post.seconds('telemetry', self.sim.now), self.report, a, seconds)
+            self.sim.after(self.timing.message_seconds('telemetry', self.sim.now), self.on_report, a, seconds)
 
-    def report(self, a: TaskAttempt, seconds: float) -> None:
-        self.books.finish(a.worker, a.task.id, a.number, self.sim.now, seconds)
-        if self.over: self.sim.stop()
-        else: self.look()
+    def on_report(self, a: TaskAttempt, seconds: float) -> None:
+        self.dispatcher.finish(a.worker, a.task.id, a.number, self.sim.now, seconds)
+        if self.is_over: self.sim.stop()
+        else: self.request_scheduling()
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3a41776c
 @patch
-def arrive(self: SimulatedRun, name: str, back: bool = False) -> None:
+def start_worker(self: SimulatedRun, name: str, back: bool = False) -> None:
     "A worker begins, and sends heartbeats."
     self.life[name] += 1
     self.returns -= back
-    self.free[name] = 0.
-    self.hello(name)
-    self.sim.after(self.beat, self.pulse, name, self.life[name])
+    self.free_at[name] = 0.
+    self.join_worker(name)
+    self.sim.after(self.heartbeat_interval, self.send_heartbeat, name, self.life[name])
 
 @patch
-def hello(self: SimulatedRun, name: str) -> None:
-    self.books.join(self.workers[name], self.sim.now)
-    self.look()
+def join_worker(self: SimulatedRun, name: str) -> None:
+    self.dispatcher.join(self.workers[name], self.sim.now)
+    self.request_scheduling()
 
 @patch
-def pulse(self: SimulatedRun, name: str, life: int) -> None:
+def send_heartbeat(self: SimulatedRun, name: str, life: int) -> None:
     if life != self.life[name]: return
-    if self.post.passes('heartbeat', self.sim.now):
-        self.sim.after(self.post.kinds['heartbeat'].rtt_ms / 2e3, self.hear, name, life)
-    self.sim.after(self.beat, self.pulse, name, life)
+    if self.timing.is_delivered('heartbeat', self.sim.now):
+        self.sim.after(self.timing.kinds['heartbeat'].rtt_ms / 2e3, self.on_heartbeat, name, life)
+    self.sim.after(self.heartbeat_interval, self.send_heartbeat, name, life)
 
 @patch
-def hear(self: SimulatedRun, name: str, life: int) -> None:
+def on_heartbeat(self: SimulatedRun, name: str, life: int) -> None:
     "The controller receives from a worker, which joins again if it was taken for dead."
-    if not self.books.beat(name, self.sim.now) and life == self.life[name]: self.hello(name)
+    if not self.dispatcher.heartbeat(name, self.sim.now) and life == self.life[name]: self.join_worker(name)
 
 @patch
-def look_round(self: SimulatedRun) -> None:
+def check_silence(self: SimulatedRun) -> None:
     "The controller declares silent workers dead; it ends when there is no worker to wait for."
-    for name in self.books.silent(self.sim.now): self.books.lose(name, self.sim.now, 'silent')
-    self.look()
-    if self.books.workers or self.returns or any(n % 2 for n in self.life.values()):
-        self.sim.after(self.beat, self.look_round)
+    for name in self.dispatcher.silent_workers(self.sim.now):
+        self.dispatcher.lose_worker(name, self.sim.now, 'silent')
+    self.request_scheduling()
+    if self.dispatcher.workers or self.returns or any(n % 2 for n in self.life.values()):
+        self.sim.after(self.heartbeat_interval, self.check_silence)
     else: self.sim.stop()
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #97869278
 @patch
-def die(self: SimulatedRun, name: str, back: float | None) -> None:
+def kill_worker(self: SimulatedRun, name: str, back: float | None) -> None:
     "A worker dies without notice."
     if not self.life[name] % 2: return
     self.life[name] += 1
     if back is not None:
         self.returns += 1
-        self.sim.after(back, self.arrive, name, True)
+        self.sim.after(back, self.start_worker, name, True)
 
 @patch
-def doom(self: SimulatedRun, name: str, rate: float) -> None:
+def schedule_death(self: SimulatedRun, name: str, rate: float) -> None:
     "Plan the next death of a worker by chance."
-    dice = self.sim.dice(f'death {self.life[name]} of {name}')
-    self.sim.after(dice.expovariate(rate), self.strike, name, rate)
+    dice = self.sim.rng(f'death {self.life[name]} of {name}')
+    self.sim.after(dice.expovariate(rate), self.die_by_chance, name, rate)
 
 @patch
-def strike(self: SimulatedRun, name: str, rate: float) -> None:
+def die_by_chance(self: SimulatedRun, name: str, rate: float) -> None:
     repair = self.plan.file.simulation.repair
-    self.die(name, repair)
-    self.sim.after(repair, self.doom, name, rate)
+    self.kill_worker(name, repair)
+    self.sim.after(repair, self.schedule_death, name, rate)
 
 def run_simulated(plan: ParsedPlan, out: str | Path | None = None) -> PlanOutcome:
     "Run a plan in the simulation; `out`: a folder for its ledger. Raises BadConfig, OSError."
@@ -602,7 +607,7 @@ class RealRun(PlanRun):
         self.each, self.coming = each, plan.tasks
         self.starts: list[tuple[float, str]] = [(0., name) for name in self.workers] # When who begins
         self.deaths = sorted((d.at, d.worker, d.back) for d in plan.file.simulation.deaths)
-        self.spare = dict.fromkeys(self.workers, LIVES)
+        self.restarts_left = dict.fromkeys(self.workers, LIVES)
         self.orders: Counter[str] = Counter() # Sent so far, by life of a worker
         self.next_look = 0.
         of = plan.file.model_dump(include={'model', 'training'})
@@ -615,90 +620,92 @@ class RealRun(PlanRun):
         "Run until all is done, or no worker is left that could do it. Raises RunFailed."
         from elastic_nb.elastic.membership import HeartbeatMonitor
         from elastic_nb.elastic.workers import WorkerPool
-        with WorkerPool('elastic_nb.elastic.zygote:warm_up') as self.hands:
-            self.pulse = HeartbeatMonitor(self.hands.store, self.books.silence)
+        with WorkerPool('elastic_nb.elastic.zygote:warm_up') as self.pool:
+            self.pulse = HeartbeatMonitor(self.pool.store, self.dispatcher.silence)
             self.zero = time.monotonic()
-            while not self.over and (self.hands.workers or self.starts): self.turn()
+            while not self.is_over and (self.pool.workers or self.starts): self.tick()
             return self.outcome(self.now, False)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #986310b9
 @patch
-def turn(self: RealRun) -> None:
+def tick(self: RealRun) -> None:
     "Whatever is due, and whatever has come."
-    while self.coming and self.coming[0][0] <= self.now: self.books.submit(self.coming.pop(0)[1], self.now)
-    while self.starts and min(self.starts)[0] <= self.now: self.begin(min(self.starts)[1])
-    while self.deaths and self.deaths[0][0] <= self.now: self.strike(*self.deaths.pop(0)[1:])
+    while self.coming and self.coming[0][0] <= self.now:
+        self.dispatcher.submit(self.coming.pop(0)[1], self.now)
+    while self.starts and min(self.starts)[0] <= self.now: self.start_worker(min(self.starts)[1])
+    while self.deaths and self.deaths[0][0] <= self.now: self.kill_worker(*self.deaths.pop(0)[1:])
     self.listen()
     if self.each: self.each(self)
-    if self.now >= self.next_look: self.order()
+    if self.now >= self.next_look: self.dispatch()
 
 @patch
 def listen(self: RealRun) -> None:
     "Wait a moment for messages, for ends of processes and for silence."
-    for w in self.hands.poll(.05):
-        for m in w.lines.read(): self.hear(w.name.rpartition('.')[0], m)
-    for exit in self.hands.exits: self.bury(exit['pid'])
-    self.hands.exits.clear()
-    for label in self.pulse.silent(self.hands.workers): self.hands.workers[label].kill(signal.SIGKILL)
+    for w in self.pool.poll(.05):
+        for m in w.lines.read(): self.on_message(w.name.rpartition('.')[0], m)
+    for exit in self.pool.exits: self.reap(exit['pid'])
+    self.pool.exits.clear()
+    for label in self.pulse.silent(self.pool.workers): self.pool.workers[label].kill(signal.SIGKILL)
 
 @patch
-def begin(self: RealRun, name: str) -> None:
+def start_worker(self: RealRun, name: str) -> None:
     "Start a worker."
     self.starts.remove(min(self.starts))
     spec = dict(entry='elastic_nb.simulate.tasks:TaskWorker', slot=0, faults=[], config=self.config,
-                beat=self.beat / 2)
-    self.hands.fork(f'{name}.{self.books.lives[name]}', spec)
+                beat=self.heartbeat_interval / 2)
+    self.pool.fork(f'{name}.{self.dispatcher.join_counts[name]}', spec)
 
 @patch
-def order(self: RealRun) -> None:
+def dispatch(self: RealRun) -> None:
     "Run the scheduler, and send its decisions."
     every = self.plan.file.simulation.scheduling_interval
     if every: self.next_look = math.floor(self.now / every + 1) * every
-    for a in self.books.assign(self.now): self.send(a.worker, dict(task=a.task.id, attempt=a.number))
+    for a in self.dispatcher.assign(self.now): self.send(a.worker, dict(task=a.task.id, attempt=a.number))
 
 @patch
 def send(self: RealRun, name: str, order: dict[str, Any]) -> None:
-    label = self.books.label(name)
-    self.hands.store.set(f'order/{label}/{self.orders[label]}', json.dumps(order))
+    label = self.dispatcher.label(name)
+    self.pool.store.set(f'order/{label}/{self.orders[label]}', json.dumps(order))
     self.orders[label] += 1
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #ebc43d51
 @patch
-def hear(self: RealRun, name: str, m: dict[str, Any]) -> None:
+def on_message(self: RealRun, name: str, m: dict[str, Any]) -> None:
     "A message of a worker."
-    if m['kind'] == 'hello': self.books.join(self.workers[name], self.now)
+    if m['kind'] == 'hello': self.dispatcher.join(self.workers[name], self.now)
     elif m['kind'] == 'report':
-        self.books.finish(name, m['task'], m['attempt'], self.now, m['seconds'], m['error'], **m['facts'])
+        self.dispatcher.finish(name, m['task'], m['attempt'], self.now, m['seconds'], m['error'],
+                               **m['facts'])
 
 @patch
-def strike(self: RealRun, name: str, back: float | None) -> None:
+def kill_worker(self: RealRun, name: str, back: float | None) -> None:
     "A planned death: SIGKILL."
-    self.spare[name] = 0
+    self.restarts_left[name] = 0
     if back is not None: self.starts.append((self.now + back, name))
     self.kill(name)
 
 @patch
 def kill(self: RealRun, name: str) -> None:
-    if worker := self.hands.workers.get(self.books.label(name)): worker.kill(signal.SIGKILL)
+    if worker := self.pool.workers.get(self.dispatcher.label(name)): worker.kill(signal.SIGKILL)
 
 @patch
-def bury(self: RealRun, pid: int) -> None:
+def reap(self: RealRun, pid: int) -> None:
     "A process has ended."
-    label = next((n for n, w in self.hands.workers.items() if w.pid == pid), '')
+    label = next((n for n, w in self.pool.workers.items() if w.pid == pid), '')
     if not label: return
-    worker = self.hands.workers.pop(label)
+    worker = self.pool.workers.pop(label)
     name = label.rpartition('.')[0]
-    for m in worker.lines.read(): self.hear(name, m)   # its last words
+    for m in worker.lines.read(): self.on_message(name, m)   # its last words
     worker.lines.sock.close()
     self.lost(name)
 
 @patch
 def lost(self: RealRun, name: str) -> None:
     "A worker is gone. It starts again, unless that was planned, or it is too often."
-    if name in self.books.workers: self.books.lose(name, self.now, 'its process ended')
-    if self.spare[name]:
-        self.spare[name] -= 1
+    if name in self.dispatcher.workers: self.dispatcher.lose_worker(name, self.now, 'its process ended')
+    if self.restarts_left[name]:
+        self.restarts_left[name] -= 1
         self.starts.append((self.now, name))
 
 
@@ -733,15 +740,15 @@ class RayRun(RealRun):
         from elastic_nb.elastic.workers import RunFailed
         self.zero = time.monotonic()
         try:
-            while not self.over and (self.actors or self.starts):
-                self.turn()
-                if not self.books.lives and self.now > PATIENCE:
+            while not self.is_over and (self.actors or self.starts):
+                self.tick()
+                if not self.dispatcher.join_counts and self.now > PATIENCE:
                     raise RunFailed(f"no core of the Ray cluster was free in {PATIENCE:.0f} s")
             return self.outcome(self.now, False)
         finally:
             for actor in self.actors.values(): self.cluster.kill(actor)
 
-    def begin(self, name: str) -> None:
+    def start_worker(self, name: str) -> None:
         self.starts.remove(min(self.starts))
         self.actors[name] = self.cluster.begin()
         self.send(name, dict(task=''))
@@ -753,7 +760,8 @@ class RayRun(RealRun):
         for ref, answer in self.cluster.answers([*self.asked], .05).items():
             name, order = self.asked.pop(ref, ('', {}))   # '': lost in this very loop
             if answer.pop('code') is None and name: self.lost(name)
-            elif name: self.hear(name, dict(kind='report' if order['task'] else 'hello', **order, **answer))
+            elif name:
+                self.on_message(name, dict(kind='report' if order['task'] else 'hello', **order, **answer))
 
     def kill(self, name: str) -> None:
         if name not in self.actors: return

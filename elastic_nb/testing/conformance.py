@@ -65,7 +65,7 @@ def join(self: Drill) -> list[str] | None:
     return list(gen.roster) if gen else None
 
 @patch
-def roster(self: Drill, step: int = 0) -> dict[str, int]: return self.comm.roster(step)
+def roster(self: Drill, step: int = 0) -> dict[str, int]: return self.comm.roll_call(step)
 @patch
 def reconfigure(self: Drill) -> None: self.comm.reconfigure()
 @patch
@@ -75,9 +75,9 @@ def leave(self: Drill, unharmed: bool = False) -> None: self.comm.leave(unharmed
 def enter(self: Drill) -> list[int]:
     "All calls, and the agreement after which the worker belongs to the world; its rank and the world's size."
     self.comm.join()
-    self.comm.roster(0)
+    self.comm.roll_call(0)
     self.comm.reconfigure()
-    self.comm.agree(0)
+    self.comm.all_reduce_max(0)
     self.member.current = self.comm.gen
     return [self.comm.rank, self.comm.world]
 
@@ -85,41 +85,41 @@ def enter(self: Drill) -> list[int]:
 def again(self: Drill, times: int) -> int:
     "Leave unharmed and enter, `times` times; rank 0 proposes the generations. Returns the last one's number."
     for _ in range(times):
-        if self.comm.rank == 0: self.comm.again('drill', 0)
+        if self.comm.rank == 0: self.comm.propose_same_members('drill', 0)
         self.comm.leave(True)
         self.enter()
     return self.comm.gen.number
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #9be271a0
 @patch
-def agree(self: Drill, value: int) -> int: return self.comm.agree(value)[0]
+def agree(self: Drill, value: int) -> int: return self.comm.all_reduce_max(value)[0]
 
 @patch
 def sum(self: Drill, value: float, size: int = 1) -> float:
     table = torch.full((size,), value)
-    self.comm.sum(table)
+    self.comm.all_reduce_sum(table)
     return table[-1].item()
 
 @patch
 def collectives(self: Drill) -> str:
     "Every collective that the loop uses; a hash of what came of them, which no world may change."
     found = hashlib.sha256()
-    found.update(str(self.comm.agree(7, self.comm.rank - self.comm.rank)).encode())
+    found.update(str(self.comm.all_reduce_max(7, self.comm.rank - self.comm.rank)).encode())
     source, *behind = self.comm.gen.roster
     state = torch.arange(100_000, dtype=torch.int32).view(torch.uint8)
-    received = self.comm.copy(source, behind, lambda: state)
+    received = self.comm.copy_state(source, behind, lambda: state)
     found.update((state if received is None else received).numpy().tobytes())
     model = nn.Linear(300, 1, bias=False)
     with torch.no_grad(): model.weight.fill_(1.)
     exact = ExactSync(model, 8)
-    self.comm.lend(exact)
+    self.comm.bind_sync(exact)
     for i in exact.start(0):
         x = torch.randn(1, 300, generator=torch.Generator().manual_seed(i))
         with exact.micro_batch(i) as beside:
             loss = model(x).sum()
             loss.backward()
             beside.add_(loss.detach())
-    self.comm.wait(exact.reduction(), lambda: None)
+    self.comm.run_collective(exact.reduction(), lambda: None)
     found.update(exact.finish().detach().numpy().tobytes() + model.weight.grad.numpy().tobytes())
     return found.hexdigest()
 
@@ -147,7 +147,7 @@ class ConformanceCluster:
     def __exit__(self, *args: Any) -> None: self.close()
     def close(self) -> None: self.hands.close()
 
-    def clear(self) -> None:
+    def kill_all(self) -> None:
         "Kill all drills."
         while self.hands.workers: self.remove(next(iter(self.hands.workers)))
 
@@ -169,26 +169,26 @@ class ConformanceCluster:
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #32f236aa
 @patch
-def world(self: ConformanceCluster, names: list[str], notify: bool = True) -> Generation:
+def propose_world(self: ConformanceCluster, names: list[str], notify: bool = True) -> Generation:
     "Propose a generation of `names`; with `notify` all running drills are notified."
     while True:
         old = read_generation(self.hands.store)
         new = Generation(old.number + 1 if old else 1, tuple(names), reason='drill')
         if propose_generation(self.hands.store, old, new) == new: break
     if notify:
-        for w in self.hands.workers.values(): w.tell(kind='generation', text=new.encode())
+        for w in self.hands.workers.values(): w.send(kind='generation', text=new.encode())
     return new
 
 @patch
-def order(self: ConformanceCluster, name: str, verb: str, *args: Any) -> tuple[str, int]:
-    "Give an order and do not wait; what to ask `answer` for."
+def send_order(self: ConformanceCluster, name: str, verb: str, *args: Any) -> tuple[str, int]:
+    "Give an order and do not wait; what to ask `wait_for_answer` for."
     number = self.orders[name]
     self.orders[name] += 1
     self.hands.store.set(f'order/{name}/{number}', json.dumps([verb, *args]))
     return name, number
 
 @patch
-def answer(self: ConformanceCluster, order: tuple[str, int]) -> Any:
+def wait_for_answer(self: ConformanceCluster, order: tuple[str, int]) -> Any:
     """The answer to an order: its value, or the name of an error as `FailedOrder`. Raises TimeoutError after
     `prompt` seconds."""
     end = time.monotonic() + self.prompt
@@ -205,10 +205,10 @@ def answer(self: ConformanceCluster, order: tuple[str, int]) -> Any:
 class FailedOrder(str): "The name of the error that ended an order."
 
 @patch
-def ask(self: ConformanceCluster, names: list[str], verb: str, *args: Any) -> list[Any]:
+def order_all(self: ConformanceCluster, names: list[str], verb: str, *args: Any) -> list[Any]:
     "Give all of `names` the same order; their answers."
-    given = [self.order(name, verb, *args) for name in names]
-    return [self.answer(order) for order in given]
+    given = [self.send_order(name, verb, *args) for name in names]
+    return [self.wait_for_answer(order) for order in given]
 
 @patch
 def kill(self: ConformanceCluster, name: str, sig: int = signal.SIGKILL) -> None:
@@ -219,46 +219,47 @@ def kill(self: ConformanceCluster, name: str, sig: int = signal.SIGKILL) -> None
 def form_world(stage: ConformanceCluster, count: int) -> list[str]:
     "So many new drills, in a world of their own."
     names = stage.start(count)
-    stage.world(names)
-    assert stage.ask(names, 'enter') == [[rank, count] for rank in range(count)], 'they did not all meet'
+    stage.propose_world(names)
+    assert stage.order_all(names, 'enter') == [[rank, count]
+                                               for rank in range(count)], 'they did not all meet'
     return names
 
 def check_next_world(stage: ConformanceCluster, names: list[str], unharmed: bool = False) -> None:
     "Those `names` meet in the next generation, which is there already; a sum is that of exactly these."
-    stage.ask(names, 'leave', unharmed)
-    entered, works = stage.ask(names, 'enter'), stage.ask(names, 'sum', 1.)
+    stage.order_all(names, 'leave', unharmed)
+    entered, works = stage.order_all(names, 'enter'), stage.order_all(names, 'sum', 1.)
     assert entered == [[rank, len(names)] for rank in range(len(names))], f'entered as {entered}'
     assert works == [float(len(names))] * len(names), f'{len(names)} members, and their sums are {works}'
 
 def expect_known_errors(stage: ConformanceCluster, orders: list[tuple[str, int]]) -> None:
     "Those orders end soon, with an error that the loop knows."
-    ends = [stage.answer(order) for order in orders]
+    ends = [stage.wait_for_answer(order) for order in orders]
     told = all(type(e) is FailedOrder and e in ('PeerLost', 'StaleGeneration') for e in ends)
     assert told, f'they ended with {ends}'
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #f7b250bb
 def collectives(stage: ConformanceCluster) -> None:
     "All collectives that the loop uses have the same bits in worlds of one, two, three and five."
-    seen = {h for world in (1, 2, 3, 5) for h in stage.ask(form_world(stage, world), 'collectives')}
+    seen = {h for world in (1, 2, 3, 5) for h in stage.order_all(form_world(stage, world), 'collectives')}
     assert len(seen) == 1, f'{len(seen)} results'
 
 def up_and_down(stage: ConformanceCluster) -> None:
     "Worlds grow and shrink while all live, and a sum is that of exactly the members."
     names = form_world(stage, 2) + stage.start(2)
     for world in (names[:3], names, names[1:3], names[1:2], names[1:]):
-        stage.world(world)
+        stage.propose_world(world)
         check_next_world(stage, world, unharmed=True)
 
 def killed_inside(stage: ConformanceCluster, notify: bool = True) -> None:
     "A peer is killed while the other ranks wait for it in a collective."
     for size in (1, 1 << 20):
         names = form_world(stage, 3)
-        waiting = [stage.order(n, 'sum', 1., size) for n in (names[0], names[2])]
+        waiting = [stage.send_order(n, 'sum', 1., size) for n in (names[0], names[2])]
         time.sleep(.2)
         stage.kill(names[1])
-        if notify: stage.world([names[0], names[2]])
+        if notify: stage.propose_world([names[0], names[2]])
         expect_known_errors(stage, waiting)
-        if not notify: stage.world([names[0], names[2]], notify=False)
+        if not notify: stage.propose_world([names[0], names[2]], notify=False)
         check_next_world(stage, [names[0], names[2]])
 
 def killed_unnoticed(stage: ConformanceCluster) -> None:
@@ -270,25 +271,26 @@ def stopped(stage: ConformanceCluster) -> None:
     "A peer is stopped while the other ranks wait for it; its sockets stay open, but silent."
     names = form_world(stage, 3)
     stage.kill(names[2], signal.SIGSTOP)
-    waiting = [stage.order(n, 'sum', 1.) for n in names[:2]]
+    waiting = [stage.send_order(n, 'sum', 1.) for n in names[:2]]
     time.sleep(.2)
-    stage.world(names[:2])
+    stage.propose_world(names[:2])
     expect_known_errors(stage, waiting)
     check_next_world(stage, names[:2])
     stage.kill(names[2], signal.SIGCONT)   # it wakes, takes part in what is over, and is sent away
-    late = stage.order(names[2], 'sum', 100.), stage.order(names[2], 'leave'), stage.order(names[2], 'join')
-    stage.answer(late[0])   # perhaps with threads that were left behind
-    assert stage.answer(late[2]) == 'WorkerEvicted', 'a worker that was removed came back'
-    assert stage.ask(names[:2], 'sum', 1.) == [2., 2.], 'what a removed worker said was heard'
+    late = stage.send_order(names[2], 'sum',
+                            100.), stage.send_order(names[2], 'leave'), stage.send_order(names[2], 'join')
+    stage.wait_for_answer(late[0])   # perhaps with threads that were left behind
+    assert stage.wait_for_answer(late[2]) == 'WorkerEvicted', 'a worker that was removed came back'
+    assert stage.order_all(names[:2], 'sum', 1.) == [2., 2.], 'what a removed worker said was heard'
 
 def stopped_twice(stage: ConformanceCluster) -> None:
     "Two peers are stopped, one after the other: a wait for the first must not block the rest."
     names = form_world(stage, 4)
     while len(names) > 2:
         stage.kill(names[-1], signal.SIGSTOP)
-        waiting = [stage.order(n, 'sum', 1.) for n in names[:-1]]
+        waiting = [stage.send_order(n, 'sum', 1.) for n in names[:-1]]
         time.sleep(.2)
-        stage.world(names := names[:-1])
+        stage.propose_world(names := names[:-1])
         expect_known_errors(stage, waiting)
         check_next_world(stage, names)
 
@@ -296,14 +298,14 @@ def death_during(stage: ConformanceCluster) -> None:
     "A member answers the roll call, and is killed or stopped before, or while, the group is built."
     for sig in (signal.SIGKILL, signal.SIGSTOP):
         names = form_world(stage, 2) + stage.start(1)
-        stage.world(names)
-        stage.ask(names[:2], 'leave', True)
-        stage.ask(names, 'join')
-        stage.ask(names, 'roster')
+        stage.propose_world(names)
+        stage.order_all(names[:2], 'leave', True)
+        stage.order_all(names, 'join')
+        stage.order_all(names, 'roster')
         stage.kill(names[2], sig)
-        building = [stage.order(n, 'reconfigure') for n in names[:2]]
+        building = [stage.send_order(n, 'reconfigure') for n in names[:2]]
         time.sleep(.2)
-        stage.world(names[:2])
+        stage.propose_world(names[:2])
         expect_known_errors(stage, building)
         check_next_world(stage, names[:2])
 
@@ -311,48 +313,48 @@ def death_during(stage: ConformanceCluster) -> None:
 def stale(stage: ConformanceCluster) -> None:
     "A worker sleeps through a generation; what it holds of it opens nothing, and reaches no other worker."
     names = form_world(stage, 3)
-    stage.world(names, notify=False)
-    stage.ask(names, 'leave', True)
-    stage.ask(names, 'join')
-    stage.ask(names, 'roster')   # all have answered, and the third of them falls asleep
-    stage.world(names[:2])
-    expect_known_errors(stage, [stage.order(n, 'reconfigure') for n in names[:2]])
+    stage.propose_world(names, notify=False)
+    stage.order_all(names, 'leave', True)
+    stage.order_all(names, 'join')
+    stage.order_all(names, 'roster')   # all have answered, and the third of them falls asleep
+    stage.propose_world(names[:2])
+    expect_known_errors(stage, [stage.send_order(n, 'reconfigure') for n in names[:2]])
     check_next_world(stage, names[:2])
-    expect_known_errors(stage, [stage.order(names[2], 'reconfigure')])
-    assert stage.ask(names[:2], 'sum', 1.) == [2., 2.], 'a sleeper was heard'
-    stage.world(names)
+    expect_known_errors(stage, [stage.send_order(names[2], 'reconfigure')])
+    assert stage.order_all(names[:2], 'sum', 1.) == [2., 2.], 'a sleeper was heard'
+    stage.propose_world(names)
     check_next_world(stage, names, unharmed=True)
 
 def left_group(stage: ConformanceCluster) -> None:
     "After `leave` a worker can say nothing to the world that it left."
     names = form_world(stage, 2)
-    stage.ask(names, 'leave')
-    assert stage.ask(names, 'sum', 1.) == ['RuntimeError'] * 2, 'a group that was left is still in use'
-    stage.ask(names, 'leave')   # twice does no harm
+    stage.order_all(names, 'leave')
+    assert stage.order_all(names, 'sum', 1.) == ['RuntimeError'] * 2, 'a group that was left is still in use'
+    stage.order_all(names, 'leave')   # twice does no harm
 
 def left_behind(stage: ConformanceCluster) -> None:
     "A thread waits in the old group; it must not hold up the new one, and must not speak in it."
     names = form_world(stage, 3)
     stage.kill(names[2], signal.SIGSTOP)
-    waiting = [stage.order(n, 'sum', 1., 1 << 20) for n in names[:2]]
+    waiting = [stage.send_order(n, 'sum', 1., 1 << 20) for n in names[:2]]
     time.sleep(.2)
-    stage.world(names[:2])
+    stage.propose_world(names[:2])
     expect_known_errors(stage, waiting)
     for _ in range(2):
         check_next_world(stage, names[:2])
-        stage.world(names[:2])
+        stage.propose_world(names[:2])
     stage.kill(names[2])   # now those threads end, with an error, in a group that is none any more
     check_next_world(stage, names[:2])
     time.sleep(.5)
-    assert stage.ask(names[:2], 'sum', 1.) == [2., 2.], 'a thread that was left behind was heard'
+    assert stage.order_all(names[:2], 'sum', 1.) == [2., 2.], 'a thread that was left behind was heard'
 
 def no_leaks(stage: ConformanceCluster, times: int = 20) -> None:
     "After twenty-five reconfigurations there are no more files and threads than after five."
     names = form_world(stage, 3)
-    stage.ask(names, 'again', 5)
-    before = stage.ask(names, 'count')
-    stage.ask(names, 'again', times)
-    after = stage.ask(names, 'count')
+    stage.order_all(names, 'again', 5)
+    before = stage.order_all(names, 'count')
+    stage.order_all(names, 'again', times)
+    after = stage.order_all(names, 'count')
     for (files, threads), (files_now, threads_now) in zip(before, after):
         assert files_now <= files + 2, f'{files} files were open, and now {files_now}'
         assert threads_now <= threads + 2, f'{threads} threads ran, and now {threads_now}'
@@ -370,7 +372,7 @@ def run_conformance(stage: ConformanceCluster, make: str,
         try: check(stage)
         except (AssertionError, TimeoutError) as e: results[check.__name__] = f'{type(e).__name__}: {e}'
         else: results[check.__name__] = 'ok'
-        stage.clear()
+        stage.kill_all()
     return results
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #7a9fd436
@@ -429,14 +431,14 @@ class NeverLeavingCommunicator(ReconfigurableCommunicator):
 
 class DeafCommunicator(Communicator):
     "For the tests: waits for a collective to the end, whatever it receives."
-    def wait(self, collective: Callable[..., Any], *args: Any) -> Any:
+    def run_collective(self, collective: Callable[..., Any], *args: Any) -> Any:
         with peer_errors(): return collective(*args)
 
 class UnnumberedCommunicator(Communicator):
     "For the tests: all generations meet under one name in the store."
     def reconfigure(self) -> None:
         store = dist.PrefixStore('group', self.member.store)
-        def give_up() -> None: self.member.give_up(self.gen)
+        def give_up() -> None: self.member.raise_if_stale(self.gen)
         with peer_errors():
             self._group = gloo_group(store, self.rank, self.world, self.member.timeout, give_up)
 

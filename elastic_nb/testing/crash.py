@@ -167,7 +167,7 @@ def saves(folder: Path) -> Iterator[int]:
     for _ in range(2):
         tier = NVMeBackend(folder / 'run', keep_last_n=1)
         try:
-            step = 1 + max((f.step for f in tier.found()), default=0)
+            step = 1 + max((f.step for f in tier.list_checkpoints()), default=0)
             tier.save(snapshot_at(step))
             yield step
         finally: tier.close()
@@ -229,7 +229,7 @@ class CrashRun:
     leaked: int = 0 # Descriptors
 
     @property
-    def promised(self) -> int:
+    def promised_step(self) -> int:
         "The last step whose save has returned; 0 before."
         return max((s for s, _ in self.returned), default=0)
 
@@ -301,4 +301,5 @@ def fail_every_call(runner: CrashRunner, scenario: str, load: Callable[[Path], i
             with scratch_folder() as folder:
                 run = runner.run(scenario, folder, number, kind)
                 if run.hit != str(call): raise RuntimeError(f"call {number} was {call}, now it is {run.hit}")
-                yield CrashOutcome(number, run.hit, kind, run.end, run.leaked, run.promised, load(folder))
+                yield CrashOutcome(number, run.hit, kind, run.end, run.leaked, run.promised_step,
+                                   load(folder))

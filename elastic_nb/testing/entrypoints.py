@@ -57,7 +57,7 @@ class SnapshotSaver:
         self.w, self.step = torch.zeros(1 << 20), 0
 
     def run(self) -> None:
-        for found in self.memory.found()[:1]:
+        for found in self.memory.list_checkpoints()[:1]:
             with self.memory.open(found.name) as (manifest, read_at):
                 self.w = read_state(manifest, read_at)['w']
             self.step = found.step
@@ -65,7 +65,7 @@ class SnapshotSaver:
         for self.step in range(self.step + 1, self.step + 1 + self.steps):
             self.w.normal_(generator=torch.Generator().manual_seed(self.step))
             about = dict(step=self.step, state={'w': {'$tensor': 'w'}})
-            snapshot = self.memory.take({'w': self.w}, about)
+            snapshot = self.memory.take_snapshot({'w': self.w}, about)
             self._tell('saving')
             self.memory.publish(snapshot)
             self.memory.release(snapshot)
@@ -199,7 +199,7 @@ def begin(self: ShardedRun, path: str) -> None:
     self.pending = begin_sharded(path, *self.run_state, self._values(), step=self.step)
 
 @patch
-def finish(self: ShardedRun, wait: bool = True) -> bool: return self.pending.settle(wait)
+def finish(self: ShardedRun, wait: bool = True) -> bool: return self.pending.publish(wait)
 
 @patch
 def load(self: ShardedRun, path: str) -> int:

@@ -108,7 +108,7 @@ class EtcdCluster:
         atexit.register(self.close)
         try:
             for i in range(members): self.start(i)
-            self.ready()
+            self.wait_ready()
         except BaseException:
             self.close()
             raise
@@ -178,7 +178,7 @@ def _answered(access: EtcdAccess, servers: Sequence[Any], limit_s: float = 60.) 
 
 # %% ../../nbs/09_testing/13_etcd.ipynb #219605de
 @patch
-def access(self: EtcdCluster, **more: Any) -> EtcdAccess:
+def client_access(self: EtcdCluster, **more: Any) -> EtcdAccess:
     "How to get in; `more` replaces fields of EtcdAccess."
     tls = dict(tls=True, cacert=str(self.certificates / 'ca.crt')) if self.certificates else {}
     return EtcdAccess(**(dict(endpoints=self.endpoints) | tls | more))
@@ -186,14 +186,14 @@ def access(self: EtcdCluster, **more: Any) -> EtcdAccess:
 @patch
 def client(self: EtcdCluster, **more: Any) -> EtcdClient:
     "A client of all members."
-    return EtcdClient(self.access(**more))
+    return EtcdClient(self.client_access(**more))
 
 @patch
-def ready(self: EtcdCluster, limit_s: float = 60.) -> None:
+def wait_ready(self: EtcdCluster, limit_s: float = 60.) -> None:
     "Wait until the cluster has a leader and writes. Raises RuntimeError with a member's last words."
     own = dict(cert=str(self.certificates / 'client.crt'), key=str(self.certificates / 'client.key')
                ) if self.options['client_certificates'] else {}
-    try: _answered(self.access(**own), self.processes, limit_s)
+    try: _answered(self.client_access(**own), self.processes, limit_s)
     except EtcdError as e:
         dead = next((i for i, p in enumerate(self.processes) if p.poll() is not None), 0)
         words = (self.folder / f'm{dead}.log').read_text(errors='replace')[-500:]
@@ -204,7 +204,7 @@ def leader(self: EtcdCluster) -> int:
     "Number of the member that leads."
     for i, endpoint in enumerate(self.endpoints):
         if self.processes[i].poll() is None:
-            got = EtcdClient(self.access(endpoints=(endpoint,))).ask('/v3/maintenance/status', {})
+            got = EtcdClient(self.client_access(endpoints=(endpoint,))).request('/v3/maintenance/status', {})
             if got['header']['member_id'] == got.get('leader'): return i
     raise RuntimeError('no member leads')
 
@@ -215,7 +215,7 @@ def _stopped(self: EtcdCluster, copy: Callable[[], Any]) -> None:
     for i in range(len(self.processes)): self.kill(i)
     copy()
     for i in range(len(self.processes)): self.start(i)
-    self.ready()
+    self.wait_ready()
 
 @patch
 def back_up(self: EtcdCluster, folder: str | Path) -> None:
@@ -258,7 +258,7 @@ def make_certificates(folder: Path) -> Path:
 def add_users(client: EtcdClient, users: dict[str, tuple[str, str]]) -> None:
     "Switch passwords on: `users` are name -> (password, prefix that they may use); root's is for all."
     patient = EtcdClient(replace(client.access, try_s=60., limit_s=60.)) # etcd hashes passwords slowly
-    def ask(path: str, body: dict) -> None: patient.ask(path, body)
+    def ask(path: str, body: dict) -> None: patient.request(path, body)
     for name, (password, prefix) in users.items():
         role = 'root' if name == 'root' else f'role-{name}'
         ask('/v3/auth/user/add', {'name': name, 'password': password})
@@ -333,7 +333,8 @@ def etcd_status(folder: str | Path) -> list[dict[str, Any]]:
         row = dict(endpoint=f"{noted['host']}:{port}", pid=pid, state='dead')
         if _lives(pid, folder):
             try:
-                got = EtcdClient(EtcdAccess((row['endpoint'],), limit_s=1.)).ask('/v3/maintenance/status', {})
+                client = EtcdClient(EtcdAccess((row['endpoint'],), limit_s=1.))
+                got = client.request('/v3/maintenance/status', {})
                 leads = got['header']['member_id'] == got.get('leader')
                 row |= dict(state='alive', version=got['version'], leader=leads,
                             revision=int(got['header']['revision']), bytes=int(got['dbSize']))

@@ -77,22 +77,22 @@ class HubRepo:
     commits: int = 0
 
     @classmethod
-    def of(cls, name: str, folder: Path) -> 'HubRepo':
+    def from_folder(cls, name: str, folder: Path) -> 'HubRepo':
         "The files in `folder`."
         paths = [p for p in sorted(folder.rglob('*')) if p.is_file()]
         blobs = [RepoFile(p.relative_to(folder).as_posix(), p.read_bytes()) for p in paths]
         return cls(name, {b.path: b for b in blobs})
 
     @property
-    def commit(self) -> str:
+    def head_commit(self) -> str:
         "The number of its newest commit."
         listed = ''.join(f'{b.git} {b.path}\n' for b in self.files.values())
         return hashlib.sha1(f'{listed}{self.commits}'.encode()).hexdigest()
 
     def info(self) -> dict[str, Any]:
         "The Hub's description of a repository."
-        return dict(id=self.name, sha=self.commit, private=self.private, gated=False, disabled=False, tags=[],
-                    siblings=[dict(rfilename=p) for p in self.files])
+        return dict(id=self.name, sha=self.head_commit, private=self.private, gated=False, disabled=False,
+                    tags=[], siblings=[dict(rfilename=p) for p in self.files])
 
     def tree(self, under: str = '', recursive: bool = False) -> list[dict[str, Any]]:
         "The files and folders in the folder `under`."
@@ -154,7 +154,7 @@ def api_reply(repo: HubRepo, what: str | None, path: str, query: str, body: byte
 # %% ../../nbs/09_testing/07_fake_hub.ipynb #2bbec9da
 def file_reply(repo: HubRepo, path: str, asked: str | None, storage: str) -> HubReply:
     "The answer for one file; a large one is at another address, `storage`."
-    commit = {'X-Repo-Commit': repo.commit}
+    commit = {'X-Repo-Commit': repo.head_commit}
     if path not in repo.files: return _missing('Entry', **commit)
     blob = repo.files[path]
     if not blob.large: return file_content(blob, asked, commit)
@@ -180,7 +180,7 @@ class _HubHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hub, body = self.server.hub, self.rfile.read(int(self.headers.get('Content-Length') or 0))
         if 'chunked' in self.headers.get('Transfer-Encoding', ''): body = _unchunked(self.rfile)
-        reply = hub.answer(self.path, body, self.headers, self.command)
+        reply = hub.respond(self.path, body, self.headers, self.command)
         name = urlsplit(self.path).path.split('/')[-1]
         sent = reply.body if self.command != 'HEAD' else b''
         if sent and name in hub.cuts: sent, self.close_connection = sent[:hub.cuts.pop(name)], True
@@ -219,7 +219,7 @@ class FakeHub:
         self.user, self.token = user, token
         found = [(kind, f, f'{f.parent.name}/{f.name}') for kind in ('models', 'datasets') if folder
                  for f in sorted(Path(folder, kind).glob('*/*'))]
-        self.repos = {(kind, name): HubRepo.of(name, f) for kind, f, name in found}
+        self.repos = {(kind, name): HubRepo.from_folder(name, f) for kind, f, name in found}
         self.storage: dict[str, bytes] = {} # Large files that were sent, by sha256
         # fault(method, path): an answer to give instead, None for the usual one; status 0: no answer at all
         self.fault: Callable[[str, str], HubReply | None] = lambda method, path: None
@@ -250,13 +250,13 @@ def note(self: FakeHub, asked: RecordedRequest) -> None:
     with self._lock: self._asked.append(asked)
 
 @patch
-def asked(self: FakeHub) -> list[RecordedRequest]:
-    "All requests since the last `forget`. Raises the first error of the server, if there was one."
+def requests(self: FakeHub) -> list[RecordedRequest]:
+    "All requests since the last `clear_requests`. Raises the first error of the server, if there was one."
     if self.errors: raise self.errors[0]
     with self._lock: return list(self._asked)
 
 @patch
-def forget(self: FakeHub) -> None:
+def clear_requests(self: FakeHub) -> None:
     "Begin a new diary."
     with self._lock: self._asked.clear()
 
@@ -270,8 +270,8 @@ def env(self: FakeHub, home: str | Path, **more: str) -> dict[str, str]:
 
 # %% ../../nbs/09_testing/07_fake_hub.ipynb #acf63b9e
 @patch
-def answer(self: FakeHub, url: str, body: bytes = b'', headers: Mapping[str, str] = {},
-           method: str = 'GET') -> HubReply:
+def respond(self: FakeHub, url: str, body: bytes = b'', headers: Mapping[str, str] = {},
+            method: str = 'GET') -> HubReply:
     "The reply to a request for `url` (path and query)."
     parts = urlsplit(url)
     path = unquote(parts.path)
@@ -288,7 +288,7 @@ def answer(self: FakeHub, url: str, body: bytes = b'', headers: Mapping[str, str
     if name in self.aliases:
         return HubReply(307, headers={'Location': url.replace(f'/{name}', f'/{self.aliases[name]}', 1)})
     if not (repo := self.repos.get((asked['kind'] or 'models', name))): return _missing('Repo')
-    if asked['rev'] not in (None, 'main', repo.commit): return _missing('Revision')
+    if asked['rev'] not in (None, 'main', repo.head_commit): return _missing('Revision')
     if m.re is _FILE:
         return file_reply(repo, asked['path'], headers.get('Range'), f'http://localhost:{self.port}/storage')
     if m.re is _LARGE: return self._batch(json.loads(body))
@@ -340,7 +340,7 @@ def _commit(self: FakeHub, repo: HubRepo, body: bytes) -> HubReply:
     "Change files, all or none; a line of JSON each."
     lines = [(line['key'], line['value']) for line in map(json.loads, filter(None, body.splitlines()))]
     with self._lock:
-        if dict(lines)['header'].get('parentCommit') not in (None, repo.commit):
+        if dict(lines)['header'].get('parentCommit') not in (None, repo.head_commit):
             return HubReply(412, b'{"error": "A commit has happened since"}')
         files = dict(repo.files)
         for key, value in lines:
@@ -351,7 +351,8 @@ def _commit(self: FakeHub, repo: HubRepo, body: bytes) -> HubReply:
                 files[path] = RepoFile(path, self.storage[value['oid']])
             if key == 'deletedFile' and files.pop(path, None) is None: return _missing('Entry')
         repo.files, repo.commits = dict(sorted(files.items())), repo.commits + 1
-        return _json(dict(commitUrl=f'{self.url}/{repo.name}/commit/{repo.commit}', commitOid=repo.commit,
+        return _json(dict(commitUrl=f'{self.url}/{repo.name}/commit/{repo.head_commit}',
+                          commitOid=repo.head_commit,
                           success=True))
 
 # %% ../../nbs/09_testing/07_fake_hub.ipynb #b41cfa26

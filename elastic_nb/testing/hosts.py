@@ -140,7 +140,7 @@ class HostCommand:
 
     def signal(self, sig: int) -> None:
         "Send a signal to this command alone; nothing happens if it has ended."
-        self.host.order('signal', number=self.number, sig=int(sig))
+        self.host.send_order('signal', number=self.number, sig=int(sig))
 
     def output(self) -> str:
         "Both outputs so far."
@@ -180,7 +180,7 @@ class Host:
             if c.code is None: c.end(-signal.SIGKILL)
         self.answers.put(None)
 
-    def order(self, do: str, limit_s: float = 30., **what: Any) -> None:
+    def send_order(self, do: str, limit_s: float = 30., **what: Any) -> None:
         "Let the init do something. Raises RuntimeError if it cannot, or does not answer."
         with self.turn:
             try:
@@ -202,8 +202,8 @@ def start(self: Host, *argv: Any, env: Mapping[str, str] | None = None, cwd: str
     self.commands.append(command)
     everything = ({} if clean else package_env() | self.env) | dict(env or {})
     try:
-        self.order('start', number=number, argv=[*map(str, argv)], env=everything,
-                   cwd=str(Path(cwd).absolute()), log=str(command.log))
+        self.send_order('start', number=number, argv=[*map(str, argv)], env=everything,
+                        cwd=str(Path(cwd).absolute()), log=str(command.log))
     except RuntimeError:
         command.end(127)   # as a shell reports a command that it cannot start
         raise
@@ -220,18 +220,18 @@ def run(self: Host, *argv: Any, limit_s: float = 60.) -> str:
 @patch
 def kill(self: Host) -> None:
     "SIGKILL everything that runs on this host, and wait until its commands have ended."
-    self.order('signal', number=-1, sig=int(signal.SIGKILL))
+    self.send_order('signal', number=-1, sig=int(signal.SIGKILL))
     for c in self.commands: c.wait()
 
 @patch
-def stop(self: Host) -> None:
+def freeze(self: Host) -> None:
     "Freeze everything that runs on this host (SIGSTOP)."
-    self.order('signal', number=-1, sig=int(signal.SIGSTOP))
+    self.send_order('signal', number=-1, sig=int(signal.SIGSTOP))
 
 @patch
-def go_on(self: Host) -> None:
+def resume(self: Host) -> None:
     "Let everything on this host continue (SIGCONT)."
-    self.order('signal', number=-1, sig=int(signal.SIGCONT))
+    self.send_order('signal', number=-1, sig=int(signal.SIGCONT))
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #835202a1
 def loopback_address(number: int) -> str:
@@ -305,7 +305,7 @@ class CabledNetwork(LoopbackNetwork):
         self.switch = subprocess.Popen([*_as_root(), '--net', 'sh', '-c', 'echo; exec cat'], text=True,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self.switch.stdout.readline()   # it is in its namespace
-        self.call({f'node-{k}': _address(k) for k in range(n)})
+        self.set_host_names({f'node-{k}': _address(k) for k in range(n)})
         try:
             self.ip(self.switch, 'link', 'add', 'switch', 'type', 'bridge')
             self.ip(self.switch, 'link', 'set', 'switch', 'up')
@@ -315,14 +315,14 @@ class CabledNetwork(LoopbackNetwork):
             self.close()
             raise
 
-    def inside(self, process: subprocess.Popen) -> list[str]:
+    def netns_prefix(self, process: subprocess.Popen) -> list[str]:
         "The words that run a program in the network of `process`."
         user = [f'--user=/proc/{self.switch.pid}/ns/user', '--preserve-credentials'] if os.geteuid() else []
         return ['nsenter', *user, f'--net=/proc/{process.pid}/ns/net']
 
     def ip(self, process: subprocess.Popen, *words: str) -> None:
         "`ip` in the network of `process`. Raises RuntimeError with its message."
-        command = [*self.inside(process), 'ip', *words]
+        command = [*self.netns_prefix(process), 'ip', *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         if done.returncode: raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
@@ -349,14 +349,14 @@ def boot(self: CabledNetwork, k: int) -> Host:
     boot = (f'hostname node-{k} && mount --bind {self.folder}/hosts /etc/hosts && ip link set lo up && '
             f'exec {sys.executable} -m elastic_nb.testing.hosts {self.folder}')
     spaces = 'unshare', '--net', '--uts', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc'
-    init = [*self.inside(self.switch), *spaces, 'sh', '-c', boot]
+    init = [*self.netns_prefix(self.switch), *spaces, 'sh', '-c', boot]
     return Host(f'node-{k}', _address(k), self.folder, init, {})
 
 @patch
 def plug(self: CabledNetwork, k: int) -> None:
     "Lay the cable of host `k`."
     host = self[k]
-    host.order('signal', number=-1, sig=0)   # it is up
+    host.send_order('signal', number=-1, sig=0)   # it is up
     self.ip(self.switch, 'link', 'add', f'port{k}', 'type', 'veth', 'peer', 'name', 'eth0',
             'netns', str(host.init.pid))
     self.ip(self.switch, 'link', 'set', f'port{k}', 'master', 'switch', 'up')
@@ -367,13 +367,13 @@ def plug(self: CabledNetwork, k: int) -> None:
 def add(self: CabledNetwork) -> Host:
     "One host more, at the next address."
     k = len(self)
-    self.call({f'node-{k}': _address(k)})
+    self.set_host_names({f'node-{k}': _address(k)})
     self.hosts.append(self.boot(k))
     self.plug(k)
     return self[k]
 
 @patch
-def call(self: CabledNetwork, names: Mapping[str, str]) -> None:
+def set_host_names(self: CabledNetwork, names: Mapping[str, str]) -> None:
     "Names with their addresses: all hosts read them at once, and a name may move to another address."
     self.names = getattr(self, 'names', {'localhost': '127.0.0.1'}) | dict(names)
     with open(self.folder / 'hosts', 'a+b') as f:   # the same file: it is mounted

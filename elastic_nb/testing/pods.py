@@ -51,7 +51,7 @@ class PodController:
         self.attempts.update(due)
         return [(i, self.attempts[i]) for i in due]
 
-    def ended(self, index: int, code: int, now: float, drained: bool = False) -> None:
+    def on_pod_end(self, index: int, code: int, now: float, drained: bool = False) -> None:
         "All processes of a pod are gone."
         self.live.remove(index)
         if self.verdict: return
@@ -228,7 +228,7 @@ def end(self: Pod, now: float, drained: bool = False) -> None:
     if self.command: self.command.signal(signal.SIGTERM)
 
 @patch
-def ready(self: Pod) -> bool:
+def is_ready(self: Pod) -> bool:
     "The result of its HTTP readiness probe, run on its own host; True if it has none."
     c = self.work.template['spec']['containers'][0]
     if not (ask := c.get('readinessProbe', {}).get('httpGet')): return True
@@ -278,7 +278,7 @@ def host(self: PodCluster, work: PodWorkload, index: int) -> Host:
     name = f'{pod}.{work.service}.{work.namespace}.svc'
     if self.net.cables or work.kind != 'StatefulSet' or name not in self.known:
         self.known[name] = self.net.add()
-        if self.net.cables: self.net.call({name: self.known[name].address})
+        if self.net.cables: self.net.set_host_names({name: self.known[name].address})
     return self.known[name]
 
 @patch
@@ -289,7 +289,7 @@ def tick(self: PodCluster) -> None:
         if (code := pod.tick(now)) is None: continue
         self.live.remove(pod)
         self.note(pod, f'ended with code {code}')
-        self.controllers[pod.work.name].ended(pod.index, code, now, pod.drained)
+        self.controllers[pod.work.name].on_pod_end(pod.index, code, now, pod.drained)
     for name, c in self.controllers.items():
         for index, attempt in c.start(time.monotonic(), self.held[name]):
             self.live.append(pod := Pod(self, self.works[name], index, attempt))
@@ -298,7 +298,7 @@ def tick(self: PodCluster) -> None:
             if pod.work.name == name and pod.deadline is None: pod.end(time.monotonic())
 
 @patch
-def until(self: PodCluster, done: Callable[[], Any], limit_s: float, what: str) -> None:
+def run_until(self: PodCluster, done: Callable[[], Any], limit_s: float, what: str) -> None:
     "Let the pods run until `done()`. Raises TimeoutError with `what`."
     end = time.monotonic() + limit_s
     while not done():
@@ -308,7 +308,7 @@ def until(self: PodCluster, done: Callable[[], Any], limit_s: float, what: str) 
 
 # %% ../../nbs/09_testing/19_pods.ipynb #529d646f
 @patch
-def rows(self: PodCluster) -> list[dict[str, Any]]:
+def event_rows(self: PodCluster) -> list[dict[str, Any]]:
     "What has happened to pods: seconds, pod, lane (its index), and a word."
     return [dict(t_s=round(t, 2), pod=p.name, lane=f'{p.work.name}-{p.index}', what=what)
             for t, p, what in self.log]
@@ -317,7 +317,8 @@ MARKS = '123456789abcdefghijklmnopqrstuvwxyz' # Of events in a picture
 
 def render_lanes(rows: Sequence[Mapping[str, Any]], events: Sequence[tuple[float, str]] = (), width: int = 60
                  ) -> str:
-    "Rows of `PodCluster.rows`, and up to 35 events as (seconds, text), as a picture of `width` columns."
+    """Rows of `PodCluster.event_rows`, and up to 35 events as (seconds, text), as a picture of `width`
+    columns."""
     end = max([t for t, _ in events] + [r['t_s'] for r in rows], default=0) or 1
     drawn: dict[str, list[str]] = {}
     def column(t: float) -> int: return min(width - 1, int(t / end * width))

@@ -73,7 +73,7 @@ def _call(self: UnreliableDrive, name: str, path: str = '') -> None:
 def _fail(number: int, path: str) -> OSError: return OSError(number, os.strerror(number), path)
 
 @patch
-def seen(self: UnreliableDrive, path: str) -> bytes | None:
+def visible_content(self: UnreliableDrive, path: str) -> bytes | None:
     "What a reader finds at `path` now."
     until, before = self._late.get(path, (0, None))
     return before if self.calls < until else self.files.get(path)
@@ -82,7 +82,7 @@ def seen(self: UnreliableDrive, path: str) -> bytes | None:
 def _change(self: UnreliableDrive, path: str, data: bytes | None) -> None:
     "Put `data` at `path`, which shows after a while and reaches the servers at some time."
     half = data[:len(data) // 2] if self.halves and data else None
-    old = self.seen(path) if path in self.files else half
+    old = self.visible_content(path) if path in self.files else half
     self._late[path] = self.calls + self.delay, old if data is None or half is None else half
     self.changes.append((path, data))
     if data is None: self.files.pop(path, None)
@@ -93,7 +93,7 @@ def _change(self: UnreliableDrive, path: str, data: bytes | None) -> None:
 def open(self: UnreliableDrive, path: str, flags: int, mode: int = 0o777) -> int:
     path = os.fspath(path)
     self._call('open', path)
-    found = self.seen(path)
+    found = self.visible_content(path)
     if flags & os.O_CREAT:
         if posixpath.dirname(path) not in self.folders: raise _fail(errno.ENOENT, path)
         if found is not None and flags & os.O_EXCL: raise _fail(errno.EEXIST, path)
@@ -137,7 +137,7 @@ def pread(self: UnreliableDrive, fd: int, n: int, offset: int) -> bytes:
 def stat(self: UnreliableDrive, path: str) -> SimpleNamespace:
     path = os.fspath(path)
     self._call('stat', path)
-    data = self.seen(path)
+    data = self.visible_content(path)
     if data is None and path not in self.folders: raise _fail(errno.ENOENT, path)
     mode = stat.S_IFREG if data is not None else stat.S_IFDIR
     return SimpleNamespace(st_mode=mode, st_size=len(data or b''), st_dev=self.device, st_mtime=0.)
@@ -151,7 +151,8 @@ def listdir(self: UnreliableDrive, path: str) -> list[str]:
     if path not in self.folders: raise _fail(errno.ENOENT, path)
     known = {*self.folders, *self.files, *self._late} - {'/'}
     there = [p for p in known if posixpath.dirname(p) == path]
-    return sorted(posixpath.basename(p) for p in there if p in self.folders or self.seen(p) is not None)
+    return sorted(posixpath.basename(p) for p in there if p in self.folders
+                  or self.visible_content(p) is not None)
 
 # %% ../../nbs/09_testing/05_powercut.ipynb #55e83aea
 @patch
@@ -174,7 +175,7 @@ def rmdir(self: UnreliableDrive, path: str) -> None:
 def unlink(self: UnreliableDrive, path: str) -> None:
     path = os.fspath(path)
     self._call('unlink', path)
-    if self.seen(path) is None: raise _fail(errno.ENOENT, path)
+    if self.visible_content(path) is None: raise _fail(errno.ENOENT, path)
     self._change(path, None)
 
 @patch
@@ -189,12 +190,12 @@ def rename(self: UnreliableDrive, old: str, new: str) -> None:
 
 # %% ../../nbs/09_testing/05_powercut.ipynb #dc41cf27
 @patch
-def settle(self: UnreliableDrive) -> None:
+def apply_changes(self: UnreliableDrive) -> None:
     "All changes have arrived."
     self.settled, self.changes, self._late = dict(self.files), [], {}
 
 @patch
-def after(self: UnreliableDrive, rng: random.Random) -> UnreliableDrive:
+def after_crash(self: UnreliableDrive, rng: random.Random) -> UnreliableDrive:
     "What a new machine may find when this one is gone."
     files, chance = dict(self.settled), rng.choice((0., .2, .5, .9, 1.))
     open_files = [(f.path, bytes(f.data)) for f in self._fds.values() if f.written]
@@ -211,7 +212,7 @@ def folder_uploads(folder: Path) -> Iterator[int]:
     for step in (1, 2):
         local = NVMeBackend(folder.parent / f'{folder.name}-local', keep_last_n=2)
         try:
-            name = next((f.name for f in local.found() if f.step == step),
+            name = next((f.name for f in local.list_checkpoints() if f.step == step),
                         None) or local.save(snapshot_at(step))
         finally: local.close()
         far = S3Backend(open_store(f'folder://{folder}/run', late_s=.3), keep_last_n=2)

@@ -252,9 +252,9 @@ def interpreter(self: ProgramForker, code: str, env: Mapping[str, str], fd: int)
 
 # %% ../../nbs/09_testing/18_program_forker.ipynb #c0b1e50c
 @patch
-def world(self: ProgramForker, text: str, n: int, *args: Any,
-          of: Callable[[int], Sequence[str]] = lambda rank: (),
-          **env: str) -> list[ForkedProgram]:
+def start_ranks(self: ProgramForker, text: str, n: int, *args: Any,
+                of: Callable[[int], Sequence[str]] = lambda rank: (),
+                **env: str) -> list[ForkedProgram]:
     "Start `n` ranks, as `torchrun` does on one node; `of`: more arguments of a rank."
     store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)   # has a port of its own
     about = dict(WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n), MASTER_ADDR='127.0.0.1',
@@ -266,7 +266,7 @@ def world(self: ProgramForker, text: str, n: int, *args: Any,
 
 # %% ../../nbs/09_testing/18_program_forker.ipynb #98b724ab
 @patch(as_prop=True)
-def in_place(self: ProgramForker) -> types.SimpleNamespace:
+def fake_subprocess(self: ProgramForker) -> types.SimpleNamespace:
     "In place of the module `subprocess`: `Popen` starts programs of this Python as copies."
     def popen(args: Sequence[Any], **how: Any) -> Any:
         return (self.command if args[0] == sys.executable else subprocess.Popen)(args, **how)
@@ -274,13 +274,13 @@ def in_place(self: ProgramForker) -> types.SimpleNamespace:
 
 # %% ../../nbs/09_testing/18_program_forker.ipynb #65bbc812
 @patch
-def launchers(self: ProgramForker) -> ProgramForker:
+def launcher_forker(self: ProgramForker) -> ProgramForker:
     "Copies in which `torchrun` starts ranks that are copies of this one."
     place = 'torch.distributed.elastic.'
     handler = importlib.import_module(place + 'multiprocessing.subprocess_handler.subprocess_handler')
     rendezvous = importlib.import_module(place + 'rendezvous.dynamic_rendezvous')
     fresh, named = handler.Popen, rendezvous.get_method_name
-    handler.Popen, rendezvous.get_method_name = self.in_place.Popen, lambda: 'unknown'
+    handler.Popen, rendezvous.get_method_name = self.fake_subprocess.Popen, lambda: 'unknown'
     try: return ProgramForker()
     finally: handler.Popen, rendezvous.get_method_name = fresh, named
 
@@ -292,14 +292,15 @@ class ForkedHost(Host):
         self.commands: list[HostCommand] = []
         self.programs: list[Any] = [] # As many, in the same order
 
-    def order(self, do: str, limit_s: float = 30., **what: Any) -> None:
+    def send_order(self, do: str, limit_s: float = 30., **what: Any) -> None:
         "Carry out one order to the init."
         dict(start=self._start, signal=self._signal)[do](**what)
 
     def _start(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str) -> None:
         with open(log, 'ab') as out:
-            program = self.copies.in_place.Popen(argv, env=env, cwd=cwd, stdout=out, stderr=subprocess.STDOUT,
-                                                 start_new_session=True)
+            program = self.copies.fake_subprocess.Popen(argv, env=env, cwd=cwd, stdout=out,
+                                                        stderr=subprocess.STDOUT,
+                                                        start_new_session=True)
         self.programs.append(program)
         ended = self.commands[number].end
         threading.Thread(target=lambda: ended(program.wait(None)), daemon=True).start()

@@ -46,7 +46,7 @@ class ThreadCluster:
             traceback.clear_frames(e.__traceback__)  # the group and sockets that the frames held are gone now
             self.inbox.put(RankExit(name, error=e.with_traceback(None)))
 
-    def next(self, timeout: float = 60.) -> Any:
+    def next_event(self, timeout: float = 60.) -> Any:
         "The next `RankExit`, or message put into `inbox`. Raises TimeoutError if none comes in `timeout` s."
         try: return self.inbox.get(timeout=timeout)
         except queue.Empty: raise TimeoutError(f"no rank ended or spoke within {timeout} s") from None
@@ -69,7 +69,7 @@ def run_ranks(
         return fn(rank, group)
     with single_thread():
         for r in range(world): cluster.spawn(r, rank_main, r)
-        exits = [cluster.next(2 * timeout) for _ in range(world)]
+        exits = [cluster.next_event(2 * timeout) for _ in range(world)]
     errors = [e.error for e in exits if e.error]
     for error in sorted(errors, key=lambda e: isinstance(e, threading.BrokenBarrierError)): raise error
     return [e.value for e in sorted(exits, key=lambda e: e.name)]
@@ -82,7 +82,7 @@ class ThreadSupervisor:
         self.build, self.plan, self.replace, self.notices = build, WorkerFaults(*faults), replace, notices
         self.cluster, self.store, self.members, self.events = ThreadCluster(), dist.HashStore(), {}, []
         first = {f'{slot}.0' for slot in slots[:len(slots) - spares]}
-        self.coordinator = Coordinator(self.store, len(first), self.tell, first=first)
+        self.coordinator = Coordinator(self.store, len(first), self.notify_all, first=first)
 
     def note(self, kind: str, name: str | None = None, **data: Any) -> None:
         "An event of the supervisor's own."
@@ -90,11 +90,11 @@ class ThreadSupervisor:
 
 # %% ../../nbs/09_testing/01_threads.ipynb #1c987aac
 @patch
-def tell(self: ThreadSupervisor, gen: Generation) -> None:
+def notify_all(self: ThreadSupervisor, gen: Generation) -> None:
     "Notices of a new generation."
     data = {k: v for k, v in vars(gen).items() if k not in ('number', 'floor')}
     self.note('generation', **data | dict(gen=gen.number))
-    for m in self.members.values() if self.notices else (): m.hear(gen)
+    for m in self.members.values() if self.notices else (): m.note_generation(gen)
 
 # %% ../../nbs/09_testing/01_threads.ipynb #e36581d0
 @patch
@@ -102,40 +102,40 @@ def start(self: ThreadSupervisor, slot: int, incarnation: int) -> None:
     "A worker, as a thread of its own."
     name = f'{slot}.{incarnation}'
     member = self.members[name] = Member(name, self.store, timeout=5., emit=self.cluster.inbox.put)
-    member.point = lambda step, phase: self.point(member, slot, step, phase)
+    member.point = lambda step, phase: self.fault_point(member, slot, step, phase)
     self.note('spawn', name)
-    self.cluster.spawn(name, self.work, member)
+    self.cluster.spawn(name, self.run_worker, member)
 
 @patch
-def point(self: ThreadSupervisor, member: Member, slot: int, step: int, phase: str) -> None:
+def fault_point(self: ThreadSupervisor, member: Member, slot: int, step: int, phase: str) -> None:
     "The fault point of a worker: its death is an exception."
-    try: self.plan.point(slot, step, phase)
+    try: self.plan.raise_if_due(slot, step, phase)
     except WorkerKilled as e:
         member.say('fault', step=step, phase=phase, fault=e.args[0].kind)
         raise
 
 @patch
-def work(self: ThreadSupervisor, member: Member) -> None:
+def run_worker(self: ThreadSupervisor, member: Member) -> None:
     "The body of a worker's thread."
     with RNG_LOCK: loop = self.build(member)
     loop.run()
 
 # %% ../../nbs/09_testing/01_threads.ipynb #10edc581
 @patch
-def died(self: ThreadSupervisor, exit: RankExit) -> None:
+def handle_exit(self: ThreadSupervisor, exit: RankExit) -> None:
     "Notify the others, and start a replacement. Raises the error of a worker that was not killed."
     del self.members[exit.name]
     if not isinstance(exit.error, WorkerKilled): raise exit.error or RuntimeError(f"{exit.name} left early")
     self.note('death', exit.name, cause='killed')
     slot, incarnation = map(int, exit.name.split('.'))
-    self.coordinator.lose([exit.name])
+    self.coordinator.remove_workers([exit.name])
     if self.replace: self.start(slot, incarnation + 1)
 
 @patch
-def turn(self: ThreadSupervisor, timeout: float) -> None:
+def handle_next(self: ThreadSupervisor, timeout: float) -> None:
     "The next exit or event."
-    message = self.cluster.next(timeout)
-    if isinstance(message, RankExit): return self.died(message)
+    message = self.cluster.next_event(timeout)
+    if isinstance(message, RankExit): return self.handle_exit(message)
     self.events.append(message)
     self.coordinator.handle(message)
 
@@ -144,7 +144,7 @@ def stop(self: ThreadSupervisor, timeout: float) -> None:
     "Let all workers leave, and wait until they have."
     for m in self.members.values(): m.stop.set()
     while self.members:
-        if isinstance(left := self.cluster.next(timeout), RankExit): self.members.pop(left.name, None)
+        if isinstance(left := self.cluster.next_event(timeout), RankExit): self.members.pop(left.name, None)
 
 # %% ../../nbs/09_testing/01_threads.ipynb #34829b3f
 def run_elastic_in_threads(
@@ -163,7 +163,7 @@ def run_elastic_in_threads(
     with single_thread(), torch.random.fork_rng(devices=[]):
         try:
             for slot in slots: job.start(slot, 0)
-            while not job.coordinator.finished: job.turn(timeout)
+            while not job.coordinator.is_finished: job.handle_next(timeout)
         finally: job.stop(timeout)
     job.note('run_end', ok=True)
     return job.events

@@ -194,10 +194,12 @@ def run_case(
         member.emit = with_time_limit(member.emit, limit)
         engines[member.name] = engine = build_case(name, config).prepare('cpu')
         engine.read_ahead()
-        return engine.strategy.loop(member, engine, without_rng_lock(engine.strategy.sync(engine.task)))
+        return engine.strategy.make_loop(member, engine,
+                                         without_rng_lock(engine.strategy.make_sync(engine.task)))
     with warnings.catch_warnings(record=True) as caught, without_gc():
         warnings.simplefilter('always')
-        members = min(world, config.checked().training.cut)   # the others would have nothing to do
+        # the others would have nothing to do
+        members = min(world, config.checked().training.num_micro_batches)
         try: events = run_elastic_in_threads(worker, members, *faults, spares=world - members, timeout=limit)
         except Exception as e: return CaseRun(error=e)
         finally:

@@ -106,7 +106,8 @@ def _train(args: argparse.Namespace, info: WorldInfo) -> int:
     with all_or_none():
         asked = read_config(args.config, args.overrides)
         engine = trainer_of(asked, out)
-    if info.is_main and 'workers' in asked.given['elastic'] and asked.elastic.workers != info.world_size:
+    said = 'workers' in asked.explicit_values['elastic']
+    if info.is_main and said and asked.elastic.workers != info.world_size:
         print(f"the launcher has started {info.world_size} ranks; elastic.workers is for elastic-nb train",
               file=sys.stderr)
     result = engine.train(progress=info.is_main, out=out)
@@ -116,7 +117,7 @@ def _train(args: argparse.Namespace, info: WorldInfo) -> int:
               "there", file=sys.stderr)
         return 1
     with _alone_in(out): write_config(asked.update(nvme_path=str(out / 'checkpoints')), out)
-    told = summarize_folder(out, engine.samples.of_step)
+    told = summarize_folder(out, engine.samples.step_ids)
     if args.json: Path(args.json).write_text(json.dumps(told, indent=1) + '\n')
     print(describe_summary(told, asked.training.steps, out))
     return 0

@@ -506,7 +506,7 @@ class CallbackState:
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #e4f05bbf
 @patch
-def changed(self: CallbackState, others: Iterable[Any] = ()) -> list[str]:
+def changed_variables(self: CallbackState, others: Iterable[Any] = ()) -> list[str]:
     "Names of variables that are not what they were, and of iterators; `others` are looked at elsewhere."
     known = {id(x) for x in others if x is not None}
     return [f'{getattr(c, "__qualname__", type(c).__qualname__)}.{k}' if place != 'around' else k
@@ -638,8 +638,8 @@ class ContainerSnapshot:
         "What is in each of them now."
         return [_row(x) for _, x in self.held]
 
-    def exchanged(self, before: list[dict[Any, Any]], after: list[dict[Any, Any]]
-                  ) -> Iterator[tuple[str, Any, Any, Any, Any]]:
+    def replaced_items(self, before: list[dict[Any, Any]], after: list[dict[Any, Any]]
+                       ) -> Iterator[tuple[str, Any, Any, Any, Any]]:
         "Between two answers of `rows`: (where, in what, under which key, what was there, what is there)."
         for (name, x), a, b in zip(self.held, before, after):
             for k in _unlike(a, b): yield name, x, k, a.get(k, _NOTHING), b.get(k, _NOTHING)

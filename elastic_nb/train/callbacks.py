@@ -213,7 +213,7 @@ class TrainResult:
     @property
     def noise_scale(self) -> float | None:
         "The gradient noise scale, in samples: of the last ten measurements or so; None if there was none."
-        return self.meter.now.scale if self.meter.weight else None
+        return self.meter.mean.scale if self.meter.weight else None
 
     @property
     def best(self) -> tuple[int, float] | None:

@@ -79,7 +79,7 @@ class DiLoCoStrategy(ExactStrategy):
                          "compression to none and rule to mean")
         return wrong + _too_many(self, model)
 
-    def optimizer(self, params: list[nn.Parameter]) -> Outer:
+    def default_optimizer(self, params: list[nn.Parameter]) -> Outer:
         "The outer optimizer, which also makes the inner ones."
         t, c = self.c.training, self.c.lowcomm
         decay = c.decay if t.weight_decay is None else t.weight_decay
@@ -90,29 +90,29 @@ class DiLoCoStrategy(ExactStrategy):
 
 # %% ../../nbs/07_train/19_diloco.ipynb #5ac0d1e7
 @patch
-def sync(self: DiLoCoStrategy, task: nn.Module, world: int | None = None) -> DiLoCoSync:
-    "The replicas of `task`, and the exact sum of what they move. Call it after `optimizer`."
+def make_sync(self: DiLoCoStrategy, task: nn.Module, world: int | None = None) -> DiLoCoSync:
+    "The replicas of `task`, and the exact sum of what they move. Call it after `default_optimizer`."
     t, c = self.c.training, self.c.lowcomm
-    if c.drifts: return _of_fragments(self, task)
+    if c.keeps_local_weights: return _of_fragments(self, task)
     late = c.quorum is not None or c.steps_at or c.rule != 'mean'
-    how = c.inner_steps, t.clip, t.batch_size // t.cut, c.moments == 'kept'
+    how = c.inner_steps, t.clip, t.batch_size // t.num_micro_batches, c.moments == 'kept'
     replica = (PartialReplica if late else DiLoCoReplica)(task, task.targets_of, self.outer, *how)
     sent = [p for p in task.parameters() if p.requires_grad]
     codec = make_codec(c.compression, sent) or (None if c.rule == 'mean' else Float32())
-    args = task, t.cut, replica, *([codec] if codec else []), self.empties
+    args = task, t.num_micro_batches, replica, *([codec] if codec else []), self.begins_empty
     self.rounds = self.timely(args) if late else (CompressedSync if codec else DiLoCoSync)(*args)
     return self.rounds
 
 # %% ../../nbs/07_train/19_diloco.ipynb #625e4fd8
 @patch
-def empties(self: DiLoCoStrategy, step: int) -> bool:
+def begins_empty(self: DiLoCoStrategy, step: int) -> bool:
     "Whether a round begins with no kept state: a save may precede it, or the config lists it."
-    return step in self.c.lowcomm.empty_at or self.settles(step)
+    return step in self.c.lowcomm.empty_at or self.is_save_point(step)
 
 @patch
-def settles(self: DiLoCoStrategy, step: int) -> bool:
+def is_save_point(self: DiLoCoStrategy, step: int) -> bool:
     "Whether a state may be saved or validated after `step` rounds, by the config."
-    every = [*self.c.checkpoint.every, *([n] if (n := self.c.training.val_every) else [])]
+    every = [*self.c.checkpoint.save_intervals, *([n] if (n := self.c.training.val_every) else [])]
     return any(step % n == 0 for n in every)
 
 def emptied_rounds(events: Iterable[Event]) -> list[int]:
@@ -130,9 +130,9 @@ def emptied_rounds(events: Iterable[Event]) -> list[int]:
 
 # %% ../../nbs/07_train/19_diloco.ipynb #4f861a38
 @patch
-def pieces(self: DiLoCoStrategy, batch: Any) -> list[Any]:
+def split_passes(self: DiLoCoStrategy, batch: Any) -> list[Any]:
     "As in `Strategy`: one batch for each inner step."
-    return split_batch(batch, self.passes, self.c.training.batch_size // self.c.training.cut)
+    return split_batch(batch, self.passes, self.c.training.batch_size // self.c.training.num_micro_batches)
 
 @patch
 def check_batch(self: DiLoCoStrategy, read: Callable[[int], Any]) -> None:
@@ -156,20 +156,20 @@ def _too_many(strategy: DiLoCoStrategy, model: nn.Module) -> list[str]:
                                    f"{layers} of them; take at most {layers}"]
 
 @patch
-def norm(self: DiLoCoStrategy, model: nn.Module) -> torch.Tensor:
+def gradient_norm(self: DiLoCoStrategy, model: nn.Module) -> torch.Tensor:
     "As in `Strategy`; 0 in a round after which nothing is taken."
-    return super(DiLoCoStrategy, self).norm(model).to(next(model.parameters()).device)
+    return super(DiLoCoStrategy, self).gradient_norm(model).to(next(model.parameters()).device)
 
 def _of_fragments(strategy: DiLoCoStrategy, task: nn.Module) -> StreamingSync:
     "The sync of replicas that send a fragment at a time; before a state may be saved they send all."
     t, c = strategy.c.training, strategy.c.lowcomm
-    def whole(round: int) -> bool: return round + 1 >= task.end() or strategy.settles(round + 1)
+    def whole(round: int) -> bool: return round + 1 >= task.end() or strategy.is_save_point(round + 1)
     table = FragmentSchedule(c.fragments, c.overlap, c.alpha, whole)
     replica = StreamingReplica(task, task.targets_of, strategy.outer, c.inner_steps, t.clip,
-                               t.batch_size // t.cut, c.moments == 'kept', table=table)
+                               t.batch_size // t.num_micro_batches, c.moments == 'kept', table=table)
     if codec := CODECS.get(c.compression):
-        return CompressedStreamingSync(task, t.cut, replica, codec, strategy.empties)
-    return StreamingSync(task, t.cut, replica, strategy.empties)
+        return CompressedStreamingSync(task, t.num_micro_batches, replica, codec, strategy.begins_empty)
+    return StreamingSync(task, t.num_micro_batches, replica, strategy.begins_empty)
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2cb6c8a
 @patch
@@ -177,17 +177,17 @@ def timely(self: DiLoCoStrategy, args: tuple[Any, ...]) -> PartialSync:
     "Rounds in which replicas may be late, or wrong; `args`: as for those without."
     c = self.c.lowcomm
     window = None if c.quorum is None else QuorumWindow(c.quorum, c.grace)
-    args[2].drops = window is not None and c.late == 'drop'
+    args[2].drops_partial = window is not None and c.late == 'drop'
     how = dict(window=window, steps_at=c.steps_at)
     if c.rule != 'mean': return RobustSync(*args, rule=c.rule, attackers=c.attackers, **how)
     return (PartialSync if len(args) == 4 else CompressedPartialSync)(*args, **how)
 
 @patch
-def loop(self: DiLoCoStrategy, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
-         comm: Communicator | None = None) -> ElasticLoop:
+def make_loop(self: DiLoCoStrategy, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
+              comm: Communicator | None = None) -> ElasticLoop:
     "As in `Strategy`. In a round with a quorum workers ask the store of the run how many replicas are done."
-    made = super(DiLoCoStrategy, self).loop(member, engine, sync, checkpoints, comm)
-    if getattr(sync, 'window', None): sync.window.ask = partial(_done_in_world, member)
+    made = super(DiLoCoStrategy, self).make_loop(member, engine, sync, checkpoints, comm)
+    if getattr(sync, 'window', None): sync.window.add_done = partial(_done_in_world, member)
     return made
 
 def _done_in_world(member: Member, more: int) -> int:

@@ -50,7 +50,7 @@ _GIVEN = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'scheduler' # 
 _ENDS = 'should_stop', 'stop_training', 'should_training_stop', 'stop' # What other trainers read
 
 @patch
-def tell(self: Engine, moment: str, **data: Any) -> None:
+def notify_callbacks(self: Engine, moment: str, **data: Any) -> None:
     "Call `moment` of the callbacks. Their errors pass; UnsupportedModel if one has changed what is trained."
     at_any_time, before = moment in ('on_metrics', 'on_checkpoint'), None
     for i, c in enumerate(self.callbacks):
@@ -128,7 +128,7 @@ def _check_turned(engine: Engine, what: str) -> None:
         raise UnsupportedModel(f"after {engine.step} steps, when {what} is another one: {e}") from None
 
 @patch
-def turn(self: Engine, numbers: dict[str, Any]) -> None:
+def apply_module_numbers(self: Engine, numbers: dict[str, Any]) -> None:
     "Give modules and the loss the `numbers` that callbacks have set by now, and others what they had."
     parts = _turnable(self)
     for k, v in ({k: self.unturned.get(k) for k in self.turned} | numbers).items():
@@ -143,7 +143,7 @@ def _note_moving(engine: Engine) -> None:
     "What model, loss and data exchange themselves, from step to step, is not a callback's doing."
     for of, places in engine.places.items():
         rows = places.rows()
-        engine.moving |= {(id(x), k) for _, x, k, _, _ in places.exchanged(engine.rows[of], rows)}
+        engine.moving |= {(id(x), k) for _, x, k, _, _ in places.replaced_items(engine.rows[of], rows)}
         engine.rows[of] = rows
 
 def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
@@ -151,7 +151,7 @@ def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
     found = dict[str, list[str]](data=[], model=[])
     for of, places in engine.places.items():
         rows = places.rows()
-        for name, x, k, old, new in places.exchanged(engine.rows[of], rows):
+        for name, x, k, old, new in places.replaced_items(engine.rows[of], rows):
             plain = type(new) in (bool, int, float, str)
             if plain and (x is engine.loss_fn or new == old): continue   # goes with the state, or is the same
             if (id(x), k) in engine.moving: continue
@@ -179,26 +179,26 @@ def _check_data(engine: Engine, places: list[str], callback: Any, moment: str) -
 
 # %% ../../nbs/07_train/06_engine.ipynb #b05bfd4f
 @patch
-def step_ended(self: Engine) -> None:
+def notify_step_end(self: Engine) -> None:
     "Report the last step to the callbacks, once. Raises NonFiniteLoss."
-    self.judge(self.latest)
+    self.check_finite(self.latest)
     if self.latest and self.told < self.step == self.latest.step + 1:
         self.told = self.step   # now: one that fails is not called twice
         self.losses.append(self.latest.metrics['loss'])
         about = dict(step=self.latest.step, **self.latest.metrics)
-        self.tell('on_step_end', **about)
-        self.tell('on_metrics', **about)
+        self.notify_callbacks('on_step_end', **about)
+        self.notify_callbacks('on_metrics', **about)
     self.told = self.step
 
 # %% ../../nbs/07_train/06_engine.ipynb #140ac7db
 @patch
-def ended(self: Engine, error: BaseException | None = None) -> None:
+def notify_train_end(self: Engine, error: BaseException | None = None) -> None:
     "The run is over in this worker, by `error` or without one: report that to the callbacks."
     t, why = self.c.training, f'{type(error).__name__}: {error}' if error else ''
     early = not error and is_patience_exhausted(self.val, t.patience)
     result = TrainResult(self.step, self.resumed, [*self.losses], dict(self.val), stopped_early=early,
                          error=why, preempted=not error and self.step < self.steps)
-    try: self.tell('on_train_end', result=result)
+    try: self.notify_callbacks('on_train_end', result=result)
     except Exception as e:
         if error is None: raise
         warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")   # the first one is the cause
@@ -213,16 +213,17 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     mine = _held_share(self)
     losses, writes, undone = [], self.task.writes, set[str]()
     before = None if self.judged_once else attribute_values(self.model)
-    writes.begin()
+    writes.before_forward()
     self.task.eval()
     with torch.no_grad():
         for i in mine:
             tick()
-            with (self.lent(-1 - i, _held_ids(self, i)) as batch,
+            with (self.lend_writable(-1 - i, _held_ids(self, i)) as batch,
                   seeded(self.held.seed, self.step, -1 - i)):
                 table[1, i] = targets = self.count(batch)
                 losses.append(self.task(batch_to_device(batch, self.device), targets).double())
-            undone |= {*writes.undo()}   # to validate must not change what is trained, nor what comes next
+            # to validate must not change what is trained, nor what comes next
+            undone |= {*writes.undo_validation()}
     self.task.train()
     if before is not None:
         writes.warn_of_numbers(before)
@@ -246,8 +247,9 @@ def _held_share(engine: Engine) -> range:
 
 # %% ../../nbs/07_train/06_engine.ipynb #b658f437
 @patch
-def settle(self: Engine, rank: int = 0, world: int = 1, add: Callable[[Tensor], Any] = sum_over_ranks,
-           tick: Callable[[], None] = lambda: None) -> None:
+def validate_if_due(self: Engine, rank: int = 0, world: int = 1,
+                    add: Callable[[Tensor], Any] = sum_over_ranks,
+                    tick: Callable[[], None] = lambda: None) -> None:
     "Validate if it is due; doing it twice changes nothing. `add` sums a table over all ranks, in place."
     t, at = self.c.training, self.step
     self.seat = rank, world
@@ -257,9 +259,9 @@ def settle(self: Engine, rank: int = 0, world: int = 1, add: Callable[[Tensor], 
             self.val[at] = fsum(table[0].tolist()) / max(1., fsum(table[1].tolist()))
             if self.c.training.on_nonfinite == 'raise' and not isfinite(self.val[at]):
                 raise NonFiniteLoss(f"the validation after {at} steps: loss {self.val[at]}")
-            if self.on_metric:
+            if self.is_scheduled_by_metric:
                 with self.unscaled(): self.scheduler.step(self.val[at])
-            self.tell('on_validation', step=at, val_loss=self.val[at])
+            self.notify_callbacks('on_validation', step=at, val_loss=self.val[at])
     if is_patience_exhausted(self.val, t.patience): self.steps = at
 
 def _due(engine: Engine, at: int) -> bool:
@@ -269,7 +271,7 @@ def _due(engine: Engine, at: int) -> bool:
 
 # %% ../../nbs/07_train/06_engine.ipynb #b1189689
 @patch
-def coming(self: Engine, i: int) -> Iterator[MicroBatchKey]:
+def upcoming_micro_batches(self: Engine, i: int) -> Iterator[MicroBatchKey]:
     "The plan of this worker after micro-batch `i` of this step, if the world stays as it is."
     step = self.step
     if i >= 0:
@@ -284,7 +286,7 @@ def coming(self: Engine, i: int) -> Iterator[MicroBatchKey]:
 
 def _to_train(engine: Engine, step: int, first: int = 0) -> Iterator[MicroBatchKey]:
     for i in engine.span:
-        if first <= i < engine.samples.pieces(step):
+        if first <= i < engine.samples.num_micro_batches(step):
             yield MicroBatchKey(step, i, tuple(engine.samples.ids(step, i)))
 
 def _to_validate(engine: Engine, step: int, first: int = 0) -> Iterator[MicroBatchKey]:
@@ -327,14 +329,14 @@ def _take_scaling(engine: Engine, values: dict[str, Any]) -> None:
     "The inverse; `engine.step` is that of `values` already. Raises BadConfig."
     schedule, done = engine.samples.schedule, {step: world for step, world in values['worlds']}
     if not schedule.given:
-        schedule.marks = []
-        for step, world in done.items(): schedule.mark(step, world)
+        schedule.changes = []
+        for step, world in done.items(): schedule.add_change(step, world)
     elif schedule.worlds(engine.step) != done:
         raise BadConfig(f"scaling.worlds: the first {engine.step} steps were done by the worlds {done}")
     groups = values['groups']
     engine.scaled.base = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in groups]
     last = engine.step - 1
-    engine.scaled.write(*(schedule.factor(last), schedule.k(last)) if engine.step else (1., 1.))
+    engine.scaled.write(*(schedule.factor(last), schedule.batch_ratio(last)) if engine.step else (1., 1.))
 
 # %% ../../nbs/07_train/06_engine.ipynb #cf9514cb
 def _typed(new: Any, own: Any) -> Any:
@@ -345,7 +347,7 @@ def _typed(new: Any, own: Any) -> Any:
 
 # %% ../../nbs/07_train/06_engine.ipynb #098e2b43
 @patch
-def values(self: Engine) -> dict[str, Any]:
+def state_values(self: Engine) -> dict[str, Any]:
     "The state besides the tensors of model and optimizer."
     unsaved = {s.name: s.now.detach().clone() for s in _unsaved(self)}
     return dict(step=self.step, val=self.val, data=self.samples.cursor(self.step),
@@ -360,8 +362,8 @@ def _unsaved(engine: Engine) -> list[ModuleBuffer]:
     return [s for s in engine.task.writes.slots if s.name not in saved]
 
 @patch
-def take(self: Engine, values: dict[str, Any]) -> int:
-    "The inverse of `values`; returns the step."
+def load_state_values(self: Engine, values: dict[str, Any]) -> int:
+    "The inverse of `state_values`; returns the step."
     self.scheduler.load_state_dict(_typed(values['scheduler'], self.scheduler.state_dict()))
     if self.scaler.is_enabled(): self.scaler.load_state_dict(values['scaler'])
     with torch.no_grad():
@@ -369,42 +371,42 @@ def take(self: Engine, values: dict[str, Any]) -> int:
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
     self.step, self.val = values['step'], values['val']
     if 'stop' in values: self.steps = self.stop = values['stop']
-    self.turn(values.get('turned', {}))
+    self.apply_module_numbers(values.get('turned', {}))
     if self.scaled: _take_scaling(self, values['scaling'])
     self.kept, self.wrote, self.told = self.step, False, self.step   # it may be that of another worker
-    self.chain.begin(self.step)   # its receipts, if it has any, come afterwards
+    self.chain.reset(self.step)   # its receipts, if it has any, come afterwards
     return self.step
 
 # %% ../../nbs/07_train/06_engine.ipynb #fc748e65
 @patch
 def state(self: Engine) -> TrainState:
     "All state that determines the next steps, independent of the world. Raises TypeError, naming the place."
-    self.task.writes.look()
-    tensors, skeleton = flatten(self.values())
+    self.task.writes.find_new_buffers()
+    tensors, skeleton = flatten(self.state_values())
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)
     state.tensors |= {f'values.{k}': v for k, v in tensors.items()}
-    if remembered := self.remembered():
+    if remembered := self.callback_states():
         tensors, state.meta[ASIDE] = flatten(remembered)
         state.tensors |= {f'{ASIDE}.{k}': v for k, v in tensors.items()}
     return state
 
 @patch
-def remembered(self: Engine) -> list[Any]:
+def callback_states(self: Engine) -> list[Any]:
     "What callbacks remember besides the things that have a place of their own in the state."
-    return self.memory.state(self.with_places())
+    return self.memory.state(self.stateful_objects())
 
 @patch
 def load(self: Engine, state: TrainState) -> int:
     "The inverse of `state`; returns the step."
     if self.manager: self.manager.before_update()
     unpack_state(state, self.model, self.optimizer)
-    self.task.writes.look()
+    self.task.writes.find_new_buffers()
     def part(of: str) -> dict[str, Tensor]:
         return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
     before = {k: tensor_version(self.around[k][0]) for k in self.of_callbacks}
     if ASIDE in state.meta: self.memory.load(unflatten(state.meta[ASIDE], part(f'{ASIDE}.')), self.device)
     _note_own(self, before)
-    return self.take(unflatten(state.meta['values'], part('values.')))
+    return self.load_state_values(unflatten(state.meta['values'], part('values.')))
 
 # %% ../../nbs/07_train/06_engine.ipynb #3c3b9d5c
 @patch
@@ -415,7 +417,7 @@ def try_state(self: Engine) -> None:
         warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint "
                       "has it. What the result depends on belongs into buffers of the model, or into the "
                       "state of the optimizer")
-    kept = self.c.checkpoint.wanted or not self.alone or getattr(self, 'recorded', False)
+    kept = self.c.checkpoint.is_enabled or not self.alone or getattr(self, 'recorded', False)
     if kept and (lost := self.unsaved_of_scheduler()):
         raise UnsupportedModel(
             f"{lost[0]} changes when the scheduler steps, and its load_state_dict does not bring "
@@ -426,7 +428,7 @@ def try_state(self: Engine) -> None:
         try:
             state = self.state()
             make_layout(state.tensors)
-            _, skeleton = flatten(state.tree())
+            _, skeleton = flatten(state.to_tree())
             json.dumps(skeleton, allow_nan=False)
         except TypeError as e:
             raise UnsupportedModel(f"no checkpoint could hold the state of this run: {e}") from None
@@ -511,7 +513,7 @@ def fingerprint(self: Engine) -> str:
 @patch(as_prop=True)
 def about(self: Engine) -> dict[str, Any]:
     "Facts about a prepared engine for the supervisor, and what its receipts are made with, in JSON values."
-    return dict(settings=self.config.values(), micro_batches=self.most_workers, steps=self.steps,
+    return dict(settings=self.config.values(), micro_batches=self.max_useful_workers, steps=self.steps,
                 receipts=dict(config=self.fingerprint, code=CODE, machine=describe_kernels()),
                 identity=self.identity,
                 **(dict(uncut=self.uncut) if self.uncut else {}))
@@ -522,10 +524,10 @@ def due(self: Engine) -> bool:
     "Whether a state may be saved after this step; in all workers the same."
     at = self.step
     return at > 0 and (at in (self.steps, best_step(self.val))
-                       or any(at % n == 0 for n in self.c.checkpoint.every))
+                       or any(at % n == 0 for n in self.c.checkpoint.save_intervals))
 
 @patch
-def compared(self: Engine) -> dict[str, int]:
+def bits_to_compare(self: Engine) -> dict[str, int]:
     "On what all members must agree now: at first and before a save the model's bits; what callbacks may set."
     if not self.strategy.replicas: return {}
     known = _set_by_callbacks(self)
@@ -554,7 +556,8 @@ def check_cut(self: Engine) -> str:
 def _check_cut(engine: Engine) -> str:
     t, how = engine.c.training, engine.c.distributed.strategy
     size = sum(p.numel() for p in engine.model.parameters())   # a trial keeps a copy of the weights
-    engine.checks = t.check_cut and t.cut > 1 and how not in ('diloco', 'fsdp') and size <= 1 << 28
+    cuts = t.num_micro_batches > 1 and how not in ('diloco', 'fsdp')
+    engine.checks = t.check_cut and cuts and size <= 1 << 28
     if how == 'diloco':
         engine.strategy.check_batch(engine._read_few)
         return 'each replica has batches of its own'
@@ -566,11 +569,11 @@ def _check_cut(engine: Engine) -> str:
             out = extract_loss(ask_for(engine.model, batch_to_device(copy_batch(batch), engine.device)))
         if first and out.requires_grad:
             first.clear()
-            engine.look_at(out, tried=True)
+            engine.check_loss_graph(out, tried=True)
             engine.check_generators(lambda: loss(batch))
             bound = has_hooks(engine.model) or own_functions(out)
             if bound and (said := gradient_change_report(engine, loss)): warnings.warn(said)
-        if out.requires_grad: untrained.see(out)
+        if out.requires_grad: untrained.mark_reached(out)
         return out
     if some := set_by_first_forward(engine, loss):
         made = ', '.join(some)
@@ -578,15 +581,16 @@ def _check_cut(engine: Engine) -> str:
                       "each worker has its own, of the samples it has seen first, and no checkpoint has it. "
                       "Compute it before the run, or keep it in a buffer (register_buffer)")
     elif said := nondeterminism_report(engine, loss): warnings.warn(f"{name}: {said}")
-    engine.of_one = unaverageable_buffers(engine, loss) if t.cut > 1 else []
+    engine.of_one = unaverageable_buffers(engine, loss) if t.num_micro_batches > 1 else []
     if engine.of_one:
         warnings.warn(f"the forward pass writes the buffer {', '.join(engine.of_one)}, and not as a moving "
                       f"average or a count: with training.micro_batches = {t.micro_batches} all begin with "
                       "the same, and the mean of what they have made is kept (of integers the sum). Set "
                       "micro_batches=1, or write it in a callback, after the step")
-    if t.cut < 2 or not t.check_cut: gradient_change_report(engine, loss)   # for its first look at a loss
+    # for its first look at a loss
+    if t.num_micro_batches < 2 or not t.check_cut: gradient_change_report(engine, loss)
     if not t.check_cut: said = 'check_cut is off'
-    elif t.cut < 2 and engine.scaled is None: said = 'batches are not cut'
+    elif t.num_micro_batches < 2 and engine.scaled is None: said = 'batches are not cut'
     else: said = check_cut(engine, loss)
     if untrained.looked and untrained.left:
         warnings.warn(f"{name}: it trains no {untrained} in these few samples. Was a part of it detached, or "
@@ -597,22 +601,23 @@ def _check_cut(engine: Engine) -> str:
 @patch
 def _read_few(self: Engine, n: int) -> Any:
     "The batch of the first `n` samples."
-    with seeded_temporarily(self.c.training.seed, -1, 0): return self.samples.get(self.samples.of_step(0)[:n])
+    with seeded_temporarily(self.c.training.seed, -1, 0):
+        return self.samples.get(self.samples.step_ids(0)[:n])
 
 @patch
 def try_step(self: Engine) -> None:
     "Compute the loss of the first micro-batch as the strategy does, in its first pass; all stays as it was."
     with preserved_model(self.model, training=True), seeded_temporarily(self.c.training.seed, -1, 0):
-        part = self.strategy.pieces(copy_batch(self._read_few(len(self.samples.ids(0, 0)))))[0]
+        part = self.strategy.split_passes(copy_batch(self._read_few(len(self.samples.ids(0, 0)))))[0]
         self.count(part)
         extract_loss((self.loss_fn or call_model)(self.model, batch_to_device(part, self.device)))
 
 
 # %% ../../nbs/07_train/06_engine.ipynb #04e9c819
 @patch
-def judged(self: Engine) -> dict[str, float]:
+def checked_metrics(self: Engine) -> dict[str, float]:
     "Metrics of the last step and its validation. Raises NonFiniteLoss for a state that is not worth keeping."
-    self.judge(self.latest)
+    self.check_finite(self.latest)
     if self.strategy.replicas and self.c.training.on_nonfinite == 'raise':
         some = [p for p in self.model.parameters() if p.numel()]
         if not nn.utils.get_total_norm(some, float('inf')).isfinite():
@@ -642,7 +647,7 @@ def _renew(engine: Engine, origin: Mapping[str, Any]) -> None:
 
 # %% ../../nbs/07_train/06_engine.ipynb #7a3f349e
 @patch
-def keep(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
+def save_if_due(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
     "Save if due: by the config, at the end, after the best validation, or `now`. Raises UnsupportedModel."
     if self.latest and not self.tried: self.try_state()
     elif self.latest and 0 < self.looked_at < self.step: _check_beside(self)

@@ -79,8 +79,8 @@ class FSDPStrategy(Strategy):
         if world.backend is None and not is_launched():
             wrong.append("strategy fsdp needs a world of ranks: start your program with torchrun, or a file "
                          "with torchrun --nproc-per-node N -m elastic_nb.train CONFIG.yaml")
-        elif c.training.cut % world.world_size:
-            ranks, cut = world.world_size, c.training.cut
+        elif c.training.num_micro_batches % world.world_size:
+            ranks, cut = world.world_size, c.training.num_micro_batches
             wrong.append(f"strategy fsdp: {ranks} ranks must divide {cut} micro-batches")
         if c.training.precision == 'fp16':
             wrong.append("strategy fsdp goes with fp32 or bf16, not with fp16")
@@ -89,8 +89,8 @@ class FSDPStrategy(Strategy):
                          "set scaling.noise to 0")
         if c.checkpoint.checkpoint_interval == 'auto':
             wrong.append("strategy fsdp: checkpoint_interval is a number")
-        if c.checkpoint.far:
-            far = ' and '.join(c.checkpoint.far)
+        if c.checkpoint.remote_urls:
+            far = ' and '.join(c.checkpoint.remote_urls)
             wrong.append(f"strategy fsdp keeps its parts on disk only, not in {far}")
         if isinstance(optimizer, torch.optim.Optimizer):
             wrong.append("strategy fsdp replaces parameters; give the optimizer as a function of them")
@@ -100,15 +100,15 @@ class FSDPStrategy(Strategy):
         setup_distributed_environment(alone=True)   # one rank is a world, too
         shard_model(model, device)
 
-    def sync(self, task: nn.Module, world: int | None = None) -> Any:
+    def make_sync(self, task: nn.Module, world: int | None = None) -> Any:
         if hasattr(task, 'writes'): task.writes.places = []   # FSDP itself replaces parameters
-        return FSDPSync(task, self.c.training.cut)
+        return FSDPSync(task, self.c.training.num_micro_batches)
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #bfbbf276
 @patch
-def settle(self: FSDPStrategy, engine: Any, rank: int, world: int) -> None:
+def validate_if_due(self: FSDPStrategy, engine: Any, rank: int, world: int) -> None:
     "What follows a step: all ranks compute all of the validation, together."
-    engine.settle(add=lambda table: None)
+    engine.validate_if_due(add=lambda table: None)
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #175c496b
 class ShardedManager:
@@ -119,9 +119,9 @@ class ShardedManager:
                  report: Callable[..., None] = lambda kind, **data: None,
                  identity: Mapping[str, Any] | None = None, architecture: Mapping[str, Any] | None = None):
         c = self.config = config
-        self.fingerprint, self.run, self.board = fingerprint, run, TierHealth(report)
+        self.fingerprint, self.run, self.health = fingerprint, run, TierHealth(report)
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
-        self.compared = strip_accepted(self.identity, c.accept)   # with those of checkpoints
+        self.compared_identity = strip_accepted(self.identity, c.accept)   # with those of checkpoints
         self.origin: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
         self.preempted = threading.Event()
@@ -129,7 +129,7 @@ class ShardedManager:
         self.pending: tuple[PendingSave, str, dict[str, Any]] | None = None # The save under way, if any
 
     def before_update(self) -> None: "What is saved is a copy already."
-    def failed(self) -> None: "The interval is a number, which no failure changes."
+    def record_failure(self) -> None: "The interval is a number, which no failure changes."
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #661b48e5
 @patch
@@ -151,7 +151,7 @@ def _told(self: ShardedManager, work: Callable[[], bool]) -> bool | None:
     try: return work()
     except ShardedSaveError as e:
         if isinstance(e, RankLost) or self.config.async_save_policy == 'fail': raise
-        self.board.bad('nvme', e)
+        self.health.mark_failed('nvme', e)
         return None
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #418e9de9
@@ -160,7 +160,7 @@ def _claim(self: ShardedManager, step: int) -> str:
     "The name of the new folder, from rank 0, which takes the place for this run."
     def claim() -> tuple[str, str]:
         if dist.get_rank(): return '', ''
-        try: self.nvme.claim(self.fingerprint, self.compared)
+        try: self.nvme.claim(self.fingerprint, self.compared_identity)
         except FolderInUse as e: return '', str(e)
         return self.nvme.new_name(step), ''
     name, refused = broadcast_object(run_collectively(claim, ShardedSaveError, None))
@@ -168,7 +168,7 @@ def _claim(self: ShardedManager, step: int) -> str:
     return name
 
 @patch
-def enter(self: ShardedManager, rank: int, world_size: int, generation: int) -> None:
+def enter_generation(self: ShardedManager, rank: int, world_size: int, generation: int) -> None:
     "Take the folder, which belongs to the run that comes first. Raises FolderInUse in all ranks."
     if self.config.checkpoint_interval: self._told(lambda: bool(self._claim(0)))
 
@@ -199,24 +199,24 @@ def _settle(self: ShardedManager, wait: bool = True) -> None:
     "Publish the save under way if all ranks have written it; `wait` until they have."
     if self.pending is None: return
     (save, name, about), self.pending = self.pending, None
-    done = self._told(lambda: save.settle(wait))
+    done = self._told(lambda: save.publish(wait))
     if done is False: self.pending = save, name, about   # some rank still writes
     if not done: return
-    self.board.good('nvme')
+    self.health.mark_healthy('nvme')
     if dist.get_rank() == 0: self.nvme.prune(name)
     barrier()
-    self.board.report('checkpoint', tier='nvme', durable=time.monotonic() - about.pop('start'), **about)
+    self.health.report('checkpoint', tier='nvme', durable=time.monotonic() - about.pop('start'), **about)
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #71457613
 @patch
 def load_checkpoint(self: ShardedManager) -> Any:
     "Load the newest good one; its values, None if there is nothing. Raises CheckpointError, RunMismatch."
-    names = broadcast_object([f.name for f in self.nvme.found()])
+    names = broadcast_object([f.name for f in self.nvme.list_checkpoints()])
     self.skipped, foreign = [], None
     for name in names:
         try:
             with self.nvme.open(name) as (manifest, _):
-                why = describe_mismatch(manifest, self.fingerprint, self.compared)
+                why = describe_mismatch(manifest, self.fingerprint, self.compared_identity)
             if why: raise RunMismatch(mismatch_message(self.nvme.base, why))
             values = load_sharded(self.nvme.base / name, *self.run())
             self.origin = manifest.identity
@@ -232,12 +232,13 @@ def load_checkpoint(self: ShardedManager) -> Any:
 def close(self: ShardedManager) -> None:
     "Stop. A save that is pending was not waited for, because training broke off, and is given up."
     pending, self.pending = self.pending, None
-    if pending: pending[0].abandon()
+    if pending: pending[0].abort()
     self.nvme.close()
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #903a2ea9
 @patch
-def manager(self: FSDPStrategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> ShardedManager:
+def make_manager(self: FSDPStrategy, engine: Any, rank: int = 0, world: int = 1,
+                 **options: Any) -> ShardedManager:
     "The manager that writes folders of parts; `options`: report."
     def run() -> tuple[Any, Any]: return engine.model, engine.optimizer
     about = dict(identity=engine.identity, architecture=describe_architecture(engine.model))
@@ -246,15 +247,15 @@ def manager(self: FSDPStrategy, engine: Any, rank: int = 0, world: int = 1, **op
 @patch
 def tree(self: FSDPStrategy, engine: Any) -> dict[str, Any]:
     "The values in a checkpoint besides the parts of model and optimizer."
-    values = engine.values() | dict(receipt=engine.chain.state, callbacks=engine.remembered())
-    return dict(step=engine.step, values=values, metrics=engine.judged())
+    values = engine.state_values() | dict(receipt=engine.chain.state, callbacks=engine.callback_states())
+    return dict(step=engine.step, values=values, metrics=engine.checked_metrics())
 
 @patch
 def restore(self: FSDPStrategy, engine: Any, manager: ShardedManager) -> int | None:
     "Fill the sharded model from the newest good folder; its step, None without one. Raises CheckpointError."
     values = manager.load_checkpoint()
     if values is None: return None
-    step = engine.take(values)
+    step = engine.load_state_values(values)
     engine.memory.load(values.get('callbacks', []), engine.device)
-    engine.chain.take(values.get('receipt'), step)
+    engine.chain.load_state(values.get('receipt'), step)
     return step

@@ -114,10 +114,10 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
                                          _fingerprint(self), named, describe_architecture(self.model))
         self.looked, self.origin = False, {}
         try:
-            self.manager.enter(self.args.process_index, self.args.world_size, 0)
+            self.manager.enter_generation(self.args.process_index, self.args.world_size, 0)
             tree = self.manager.load_checkpoint(asked, target=model_target(self.model, 'model.'))
             if tree is None: return super().train(None, *args, **kwargs)
-            self.resumed, self.resumed_from = TrainState.of(tree), tree['step']
+            self.resumed, self.resumed_from = TrainState.from_tree(tree), tree['step']
             self.origin = _identity_in(Path(asked)) if asked else self.manager.origin
             for told in describe_differences(self.origin, named, remarks=True):
                 warnings.warn(f"the run goes on with other code than it began with. {told}")
@@ -252,7 +252,8 @@ def _save_checkpoint(self: ElasticResume, model: nn.Module, trial: Any = None) -
     tensors, values = flatten(more)
     step, tier = self.state.global_step, self.manager.nvme
     if best := self.state.best_global_step:
-        names = [tier.new_name(step)] if best == step else [f.name for f in tier.found() if f.step == best]
+        names = [tier.new_name(step)] if best == step else [f.name for f in tier.list_checkpoints()
+                                                            if f.step == best]
         if names: self.state.best_model_checkpoint = str(tier.base / names[0])
     self._pin(self.state.best_model_checkpoint)
     for c in [*self.callback_handler.callbacks, self.control]:
@@ -265,7 +266,7 @@ def _save_checkpoint(self: ElasticResume, model: nn.Module, trial: Any = None) -
         told = (Path(folder) / 'state.json').read_text()
     state = pack_state(self.model, _inner(self.optimizer), step=step, values=values, trainer=told)
     state.tensors |= {f'values.{k}': v for k, v in tensors.items()}
-    self.manager.save_checkpoint(state.tree())
+    self.manager.save_checkpoint(state.to_tree())
 
 @patch
 def _load_from_checkpoint(self: ElasticResume, folder: str, model: nn.Module | None = None) -> None:
@@ -337,7 +338,7 @@ def _pin(self: ElasticResume, path: str | None) -> None:
     "Keep the best checkpoint, at `path`, and until the next save the one before."
     found = parse_checkpoint_name(Path(path).name) if path else None
     self.pins = [*self.pins, found.step][-2:] if found else self.pins
-    self.manager.nvme.pinned = {*self.pins}
+    self.manager.nvme.protected_steps = {*self.pins}
 
 @patch
 def _load_best_model(self: ElasticResume) -> None:
@@ -347,7 +348,8 @@ def _load_best_model(self: ElasticResume) -> None:
     self.manager.wait_for_pending_saves()
     if not (path / MANIFEST).exists():
         raise CheckpointError(f"the best model was to be loaded from {path}, which is not there")
-    unpack_model(TrainState.of(self.manager.load_checkpoint(path, target=model_target(self.model, 'model.'))),
+    target = model_target(self.model, 'model.')
+    unpack_model(TrainState.from_tree(self.manager.load_checkpoint(path, target=target)),
                  self.model)
 
 # %% ../../nbs/07_train/14_hf.ipynb #15814b30

@@ -747,7 +747,7 @@ def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     held_by = {k: callback_identity(c, inside) for k, c in listeners.items() if hasattr(c, '__dict__')}
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,
                   validation=engine.held.samples if engine.held else 0,
-                  saves=engine.c.checkpoint.every, strategy=engine.c.distributed.strategy)
+                  saves=engine.c.checkpoint.save_intervals, strategy=engine.c.distributed.strategy)
     runtime = dict(torch=torch.__version__, kernels=describe_kernels(),
                    compiled_before=compiled_parts(engine.called, loss))
     known = engine.c.identity(**about, **held, runtime=runtime,

@@ -81,12 +81,13 @@ class ElasticIO(_CheckpointIO):
     def __init__(self, folder: Any, checkpoint: CheckpointConfig | None = None, fingerprint: str = ''):
         own = CheckpointConfig(nvme_path=str(folder), memory_snapshot_interval=0)
         self.manager = CheckpointManager(checkpoint or own, fingerprint=fingerprint)
-        self.manager.enter(0, 1, 0)
+        self.manager.enter_generation(0, 1, 0)
         self.last, self.pins = -1, set[int]() # Step of the last save, and those that it has pinned
 
-    def path(self) -> str | None:
+    def resume_path(self) -> str | None:
         "What to give `fit` as `ckpt_path`: None if there is no checkpoint yet."
-        return str(self.manager.nvme.base) if any(t.found() for t in self.manager.tiers.values()) else None
+        return str(self.manager.nvme.base) if any(t.list_checkpoints()
+                                                  for t in self.manager.tiers.values()) else None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Take a copy of `checkpoint` and write it in the background; at `path` stays a note of where it is.
@@ -101,7 +102,7 @@ class ElasticIO(_CheckpointIO):
                                            c.get('last_model_path')) if p}
         steps = {found.step for p in best if (at := resolve_folder(p))
                  and (found := parse_checkpoint_name(at.name))}
-        tier.pinned = steps | self.pins   # those of the save before, until this one is there
+        tier.protected_steps = steps | self.pins   # those of the save before, until this one is there
         self.pins = steps
         self.manager.save_checkpoint(dict(step=step, state=to_plain_tree(checkpoint)))
 

@@ -209,11 +209,11 @@ class LossModule(nn.Module):
 
     def forward(self, batch: Any, targets: int) -> Tensor:
         learning = torch.is_grad_enabled()   # and not a validation
-        if learning: self.writes.begin()
+        if learning: self.writes.before_forward()
         if targets: loss = self._first(batch) * (1 if self.summed else targets)
         else: loss = sum(p.flatten()[:1].sum() * 0 for p in self.model.parameters() if p.requires_grad)
         if not learning: return loss
-        if (written := self.writes.taken(self.count.detach())) is not None:
+        if (written := self.writes.collect_changes(self.count.detach())) is not None:
             loss = loss + (self.written * (written if targets else torch.zeros_like(written))).sum()
         return loss + self.count * targets
 
@@ -226,7 +226,7 @@ class LossModule(nn.Module):
         with forbid_backward(self.learning, 'the model' if self.loss_fn is call_model else name):
             loss = self._loss(batch)
         self.writes.warn_of_numbers(before)
-        self.writes.look()
+        self.writes.find_new_buffers()
         now = [p for p in self.model.parameters() if p.requires_grad]   # FSDP exchanges them
         if not reached_params(require_gradient(loss), now): raise NoGradient(
             f"the gradient of the loss reaches no parameter of {type(self.model).__name__}: was the loss "

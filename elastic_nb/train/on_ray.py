@@ -47,7 +47,7 @@ def called(call: str, **how: Any) -> dict[str, Any]:
 
 def agent_main() -> None:
     "The program of an agent: a job on stdin, an answer on stdout. It dies with the process that started it."
-    with EARLY.heard():
+    with EARLY.handling():
         job = json.load(sys.stdin)
         die_with_parent()
         if os.getppid() != job.pop('parent'): return   # which was too early for that
@@ -89,7 +89,7 @@ class RayCluster:
         except ImportError: raise BadConfig("Ray is missing: pip install 'elastic-nb[ray]'") from None
 
     def nodes(self) -> dict[str, Any]: return {n['NodeID']: n for n in self.ray.nodes() if n['Alive']}
-    def leaving(self) -> set[str]: return {*self.ray._private.state.state.get_draining_nodes()}
+    def draining_nodes(self) -> set[str]: return {*self.ray._private.state.state.get_draining_nodes()}
     def kill(self, actor: Any) -> None: self.ray.kill(actor)
 
     def start(self, number: int, node: str, job: Any, **how: Any) -> dict[Any, tuple[int, str, Any]]:
@@ -121,9 +121,9 @@ class AgentFleet:
         self.done: list[dict[str, Any]] = [] # Answers of those that have trained to the end
         self.failed, self.since = '', time.monotonic() # Why an agent gave up; when the last answer came
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         "Forward drains; start agents where there are none."
-        leaving = self.cluster.leaving() - self.drained
+        leaving = self.cluster.draining_nodes() - self.drained
         for actor in [a for _, node, a in self.agents.values() if node in leaving]: actor.drain.remote()
         self.had, self.drained = self.had | leaving, self.drained | leaving
         able = [n for k, n in self.cluster.nodes().items() if k not in self.had
@@ -136,7 +136,7 @@ class AgentFleet:
             self.had.add(n['NodeID'])
             self.agents |= self.cluster.start(number, n['NodeID'], job, **how)
 
-    def hear(self) -> None:
+    def wait_for_answers(self) -> None:
         "Wait a moment for answers. Raises BadConfig."
         for ref, answer in self.cluster.answers([*self.agents], POLL).items():
             (number, node, _), code, self.since = self.agents.pop(ref), answer['code'], time.monotonic()
@@ -154,8 +154,8 @@ def shepherd(fleet: AgentFleet) -> dict[str, Any]:
     e, cluster = fleet.c.elastic, fleet.cluster
     try:
         while True:
-            if not fleet.done: fleet.look()
-            fleet.hear()
+            if not fleet.done: fleet.reconcile()
+            fleet.wait_for_answers()
             late = time.monotonic() - fleet.since
             if fleet.done and (not fleet.agents or late > e.grace):
                 return max(fleet.done, key=lambda a: len(a['events']))
@@ -185,7 +185,7 @@ def run_on_ray(call: str, config: Config, nnodes: int | str | None, **how: Any) 
     from elastic_nb.elastic.zygote import loopback_store
     if not nnodes: raise BadConfig("nnodes: how many Ray nodes train together? N or MIN:MAX, such as 1:4")
     cluster, places = RayCluster(), {k: os.path.abspath(how[k]) for k in ('out', 'folder')}
-    job = how | places | dict(call=call, given=config.given, nnodes=str(nnodes), cwd=os.getcwd())
+    job = how | places | dict(call=call, given=config.explicit_values, nnodes=str(nnodes), cwd=os.getcwd())
     with ray_connection(cluster.ray):
         if not job.get('rdzv_endpoint'):
             host = cluster.ray.util.get_node_ip_address()

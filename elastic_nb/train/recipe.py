@@ -298,8 +298,8 @@ def summarize_run(run: ElasticRun, out: str | Path) -> dict[str, Any]:
     "`summarize_folder` of a run's folder; its trainer knows the samples of each step. Raises ValueError."
     config = run.config.update(worlds=run.worlds) if run.worlds else run.config
     with modules_in(run.folder): engine = build(run.entry, config).prepare('cpu')
-    own = partial(own_samples, pieces=engine.samples.pieces, ids=engine.samples.ids)
-    return summarize_folder(out, engine.samples.of_step, own)
+    own = partial(own_samples, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
+    return summarize_folder(out, engine.samples.step_ids, own)
 
 def recipe_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:
     "What an agent on a Ray node does, and answers: `summarize_run` its folder, too."

@@ -151,7 +151,8 @@ def contribution_row(micro: Sequence[int], ids: Sequence[int]) -> list[int]:
     return [micro[0] if micro else 0, len(micro), drawn.n, drawn.hash]
 
 @patch
-def contributions(self: EventRecorder, step: int, of: int, table: Sequence[Sequence[int]], t: float) -> None:
+def report_contributions(self: EventRecorder, step: int, of: int, table: Sequence[Sequence[int]],
+                         t: float) -> None:
     "A row for each rank; `of`: micro-batches of the step."
     for name, (first, many, n, hash_) in zip(self.names, table):
         self.say('contribute', name, step, t, first=first, many=many, of=of, n=n, hash=hash_)

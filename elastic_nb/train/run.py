@@ -70,7 +70,7 @@ def build(entry: str, config: Config | None = None) -> Engine:
     Raises BadConfig for a name of another form and for a function that loses settings, TypeError if it
     returns another thing."""
     module, name = _parts(entry)
-    handed = (config or Config()).pinned()
+    handed = (config or Config()).pin_explicit()
     with torch.random.fork_rng(), preserved_rng():
         seed = handed.checked().training.seed
         torch.manual_seed(seed)
@@ -80,12 +80,12 @@ def build(entry: str, config: Config | None = None) -> Engine:
     if not isinstance(made, Engine):
         raise TypeError(f"{entry} returned a {type(made).__name__}, not a trainer")
     used = made.config.values()
-    lost = [f'{section}.{k}' for section, given in handed.given.items() for k, v in given.items()
+    lost = [f'{section}.{k}' for section, given in handed.explicit_values.items() for k, v in given.items()
             if k not in FACTS and used[section][k] != v]
     if lost:
         raise BadConfig(f"{entry} does not use {', '.join(lost)} of the config that it was handed; "
                         "hand that on: ElasticTrainer(model, config, ...)")
-    made.config = Config(**made.config.given)   # pinned no more: it is the caller's now
+    made.config = Config(**made.config.explicit_values)   # pinned no more: it is the caller's now
     return made
 
 @contextmanager
@@ -116,11 +116,11 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     engine.prepare(device)
     if engine.strategy.same_bits: use_deterministic_kernels(device)
     if member.name == '0.0': engine.uncut = engine.check_cut()   # the first one, again
-    sync = engine.strategy.sync(engine.task)
+    sync = engine.strategy.make_sync(engine.task)
     manager = _manager(engine, member, config.get('leased', False))
     comm = Communicator(member, lane=connect_nccl if nccl else None)
-    loop = engine.strategy.loop(member, engine, sync, manager, comm)
-    engine.read_ahead(loop.report, member.urgent)   # now: not on the way of a recovery
+    loop = engine.strategy.make_loop(member, engine, sync, manager, comm)
+    engine.read_ahead(loop.report, member.raise_if_peer_gone)   # now: not on the way of a recovery
     return loop
 
 def _in_time(config: dict[str, Any], engine: Engine) -> None:
@@ -133,9 +133,9 @@ def _in_time(config: dict[str, Any], engine: Engine) -> None:
 def _manager(engine: Engine, member: Member, leased: bool) -> CheckpointManager | None:
     "The checkpoint manager of a worker; its snapshots are in the supervisor's memory, if there is one."
     c, fds = engine.c.checkpoint, member.snapshots
-    if not c.wanted: return None
+    if not c.is_enabled: return None
     memory = MemorySnapshotBackend(max_memory_mb=c.max_memory_mb, fds=fds) if fds else None
-    return engine.strategy.manager(engine, memory=memory, place='writer' if leased else 'both')
+    return engine.strategy.make_manager(engine, memory=memory, place='writer' if leased else 'both')
 
 # %% ../../nbs/07_train/09_run.ipynb #d082bf4b
 def check_entry(entry: str, folder: Path) -> None:
@@ -307,7 +307,7 @@ def noise_scale(self: ElasticRun) -> float | None:
     meter, told = NoiseMeter(), {e.step: e.data for e in self.events if e.kind == 'commit'}
     for _, row in sorted(told.items()):
         if 'noise' in row: meter.update(GradientNoise(row['signal'], row['noise']))
-    return meter.now.scale if meter.weight else None
+    return meter.mean.scale if meter.weight else None
 
 @patch(as_prop=True)
 def untrained(self: ElasticRun) -> int:
@@ -419,7 +419,7 @@ def check_on(on: str, **here: Any) -> None:
 def in_order() -> Iterator[None]:
     "Until a supervisor listens, signals are raised here, so that all is cleaned up. Raises RunStopped."
     try:
-        with EARLY.heard(), EARLY.raised(): yield
+        with EARLY.handling(), EARLY.raising(): yield
     except SigtermInterrupt as e: raise RunStopped(str(e)) from None
 
 def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], out: Path, name: str | None,
@@ -428,11 +428,12 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
     "The run itself, all of which has been checked; `begins` hears its name. Raises BadConfig, RunFailed."
     c = config.checked()
     sinks = open_sinks(c.tracking, out.name, out, c.model_dump())
-    values = dict(entry=entry, settings=c.model_dump(), given={s: [*v] for s, v in config.given.items()})
+    values = dict(entry=entry, settings=c.model_dump(),
+                  given={s: [*v] for s, v in config.explicit_values.items()})
     see_through, host = supervise, '127.0.0.1'
     if meeting:
         from elastic_nb.elastic.agent import supervise_node
-        meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.wanted else '')
+        meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.is_enabled else '')
         see_through, host = partial(supervise_node, meeting), meeting.host
     first = entry, str(folder), c.model.hub or ''
     with (in_order(), orders, WorkerPool('elastic_nb.train.run:warm_up', 2, first, host) as hands,
@@ -443,9 +444,10 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
         begins(ledger.run)
         heard = _put_right(ledger, values, tracking_listener(sinks, hear))
         events = see_through(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults, heard,
-                             kept=c.checkpoint.wanted, orders=orders)
+                             kept=c.checkpoint.is_enabled, orders=orders)
     return ElasticRun(events, _used(events, config), entry, folder)
 
+# %% ../../nbs/07_train/09_run.ipynb #a8c30c25
 def _located(entry: Any, folder: str | Path | None) -> tuple[str, Path]:
     "The name of the entry, and the folder of its module. Raises BadConfig."
     entry, home = (entry, Path()) if isinstance(entry, str) else entry_of_function(entry)
@@ -478,7 +480,8 @@ def _settled(config: Config | None, settings: dict[str, Any], out: str | Path | 
     config = config or Config()
     own = {ALIASES.get(k, k) for k in settings}
     place = Path(out or 'elastic-run') / 'checkpoints'
-    if out is None and 'nvme_path' in config.given['checkpoint']: place = Path(config.checkpoint.nvme_path)
+    if out is None and 'nvme_path' in config.explicit_values['checkpoint']:
+        place = Path(config.checkpoint.nvme_path)
     config = config.update(**settings, **({} if 'nvme_path' in own else dict(nvme_path=place)))
     c = config.checked()
     check_run(c, [*faults, *planned_faults(c)])
@@ -488,7 +491,7 @@ def _settled(config: Config | None, settings: dict[str, Any], out: str | Path | 
 def check_run(c: RunConfig, faults: list[Fault]) -> None:
     "Raises BadConfig for what an elastic run cannot do, and for a plan of faults that cannot come about."
     wrong = check_faults(c, faults)
-    for tier, url in c.checkpoint.far.items():
+    for tier, url in c.checkpoint.remote_urls.items():
         setting = 'peer_url' if tier == 'peer' else 'cloud_url' if c.checkpoint.cloud_url else 's3_bucket'
         bucket = url.partition('://')[2].partition('/')[0]
         if tier != 'peer' and bucket and not re.fullmatch('[A-Za-z0-9._-]+', bucket):
@@ -533,7 +536,7 @@ def _put_right(ledger: Ledger, asked: dict[str, Any], hear: Listener) -> Listene
     "Hands events to `hear`; the first worker that is ready reports which settings the ledger should show."
     todo = [asked]
     def listen(e: dict[str, Any]) -> None:
-        if e['kind'] == 'ready' and todo: ledger.correct(todo.pop() | dict(settings=e['settings']))
+        if e['kind'] == 'ready' and todo: ledger.replace_config(todo.pop() | dict(settings=e['settings']))
         hear(e)
     return listen
 
@@ -543,7 +546,7 @@ def model(self: ElasticRun) -> nn.Module:
     """The trained model, on the CPU of this process, in eval mode: the newest valid checkpoint of the run.
     Raises CheckpointError if there is none, or if it is not the state with which the run ended."""
     with modules_in(self.folder): engine = build(self.entry, self.config).prepare('cpu')
-    manager, place = engine.strategy.manager(engine), self.config.checkpoint.nvme_path
+    manager, place = engine.strategy.make_manager(engine), self.config.checkpoint.nvme_path
     try: step = engine.restore(manager)
     finally: manager.close()
     if step is None: raise CheckpointError(f"there is no checkpoint in {place}; was checkpoint_interval 0?")
@@ -590,7 +593,7 @@ def _thread(self: BackgroundRun) -> None:
     try: self._run = self._work(self.orders, tell, partial(setattr, self, 'name'))
     except BaseException as e: self._error = e   # for `wait`, and for the repr
     finally:
-        if self._seen is not None: self._seen.ended(self._error)
+        if self._seen is not None: self._seen.mark_ended(self._error)
         self._over.set()
         _LIVE.discard(self)
     if self._error and not self._waiting: print(repr(self), file=sys.stderr)
@@ -615,22 +618,22 @@ def wait(self: BackgroundRun, timeout: float | None = None) -> ElasticRun:
 @patch
 def kill(self: BackgroundRun, worker: int | str) -> str:
     "SIGKILL for the worker of a slot (1), or of a name ('1.0'). Raises CommandRefused."
-    return self.orders.put('kill', worker)['text']
+    return self.orders.submit('kill', worker)['text']
 
 @patch
 def hang(self: BackgroundRun, worker: int | str) -> str:
     "SIGSTOP: the worker is there, and does nothing, until the supervisor fences it. Raises CommandRefused."
-    return self.orders.put('hang', worker)['text']
+    return self.orders.submit('hang', worker)['text']
 
 @patch
 def add(self: BackgroundRun) -> str:
     "One more worker, up to the number of micro-batches. Raises CommandRefused."
-    return self.orders.put('add')['text']
+    return self.orders.submit('add')['text']
 
 @patch
 def stop(self: BackgroundRun) -> str:
     "Save and leave, as after SIGTERM: `wait` raises RunFailed, the next run resumes. Raises CommandRefused."
-    return self.orders.put('stop')['text']
+    return self.orders.submit('stop')['text']
 
 # %% ../../nbs/07_train/09_run.ipynb #8749e453
 @patch(as_prop=True)
@@ -669,7 +672,7 @@ def _ipython_display_(self: BackgroundRun) -> None:
     "The live panel, or what it looks like where no widgets are."
     from elastic_nb.report.panel import LivePanel, PanelState
     if self._seen is None: self._seen = PanelState()
-    if self._panel is None: self._panel = LivePanel(self._seen, self.orders.put, self.title)
+    if self._panel is None: self._panel = LivePanel(self._seen, self.orders.submit, self.title)
     self._panel.show()
 
 # %% ../../nbs/07_train/09_run.ipynb #430e0ac5
@@ -694,7 +697,7 @@ def _end_all(by: str = 'the end of the process') -> None:
     "Ask all runs to save and leave, and wait for them."
     mine = [run for run in _LIVE if run._pid == os.getpid()]
     for run in mine:
-        with suppress(CommandRefused): run.orders.put('stop', by=by, timeout=0.)
+        with suppress(CommandRefused): run.orders.submit('stop', by=by, timeout=0.)
     for run in mine: run._over.wait(60)
 
 def _on_sigterm(number: int, frame: Any) -> None:

@@ -181,7 +181,7 @@ _RANDOM = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReL
 def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     """Compare the loss of a few samples as one batch with that of the same samples as two; `ask`: the loss of
     a batch, in the engine's model. Returns '' or why it could not be compared. Raises BadConfig."""
-    ids, budget, said = [*engine.samples.of_step(0)], TimeBudget(LOOK), ''
+    ids, budget, said = [*engine.samples.step_ids(0)], TimeBudget(LOOK), ''
     if len(ids) < 2: return 'a batch has one sample'
     training = not any(isinstance(m, _RANDOM) for m in engine.model.modules())
     two = 2 * ceil(len(ids) / engine.c.training.micro_batches)   # the size of two micro-batches
@@ -320,7 +320,7 @@ class UntrainedParameters:
         self.kinds: set[str] = set() # Names of those that some loss has reached, without numbers
         self.looked = False # Whether there was a loss
 
-    def see(self, loss: Tensor) -> None:
+    def mark_reached(self, loss: Tensor) -> None:
         "Take out those that `loss` reaches."
         self.looked = True
         if self.left:
@@ -344,7 +344,7 @@ def own_functions(loss: Tensor) -> list[str]:
 def gradient_change_report(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     "What to say of hooks and functions that make something else of the loss times its targets; '' of none."
     t, model, samples = engine.c.training, engine.model, engine.samples
-    some = [*samples.of_step(0)][:2]
+    some = [*samples.step_ids(0)][:2]
     with (preserved_model(model, training=False), preserved_rng(), seeded_temporarily(t.seed, -1, 0),
           suppress(Exception)):
         batch = samples.get(some)   # what fails here is for the run to raise
@@ -372,7 +372,7 @@ def set_by_first_forward(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]
     def there() -> dict[tuple[str, str], Any]:
         held = {(name, k): v for name, x in parts.items() for k, v in getattr(x, '__dict__', {}).items()}
         return {place: v for place, v in held.items() if place[1] not in _SLOTS and tensors_in(v)}
-    before, ids = there(), [*samples.of_step(0)]
+    before, ids = there(), [*samples.step_ids(0)]
     states = {name: dict(vars(x)) for name, x in parts.items() if hasattr(x, '__dict__')}
     def back() -> None:
         for name, k in there().keys() - before.keys():
@@ -413,7 +413,7 @@ def nondeterminism_report(engine: Any, ask: Callable[[Any], Tensor]) -> str:
             for k, b in model.named_buffers(): b.copy_(buffers.get(k, b))
             return loss, rng_state_hash() if rng_state_hash() != before else None
     with preserved_model(model, training=False), preserved_rng(), torch.no_grad(), suppress(Exception):
-        ids = [*samples.of_step(0)]
+        ids = [*samples.step_ids(0)]
         with seeded_temporarily(engine.c.training.seed, -1, 0):
             batch, between = samples.get(ids[:2]), samples.get(ids[2:4] or ids[:2])
         (one, drew), _, (other, again) = of(batch), of(between), of(batch)
@@ -446,7 +446,7 @@ def _is_mean(zero: Tensor, one: Tensor, both: Tensor, other: Tensor, turned: Ten
 
 def unaverageable_buffers(engine: Any, ask: Callable[[Any], Tensor]) -> list[str]:
     "Buffers that forward passes write, and whose mean over micro-batches is not what they make one by one."
-    model, ids = engine.model, [*engine.samples.of_step(0)]
+    model, ids = engine.model, [*engine.samples.step_ids(0)]
     norms = nn.modules.batchnorm._NormBase
     mine = [k for k, b in model.named_buffers() if b.dtype != torch.bool and not b.is_complex()
             and not isinstance(model.get_submodule(k.rpartition('.')[0]), norms)]

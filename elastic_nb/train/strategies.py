@@ -43,7 +43,7 @@ class Strategy:
     def __init__(self, config: RunConfig): self.c = config
 
     @property
-    def beside(self) -> int:
+    def num_extra_scalars(self) -> int:
         "Numbers that are summed beside the gradient: the loss, and two for the noise if that is measured."
         return 3 if self.c.scaling.noise else 1
 
@@ -61,12 +61,12 @@ class Strategy:
         "The gradient of `model`, as far as it is here, in tensors that may be changed."
         return [p.grad for p in model.parameters() if p.grad is not None]
 
-    def norm(self, model: nn.Module) -> Tensor:
+    def gradient_norm(self, model: nn.Module) -> Tensor:
         "The norm of the whole gradient of `model`, of no dimension."
         norm = nn.utils.get_total_norm(self.grads(model))
         return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm   # of a gradient that is divided
 
-    def optimizer(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
+    def default_optimizer(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
         "The optimizer of a run that was given none."
         decay = self.c.training.weight_decay
         return torch.optim.AdamW(params, self.c.training.lr, weight_decay=.01 if decay is None else decay)
@@ -79,16 +79,16 @@ class Strategy:
     def prepare(self, model: nn.Module, device: str) -> None:
         "Change `model`, which is on `device`, in place, before an optimizer is made for its parameters."
 
-    def stepping(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
         "The replacement for `optimizer`, if there is one. Raises BadConfig."
         return optimizer
 
-    def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
-             comm: Communicator | None = None) -> ElasticLoop:
+    def make_loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
+                  comm: Communicator | None = None) -> ElasticLoop:
         "The loop of a worker, whose world may change; `sync`: that of this strategy."
         return ElasticLoop(member, engine, sync, checkpoints, comm)
 
-    def sync(self, task: nn.Module, world: int | None = None) -> Any:
+    def make_sync(self, task: nn.Module, world: int | None = None) -> Any:
         "How `world` ranks agree on the gradient of `task`; None: a world whose size may change."
         raise NotImplementedError(f"strategy {self.name or type(self).__name__} has no sync")
 
@@ -96,18 +96,19 @@ class Strategy:
 class DDPStrategy(Strategy):
     "PyTorch's DistributedDataParallel: the usual speed; the last bits depend on the number of ranks."
     name = 'ddp'
-    def sync(self, task: nn.Module, world: int | None = None) -> Any:
+    def make_sync(self, task: nn.Module, world: int | None = None) -> Any:
         if world == 1 and hasattr(task, 'writes'):
             task.writes.strict = False   # there is no replica to differ from
-        return (SingleProcessSync if world == 1 else StockDDP)(task, self.c.training.cut, self.beside)
+        return (SingleProcessSync if world == 1 else StockDDP)(task, self.c.training.num_micro_batches,
+                                                               self.num_extra_scalars)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #0c187097
 class ExactStrategy(Strategy):
     "The grouping-independent sum: the same bits for any number of ranks, on one kind of processor."
     name, same_bits = 'exact', True
-    sliced: ShardedOptimizer | None = None # The optimizer, if workers keep only shards of it
+    sharded_optimizer: ShardedOptimizer | None = None # The optimizer, if workers keep only shards of it
 
-    def stepping(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
         "As in `Strategy`: one that can keep shards of `optimizer`, if `distributed.shard` asks for that."
         if self.c.distributed.shard == 'none': return optimizer
         known, params = {*map(id, model.parameters())}, sum((g['params'] for g in optimizer.param_groups), [])
@@ -121,38 +122,40 @@ class ExactStrategy(Strategy):
                        "give the optimizer the parameters in the model's order")
             raise BadConfig(f"distributed.shard with {measures[0]} on a GPU: there the last bits of "
                             f"a norm depend on where a gradient lies; {instead}")
-        try: self.sliced = ShardedOptimizer(optimizer)
+        try: self.sharded_optimizer = ShardedOptimizer(optimizer)
         except ValueError as e:
             raise BadConfig(f"distributed.shard: {str(e).removeprefix('shard: ')}") from None
-        return self.sliced
+        return self.sharded_optimizer
 
-    def sync(self, task: nn.Module, world: int | None = None) -> Any:
-        "As in `Strategy`; call it after `stepping`. In a world that may change shards have their shadow."
-        if self.sliced is None: return ExactSync(task, self.c.training.cut, self.beside)
+    def make_sync(self, task: nn.Module, world: int | None = None) -> Any:
+        "As in `Strategy`, after `wrap_optimizer`. In a world that may change shards have their shadow."
+        if self.sharded_optimizer is None:
+            return ExactSync(task, self.c.training.num_micro_batches, self.num_extra_scalars)
         kind = ShardedGradientSync if self.c.distributed.shard == 'gradients' else ShardedOptimizerSync
         shadow = self.c.distributed.shadow if world is None else 0
         measured = bool(whole_gradient_settings(self.c))
         shadow = None if shadow == 'auto' else shadow
-        return kind(task, self.sliced, self.c.training.cut, self.beside, shadow, measured)
+        return kind(task, self.sharded_optimizer, self.c.training.num_micro_batches, self.num_extra_scalars,
+                    shadow, measured)
 
     def grads(self, model: nn.Module) -> list[Tensor]:
         "As in `Strategy`; pieces, if a worker has only shards of the gradient."
-        apart = self.sliced.grads() if self.c.distributed.shard == 'gradients' else []
+        apart = self.sharded_optimizer.grads() if self.c.distributed.shard == 'gradients' else []
         return super().grads(model) + apart
 
-    def norm(self, model: nn.Module) -> Tensor:
+    def gradient_norm(self, model: nn.Module) -> Tensor:
         "As in `Strategy`; from the norms that the workers have exchanged, if they have."
-        o = self.sliced
-        if o is None or o.norms is None: return super().norm(model)
+        o = self.sharded_optimizer
+        if o is None or o.norms is None: return super().gradient_norm(model)
         known = {id(p): norm for p, norm in zip(o.params, o.norms)}
         norms = [known[id(p)] if id(p) in known else torch.linalg.vector_norm(p.grad)
                  for p in model.parameters()
                  if id(p) not in o.spared and (id(p) in known or p.grad is not None)]
         return torch.linalg.vector_norm(torch.stack(norms))
 
-    def loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
-             comm: Communicator | None = None) -> ElasticLoop:
-        kind = ElasticLoop if self.sliced is None else ShardedLoop
+    def make_loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
+                  comm: Communicator | None = None) -> ElasticLoop:
+        kind = ElasticLoop if self.sharded_optimizer is None else ShardedLoop
         return kind(member, engine, sync, checkpoints, comm)
 
 def is_out_of_order(params: Sequence[nn.Parameter], model: nn.Module) -> bool:
@@ -162,20 +165,20 @@ def is_out_of_order(params: Sequence[nn.Parameter], model: nn.Module) -> bool:
 
 # %% ../../nbs/07_train/04_strategies.ipynb #df9105d8
 @patch
-def pieces(self: Strategy, batch: Any) -> list[Any]:
+def split_passes(self: Strategy, batch: Any) -> list[Any]:
     "What the passes of a micro-batch compute, in order. Raises UnsupportedModel for what cannot be cut."
     return [batch]
 
 @patch
-def spare(self: Strategy, params: list[nn.Parameter]) -> None:
+def skip_params(self: Strategy, params: list[nn.Parameter]) -> None:
     "Let the optimizer leave `params` as they are in this step: they have no gradient."
     for p in params: p.grad = None
 
 @patch
-def spare(self: ExactStrategy, params: list[nn.Parameter]) -> None:
+def skip_params(self: ExactStrategy, params: list[nn.Parameter]) -> None:
     "As in `Strategy`; of shards, too."
-    Strategy.spare(self, params)
-    if self.sliced is not None: self.sliced.spare(params)
+    Strategy.skip_params(self, params)
+    if self.sharded_optimizer is not None: self.sharded_optimizer.skip_params(params)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #88008778
 _ONE_SHAPE = dict(automatic_dynamic_shapes=False, fail_on_recompile_limit_hit=True) # Of torch._dynamo
@@ -191,12 +194,12 @@ def use_deterministic_kernels(device: str) -> None:
 
 # %% ../../nbs/07_train/04_strategies.ipynb #2d15ca15
 @patch
-def steady(self: Strategy, device: str) -> AbstractContextManager[None]:
+def deterministic_context(self: Strategy, device: str) -> AbstractContextManager[None]:
     "A context in which computing on `device` keeps the promises of the strategy."
     return nullcontext()
 
 @patch
-def steady(self: ExactStrategy, device: str) -> AbstractContextManager[None]:
+def deterministic_context(self: ExactStrategy, device: str) -> AbstractContextManager[None]:
     "Deterministic kernels, and on a CPU one thread per operation."
     return _deterministic(device)
 
@@ -217,20 +220,20 @@ def tree(self: Strategy, engine: Any) -> dict[str, Any]:
     state, names = engine.state(), bare_names(engine.model)
     for k, b in engine.model.named_buffers(remove_duplicate=False):   # a forward pass may change them
         if (name := f'model.{names.get(k, k)}') in state.tensors: state.tensors[name] = b.detach().clone()
-    return state.tree() | dict(metrics=engine.judged(), receipt=engine.chain.state)
+    return state.to_tree() | dict(metrics=engine.checked_metrics(), receipt=engine.chain.state)
 
 @patch
 def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | None:
     "Let `engine` load the newest valid checkpoint; its step, None without one. Raises CheckpointError."
     tree = manager.load_checkpoint(target=model_target(engine.model, 'model.'))
     if tree is None: return None
-    step = engine.load(TrainState.of(tree))
-    engine.chain.take(tree.get('receipt'), step)
+    step = engine.load(TrainState.from_tree(tree))
+    engine.chain.load_state(tree.get('receipt'), step)
     return step
 
 # %% ../../nbs/07_train/04_strategies.ipynb #da17a913
 @patch
-def manager(self: Strategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> Any:
+def make_manager(self: Strategy, engine: Any, rank: int = 0, world: int = 1, **options: Any) -> Any:
     "The manager that writes checkpoints of `engine`, in the background; `options`: see CheckpointManager."
     about = dict(identity=engine.identity, architecture=describe_architecture(engine.model))
     return CheckpointManager(self.c.checkpoint, rank, world, engine.fingerprint, overlap=True, **about,
@@ -238,9 +241,9 @@ def manager(self: Strategy, engine: Any, rank: int = 0, world: int = 1, **option
 
 # %% ../../nbs/07_train/04_strategies.ipynb #9395a5eb
 @patch
-def settle(self: Strategy, engine: Any, rank: int, world: int) -> None:
+def validate_if_due(self: Strategy, engine: Any, rank: int, world: int) -> None:
     "What follows a step, as rank `rank` of `world`: validation, if it is due."
-    engine.settle(rank, world)
+    engine.validate_if_due(rank, world)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #14a0dcb4
 STRATEGIES = dict(exact='elastic_nb.train.strategies:ExactStrategy',

@@ -138,7 +138,7 @@ def unsupported_combinations(model: nn.Module, c: RunConfig) -> list[str]:
                      "float32; numbers that are no weights belong into a buffer (register_buffer)")
     elif odd:
         wrong.append(f"weights are {', '.join(sorted(odd))}: keep float32 and set training.precision")
-    if c.scaling.noise and c.training.cut < 2:
+    if c.scaling.noise and c.training.num_micro_batches < 2:
         wrong.append("scaling.noise compares micro-batches: batch_size and micro_batches must be 2 or more")
     if c.checkpoint.checkpoint_interval != 0:
         at = Path(c.checkpoint.nvme_path).absolute()
@@ -204,7 +204,7 @@ class Engine:
         self.loss_fn, self.collate_fn, self._count = loss_fn, collate_fn, count
         self.of_one: list[str] = [] # Buffers of which the mean over micro-batches is wrong
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
-        self.step, self.kept = 0, 0 # Steps done; the one for which `keep` was called last
+        self.step, self.kept = 0, 0 # Steps done; the one for which `save_if_due` was called last
         self.wrote = True # Whether this process wrote that one, or has read it from a checkpoint
         self.val: dict[int, float] = {} # Step -> validation loss
         self.latest: StepReport | None = None # The numbers of the last step
@@ -290,11 +290,11 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     names, state = bare_names(self.model), self.model.state_dict()
     self.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
     if left_out := _left_out(self, state): raise BadConfig(left_out)
-    self.memory = CallbackState(self.callbacks, self.with_places())
+    self.memory = CallbackState(self.callbacks, self.stateful_objects())
     self._note_written()
     self.beside, self.versions = attributes_outside_state(self.optimizer), tensor_versions(self.optimizer)
     self.set_later = set_by_forward(self.model)
-    self.identity = run_identity(self, c.former)
+    self.identity = run_identity(self, c.legacy_fingerprint)
     self._prepare_accepted(c.checkpoint.accept)
     self.ready = True
     return self
@@ -348,7 +348,7 @@ def tensor_versions(optimizer: torch.optim.Optimizer) -> dict[str, list[int]]:
 
 # %% ../../nbs/07_train/05_train_step.ipynb #1de9a021
 @patch
-def with_places(self: Engine) -> list[Any]:
+def stateful_objects(self: Engine) -> list[Any]:
     "Objects that are saved under a key of their own, or not at all, even if another object holds them."
     own = (self, self.config, self.optimizer, self.scheduler, self.train_dataset, self.val_dataset,
            self.loss_fn, self.collate_fn)
@@ -381,7 +381,7 @@ def _of_loss(engine: Engine) -> dict[str, nn.Module]:
     return named_parts(loss_fn=engine.loss_fn) if isinstance(engine.loss_fn, nn.Module) else {}
 
 def _with_places_but_own(engine: Engine) -> list[Any]:
-    return [x for x in engine.with_places() if id(x) not in engine.own]
+    return [x for x in engine.stateful_objects() if id(x) not in engine.own]
 
 def _numbers(engine: Engine) -> dict[str, Any]:
     "Numbers of modules of the model, and of a loss that is one, by name."
@@ -394,10 +394,11 @@ def written_when_called(self: Engine) -> list[str]:
     by_model = [k for k, v in _numbers(self).items() if k not in self.turned and self.made_as.get(k, v) != v]
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
     beside = [k for k, (t, version) in self.around.items() if tensor_version(t) != version]
-    found = by_model + beside + self.called_with.changed(_with_places_but_own(self))
+    found = by_model + beside + self.called_with.changed_variables(_with_places_but_own(self))
     step = _in_optimizer(self)
     found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)]
-    by_callbacks |= {*self.memory.changed(self.with_places())} if self.callbacks else set()   # kept with them
+    # kept with them
+    by_callbacks |= {*self.memory.changed_variables(self.stateful_objects())} if self.callbacks else set()
     return [k for k in dict.fromkeys(found) if k not in by_callbacks]
 
 def _in_optimizer(engine: Engine) -> dict[str, str]:
@@ -452,7 +453,7 @@ def _note_around(self: Engine) -> None:
         return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE and x.flags.writeable
     self.arrays = find_objects(data, small)
     self._note_places()
-    self.task.look_at = self.look_at
+    self.task.look_at = self.check_loss_graph
 
 # %% ../../nbs/07_train/05_train_step.ipynb #00f6e86d
 @patch
@@ -462,7 +463,7 @@ def _note_places(self: Engine) -> None:
     if not self.callbacks: return
     around = {f'{i} {k}': v for i, c in enumerate(self.callbacks)
               for k, (v, _) in captured_variables(c).items()}
-    placed = {*map(id, self.with_places())}
+    placed = {*map(id, self.stateful_objects())}
     kept = {id(x) for _, x in walk_objects(around, lambda x: id(x) in placed)} - placed   # and saved
     self.of_callbacks = [k for k, (x, _) in self.around.items() if id(x) in kept]
     parts = named_parts(model=self.model, loss_fn=self.loss_fn, train_dataset=self.train_dataset,
@@ -480,7 +481,7 @@ def _note_places(self: Engine) -> None:
     self.rows, self.moving = {k: p.rows() for k, p in self.places.items()}, set[tuple[int, Any]]()
 
 @patch
-def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
+def check_loss_graph(self: Engine, loss: Tensor, tried: bool = False) -> None:
     """Raises UnsupportedModel if `loss` depends on what no optimizer steps, or has changed what no
     checkpoint holds. Warns of generators that were drawn from, if it was not `tried` whether that matters."""
     held = dict(self.loss_fn.named_buffers()) if self.beside_model else {}
@@ -492,11 +493,12 @@ def look_at(self: Engine, loss: Tensor, tried: bool = False) -> None:
             f"the loss {type(self.loss_fn).__name__} writes its buffer {moved[0]}, of which each "
             "worker would have its own, and no checkpoint any: make the loss a part of the model")
     if self.strategy.replicas: _check_leaves(self, graph_leaves(loss))
-    if not tried and (moved := self.drawn_from): warnings.warn(_of_generator(moved[0]))
-    if not tried and self.c.training.cut > 1 and (
-            parts := [k for k in self.task.writes.in_parts() if k not in self.of_one]):
+    if not tried and (moved := self.used_generators): warnings.warn(_of_generator(moved[0]))
+    if not tried and self.c.training.num_micro_batches > 1 and (
+            parts := [k for k in self.task.writes.partially_written() if k not in self.of_one]):
         warnings.warn(f"the forward pass writes a part of the buffer {', '.join(parts)}: with training."
-                      f"micro_batches = {self.c.training.cut} all begin with the same, and the mean of "
+                      f"micro_batches = {self.c.training.num_micro_batches} all begin with the same, and the "
+                      f"mean of "
                       "what they have made is kept (of integers the sum). If it is a queue, or has a row "
                       "for each sample, set micro_batches=1")
 
@@ -519,14 +521,14 @@ def _of_generator(name: str) -> str:
             "set for each place in the run")
 
 @patch(as_prop=True)
-def drawn_from(self: Engine) -> list[str]:
+def used_generators(self: Engine) -> list[str]:
     "Generators of the model and the loss that have drawn numbers, by name."
     return [k for k, (g, before) in self.generators.items() if has_drawn(g, before)]
 
 @patch
 def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
     "Raises UnsupportedModel if the number that `loss` returns depends on the state of its generators."
-    if not (moved := self.drawn_from): return
+    if not (moved := self.used_generators): return
     found = []
     for seed in (1, 2):
         for k in moved: reseed(self.generators[k][0], seed)
@@ -540,14 +542,14 @@ def inspect_samples(
     collate: Any, # What makes batches of them, if it is not PyTorch's
     which: str, # Of the trainer's arguments they are
 ) -> str:
-    "The `content` of `samples`. Raises NondeterministicSample if reads before matter; warns of counts."
+    "The `content_hash` of `samples`. Raises NondeterministicSample if reads before matter; warns of counts."
     held = {which: samples.dataset, 'collate_fn': collate}
     def again() -> dict[str, Any]:
         with seeded_temporarily(samples.seed, -1, 0):
             for i in (0, samples.samples // 2, samples.samples - 1): samples.get([i])
         return take_baseline(held)
     before = take_baseline(held)
-    try: content = samples.content()
+    try: content = samples.content_hash()
     except NondeterministicSample as e: raise NondeterministicSample(f"{which}: {e}") from None
     generators, numbers = compare_baselines(before, take_baseline(held))
     # one that each sample seeds has not moved
@@ -570,11 +572,12 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
         return MicroBatchSampler(dataset, size, cut, t.seed, self.collate_fn, names, causal)
     if self.train_dataset is None: raise BadConfig("train_dataset is missing")
     for which in ('train_dataset', 'val_dataset'): _open(self, which, causal, names)
-    self.samples = samples(self.train_dataset, t.batch_size, t.cut)
+    self.samples = samples(self.train_dataset, t.batch_size, t.num_micro_batches)
     self.content = _content(self) if t.check_data else ''
     self.held = None
     if self.val_dataset is not None:   # in batches as large as those that training has in memory
-        self.held = samples(self.val_dataset, ceil(t.batch_size / t.cut / self.strategy.passes), 1)
+        size = ceil(t.batch_size / t.num_micro_batches / self.strategy.passes)
+        self.held = samples(self.val_dataset, size, 1)
         if t.check_data and self.val_dataset is not self.train_dataset: _look_at_held(self, t)
     self.count = partial(apply_count, self._count) if self._count else partial(count_targets, shifted=causal)
     self.steps, asked = _length(self), _asked(self)
@@ -584,7 +587,7 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
 def _asked(engine: Engine) -> int:
     "Steps that the settings ask for."
     t = engine.c.training
-    return t.steps or engine.samples.schedule.reach(t.epochs * engine.samples.samples)
+    return t.steps or engine.samples.schedule.steps_to_reach(t.epochs * engine.samples.samples)
 
 def _ending(engine: Engine) -> str:
     "How the data end, in words: a mixture says which of its sources is exhausted."
@@ -596,7 +599,7 @@ def _length(engine: Engine) -> int:
     schedule, seed = engine.samples.schedule, engine.c.training.seed
     end = engine.train_dataset.ends_at(seed) if hasattr(engine.train_dataset, 'ends_at') else None
     if end is None: return _asked(engine)
-    whole = schedule.reach(end + 1) - 1   # the last step must not go beyond the end
+    whole = schedule.steps_to_reach(end + 1) - 1   # the last step must not go beyond the end
     if whole < 1:
         raise BadConfig(f"{_ending(engine)}, and one batch has {schedule.span(0).size}")
     return max(engine.step, min(_asked(engine), whole))
@@ -647,7 +650,7 @@ def _open(engine: Engine, which: str, causal: bool, names: set[str] | None) -> N
     setattr(engine, which, data)
     parts = getattr(data, 'datasets', [data])   # of a mixture
     own = next((n for n in map(tokens_per_sample, parts) if n), None)
-    meant = engine.c.data.length if 'length' in engine.config.given['data'] else own
+    meant = engine.c.data.length if 'length' in engine.config.explicit_values['data'] else own
     if which == 'train_dataset' and own not in (None, meant):
         raise BadConfig(f"{which}: its samples have {own} tokens, and data.length is {meant}")
     wrong = dict.fromkeys(f'{which}: {w}' for part in parts for w in dataset_mismatches(engine.model, part))
@@ -720,13 +723,13 @@ _BROUGHT = {*ModelConfig.model_fields, *DataConfig.model_fields} - {'length', 'n
 def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator[str]:
     "Settings that have no effect beside a given optimizer or scheduler, or that make no sense."
     t, n = engine.c.training, engine.samples.samples
-    of_scheduler = t.unlike('warmup', 'schedule')
+    of_scheduler = t.non_defaults('warmup', 'schedule')
     kind = type(engine.optimizer)
     if optimizer and all(callable(getattr(kind, k, None)) for k in ('train', 'eval')):
         yield (f"{kind.__name__} has eval(), which exchanges the weights, and nobody calls it here: "
                "validations, checkpoints and the result have those of training. For the others call it in "
                "on_train_end, and save the model there")
-    if optimizer and t.unlike('lr'):
+    if optimizer and t.non_defaults('lr'):
         yield f"training.lr = {t.lr:g} is not used: the optimizer that was given has its own rate"
     if scheduler and of_scheduler:
         yield f"training.{', '.join(of_scheduler)}: not used, for a scheduler was given"
@@ -734,14 +737,14 @@ def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator
         yield (f"training.warmup = {t.warmup:,}: the run has {engine.steps:,} steps, so the rate never gets "
                "to its peak")
     d = engine.c.data
-    if not d.num_workers and (idle := d.unlike(*_READING)):
+    if not d.num_workers and (idle := d.non_defaults(*_READING)):
         yield f"data.{', '.join(idle)}: not used, for data.num_workers is 0"
     parts = getattr(engine.train_dataset, 'datasets', [engine.train_dataset])
     if idle := engine.asked_for & (_BROUGHT if any(map(tokens_per_sample, parts)) else {*_BROUGHT, 'length'}):
         yield f"{', '.join(sorted(idle))}: not used, for the model and the data were given"
-    if engine.held is None and (idle := t.unlike('val_every', 'patience')):
+    if engine.held is None and (idle := t.non_defaults('val_every', 'patience')):
         yield f"training.{', '.join(idle)}: not used, for there is no val_dataset"
-    if t.steps and t.unlike('epochs'):
+    if t.steps and t.non_defaults('epochs'):
         yield f"training.epochs = {t.epochs:g}: not used, for training.steps = {t.steps:,} ends the run"
     if t.batch_size > n:
         yield (f"training.batch_size = {t.batch_size:,}: the data have {n:,} samples, so each batch has some "
@@ -758,7 +761,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     self.strategy.prepare(self.model, self.device)
     params = [p for p in self.model.parameters() if p.requires_grad]
     given = self.optimizer is not None, self.scheduler is not None   # of these the settings do not tell
-    if self.optimizer is None: self.optimizer = self.strategy.optimizer(params)
+    if self.optimizer is None: self.optimizer = self.strategy.default_optimizer(params)
     elif not isinstance(self.optimizer, torch.optim.Optimizer):
         self.optimizer = _made('optimizer', self.optimizer, params, 'step')
     if wrong := optimizer_problems(self.optimizer, self.model): raise BadConfig('\n'.join(wrong))
@@ -773,7 +776,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if not hasattr(self.scheduler, 'state_dict') and not hasattr(self.optimizer.step, '__func__'):
         raise BadConfig(f"optimizer: step of {self.steps_with} was replaced by a function, which no "
                         "scheduler of torch can follow: write a class with a method step")
-    self.optimizer = self.strategy.stepping(self.optimizer, self.model)
+    self.optimizer = self.strategy.wrap_optimizer(self.optimizer, self.model)
     if self.scheduler is None:
         shape = make_schedule(t, self.steps)
         def at(step: int) -> float: return shape(self.progress(step))
@@ -819,7 +822,7 @@ def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
 def batch(self: Engine, i: int, ids: list[int]) -> Any:
     "The same for this step, perhaps read ahead. Raises UnreadableBatch, and the errors of the dataset."
     if self.readers is None: return self.read(self.step, i, ids)
-    return self.readers.get(self.step, i, ids, lambda: self.coming(i))
+    return self.readers.get(self.step, i, ids, lambda: self.upcoming_micro_batches(i))
 
 # %% ../../nbs/07_train/05_train_step.ipynb #bb5fc6f6
 def copy_batch(batch: Any) -> Any:
@@ -830,7 +833,7 @@ def _writes_in(batch: Any) -> list[int]: return [*map(tensor_version, tensors_in
 
 @patch
 @contextmanager
-def lent(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
+def lend_writable(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
     "The same for a block that may write into it: the data stay as they are. Raises UnsupportedModel."
     batch, known = self.batch(i, ids), self.overwrites
     if known is not False: batch = copy_batch(batch)
@@ -850,7 +853,7 @@ def lent(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
 def _writes(engine: Engine, sync: Any) -> list[int]:
     "Writes to gradients, last that of `count`; empty once all have a gradient in this step, seen from here."
     if engine.task.idle is None or engine.idle_in == engine.step and not engine.idle: return []
-    return sync.writes([*engine.task.learning, engine.task.count])
+    return sync.grad_versions([*engine.task.learning, engine.task.count])
 
 def _note_idle(engine: Engine, before: list[int], after: list[int], targets: int) -> None:
     "Count a micro-batch for each parameter that has no gradient in it. Each has fewer writes than `count`."
@@ -866,12 +869,12 @@ def _note_idle(engine: Engine, before: list[int], after: list[int], targets: int
 def _spare_idle(engine: Engine) -> None:
     "Take the gradient, which is zero, from parameters that have none in any micro-batch of this step."
     if engine.task.idle is None or engine.idle_in == engine.step and not engine.idle: return
-    pieces, times = engine.samples.pieces(engine.step), engine.task.idle[0].grad.tolist()   # waits
-    engine.strategy.spare([p for p, n in zip(engine.task.learning, times) if round(n) >= pieces])
+    pieces, times = engine.samples.num_micro_batches(engine.step), engine.task.idle[0].grad.tolist()   # waits
+    engine.strategy.skip_params([p for p, n in zip(engine.task.learning, times) if round(n) >= pieces])
 
 # %% ../../nbs/07_train/05_train_step.ipynb #a6fda8a3
 @patch(as_prop=True)
-def measures(self: Engine) -> bool:
+def measures_noise(self: Engine) -> bool:
     "Whether this step measures the noise of its gradients."
     every = self.c.scaling.noise
     return every > 0 and self.step % every == 0
@@ -881,15 +884,15 @@ def measures(self: Engine) -> bool:
 def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
     "Forward and backward of micro-batch `i`, the samples `ids`. Raises UnsupportedModel."
     self.span = sync.span
-    with self.lent(i, ids) as batch, sync.micro_batch(i) as summed:
+    with self.lend_writable(i, ids) as batch, sync.micro_batch(i) as summed:
         with seeded(self.samples.seed, self.step, i):
             targets = self.count(batch)
             loss = sync.module(batch_to_device(batch, self.device), targets)
-        look = measure_squared_norm(self.model.named_parameters()) if self.measures else nullcontext()
+        look = measure_squared_norm(self.model.named_parameters()) if self.measures_noise else nullcontext()
         before = _writes(self, sync)
         with look as square: self.scaler.scale(loss * sync.scale).backward()
         if before: _note_idle(self, before, _writes(self, sync), targets)
-        self.task.writes.put_back()   # the next micro-batch begins with the same buffers
+        self.task.writes.reset_buffers()   # the next micro-batch begins with the same buffers
         summed[0].add_(loss.detach())
         if square and targets:
             part = (square() / targets).to(summed.dtype)   # or it would be rounded once or twice
@@ -971,8 +974,8 @@ def receipt(self: Engine, report: StepReport) -> dict[str, int]:
     chain = self.chain
     if not chain.about: chain.about = chain_context(self.fingerprint, CODE)
     if chain.step != report.step + 1:
-        drawn = SampleDigest.of(self.samples.of_step(report.step))
-        chain.grow(report.step, drawn, report.read()['loss'], report.lr)
+        drawn = SampleDigest.of(self.samples.step_ids(report.step))
+        chain.append_step(report.step, drawn, report.read()['loss'], report.lr)
     return dict(drawn=chain.drawn, receipt=chain.value)
 
 # %% ../../nbs/07_train/05_train_step.ipynb #99231737
@@ -980,7 +983,7 @@ def _divide(engine: Engine, grads: list[Tensor], targets: Tensor) -> dict[str, T
     "Sums to means over `targets`, and no longer than `clip`; the norm before, if it is needed."
     factor, clip, told = 1 / targets, engine.strategy.clip, {}
     if clip or engine.c.training.on_nonfinite == 'skip':
-        told['norm'] = norm = engine.strategy.norm(engine.model).double() / targets
+        told['norm'] = norm = engine.strategy.gradient_norm(engine.model).double() / targets
     if clip:
         too_long = torch.full_like(norm, clip) / (norm + 1e-6)
         factor = factor * too_long.clamp(max=1.).nan_to_num(1.)
@@ -1007,7 +1010,7 @@ def _prepare_scaling(engine: Engine) -> None:
         rates = ScalingConfig(lr, t.batch_size // s.base_world, s.base_world, s.rule, s.warmup,
                               s.min_lr or min(lr, 1e-300), s.max_lr or inf)
         engine.scaled = LRScaler(engine.optimizer, s.rule == 'adam')
-        schedule = ElasticSchedule(rates, t.cut, group.get('betas', (0., 0.)), s.worlds)
+        schedule = ElasticSchedule(rates, t.num_micro_batches, group.get('betas', (0., 0.)), s.worlds)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
     engine.samples.schedule = schedule
 
@@ -1016,12 +1019,12 @@ def resize(self: Engine, world: int) -> dict[str, Any]:
     "From now on there are `world` workers. The settings that change with it, JSON values. Raises BadConfig."
     if self.scaled is None: return {}
     schedule = self.samples.schedule
-    try: schedule.enter(self.step, world)
+    try: schedule.set_world(self.step, world)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
     self.steps = _length(self) if self.stop is None else self.stop
     worlds, rates = [*map(list, schedule.worlds().items())], schedule.rates
     return dict(worlds=worlds, batch=schedule.span(self.step).size, steps=self.steps,
-                rate=rates.scaled_lr(schedule.at(self.step).last.batch))
+                rate=rates.scaled_lr(schedule.change_at(self.step).last.batch))
 
 # %% ../../nbs/07_train/05_train_step.ipynb #3e623eba
 @patch
@@ -1034,19 +1037,19 @@ def _set_rates(engine: Engine) -> None:
     if engine.scaled is None: return
     schedule = engine.samples.schedule
     engine.scaled.check()
-    engine.scaled.write(schedule.factor(engine.step), schedule.k(engine.step))
+    engine.scaled.write(schedule.factor(engine.step), schedule.batch_ratio(engine.step))
 
 @patch(as_prop=True)
-def most_workers(self: Engine) -> int:
+def max_useful_workers(self: Engine) -> int:
     "Of how many workers each has something to do, in every step."
     schedule = self.samples.schedule
-    if self.scaled is None: return self.c.training.cut
+    if self.scaled is None: return self.c.training.num_micro_batches
     if not schedule.given: return sys.maxsize   # pieces follow the world
-    return min(schedule.span(step).pieces for step in schedule.worlds())
+    return min(schedule.span(step).micro_batches for step in schedule.worlds())
 
 # %% ../../nbs/07_train/05_train_step.ipynb #099adc72
 @patch(as_prop=True)
-def on_metric(self: Engine) -> bool:
+def is_scheduled_by_metric(self: Engine) -> bool:
     "Whether the scheduler looks at the validation loss and not at the step."
     return isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
 
@@ -1080,7 +1083,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     if self.manager: self.manager.before_update()
     _spare_idle(self)
     grads = self.strategy.grads(self.model)
-    told = _noise(self, grads, beside, targets, scale) if self.measures else {}
+    told = _noise(self, grads, beside, targets, scale) if self.measures_noise else {}
     told |= _divide(self, grads, targets)
     self.latest = StepReport(self.step, lr, self.scaler.is_enabled(), loss=loss, targets=targets, **told)
     self.latest.facts = self.strategy.facts
@@ -1090,7 +1093,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     self.scaler.update()
     skipped = self.scaler.get_scale() < scale   # fp16 overflowed: no step was made
     self.step += 1
-    if not (skipped or self.on_metric):
+    if not (skipped or self.is_scheduled_by_metric):
         with self.unscaled(): self.scheduler.step()
     return loss
 
@@ -1111,7 +1114,7 @@ class NonFiniteLoss(ArithmeticError):
     final = True # A second try would end the same way
 
 @patch
-def judge(self: Engine, report: StepReport | None) -> None:
+def check_finite(self: Engine, report: StepReport | None) -> None:
     "Raises NonFiniteLoss if the numbers of a step are not finite, and the config does not say to continue."
     if self.c.training.on_nonfinite != 'raise' or report is None or report.finite: return
     about = ', '.join(f'{k} {v}' for k, v in report.metrics.items() if not isfinite(v))

@@ -50,7 +50,7 @@ from .distributed import (PATIENCE, all_or_none, cleanup_distributed, world_grou
 def isolated_random_state(strategy: Strategy, device: str) -> Iterator[None]:
     "Restores all random states afterwards; inside, `strategy` has the threads and kernels it needs."
     gpus = [device] if device.startswith('cuda') else []
-    with preserved_rng(gpus), strategy.steady(device): yield
+    with preserved_rng(gpus), strategy.deterministic_context(device): yield
 
 # %% ../../nbs/07_train/07_trainer.ipynb #c6db81f5
 class ElasticTrainer(Engine):
@@ -100,14 +100,16 @@ class ElasticTrainer(Engine):
                 if manager: manager.close()
         _hear(self)
         if manager:
-            result.checkpoints = {f.step: str(manager.nvme.base / f.name) for f in manager.nvme.found()[::-1]}
+            result.checkpoints = {f.step: str(manager.nvme.base / f.name)
+                                  for f in manager.nvme.list_checkpoints()[::-1]}
         self.began = False   # the end is announced once
-        self.tell('on_train_end', result=result)
+        self.notify_callbacks('on_train_end', result=result)
         return result
 
+# %% ../../nbs/07_train/07_trainer.ipynb #c17f9bbf
 def _go_on(manager: Any) -> str:
     "What to do when a rank is lost."
-    found = manager.nvme.found() if manager else []
+    found = manager.nvme.list_checkpoints() if manager else []
     return "a rank is gone; start again: " + (f"it goes on from step {found[0].step}" if found else
                                               "it begins anew, for there is no checkpoint on the disk yet")
 
@@ -138,7 +140,7 @@ def _fell(trainer: ElasticTrainer, error: BaseException) -> None:
     trainer.began, result = False, trainer.result
     result.steps, result.validation = trainer.step, dict(trainer.val)
     result.error = f'{type(error).__name__}: {error}'
-    try: trainer.tell('on_train_end', result=result)
+    try: trainer.notify_callbacks('on_train_end', result=result)
     except Exception as e: warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")
 
 @patch
@@ -219,7 +221,7 @@ def _note_start(self: ElasticTrainer, out: str | Path | None, manager: Any, resu
     sum_over_ranks(pids)
     if not (self.main and place): self.record.keeps = False
     else:
-        given = {s: [*v] for s, v in c.given.items()}
+        given = {s: [*v] for s, v in c.explicit_values.items()}
         self.record.open(place, dict(entry=self.entry, settings=c.values(), given=given), pids.tolist())
     me, resumed = self.record.me, result.resumed_from is not None
     tier = getattr(manager, 'source', 'nvme') if resumed else ''
@@ -239,7 +241,7 @@ def _enter(self: ElasticTrainer) -> None:
     self.prepare(choose_device(self.config.checked(), self.world.local_rank)[0])
     self.main, self.alone = self.world.is_main, self.world.world_size == 1
     self.noted = self.step # Steps whose numbers were reported
-    ranks, most = self.world.world_size, self.most_workers
+    ranks, most = self.world.world_size, self.max_useful_workers
     if ranks > most: raise BadConfig(f"{ranks} ranks are more than {most} micro-batches")
     if ranks > 1 and self.c.distributed.shard != 'none':
         raise BadConfig(f"distributed.shard = {self.c.distributed.shard!r} is for elastic-nb train and "
@@ -294,7 +296,7 @@ def _check_left(trainer: ElasticTrainer, resume: bool) -> None:
         raise BadConfig(f"changed since this trainer has trained: {some[0].lstrip('_')}. It goes on with "
                         "what it was made with: make another ElasticTrainer, with a folder of its own "
                         "(nvme_path)")
-    if (resume and trainer.c.checkpoint.wanted) and (some := changed(trainer.left[1], _stands(trainer))):
+    if (resume and trainer.c.checkpoint.is_enabled) and (some := changed(trainer.left[1], _stands(trainer))):
         raise BadConfig(f"changed since this trainer has trained: {some[0]}. The newest checkpoint would "
                         "take its place: make another ElasticTrainer, with a folder of its own (nvme_path)")
 
@@ -303,17 +305,19 @@ def _check_left(trainer: ElasticTrainer, resume: bool) -> None:
 def _manager(trainer: ElasticTrainer, resume: bool) -> Any:
     "The manager that writes checkpoints, None if none are wanted. Raises BadConfig, FolderInUse."
     c = trainer.c.checkpoint
-    if not c.wanted: return None
+    if not c.is_enabled: return None
     def report(kind: str, **data: Any) -> None:   # called in another thread
         if kind == 'saving': return trainer.record.flush()   # first the ledger, then the disk
         trainer.heard.put((kind, data))
         trainer.record.say(kind, trainer.record.me, **dict(step=trainer.step) | data)
-    manager = trainer.strategy.manager(trainer, trainer.world.rank, trainer.world.world_size, report=report)
+    manager = trainer.strategy.make_manager(trainer, trainer.world.rank, trainer.world.world_size,
+                                            report=report)
     try:
-        if not resume and manager.nvme.found():
+        if not resume and manager.nvme.list_checkpoints():
             raise BadConfig(f"resume is False, and {c.nvme_path} holds checkpoints: remove them, "
                             "or set nvme_path to another folder")
-        manager.enter(trainer.world.rank, trainer.world.world_size, 0)   # now: the first run has the folder
+        # now: the first run has the folder
+        manager.enter_generation(trainer.world.rank, trainer.world.world_size, 0)
     except BaseException:
         manager.close()
         raise
@@ -323,7 +327,7 @@ def _hear(trainer: ElasticTrainer) -> None:
     "Report to callbacks, in this thread, the checkpoints that another thread has completed."
     while not trainer.heard.empty():
         kind, data = trainer.heard.get()
-        if kind == 'checkpoint': trainer.tell('on_checkpoint', **data)
+        if kind == 'checkpoint': trainer.notify_callbacks('on_checkpoint', **data)
         if kind == 'skipped' and data['name']:   # an unreported disk failure is never repaired
             warnings.warn(f"the checkpoint {data['name']} in {data['tier']} is not used: {data['why']}")
 
@@ -334,7 +338,7 @@ def _begin(trainer: ElasticTrainer, manager: Any) -> int | None:
         with all_or_none(): step = trainer.restore(manager)
     else: step = trainer.restore(manager)   # which all ranks do together
     restarts = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0))
-    if step is not None and restarts: manager.failed()   # torchrun restarted all ranks
+    if step is not None and restarts: manager.record_failure()   # torchrun restarted all ranks
     if trainer.world.world_size == 1: return step
     table = torch.zeros(trainer.world.world_size, 2, dtype=torch.int64)
     bits = int(digest(trainer.state())[:15], 16) if trainer.strategy.replicas else 0
@@ -362,7 +366,7 @@ def _level(trainer: ElasticTrainer, manager: Any, table: list[tuple[int, int]], 
         if trainer.world.rank in behind:
             manager.pace, receipts = state.meta.pop('pace'), state.meta.pop('receipts')
             trainer.load(state)
-            trainer.chain.take(receipts, trainer.step)
+            trainer.chain.load_state(receipts, trainer.step)
             trainer.kept, trainer.copied = -1, f'rank {source}'   # its own disk has not got it
         dist.destroy_process_group(group)
 
@@ -388,9 +392,9 @@ def _keep_promise(trainer: ElasticTrainer, out: str | Path | None) -> None:
     "Stop if the ledger has a checkpoint of this run and no rank has. Collective. Raises CheckpointMissing."
     place, c, promised = ledger_folder(trainer.c, out), trainer.config, 0
     if trainer.main and place and (place / 'run.db').is_file() and not trainer.step:
-        about = dict(settings=c.values(), given={s: [*v] for s, v in c.given.items()})
+        about = dict(settings=c.values(), given={s: [*v] for s, v in c.explicit_values.items()})
         with suppress(OSError, ValueError), Ledger(place / 'run.db', create=False) as ledger:
-            promised = ledger.promised(about, trainer.identity)
+            promised = ledger.promised_step(about, trainer.identity)
     promised, = max_over_ranks([promised])
     if promised: raise CheckpointMissing(GONE.format(place / 'run.db', promised, c.checkpoint.nvme_path))
 
@@ -398,7 +402,7 @@ def _keep_promise(trainer: ElasticTrainer, out: str | Path | None) -> None:
 @patch
 def one_step(self: ElasticTrainer, sync: Any) -> Tensor:
     "One optimizer step; the mean loss of its batch, unread."
-    at, micro, used = self.step, [*sync.start(self.step, self.samples.pieces(self.step))], []
+    at, micro, used = self.step, [*sync.start(self.step, self.samples.num_micro_batches(self.step))], []
     for i in micro:
         ids = self.samples.ids(at, i)
         self.contribute(sync, i, ids)
@@ -412,10 +416,10 @@ def one_step(self: ElasticTrainer, sync: Any) -> Tensor:
 @patch
 def _after(self: ElasticTrainer, manager: Any) -> None:
     "What follows a step, and what comes before the first: a validation, a comparison, a checkpoint, news."
-    self.strategy.settle(self, self.world.rank, self.world.world_size)
-    if self.world.world_size > 1 and (mine := self.compared()):
+    self.strategy.validate_if_due(self, self.world.rank, self.world.world_size)
+    if self.world.world_size > 1 and (mine := self.bits_to_compare()):
         check_same_bits(mine, max_over_ranks, self.step)
-    self.keep(manager)
+    self.save_if_due(manager)
     _hear(self)
 
 @patch
@@ -424,7 +428,7 @@ def _preempted(self: ElasticTrainer, manager: Any) -> bool:
     mine, step = bool(manager) and manager.preempted.is_set(), self.step - 1
     t, micro, used = self.given.pop(step)
     self.over = {step - 1: self.over.get(step - 1), step: t}
-    world, pieces = self.world.world_size, self.samples.pieces(step)
+    world, pieces = self.world.world_size, self.samples.num_micro_batches(step)
     if world == 1:
         self.record.say('contribute', self.record.me, step, t, micro=micro, of=pieces, samples=used)
         return mine
@@ -432,7 +436,7 @@ def _preempted(self: ElasticTrainer, manager: Any) -> bool:
     table[self.world.rank] = torch.tensor(contribution_row(micro, used))
     table[world, 0] = int(mine)
     *rows, asked = sum_over_ranks(table).tolist()
-    if self.main: self.record.contributions(step, pieces, rows, t)
+    if self.main: self.record.report_contributions(step, pieces, rows, t)
     return asked[0] > 0
 
 @patch
@@ -450,7 +454,7 @@ def _committed(self: ElasticTrainer, report: StepReport) -> None:
 def _read(trainer: ElasticTrainer, report: StepReport | None) -> None:
     "Note the numbers of a step, if there was one and it was not noted yet, and call `on_metrics`."
     if report is None or report.step < trainer.noted: return
-    trainer.judge(report)
+    trainer.check_finite(report)
     trainer.noted, result = report.step + 1, trainer.result
     trainer._committed(report)
     result.losses.append(report.metrics['loss'])
@@ -458,7 +462,7 @@ def _read(trainer: ElasticTrainer, report: StepReport | None) -> None:
     if report.noise: result.meter.update(report.noise)
     about = dict(step=report.step, **report.metrics)
     call_callbacks(trainer.bar, 'on_metrics', trainer, **about)
-    trainer.tell('on_metrics', **about)
+    trainer.notify_callbacks('on_metrics', **about)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #1e2ba57e
 def _sinks(trainer: ElasticTrainer) -> SinkGroup:
@@ -475,15 +479,15 @@ def tree(self: ElasticTrainer) -> dict[str, Any]:
     return Engine.tree(self)
 
 @patch
-def tell(self: ElasticTrainer, moment: str, **data: Any) -> None:
+def notify_callbacks(self: ElasticTrainer, moment: str, **data: Any) -> None:
     "As of `Engine`; the record receives a validation."
     if moment == 'on_validation' and self.record:
         self.record.say('validation', self.record.me, data['step'], val_loss=data['val_loss'])
-    Engine.tell(self, moment, **data)
+    Engine.notify_callbacks(self, moment, **data)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #88414f6c
 def _steps(trainer: ElasticTrainer, manager: Any, result: TrainResult, progress: bool) -> None:
-    sync = trainer.strategy.sync(trainer.task, trainer.world.world_size)
+    sync = trainer.strategy.make_sync(trainer.task, trainer.world.world_size)
     sync.attach(world_group(trainer.device))
     trainer.bar = [ProgressBar(trainer.step, trainer.steps)] if progress and trainer.main else []
     trainer.noted, trainer.began = trainer.step, True
@@ -493,7 +497,7 @@ def _steps(trainer: ElasticTrainer, manager: Any, result: TrainResult, progress:
         trainer._after(manager)
         _loop(trainer, sync, manager, result)
         if result.preempted:
-            trainer.keep(manager, now=True)
+            trainer.save_if_due(manager, now=True)
             if manager: manager.wait_for_pending_saves()
     finally:
         sync.detach()
@@ -509,7 +513,7 @@ def _loop(trainer: ElasticTrainer, sync: Any, manager: Any, result: TrainResult)
         trainer.one_step(sync)
         _read(trainer, before)
         before = trainer.latest
-        if at_once: trainer.tell('on_step_end', step=before.step, **before.metrics)
+        if at_once: trainer.notify_callbacks('on_step_end', step=before.step, **before.metrics)
         result.preempted = trainer._preempted(manager)
         trainer._after(manager)
     _read(trainer, before)

@@ -62,19 +62,19 @@ def translate_os_errors(what: str) -> Iterator[None]:
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #8cfcb729
 class WatchdogTask:
-    """Work with a file system that may hang, for a thread of its own; `work(errand)` calls `beat` as it
+    """Work with a file system that may hang, for a thread of its own; `work(errand)` calls `heartbeat` as it
     gets on."""
     def __init__(self, what: str, limit_s: float, work: Callable[['WatchdogTask'], Any]):
         self.what, self.limit_s, self.work = what, limit_s, work
         self.result: Any = None
         self.error: BaseException | None = None
-        self.over, self.dropped = threading.Event(), False
-        self.beat()
+        self.finished, self.abandoned = threading.Event(), False
+        self.heartbeat()
 
-    def beat(self, more_s: float = 0.) -> None:
+    def heartbeat(self, more_s: float = 0.) -> None:
         """The work continues; the next sign of life may take `limit_s` and `more_s` seconds. Raises
         StoreUnavailable."""
-        if self.dropped: raise StoreUnavailable(f"{self.what}: it was given up meanwhile")
+        if self.abandoned: raise StoreUnavailable(f"{self.what}: it was given up meanwhile")
         self.end = time.monotonic() + self.limit_s + more_s
 
     def run(self) -> None:
@@ -82,13 +82,13 @@ class WatchdogTask:
         try:
             with translate_os_errors(self.what): self.result = self.work(self)
         except BaseException as e: self.error = e
-        finally: self.over.set()
+        finally: self.finished.set()
 
     def wait(self) -> Any:
         "The result. Raises what the work has raised, and StoreUnavailable if it hangs."
-        while not self.over.wait(max(0., self.end - time.monotonic())):
+        while not self.finished.wait(max(0., self.end - time.monotonic())):
             if time.monotonic() < self.end: continue
-            self.dropped = True
+            self.abandoned = True
             raise StoreUnavailable(f"{self.what}: the file system hangs, no sign of life in "
                                    f"{self.limit_s:g} s")
         if self.error: raise self.error
@@ -116,14 +116,14 @@ def _do(self: FolderStore, what: str, key: str, work: Callable[[WatchdogTask], A
     "The result of `work`, done in a thread of its own. Raises StoreError, and what `work` raises."
     errand = WatchdogTask(f"{what} {self.base}/{key}", self.limit_s, work)
     with self._lock:
-        self._hung = [(k, e) for k, e in self._hung if not e.over.is_set()]
+        self._hung = [(k, e) for k, e in self._hung if not e.finished.is_set()]
         if len(self._hung) >= STUCK or key and key in [k for k, _ in self._hung]:
             raise StoreUnavailable(f"{errand.what}: {len(self._hung)} earlier calls still hang")
     # Python is about to end, and starts no thread
     if start_daemon_thread(errand.run, 'folder') is None: errand.run()
     try: return errand.wait()
     finally:
-        if not errand.over.is_set():
+        if not errand.finished.is_set():
             with self._lock: self._hung.append((key, errand))
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #3a58714d
@@ -163,7 +163,7 @@ def _pieces(self: FolderStore, path: str, errand: WatchdogTask, size: int | None
         _forget(self.system, fd)
         end = offset + size if size is not None else 1 << 60
         while offset < end and (data := self.system.pread(fd, min(PIECE, end - offset), offset)):
-            errand.beat()
+            errand.heartbeat()
             yield data
             offset += len(data)
     finally: self.system.close(fd)
@@ -196,11 +196,11 @@ def _write(self: FolderStore, path: str, pieces: Iterable[bytes], errand: Watchd
                 done = self.system.write(fd, left)
                 if not done: raise OSError(errno.EIO, "the folder takes nothing")
                 left = left[done:]
-                errand.beat(size / SLOW)
+                errand.heartbeat(size / SLOW)
         try: self.system.fsync(fd)
         except OSError as e:
             if e.errno not in _NO_SYNC: raise
-        errand.beat(size / SLOW)
+        errand.heartbeat(size / SLOW)
     finally: self.system.close(fd)
     return size, sum.hexdigest()
 
@@ -217,7 +217,7 @@ def _arrived(self: FolderStore, path: str, size: int, sum: str, errand: Watchdog
         if (seen, got.hexdigest()) != (size, sum):
             raise StoreUnavailable(f"{path}: {size} bytes were written, and other ones are read back "
                                    f"({seen} bytes)")
-        errand.beat()
+        errand.heartbeat()
     retry(look, self.late_s)
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder.ipynb #d48a5b86
@@ -243,7 +243,7 @@ def _measured(pieces: Iterable[bytes], errand: WatchdogTask) -> tuple[int, str]:
     for piece in pieces:
         size += len(piece)
         sum.update(piece)
-        errand.beat()
+        errand.heartbeat()
     return size, sum.hexdigest()
 
 @patch
@@ -362,7 +362,7 @@ def _walk(self: FolderStore, folder: str, errand: WatchdogTask) -> Iterator[str]
     except FileNotFoundError: return
     for name in names:
         path = f'{folder}/{name}'
-        errand.beat()
+        errand.heartbeat()
         try: is_folder = stat.S_ISDIR(self.system.lstat(path).st_mode)
         except FileNotFoundError: continue   # removed meanwhile
         if is_folder: yield from self._walk(path, errand)

@@ -198,7 +198,7 @@ class _ComposedUpload:
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #85abb59c
 @patch
-def part(self: _ComposedUpload, part: UploadPart) -> None:
+def send_part(self: _ComposedUpload, part: UploadPart) -> None:
     "Send one part, unless the upload was stopped."
     if self.stop.is_set(): return
     data, blob = os.pread(self.fd, part.size, part.offset), self.store.bucket.blob(part.name)
@@ -222,7 +222,7 @@ def _drop_blob(store: GCSStore, blob: storage.Blob) -> None:
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #46f009d3
 @patch
-def join(self: _ComposedUpload) -> None:
+def compose_all(self: _ComposedUpload) -> None:
     "Compose the object, compare it with the file, remove the parts. Raises StoreUnavailable."
     sources, level, store = [p.name for p in self.parts], 0, self.store
     while len(sources) > 32:
@@ -243,10 +243,10 @@ def run(self: _ComposedUpload) -> None:
     found = self.store._found(f'.parts/{self.key}/')
     there = {(b.name, b.crc32c, int(b.size)) for b in found}
     missing = [p for p in self.parts if (p.name, p.crc, p.size) not in there]
-    parallel_for(self.part, missing, self.store.threads)
+    parallel_for(self.send_part, missing, self.store.threads)
     if len(self.sent) < len(missing):
         raise StoreUnavailable(f"put {self.key}: stopped; the next call resumes from here")
-    self.join()
+    self.compose_all()
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #47e9a09f
 @patch

@@ -65,13 +65,13 @@ def _ask(self: HubStore, what: str, key: str, call: Callable[[], Any], size: int
     def work(errand: WatchdogTask) -> Any:
         with translate_hub_errors(text, key): return call()
     def attempt(number: int) -> Any:
-        self._hung = [e for e in self._hung if not e.over.is_set()]
+        self._hung = [e for e in self._hung if not e.finished.is_set()]
         if len(self._hung) >= STUCK: raise StoreUnavailable(f"{text}: {STUCK} earlier calls still wait")
         errand = WatchdogTask(text, self.limit_s + size / SLOW, work)
         if start_daemon_thread(errand.run, 'hub') is None: errand.run()
         try: return errand.wait()
         finally:
-            if not errand.over.is_set(): self._hung.append(errand)
+            if not errand.finished.is_set(): self._hung.append(errand)
     return retry(attempt, self.limit_s)
 
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #6b622899

@@ -176,7 +176,7 @@ def _reply(self: _BlobHandler, status: int, body: bytes | memoryview) -> None:
     for page in split_pages(body):
         total.update(page)
         self.wfile.write(page)
-        self.server.alive(self.connection)
+        self.server.renew_deadline(self.connection)
     self.wfile.write(total.digest())
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #4c5b0a44
@@ -192,7 +192,7 @@ class _PendingConnection:
 
 class RequestGate:
     "One thread that reads the heads of requests, and lets in those that have the secret."
-    room = 256 # Clients at once
+    max_pending = 256 # Clients at once
     def __init__(self,
         admit: Callable[[socket.socket, Any, bytes], bool], # admit(line, client, head); False: no slot
         token: str = '', # The secret; '' lets in every client with a whole head
@@ -200,15 +200,15 @@ class RequestGate:
     ):
         self.admit, self.token, self.patience_s = admit, token, patience_s
         # those that have been here longest come first
-        self.guests: dict[socket.socket, _PendingConnection] = {}
+        self.pending: dict[socket.socket, _PendingConnection] = {}
         self.new: deque[_PendingConnection] = deque()
-        self.ear, self.bell = socket.socketpair()
-        for end in (self.ear, self.bell): end.setblocking(False)
-        self.watch, self.closed = selectors.DefaultSelector(), False
-        self.watch.register(self.ear, selectors.EVENT_READ)
+        self.wake_reader, self.wake_writer = socket.socketpair()
+        for end in (self.wake_reader, self.wake_writer): end.setblocking(False)
+        self.selector, self.closed = selectors.DefaultSelector(), False
+        self.selector.register(self.wake_reader, selectors.EVENT_READ)
         threading.Thread(target=self._work, name='lobby', daemon=True).start()
 
-    def enter(self, line: socket.socket, client: Any) -> None:
+    def add_connection(self, line: socket.socket, client: Any) -> None:
         "A new connection; called from any thread."
         line.setblocking(False)
         self.new.append(_PendingConnection(line, client, time.monotonic() + self.patience_s))
@@ -219,24 +219,24 @@ class RequestGate:
         self._ring()
 
     def _ring(self) -> None:
-        with suppress(OSError): self.bell.send(b'!')   # full: then it will wake up anyway
+        with suppress(OSError): self.wake_writer.send(b'!')   # full: then it will wake up anyway
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #3533a51e
 @patch
 def _work(self: RequestGate) -> None:
     "The loop of the thread: wait for bytes of any client, or for the first deadline."
     while not self.closed:
-        first = next(iter(self.guests.values()), None)
+        first = next(iter(self.pending.values()), None)
         pause = max(0., first.end - time.monotonic()) if first else None
-        for key, _ in self.watch.select(pause):
+        for key, _ in self.selector.select(pause):
             if key.data: self._safely(self._hear, key.data)
             else:
-                with suppress(BlockingIOError): self.ear.recv(4096)
+                with suppress(BlockingIOError): self.wake_reader.recv(4096)
         while self.new: self._welcome(self.new.popleft())
         now = time.monotonic()
-        for g in [g for g in self.guests.values() if g.end <= now]: self._leave(g)
-    for g in list(self.guests.values()): self._leave(g)
-    for x in (self.watch, self.ear, self.bell): x.close()
+        for g in [g for g in self.pending.values() if g.end <= now]: self._leave(g)
+    for g in list(self.pending.values()): self._leave(g)
+    for x in (self.selector, self.wake_reader, self.wake_writer): x.close()
 
 @patch
 def _safely(self: RequestGate, do: Callable[[_PendingConnection], None], g: _PendingConnection) -> None:
@@ -247,14 +247,14 @@ def _safely(self: RequestGate, do: Callable[[_PendingConnection], None], g: _Pen
 @patch
 def _welcome(self: RequestGate, g: _PendingConnection) -> None:
     "A client connects; at the limit, the one that has been silent longest is dropped."
-    if len(self.guests) >= self.room: self._leave(next(iter(self.guests.values())))
-    self.guests[g.line] = g
-    self.watch.register(g.line, selectors.EVENT_READ, g)
+    if len(self.pending) >= self.max_pending: self._leave(next(iter(self.pending.values())))
+    self.pending[g.line] = g
+    self.selector.register(g.line, selectors.EVENT_READ, g)
     self._safely(self._hear, g)   # most have said all by now
 
 @patch
 def _leave(self: RequestGate, g: _PendingConnection) -> None:
-    if self.guests.pop(g.line, None): self.watch.unregister(g.line)
+    if self.pending.pop(g.line, None): self.selector.unregister(g.line)
     g.line.close()
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer.ipynb #ecb10e92
@@ -274,13 +274,13 @@ def _judge(self: RequestGate, g: _PendingConnection) -> None:
     given = _GIVEN.search(bytes(g.head[:HEAD]))
     if self.token and not hmac.compare_digest(given[1] if given else b'', f'Bearer {self.token}'.encode()):
         return self._answer(g, '401 Unauthorized', _NO_SECRET)
-    del self.guests[g.line]
-    self.watch.unregister(g.line)
+    del self.pending[g.line]
+    self.selector.unregister(g.line)
     g.line.setblocking(True)
     if not self.admit(g.line, g.client, bytes(g.head)):
         g.line.setblocking(False)
-        self.guests[g.line] = g
-        self.watch.register(g.line, selectors.EVENT_READ, g)
+        self.pending[g.line] = g
+        self.selector.register(g.line, selectors.EVENT_READ, g)
         self._answer(g, '503 Service Unavailable', 'all connections are in use; try again')
 
 @patch
@@ -298,23 +298,23 @@ class PeerMemoryServer(ThreadingTCPServer):
 
     def __init__(self, address: tuple[str, int], limit: int, token: str = '', stall_s: float = 20.):
         self.blobs, self.token, self.stall_s = BlobMemory(limit), token, stall_s
-        self.ends: dict[socket.socket, float] = {}   # until when the next page must have come
+        self.deadlines: dict[socket.socket, float] = {}   # until when the next page must have come
         self.heads: dict[socket.socket, bytes] = {}   # read of a request before it was let in
         super().__init__(address, _BlobHandler)
-        self.lobby = RequestGate(self.admit, token)
+        self.gate = RequestGate(self.admit, token)
 
-    def alive(self, line: socket.socket) -> None:
+    def renew_deadline(self, line: socket.socket) -> None:
         "A page has come: the next one has `stall_s` seconds again."
-        self.ends[line] = time.monotonic() + self.stall_s
+        self.deadlines[line] = time.monotonic() + self.stall_s
 
     def process_request(self, request: Any, client: Any) -> None:
         "Called by the server's loop for each new connection."
-        self.lobby.enter(request, client)
+        self.gate.add_connection(request, client)
 
     def admit(self, request: socket.socket, client: Any, head: bytes) -> bool:
         "Called by the lobby: a thread for this connection, if there is a slot."
-        if len(self.ends) >= self.connections: return False
-        self.alive(request)
+        if len(self.deadlines) >= self.connections: return False
+        self.renew_deadline(request)
         self.heads[request] = head
         super().process_request(request, client)
         return True
@@ -323,15 +323,15 @@ class PeerMemoryServer(ThreadingTCPServer):
         "Called by the server at the end of each connection."
         super().shutdown_request(request)
         self.heads.pop(request, None)
-        self.ends.pop(request, None)
+        self.deadlines.pop(request, None)
 
     def server_close(self) -> None:
         super().server_close()
-        if hasattr(self, 'lobby'): self.lobby.close()   # there is none yet if the address is taken
+        if hasattr(self, 'lobby'): self.gate.close()   # there is none yet if the address is taken
 
     def service_actions(self) -> None:
         "Called by the server's loop: shut down a connection that has stalled."
-        for line, end in list(self.ends.items()):
+        for line, end in list(self.deadlines.items()):
             if time.monotonic() > end:
                 with suppress(OSError): line.shutdown(socket.SHUT_RDWR)
 
@@ -346,7 +346,7 @@ def _receive(self: _BlobHandler, blob: memoryview) -> bool:
     total = new_checksum(self.command, self.path)
     for page in split_pages(blob):
         if self.rfile.readinto(page) < len(page): raise ConnectionError("cut in mid-upload")
-        self.server.alive(self.connection)
+        self.server.renew_deadline(self.connection)
         total.update(page)
     return hmac.compare_digest(self.rfile.read(SUM), total.digest())
 

@@ -94,7 +94,7 @@ def _send(self: S3Store, operation: str, key: str, data: bytes, sums: PartChecks
           **args: Any) -> dict[str, Any]:
     "Send a request with a body once; the answer has our checksums. Raises StoreUnavailable."
     seen = self._once(operation, key, Body=io.BytesIO(data), **self._name(key), **sums.headers, **args)
-    if sums.agree(seen) is False:
+    if sums.matches(seen) is False:
         if operation == 'put_object': self._once('delete_object', key, **self._name(key))
         raise StoreUnavailable(f"{operation} {key}: damaged on the way, the server has another checksum")
     return seen
@@ -226,7 +226,7 @@ def begin(self: _MultipartUpload, fresh: bool) -> None:
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #aad97f46
 @patch
-def part(self: _MultipartUpload, number: int) -> None:
+def send_part(self: _MultipartUpload, number: int) -> None:
     "Send part `number` if it is not there already, unless the upload was stopped."
     if self.stop.is_set(): return
     offset = (number - 1) * self.part_size
@@ -234,10 +234,10 @@ def part(self: _MultipartUpload, number: int) -> None:
     if len(data) != min(self.part_size, self.size - offset):
         raise StoreError(f"put {self.key}: the file has changed while it was read")
     sums, old = PartChecksums.of(data), self.there.get(number)
-    if old and (old['Size'] != len(data) or sums.agree(old) is False):
+    if old and (old['Size'] != len(data) or sums.matches(old) is False):
         self.store._ask('abort_multipart_upload', self.key, **self.id)
         raise _UploadGone(f"put {self.key}: the unfinished upload was of another file")
-    if not old or sums.agree(old) is None:
+    if not old or sums.matches(old) is None:
         extra = dict(UploadId=self.id['UploadId'], PartNumber=number)
         old = retry(lambda _: self.store._send('upload_part', self.key, data, sums, **extra),
                     self.store.limit_s, self.stop)
@@ -245,7 +245,7 @@ def part(self: _MultipartUpload, number: int) -> None:
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #eea17052
 @patch
-def finish(self: _MultipartUpload, parts: list[PartChecksums]) -> None:
+def complete(self: _MultipartUpload, parts: list[PartChecksums]) -> None:
     "Complete the upload and compare what is stored with `parts`; a wrong object is deleted."
     store, key = self.store, self.key
     named = [dict(PartNumber=n, ETag=p.etag, ChecksumCRC32=p.headers['ChecksumCRC32'])
@@ -276,10 +276,10 @@ def run(self: _MultipartUpload, fresh: bool) -> None:
     "All parts, then complete and verify. Raises _Gone if the server has forgotten the upload."
     self.begin(fresh)
     numbers = range(1, -(-self.size // self.part_size) + 1)
-    parallel_for(self.part, numbers, self.store.threads)
+    parallel_for(self.send_part, numbers, self.store.threads)
     if len(self.sent) < len(numbers):
         raise StoreUnavailable(f"put {self.key}: stopped; the next call resumes from here")
-    self.finish([self.sent[n] for n in numbers])
+    self.complete([self.sent[n] for n in numbers])
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #90c5e77e
 @patch

@@ -91,7 +91,7 @@ class PartChecksums:
         "Checksums for the server, which refuses any other body."
         return dict(ContentMD5=_b64(self.md5), ChecksumCRC32=_b64(self.crc))
 
-    def agree(self, seen: dict[str, Any]) -> bool | None:
+    def matches(self, seen: dict[str, Any]) -> bool | None:
         "Whether the answer `seen` has our checksums. None: none that can be compared."
         return _agree(seen, self.md5.hex(), _b64(self.crc))
 

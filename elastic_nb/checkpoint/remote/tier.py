@@ -71,7 +71,7 @@ class S3Backend:
 
 # %% ../../../nbs/03_checkpoint/remote/06_tier.ipynb #7ba78102
 @patch
-def found(self: S3Backend) -> list[CheckpointRef]:
+def list_checkpoints(self: S3Backend) -> list[CheckpointRef]:
     "Complete checkpoints, the newest first. Raises StoreError."
     return _named(s.key for s in self.store.list('') if s.key.endswith('/' + MANIFEST))
 
