@@ -13,9 +13,9 @@ from typing import Any
 
 MAX_CELL, MAX_FUNCTION = 60, 50  # lines of an exported cell, and of a function in it: about a screen
 # From the top down. Packages on one line do not import each other.
-WINGS = ['course', 'command nano', 'start cli', 'bench deploy', 'demo', 'chaos', 'testing', 'simulate', 'train', 'lowcomm', 'report',
-         'elastic', 'models', 'data', 'checkpoint scaling', 'exact', 'config_file', 'config', 'basics']
-FLOOR = {wing: len(WINGS) - n for n, wings in enumerate(WINGS) for wing in wings.split()}
+PACKAGES = ['course', 'command nano', 'start cli', 'bench deploy', 'demo', 'chaos', 'testing', 'simulate', 'train', 'lowcomm',
+            'report', 'elastic', 'models', 'data', 'checkpoint scaling', 'exact', 'config_file', 'config', 'basics']
+FLOOR = {package: len(PACKAGES) - n for n, packages in enumerate(PACKAGES) for package in packages.split()}
 PRODUCT = {'exact', 'data', 'checkpoint', 'scaling', 'models', 'elastic', 'train', 'report', 'lowcomm', 'deploy'}
 NOT_IN_PRODUCT = {'testing', 'bench', 'chaos', 'demo'}
 REHEARSALS = {'elastic_nb.deploy.rehearsal'}  # tests that users run themselves
@@ -129,7 +129,7 @@ def imports(root: Path, lib: str) -> tuple[dict[str, set[str]], dict[str, set[st
     return every, first
 
 
-def wing(module: str) -> str:
+def package_of(module: str) -> str:
     "The package of a module: `elastic_nb.checkpoint.remote.s3` is in checkpoint, `elastic_nb` itself is start"
     return (module.split('.') + ['start'])[1]
 
@@ -156,11 +156,11 @@ def check_imports(root: Path, lib: str) -> Iterator[str]:
     "Complaints about arrows that run upwards, about products that need test rigs, and about circles"
     every, first = imports(root, lib)
     for name, targets in every.items():
-        if (own := wing(name)) not in FLOOR:
-            yield f'{name}: {own} stands in no line of WINGS (tools/lint_house.py)'
+        if (own := package_of(name)) not in FLOOR:
+            yield f'{name}: {own} is in no line of PACKAGES (tools/lint_house.py)'
             continue
         for target in sorted(targets):
-            other = wing(target)
+            other = package_of(target)
             if own in PRODUCT and other in NOT_IN_PRODUCT and name not in REHEARSALS:
                 yield f'{name}: imports {target}, but {own} is for users and {other} is not'
             elif other != own and FLOOR.get(other, 0) >= FLOOR[own]:
@@ -182,7 +182,7 @@ def module_of(page: Path) -> str:
 def check_layout(pages: dict[Path, list[str]], folders: list[str]) -> Iterator[str]:
     "Complaints about names and overviews; `pages`: path below nbs/ -> sources of its code cells"
     for folder in folders:
-        if Path(folder) / '00_overview.ipynb' not in pages: yield f'{folder}: has no 00_overview.ipynb, its door'
+        if Path(folder) / '00_overview.ipynb' not in pages: yield f'{folder}: has no 00_overview.ipynb'
     for page, cells in pages.items():
         found = [m[1] for src in cells if (m := re.search(r'^\s*#\s*\|\s*default_exp\s+(\S+)', src, re.M))]
         if found and found != [module_of(page)]:
@@ -203,7 +203,7 @@ def check_list(overview: str, folder: str, pages: set[str]) -> Iterator[str]:
     if {*listed} == pages and listed != wanted: yield f'{where}: list each notebook once, in the order of the numbers'
 
 
-def check_doors(pages: dict[str, str]) -> Iterator[str]:
+def check_linked_pages(pages: dict[str, str]) -> Iterator[str]:
     "Complaints about user pages that no lesson, overview or README links; `pages`: path below nbs/ -> its markdown"
     for page in pages:
         kind, _, name = page.partition('/')

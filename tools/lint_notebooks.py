@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from lint_house import (check_doors, check_hidden, check_imports, check_layout, check_list, check_size, check_where, exported,
+from lint_house import (check_linked_pages, check_hidden, check_imports, check_layout, check_list, check_size, check_where, exported,
                         parse, solutions)
 
 logging.getLogger('traitlets').disabled = True  # nbformat also logs what we report
@@ -352,7 +352,7 @@ def check_house(root: Path, cfg: dict[str, str]) -> Iterator[str]:
         inside = {p.relative_to(page.parent).as_posix() for p in pages
                   if p.is_relative_to(page.parent) and p != page and 'solutions' not in p.parts}
         yield from check_list(text, page.parent.name, inside)
-    yield from check_doors({page.as_posix(): text for page, text in words.items()})
+    yield from check_linked_pages({page.as_posix(): text for page, text in words.items()})
     file = root / 'CONTRIBUTING.md'
     if file.exists(): yield from check_where(file.read_text(encoding='utf-8'), cfg['nbs_path'], pages)
 

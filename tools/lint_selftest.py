@@ -209,7 +209,7 @@ FILES: list[tuple[Callable[[Path], object], str]] = [
     (module(**BELOW, elastic__a="f('elastic_nb.testing.entrypoints:sleeper')"), 'but elastic is for users'),
     (module(**BELOW, exact__a='class Hands: pass\nclass Seat: pass\nclass Line: pass\nclass Trip: pass'), 'names of one word'),
     (module(**BELOW, **{f'exact__{m}': '\n'.join(f'class Same{k}Name: pass' for k in 'ABCDEF') for m in 'ab'}), 'in several modules'),
-    (module(**BELOW, attic__a='x = 1'), 'stands in no line'),
+    (module(**BELOW, attic__a='x = 1'), 'is in no line'),
     (module(**BELOW, exact__a='from . import b', exact__b='from .a import f'), 'imports itself'),
     (module(**BELOW, exact__a='from . import b', exact__b='def f():\n    from .a import f'), ''),
     (module(**BELOW, exact____init__="lazy('elastic_nb.exact', {'.share': 'portion'})"), ''),

@@ -7,7 +7,7 @@
 
 README.md comes from nbs/index.ipynb, benchmarks/README.md from tools/benchmarks.md. Lines that can be looked up are
 filled in, so no number is typed:
-`<!-- wings -->` becomes the table of the folders, from the "> " line of each overview;
+`<!-- packages -->` becomes the table of the folders, from the "> " line of each overview;
 `<!-- walkthroughs -->` the list of the walkthroughs;
 `<!-- numbers -->` and `<!-- gpu -->` what the README shows of the measurements;
 `<!-- bench: NAME -->` the table of benchmarks/NAME.json; `<!-- bench: NAME, WHAT -->` one with a column for each
@@ -44,7 +44,7 @@ def head(path: Path) -> tuple[str, str]:
     return tuple(next((line[2:] for line in lines if line.startswith(mark)), '') for mark in ('# ', '> '))
 
 
-def wings(root: Path, cfg: dict[str, str]) -> str:
+def packages(root: Path, cfg: dict[str, str]) -> str:
     "The table of the folders: name, link to the overview, promise"
     rows = []
     for path in sorted((root / cfg['nbs_path']).glob('[0-9]*/00_overview.ipynb')):
@@ -66,7 +66,7 @@ def fill(text: str, root: Path, cfg: dict[str, str]) -> str:
     "`text` with all that can be looked up"
     def one(m: re.Match[str]) -> str:
         kind, name, what = m.groups()
-        if kind in ('wings', 'walkthroughs'): return globals()[kind](root, cfg)
+        if kind in ('packages', 'walkthroughs'): return globals()[kind](root, cfg)
         if kind in ('numbers', 'gpu', 'matrix'): return getattr(tables, kind)(root)
         if kind == 'bench': return tables.bench(name, root, what)
         if kind == 'picture': return draw_ratios.picture(name, root)
