@@ -1259,8 +1259,8 @@ def controller(
 
     Example: elastic-nb controller --port 8000 --db queue.db
     """
-    from elastic_nb.simulate.controller import run_controller
-    run_controller(db, port, host, drain, partial(print, flush=True))
+    from elastic_nb.simulate.controller import serve_queue
+    serve_queue(db, port, host, drain, partial(print, flush=True))
 
 @app.command()
 def submit(
@@ -1300,12 +1300,12 @@ def resume(
 
     Example: elastic-nb resume 3 --controller http://127.0.0.1:8000
     """
-    from elastic_nb.simulate.controller import JobQueue, ask_controller, run_controller
+    from elastic_nb.simulate.controller import JobQueue, ask_controller, serve_queue
     if controller: jobs = ask_controller(controller, '/resume', job=job or None)['jobs']
     elif not Path(db).is_file(): raise BadConfig(f"--db: there is no queue {db}")
     else: jobs = JobQueue(db).resume(job or None)
     typer.echo(f"queued again: {', '.join(map(str, jobs)) or 'none'}")
-    if not controller: run_controller(db, port, drain=drain, tell=partial(print, flush=True))
+    if not controller: serve_queue(db, port, drain=drain, tell=partial(print, flush=True))
 
 
 # %% ../nbs/00_start/04_cli.ipynb #b483b388

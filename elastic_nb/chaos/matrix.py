@@ -6,7 +6,7 @@
 __all__ = ['COLUMNS', 'POINTS', 'STEP', 'BEFORE', 'CellRule', 'SPARE', 'ROWS', 'Told', 'WITNESSES', 'PATIENCE', 'ALLOWED',
            'lines_at_phase', 'CellPlan', 'worker_fault', 'external_fault', 'disk_fault', 'damaged_checkpoint',
            'store_fault', 'machine_fault', 'unhealed_source', 'foreign_joiner', 'has_etcd', 'flapping_worker',
-           'cell_plans', 'matrix_config', 'has_exclusion', 'exited_cleanly', 'sources_had_state', 'no_false_deaths',
+           'cell_plans', 'matrix_config', 'was_slot_excluded', 'exited_cleanly', 'sources_had_state', 'no_false_deaths',
            'MatrixRunner', 'select_cells', 'load_cells', 'summarize_cells', 'measure_matrix', 'format_cell',
            'cell_label', 'draw_matrix']
 
@@ -214,7 +214,7 @@ def matrix_config(folder: str | Path, **settings: Any) -> Config:
 # %% ../../nbs/11_chaos/06_matrix.ipynb #337e467e
 Told = Sequence[Event] # All that a run with faults has told
 
-def has_exclusion(told: Told) -> bool: return any(e.kind == 'excluded' for e in told)
+def was_slot_excluded(told: Told) -> bool: return any(e.kind == 'excluded' for e in told)
 
 def exited_cleanly(told: Told) -> bool:
     "Whether a signal has ended a start after all was saved."
@@ -237,7 +237,7 @@ def no_false_deaths(told: Told) -> bool:
     return len(lost) <= sum(e.kind == 'strike' and e.data['strike'].startswith('kill') for e in told)
 
 WITNESSES: dict[str, list[tuple[Callable[[Told], bool], str]]] = {
-    'flapping worker': [(has_exclusion, 'the slot was not excluded')],
+    'flapping worker': [(was_slot_excluded, 'the slot was not excluded')],
     'SIGTERM to all': [(exited_cleanly, 'it did not save and leave')],
     'unhealed source': [(sources_had_state, 'a state came from a worker that had none')],
     **dict.fromkeys(('clock of a machine', 'clock of a machine, etcd'),

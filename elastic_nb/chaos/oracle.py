@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['AFTER', 'Commit', 'NOTHING', 'new_step_times', 'pause_after', 'steps_redone_after', 'run_supervisor',
-           'supervisor_command', 'child_pythonpath', 'ChaosRun', 'pending_faults', 'hold_faults', 'events_by_start',
-           'commits_of', 'fault_impacts', 'judge', 'run_undisturbed', 'summarize_starts', 'loss_curve', 'why_unsaved',
-           'compare_with_undisturbed', 'run_chaos', 'check_new_folder', 'check_chaos', 'format_result', 'matrix_cell']
+           'supervisor_command', 'child_pythonpath', 'ChaosRun', 'pending_faults', 'make_hold_faults',
+           'events_by_start', 'commits_of', 'fault_impacts', 'judge', 'run_undisturbed', 'summarize_starts',
+           'loss_curve', 'why_unsaved', 'compare_with_undisturbed', 'run_chaos', 'check_new_folder', 'check_chaos',
+           'format_result', 'matrix_cell']
 
 # %% ../../nbs/11_chaos/03_oracle.ipynb #6715d8e0
 import math
@@ -126,7 +127,7 @@ def pending_faults(plan: FaultPlan, fired: Sequence[str]) -> list[Fault]:
             waiting.insert(0, f)
     return waiting
 
-def hold_faults(plan: FaultPlan, slots: int) -> list[Fault]:
+def make_hold_faults(plan: FaultPlan, slots: int) -> list[Fault]:
     "For each strike with a phase: a worker that reaches it waits. Only newcomers reach `join`."
     new = {f.worker for f in plan.faults} | {int(s.target.split()[1]) for s in plan.strikes
                                              if s.target.startswith('worker')}
@@ -137,7 +138,7 @@ def hold_faults(plan: FaultPlan, slots: int) -> list[Fault]:
 def start(self: ChaosRun) -> None:
     "Start the run, or start it again with what is left of the plan."
     left, e = pending_faults(self.plan, self.observer.fired), self.config.checked().elastic
-    left += hold_faults(FaultPlan((*left, *self.pending)), e.workers + e.spares)
+    left += make_hold_faults(FaultPlan((*left, *self.pending)), e.workers + e.spares)
     chaos = dict(kill=[], hang=[], crash_probability=0., crash_after_step=0, crash_ranks=[], enabled=True)
     path = self.out.parent / f'{self.out.name}.yaml'
     self.out.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SNIFF', 'UNIT', 'InputFile', 'translate_read_errors', 'resolve_codec', 'open_text', 'list_input_files',
-           'EncodingValidator', 'validate_and_hash', 'encode_utf8', 'parse_json_line', 'iter_documents', 'read_text',
+           'EncodingValidator', 'validate_and_hash', 'encode_utf8', 'parse_json_line', 'iter_rows', 'read_text',
            'expand_globs', 'TextUnit', 'FileSource', 'too_long_error', 'encode_unit', 'encode_in_order', 'RowSource',
            'DocumentFilter', 'FilteredSource']
 
@@ -255,7 +255,7 @@ def _columns(part: InputFile, field: str) -> Iterator[Any]:
     except pa.ArrowException as e:
         raise ValueError(f"cannot read {part.name}: {next(iter(str(e).splitlines()), e)}") from e
 
-def iter_documents(part: InputFile, field: str = 'text', encoding: str = 'utf-8') -> Iterator[tuple[str,
+def iter_rows(part: InputFile, field: str = 'text', encoding: str = 'utf-8') -> Iterator[tuple[str,
                                                                                                     bytes]]:
     "The place of each document of rows, JSON or a table, and its text, UTF-8. Raises ValueError."
     if part.form == 'rows':
@@ -284,7 +284,7 @@ def read_text(path: str | Path, field: str = 'text', encoding: str = 'utf-8') ->
     for part in parts:
         if part.form == 'text':
             with open_text(part, encoding) as f: found.append(f.read().encode())
-        else: found += [text for _, text in iter_documents(part, field, encoding)]
+        else: found += [text for _, text in iter_rows(part, field, encoding)]
     return b'\n'.join(found)
 
 # %% ../../nbs/02_data/01_text.ipynb #2d9eafea
@@ -442,7 +442,7 @@ def _documents(self: FileSource, part: InputFile) -> Iterator[TextUnit]:
     "The units of anything else: documents that it is read for."
     found, size, first = [], 0, ''
     with translate_read_errors(part.name):
-        for where, text in iter_documents(part, self.field, self.encoding):
+        for where, text in iter_rows(part, self.field, self.encoding):
             found.append(text)
             size, first = size + len(text), first or where
             if size >= self.unit:

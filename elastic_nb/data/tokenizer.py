@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PIECE', 'WHOLE', 'PROBE', 'GPT2_SPLIT', 'END_NAMES', 'LATER_SPLITS', 'ENDS', 'SIZES', 'train_bpe', 'find_cut',
-           'split_text', 'gpt2_byte_map', 'tokenizer_json', 'gpt2_ranks', 'tiktoken_encode', 'encode_plain',
+           'chunk_text', 'gpt2_byte_map', 'tokenizer_json', 'gpt2_ranks', 'tiktoken_encode', 'encode_plain',
            'translate_tokenizer_errors', 'TokenEncoder', 'byte_encoder', 'byte_tokenizer', 'find_eot', 'safe_cuts',
            'encoder_from_tokenizer', 'encoder_from_object', 'is_hub_reachable', 'load_encoder']
 
@@ -72,7 +72,7 @@ def find_cut(text: bytes, cuts: str = 'spaces') -> int | None:
     while at > max(1, len(text) - 4) and text[at] & 0xC0 == 0x80: at -= 1   # inside a UTF-8 character
     return max(at, 1)
 
-def split_text(text: bytes, limit: int = PIECE, cuts: str = 'spaces') -> Iterator[bytes]:
+def chunk_text(text: bytes, limit: int = PIECE, cuts: str = 'spaces') -> Iterator[bytes]:
     """Parts of `text` that can be encoded apart, of at most `limit` bytes where it has a safe place for that.
     `cuts`: where it may be cut, as `TokenEncoder.cuts` says."""
     start, look, end = 0, 0, limit if cuts else len(text)
@@ -172,7 +172,7 @@ class TokenEncoder:
 
     def ids(self, text: bytes, limit: int = PIECE) -> list[np.ndarray]:
         "Ids of a whole document, in parts. Raises ValueError if it cannot be encoded."
-        return [self.encode(piece) for piece in split_text(text, limit, self.cuts)]
+        return [self.encode(piece) for piece in chunk_text(text, limit, self.cuts)]
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #87fe9ae2
 def byte_encoder() -> TokenEncoder:

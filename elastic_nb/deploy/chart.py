@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['CHART', 'VERSIONS', 'Objects', 'PURPOSE', 'import_extra', 'core_mistakes', 'lost_fields', 'jobset_mistakes',
            'VolcanoJob', 'volcano_mistakes', 'object_mistakes', 'render_chart', 'load_objects', 'check_combinations',
-           'node_pod_spec', 'config_from_objects', 'validate_chart', 'purpose', 'explain_chart', 'chart_files']
+           'node_pod_spec', 'config_from_objects', 'validate_chart', 'purpose', 'explain_chart',
+           'render_generated_files']
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #ff790688
 import json
@@ -300,7 +301,7 @@ def explain_chart(v: Values, found: Objects) -> str:
     return '\n'.join(line for head, lines in parts.items() for line in [head, *(f'  {x}' for x in lines)])
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #70944a9a
-def chart_files() -> dict[str, str]:
+def render_generated_files() -> dict[str, str]:
     "The files of the chart that are written from the model: name -> text."
     rows = ['# Values of the chart', '', '| value | type | default | meaning |', '|---|---|---|---|']
     for name, x in LEAVES.items():

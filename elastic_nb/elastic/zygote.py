@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['FIRST_CONTACT_S', 'INHERITED', 'IDLE', 'LAST_WORD', 'START', 'ANSWER', 'WARM_UP', 'send', 'JsonLineReader',
            'receive_request', 'zygote_main', 'load_entry', 'warm_up', 'warm_up_backward', 'gpu_hidden',
-           'SupervisorConnection', 'connect_store', 'cut_connections', 'worker_main', 'error_message', 'address_family',
-           'loopback_store', 'inherited_conditions', 'conditions_digest', 'send_with_files', 'recv_with_files',
-           'ForkServer', 'fork_server_main', 'file_stamp', 'module_file', 'find_shadowing_file', 'ForkedProcess',
-           'ForkRefused', 'start_interpreter', 'ForkClient', 'fork_zygote', 'drop_server']
+           'SupervisorConnection', 'connect_store', 'cut_connections', 'worker_main', 'describe_error',
+           'address_family', 'loopback_store', 'inherited_conditions', 'conditions_digest', 'send_with_files',
+           'recv_with_files', 'ForkServer', 'fork_server_main', 'file_stamp', 'module_file', 'find_shadowing_file',
+           'ForkedProcess', 'ForkRefused', 'start_interpreter', 'ForkClient', 'fork_zygote', 'drop_server']
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #b6e698ef
 import atexit
@@ -249,11 +249,11 @@ def worker_main(spec: dict[str, Any], sock: socket.socket) -> None:
         warm_up_backward()
         loop.run()
     except BaseException as e:   # SystemExit, too: a worker has no other reason to leave than its order
-        member.say('error', **error_message(e, loop))
+        member.say('error', **describe_error(e, loop))
         os._exit(1)
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #1dea0001
-def error_message(error: BaseException, loop: Any = None) -> dict[str, Any]:
+def describe_error(error: BaseException, loop: Any = None) -> dict[str, Any]:
     "A worker's message about the error that ends it; `loop`: what it ran, None if it had not come that far."
     refused = isinstance(error, BadConfig) or getattr(error, 'refused', False) is True
     final = refused or getattr(error, 'final', False) is True

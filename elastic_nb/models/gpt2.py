@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ..checkpoint.interop import read_weight_index
-from ..data.tokenizer import load_encoder, split_text, train_bpe
+from ..data.tokenizer import load_encoder, chunk_text, train_bpe
 from .gpt import Block, GPT, GPTConfig, document_mask
 
 # %% ../../nbs/05_models/02_gpt2.ipynb #d0cb88d9
@@ -189,7 +189,7 @@ def load_gpt2(name: str = 'gpt2', revision: str = 'main') -> tuple[GPT2, Tokeniz
 def encode_rows(rows: list[str], tokenizer: Tokenizer) -> np.ndarray:
     "The ids of all rows as one text: uint16, or uint32 if the vocabulary is larger."
     encoder = load_encoder(Tokenizer.from_str(tokenizer.to_str()))   # which changes settings of its own copy
-    parts = [encoder.encode(p) for p in split_text(''.join(rows).encode())]
+    parts = [encoder.encode(p) for p in chunk_text(''.join(rows).encode())]
     return np.concatenate(parts).astype(encoder.dtype)
 
 def wikitext(split: str, tokenizer: Tokenizer, config: str = 'wikitext-2-raw-v1') -> np.ndarray:

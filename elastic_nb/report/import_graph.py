@@ -30,42 +30,42 @@ def _imported(path: Path, top: Path) -> Iterator[str]:
 # %% ../../nbs/08_report/06_import_graph.ipynb #9a853bab
 Graph = dict[str, set[str]]
 
-def import_edges(wing: str = '', package: Path = Path(elastic_nb.__file__).parent) -> Graph:
+def import_edges(within: str = '', package: Path = Path(elastic_nb.__file__).parent) -> Graph:
     "Module -> modules of the same package that it imports; without a package, package -> packages."
-    top, folder = package.parent, package / wing
-    prefix = '.'.join([package.name, *([wing] if wing else [])]) + '.'
+    top, folder = package.parent, package / within
+    prefix = '.'.join([package.name, *([within] if within else [])]) + '.'
     files = [p for p in sorted(folder.rglob('*.py')) if p.name not in ('__init__.py', '_modidx.py')]
-    def room(name: str) -> str:
+    def module_of(name: str) -> str:
         parts = name.removeprefix(prefix).split('.')
-        deep = bool(wing) and (folder / parts[0]).is_dir()   # a package may have a subpackage
+        deep = bool(within) and (folder / parts[0]).is_dir()   # a package may have a subpackage
         return '.'.join(parts[:2] if deep else parts[:1])
     graph: Graph = {}
     for path in files:
-        own = room('.'.join(path.relative_to(top).with_suffix('').parts))
-        others = {room(name) for name in _imported(path, top) if name.startswith(prefix)}
+        own = module_of('.'.join(path.relative_to(top).with_suffix('').parts))
+        others = {module_of(name) for name in _imported(path, top) if name.startswith(prefix)}
         graph.setdefault(own, set()).update(others - {own})
     return {own: others & {*graph} for own, others in graph.items()}
 
 # %% ../../nbs/08_report/06_import_graph.ipynb #9db2adf2
-def _below(graph: Mapping[str, set[str]], room: str, seen: frozenset[str] = frozenset()) -> set[str]:
-    "All modules that `room` needs, directly or not."
-    if room in seen: return set()
-    seen = seen | {room}
-    return graph[room].union(*(_below(graph, other, seen) for other in graph[room]))
+def _below(graph: Mapping[str, set[str]], module: str, seen: frozenset[str] = frozenset()) -> set[str]:
+    "All modules that `module` needs, directly or not."
+    if module in seen: return set()
+    seen = seen | {module}
+    return graph[module].union(*(_below(graph, other, seen) for other in graph[module]))
 
 def transitive_reduction(graph: Graph) -> Graph:
     "The arrows that no longer way replaces."
-    deep = {room: _below(graph, room) for room in graph}
-    return {room: {o for o in others if not any(o in deep[x] and x not in deep[o] for x in others - {o})}
-            for room, others in graph.items()}
+    deep = {module: _below(graph, module) for module in graph}
+    return {module: {o for o in others if not any(o in deep[x] and x not in deep[o] for x in others - {o})}
+            for module, others in graph.items()}
 
 def import_layers(graph: Graph) -> dict[str, int]:
     "Module -> floor; modules that import each other share one."
-    deep = {room: _below(graph, room) for room in graph}
+    deep = {module: _below(graph, module) for module in graph}
     floor = dict.fromkeys(graph, 0)
     for _ in graph:   # no chain is longer than the number of modules
-        floor = {room: max([floor[o] + 1 for o in graph[room] if room not in deep[o]], default=0)
-                 for room in graph}
+        floor = {module: max([floor[o] + 1 for o in graph[module] if module not in deep[o]], default=0)
+                 for module in graph}
     return floor
 
 # %% ../../nbs/08_report/06_import_graph.ipynb #d7c2ed94
@@ -74,47 +74,47 @@ def _places(graph: Graph, floor: dict[str, int], width: int = 6) -> dict[str, tu
     place: dict[str, tuple[float, float]] = {}
     y = 0.
     for level in range(max(floor.values(), default=0) + 1):
-        def middle(room: str) -> tuple[float, str]:
-            xs = [place[o][0] for o in graph[room] if o in place]
-            return (sum(xs) / len(xs) if xs else 0., room)
-        here = sorted((room for room in graph if floor[room] == level), key=middle)
+        def middle(module: str) -> tuple[float, str]:
+            xs = [place[o][0] for o in graph[module] if o in place]
+            return (sum(xs) / len(xs) if xs else 0., module)
+        here = sorted((module for module in graph if floor[module] == level), key=middle)
         rows = -(-len(here) // width)
         for row in range(rows):
             part = here[row::rows]
-            for i, room in enumerate(part): place[room] = (i - (len(part) - 1) / 2 + .25 * row, y)
+            for i, module in enumerate(part): place[module] = (i - (len(part) - 1) / 2 + .25 * row, y)
             y += .55 if row < rows - 1 else 1.
     return place
 
 # %% ../../nbs/08_report/06_import_graph.ipynb #3f80fe90
-def _bend(place: Mapping[str, tuple[float, float]], room: str, other: str) -> float:
+def _bend(place: Mapping[str, tuple[float, float]], module: str, other: str) -> float:
     "The smallest `rad` with which an arrow between two modules runs clear of all others."
-    (x0, y0), (x1, y1) = place[room], place[other]
+    (x0, y0), (x1, y1) = place[module], place[other]
     def clear(rad: float) -> bool:
         for t in (.1, .2, .3, .4, .5, .6, .7, .8, .9):
             x = x0 + t * (x1 - x0) + 2 * t * (1 - t) * rad * (y1 - y0)
             y = y0 + t * (y1 - y0) - 2 * t * (1 - t) * rad * (x1 - x0)
             if any(abs(x - a) < .07 * len(name) + .05 and abs(y - b) < .3
-                   for name, (a, b) in place.items() if name not in (room, other)): return False
+                   for name, (a, b) in place.items() if name not in (module, other)): return False
         return True
     return next((rad for rad in (0., .2, -.2, .35, -.35, .5, -.5) if clear(rad)), 0.)
 
 # %% ../../nbs/08_report/06_import_graph.ipynb #fb1b03e0
-def draw_imports(wing: str = '', package: Path = Path(elastic_nb.__file__).parent) -> Axes:
+def draw_imports(within: str = '', package: Path = Path(elastic_nb.__file__).parent) -> Axes:
     "Draw the modules of a package, or all packages: an arrow leads from a module to what it imports."
-    graph = import_edges(wing, package)
+    graph = import_edges(within, package)
     place = _places(transitive_reduction(graph), import_layers(graph))
     xs, ys = zip(*place.values())
     with style():
         wide, high = max(xs) - min(xs) + 1, max(ys) + 1
-        _, ax = plt.subplots(figsize=(1.35 * wide, .75 * high))
-        for room, (x, y) in sorted(place.items()):
-            ax.text(x, y, room, ha='center', va='center', color=INK, zorder=2,
+        _, ax = plt.subplots(figsize=(max(1.35, .085 * max(map(len, place)) + .25) * wide, .75 * high))
+        for module, (x, y) in sorted(place.items()):
+            ax.text(x, y, module, ha='center', va='center', color=INK, zorder=2,
                     bbox=dict(boxstyle='round,pad=.4', facecolor=PAPER, edgecolor=GENERATIONS[0]))
-        for room, others in sorted(transitive_reduction(graph).items()):
+        for module, others in sorted(transitive_reduction(graph).items()):
             for other in sorted(others):
-                ax.annotate('', place[other], place[room], zorder=1, arrowprops=dict(
+                ax.annotate('', place[other], place[module], zorder=1, arrowprops=dict(
                     arrowstyle='->', color=MUTED, shrinkA=10, shrinkB=12, linewidth=.8,
-                    connectionstyle=f'arc3,rad={_bend(place, room, other)}'))
+                    connectionstyle=f'arc3,rad={_bend(place, module, other)}'))
         ax.set(xlim=(min(xs) - .6, max(xs) + .6), ylim=(-.5, max(ys) + .5))
         ax.set_axis_off()
     return ax

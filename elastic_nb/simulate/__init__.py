@@ -16,5 +16,5 @@ __getattr__, __dir__ = lazy('elastic_nb.simulate', {
     '.schedulers': 'Dispatcher SCHEDULERS TaskSpec WorkerSpec capability ewma gale_shapley priority '
                    'stable_matching',
     '.tasks': 'PlanOutcome parse_plan read_plan run_real run_simulated',
-    '.controller': 'Controller JobQueue run_experiments run_controller'})
+    '.controller': 'Controller JobQueue run_experiments serve_queue'})
 __all__ = __dir__()

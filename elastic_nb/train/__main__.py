@@ -29,7 +29,7 @@ from .recipe import (ENTRY, summarize_folder, check_recipe, write_config, prepar
                                      check_same_schedule, describe_summary)
 from .run import build
 from .trainer import ElasticTrainer
-from .distributed import (RankFailed, WorldInfo, all_or_none, cleanup_distributed,
+from .distributed import (RankFailed, WorldInfo, raise_on_all_ranks, cleanup_distributed,
                                           get_world_info, setup_distributed_environment)
 
 # %% ../../nbs/07_train/17_torchrun.ipynb #9ce066b0
@@ -103,7 +103,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 def _train(args: argparse.Namespace, info: WorldInfo) -> int:
     out = Path(args.out or Path('runs') / Path(args.config).stem).absolute()
     setup_distributed_environment()
-    with all_or_none():
+    with raise_on_all_ranks():
         asked = read_config(args.config, args.overrides)
         engine = trainer_of(asked, out)
     said = 'workers' in asked.explicit_values['elastic']

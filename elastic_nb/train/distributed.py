@@ -6,7 +6,7 @@
 __all__ = ['PATIENCE', 'WorldInfo', 'get_world_info', 'get_rank', 'get_world_size', 'is_launched', 'is_main_process',
            'choose_backend', 'is_peer_lost', 'print_lost_rank', 'setup_distributed_environment', 'gloo_threads',
            'cleanup_distributed', 'barrier', 'broadcast_object', 'sum_over_ranks', 'max_over_ranks', 'RankFailed',
-           'all_or_none', 'SingleProcessGroup', 'world_group', 'SingleProcessSync']
+           'raise_on_all_ranks', 'SingleProcessGroup', 'world_group', 'SingleProcessSync']
 
 # %% ../../nbs/07_train/03_distributed.ipynb #ffcf1047
 import json
@@ -166,7 +166,7 @@ class RankFailed(RuntimeError):
     final = True # A second try would end the same way
 
 @contextmanager
-def all_or_none() -> Iterator[None]:
+def raise_on_all_ranks() -> Iterator[None]:
     """If the block raises in one rank, it raises in all: there RankFailed, with the sentence of the first
     rank that failed. No collective may be in the block. Raises PeerLost if a rank is gone."""
     error: Exception | None = None

@@ -8,8 +8,8 @@ __all__ = ['LARGE', 'FEW', 'SEEN', 'VARIABLE', 'OF_OTHERS', 'UNUSED', 'ASKED', '
            'all_code_hash', 'environment_identity', 'modules_identity', 'set_by_forward', 'unsaved_buffers_hash',
            'unsaved_frozen_hashes', 'model_identity', 'ordered_hash', 'optimizer_identity', 'sample_schedule',
            'nondeterministic_schedules', 'callback_identity', 'scheduler_identity', 'initial_settings',
-           'restore_settings', 'content_digests', 'data_identity', 'methods_identity', 'method_words', 'keep_unchanged',
-           'compiled_parts', 'describe_kernels', 'run_identity']
+           'restore_settings', 'content_digests', 'data_identity', 'methods_identity', 'find_names_in_methods',
+           'keep_unchanged', 'compiled_parts', 'describe_kernels', 'run_identity']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -672,7 +672,7 @@ def methods_identity(x: Any, known: Container[int], skip: tuple[str, ...] = ()) 
         mentions = {k: v for k, f in methods.items() if len(v := function_identity(f, known)) > 1}
     return dict(holds=holds, mentions=mentions)
 
-def method_words(kinds: Iterable[type], skip: tuple[str, ...]) -> set[str]:
+def find_names_in_methods(kinds: Iterable[type], skip: tuple[str, ...]) -> set[str]:
     "Words in the methods of these classes, but for those whose names begin with one of `skip`."
     methods = (f for kind in kinds for k, f in vars(kind).items()
                if inspect.isfunction(f) and not k.startswith(('__init__', *skip)))

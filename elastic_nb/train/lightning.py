@@ -36,7 +36,7 @@ from ..exact.shuffle import permute
 from .hf import SeededDataset, sample_digest, warn_of_stateful_samples
 from .identity import (all_code_hash, keep_unchanged, initial_settings, function_identity,
                                        model_identity, optimizer_identity, scheduler_identity,
-                                       restore_settings, plain_settings, method_words)
+                                       restore_settings, plain_settings, find_names_in_methods)
 
 # %% ../../nbs/07_train/15_lightning.ipynb #71d13d74
 def _bases() -> tuple[type, type]:
@@ -201,7 +201,7 @@ _THEIRS = 'lightning', 'pytorch_lightning', 'lightning_fabric', 'torch', 'builti
 
 def _of_module(module: Any) -> dict[str, Any]:
     kinds = [k for k in type(module).__mro__ if k.__module__.split('.')[0] not in _THEIRS]
-    words = method_words(kinds, SKIP)
+    words = find_names_in_methods(kinds, SKIP)
     hparams = {k: v for k, v in getattr(module, 'hparams', {}).items() if k in words}
     return model_identity(module, {*vars(module)} - words) | dict(hparams=plain_settings(hparams))
 

@@ -32,7 +32,7 @@ from ..elastic.ledger import Ledger
 from ..elastic.loop import CheckpointMissing
 from ..elastic.membership import PeerLost, peer_errors
 from ..elastic.console import in_notebook, describe_resume
-from ..elastic.zygote import error_message
+from ..elastic.zygote import describe_error
 from ..report.tracking import SinkGroup, tracking_listener, open_sinks
 from .callbacks import (ProgressBar, TrainResult, call_callbacks, guarded_values, listens_to,
                                         is_patience_exhausted)
@@ -41,7 +41,7 @@ from .engine import Engine
 from .callback_state import find_objects
 from .recorder import FIELDS, EventRecorder, contribution_row, find_launcher, restarts_left
 from .strategies import Strategy
-from .distributed import (PATIENCE, all_or_none, cleanup_distributed, world_group,
+from .distributed import (PATIENCE, raise_on_all_ranks, cleanup_distributed, world_group,
                                           max_over_ranks, is_peer_lost, setup_distributed_environment,
                                           sum_over_ranks)
 
@@ -78,7 +78,7 @@ class ElasticTrainer(Engine):
             manager = None
             try:
                 _compare_ranks(self)
-                with all_or_none(): manager = _manager(self, resume)
+                with raise_on_all_ranks(): manager = _manager(self, resume)
                 result.resumed_from = _begin(self, manager) if resume and manager else None
                 if resume and manager: _keep_promise(self, out)
                 self._note_start(out, manager, result, self.resize(self.world.world_size))
@@ -198,7 +198,7 @@ def _broken(trainer: ElasticTrainer, error: BaseException) -> dict[str, Any]:
     if isinstance(error, KeyboardInterrupt):
         stopped = dict(stopped='Ctrl-C') if str(error) else {}
         return dict(ok=False, error=str(error) or 'interrupted', **stopped)
-    about = error_message(error, trainer)
+    about = describe_error(error, trainer)
     trainer.record.say('interrupted' if isinstance(error, PeerLost) else 'error', trainer.record.me, **about)
     return dict(ok=False, error=about['message'], again=restarts_left())
 
@@ -246,7 +246,7 @@ def _enter(self: ElasticTrainer) -> None:
     if ranks > 1 and self.c.distributed.shard != 'none':
         raise BadConfig(f"distributed.shard = {self.c.distributed.shard!r} is for elastic-nb train and "
                         f"run_elastic; {ranks} ranks under torchrun take shard='none' or strategy='fsdp'")
-    with all_or_none(): self.uncut = self.check_cut() if self.main else ''
+    with raise_on_all_ranks(): self.uncut = self.check_cut() if self.main else ''
     self.copied = '' # The rank that the state was copied from, in words
     self.given: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> when; micro-batches, samples
     self.over: dict[int, float | None] = {} # When the last two steps were over
@@ -335,7 +335,7 @@ def _hear(trainer: ElasticTrainer) -> None:
 def _begin(trainer: ElasticTrainer, manager: Any) -> int | None:
     "All ranks load the same state, before any of them writes: the newest that any of them has."
     if trainer.strategy.replicas:
-        with all_or_none(): step = trainer.restore(manager)
+        with raise_on_all_ranks(): step = trainer.restore(manager)
     else: step = trainer.restore(manager)   # which all ranks do together
     restarts = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0))
     if step is not None and restarts: manager.record_failure()   # torchrun restarted all ranks
