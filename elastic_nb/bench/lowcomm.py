@@ -156,7 +156,7 @@ class LowcommMethod:
     codec: str = '' # Of the messages: a key of `CODECS`; empty: a ring
     outer_lr: float = .7
     momentum: float = .9 # Of the outer optimizer
-    warmup: float = 0. # Part of the rounds that take the average before the outer step is another one
+    warmup: float = 0. # Part of the rounds that take the average before the outer step is different
     lost: float = 0. # Part of the moves that do not arrive
     fresh: bool = False # Whether each round begins with new moments
     fragments: int = 1 # Parts of the weights that are sent apart, each taken a step later
@@ -464,7 +464,7 @@ def bench_lowcomm(
     size: LowcommJob = LowcommJob(),
     ways: dict[str, LowcommMethod] = WAYS,
 ) -> BenchResult:
-    "Train one model in all ways. Raises BadConfig for a number of steps that is no multiple of 64."
+    "Train one model in all ways. Raises BadConfig for a number of steps that is not a multiple of 64."
     size = replace(size, steps=steps or size.steps)
     if size.steps % 64 or size.steps < 1:
         raise BadConfig(f"--steps: a multiple of 64, the longest round, not {size.steps}")

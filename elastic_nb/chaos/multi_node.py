@@ -47,7 +47,7 @@ from ..train.run import ElasticRun
 def run_agent(config: str, out: str, folder: str, how: str) -> None:
     "The process of an agent; `how`: JSON, more for `run_elastic`."
     die_with_parent()
-    os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # a lost node is no error
+    os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # a lost node is not an error
     asked = json.loads(how)
     if clock := asked.pop('clock', ''): skew_clock(clock)
     try: run_recipe(read_config(config), out, folder, tell=lambda event: None, **asked)

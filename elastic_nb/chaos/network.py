@@ -105,7 +105,7 @@ class LinkEmulator:
         return {way for (way, _), lane in self.directions.items() if lane.cut}
 
     def cut(self, ways: Iterable[str], cut: bool = True) -> None:
-        "Cut, or mend, these directions."
+        "Cut, or fix, these directions."
         for (way, _), lane in self.directions.items():
             if way in ways: lane.cut = cut
 

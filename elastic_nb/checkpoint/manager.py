@@ -243,7 +243,7 @@ def _claim(self: CheckpointManager, patience: float) -> None:
     end = time.monotonic() + patience
     while True:
         try: return self.nvme.claim(self.fingerprint, self.compared_identity)
-        except RunMismatch: raise   # no waiting mends that
+        except RunMismatch: raise   # no waiting fixes that
         except FolderInUse:
             if time.monotonic() > end: raise
         time.sleep(.01)

@@ -170,7 +170,7 @@ def describe_architecture(model: nn.Module) -> dict[str, Any]:
             known = dict(asdict(config), model=f'{kind.__module__}.{kind.__qualname__}')
         else: return {}
         return json.loads(json.dumps(known, default=str, allow_nan=False))
-    except (TypeError, ValueError): return {}   # it is no config that JSON can hold
+    except (TypeError, ValueError): return {}   # it is not a config that JSON can hold
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #b6653264
 class CheckpointError(RuntimeError): "A checkpoint could not be saved, or there is no good one to load."
@@ -190,7 +190,7 @@ class SkippedCheckpoint:
     name: str
     why: str
     seconds: float = 0. # Seconds until it was given up
-    refused: bool = False # The whole tier: wrong credentials, which no new try mends
+    refused: bool = False # The whole tier: wrong credentials, which no new try fixes
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #613eb80f
 def list_candidates(tiers: Mapping[str, Any],

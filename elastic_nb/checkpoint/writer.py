@@ -196,7 +196,7 @@ def write_to_disk(self: CheckpointWriter, snap: Snapshot) -> str | None:
     for _ in range(1 + (self.config.async_save_retries if policy == 'retry' else 0)):
         if why: self.stopping.wait(self.config.async_save_retry_delay)
         try: name = self.nvme.save(snap)
-        except FolderInUse as e:   # a mistake in how the run was started, which no waiting mends
+        except FolderInUse as e:   # a mistake in how the run was started, which no waiting fixes
             self.health.errors.append(e)
             return None
         except OSError as e:

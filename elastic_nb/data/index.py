@@ -338,7 +338,7 @@ def _build(self: IndexBuilder, source: FileSource | RowSource | FilteredSource, 
     "The same under the lock."
     blocks, manifest = _finished_blocks(out, head), _beside(out, 'json')
     kept, e = len(blocks), self.encoder
-    if blocks and e.engine != 'numpy' and not e.description:   # one that may be another one: it shows
+    if blocks and e.engine != 'numpy' and not e.description:   # one that may be different: it shows
         self._missing(source, blocks).close()
     if not (manifest.exists() and _whole(out, head, blocks)):
         self._append(source, out, head, blocks)

@@ -293,7 +293,7 @@ def for_model(self: PackedDataset, causal: bool = False, names: set[str] | None 
 @patch
 def probe(self: PackedDataset, causal: bool = False, names: set[str] | None = None) -> tuple[Any, Any] | None:
     """Two batches of one sample: the targets of both are those of its last document, and the documents before
-    are others. Of a model that keeps documents apart they have the same loss. None if no sample has two."""
+    differ. Of a model that keeps documents apart they have the same loss. None if no sample has two."""
     count = np.add.reduceat(self.plan.starts >= 0, self.plan.first[:-1].astype(np.intp))
     last = self.plan.lengths[self.plan.first[:-1] + count - 1]
     found = np.flatnonzero((count > 1) & (last > 1))

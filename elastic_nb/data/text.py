@@ -220,7 +220,7 @@ def _field(row: Any, field: str, where: str) -> bytes:
     return encode_utf8(text, where)
 
 def encode_utf8(text: str, where: str) -> bytes:
-    "A text in bytes. Raises ValueError for half of a pair of surrogates, which is no character."
+    "A text in bytes. Raises ValueError for half of a pair of surrogates, which is not a character."
     try: return text.encode()
     except UnicodeEncodeError as e:
         raise ValueError(f"{where}: {text[e.start:e.end]!a} is half of a character (a lone surrogate)") from e
@@ -332,7 +332,7 @@ class FileSource:
         return {f: list_input_files(f, self.encoding) for f in self.files}
 
     def identity(self) -> dict[str, Any]:
-        "The material of the index; changes with any byte of it. Raises ValueError for what is no text."
+        "The material of the index; changes with any byte of it. Raises ValueError for what is not text."
         known = [self._known(f, parts) for f, parts in self.parts.items()]
         other = {} if self.encoding == 'utf-8' else dict(encoding=self.encoding)
         return dict(kind='files', unit=self.unit, field=self.field, files=known) | other
@@ -430,7 +430,7 @@ def _rows(self: FileSource, path: str, part: InputFile) -> Iterator[TextUnit]:
 
 @patch
 def _lines(self: FileSource, path: str, start: int, number: int, count: int) -> Iterator[tuple[bytes, bool]]:
-    "`count` lines from byte `start` on, after line `number`; empty ones are no documents."
+    "`count` lines from byte `start` on, after line `number`; empty ones are not documents."
     with open(path, 'rb') as f:
         f.seek(start)
         for n in range(number + 1, number + count + 1):
@@ -618,7 +618,7 @@ def _function(name: str) -> Callable[[str], bool]:
 # %% ../../nbs/02_data/01_text.ipynb #a5f10039
 class DocumentFilter:
     """Decides which documents are kept. Raises ValueError for bounds that keep nothing, and for anything that
-    is no function."""
+    is not a function."""
     def __init__(self,
         keep: Callable[[str], bool] | str | None = None, # Text -> whether to keep it; or `module:function`
         min_bytes: int | None = None, # Shortest text to be kept, in bytes of UTF-8

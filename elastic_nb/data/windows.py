@@ -33,7 +33,7 @@ def stdlib_files(limit: int = 4_000_000) -> list[Path]:
 def read_bytes(files: Iterable[str | Path]) -> Tensor:
     """The bytes of the texts in `files`, one after the other, as a uint8 tensor.
 
-    Raises ValueError for a file that cannot be read or is no text, or if all are empty."""
+    Raises ValueError for a file that cannot be read or is not text, or if all are empty."""
     data = bytearray(b'\n'.join(map(read_text, files)))
     if not data: raise ValueError("the text is empty; give at least one file with some bytes in it")
     return torch.frombuffer(data, dtype=torch.uint8)

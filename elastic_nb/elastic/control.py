@@ -146,7 +146,7 @@ def _let_go(self: CommandQueue) -> None:
 # %% ../../nbs/06_elastic/11_control.ipynb #f751f4e6
 @patch
 def read(self: CommandQueue) -> list[SupervisorCommand]:
-    "The orders that have come since. Never waits; what is no order has `error`."
+    "The orders that have come since. Never waits; what is not an order has `error`."
     orders = []
     with suppress(Empty):
         while True: orders.append(self._queue.get_nowait())

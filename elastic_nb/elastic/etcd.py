@@ -144,7 +144,7 @@ _MEANS: dict[str, tuple[type[EtcdError], str]] = { # Words of etcd: what they me
         EtcdError, 'takes no request as large as this one (1.5 MB by default)'))}
 
 def response_error(endpoint: str, status: int, body: bytes, access: EtcdAccess) -> Exception:
-    "What an answer that is no success means, as an exception."
+    "What an answer that is not a success means, as an exception."
     try: said = json.loads(body)
     except ValueError: said = None
     if isinstance(said, dict) and isinstance(said.get('error'), dict): said = said['error'] # in a stream

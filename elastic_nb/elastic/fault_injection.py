@@ -202,4 +202,4 @@ class FaultExecutor:
             if self.slept: time.sleep(self.slept)
         elif phase == 'reduce' and self.since: self.took = time.monotonic() - self.since - self.slept
         elif phase == 'agree': self.since = time.monotonic()
-        elif phase in ('recover', 'join'): self.since = None   # a wait for others is no work
+        elif phase in ('recover', 'join'): self.since = None   # a wait for others is not work

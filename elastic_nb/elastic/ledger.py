@@ -49,7 +49,7 @@ class Event:
 
     @classmethod
     def of(cls, flat: dict[str, Any]) -> 'Event':
-        "From one flat dict, as workers send it: what is no column is data. Without a `t`, it happens now."
+        "From one flat dict, as workers send it: what is not a column is data. Without a `t`, it happens now."
         columns = {k: flat.get(k) for k in COLUMNS[1:]}
         t = time.monotonic() if flat.get('t') is None else flat['t']
         return cls(t, **columns, data={k: v for k, v in flat.items() if k not in COLUMNS})
@@ -98,7 +98,7 @@ def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connecti
         raise ValueError(f"{path} cannot be opened as a ledger: {e}") from None
 
 def _check(db: sqlite3.Connection, path: Path) -> None:
-    "Raises ValueError if this is no ledger of ours, or a later version."
+    "Raises ValueError if this is not a ledger of ours, or a later version."
     found = [db.execute(f'PRAGMA {name}').fetchone()[0] for name in ('application_id', 'user_version')]
     if found[0] != APPLICATION_ID: raise ValueError(f"{path} is a database, but not a ledger")
     if found[1] not in (1, SCHEMA_VERSION):
@@ -515,7 +515,7 @@ class StepTable:
     def __len__(self) -> int: return len(self.t)
 
     def float_column(self, key: str) -> np.ndarray:
-        "The values of `key`, NaN where a row has none or one that is no number: (n,) float64."
+        "The values of `key`, NaN where a row has none or one that is not a number: (n,) float64."
         found = [_floats(b.data.get(key), len(b)) for b in self._parts]
         return np.concatenate([np.zeros(0), *found])[self._order]
 
@@ -713,7 +713,7 @@ def _account(given: list[dict[str, Any]], wanted: Sequence[int] | SampleDigest) 
     return (used - wanted).total(), (wanted - used).total()
 
 def _ids_of(d: dict[str, Any], wanted: Sequence[int]) -> Sequence[Any]:
-    "The ids of a contribution, if its hash proves them; else as many things that are no id."
+    "The ids of a contribution, if its hash proves them; else as many things that are not ids."
     ids = []
     if d.get('of'):
         ids = [wanted[i] for i in micro_batch_positions(d['first'], d['many'], d['of'], len(wanted))]

@@ -194,7 +194,7 @@ def enter_generation(self: ElasticLoop, gen: Generation) -> None:
 def compare_runs(self: ElasticLoop, identity: dict[str, Any], roster: Sequence[str], source: str,
                  numbers: list[int]) -> None:
     """Ask all members whether they train the same run. Raises RunMismatch: in a member that differs from
-    `source`, and before the first step in all, for then no worker knows which is meant."""
+    `source`, and before the first step in all, because then no worker knows which is meant."""
     names, rank = [*roster], self.comm.rank
     told = compare_identities(identity, rank, len(names), names.index(source), numbers,
                               lambda some: self.comm.all_reduce_max(*some))

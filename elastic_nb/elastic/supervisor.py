@@ -707,7 +707,7 @@ class RunStopped(RunFailed):
 
 @patch
 def shutdown_error(self: Supervisor, text: str) -> BaseException:
-    "The exception to raise after a signal or an order; Ctrl-C is no failure."
+    "The exception to raise after a signal or an order; Ctrl-C is not a failure."
     text = f'{self.shutdown_request.by} came{text}'
     return KeyboardInterrupt(text) if self.shutdown_request.by == 'Ctrl-C' else RunStopped(text)
 

@@ -17,7 +17,7 @@ from ..basics import patch
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #6d8e6728
 class UnsupportedModel(RuntimeError):
-    "The model does something that cannot be made right, and that no second try mends."
+    "The model does something that cannot be made right, and that no second try fixes."
     final = refused = True # A supervisor need not try again
 
 @dataclass
@@ -244,7 +244,7 @@ def partially_written(self: BufferTracker) -> list[str]:
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #e4dbbea3
 def attribute_values(model: nn.Module) -> dict[tuple[str, str], Any]:
-    "All numbers, and tensors that are no buffers, that modules of `model` have as attributes, by place."
+    "All numbers, and tensors that are not buffers, that modules of `model` have as attributes, by place."
     def seen(v: Any) -> Any:
         if not isinstance(v, Tensor): return v
         return None if v.requires_grad else (id(v), v._version)   # None: it is computed from parameters

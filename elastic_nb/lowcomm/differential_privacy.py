@@ -116,7 +116,7 @@ def encode(self: Private, tensor: Tensor, state: ErrorFeedback) -> bytes:
     Raises BadMessage, and nothing was said."""
     y, name = self._noised(tensor, state)
     data = Codec.encode(self, y, state)
-    self._sent.setdefault(state.sender, set()).add((state.round, name[:16]))   # half a seed is no seed
+    self._sent.setdefault(state.sender, set()).add((state.round, name[:16]))   # half a seed is not a seed
     return data
 
 # %% ../../nbs/12_lowcomm/15_differential_privacy.ipynb #a398fc1a

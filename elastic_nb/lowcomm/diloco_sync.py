@@ -34,7 +34,7 @@ def _plain(x: Any) -> bool:
 def split_batch(batch: Any, parts: int, samples: int | None = None) -> list[Any]:
     """`batch` in `parts` equal parts, in order, along the first dimension of its tensors and arrays; a list
     of texts or numbers is cut like a tensor; each part has None, flags, names and numbers as they are.
-    Raises UnsupportedModel for any other object in it, and for lengths that differ, are no multiple of
+    Raises UnsupportedModel for any other object in it, and for lengths that differ, are not multiples of
     `parts`, or are not `samples`, if that is known: then the first dimension is not that of the samples."""
     lengths: set[int] = set()
     _measure(batch, lengths)

@@ -129,7 +129,7 @@ class StreamingSync(DiLoCoSync):
         return super().finish()
 
     def check_result(self, out: Tensor) -> Tensor:
-        "As in `DiLoCoSync`. If a sum is no number any more, all workers let go of what replicas have kept."
+        "As in `DiLoCoSync`. If a sum is no longer a number, all workers let go of what replicas have kept."
         grads = [p.grad for p in self.replica.params if p.grad is not None]
         if not (out[0].isfinite() and all(g.isfinite().all() for g in grads)): self.reset_local_state()
         return super().check_result(out)

@@ -266,7 +266,7 @@ def record_push(self: ParameterServer, fields: dict[str, Any]) -> dict[str, Any]
 
 @patch
 def decode_gradient(self: ParameterServer, worker: int, number: int, data: bytes) -> Tensor:
-    "(count,), float32. Raises BadMessage if it is no gradient of this worker with this number."
+    "(count,), float32. Raises BadMessage if it is not a gradient of this worker with this number."
     message = decode_message(data, repr(self.terms.codec))
     if (message.sender, message.round) != (worker, number):
         raise BadMessage(f"worker {worker} sends as gradient {number} what is gradient {message.round} of "

@@ -200,7 +200,7 @@ def robust_all_reduce(
     n: int,
     step: int,
     half_way: Callable[[], None],
-    beside: int, # Numbers of `out` that are no move
+    beside: int, # Numbers of `out` that are not move
 ) -> None:
     "As `all_gather_sum`, but a rule makes one move of those of all replicas. Raises TooFewWorkers."
     numbers, small, count = out[:-beside], out[-beside:], len(out) - beside

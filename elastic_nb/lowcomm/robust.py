@@ -24,7 +24,7 @@ class TooFewWorkers(ValueError): "There are too few workers for so many attacker
 class NonFiniteGradient(ValueError): "A gradient holds nan or infinity."
 
 def check_gradients(x: Tensor, f: int, name: str, least: int, finite: bool = True) -> None:
-    """Raises TooFewWorkers, NonFiniteGradient, or ValueError for what is no array of gradients, (workers,
+    """Raises TooFewWorkers, NonFiniteGradient, or ValueError for what is not an array of gradients, (workers,
     parameters)."""
     if x.ndim != 2 or not x.is_floating_point():
         raise ValueError(f"{name}: gradients are one array (workers, parameters) of floats, "

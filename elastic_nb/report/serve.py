@@ -52,7 +52,7 @@ from .status import RunReader, runs_in
 @dataclass(frozen=True)
 class ServedRun:
     "A run below the folder that is served."
-    id: str # Sixteen hex digits, the same tomorrow: made of the folder and the name, harmless in a URL
+    id: str # Sixteen hex digits, a stable hash of the folder and the name, safe in a URL
     folder: str # Of the ledger, relative to what is served; '.' for that itself
     name: str # Of the run in its ledger: that of its first start
     path: Path # Of the ledger
@@ -62,7 +62,7 @@ def run_id(folder: str, name: str) -> str:
     return sha256(f'{folder}\0{name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:16]
 
 def find_ledgers(root: Path, kind: str = 'run.db', most: int = 1000, deep: int = 6) -> Iterator[Path]:
-    "The ledgers at or below `root`, or files of another kind: at most so many, so deep, no link followed."
+    "The ledgers at or below `root`, or other files; limited in number and depth, following no links."
     if root.is_file():
         yield root
         return
@@ -205,7 +205,7 @@ def chart_data(
     window: tuple[float | None, float | None] = (None, None), # Seconds of the run; all of it by default
     width: int = 800, # Pixels
 ) -> dict[str, Any]:
-    "What the page draws, of which no more than the screen can show: at most `4 * width` commits."
+    "What the page draws, and no more than the screen can show: at most `4 * width` commits."
     times = [e.t for e in events] + [*columns['t'][-1:]]
     zero, last = min(times, default=0.), max(times, default=0.) if now is None else now
     left = 0. if window[0] is None else max(window[0], 0.)
@@ -231,7 +231,7 @@ def _json(values: np.ndarray) -> list[float | None]:
     return [float(f'{v:.9g}') if math.isfinite(v) else None for v in values]
 
 def _cut(lane: dict[str, Any], zero: float, left: float, right: float, width: int) -> dict[str, Any]:
-    "The lane with the parts that can be seen; what is narrower than half a pixel is part of its neighbour."
+    "The visible parts of the lane; a part narrower than half a pixel is merged with its neighbour."
     parts, least = [], (right - left) / width / 2
     for what, start, end in lane['parts']:
         start, end = start - zero, end - zero
@@ -242,7 +242,7 @@ def _cut(lane: dict[str, Any], zero: float, left: float, right: float, width: in
 
 # %% ../../nbs/08_report/10_serve.ipynb #dedcd664
 class RunReaderCache:
-    "The runs that people look at, each read once for all; the one not asked for longest is forgotten."
+    "The runs that clients look at, with one shared reader each; the least recently used one is dropped."
     def __init__(self, most: int = 4):
         self.most, self._lock = most, threading.Lock()
         self._known: OrderedDict[str, CachedRun] = OrderedDict()
@@ -288,7 +288,7 @@ class HttpResponse:
     late: float = 0. # Seconds to wait before it is sent
 
 def json_response(value: Any, status: int = 200) -> HttpResponse:
-    "`value` as JSON; characters that no text may have become question marks."
+    "`value` as JSON; characters that are not allowed in text become question marks."
     return HttpResponse(json.dumps(value, allow_nan=False, default=str).encode('utf-8', 'replace'), status)
 
 def error_response(why: str, status: int) -> HttpResponse:
@@ -297,7 +297,7 @@ def error_response(why: str, status: int) -> HttpResponse:
 
 @dataclass
 class HttpRequest:
-    "What the answer depends on."
+    "What the response depends on."
     method: str = 'GET'
     path: str = '/'
     query: Mapping[str, str] = field(default_factory=dict)
@@ -310,7 +310,7 @@ class Dashboard:
     def __init__(self,
         root: str | Path, # A run, or a folder of runs
         may: bool = False, # May requests kill, hang and add workers?
-        token: str = '', # Everyone must show this; empty: the server listens on loopback only
+        token: str = '', # Every client must send this; empty: the server listens on loopback only
         hosts: Iterable[str] = (), # Names under which browsers may call it, besides localhost
     ):
         self.shelf, self.watched, self.may, self.token = RunIndex(root), RunReaderCache(), may, token
@@ -409,11 +409,11 @@ def send_command(self: Dashboard, request: HttpRequest, found: ServedRun) -> Htt
     return json_response(answer, 409 if 'error' in answer else 200)
 
 # %% ../../nbs/08_report/10_serve.ipynb #28b16b4c
-PAGES: dict[str, tuple[str, str]] = {} # What never changes: path to type and text; see below
+PAGES: dict[str, tuple[str, str]] = {} # Static files: path -> type and text; see below
 
 @patch
 def respond(self: Dashboard, request: HttpRequest) -> HttpResponse:
-    "What `request` gets; the stream of events excepted, which has no end."
+    "The response to `request`, except for the stream of events, which has no end."
     if no := self.refusal(request): return no
     where, parts = request.path, request.path.strip('/').split('/')
     if where == '/login' and request.method == 'POST': return self.log_in(request)
@@ -452,7 +452,7 @@ def host_name(header: str) -> str:
     return (found[1] or found[2]) if found else ''
 
 def is_ip_address(name: str) -> bool:
-    "Is it an IP address? No page of another site can bear one as its name."
+    "Is it an IP address? No page of another site can have one as its name."
     with suppress(ValueError): return bool(ipaddress.ip_address(name))
     return False
 
@@ -503,7 +503,7 @@ def log_in(self: Dashboard, request: HttpRequest) -> HttpResponse:
     shown = parse_qs(request.body.decode('utf-8', 'replace')).get('token', [''])[0].strip()
     if not (self.token and _same(shown, self.token)):
         headers = (('location', '/wrong'),)
-        return HttpResponse(status=303, headers=headers, late=.5)   # to try them all takes long
+        return HttpResponse(status=303, headers=headers, late=.5)   # trying them all takes long
     value = f'{self.cookie_name}={self._session}; Path=/; HttpOnly; SameSite=Strict'
     return HttpResponse(status=303, headers=(('location', '/'), ('set-cookie', value)))
 
@@ -600,7 +600,7 @@ class DashboardApp:
 @patch
 async def run_in_thread(self: DashboardApp, pool: ThreadPoolExecutor, work: Callable[..., Any],
                         *args: Any) -> Any:
-    "Do it in a thread: no other request waits for the disk."
+    "Run it in a thread, so that no other request waits for the disk."
     return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
 
 @patch
@@ -654,7 +654,7 @@ async def wait_disconnect(self: DashboardApp, receive: Callable) -> None:
 @patch
 async def send_new_rows(self: DashboardApp, found: ServedRun, last: int, send: Callable,
                         gone: asyncio.Future[Any]) -> None:
-    "Send what is new, four times a second, until the client or the server goes. A slow client loses nothing."
+    "Send new rows, four times a second, until the client or the server ends. A slow client loses nothing."
     kind = HttpResponse(kind='text/event-stream; charset=utf-8')
     head = [(k, v) for k, v in response_headers(kind) if k != b'content-length']
     await send(dict(type='http.response.start', status=200, headers=head))
@@ -692,7 +692,7 @@ def _uvicorn() -> Any:
     return uvicorn
 
 def open_listener(host: str, port: int, patience: float = PATIENCE) -> socket.socket:
-    "A socket at which browsers are awaited; 0: any free port. Raises OSError with the address in it."
+    "A listening socket; 0: any free port. Raises OSError with the address in it."
     kind = socket.AF_INET6 if ':' in host else socket.AF_INET
     line = socket.socket(kind, socket.SOCK_STREAM)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -707,18 +707,18 @@ def open_listener(host: str, port: int, patience: float = PATIENCE) -> socket.so
 
 # %% ../../nbs/08_report/10_serve.ipynb #01e60121
 def uvicorn_server(gate: DashboardApp) -> Any:
-    "A uvicorn server for `gate`; it hangs up on the silent. Raises BadConfig without uvicorn."
+    "A uvicorn server for `gate`; it disconnects silent clients. Raises BadConfig without uvicorn."
     uvicorn = _uvicorn()
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Patient(H11Protocol):
-        "Hangs up on those that connect and ask nothing."
+        "Disconnects clients that connect and send no request."
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.loop.call_later(gate.patience, lambda: self.cycle is None and transport.abort())
 
     class Server(uvicorn.Server):
-        "Ends at SIGTERM and Ctrl-C, and takes its streams along."
+        "Stops on SIGTERM and Ctrl-C, and ends its streams."
         def handle_exit(self, sig: int, frame: Any) -> None: self.stop()
         def stop(self) -> None: self.should_exit = gate.closing = True
 

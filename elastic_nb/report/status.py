@@ -340,7 +340,7 @@ def newest_checkpoints(story: RunHistory, most: int = 100) -> list[dict[str, Any
             for e in found]
 
 def status_notes(story: RunHistory, commits: StepTable) -> list[str]:
-    "What else a reader should know: tiers that do not work, rows that are lost, losses that are no numbers."
+    "What else a reader should know: tiers that do not work, rows that are lost, losses that are not numbers."
     notes: dict[str, str] = {}
     for e in story.events:
         tier = e.data.get('tier')
@@ -395,7 +395,7 @@ def metrics(self: RunReader) -> dict[str, list[Any]]:
     if len(self.segments) > 1:
         found['start'] = np.searchsorted([p.first_gen for p in self.segments], commits.gen).tolist()
     for key in commits.keys():
-        if key not in ('drawn', 'receipt', *found):   # hashes are no numbers to look at
+        if key not in ('drawn', 'receipt', *found):   # hashes are not numbers to look at
             found[key] = [*map(finite_or_none, commits.float_column(key).tolist())]
     val = {e.step: e.data.get('val_loss') for e in self.story.events if e.kind == 'validation'}
     if val: found['val_loss'] = [val.get(step + 1) for step in found['step']]   # after so many steps

@@ -541,7 +541,7 @@ class RunDivergence:
     def identical(self) -> bool: return self.step is None and self.longer == 0
 
 def find_divergence(mine: RunVerification, theirs: RunVerification) -> RunDivergence:
-    "Where and in what two runs part. Raises ValueError if they have no step in common."
+    "Where and in what two runs diverge. Raises ValueError if they have no step in common."
     steps = sorted({*mine.steps} & {*theirs.steps})
     if not steps: raise ValueError(f"{mine.path} and {theirs.path} have no step in common")
     found = RunDivergence(len(steps), longer=max(mine.steps) - max(theirs.steps))
@@ -599,7 +599,7 @@ def verification_lines(run: RunVerification) -> Iterator[str]:
     elif run.sha256: yield f'  sha256 of the end: {run.sha256}'
 
 def divergence_lines(p: RunDivergence) -> Iterator[str]:
-    "For people: where two runs part."
+    "For people: where two runs diverge."
     if p.identical: yield f'the same run: {p.same} steps are equal, bit for bit'
     elif p.step is None: yield (f"the same in all {p.same} steps that both have done; the "
                                 f"{'first' if p.longer > 0 else 'second'} goes on for {abs(p.longer)} more")

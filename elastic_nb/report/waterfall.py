@@ -45,7 +45,7 @@ GOOD = dict(marker='o', color=GENERATIONS[2], markeredgecolor=PAPER, markersize=
 
 def _draw_loads(ax: Axes, loads: Sequence[Mapping[str, Any]], rows: Sequence[str]) -> None:
     at = [(x, rows.index(a['tier'])) for x, a in enumerate(loads)]
-    for one, other in zip(at, at[1:]):   # around the texts, which stand above the marks
+    for one, other in zip(at, at[1:]):   # around the texts, which are above the marks
         bend = f"angle,{'angleA=-90,angleB=180' if other[1] > one[1] else 'angleA=0,angleB=-90'},rad=6"
         ax.annotate('', other, one, arrowprops=dict(arrowstyle='-|>', color=MUTED, shrinkA=8, shrinkB=8,
                     connectionstyle=bend if other[1] != one[1] else 'arc3'))

@@ -73,7 +73,7 @@ def effective_batch(world: int, c: GradAccumulationConfig) -> int:
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #05767ec8
 def scale_to_world(c: GradAccumulationConfig, world: int) -> GradAccumulationConfig:
-    "Variable batch: `c` with a target proportional to `world`. ValueError where that is no whole number."
+    "Variable batch: `c` with a target proportional to `world`. ValueError where that is not a whole number."
     target, rest = divmod(c.target_global_batch_size * world, c.base_world_size)
     if rest or not target:
         raise ValueError(f"{c.target_global_batch_size} samples for {c.base_world_size} workers are no whole "

@@ -88,7 +88,7 @@ def which_policy(
 
 # %% ../../nbs/04_scaling/04_gradient_noise.ipynb #9f64b7d6
 def gradient_norm(grad: Tensor) -> Tensor:
-    "Norm of one gradient, of no dimension: row by row, for the norm of millions at once loses digits."
+    "Norm of one gradient, of no dimension: row by row, because the norm of millions at once loses digits."
     if grad.is_sparse: grad = grad.coalesce().values()
     return torch.linalg.vector_norm(torch.linalg.vector_norm(grad, dim=-1))
 

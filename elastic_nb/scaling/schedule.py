@@ -22,7 +22,7 @@ def scale_count(n: int, world: int, base: int) -> int:
 
 @dataclass(frozen=True)
 class WorldSizeChange:
-    "From `step` on the world is another one."
+    "From `step` on the world is different."
     step: int
     world: int # Workers
     position: int # Samples that all steps before have taken

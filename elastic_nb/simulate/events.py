@@ -85,7 +85,7 @@ class SimulatedLedger:
         path: str | Path, # The file, by custom `run.db` in the folder of the run
         run: str = 'simulated', # Name of the run
         config: Mapping[str, Any] | None = None, # What was simulated, in JSON values
-        seed: int = 0, # Of all that chance decides
+        seed: int = 0, # Of everything that is random
     ):
         self.ledger, self.run = Ledger(path, run), run
         self.rows: list[tuple[Any, ...]] = [] # That wait

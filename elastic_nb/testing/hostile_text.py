@@ -68,7 +68,7 @@ class _TagFinder(HTMLParser):
     handle_startendtag = handle_starttag
 
 def active_tags(page: str, allowed: tuple[str, ...] = ()) -> list[str]:
-    "Elements and attributes of `page` that run or load something; `allowed`: elements that may stand there."
+    "Elements and attributes of `page` that run or load something; `allowed`: elements that may occur there."
     reader = _TagFinder(allowed)
     reader.feed(page)
     reader.close()

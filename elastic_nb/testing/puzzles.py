@@ -91,7 +91,7 @@ def check_order(answer: Callable[[int, int, int], Sequence[int]]) -> float:
     return sum(a != b for a, b in zip(used, right))
 
 # %% ../../nbs/09_testing/12_puzzles.ipynb #c2c95b91
-TOGETHER = {'sum', 'wait'}   # actions that need everybody
+TOGETHER = {'sum', 'wait'}   # actions that need all workers
 
 def _reachable(plan: Sequence[str], world: int = 3) -> Iterator[tuple[int, ...]]:
     "How many actions each worker has done: all that can be."

@@ -33,7 +33,7 @@ def retry_until(
 # %% ../../nbs/09_testing/16_retry.ipynb #57341e55
 def wait_until(
     condition: Callable[[], Any], # What is waited for
-    limit: float = 60., # Seconds; long, for it is reached only when something is wrong
+    limit: float = 60., # Seconds; long, because it is reached only when something is wrong
     every: float = .01, # Seconds between two looks
 ) -> Any:
     "Wait until `condition()` is true; its value. Raises TimeoutError after `limit` seconds."

@@ -462,13 +462,13 @@ def _old(wrap: Callable[..., nn.Module], layer: nn.Module) -> nn.Module:
 
 @zoo_case('buffers')
 def weight_norm(config: Config) -> Engine:
-    "The weight is computed anew by a hook, from a length and a direction; it is no parameter itself."
+    "The weight is computed again by a hook, from a length and a direction; it is not a parameter itself."
     return make_engine(ZooClassifier(_old(nn.utils.weight_norm, nn.Linear(4, 8)), nn.Tanh(), nn.Linear(8, 3)),
                        config)
 
 @zoo_case('buffers')
 def weight_norm_new(config: Config) -> Engine:
-    "The same as a parametrization: the names in the state are others."
+    "The same as a parametrization: the names in the state are different."
     return make_engine(ZooClassifier(parametrizations.weight_norm(nn.Linear(4, 8)), nn.Tanh(),
                                      nn.Linear(8, 3)), config)
 
@@ -731,7 +731,7 @@ def on_pages(config: Config, apart: bool) -> Engine:
 
 @zoo_case('data', loss='sum', length=8, val_every=3)
 def packed(config: Config) -> Engine:
-    "Documents of 1 to 13 words in samples of 8, each for itself: positions that begin anew, and a mask."
+    "Documents of 1 to 13 words in samples of 8, each for itself: positions that begin again, and a mask."
     return on_pages(config, apart=True)
 
 @zoo_case('data', loss='sum', length=8, val_every=3)

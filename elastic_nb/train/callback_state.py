@@ -439,7 +439,7 @@ def restore_outside(x: Any, values: dict[str, Any]) -> None:
         (m._buffers if k in m._buffers else vars(m))[k] = v
 
 def _items(tree: Any, name: str = '') -> Iterator[tuple[str, Any]]:
-    "Keys at any depth of a `state_dict`, with values that are no containers, or None."
+    "Keys at any depth of a `state_dict`, with values that are not containers, or None."
     if isinstance(tree, Mapping):
         for k, v in tree.items(): yield from ((str(k), None), *_items(v, str(k)))
     elif isinstance(tree, (list, tuple)): yield from (pair for v in tree for pair in _items(v, name))

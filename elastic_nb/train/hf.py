@@ -149,7 +149,7 @@ def sample_digest(dataset: Any, seed: int) -> dict[str, Any]:
 
 
 # %% ../../nbs/07_train/14_hf.ipynb #f6a1026f
-# Beginnings of the names of settings that do not decide the result, or stand there in another form
+# Beginnings of the names of settings that do not decide the result, or are there in another form
 FREE = (
     'output', 'overwrite', 'run_name', 'project', 'report', 'trackio', 'log_', 'logging',
     'disable_tqdm', 'eval', 'do_', 'save', 'push', 'hub', 'load_best', 'metric_for', 'greater',

@@ -92,14 +92,14 @@ def plain_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de2000c
 def _set_keys(code: CodeType) -> set[str]:
-    "Texts under which a function sets something: `seen['n'] += 1` counts, and is no setting."
+    "Texts under which a function sets something: `seen['n'] += 1` counts, and is not a setting."
     steps = [*dis.get_instructions(code)]
     pairs = ((a.argval, b.opname) for a, b in zip(steps, steps[1:]) if a.opname == 'LOAD_CONST')
     sets = 'STORE_SUBSCR', 'COPY', 'DUP_TOP_TWO'
     return {k for k, after in pairs if isinstance(k, str) and after in sets}
 
 def _grown(code: CodeType) -> set[str]:
-    "Names of lists and sets that a function adds to, such as the losses so far, which are no settings."
+    "Names of lists and sets that a function adds to, such as the losses so far, which are not settings."
     steps = [i for c in codes_in(code) for i in dis.get_instructions(c)]
     adds = 'append', 'extend', 'insert', 'appendleft', 'add'
     return {a.argval for a, b in zip(steps, steps[1:])
@@ -157,13 +157,13 @@ def _inside(values: Mapping[str, Any], names: set[str], known: Container[int]) -
     return plain_settings(values) | {k: found for k, v in values.items()
                                      if (found := _deeper(v, names, known))}
 
-# Kinds of values that are no plain numbers and texts
+# Kinds of values that are not plain numbers and texts
 _VALUES = (Tensor, np.ndarray, np.generic, list, tuple, set, frozenset, deque, complex, Decimal, Fraction,
            range, slice, bytes, torch.dtype, Distribution)
 FEW = 100 # Things in a container that are looked at
 
 def _asked(x: Any, words: set[str]) -> Any:
-    "`x`; of a mapping what stands under `words`, at any depth, for any key may ask for a few numbers."
+    "`x`; of a mapping what stands under `words`, at any depth, because any key may ask for a few numbers."
     if not isinstance(x, Mapping): return x
     few = len(x) <= FEW and all(isinstance(v, (bool, int, float)) for v in x.values())
     return {k: _asked(v, words) for k, v in x.items() if few or k in words or len(x) <= FEW and callable(v)}
@@ -181,7 +181,7 @@ def _deeper(x: Any, names: set[str], known: Container[int]) -> dict[str, Any]:
     return {str(k): found for k, v in parts if (found := _deeper(v, names, known))}
 
 def _is_config(x: Any) -> bool:
-    kind = type(x)   # not of the object, for some answer to any name; and a table is none
+    kind = type(x)   # not of the object, because some answer to any name; and a table is none
     return hasattr(kind, 'to_dict') and not is_user_code(kind) and not hasattr(kind, '__array__')
 
 def _of_config(x: Any) -> dict[str, Any]:
@@ -288,7 +288,7 @@ def _decides(x: Any, meant: bool) -> bool:
 
 # %% ../../nbs/07_train/23_identity.ipynb #5198fbb5
 def _code(code: CodeType) -> list[Any]:
-    def known(c: Any) -> Any:   # the order of a set is another one in each process
+    def known(c: Any) -> Any:   # the order of a set is different in each process
         if isinstance(c, CodeType): return _code(c)
         return sorted(map(repr, c)) if isinstance(c, frozenset) else repr(c)
     inner = [*map(known, code.co_consts)]
@@ -743,7 +743,7 @@ def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
                  data=[engine.train_dataset, engine.val_dataset, engine.collate_fn, engine._count])
     texts |= {f'{k} and what it calls': all_code_hash(*some) for k, some in roots.items()}
     listeners = {f'{i} {_hook(c)}': c for i, c in enumerate(engine.callbacks)}
-    # a time that a callback has read from a clock is no setting of it
+    # a time that a callback has read from a clock is not a setting of it
     held_by = {k: callback_identity(c, inside) for k, c in listeners.items() if hasattr(c, '__dict__')}
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,
                   validation=engine.held.samples if engine.held else 0,

@@ -53,7 +53,7 @@ def agent_main() -> None:
         if os.getppid() != job.pop('parent'): return   # which was too early for that
         with suppress(OSError): os.chdir(job.pop('cwd'))   # this node may have no such folder
         with os.fdopen(os.dup(1), 'w') as answer:
-            os.dup2(2, 1)   # what is printed from now on is no answer
+            os.dup2(2, 1)   # what is printed from now on is not an answer
             json.dump(called(**job), answer)
 
 
@@ -68,7 +68,7 @@ class AgentHost:
     def run(self, text: str) -> str:
         "The answer of an agent. If the agent is killed, this process ends, and Ray starts both again."
         job, path = json.loads(text) | dict(parent=os.getpid()), os.pathsep.join(filter(None, sys.path))
-        env = dict(TORCH_CPP_LOG_LEVEL='FATAL') | os.environ | dict(PYTHONPATH=path)   # losses are no errors
+        env = dict(TORCH_CPP_LOG_LEVEL='FATAL') | os.environ | dict(PYTHONPATH=path)   # losses are not errors
         self.agent = Popen(AGENT, stdin=PIPE, stdout=PIPE, text=True, env=env)
         if self.asked: self.agent.terminate()
         answer = self.agent.communicate(json.dumps(job))[0]

@@ -253,7 +253,7 @@ def _woken(model: nn.Module) -> None:
 
 # %% ../../nbs/07_train/24_split_check.ipynb #4dccfddf
 def _check_again(name: str, found: list[Tried], again: list[float]) -> None:
-    "Raises BadConfig for losses that are others when they are computed again."
+    "Raises BadConfig for losses that differ when they are computed again."
     if other := next((told for a, b in zip(found, again) if (told := _unlike(a[0], b))), ''):
         raise BadConfig(f"{name}: {other}. Or check_cut=False, if that is meant")
 

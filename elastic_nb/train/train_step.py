@@ -931,7 +931,7 @@ class StepReport:
 
     @property
     def finite(self) -> bool:
-        "Whether loss and, if known, norm are numbers. That a scaled gradient overflows is no fault."
+        "Whether loss and, if known, norm are numbers. That a scaled gradient overflows is not a fault."
         judged = ('loss', 'targets') if self.scaled else ('loss', 'targets', 'norm')
         return all(isfinite(v) for k, v in self.read().items() if k in judged)
 

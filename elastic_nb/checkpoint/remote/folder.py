@@ -38,7 +38,7 @@ def encode_seal(size: int, sum: str) -> bytes:
     return f'{text}{xxhash.xxh3_64_hexdigest(text.encode())}\n'.encode()
 
 def decode_seal(text: bytes) -> tuple[int, str] | None:
-    "Size and checksum that the seal `text` says; None if it is no whole seal."
+    "Size and checksum that the seal `text` says; None if it is not a whole seal."
     m = re.fullmatch(rb'(\d{1,18}) ([0-9a-f]{16}) [0-9a-f]{16}\n', text)
     found = (int(m[1]), m[2].decode()) if m else None
     return found if found and encode_seal(*found) == text else None

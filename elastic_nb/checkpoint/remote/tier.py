@@ -119,7 +119,7 @@ def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event
         text, key = encode_manifest(manifest), f'{name}/{MANIFEST}'
         try: there = self.store.get(key, 1 << 28)
         except KeyError: there = None
-        if there is None or there == text and self.forgets:   # then a manifest is no evidence for its files
+        if there is None or there == text and self.forgets:   # then a manifest is not evidence for its files
             for file in manifest.files:
                 self.store.put_file(f'{name}/{file}', local.base / name / file, stop)
             if stop and stop.is_set(): return False
