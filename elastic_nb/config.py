@@ -284,7 +284,7 @@ class ElasticConfig(ConfigSection):
     notices: bool = True # Notify all workers of a death at once.
     silence: float = Field(.5, gt=0) # Seconds that a process may be stopped until it is fenced.
     max_restarts: int = Field(16, ge=0) # Replacements started in the whole run.
-    stall: float = Field(60., gt=0) # Seconds without a new step until the run is given up.
+    stall: float = Field(60., gt=0) # Seconds without a new step until the worker in the way is replaced.
     grace: float = Field(30., ge=0) # Seconds after SIGTERM or Ctrl-C to save and to leave.
     stragglers: Literal['report', 'replace'] = 'report' # What to do with a worker that holds up the others.
 

@@ -80,15 +80,15 @@ def parse_direction(way: str) -> tuple[str, ...]:
 
 # %% ../../nbs/11_chaos/04_network.ipynb #98c46e09
 class LinkEmulator:
-    "The lanes of a link: one per direction, and more for kinds of traffic with settings of their own."
+    "Emulates a link: one `LinkDirection` per direction, and more for kinds of traffic with their own settings."
     def __init__(self, p: LinkProfile, seed: int, now: float):
         self.seed, self.made = seed, 0
         self.directions: dict[tuple[str, str | None], LinkDirection] = {}
-        self.ended = dict(there=0, back=0, lost=0) # What lanes carried that were replaced since
+        self.ended = dict(there=0, back=0, lost=0) # Bytes of directions that were replaced since
         self.set_profile(p, now)
 
     def set_profile(self, p: LinkProfile, now: float) -> None:
-        "Lay new lanes, for what enters from now on. A cut stays a cut."
+        "Use another profile for what enters from now on. A cut link stays cut."
         self.ended, cut = self.traffic(), self.cut_directions()
         self.profile, self.made = p, self.made + 1
         self.directions = {(way, kind): LinkDirection(profile_for(p, kind), (self.seed, self.made, way, kind),
@@ -97,7 +97,7 @@ class LinkEmulator:
         self.cut(cut)
 
     def direction_for(self, way: str, kind: str | None) -> LinkDirection:
-        "The lane of a kind of traffic: its own, or the common one."
+        "The direction that carries a kind of traffic: its own, or the common one."
         return self.directions.get((way, kind)) or self.directions[way, None]
 
     def cut_directions(self) -> set[str]:
