@@ -80,7 +80,7 @@ def parse_direction(way: str) -> tuple[str, ...]:
 
 # %% ../../nbs/11_chaos/04_network.ipynb #98c46e09
 class LinkEmulator:
-    "Emulates a link: one `LinkDirection` per direction, and more for kinds of traffic with their own settings."
+    "Emulates a link: a `LinkDirection` per direction, and more for traffic with its own settings."
     def __init__(self, p: LinkProfile, seed: int, now: float):
         self.seed, self.made = seed, 0
         self.directions: dict[tuple[str, str | None], LinkDirection] = {}
