@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'SCHEMA_VERSION', 'APPLICATION_ID', 'SCHEMA', 'STEP_KINDS', 'PACK_AT', 'FRESH', 'PLAIN', 'PACKED', 'FREE',
-           'Story', 'Event', 'DiskFull', 'Ledger', 'LedgerGap', 'DamagedRow', 'naming_damaged_file', 'parse_row_data',
-           'unpack_blocks', 'describe_process', 'is_process_alive', 'read_connection', 'StepTable', 'RunHistory',
-           'to_history', 'losses', 'world_size_lookup', 'world_sizes', 'count_sample_errors', 'samples_per_step',
-           'StepCommit', 'Outage', 'outages', 'recoveries', 'final_digest', 'final_weights', 'verdict', 'summary']
+           'Story', 'Event', 'DiskFull', 'enable_wal', 'Ledger', 'LedgerGap', 'DamagedRow', 'naming_damaged_file',
+           'parse_row_data', 'unpack_blocks', 'describe_process', 'is_process_alive', 'read_connection', 'StepTable',
+           'RunHistory', 'to_history', 'losses', 'world_size_lookup', 'world_sizes', 'count_sample_errors',
+           'samples_per_step', 'StepCommit', 'Outage', 'outages', 'recoveries', 'final_digest', 'final_weights',
+           'verdict', 'summary']
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #9d26d801
 import json
@@ -107,14 +108,14 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 # %% ../../nbs/06_elastic/04_ledger.ipynb #6aafac91
 def _make_tables(db: sqlite3.Connection) -> None:
     "Turn an empty database into a ledger. Of several processes that try at once, one does it."
-    _keep_log(db)
+    enable_wal(db)
     with _transaction(db):
         if db.execute('PRAGMA application_id').fetchone()[0]: return   # another process was quicker
         for statement in SCHEMA.split(';'): db.execute(statement)
         db.execute(f'PRAGMA application_id={APPLICATION_ID}')
         db.execute(f'PRAGMA user_version={SCHEMA_VERSION}')
 
-def _keep_log(db: sqlite3.Connection, seconds: float = 5) -> None:
+def enable_wal(db: sqlite3.Connection, seconds: float = 5) -> None:
     "Turn WAL mode on. While another connection writes, SQLite refuses this at once: the wait is ours."
     end = time.monotonic() + seconds
     while True:

@@ -31,6 +31,7 @@ from urllib.request import Request, build_opener
 from ..basics import patch, write_atomically
 from ..config import BadConfig
 from ..config_file import parse_yaml
+from ..elastic.ledger import enable_wal
 from ..report.serve import TOKEN, _same, host_name, is_ip_address, open_listener, token_from_env
 from ..report.status import _NoRedirect
 from .tasks import ParsedPlan, PlanRun, parse_plan, run_real, run_simulated
@@ -50,7 +51,8 @@ class JobQueue:
         self.path, self.lock = Path(path), threading.RLock()
         try:
             self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self.db.executescript('PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;' + _TABLES)
+            enable_wal(self.db)
+            self.db.executescript('PRAGMA synchronous=FULL;' + _TABLES)
         except sqlite3.DatabaseError as e: raise BadConfig(f"{path} is no queue: {e}") from None
 
     def execute(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
