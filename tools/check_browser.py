@@ -23,9 +23,9 @@ from typing import Any
 
 from browser import browsing, watched
 
-from elastic_nb.elastic.control import send_command
+from elastic_nb.elastic.control_socket import send_command
 from elastic_nb.elastic.ledger import Ledger
-from elastic_nb.testing.hostile_text import HOSTILE
+from elastic_nb.testing.injection_payloads import HOSTILE
 
 TRAIN = """
 import sys

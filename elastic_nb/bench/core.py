@@ -36,10 +36,10 @@ from tqdm.auto import tqdm
 
 import elastic_nb
 from .. import basics
-from ..data.dataset import ResumableDataset
+from ..data.resumable_dataset import ResumableDataset
 from ..data.sampler import MicroBatchSampler
-from ..data.windows import read_bytes, stdlib_files
-from ..elastic.groups import gloo_group
+from ..data.demo_text import read_bytes, stdlib_files
+from ..elastic.process_groups import gloo_group
 from ..elastic.zygote import loopback_store
 from ..exact.reduce import GradBuffer, TreeReducer
 from ..exact.shuffle import shard_range

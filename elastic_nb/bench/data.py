@@ -31,9 +31,9 @@ from .loaders import (CONTESTANTS, EVERY, FORMS, MIXERS, LoaderContestant, OurLo
                                       OurStore,
                                       TokenData, bench_store, installed_contestants, write_numbered_tokens,
                                       rank_env, mixture_errors)
-from ..data.index import IndexBuilder
+from ..data.token_index import IndexBuilder
 from ..data.tokenizer import load_encoder, train_bpe
-from ..data.windows import stdlib_files
+from ..data.demo_text import stdlib_files
 
 # %% ../../nbs/10_bench/06_data.ipynb #b6711b4b
 def anonymous_mb() -> float:

@@ -19,7 +19,7 @@ from typing import Any
 from .core import BenchResult, row
 from ..config import Config
 from ..demo import ENTRY, demo_config
-from ..elastic.control import CommandRefused
+from ..elastic.control_socket import CommandRefused
 from ..elastic.fault_injection import Fault
 from ..report.doctor import measured_times
 from ..report.goodput import RunCosts, Goodput, costs_of, goodput_of, predicted_goodput

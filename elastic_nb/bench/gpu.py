@@ -28,7 +28,7 @@ from .paired_steps import (WARM, PairedTrainer, PlainLoop, check_same_losses, pa
                                            time_work)
 from ..checkpoint.snapshot import StreamCopier, PinnedStaging, allocate_pinned
 from ..config import Config
-from ..data.dataset import ResumableDataset
+from ..data.resumable_dataset import ResumableDataset
 from ..elastic.fault_injection import Fault
 from ..exact.state import digest
 from ..models.gpt import GPTConfig

@@ -30,14 +30,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from ..data.dataset import ResumableDataset, create_dataloader
-from ..data.index import TokenIndexFile
+from ..data.resumable_dataset import ResumableDataset, create_dataloader
+from ..data.token_index import TokenIndexFile
 from ..data.mixture import Mixture
 from ..data.packing import PackedDataset
-from ..data.remote_index import open_index, publish_index
-from ..data.windows import gather_samples, token_windows
+from ..data.remote_token_index import open_index, publish_index
+from ..data.demo_text import gather_samples, token_windows
 from ..exact.shuffle import SampleOrder, shard_range
-from ..testing.servers import rclone_s3
+from ..testing.store_servers import rclone_s3
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #2863796c
 @dataclass(frozen=True)

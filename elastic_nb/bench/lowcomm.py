@@ -36,20 +36,20 @@ from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
 from .core import BenchResult, row
-from ..chaos.network import ProxiedStore, ProxyLink
+from ..chaos.proxy_link_emulator import ProxiedStore, ProxyLink
 from ..config import BadConfig
-from ..data.windows import gather_samples, read_bytes, stdlib_files, token_windows
-from ..elastic.groups import PrefetchingStore
+from ..data.demo_text import gather_samples, read_bytes, stdlib_files, token_windows
+from ..elastic.process_groups import PrefetchingStore
 from ..elastic.zygote import loopback_store
 from ..exact.determinism import single_thread
 from ..lowcomm.decoupled_momentum import DeMo
-from ..lowcomm.fragments import fragments_of
+from ..lowcomm.streaming_diloco import fragments_of
 from ..lowcomm.outer_optimizer import Outer, pseudo_gradient
 from ..lowcomm.quantize import Codec, ErrorFeedback, Float32, Quantized
-from ..lowcomm.sparse import Sparse
+from ..lowcomm.sparse_codec import Sparse
 from ..lowcomm.codec_collectives import all_gather_mean, simulated_mean, two_phase_mean, ring_traffic
 from ..models.gpt import GPTConfig, count_parameters, seeded_gpt
-from ..testing.threads import run_ranks
+from ..testing.thread_cluster import run_ranks
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #2513c46d
 @dataclass(frozen=True)

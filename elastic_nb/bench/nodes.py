@@ -34,9 +34,9 @@ from .recovery import RecoveryCost, ledger_as_log, recovery_cost, torchrun_worke
 from ..demo import ENTRY, demo_config
 from ..elastic.agent import MUST_NOT_DIE
 from ..elastic.ledger import Event, Ledger
-from ..testing.etcd import member_command
+from ..testing.etcd_cluster import member_command
 from ..testing.hosts import HostCommand, Host, LoopbackNetwork, host_network, no_cables_reason
-from ..testing.servers import free_port
+from ..testing.store_servers import free_port
 from ..train.run import run_elastic
 
 

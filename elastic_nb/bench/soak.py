@@ -37,7 +37,7 @@ from .core import BenchResult, row
 from ..checkpoint.manager import CheckpointManager
 from ..config import Config
 from ..elastic.ledger import Event, Ledger, losses, recoveries
-from ..elastic.workers import RunFailed
+from ..elastic.worker_pool import RunFailed
 from ..exact.state import TrainState, digest
 from ..train.run import build, run_elastic
 from ..train.trainer import ElasticTrainer

@@ -23,21 +23,21 @@ import torch.distributed as dist
 from tqdm.auto import tqdm
 
 from .core import BenchResult, row
-from ..chaos.link import TunLink, why_no_link
+from ..chaos.tap_link_emulator import TunLink, why_no_link
 from ..config import BadConfig
-from ..data.dataset import ResumableDataset
-from ..elastic.groups import gloo_group
+from ..data.resumable_dataset import ResumableDataset
+from ..elastic.process_groups import gloo_group
 from ..exact.determinism import single_thread
 from ..exact.state import digest
-from ..lowcomm.compressed import BESIDE, recv_capacity, split_units, nominal_size
-from ..lowcomm.fragments import fragments_of
+from ..lowcomm.compressed_diloco import BESIDE, recv_capacity, split_units, nominal_size
+from ..lowcomm.streaming_diloco import fragments_of
 from ..lowcomm.link_profiles import LinkSpec, LinkProfile, link_profile
 from ..lowcomm.quantize import Codec
 from ..models.gpt import GPTConfig, seeded_gpt
 from ..testing.hosts import CabledNetwork
-from ..testing.servers import free_port
+from ..testing.store_servers import free_port
 from ..train.diloco import CODECS
-from ..train.engine import Engine
+from ..train.engine_between_steps import Engine
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #e0670801
 MODEL = GPTConfig(context=32, width=64, layers=2, dropout=0.) # 0.1 million parameters

@@ -20,11 +20,11 @@ from tqdm.auto import tqdm
 
 from .core import BenchResult, row
 from ..elastic.fault_injection import Fault
-from ..elastic.groups import wakeable
+from ..elastic.process_groups import wakeable
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..elastic.supervisor import Supervisor
-from ..elastic.workers import WorkerPool
+from ..elastic.worker_pool import WorkerPool
 from ..exact.shuffle import shard_range
 from ..exact.state import TrainState
 

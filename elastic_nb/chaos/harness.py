@@ -16,7 +16,7 @@ from ..config import Config
 from ..elastic.fault_injection import Fault
 from ..elastic.ledger import Event, Ledger
 from ..elastic.supervisor import supervise
-from ..elastic.workers import WorkerPool
+from ..elastic.worker_pool import WorkerPool
 from ..elastic.zygote import loopback_store
 from ..exact.state import digest
 from ..train.recipe import ENTRY, prepare_config, trainer

@@ -26,19 +26,18 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_ren
 
 from ..basics import die_with_parent, patch
 from .fault_injector import TargetNotFound, FaultInjector, RunObserver, is_alive
-from .link import TunLink, why_no_link
-from .plans import FaultPlan, ExternalFault, record_plan
-from .oracle import (summarize_starts, check_new_folder, commits_of, judge, new_step_times,
-                                     fault_impacts, events_by_start,
-                                     run_undisturbed)
+from .tap_link_emulator import TunLink, why_no_link
+from .fault_plans import FaultPlan, ExternalFault, record_plan
+from .chaos_run import (summarize_starts, check_new_folder, commits_of, judge,
+                                        new_step_times, fault_impacts, events_by_start, run_undisturbed)
 from ..config import BadConfig, Config, run_checks
 from ..config_file import read_config, to_yaml
 from ..elastic.fault_injection import HOLD, HOLD_ENV, Fault
 from ..elastic.ledger import Event, Ledger
 from ..elastic.node_controller import node_of
-from ..elastic.workers import RunFailed
+from ..elastic.worker_pool import RunFailed
 from ..lowcomm.link_profiles import LinkProfile, profile_for
-from ..testing.etcd import EtcdCluster
+from ..testing.etcd_cluster import EtcdCluster
 from ..testing.hosts import CabledNetwork, HostCommand, LoopbackNetwork
 from ..train.recipe import check_recipe, prepare_config, run_recipe
 from ..train.run import ElasticRun

@@ -25,7 +25,7 @@ from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
 from .format import DamagedCheckpoint
 from .run_lock import FolderInUse, RunMismatch, describe_mismatch, strip_accepted
-from .remote.tier import open_store, PATIENCE, S3Backend
+from .remote.object_store_tier import open_store, PATIENCE, S3Backend
 from .restore import (CheckpointError, CheckpointTier, list_candidates, describe_state,
                                            load_verified, load_latest_valid)
 from .writer import TierHealth, Report, SaveFuture, SaveJob, Uploader, CheckpointWriter

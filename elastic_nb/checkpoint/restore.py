@@ -24,7 +24,7 @@ from ..exact.state import TrainState, bare_names, flatten, strip_wrappers
 from .format import DamagedCheckpoint, CheckpointRef, Manifest, unflatten
 from .run_lock import RunMismatch, mismatch_message, describe_mismatch
 from .snapshot import Target, no_target, read_state
-from .remote.store import StoreError, StoreRefused
+from .remote.object_store import StoreError, StoreRefused
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #496b692c
 class CheckpointTier(enum.Enum):

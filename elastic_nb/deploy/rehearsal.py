@@ -17,13 +17,13 @@ from typing import Any
 
 from ..basics import patch
 from ..chaos.fault_injector import RunObserver
-from ..chaos.matrix import matrix_config
+from ..chaos.fault_matrix import matrix_config
 from ..chaos.harness import undisturbed_sha256
 from ..config import BadConfig, Config
 from ..config_file import to_yaml
 from .chart import Objects, config_from_objects
 from ..elastic.fault_injection import HOLD, HOLD_ENV
-from ..testing.etcd import etcd_program
+from ..testing.etcd_cluster import etcd_program
 from ..testing.hosts import LoopbackNetwork, host_network, package_env, no_cables_reason
 from ..testing.pods import Pod, PodCluster, render_lanes
 from ..train.recipe import prepare_config

@@ -40,14 +40,14 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from ..basics import LATE, SigtermInterrupt, patch, waiting_message
 from ..config import BadConfig, ElasticConfig
-from .control import CommandQueue
-from .etcd import LeaseLost
+from .control_socket import CommandQueue
+from .etcd_store import LeaseLost
 from .fault_injection import Fault
 from .ledger import Event, Ledger
 from .membership import Generation
 from .node_controller import SLOTS, ClusterStateStore, NodeController, ClusterState, node_of
 from .supervisor import Listener, RunStopped, Supervisor, capture_signals
-from .workers import WorkerPool, RunFailed, RunRefused, Worker
+from .worker_pool import WorkerPool, RunFailed, RunRefused, Worker
 from .zygote import JsonLineReader, address_family, loopback_store, send
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #83f475b0

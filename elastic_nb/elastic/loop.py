@@ -18,7 +18,7 @@ from ..checkpoint.run_lock import RunMismatch, compare_identities, identity_numb
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.restore import CheckpointError
 from ..data.sampler import warn_if_reads_slow
-from .event_columns import ReceiptChain
+from .ledger_columns import ReceiptChain
 from .communicator import Communicator
 from .membership import (Generation, Member, StaleGeneration, PeerLost, WorkerEvicted,
                                            find_source)

@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..basics import patch
-from .groups import (SLICE, WakeEvent, PollingStore, run_abandonable, wait_for_keys,
-                                       gloo_group, wake_waiters)
+from .process_groups import (SLICE, WakeEvent, PollingStore, run_abandonable,
+                                               wait_for_keys, gloo_group, wake_waiters)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #f1f6c5f0
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_ren
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
     DynamicRendezvousHandler, RendezvousBackend, RendezvousSettings, RendezvousTimeout)
 from ..basics import patch, waiting_message
-from .etcd import (
+from elastic_nb.elastic.etcd_store import (
     EtcdAccess, EtcdClient, EtcdError, EtcdStore, KeyValue, EtcdSession, parse_endpoints, if_unchanged_since,
     op_delete, op_get, op_put)
 

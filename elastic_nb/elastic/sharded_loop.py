@@ -20,10 +20,10 @@ from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
 from ..config import RunConfig
 from .communicator import Communicator
-from .groups import run_in_background as beside_training
+from .process_groups import run_in_background as beside_training
 from .loop import ElasticLoop, Trainable
-from .resharding import (transitional_layout, uncovered_spans, plan_moves, plan_layout,
-                                           batch_moves)
+from .shard_placement import (transitional_layout, uncovered_spans, plan_moves,
+                                                plan_layout, batch_moves)
 from .membership import Generation, Member, StateLost
 from ..exact.sharded_gradients import LEAST, BucketReducer
 from ..exact.reduce import batch_send_recv

@@ -23,11 +23,11 @@ from typing import Any
 
 from ..basics import EARLY, patch
 from ..config import ElasticConfig
-from .control import SupervisorCommand, CommandQueue, CommandRefused
+from .control_socket import SupervisorCommand, CommandQueue, CommandRefused
 from .fault_injection import Fault
 from .ledger import Event, Ledger
 from .membership import Coordinator, Generation, HeartbeatMonitor, StateLost
-from .workers import WorkerPool, RunFailed, RunRefused, Worker, process_state
+from .worker_pool import WorkerPool, RunFailed, RunRefused, Worker, process_state
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8b117253
 class ExternalFaults:

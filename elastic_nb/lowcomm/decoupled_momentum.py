@@ -18,7 +18,7 @@ from torch import Tensor
 from ..basics import patch
 from .quantize import (BadMessage, Codec, dequantize, read_floats, pack_bits, packed_size,
                                          quantize, unpack_bits)
-from .sparse import top_k_positions, position_bits
+from .sparse_codec import top_k_positions, position_bits
 
 # %% ../../nbs/12_lowcomm/05_decoupled_momentum.ipynb #2d4fd604
 @lru_cache(64)

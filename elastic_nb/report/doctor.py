@@ -25,9 +25,9 @@ from typing import NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from ..checkpoint.remote.store import StoreError
-from ..checkpoint.remote.tier import open_store
-from ..checkpoint.remote.tier import PATIENCE
+from ..checkpoint.remote.object_store import StoreError
+from ..checkpoint.remote.object_store_tier import open_store
+from ..checkpoint.remote.object_store_tier import PATIENCE
 from ..config import BadConfig, Config, RunConfig
 from ..config_file import read_config
 from ..elastic.fault_injection import planned_faults
@@ -319,7 +319,7 @@ def check_services(c: RunConfig, etcd: str = '', endpoint: str = '', limit_s: fl
 def _line(e: BaseException) -> str: return (str(e).strip() or type(e).__name__).splitlines()[0].rstrip('.')
 
 def _check_etcd(text: str, limit_s: float) -> list[Diagnosis]:
-    from elastic_nb.elastic.etcd import EtcdAccess, EtcdClient, parse_endpoints   # here: few runs need it
+    from elastic_nb.elastic.etcd_store import EtcdAccess, EtcdClient, parse_endpoints # here: few runs need it
     try:
         places, tls = parse_endpoints(text)
         EtcdClient(EtcdAccess(places, tls=tls, limit_s=limit_s)).get('elastic-nb doctor')

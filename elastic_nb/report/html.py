@@ -33,8 +33,8 @@ from .pictures import (FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, draw_loss_pa
                                         format_duration, loss_curves, outage_intervals, run_time_range,
                                         shorten_label, slots_of, style, timeline)
 from .status import RunReader
-from .training import StepColumns, batch_advice, draw_training, panels, step_columns
-from .waterfall import draw_waterfall, saves_of
+from .training_curves import StepColumns, batch_advice, draw_training, panels, step_columns
+from .checkpoint_timeline import draw_waterfall, saves_of
 
 # %% ../../nbs/08_report/03_html.ipynb #f094da57
 def _ms(seconds: float | None) -> str: return '-' if seconds is None else f'{1000 * seconds:.0f} ms'

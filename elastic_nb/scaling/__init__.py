@@ -12,7 +12,7 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.scaling', {
     '.accumulate': 'RoundingMode GradAccumulationConfig GradientAccumulationManager',
     '.learning_rate': 'ScalingRule ScalingConfig warmup_cosine lr_at',
-    '.managers': 'LRScalingManager ElasticScalingManager',
+    '.lr_scaling': 'LRScalingManager ElasticScalingManager',
     '.gradient_noise': 'GradientNoise NoiseMeter which_policy',
     '.plan': 'ScalingPlan',
     '.schedule': 'ElasticSchedule'})

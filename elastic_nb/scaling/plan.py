@@ -14,7 +14,7 @@ from typing import Any
 from ..basics import patch
 from .accumulate import (GradAccumulationConfig, effective_batch, scale_to_world,
                                            micro_batch_ranges)
-from .managers import check_policy
+from .lr_scaling import check_policy
 from .learning_rate import ScalingConfig, ScalingRule, adam_rule, lr_at
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #af03ad24

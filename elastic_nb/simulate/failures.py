@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..basics import patch
 from ..config import BadConfig
-from .events import Simulation
+from .event_simulation import Simulation
 
 # %% ../../nbs/13_simulate/02_failures.ipynb #502752f1
 HOUR, DAY = 3600., 86400. # Seconds

@@ -33,8 +33,8 @@ from ..basics import patch
 from ..config import BadConfig, ConfigSection, _told
 from ..config_file import Lines, parse_yaml
 from ..lowcomm.link_profiles import LinkProfile, link_profile, profile_for, reno_mbit
-from .events import Simulation, SimulatedLedger
-from .schedulers import Dispatcher, TaskAttempt, TaskSpec, WorkerSpec, find_scheduler
+from .event_simulation import Simulation, SimulatedLedger
+from .task_schedulers import Dispatcher, TaskAttempt, TaskSpec, WorkerSpec, find_scheduler
 from ..train.on_ray import PATIENCE, RayCluster, ray_connection
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #d53271b6
@@ -558,7 +558,7 @@ def train_task(model: ModelPlan, t: TrainingPlan, task: str, seed: int) -> dict[
     import torch
     import torch.nn.functional as F
 
-    from elastic_nb.data.windows import rhyme
+    from elastic_nb.data.demo_text import rhyme
     from elastic_nb.exact.state import digest, pack_state
     own = random.Random(f'{seed} {task}').randrange(2**31)
     text = rhyme(t.num_samples * (t.seq_length + 1), own).long().view(t.num_samples, -1)
@@ -619,7 +619,7 @@ class RealRun(PlanRun):
     def run(self) -> PlanOutcome:
         "Run until all is done, or no worker is left that could do it. Raises RunFailed."
         from elastic_nb.elastic.membership import HeartbeatMonitor
-        from elastic_nb.elastic.workers import WorkerPool
+        from elastic_nb.elastic.worker_pool import WorkerPool
         with WorkerPool('elastic_nb.elastic.zygote:warm_up') as self.pool:
             self.pulse = HeartbeatMonitor(self.pool.store, self.dispatcher.silence)
             self.zero = time.monotonic()
@@ -737,7 +737,7 @@ class RayRun(RealRun):
 
     def run(self) -> PlanOutcome:
         "Run until all is done, or no worker is left that could do it. Raises RunFailed."
-        from elastic_nb.elastic.workers import RunFailed
+        from elastic_nb.elastic.worker_pool import RunFailed
         self.zero = time.monotonic()
         try:
             while not self.is_over and (self.actors or self.starts):

@@ -30,10 +30,10 @@ from torch import nn
 from ..basics import patch
 from ..elastic.communicator import (Communicator, ReconfigurableCommunicator, can_reconfigure,
                                              reconfigurable_gloo)
-from ..elastic.groups import gloo_group
+from ..elastic.process_groups import gloo_group
 from ..elastic.membership import Generation, Member, peer_errors, propose_generation, read_generation
 from ..elastic.gradient_sync import ExactSync
-from ..elastic.workers import WorkerPool
+from ..elastic.worker_pool import WorkerPool
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #f112429b
 def warm_up() -> None: "For the process that drills are copied from: it only imports this module."

@@ -35,7 +35,7 @@ import torch.distributed as dist
 from ..basics import die_with_parent, set_process_name, patch
 from ..elastic import zygote as forkserver
 from ..elastic.zygote import ForkClient, send_with_files, recv_with_files
-from ..elastic.workers import ZYGOTE_ENV
+from ..elastic.worker_pool import ZYGOTE_ENV
 from .hosts import HostCommand, Host, LoopbackNetwork, descendants, loopback_address
 
 # %% ../../nbs/09_testing/18_program_forker.ipynb #c0b1e506

@@ -19,16 +19,16 @@ from ..elastic.ledger import Event
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, peer_errors
 from ..exact.buffers import UnsupportedModel
-from ..lowcomm.compressed import CompressedSync
+from ..lowcomm.compressed_diloco import CompressedSync
 from ..lowcomm.decoupled_momentum import DeMo
-from ..lowcomm.fragments import (CompressedStreamingSync, StreamingReplica, StreamingSync,
-                                          FragmentSchedule, layers_of)
+from ..lowcomm.streaming_diloco import (CompressedStreamingSync, StreamingReplica, StreamingSync,
+                                                 FragmentSchedule, layers_of)
 from ..lowcomm.partial_rounds import (PartialSync, CompressedPartialSync, PartialReplica, RobustSync,
                                                QuorumWindow)
 from ..lowcomm.outer_optimizer import Outer
 from ..lowcomm.quantize import Codec, Float32, Half, Quantized
 from ..lowcomm.diloco_sync import DiLoCoReplica, DiLoCoSync, split_batch, batch_scalars
-from ..lowcomm.sparse import Sparse
+from ..lowcomm.sparse_codec import Sparse
 from .strategies import ExactStrategy
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2c8b435

@@ -33,7 +33,7 @@ from ..config import BadConfig, CheckpointConfig
 from ..data.sampler import MicroBatchSampler, NondeterministicSample
 from ..exact.determinism import seeded_for_reading, seeded
 from ..exact.state import TrainState, flatten, pack_state, unpack_model, unpack_state
-from .train_step import inspect_samples
+from .engine_step import inspect_samples
 from .identity import (MadeWith, all_code_hash, keep_unchanged, content_digests,
                                        initial_settings, function_identity, methods_identity, model_identity,
                                        optimizer_identity, scheduler_identity, to_json_value,

@@ -43,7 +43,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from ..basics import TimeBudget
-from ..data.dataset import ResumableDataset
+from ..data.resumable_dataset import ResumableDataset
 from ..data.sampler import MicroBatchSampler, update_hash
 from ..exact.determinism import seeded_temporarily
 from ..exact.shuffle import SampleOrder
@@ -384,7 +384,7 @@ def modules_identity(model: nn.Module, known: Container[int] = (),
     hooks = [[*map(_hook, h.values())] for m in model.modules()
              for h in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks)]
     given = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
-    hooks += [[_hook(h)] for h in given if getattr(h, '__module__', '') != 'elastic_nb.train.loss']
+    hooks += [[_hook(h)] for h in given if getattr(h, '__module__', '') != 'elastic_nb.train.loss_adapter']
     known = {*known, *map(id, (*model.modules(), *model.parameters(), *model.buffers()))}
     holds = {f'{name}.{k}'.lstrip('.'): _held(v, known) or _used(m, k, v, known)
              for name, m in model.named_modules() if is_user_code(type(m))

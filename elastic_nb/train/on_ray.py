@@ -150,7 +150,7 @@ class AgentFleet:
 # %% ../../nbs/07_train/26_on_ray.ipynb #4dfa878c
 def shepherd(fleet: AgentFleet) -> dict[str, Any]:
     "The answer of an agent that has trained to the end. Raises BadConfig, RunFailed."
-    from elastic_nb.elastic.workers import RunFailed   # here: an actor needs no torch
+    from elastic_nb.elastic.worker_pool import RunFailed   # here: an actor needs no torch
     e, cluster = fleet.c.elastic, fleet.cluster
     try:
         while True:

@@ -23,20 +23,20 @@ from torch import nn
 from ..basics import write_atomically
 from ..config import BadConfig, Config, DataConfig, RunConfig, SourceConfig, run_checks
 from ..config_file import read_config, to_yaml
-from ..data.dataset import ResumableDataset
-from ..data.index import IndexBuilder
+from ..data.resumable_dataset import ResumableDataset
+from ..data.token_index import IndexBuilder
 from ..data.mixture import Mixture
 from ..data.packing import PackedDataset
-from ..data.remote_index import open_index
-from ..data.text import FileSource, RowSource
+from ..data.remote_token_index import open_index
+from ..data.text_files import FileSource, RowSource
 from ..data.tokenizer import is_hub_reachable
-from ..data.windows import stdlib_files
+from ..data.demo_text import stdlib_files
 from ..elastic.ledger import (Event, Ledger, final_digest, final_weights, recoveries,
                                        count_sample_errors, world_size_lookup)
 from ..elastic.node_controller import own_samples
 from ..exact.buffers import UnsupportedModel
 from ..models.gpt import GPTConfig, seeded_gpt
-from .engine import Engine
+from .engine_between_steps import Engine
 from .run import ElasticRun, build, check_entry, check_out, check_run, modules_in, run_elastic
 from .trainer import ElasticTrainer
 

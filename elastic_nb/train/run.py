@@ -39,18 +39,18 @@ from ..checkpoint.run_lock import FolderInUse
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.memory import MemorySnapshotBackend
 from ..checkpoint.restore import CheckpointError
-from ..checkpoint.remote.store import StoreError
-from ..checkpoint.remote.tier import open_store
+from ..checkpoint.remote.object_store import StoreError
+from ..checkpoint.remote.object_store_tier import open_store
 from ..config import ALIASES, FACTS, BadConfig, Config, RunConfig, run_checks
-from ..elastic.control import CommandQueue, CommandRefused
+from ..elastic.control_socket import CommandQueue, CommandRefused
 from ..elastic.fault_injection import Fault, check_faults, planned_faults
 from ..elastic.ledger import Event, Ledger, samples_per_step, final_digest, recoveries, verdict
 from ..elastic.loop import ElasticLoop
 from ..elastic.communicator import Communicator
 from ..elastic.membership import Member, connect_nccl
-from ..elastic.console import ConsoleReporter, in_notebook
+from ..elastic.console_reporter import ConsoleReporter, in_notebook
 from ..elastic.supervisor import Listener, RunStopped, supervise
-from ..elastic.workers import WorkerPool, RunFailed
+from ..elastic.worker_pool import WorkerPool, RunFailed
 from ..elastic.zygote import gpu_hidden
 from ..elastic.zygote import warm_up as warm_up_torch
 from ..exact.determinism import preserved_rng
@@ -58,8 +58,8 @@ from ..exact.state import digest
 from ..report.tracking import tracking_listener, open_sinks
 from ..scaling.gradient_noise import GradientNoise, NoiseMeter
 from .callbacks import TrainResult
-from .train_step import choose_device
-from .engine import Engine
+from .engine_step import choose_device
+from .engine_between_steps import Engine
 from .on_ray import run_on_ray
 from .strategies import use_deterministic_kernels
 
@@ -573,7 +573,7 @@ class BackgroundRun:
         self._panel: Any = None # The panel, once it was shown
         self._seen: Any = None # What a panel draws; kept from the first event on, in a notebook alone
         if in_notebook():
-            from elastic_nb.report.panel import PanelState   # here: a script needs no pictures
+            from elastic_nb.report.notebook_panel import PanelState   # here: a script needs no pictures
             self._seen = PanelState()
 
     @property
@@ -670,7 +670,7 @@ def __repr__(self: BackgroundRun) -> str:
 @patch
 def _ipython_display_(self: BackgroundRun) -> None:
     "The live panel, or what it looks like where no widgets are."
-    from elastic_nb.report.panel import LivePanel, PanelState
+    from elastic_nb.report.notebook_panel import LivePanel, PanelState
     if self._seen is None: self._seen = PanelState()
     if self._panel is None: self._panel = LivePanel(self._seen, self.orders.submit, self.title)
     self._panel.show()

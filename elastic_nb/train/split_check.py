@@ -29,9 +29,9 @@ from ..data.sampler import rng_state_hash
 from ..exact.determinism import seeded_temporarily, preserved_rng
 from ..exact.shuffle import SampleOrder
 from ..exact.buffers import UnsupportedModel
-from .train_step import tensors_in
+from .engine_step import tensors_in
 from .callback_state import is_user_code
-from .loss import walk_graph, reached_params
+from .loss_adapter import walk_graph, reached_params
 
 # %% ../../nbs/07_train/24_split_check.ipynb #1de6000a
 @contextmanager
@@ -72,7 +72,7 @@ def compute_gradient(loss: Tensor, model: nn.Module) -> list[Tensor]:
 def has_hooks(model: nn.Module) -> bool:
     "Whether hooks change gradients of `model` in each micro-batch: that is intended."
     hooks = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
-    return any(getattr(h, '__module__', '') != 'elastic_nb.train.loss' for h in hooks)
+    return any(getattr(h, '__module__', '') != 'elastic_nb.train.loss_adapter' for h in hooks)
 
 def total_norm(grads: Iterable[Tensor]) -> float:
     "The Euclidean norm of all of them, which need not be there at one time."

@@ -31,15 +31,16 @@ from ..config import BadConfig, RunConfig, TrackingConfig
 from ..elastic.ledger import Ledger
 from ..elastic.loop import CheckpointMissing
 from ..elastic.membership import PeerLost, peer_errors
-from ..elastic.console import in_notebook, describe_resume
+from ..elastic.console_reporter import in_notebook, describe_resume
 from ..elastic.zygote import describe_error
 from ..report.tracking import SinkGroup, tracking_listener, open_sinks
 from .callbacks import (ProgressBar, TrainResult, call_callbacks, guarded_values, listens_to,
                                         is_patience_exhausted)
-from .train_step import StepReport, choose_device, tensor_version
-from .engine import Engine
+from .engine_step import StepReport, choose_device, tensor_version
+from .engine_between_steps import Engine
 from .callback_state import find_objects
-from .recorder import FIELDS, EventRecorder, contribution_row, find_launcher, restarts_left
+from .event_recorder import (FIELDS, EventRecorder, contribution_row, find_launcher,
+                                             restarts_left)
 from .strategies import Strategy
 from .distributed import (PATIENCE, raise_on_all_ranks, cleanup_distributed, world_group,
                                           max_over_ranks, is_peer_lost, setup_distributed_environment,
