@@ -1135,10 +1135,10 @@ def _two_of(run: str) -> tuple[str, str]:
 
 def _verify_exam(run: str, json_file: str) -> int:
     "Print the score of an exam; the exit code. Raises ValueError if `run` is none."
-    from elastic_nb.report.exam import exam_score, facts_of_exam, lines_of_exam
+    from elastic_nb.report.exam import exam_score, facts_of_exam, format_score
     score = exam_score(run)
     _save(json_file, facts_of_exam(score))
-    for line in lines_of_exam(score): typer.echo(escape_control(line, 4000))
+    for line in format_score(score): typer.echo(escape_control(line, 4000))
     return int(bool(score.wrong))
 
 @app.command()

@@ -170,10 +170,10 @@ def handle_line(self: KilledRun, e: dict[str, Any]) -> None:
         self.done, self.last = self.done + 1, e['t']
         over = e['step'] + 1 == self.s.steps
         if self.left and self.done >= int(self.left[0][0]) and not over:
-            self.kill_in_step(*self.left.popleft())
+            self.kill_at_phase(*self.left.popleft())
 
 @patch
-def kill_in_step(self: KilledRun, x: float, what: str, slot: int) -> None:
+def kill_at_phase(self: KilledRun, x: float, what: str, slot: int) -> None:
     "Wait for this part of the next step, and kill."
     time.sleep(max(0., self.last + x % 1 * median(self.took) - time.monotonic()))
     self.hit[what] += 1

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from tqdm.auto import tqdm
 
 from .core import BenchResult, row
-from ..chaos.tap_link_emulator import TunLink, why_no_link
+from ..chaos.tap_link_emulator import TapLink, why_no_link
 from ..config import BadConfig
 from ..data.resumable_dataset import ResumableDataset
 from ..elastic.process_groups import gloo_group
@@ -34,7 +34,7 @@ from ..lowcomm.streaming_diloco import fragments_of
 from ..lowcomm.link_profiles import LinkSpec, LinkProfile, link_profile
 from ..lowcomm.quantize import Codec
 from ..models.gpt import GPTConfig, seeded_gpt
-from ..testing.hosts import CabledNetwork
+from ..testing.hosts import NamespaceNetwork
 from ..testing.store_servers import free_port
 from ..train.diloco import CODECS
 from ..train.engine_between_steps import Engine
@@ -125,7 +125,7 @@ def measured_laps(way: str, given: LinkSpec, rounds: int = 5, limit_s: float = 3
     """The laps of the first of two workers, without its first one, in which buffers are made.
 
     Raises RuntimeError where there are no such links, if a worker fails, and if the weights differ."""
-    with CabledNetwork(2) as net, TunLink(net, 1, given):
+    with NamespaceNetwork(2) as net, TapLink(net, 1, given):
         program, settings = (sys.executable, '-m', 'elastic_nb.bench.walltime'), json.dumps(WAYS[way])
         several = len(fragment_sizes(way))
         where = net[0].address, free_port()

@@ -17,5 +17,5 @@ __getattr__, __dir__ = lazy('elastic_nb.chaos', {
     '.multi_node': 'run_multi_node run_over_link',
     '.proxy_link_emulator': 'ProxyLink',
     '..lowcomm.link_profiles': 'link_profile parse_profile LinkProfile',
-    '.tap_link_emulator': 'TunLink link_at'})
+    '.tap_link_emulator': 'TapLink link_at'})
 __all__ = __dir__()

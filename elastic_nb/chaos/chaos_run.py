@@ -35,7 +35,7 @@ from ..config import BadConfig, Config, run_checks
 from ..config_file import read_config, to_yaml
 from ..elastic.fault_injection import HOLD_ENV, Fault, planned_faults
 from ..elastic.ledger import Event, Ledger, losses
-from ..elastic.node_controller import own_samples
+from ..elastic.node_controller import samples_of_own_workers
 from ..elastic.worker_pool import RunFailed
 from ..models.gpt import count_parameters
 from ..train.recipe import summarize_folder, check_recipe, prepare_config, run_recipe
@@ -101,7 +101,7 @@ class ChaosRun:
         command: Callable[..., list[str]] = supervisor_command, # What is started
         starting: float = 60., # Seconds more, for a start
     ):
-        self.config, self.plan, self.out, self.folder = config, plan, Path(out), folder
+        self.config, self.plan, self.out, self.module_folder = config, plan, Path(out), folder
         self.patience, self.command, self.starting = patience, command, starting
         self.observer = RunObserver(out)
         self.pending = list(plan.strikes) # Those that have not fallen
@@ -146,7 +146,7 @@ def start(self: ChaosRun) -> None:
     self.holds.mkdir(exist_ok=True)
     asked = self.config.update(faults=FaultPlan(tuple(left)).lines, **chaos)
     path.write_text(to_yaml(asked, '# '), encoding='utf-8')   # only what was given is given in the child
-    argv = self.command(path, self.out, self.folder)
+    argv = self.command(path, self.out, self.module_folder)
     if self.disk: argv = self.disk.wrap_command(argv)
     env = os.environ | {'PYTHONPATH': child_pythonpath(), HOLD_ENV: str(self.holds)}
     if self.store_proxy: env['AWS_ENDPOINT_URL'] = self.store_proxy.url
@@ -320,7 +320,7 @@ def summarize_starts(out: Path, folder: str | Path) -> dict[str, Any]:
     sys.path.insert(0, str(Path(folder).absolute()))
     try: engine = build(run.entry, run.config).prepare('cpu')
     finally: sys.path[:] = before
-    own = partial(own_samples, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
+    own = partial(samples_of_own_workers, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
     about = dict(steps_wanted=engine.steps, parameters=count_parameters(engine.model))
     return summarize_folder(out, engine.samples.step_ids, own) | about
 

@@ -123,8 +123,8 @@ class TargetNotFound(RuntimeError): "A strike has nothing to hit now; the messag
 class FaultInjector:
     "Carries out strikes on a run, and takes back those that last for a time."
     def __init__(self, run: RunObserver, min_survivors: int = 0, disk: 'FaultyDisk | None' = None,
-                 door: 'FaultyStoreProxy | None' = None):
-        self.observer, self.min_survivors, self.disk, self.store_proxy = run, min_survivors, disk, door
+                 store_proxy: 'FaultyStoreProxy | None' = None):
+        self.observer, self.min_survivors, self.disk, self.store_proxy = run, min_survivors, disk, store_proxy
         self.pending_undos: list[tuple[float, Callable[[], Any]]] = [] # What is to be taken back, and when
 
     def __enter__(self) -> 'FaultInjector': return self

@@ -52,9 +52,9 @@ class RunHarness:
               lock_run_folder(c.checkpoint.nvme_path) as leased):
             try: return supervise(self.pool, 'elastic_nb.train.run:worker', values | dict(leased=leased),
                                   c.elastic, ledger, faults, hear, kept=c.checkpoint.is_enabled)
-            finally: self.end_workers()
+            finally: self.kill_workers()
 
-    def end_workers(self, seconds: float = 20.) -> None:
+    def kill_workers(self, seconds: float = 20.) -> None:
         "End the workers of a run, as the death of their supervisor does. Raises TimeoutError."
         pids = {w.pid for w in self.pool.workers.values()}
         for w in self.pool.workers.values(): w.lines.sock.close()

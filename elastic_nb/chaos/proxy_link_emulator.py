@@ -420,8 +420,8 @@ class ProxiedStore:
             while (at := value.find(ip, at) + 4) > 3:
                 family, port = value[at - 8:at - 6], int.from_bytes(value[at - 6:at - 4], 'big')
                 if family != socket.AF_INET.to_bytes(2, sys.byteorder) or not port: continue
-                door = link.route_to((host, port), self.kind)[1]
-                value = value[:at - 6] + door.to_bytes(2, 'big') + value[at - 4:]
+                listener = link.route_to((host, port), self.kind)[1]
+                value = value[:at - 6] + listener.to_bytes(2, 'big') + value[at - 4:]
         return value
 
 # %% ../../nbs/11_chaos/04_proxy_link_emulator.ipynb #d9ab67d2
@@ -451,8 +451,8 @@ def run_link(
     except ValueError: raise BadConfig(f"write SETTING=NUMBER, not {' '.join(settings)}") from None
     found = parse_profile(given) if isinstance(given, str) else given
     with ProxyLink(link_profile(found, **numbers)) as link:
-        door = link.route_to((host.strip('[]'), int(number)), port=port)
-        say(f'{door[0]}:{door[1]} leads to {target} over {describe_profile(link.profile)}')
+        listener = link.route_to((host.strip('[]'), int(number)), port=port)
+        say(f'{listener[0]}:{listener[1]} leads to {target} over {describe_profile(link.profile)}')
         try: threading.Event().wait(None if seconds == math.inf else seconds)
         finally:
             seen = link.traffic()

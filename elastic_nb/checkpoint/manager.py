@@ -19,7 +19,7 @@ from typing import Any
 
 from ..basics import patch
 from ..config import CheckpointConfig
-from .snapshot import Snapshot, Target, no_target, snapshot
+from .snapshot import Snapshot, Target, fresh_target, snapshot
 from .interval import CheckpointInterval
 from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
@@ -251,7 +251,7 @@ def _claim(self: CheckpointManager, patience: float) -> None:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aba87a8
 @patch
 def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None = None,
-                    tier: CheckpointTier | None = None, target: Target = no_target) -> Any:
+                    tier: CheckpointTier | None = None, target: Target = fresh_target) -> Any:
     """The newest good state, or the one in the folder `path`; None if there is none at all.
 
     Damaged ones are passed over and noted in `skipped`. Raises CheckpointError if no good one is left,

@@ -21,7 +21,7 @@ import elastic_nb.nano as nano
 from ..basics import patch
 from ..elastic.ledger import Ledger
 from ..report.exam import (CALM, EXAM, MICRO, STEPS, Score, exam_plan, exam_score,
-                                    lines_of_plan)
+                                    fault_plan_rows)
 from ..testing.puzzles import Puzzle, WrongAnswer
 
 # %% ../../nbs/course/00_overview.ipynb #69179d33
@@ -153,7 +153,7 @@ def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: st
         run_elastic(ENTRY, config, faults=faults, out=out, tell=lambda event: None, name=name, **budget)
     run(EXAM, plan, workers=workers)
     with Ledger(Path(out) / 'run.db', EXAM, create=False) as ledger:
-        ledger.append('plan', faults=lines_of_plan(plan), min_survivors=0, drawn=dict(exam=seed),
+        ledger.append('plan', faults=fault_plan_rows(plan), min_survivors=0, drawn=dict(exam=seed),
                       text=f'the storm of seed {seed}')
     run(CALM, [], workers=1, checkpoint_interval=0, spares=0)
     return exam_score(out)

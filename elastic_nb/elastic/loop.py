@@ -14,14 +14,14 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from ..basics import patch
-from ..checkpoint.run_lock import RunMismatch, compare_identities, identity_numbers
+from ..checkpoint.run_lock import RunMismatch, compare_identities, identity_hash_parts
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.restore import CheckpointError
 from ..data.sampler import warn_if_reads_slow
 from .ledger_columns import ReceiptChain
 from .communicator import Communicator
 from .membership import (Generation, Member, StaleGeneration, PeerLost, WorkerEvicted,
-                                           find_source)
+                                           find_state_source)
 from .node_controller import node_of
 from .gradient_sync import GradientSync
 from ..exact.state import TrainState, digest, from_buffer, check_same_bits, to_buffer, weights_digest
@@ -100,7 +100,7 @@ def run(self: ElasticLoop) -> None:
     try:
         if self.checkpoints: self.kept = self.checkpoints.newest_step(self.member.name.endswith('.0'))
         self.say('ready', **self.engine.about, **(dict(kept=self.kept) if self.kept else {}))
-        with warn_if_reads_slow(getattr(self.engine, 'being_read', list)): self.train()
+        with warn_if_reads_slow(getattr(self.engine, 'samplers_in_use', list)): self.train()
         if self.checkpoints: self.checkpoints.close()
         self.report_checkpoints()
     except WorkerEvicted: raise   # the run continues without this worker
@@ -160,7 +160,7 @@ def join_next_generation(self: ElasticLoop) -> bool:
     identity = getattr(self.engine, 'identity', {})
     high, low, promised, *numbers = self.comm.all_reduce_max(self.engine.step, -self.engine.step,
                                                              self.member.promised,
-                                                             *identity_numbers(identity))
+                                                             *identity_hash_parts(identity))
     if high != -low: raise RuntimeError(f"generation {gen.number}: members are at steps {-low} to {high}")
     self.compare_runs(identity, gen.roster, source, numbers)
     if promised and not high: raise CheckpointMissing(MISSING.format(promised))
@@ -214,7 +214,7 @@ def check_roll_call(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -
 @patch
 def choose_source(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
     "The first member that has the state, and those that need it, once connected. Raises StateLost."
-    return find_source(gen, steps)
+    return find_state_source(gen, steps)
 
 @patch
 def after_copy(self: ElasticLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:

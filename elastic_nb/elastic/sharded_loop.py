@@ -87,7 +87,7 @@ class ShardedOptimizerSync(ShardedReducer):
         optimizer: ShardedOptimizer, # Makes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`
+        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_rank_distance`
         shadow: int | None = None,
         whole: bool = False, # Give all ranks the whole gradient, to be clipped by its norm
     ):
@@ -341,7 +341,7 @@ class ShardedGradientSync(BucketReducer):
         optimizer: ShardedOptimizer, # Makes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`
+        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_rank_distance`
         shadow: int | None = None,
         measure: bool = False, # Whether the norm of the gradient is needed
         least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most

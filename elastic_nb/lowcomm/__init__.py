@@ -16,7 +16,7 @@ __getattr__, __dir__ = lazy('elastic_nb.lowcomm', {
     '.streaming_diloco': 'StreamingSync CompressedStreamingSync StreamingReplica FragmentSchedule layers_of',
     '.quantize': 'Codec ErrorFeedback Half RoundInbox Quantized BadMessage',
     '.sparse_codec': 'Sparse',
-    '.decoupled_momentum': 'DeMo',
+    '.decoupled_momentum': 'DeMoCodec',
     '.codec_collectives': 'all_gather_mean two_phase_mean',
     '.robust_aggregation': 'aggregate AggregationResult RULES ATTACKS',
     '.staleness': 'DelayedNesterov StalenessBound staleness_weight',

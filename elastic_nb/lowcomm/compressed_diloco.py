@@ -109,7 +109,7 @@ def sum_messages(codec: Codec, said: dict[int, bytes], count: int, step: int) ->
     said = {sender: data for sender, data in said.items() if data != SILENT}
     inbox = RoundInbox(codec, count, step, said)
     for sender, data in said.items(): inbox.receive(data, sender)
-    first, *others = inbox.senders
+    first, *others = inbox.expected_senders
     out = inbox.received[first].clone()
     for sender in others: out += inbox.received[sender]
     return out

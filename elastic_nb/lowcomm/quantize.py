@@ -273,9 +273,10 @@ class Float32(Codec):
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a931273a
 class RoundInbox:
-    "The messages of one round; `senders`: those who take part."
-    def __init__(self, codec: Codec, count: int, round: int, senders: Iterable[int]):
-        self.codec, self.count, self.round, self.senders = codec, count, round, sorted({*senders})
+    "The messages of one round; `expected_senders`: those who take part."
+    def __init__(self, codec: Codec, count: int, round: int, expected_senders: Iterable[int]):
+        self.codec, self.count, self.round = codec, count, round
+        self.expected_senders = sorted({*expected_senders})
         self.received: dict[int, Tensor] = {} # What each sender has said, (count,)
 
     def receive(self, data: bytes, sender: int | None = None) -> int:
@@ -283,7 +284,7 @@ class RoundInbox:
         message = decode_message(data, repr(self.codec))
         who = f"sender {message.sender}"
         if sender not in (None, message.sender): raise BadMessage(f"{who} is named in a message of {sender}")
-        if message.sender not in self.senders:
+        if message.sender not in self.expected_senders:
             raise BadMessage(f"{who} does not take part in round {self.round}")
         if message.round != self.round:
             raise BadMessage(f"{who} sends a message of round {message.round} in round {self.round}")
@@ -296,7 +297,7 @@ class RoundInbox:
 
     def mean(self, without: Iterable[int] = ()) -> Tensor:
         "(count,), float32. `without`: senders to leave out. Raises BadMessage if any other one is missing."
-        wanted = [s for s in self.senders if s not in {*without}]
+        wanted = [s for s in self.expected_senders if s not in {*without}]
         missing = [s for s in wanted if s not in self.received]
         if missing or not wanted:
             raise BadMessage(f"round {self.round} has no mean: missing {missing or 'all senders'}")

@@ -6,7 +6,8 @@
 __all__ = ['BLOCK', 'PIECE', 'CHOICES', 'RULES', 'ATTACKS', 'TooFewWorkers', 'NonFiniteGradient', 'check_gradients', 'mean',
            'sorting_network', 'sort_columns', 'median', 'trimmed_mean', 'distances', 'krum', 'multi_krum', 'bulyan',
            'geometric_median', 'centered_clipping', 'nearest_neighbour_mixing', 'AggregationRule', 'AggregationResult',
-           'find_rule', 'stack_gradients', 'aggregate', 'sign_flip', 'gaussian', 'alie_shift', 'alie', 'ipm', 'mimic']
+           'find_rule', 'stack_gradients', 'aggregate', 'sign_flip_attack', 'gaussian_attack', 'alie_shift',
+           'alie_attack', 'ipm_attack', 'mimic_attack']
 
 # %% ../../nbs/12_lowcomm/07_robust_aggregation.ipynb #f93787f4
 import math
@@ -321,11 +322,11 @@ def aggregate(gradients: Sequence[Tensor] | Tensor, rule: str, f: int = 0,
     return AggregationResult(r.merge(x, rows, f), why, [left[i] for i in rows])
 
 # %% ../../nbs/12_lowcomm/07_robust_aggregation.ipynb #540b29dd
-def sign_flip(honest: Tensor, f: int, scale: float = 1.) -> Tensor:
+def sign_flip_attack(honest: Tensor, f: int, scale: float = 1.) -> Tensor:
     "The honest mean with the other sign, `scale` times. (honest workers, parameters) -> (f, parameters)"
     return (-scale * honest.mean(0)).repeat(f, 1)
 
-def gaussian(honest: Tensor, f: int, scale: float = 10., seed: int = 0) -> Tensor:
+def gaussian_attack(honest: Tensor, f: int, scale: float = 10., seed: int = 0) -> Tensor:
     "The honest mean with noise, `scale` times as large as it. (honest, parameters) -> (f, parameters)"
     rng = torch.Generator().manual_seed(seed)
     noise = torch.randn(f, honest.shape[1], generator=rng, dtype=honest.dtype)
@@ -336,19 +337,20 @@ def alie_shift(n: int, f: int) -> float:
     enough = n // 2 + 1 - f   # honest workers whom the attackers need for a majority
     return max(0., NormalDist().inv_cdf(min(1 - 1e-9, max(1e-9, (n - f - enough) / (n - f)))))
 
-def alie(honest: Tensor, f: int, z: float | None = None) -> Tensor:
+def alie_attack(honest: Tensor, f: int, z: float | None = None) -> Tensor:
     "A little is enough: the honest mean less `z` standard deviations; None: as many as can hide."
     z = alie_shift(len(honest) + f, f) if z is None else z
     return (honest.mean(0) - z * honest.std(0)).repeat(f, 1)
 
-def ipm(honest: Tensor, f: int, scale: float = .5) -> Tensor:
+def ipm_attack(honest: Tensor, f: int, scale: float = .5) -> Tensor:
     "Inner product manipulation: a small step against the honest mean."
-    return sign_flip(honest, f, scale)
+    return sign_flip_attack(honest, f, scale)
 
-def mimic(honest: Tensor, f: int) -> Tensor:
+def mimic_attack(honest: Tensor, f: int) -> Tensor:
     "Copies of the honest gradient that stands out most in the direction in which they differ most."
     gram = _gram(honest, honest.mean(0))
     return honest[int(torch.linalg.eigh(gram).eigenvectors[:, -1].abs().argmax())].repeat(f, 1)
 
 ATTACKS: dict[str, Callable[[Tensor, int], Tensor]] = dict(
-    sign_flip=sign_flip, gaussian=gaussian, alie=alie, ipm=ipm, mimic=mimic)
+    sign_flip=sign_flip_attack, gaussian=gaussian_attack, alie=alie_attack, ipm=ipm_attack,
+    mimic=mimic_attack)

@@ -52,19 +52,19 @@ def fragments_of(model: nn.Module, n: int) -> list[list[int]]:
 class FragmentSchedule:
     "Which fragments are sent after which round, and what becomes of what comes back."
     fragments: int # Parts of the weights
-    overlap: int # Rounds from sending a fragment to taking what came back: 0 or 1
+    overlap_rounds: int # Rounds from sending a fragment to taking what came back: 0 or 1
     alpha: float # Share of its own weights that a replica keeps then; 0: none, as in DiLoCo
     is_full_sync: Callable[[int], bool] # Whether all is sent and taken after a round
 
     def fragments_due(self, round: int) -> list[int]:
         "The numbers of the fragments that are sent after `round`, from 0."
         if self.is_full_sync(round): return [*range(self.fragments)]
-        if self.overlap and self.is_full_sync(round + 1): return []   # it would be sent twice
+        if self.overlap_rounds and self.is_full_sync(round + 1): return []   # it would be sent twice
         return [round % self.fragments]
 
     def is_overlapped(self, round: int) -> bool:
         "Whether what is sent after `round` is taken after the next one."
-        return self.overlap > 0 and not self.is_full_sync(round)
+        return self.overlap_rounds > 0 and not self.is_full_sync(round)
 
 # %% ../../nbs/12_lowcomm/19_streaming_diloco.ipynb #f1a90020
 class StreamingReplica(DiLoCoReplica):
@@ -271,7 +271,7 @@ def finish_overlapped(self: StreamingSync) -> Tensor:
 @patch
 def attach(self: StreamingSync, group: dist.ProcessGroup) -> None:
     "As in `DiLoCoSync`. Raises UnsupportedModel for overlap over NCCL."
-    if self.replica.schedule.overlap and group.size() > 1 and group.name() == 'nccl':
+    if self.replica.schedule.overlap_rounds and group.size() > 1 and group.name() == 'nccl':
         raise UnsupportedModel(
             "lowcomm.overlap: over NCCL a message cannot stay in the air while others pass; set "
             "overlap to 0, or let distributed.device be cpu")

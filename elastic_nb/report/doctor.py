@@ -440,7 +440,7 @@ def _check_time(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
     if not found.total or found.wall < 10: return []
     told = []
     for bucket in ('straggler', 'checkpoint', 'redone'):
-        part = found.seconds[bucket] / found.total
+        part = found.seconds_by_bucket[bucket] / found.total
         if part > .1:
             told.append(_slow(bucket, f"{100 * part:.0f} % of the time" + _who(rows, bucket),
                               ADVICE[bucket]))
@@ -471,7 +471,7 @@ def _recovered(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
         hung = o.death.data.get('cause') == 'hung'
         if most == 'detection' and not hung: todo = "Nothing to change: it was no hang"
         told.append(Diagnosis('seen', f'worker {o.death.worker}', f"lost by {o.death.data.get('cause')}, "
-                              f"{end - start:.2f} s without a step; over all seats: {parts or 'nothing'}",
+                              f"{end - start:.2f} s without a step; over all slots: {parts or 'nothing'}",
                               todo))
     return told
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OVER', 'WIDTH', 'LEFT', 'LANE', 'TOP', 'BOTTOM', 'WINDOW', 'HATCH', 'TALL', 'STATES', 'ROWS', 'PAUSE', 'WorkerBar',
-           'OpenOutage', 'PanelState', 'slot_of', 'draw_lanes', 'draw_losses', 'draw_summary', 'static_html',
+           'OpenOutage', 'PanelState', 'parse_slot', 'draw_lanes', 'draw_losses', 'draw_summary', 'static_html',
            'LivePanel', 'has_widgets', 'on_white']
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #6538359b
@@ -62,7 +62,7 @@ class PanelState:
         for e in events: self.feed(e)
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #30ee74c5
-def slot_of(worker: Any) -> int | None:
+def parse_slot(worker: Any) -> int | None:
     "The slot in a name such as `1.0`; None for another text."
     found = re.fullmatch(r'([0-9]{1,6})[.][0-9]{1,6}', str(worker))
     return int(found[1]) if found else None
@@ -75,7 +75,7 @@ def feed(self: PanelState, event: Event | dict[str, Any]) -> None:
         self.version += 1
         self.last = max(flat['t'], self.last or flat['t'])
         if self.start is None: self.start = flat['t']
-        if about := self.handlers.get(flat['kind']): about(self, flat, slot_of(flat.get('worker')))
+        if about := self.handlers.get(flat['kind']): about(self, flat, parse_slot(flat.get('worker')))
 
 _COLUMNS = ('t', 'kind', 'worker', 'gen', 'step')
 

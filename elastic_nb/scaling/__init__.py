@@ -13,7 +13,7 @@ __getattr__, __dir__ = lazy('elastic_nb.scaling', {
     '.accumulate': 'RoundingMode GradAccumulationConfig GradientAccumulationManager',
     '.learning_rate': 'ScalingRule ScalingConfig warmup_cosine lr_at',
     '.lr_scaling': 'LRScalingManager ElasticScalingManager',
-    '.gradient_noise': 'GradientNoise NoiseMeter which_policy',
+    '.gradient_noise': 'GradientNoise NoiseMeter recommend_policy',
     '.plan': 'ScalingPlan',
     '.schedule': 'ElasticSchedule'})
 __all__ = __dir__()

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from ..basics import patch
 from .accumulate import GradAccumulationConfig, GradientAccumulationManager, scale_to_world
-from .learning_rate import BatchChange, ScalingConfig, ScalingRule, adam_rule, lr_factor
+from .learning_rate import BatchChange, ScalingConfig, ScalingRule, scale_adam, lr_factor
 
 # %% ../../nbs/04_scaling/03_lr_scaling.ipynb #ba6905ea
 def read_group(group: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class LRScaler:
         "The values that the groups should hold. Raises ValueError where the Adam rule ends."
         out = [b | dict(lr=b['lr'] * factor) for b in self.base]
         if self.adam:
-            for o in out: o['betas'], o['eps'] = adam_rule(k, **o)[1:]
+            for o in out: o['betas'], o['eps'] = scale_adam(k, **o)[1:]
         return out
 
     def write(self, factor: float, k: float) -> None:

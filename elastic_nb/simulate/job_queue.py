@@ -116,7 +116,7 @@ class Controller:
         try: fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError: raise BadConfig(f"{path}: another controller runs this queue") from None
         self.queue, self.wakeup = JobQueue(path), threading.Event()
-        self.workers: dict[str, float | None] = {} # Work per second of those that are there, as measured
+        self.worker_speeds: dict[str, float | None] = {} # Work per second, as measured
 
     def run(self, drain: bool = False) -> None:
         "Until it is interrupted; `drain`: until nothing is left to do. Raises RunFailed."
@@ -146,7 +146,7 @@ class Controller:
                         came=books.submitted_at[task] + run.elapsed_before,
                         began=a.start + run.elapsed_before, ended=a.end + run.elapsed_before)
             self.queue.execute('INSERT INTO done VALUES (?, ?, ?)', job, task, json.dumps(told))
-        self.workers = {name: books.speeds.get(name) for name in books.workers}
+        self.worker_speeds = {name: books.speeds.get(name) for name in books.workers}
 
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #57499869
 MOST = 1 << 20 # Bytes of a request
@@ -189,7 +189,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         queue = self.controller.queue
         self.respond({'/status': queue.status,
-                      '/metrics': lambda: queue.metrics() | dict(workers=self.controller.workers)})
+                      '/metrics': lambda: queue.metrics() | dict(workers=self.controller.worker_speeds)})
 
     def do_POST(self) -> None:
         size = self.headers.get('Content-Length', '')

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['POLICIES', 'MEASURED', 'SavedState', 'JobSpec', 'spec_from_bench', 'MachinePool', 'SimulatedJob', 'SynchronousJob',
            'DiLoCoJob', 'JobOutcome', 'simulate', 'simulate_to_ledger', 'SweepPoint', 'confidence_interval', 'sweep',
-           'slot_of', 'RecordedFailure', 'StartTimings', 'step_seconds_by_world', 'spec_from_run', 'failures_from_run',
-           'step_done_times', 'place_failures', 'run_metrics', 'predict_metrics', 'compare_with_twin']
+           'event_slot', 'RecordedFailure', 'StartTimings', 'step_seconds_by_world', 'spec_from_run',
+           'failures_from_run', 'step_done_times', 'place_failures', 'run_metrics', 'predict_metrics',
+           'compare_with_twin']
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #4b27116d
 import dataclasses
@@ -75,7 +76,7 @@ class JobSpec:
             wrong.append(f"a quorum of {self.quorum} needs as many seats")
         if wrong: raise BadConfig('\n'.join(f'plan: {w}' for w in wrong))
 
-    def seat(self, node: int) -> int:
+    def slot_of_node(self, node: int) -> int:
         "The slot that a node belongs to."
         return node * self.seats // self.nodes
 
@@ -115,7 +116,7 @@ class MachinePool:
 
     def lose(self, strike: FailureEvent) -> set[int]:
         "Nodes are gone; the slots that are hit."
-        hit = Counter(map(self.plan.seat, strike.nodes))
+        hit = Counter(map(self.plan.slot_of_node, strike.nodes))
         self.missing.update(hit)
         self.queue.extend(hit.elements())
         if self.spares < math.inf: self.sim.after(strike.seconds, self.assign_machines, len(strike.nodes))
@@ -127,33 +128,33 @@ class MachinePool:
         self.spares += back
         while self.queue and self.spares >= 1:
             self.spares -= 1
-            seat = self.queue.popleft()
-            self.missing[seat] -= 1
-            if not self.missing[seat]:
-                del self.missing[seat]
-                self.sim.after(0., self.on_restored, seat)
+            slot = self.queue.popleft()
+            self.missing[slot] -= 1
+            if not self.missing[slot]:
+                del self.missing[slot]
+                self.sim.after(0., self.on_restored, slot)
 
 class SimulatedJob:
     "What is done on the clock `sim` by `plan`. What happens goes into `ledger`, if there is one."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         self.sim, self.plan, self.ledger = sim, plan, ledger
-        self.machines = MachinePool(sim, plan, self.seat_restored)
+        self.machines = MachinePool(sim, plan, self.slot_restored)
         self.straggler_factors: dict[int, list[float]] = {} # Factors of stragglers, by slot
         self.done, self.failures, self.useful, self.over = 0, 0, 0., False
 
-    def seat_restored(self, seat: int) -> None: raise NotImplementedError
+    def slot_restored(self, slot: int) -> None: raise NotImplementedError
     def speed_changed(self) -> None: "A slot has become slower, or as fast as before."
 
     def add_stragglers(self, s: FailureEvent) -> None:
         "Stragglers, for a while."
-        for seat in {*map(self.plan.seat, s.nodes)}:
-            self.straggler_factors.setdefault(seat, []).append(s.factor)
-            self.sim.after(s.seconds, self.remove_straggler, seat)
+        for slot in {*map(self.plan.slot_of_node, s.nodes)}:
+            self.straggler_factors.setdefault(slot, []).append(s.factor)
+            self.sim.after(s.seconds, self.remove_straggler, slot)
         self.speed_changed()
 
-    def remove_straggler(self, seat: int) -> None:
-        self.straggler_factors[seat].pop()
-        if not self.straggler_factors[seat]: del self.straggler_factors[seat]
+    def remove_straggler(self, slot: int) -> None:
+        self.straggler_factors[slot].pop()
+        if not self.straggler_factors[slot]: del self.straggler_factors[slot]
         self.speed_changed()
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #61b81096
@@ -164,7 +165,7 @@ class SynchronousJob(SimulatedJob):
     "A synchronous job."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         super().__init__(sim, plan, ledger)
-        self.training_seats: list[int] = [] # Slots that train
+        self.training_slots: list[int] = [] # Slots that train
         self.ready = {*range(plan.seats)} # Slots that wait to be admitted
         self.called = set[int]() # Slots that boot after the next step
         self.booting: dict[int, Timer] = {}
@@ -175,34 +176,34 @@ class SynchronousJob(SimulatedJob):
         self.restart_delay, self.alone = plan.restart, 0
         self.warmup_delay = 0. # Seconds by which the next step takes longer
         self.stretch = 0., 0., 0 # Beginning, seconds of a step, steps; 0 steps: none is under way
-        for seat in sorted(self.ready): self.log_row('spawn', seat)
+        for slot in sorted(self.ready): self.log_row('spawn', slot)
         self.next_timer: Timer | None = sim.after(plan.start, self.enter_world)
 
-    def worker_name(self, seat: int) -> str: return f'{seat}.{self.lives[seat]}'
+    def worker_name(self, slot: int) -> str: return f'{slot}.{self.lives[slot]}'
 
-    def log_row(self, kind: str, seat: int | None = None, after: float = 0., step: int | None = None,
+    def log_row(self, kind: str, slot: int | None = None, after: float = 0., step: int | None = None,
                 **data: Any) -> None:
         "A row of the ledger, in so many seconds."
         if self.ledger is None: return
-        worker = None if seat is None else self.worker_name(seat)
+        worker = None if slot is None else self.worker_name(slot)
         self.ledger.add(self.sim.now + after, kind, worker, self.gen or None, step, **data)
 
     def enter_world(self) -> None:
         "All slots that are ready form the next world, and train."
-        old, new = self.training_seats, sorted(self.ready)[:self.alone or None]
-        self.training_seats, self.ready, self.alone = sorted({*old, *new}), self.ready - {*new}, 0
+        old, new = self.training_slots, sorted(self.ready)[:self.alone or None]
+        self.training_slots, self.ready, self.alone = sorted({*old, *new}), self.ready - {*new}, 0
         self.gen += 1
-        for seat in self.training_seats if not old else ():
-            self.log_row('restored', seat, step=self.done, tier='nvme' if self.done else '')
-        joined = [self.worker_name(seat) for seat in self.training_seats if seat not in old]
-        self.log_row('generation', roster=[*map(self.worker_name, self.training_seats)], lost=self._lost,
+        for slot in self.training_slots if not old else ():
+            self.log_row('restored', slot, step=self.done, tier='nvme' if self.done else '')
+        joined = [self.worker_name(slot) for slot in self.training_slots if slot not in old]
+        self.log_row('generation', roster=[*map(self.worker_name, self.training_slots)], lost=self._lost,
                      joined=joined, reason='')
-        for seat in self.training_seats:
-            self.log_row('entered', seat, step=self.done, ms={}, copied_from=None)
+        for slot in self.training_slots:
+            self.log_row('entered', slot, step=self.done, ms={}, copied_from=None)
         self._lost = []
-        self.warmup_delay = self.plan.warm if len(self.training_seats) == self.plan.seats else 0.
+        self.warmup_delay = self.plan.warm if len(self.training_slots) == self.plan.seats else 0.
         self.plan_stretch()
-        for seat in sorted(self.called): self.boot_replacement(seat, self.stretch[1])
+        for slot in sorted(self.called): self.boot_replacement(slot, self.stretch[1])
 
     def plan_stretch(self) -> None:
         "Plan the steps up to the next save, or to the end."
@@ -211,9 +212,9 @@ class SynchronousJob(SimulatedJob):
         for every in (p.every, p.memory_every):
             if every: left = min(left, every - self.done % every)
         if self.ready: left = 1   # they are let in after it
-        factor = max((max(self.straggler_factors[s]) for s in self.training_seats
+        factor = max((max(self.straggler_factors[s]) for s in self.training_slots
                       if s in self.straggler_factors), default=1.)
-        self.schedule_arrival(self.sim.now + self.warmup_delay, p.step_seconds(len(self.training_seats))
+        self.schedule_arrival(self.sim.now + self.warmup_delay, p.step_seconds(len(self.training_slots))
                               * factor, left)
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #23a3b1c3
@@ -235,7 +236,7 @@ def commit(self: SynchronousJob, n: int) -> None:
     "The first `n` steps of the stretch are done."
     start, step, _ = self.stretch
     if n:
-        self.useful += (step * n + self.warmup_delay) * len(self.training_seats)
+        self.useful += (step * n + self.warmup_delay) * len(self.training_slots)
         self.warmup_delay = 0.
         if self.ledger is not None: self._rows_of(self.ledger, start + step * np.arange(1, n + 1))
     self.done, self.stretch = self.done + n, (0., 0., 0)
@@ -245,7 +246,7 @@ def commit(self: SynchronousJob, n: int) -> None:
 def _rows_of(self: SynchronousJob, ledger: SimulatedLedger, t: np.ndarray) -> None:
     n, many = len(t), self.plan.seats
     numbers, one = np.arange(self.done, self.done + n), np.ones(n, np.int64)
-    for name in map(self.worker_name, self.training_seats):
+    for name in map(self.worker_name, self.training_slots):
         ledger.add_steps('contribute', name, self.gen, numbers, t, many=one, of=one * many)
         ledger.add_steps('commit', name, self.gen, numbers, t)
 
@@ -260,7 +261,7 @@ def end_stretch(self: SynchronousJob) -> None:
         if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue   # one at once
         pause += seconds
         self.kept.append(SavedState(self.sim.now + max(pause, lag), self.done, tier, self.useful))
-        self.log_row('checkpoint', self.training_seats[0], pause, self.done, tier=tier, saved=self.done,
+        self.log_row('checkpoint', self.training_slots[0], pause, self.done, tier=tier, saved=self.done,
                      blocking=seconds,
                      durable=max(seconds, lag))
     self.next_timer = self.sim.after(pause, self.after_save) if pause else None
@@ -281,7 +282,7 @@ def pause_and_enter(self: SynchronousJob, seconds: float) -> None:
 
 @patch
 def log_interrupted(self: SynchronousJob, after: float) -> None:
-    for seat in self.training_seats: self.log_row('interrupted', seat, after, self.done, why='PeerLost')
+    for slot in self.training_slots: self.log_row('interrupted', slot, after, self.done, why='PeerLost')
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #37f74e88
 @patch
@@ -289,28 +290,28 @@ def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
     "Take a strike: nodes fail, are taken away, or become slow."
     if self.over: return
     if s.kind == 'slow': return self.add_stragglers(s)
-    was, hit = {*self.training_seats}, self.machines.lose(s)
-    for seat in sorted(hit):
-        self.sim.cancel(self.booting.pop(seat, None))
-        self.ready.discard(seat)
-        self.called.discard(seat)
-        self.log_row('death', seat, cause=s.cause or s.kind, nodes=len(s.nodes))
-        self._lost.append(self.worker_name(seat))
+    was, hit = {*self.training_slots}, self.machines.lose(s)
+    for slot in sorted(hit):
+        self.sim.cancel(self.booting.pop(slot, None))
+        self.ready.discard(slot)
+        self.called.discard(slot)
+        self.log_row('death', slot, cause=s.cause or s.kind, nodes=len(s.nodes))
+        self._lost.append(self.worker_name(slot))
     if was and not was & hit: return   # a world trains, and none of it was hit
     if was: self.failures += 1
     self.sim.cancel(self.next_timer)
     start, step, n = self.stretch
     if n: self.commit(max(0, min(n, int((self.sim.now - start) / step))))
-    self.training_seats = [seat for seat in self.training_seats if seat not in hit]
-    if self.training_seats and self.plan.policy == 'survive': self.pause_and_enter(self.plan.heal)
+    self.training_slots = [slot for slot in self.training_slots if slot not in hit]
+    if self.training_slots and self.plan.policy == 'survive': self.pause_and_enter(self.plan.heal)
     else: self.roll_back(s)
 
 @patch
 def roll_back(self: SynchronousJob, s: FailureEvent) -> None:
     "All stop, and start again from the newest checkpoint that is durable and was not hit."
     self.log_interrupted(self.plan.detect)
-    self.ready |= {*self.training_seats, *self.called}
-    self.training_seats, self.called = [], set()
+    self.ready |= {*self.training_slots, *self.called}
+    self.training_slots, self.called = [], set()
     self.restart_delay, self.alone = self.plan.restart, self.plan.first
     if s.kind == 'job': self.restart_delay, self.alone = self.plan.relaunch or self.restart_delay, 0
     tiers = ('nvme',) if s.kind in ('rack', 'job') else ('nvme', 'memory')
@@ -320,36 +321,36 @@ def roll_back(self: SynchronousJob, s: FailureEvent) -> None:
     self.next_timer = None if self.machines.missing else self.sim.after(self.restart_delay, self.enter_world)
 
 @patch
-def seat_restored(self: SynchronousJob, seat: int) -> None:
+def slot_restored(self: SynchronousJob, slot: int) -> None:
     "The slot has all its machines again."
-    self.lives[seat] += 1
-    self.log_row('spawn', seat)
-    if self.training_seats and self.stretch[2]: self.boot_replacement(seat)
-    elif self.training_seats: self.called.add(seat)
+    self.lives[slot] += 1
+    self.log_row('spawn', slot)
+    if self.training_slots and self.stretch[2]: self.boot_replacement(slot)
+    elif self.training_slots: self.called.add(slot)
     else:
-        self.ready.add(seat)
+        self.ready.add(slot)
         if not self.machines.missing:
             self.sim.cancel(self.next_timer)
             self.next_timer = self.sim.after(self.restart_delay, self.enter_world)
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #3706945a
 @patch
-def boot_replacement(self: SynchronousJob, seat: int, after: float = 0.) -> None:
+def boot_replacement(self: SynchronousJob, slot: int, after: float = 0.) -> None:
     "Let a replacement boot, in so many seconds."
-    self.called.discard(seat)
-    self.booting[seat] = self.sim.after(after + self.plan.boot, self.on_booted, seat)
+    self.called.discard(slot)
+    self.booting[slot] = self.sim.after(after + self.plan.boot, self.on_booted, slot)
 
 @patch
-def on_booted(self: SynchronousJob, seat: int) -> None:
+def on_booted(self: SynchronousJob, slot: int) -> None:
     "A replacement waits to be let in: after the present step, if one is under way."
-    del self.booting[seat]
-    self.log_row('ready', seat)
-    self.ready.add(seat)
+    del self.booting[slot]
+    self.log_row('ready', slot)
+    self.ready.add(slot)
     self.speed_changed()
 
 @patch
 def finish(self: SynchronousJob) -> None:
-    for seat in self.training_seats: self.log_row('final', seat, self.plan.end, self.done, digest=None)
+    for slot in self.training_slots: self.log_row('final', slot, self.plan.end, self.done, digest=None)
     self.log_row('run_end', None, self.plan.end, ok=True)
     self.over = True
     self.sim.stop()
@@ -362,7 +363,7 @@ class DiLoCoJob(SimulatedJob):
         self.since: dict[int, float] = {} # Learners that train, and from when on
         self.coming: dict[int, Timer] = {}
         self.late = False
-        for seat in range(plan.seats): sim.after(plan.start, self.on_learner_up, seat)
+        for slot in range(plan.seats): sim.after(plan.start, self.on_learner_up, slot)
         sim.after(plan.start, self.begin_round)
 
     def begin_round(self) -> None:
@@ -370,27 +371,27 @@ class DiLoCoJob(SimulatedJob):
         self.due = self.begun + self.plan.inner * self.plan.step
         self.sim.at(self.due, self.close_round)
 
-    def on_learner_up(self, seat: int) -> None:
-        self.coming.pop(seat, None)
-        self.since[seat] = self.sim.now
+    def on_learner_up(self, slot: int) -> None:
+        self.coming.pop(slot, None)
+        self.since[slot] = self.sim.now
         if self.late: self.close_round()
 
-    def seat_restored(self, seat: int) -> None:
-        self.coming[seat] = self.sim.after(self.plan.restart, self.on_learner_up, seat)
+    def slot_restored(self, slot: int) -> None:
+        self.coming[slot] = self.sim.after(self.plan.restart, self.on_learner_up, slot)
 
     def on_failure(self, s: FailureEvent) -> None:
         "Take a strike."
         if s.kind == 'slow': return self.add_stragglers(s)
-        for seat in self.machines.lose(s):
-            self.sim.cancel(self.coming.pop(seat, None))
-            self.failures += self.since.pop(seat, None) is not None
+        for slot in self.machines.lose(s):
+            self.sim.cancel(self.coming.pop(slot, None))
+            self.failures += self.since.pop(slot, None) is not None
 
     def close_round(self) -> None:
         "End the round if the quorum is there; else it waits, and the learners with it."
         self.late = len(self.since) < self.plan.quorum
         if self.late: return
-        for seat, since in self.since.items():
-            slowest = max(self.straggler_factors.get(seat, [1.]))
+        for slot, since in self.since.items():
+            slowest = max(self.straggler_factors.get(slot, [1.]))
             self.useful += max(0., self.due - max(since, self.begun)) / slowest
         if self.ledger: self._rows(self.ledger)
         self.done += self.plan.inner
@@ -402,8 +403,8 @@ class DiLoCoJob(SimulatedJob):
     def _rows(self, ledger: SimulatedLedger) -> None:
         "A round is a step of the ledger, with those that counted."
         step, t = np.array([self.done // self.plan.inner]), np.array([self.sim.now])
-        for seat in sorted(self.since):
-            for kind in ('contribute', 'commit'): ledger.add_steps(kind, f'{seat}.0', 1, step, t)
+        for slot in sorted(self.since):
+            for kind in ('contribute', 'commit'): ledger.add_steps(kind, f'{slot}.0', 1, step, t)
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #d3eb0491
 class JobOutcome(NamedTuple):
@@ -469,7 +470,7 @@ def sweep(plan: JobSpec, failures: FailureModel, name: str, values: Iterable[flo
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #33f93531
 def _mean(found: Sequence[float]) -> float: return fmean(found) if found else 0.
 
-def slot_of(e: Event) -> int: return int(str(e.worker).partition('.')[0])
+def event_slot(e: Event) -> int: return int(str(e.worker).partition('.')[0])
 
 class RecordedFailure(NamedTuple):
     "A strike on a run, by its own steps."
@@ -521,7 +522,7 @@ def failures(self: StartTimings, before: float, step: float) -> list[RecordedFai
     found, last, times = list[RecordedFailure](), -1., sorted(t for ts in self.commit_times.values()
                                                               for t in ts)
     for d in self.deaths:
-        slot, n = slot_of(d), bisect_right(times, d.t)
+        slot, n = event_slot(d), bisect_right(times, d.t)
         part = (d.t - (times[n - 1] if n else self.zero)) / step
         if found and d.t - last < .2: found[-1] = found[-1]._replace(slots=found[-1].slots | {slot})
         else: found.append(RecordedFailure(before + n + min(part, .99), frozenset({slot})))
@@ -546,7 +547,7 @@ def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
 @patch
 def boot_seconds(self: StartTimings, death: Event, step: float) -> float | None:
     "Seconds from the next step after a death until the next worker in its place is ready."
-    ready = (e.t for e in self.rows.events if e.kind == 'ready' and slot_of(e) == slot_of(death))
+    ready = (e.t for e in self.rows.events if e.kind == 'ready' and event_slot(e) == event_slot(death))
     return next((max(t - step, 0.) for t in ready if t > death.t), None)
 
 
@@ -572,7 +573,8 @@ def spec_from_run(path: str | Path, name: str | None = None) -> JobSpec:
     for (old, _), (new, away), start in zip(starts, starts[1:], found['start'][1:]):
         found['relaunch'].append(old.end - old.last - step / 2 + away + start)
     return JobSpec('survive', n, n, by_world=by_world, step=step, **_saves(watch, times), **_costs(found),
-                   end=max(0., times[-1].end - times[-1].last), waits=_waits(goodput_of(path, name).seconds))
+                   end=max(0., times[-1].end - times[-1].last),
+                   waits=_waits(goodput_of(path, name).seconds_by_bucket))
 
 def _costs(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     names = 'start', 'heal', 'restart', 'relaunch', 'boot', 'join', 'warm'

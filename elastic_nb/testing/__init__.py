@@ -17,5 +17,5 @@ __getattr__, __dir__ = lazy('elastic_nb.testing', {
     '.zoo': 'ZOO zoo_case run_case run_cases',
     '.puzzles': 'PuzzleBoard',
     '.retry': 'wait_until retry_until',
-    '.injection_payloads': 'HOSTILE active_tags control_characters'})
+    '.injection_payloads': 'PAYLOADS active_tags control_characters'})
 __all__ = __dir__()

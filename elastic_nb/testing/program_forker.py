@@ -186,7 +186,7 @@ _MODULE = "import runpy; runpy.run_module({!r}, run_name='__main__', alter_sys=T
 
 def _inherits() -> dict[str, Any]:
     "What this thread would hand down to a process, besides what the caller says."
-    return forkserver.inherited_conditions({}) | dict(folder=None)
+    return forkserver.inherited_process_state({}) | dict(folder=None)
 
 class ProgramForker:
     "A copy of this process as it is now, which is copied for each program. Make it before you use torch."

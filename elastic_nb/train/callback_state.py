@@ -6,9 +6,9 @@
 __all__ = ['RECORDS', 'Variables', 'GENERATORS', 'KIND', 'MOST', 'ROW', 'CLOCKS', 'BEGAN', 'PLACES', 'is_user_code', 'has_state',
            'object_attributes', 'codes_in', 'names_in', 'captured_variables', 'generator_state', 'set_generator_state',
            'encode_object', 'decode_object', 'walk_objects', 'find_objects', 'is_generator', 'value_digest',
-           'has_drawn', 'reseed', 'take_baseline', 'compare_baselines', 'values_in', 'is_time', 'is_output',
-           'state_outside', 'restore_outside', 'missing_from_state', 'CallbackState', 'ContainerSnapshot',
-           'changes_result']
+           'generator_advanced', 'reseed', 'take_baseline', 'compare_baselines', 'values_in', 'may_be_clock_time',
+           'is_output_handle', 'state_outside', 'restore_outside', 'missing_from_state', 'CallbackState',
+           'ContainerSnapshot', 'changes_result']
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90004
 import datetime
@@ -346,7 +346,7 @@ def value_digest(state: Any) -> str:
     update_hash(h := xxhash.xxh3_64(), state)
     return h.hexdigest()
 
-def has_drawn(generator: Any, before: Any) -> bool:
+def generator_advanced(generator: Any, before: Any) -> bool:
     "Whether the state of a generator differs from `before`."
     return value_digest(before) != value_digest(generator_state(generator))
 
@@ -383,11 +383,11 @@ _SHOWN = 'matplotlib', 'plotly', 'IPython', 'ipywidgets', 'rich', 'tqdm', 'wandb
 
 BEGAN = [clock() for clock in CLOCKS] # When this module was imported
 
-def is_time(x: Any, since: Iterable[float] = BEGAN) -> bool:
+def may_be_clock_time(x: Any, since: Iterable[float] = BEGAN) -> bool:
     "Whether `x` may have been read from a clock since `since`, which is one time for each of `CLOCKS`."
     return isinstance(x, float) and any(a <= x <= clock() for a, clock in zip(since, CLOCKS))
 
-def is_output(x: Any) -> bool:
+def is_output_handle(x: Any) -> bool:
     "Whether an object of a library shows something, or leads out of this process by a file or thread."
     if isinstance(x, _HANDLES) or type(x).__module__.startswith(_SHOWN): return True
     if has_state(x) or is_user_code(type(x)) or isinstance(x, (*_STILL, *_LOCKS, *_CONTAINERS)): return False
@@ -497,7 +497,7 @@ class CallbackState:
                 held = self._marks(x, known).values() if isinstance(x, nn.Module) else ()
                 return [id(x), value_digest(x.state_dict()), *held]
             if has_state(x) or hasattr(type(x), '__next__') and not isinstance(x, IOBase): unseen.append(x)
-            elif self.deep and not isinstance(x, (*_STILL, MethodType, partial)) and not is_output(x):
+            elif self.deep and not isinstance(x, (*_STILL, MethodType, partial)) and not is_output_handle(x):
                 return [id(x), value_digest([*values_in({'': x}, known), _size(x)])]
             return id(x)
         tensors, skeleton = flatten(encode_object(value, known, odd))
@@ -541,7 +541,7 @@ def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str],
           known: Container[int]) -> dict[str, Any]:
     name, told = type(c).__name__, dict[str, Any]()
     def odd(x: Any) -> Any:
-        if is_output(x): return {KIND: 'known', 'made': False}   # it stays as it is there
+        if is_output_handle(x): return {KIND: 'known', 'made': False}   # it stays as it is there
         if not has_state(x) or id(x) not in self.parts: raise TypeError(type(x).__name__)
     def more(x: Any) -> dict[str, Any]: return _more(self, x, known, odd)
     try:
@@ -564,7 +564,8 @@ def _more(memory: CallbackState, x: Any, known: Container[int], odd: Callable[[A
            if mark != marks.get(k) or whole and not mark if id(there[k]) not in known]
     if whole: return {k: there[k] for k in new if _can_be_kept(memory, f'{name}.{k}', there[k], known, odd)}
     new = [k for k in new if f'{name}.{k}' not in memory.said
-           and not (is_output(there[k]) or is_time(there[k], memory.since))]   # shown, or a time
+           # shown, or a time
+           and not (is_output_handle(there[k]) or may_be_clock_time(there[k], memory.since))]
     some = {f'{name}.{k}' for k in missing_from_state(x, new)}
     memory.said |= {f'{name}.{k}' for k in new} - some
     memory.left += sorted(some)

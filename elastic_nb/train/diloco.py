@@ -20,14 +20,14 @@ from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member, peer_errors
 from ..exact.buffers import UnsupportedModel
 from ..lowcomm.compressed_diloco import CompressedSync
-from ..lowcomm.decoupled_momentum import DeMo
+from ..lowcomm.decoupled_momentum import DeMoCodec
 from ..lowcomm.streaming_diloco import (CompressedStreamingSync, StreamingReplica, StreamingSync,
                                                  FragmentSchedule, layers_of)
 from ..lowcomm.partial_rounds import (PartialSync, CompressedPartialSync, PartialReplica, RobustSync,
                                                QuorumWindow)
 from ..lowcomm.outer_optimizer import Outer
 from ..lowcomm.quantize import Codec, Float32, Half, Quantized
-from ..lowcomm.diloco_sync import DiLoCoReplica, DiLoCoSync, split_batch, batch_scalars
+from ..lowcomm.diloco_sync import DiLoCoReplica, DiLoCoSync, split_batch, batch_wide_scalars
 from ..lowcomm.sparse_codec import Sparse
 from .strategies import ExactStrategy
 
@@ -36,7 +36,7 @@ CODECS: dict[str, Codec] = dict(fp16=Half(), int8=Quantized(), int4=Quantized(4,
 
 def make_codec(name: str, params: Iterable[Tensor]) -> Codec | None:
     "What packs the moves of `params`; None if they are sent as they are."
-    return DeMo(tuple(tuple(p.shape) for p in params)) if name == 'demo' else CODECS.get(name)
+    return DeMoCodec(tuple(tuple(p.shape) for p in params)) if name == 'demo' else CODECS.get(name)
 
 class DiLoCoStrategy(ExactStrategy):
     """Replicas take `lowcomm.inner_steps` steps each, then all agree on one outer step (DiLoCo, Douillard et
@@ -100,7 +100,7 @@ def make_sync(self: DiLoCoStrategy, task: nn.Module, world: int | None = None) -
     sent = [p for p in task.parameters() if p.requires_grad]
     codec = make_codec(c.compression, sent) or (None if c.rule == 'mean' else Float32())
     args = task, t.num_micro_batches, replica, *([codec] if codec else []), self.begins_empty
-    self.rounds = self.timely(args) if late else (CompressedSync if codec else DiLoCoSync)(*args)
+    self.rounds = self.make_partial_sync(args) if late else (CompressedSync if codec else DiLoCoSync)(*args)
     return self.rounds
 
 # %% ../../nbs/07_train/19_diloco.ipynb #625e4fd8
@@ -139,9 +139,9 @@ def check_batch(self: DiLoCoStrategy, read: Callable[[int], Any]) -> None:
     "Cut two samples into two steps; `read`: a batch of the first few samples. Raises UnsupportedModel."
     if self.passes == 1: return
     split_batch(two := read(2), 2, 2)
-    try: other = batch_scalars(read(1))
+    try: other = batch_wide_scalars(read(1))
     except Exception: return   # one sample alone may be no batch
-    for k, v in batch_scalars(two).items():
+    for k, v in batch_wide_scalars(two).items():
         if other.get(k, v) == v: continue
         raise UnsupportedModel(
             f"strategy diloco: {k} of a batch is {v:g} for two samples and {other[k]:g} for one, "
@@ -173,7 +173,7 @@ def _of_fragments(strategy: DiLoCoStrategy, task: nn.Module) -> StreamingSync:
 
 # %% ../../nbs/07_train/19_diloco.ipynb #b2cb6c8a
 @patch
-def timely(self: DiLoCoStrategy, args: tuple[Any, ...]) -> PartialSync:
+def make_partial_sync(self: DiLoCoStrategy, args: tuple[Any, ...]) -> PartialSync:
     "Rounds in which replicas may be late, or wrong; `args`: as for those without."
     c = self.c.lowcomm
     window = None if c.quorum is None else QuorumWindow(c.quorum, c.grace)

@@ -208,7 +208,7 @@ def notify_train_end(self: Engine, error: BaseException | None = None) -> None:
 def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], None] = lambda: None) -> Tensor:
     """This rank's part of the validation, (2, batches), float64: loss and targets of each batch, zero for
     those of other ranks. `tick` is called before each batch."""
-    self.seat = rank, world
+    self.rank_world = rank, world
     table = torch.zeros(2, ceil(self.held.samples / self.held.schedule.size), dtype=torch.float64)
     mine = _held_share(self)
     losses, writes, undone = [], self.task.writes, set[str]()
@@ -218,7 +218,7 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     with torch.no_grad():
         for i in mine:
             tick()
-            with (self.lend_writable(-1 - i, _held_ids(self, i)) as batch,
+            with (self.borrow_writable_batch(-1 - i, _held_ids(self, i)) as batch,
                   seeded(self.held.seed, self.step, -1 - i)):
                 table[1, i] = targets = self.count(batch)
                 losses.append(self.task(batch_to_device(batch, self.device), targets).double())
@@ -242,7 +242,7 @@ def _held_ids(engine: Engine, batch: int) -> list[int]:
 
 def _held_share(engine: Engine) -> range:
     "The batches of the validation that are this rank's."
-    (rank, world), batches = engine.seat, ceil(engine.held.samples / engine.held.schedule.size)
+    (rank, world), batches = engine.rank_world, ceil(engine.held.samples / engine.held.schedule.size)
     return shard_range(rank, min(world, batches), batches) if rank < batches else range(0)
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #b658f437
@@ -252,7 +252,7 @@ def validate_if_due(self: Engine, rank: int = 0, world: int = 1,
                     tick: Callable[[], None] = lambda: None) -> None:
     "Validate if it is due; doing it twice changes nothing. `add` sums a table over all ranks, in place."
     t, at = self.c.training, self.step
-    self.seat = rank, world
+    self.rank_world = rank, world
     if _due(self, at):
         add(table := self.validate(rank, world, tick))   # each number has one owner: no rounding
         if at not in self.val:
@@ -410,7 +410,7 @@ def load(self: Engine, state: TrainState) -> int:
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #3c3b9d5c
 @patch
-def try_state(self: Engine) -> None:
+def check_state_round_trip(self: Engine) -> None:
     "Make the state once, as a save would, and try whether a load brings it back. Raises UnsupportedModel."
     self.tried = True
     if some := self.written_when_called():
@@ -551,7 +551,7 @@ def _set_by_callbacks(engine: Engine) -> dict[str, int]:
 @patch
 def check_cut(self: Engine) -> str:
     "Compare a few samples whole and cut. Returns '' or why they were not compared. Raises BadConfig."
-    with warn_if_reads_slow(self.being_read, ahead=True): return _check_cut(self)
+    with warn_if_reads_slow(self.samplers_in_use, ahead=True): return _check_cut(self)
 
 def _check_cut(engine: Engine) -> str:
     t, how = engine.c.training, engine.c.distributed.strategy
@@ -605,7 +605,7 @@ def _read_few(self: Engine, n: int) -> Any:
         return self.samples.get(self.samples.step_ids(0)[:n])
 
 @patch
-def try_step(self: Engine) -> None:
+def check_first_step(self: Engine) -> None:
     "Compute the loss of the first micro-batch as the strategy does, in its first pass; all stays as it was."
     with preserved_model(self.model, training=True), seeded_temporarily(self.c.training.seed, -1, 0):
         part = self.strategy.split_passes(copy_batch(self._read_few(len(self.samples.ids(0, 0)))))[0]
@@ -649,7 +649,7 @@ def _renew(engine: Engine, origin: Mapping[str, Any]) -> None:
 @patch
 def save_if_due(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
     "Save if due: by the config, at the end, after the best validation, or `now`. Raises UnsupportedModel."
-    if self.latest and not self.tried: self.try_state()
+    if self.latest and not self.tried: self.check_state_round_trip()
     elif self.latest and 0 < self.looked_at < self.step: _check_beside(self)
     if self.set_later: _check_numbers(self)
     if self.of_data or self.arrays: _check_data_again(self)

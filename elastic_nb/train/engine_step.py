@@ -49,7 +49,7 @@ from .identity import (LARGE, run_identity, initial_settings, optimizer_identity
                                        scheduler_identity, own_code, set_by_forward,
                                        nondeterministic_schedules)
 from .callback_state import (CallbackState, ContainerSnapshot, compare_baselines,
-                                             value_digest, has_drawn, is_generator, is_user_code,
+                                             value_digest, generator_advanced, is_generator, is_user_code,
                                              find_objects, reseed, set_generator_state, take_baseline,
                                              generator_state, values_in, captured_variables, walk_objects)
 from .strategies import make_strategy
@@ -217,7 +217,7 @@ class Engine:
         self.alone = False # No other worker will ever take part
         self.scaled: LRScaler | None = None # The optimizer's rates, if the batch follows the world
         self.readers: ReaderPool | None = None # Processes that read ahead
-        self.seat, self.span = (0, 1), range(0) # Rank and world; this worker's micro-batches
+        self.rank_world, self.span = (0, 1), range(0) # Rank and world; this worker's micro-batches
         self.chain = ReceiptChain() # Its receipts so far
         self.told = 0 # Number of steps that the callbacks know of
         self.changed: list[str] = [] # How the run that wrote its checkpoint differs, in words
@@ -253,10 +253,10 @@ def _warn_of_modes(engine: Engine) -> None:
 def prepare(self: Engine, device: str | None = None) -> Engine:
     "Check everything, and make what is missing. Raises BadConfig, TypeError (the dataset), ValueError."
     if self.ready: return self
-    with warn_if_reads_slow(self.being_read, ahead=True): return self._prepare(device)
+    with warn_if_reads_slow(self.samplers_in_use, ahead=True): return self._prepare(device)
 
 @patch
-def being_read(self: Engine) -> list[MicroBatchSampler]:
+def samplers_in_use(self: Engine) -> list[MicroBatchSampler]:
     "The samples of training and validation, as far as they are known."
     return [x for x in (getattr(self, 'samples', None), getattr(self, 'held', None)) if x is not None]
 
@@ -524,7 +524,7 @@ def _of_generator(name: str) -> str:
 @patch(as_prop=True)
 def used_generators(self: Engine) -> list[str]:
     "Generators of the model and the loss that have drawn numbers, by name."
-    return [k for k, (g, before) in self.generators.items() if has_drawn(g, before)]
+    return [k for k, (g, before) in self.generators.items() if generator_advanced(g, before)]
 
 @patch
 def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
@@ -834,7 +834,7 @@ def _writes_in(batch: Any) -> list[int]: return [*map(tensor_version, tensors_in
 
 @patch
 @contextmanager
-def lend_writable(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
+def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
     "The same for a block that may write into it: the data stay as they are. Raises UnsupportedModel."
     batch, known = self.batch(i, ids), self.overwrites
     if known is not False: batch = copy_batch(batch)
@@ -885,7 +885,7 @@ def measures_noise(self: Engine) -> bool:
 def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
     "Forward and backward of micro-batch `i`, the samples `ids`. Raises UnsupportedModel."
     self.span = sync.span
-    with self.lend_writable(i, ids) as batch, sync.micro_batch(i) as summed:
+    with self.borrow_writable_batch(i, ids) as batch, sync.micro_batch(i) as summed:
         with seeded(self.samples.seed, self.step, i):
             targets = self.count(batch)
             loss = sync.module(batch_to_device(batch, self.device), targets)

@@ -77,13 +77,13 @@ def restarts_left() -> bool:
     done, most = (int(os.environ.get(f'TORCHELASTIC_{k}', 0)) for k in ('RESTART_COUNT', 'MAX_RESTARTS'))
     return find_launcher() is not None and done < most
 
-def _again(path: Path, boss: dict[str, Any] | None) -> Ledger | None:
-    "The newest run in the ledger, if `boss` has begun it."
-    if boss is None or not path.exists(): return None
+def _again(path: Path, launcher: dict[str, Any] | None) -> Ledger | None:
+    "The newest run in the ledger, if `launcher` has begun it."
+    if launcher is None or not path.exists(): return None
     with Ledger(path, create=False) as known: names = known.runs()
     if not names: return None
     newest = Ledger(path, names[-1], create=False)
-    if newest.writer() == boss and is_process_alive(boss): return newest
+    if newest.writer() == launcher and is_process_alive(launcher): return newest
     newest.close()
     return None
 
@@ -92,15 +92,15 @@ def _again(path: Path, boss: dict[str, Any] | None) -> Ledger | None:
 def open(self: EventRecorder, folder: str | Path, config: dict[str, Any], pids: Sequence[int]) -> None:
     """Begin or continue the ledger of `folder`; `config`: what is used, JSON values; `pids`: of all ranks.
     If it cannot be opened, a warning says so, and the run continues without."""
-    path, boss = Path(folder).absolute() / 'run.db', find_launcher()
+    path, launcher = Path(folder).absolute() / 'run.db', find_launcher()
     self.names = [f'{r}.0' for r in range(len(pids))]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.ledger = _again(path, boss)
+        self.ledger = _again(path, launcher)
         if self.ledger is None:
             with Ledger(path) as known: n = len(known.runs()) + 1
             self.ledger = Ledger(path, f'run-{n}')
-            self.ledger.start(config, boss)
+            self.ledger.start(config, launcher)
             lost = []
         else: lost = _follow(self)
     except (OSError, ValueError) as e:

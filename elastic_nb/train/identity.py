@@ -8,8 +8,8 @@ __all__ = ['LARGE', 'FEW', 'SEEN', 'VARIABLE', 'OF_OTHERS', 'UNUSED', 'ASKED', '
            'all_code_hash', 'environment_identity', 'modules_identity', 'set_by_forward', 'unsaved_buffers_hash',
            'unsaved_frozen_hashes', 'model_identity', 'ordered_hash', 'optimizer_identity', 'sample_schedule',
            'nondeterministic_schedules', 'callback_identity', 'scheduler_identity', 'initial_settings',
-           'restore_settings', 'content_digests', 'data_identity', 'methods_identity', 'find_names_in_methods',
-           'keep_unchanged', 'compiled_parts', 'describe_kernels', 'run_identity']
+           'restore_settings', 'content_digests', 'data_identity', 'attributes_used_by_methods',
+           'find_names_in_methods', 'keep_unchanged', 'compiled_parts', 'describe_kernels', 'run_identity']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -48,7 +48,7 @@ from ..data.sampler import MicroBatchSampler, update_hash
 from ..exact.determinism import seeded_temporarily
 from ..exact.shuffle import SampleOrder
 from .callback_state import (MOST, object_attributes, codes_in, value_digest, is_user_code,
-                                             is_time, names_in)
+                                             may_be_clock_time, names_in)
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20009
 def to_json_value(x: Any) -> Any:
@@ -579,7 +579,7 @@ def _beside_state(scheduler: Any, known: Mapping[str, Any]) -> dict[str, Any]:
 
 def callback_identity(callback: Any, known: Container[int]) -> dict[str, Any]:
     "Numbers of a callback, and those of its objects that its methods use; no times that it has read."
-    values = {k: v for k, v in vars(callback).items() if not is_time(v)}
+    values = {k: v for k, v in vars(callback).items() if not may_be_clock_time(v)}
     names = _words(*_called(type(callback), dir(type(callback))).values())
     with _handing_to(callback): inner = {k: _deeper(v, names, known) for k, v in values.items()}
     return plain_settings(values) | {k: v for k, v in inner.items() if v}
@@ -659,7 +659,7 @@ def data_identity(samples: MicroBatchSampler, look: bool = True) -> dict[str, An
     return dict(samples=samples.samples) | seen | own
 
 # %% ../../nbs/07_train/23_identity.ipynb #d36de012
-def methods_identity(x: Any, known: Container[int], skip: tuple[str, ...] = ()) -> dict[str, Any]:
+def attributes_used_by_methods(x: Any, known: Container[int], skip: tuple[str, ...] = ()) -> dict[str, Any]:
     "What own methods of `x` mention: attributes that no library sets, globals; `skip`: prefixes of names."
     methods = {k: f for k, f in _methods_of(type(x)).items() if not k.rpartition('.')[2].startswith(skip)}
     theirs = [inspect.unwrap(f) for k in type(x).__mro__ if not is_user_code(k) for f in vars(k).values()

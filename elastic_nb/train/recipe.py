@@ -33,7 +33,7 @@ from ..data.tokenizer import is_hub_reachable
 from ..data.demo_text import stdlib_files
 from ..elastic.ledger import (Event, Ledger, final_digest, final_weights, recoveries,
                                        count_sample_errors, world_size_lookup)
-from ..elastic.node_controller import own_samples
+from ..elastic.node_controller import samples_of_own_workers
 from ..exact.buffers import UnsupportedModel
 from ..models.gpt import GPTConfig, seeded_gpt
 from .engine_between_steps import Engine
@@ -298,7 +298,7 @@ def summarize_run(run: ElasticRun, out: str | Path) -> dict[str, Any]:
     "`summarize_folder` of a run's folder; its trainer knows the samples of each step. Raises ValueError."
     config = run.config.update(worlds=run.worlds) if run.worlds else run.config
     with modules_in(run.folder): engine = build(run.entry, config).prepare('cpu')
-    own = partial(own_samples, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
+    own = partial(samples_of_own_workers, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
     return summarize_folder(out, engine.samples.step_ids, own)
 
 def recipe_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def check_load(config: Config, folder: str | Path = '.') -> None:
     def built() -> None:
         try:
             with tempfile.TemporaryDirectory() as out, modules_in(folder):
-                build(ENTRY, prepare_config(config, out)).prepare('cpu').try_step()
+                build(ENTRY, prepare_config(config, out)).prepare('cpu').check_first_step()
         except (BadConfig, OSError): raise
         except UnsupportedModel as e: raise BadConfig(str(e)) from None
         except Exception as e:

@@ -436,14 +436,14 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
         meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.is_enabled else '')
         see_through, host = partial(supervise_node, meeting), meeting.host
     first = entry, str(folder), c.model.hub or ''
-    with (in_order(), orders, WorkerPool('elastic_nb.train.run:warm_up', 2, first, host) as hands,
+    with (in_order(), orders, WorkerPool('elastic_nb.train.run:warm_up', 2, first, host) as pool,
           _folder(c, meeting, out) as leased, _ledger(out, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear, closing(sinks)):
         values['leased'] = leased
         orders.listen(out)
         begins(ledger.run)
         heard = _put_right(ledger, values, tracking_listener(sinks, hear))
-        events = see_through(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults, heard,
+        events = see_through(pool, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults, heard,
                              kept=c.checkpoint.is_enabled, orders=orders)
     return ElasticRun(events, _used(events, config), entry, folder)
 

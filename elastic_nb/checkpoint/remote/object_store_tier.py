@@ -101,7 +101,7 @@ def remove(self: S3Backend, name: str) -> None:
     for s in self.store.list(f'{name}/'): self.store.delete(s.key)
 
 @patch
-def _tidy(self: S3Backend, saved: CheckpointRef) -> None:
+def _prune_old(self: S3Backend, saved: CheckpointRef) -> None:
     "Remove everything older than all that is kept, also leftovers of an upload that died."
     keys = [s.key for s in self.store.list('')]
     # Checkpoints newer than this one are damaged or of another future, and do not count.
@@ -127,5 +127,5 @@ def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event
             won = self.store.put_bytes(key, text, absent=True)
             there = text if won else self.store.get(key, 1 << 28)
         if there != text: raise StoreRefused(f"{key} is there, of another run; use a prefix of your own")
-    self._tidy(require_checkpoint_name(name))
+    self._prune_old(require_checkpoint_name(name))
     return True

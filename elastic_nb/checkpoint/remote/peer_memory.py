@@ -196,9 +196,9 @@ class RequestGate:
     def __init__(self,
         admit: Callable[[socket.socket, Any, bytes], bool], # admit(line, client, head); False: no slot
         token: str = '', # The secret; '' lets in every client with a whole head
-        patience_s: float = 2., # Seconds until a client must have shown it
+        head_timeout_s: float = 2., # Seconds until a client must have shown it
     ):
-        self.admit, self.token, self.patience_s = admit, token, patience_s
+        self.admit, self.token, self.head_timeout_s = admit, token, head_timeout_s
         # those that have been here longest come first
         self.pending: dict[socket.socket, _PendingConnection] = {}
         self.new: deque[_PendingConnection] = deque()
@@ -211,7 +211,7 @@ class RequestGate:
     def add_connection(self, line: socket.socket, client: Any) -> None:
         "A new connection; called from any thread."
         line.setblocking(False)
-        self.new.append(_PendingConnection(line, client, time.monotonic() + self.patience_s))
+        self.new.append(_PendingConnection(line, client, time.monotonic() + self.head_timeout_s))
         self._ring()
 
     def close(self) -> None:
