@@ -380,8 +380,8 @@ def _train(asked: Config, out: str, json_file: str, on: str = '', **how: Any) ->
 def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     "The local folder of a node that has trained, and the part of the run that it covers."
     from elastic_nb.train.on_ray import run_on_ray
-    from elastic_nb.train.run import check_on, in_order
-    check_on(on, node_rank=how.pop('node_rank'), local_addr=how.pop('local_addr'))
+    from elastic_nb.train.run import check_launch_target, in_order
+    check_launch_target(on, node_rank=how.pop('node_rank'), local_addr=how.pop('local_addr'))
     call = 'elastic_nb.train.recipe:recipe_on_ray'
     with in_order(): told = run_on_ray(call, asked, out=out, folder='.', **how)
     return told['out'], told['account']
@@ -818,8 +818,8 @@ def simulate_(
 
 def _check_place(on: str, real: bool) -> None:
     "Raises BadConfig for a place that is unknown, or that cannot run simulations."
-    from elastic_nb.train.run import check_on
-    check_on(on)
+    from elastic_nb.train.run import check_launch_target
+    check_launch_target(on)
     if not real: raise BadConfig("simulate: --on says where tasks run for real: give --real, too")
 
 def _print_twin(run: str, json_file: str) -> None:

@@ -12,7 +12,7 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.chaos', {
     '.fault_plans': 'FaultPlan ExternalFault random_plan regular_plan phase_plan read_plan',
     '.fault_injector': 'RunObserver FaultInjector',
-    '.chaos_run': 'run_chaos judge matrix_cell',
+    '.chaos_run': 'run_chaos list_failures matrix_cell',
     '.fault_matrix': 'measure_matrix draw_matrix',
     '.multi_node': 'run_multi_node run_over_link',
     '.proxy_link_emulator': 'ProxyLink',

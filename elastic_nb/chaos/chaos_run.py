@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['AFTER', 'Commit', 'NOTHING', 'new_step_times', 'pause_after', 'steps_redone_after', 'run_supervisor',
            'supervisor_command', 'child_pythonpath', 'ChaosRun', 'pending_faults', 'make_hold_faults',
-           'events_by_start', 'commits_of', 'fault_impacts', 'judge', 'run_undisturbed', 'summarize_starts',
-           'loss_curve', 'why_unsaved', 'compare_with_undisturbed', 'run_chaos', 'check_new_folder', 'check_chaos',
-           'format_result', 'matrix_cell']
+           'events_by_start', 'committed_steps', 'fault_impacts', 'list_failures', 'run_undisturbed',
+           'summarize_starts', 'loss_curve', 'why_unsaved', 'compare_with_undisturbed', 'run_chaos', 'check_new_folder',
+           'check_chaos', 'format_result', 'matrix_cell']
 
 # %% ../../nbs/11_chaos/03_chaos_run.ipynb #6715d8e0
 import math
@@ -263,7 +263,7 @@ def events_by_start(out: str | Path) -> list[list[Event]]:
         with Ledger(path, name, create=False) as ledger: told.append(ledger.events())
     return told
 
-def commits_of(told: Sequence[Sequence[Event]]) -> list[Commit]:
+def committed_steps(told: Sequence[Sequence[Event]]) -> list[Commit]:
     "All reports of committed steps, of all starts."
     return [(e.t, e.step, (n, e.gen or 0)) for n, events in enumerate(told) for e in events
             if e.kind == 'commit']
@@ -271,7 +271,7 @@ def commits_of(told: Sequence[Sequence[Event]]) -> list[Commit]:
 def fault_impacts(told: Sequence[Sequence[Event]]) -> list[dict[str, Any]]:
     """One dict for each fault and strike, in time: `what`, `step` (so many were committed before), `pause_s`
     (None if no new step follows), `redone_steps`."""
-    commits = commits_of(told)
+    commits = committed_steps(told)
     news, rows = new_step_times(commits), []
     fell = [(e.t, e.data.get('strike') or e.data.get('planned'), e.data.get('fault', 'strike'))
             for events in told for e in events if e.kind in ('strike', 'fault')]
@@ -281,7 +281,7 @@ def fault_impacts(told: Sequence[Sequence[Event]]) -> list[dict[str, Any]]:
     return rows
 
 # %% ../../nbs/11_chaos/03_chaos_run.ipynb #a9f6ff10
-def judge(
+def list_failures(
     result: dict[str, Any],
     # `identical`, `steps`, `steps_wanted`, `samples_repeated`, ... as `run_chaos` returns them
     threshold: float = 30., # The longest pause that is allowed, in seconds
@@ -387,7 +387,7 @@ def run_chaos(
     trial = ChaosRun(ready, plan, out / 'disturbed', folder, 2 * threshold if patience is None else patience)
     trial.run_to_end()
     result = compare_with_undisturbed(trial, folder, out / 'undisturbed', alone)
-    why = judge(result, threshold, result['dead'], trial.orphans)
+    why = list_failures(result, threshold, result['dead'], trial.orphans)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold)
 
 def check_new_folder(out: Path, threshold: float) -> None:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'POINTS', 'STEP', 'BEFORE', 'CellRule', 'SPARE', 'ROWS', 'Told', 'WITNESSES', 'PATIENCE', 'ALLOWED',
-           'lines_at_phase', 'CellPlan', 'worker_fault', 'external_fault', 'disk_fault', 'damaged_checkpoint',
+           'fault_lines_at_phase', 'CellPlan', 'worker_fault', 'external_fault', 'disk_fault', 'damaged_checkpoint',
            'store_fault', 'machine_fault', 'unhealed_source', 'foreign_joiner', 'has_etcd', 'flapping_worker',
            'cell_plans', 'matrix_config', 'was_slot_excluded', 'exited_cleanly', 'sources_had_state', 'no_false_deaths',
            'MatrixRunner', 'select_cells', 'load_cells', 'summarize_cells', 'measure_matrix', 'format_cell',
@@ -51,7 +51,7 @@ STEP = 20 # At which it happens
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #bef33a8a
 BEFORE = dict(load='kill supervisor@30', rendezvous='kill 2@20:forward', join='kill 2@20:forward')
 
-def lines_at_phase(what: str, column: str, lasts: str = '') -> list[str]:
+def fault_lines_at_phase(what: str, column: str, lasts: str = '') -> list[str]:
     "The lines of a plan in which `what` (`hang 1`, `kill supervisor`) happens in a phase."
     step = 1 if column == 'load' else STEP   # step 1: not when a run begins with nothing
     return [*filter(None, [BEFORE.get(column)]), f'{what}@{step}:{POINTS.get(column, column)}{lasts}']
@@ -80,7 +80,7 @@ def worker_fault(kind: str, slot: int = 1) -> CellRule:
         if column == 'save' and slot and kind == 'kill':   # rank 0 saves, and this one dies meanwhile
             return CellPlan((f'kill worker {slot}@{STEP}:save',))
         victim = dict(save=0, join=2).get(column, slot)
-        return CellPlan((*lines_at_phase(f'{kind} {victim}', column),))
+        return CellPlan((*fault_lines_at_phase(f'{kind} {victim}', column),))
     return rule
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #7d889a27
@@ -89,7 +89,7 @@ def external_fault(kind: str, target: str, lasts: str = '') -> CellRule:
     def rule(column: str) -> CellPlan:
         slot = dict(join=2, idle=3).get(column, 1)
         whom = f'{kind} worker {slot}' if target == 'worker' else f'{kind} {target}'
-        if column != 'idle': return CellPlan((*lines_at_phase(whom, column, lasts),))
+        if column != 'idle': return CellPlan((*fault_lines_at_phase(whom, column, lasts),))
         if target == 'supervisor': return CellPlan(why_not='a supervisor watches at all times')
         return CellPlan((f'{whom}@{STEP}{lasts}',), settings=SPARE)
     return rule
@@ -159,7 +159,7 @@ def flapping_worker(column: str) -> CellPlan:
                  idle='a spare passes no line before it has joined')
     if column in empty: return CellPlan(why_not=empty[column])
     slot = 2 if column == 'join' else 1
-    return CellPlan((*lines_at_phase(f'flap {slot}', column),), settings=dict(steps=800))
+    return CellPlan((*fault_lines_at_phase(f'flap {slot}', column),), settings=dict(steps=800))
 
 ROWS: dict[str, CellRule] = {
     'worker killed': worker_fault('kill'),

@@ -28,7 +28,7 @@ from ..basics import die_with_parent, patch
 from .fault_injector import TargetNotFound, FaultInjector, RunObserver, is_alive
 from .tap_link_emulator import TapLink, why_no_link
 from .fault_plans import FaultPlan, ExternalFault, record_plan
-from .chaos_run import (summarize_starts, check_new_folder, commits_of, judge,
+from .chaos_run import (summarize_starts, check_new_folder, committed_steps, list_failures,
                                         new_step_times, fault_impacts, events_by_start, run_undisturbed)
 from ..config import BadConfig, Config, run_checks
 from ..config_file import read_config, to_yaml
@@ -276,7 +276,7 @@ def run_multi_node(config: Config, plan: FaultPlan, out: str | Path, alone: Elas
     trial = MultiNodeRun(config, plan, out, folder, nodes)
     trial.run_to_end(etcd_members)
     result = trial.result(alone)
-    why = judge(result, threshold, result['dead'], trial.orphans)
+    why = list_failures(result, threshold, result['dead'], trial.orphans)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold)
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #230cc70e
@@ -292,7 +292,7 @@ def check_link_run(config: Config, link: LinkProfile, out: Path, folder: str | P
 
 def median_step_seconds(told: list[list[Event]]) -> float | None:
     "Median of the seconds between new steps; None of fewer than two."
-    gaps = [b - a for a, b in pairwise(new_step_times(commits_of(told)))]
+    gaps = [b - a for a, b in pairwise(new_step_times(committed_steps(told)))]
     return median(gaps) if gaps else None
 
 def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: str | Path = '.',
@@ -310,7 +310,7 @@ def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: st
     trial = MultiNodeRun(ready, FaultPlan(()), out / 'disturbed', folder, 2, 2 * threshold, over)
     trial.run_to_end()
     result = trial.result(alone)
-    why = judge(result, threshold, result['dead'], trial.orphans)
+    why = list_failures(result, threshold, result['dead'], trial.orphans)
     # it may not have begun
     told = events_by_start(trial.observers[0].out) if trial.observers[0].name else []
     over_it, here = map(median_step_seconds, (told, [alone.events]))

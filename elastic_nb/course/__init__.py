@@ -20,7 +20,7 @@ from typing import Any
 import elastic_nb.nano as nano
 from ..basics import patch
 from ..elastic.ledger import Ledger
-from ..report.exam import (CALM, EXAM, MICRO, STEPS, Score, exam_plan, exam_score,
+from ..report.exam import (CALM, EXAM, MICRO, STEPS, Score, exam_fault_plan, exam_score,
                                     fault_plan_rows)
 from ..testing.puzzles import Puzzle, WrongAnswer
 
@@ -146,7 +146,7 @@ def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: st
     "Train with this budget in the storm of `seed`, then undisturbed, into `out`. Raises RunFailed."
     from elastic_nb.demo import ENTRY, demo_config   # here: the other lessons need none of it
     from elastic_nb.train.run import run_elastic
-    plan = exam_plan(seed, workers + spares)
+    plan = exam_fault_plan(seed, workers + spares)
     settings = dict(steps=STEPS, micro_batches=MICRO, memory_snapshot_interval=0, max_restarts=1000)
     config = demo_config(**settings, checkpoint_interval=checkpoint_interval, spares=spares)
     def run(name: str, faults: Any, **budget: Any) -> None:

@@ -7,7 +7,7 @@ __all__ = ['TIMES', 'READ', 'PING', 'QUIET', 'FAINT', 'FIRST', 'CARDS', 'LOST', 
            'GO_ON', 'ALONE_NOW', 'TOGETHER', 'SIOCGIFADDR', 'LocalClockStateHolder', 'with_local_clock',
            'RendezvousConfig', 'make_torch_handler', 'NodeConnection', 'NodeTransport', 'NodeAgent', 'base_store',
            'round_members', 'RendezvousClient', 'wait_for_port', 'rendezvous_state', 'NodeSupervisor',
-           'explain_missing_store', 'write_refusal', 'read_refusal', 'supervise_node', 'parse_rendezvous',
+           'explain_missing_store', 'write_refusal', 'read_refusal', 'supervise_local_node', 'parse_rendezvous',
            'parse_host_port', 'is_loopback', 'own_address', 'ipv4_addresses', 'reachable_address']
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #031a6bd0
@@ -785,10 +785,10 @@ def close_transport(self: NodeSupervisor) -> None:
     self.wires.close()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #7ab194a5
-def supervise_node(meeting: RendezvousConfig, pool: WorkerPool, entry: str, config: dict[str, Any],
-                   elastic: ElasticConfig, ledger: Ledger, faults: Iterable[Fault] = (),
-                   tell: Listener = lambda event: None,
-                   kept: bool = False, orders: CommandQueue | None = None) -> list[Event]:
+def supervise_local_node(meeting: RendezvousConfig, pool: WorkerPool, entry: str, config: dict[str, Any],
+                         elastic: ElasticConfig, ledger: Ledger, faults: Iterable[Fault] = (),
+                         tell: Listener = lambda event: None,
+                         kept: bool = False, orders: CommandQueue | None = None) -> list[Event]:
     "As `supervise`, for this node's part of a run whose nodes meet as `meeting` says."
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
     def record(events: list[dict[str, Any]]) -> None:

@@ -35,7 +35,7 @@ from .pictures import (FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, draw_loss_pa
 from .status import RunReader
 from .training_curves import (StepColumns, batch_advice, draw_training_curves, panels,
                                                step_columns)
-from .checkpoint_timeline import draw_checkpoint_timeline, saves_of
+from .checkpoint_timeline import draw_checkpoint_timeline, checkpoint_saves_from
 
 # %% ../../nbs/08_report/03_html.ipynb #f094da57
 def _ms(seconds: float | None) -> str: return '-' if seconds is None else f'{1000 * seconds:.0f} ms'
@@ -262,7 +262,7 @@ def _lanes(rows: RunHistory, result: Mapping[str, Any], name: str = 'timeline') 
 def _details(rows: RunHistory, result: Mapping[str, Any], config: Mapping[str, Any] | None) -> list[str]:
     "Checkpoints, recoveries, generations and config, as far as they exist."
     parts = []
-    if saves := saves_of(rows, run_time_range(rows)[0]):
+    if saves := checkpoint_saves_from(rows, run_time_range(rows)[0]):
         parts += ['<h2>Checkpoints</h2>', _checkpoints(saves)]
     if recoveries := [*map(describe_recovery, result['recoveries'])]:
         parts += ['<h2>Recoveries</h2>', _table(recoveries)]

@@ -11,7 +11,7 @@ from ..basics import lazy
 # %% ../../nbs/13_simulate/00_overview.ipynb #e5d0f3c6
 __getattr__, __dir__ = lazy('elastic_nb.simulate', {
     '.event_simulation': 'Simulation SimulatedLedger',
-    '.failures': 'FailureModel FailureEvent mttf_h read_trace draw_failures',
+    '.failures': 'FailureModel FailureEvent mttf_hours read_trace draw_failures',
     '.recovery_policies': 'JobSpec simulate simulate_to_ledger sweep compare_with_twin',
     '.task_schedulers': 'Dispatcher SCHEDULERS TaskSpec WorkerSpec capability ewma gale_shapley priority '
                    'stable_matching',

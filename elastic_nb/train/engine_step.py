@@ -43,10 +43,10 @@ from ..scaling.gradient_noise import GradientNoise, gradient_norm, squared_norm,
 from ..scaling.lr_scaling import LRScaler
 from ..scaling.learning_rate import ScalingConfig, warmup_cosine
 from ..scaling.schedule import ElasticSchedule
-from .callbacks import (attribute_numbers, own_classes, named_parts, shared_memory_in,
+from .callbacks import (attribute_numbers, user_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
 from .identity import (LARGE, run_identity, initial_settings, optimizer_identity,
-                                       scheduler_identity, own_code, set_by_forward,
+                                       scheduler_identity, user_code, numbers_set_by_forward,
                                        nondeterministic_schedules)
 from .callback_state import (CallbackState, ContainerSnapshot, compare_baselines,
                                              value_digest, generator_advanced, is_generator, is_user_code,
@@ -294,7 +294,7 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     self.memory = CallbackState(self.callbacks, self.stateful_objects())
     self._note_written()
     self.beside, self.versions = attributes_outside_state(self.optimizer), tensor_versions(self.optimizer)
-    self.set_later = set_by_forward(self.model)
+    self.set_later = numbers_set_by_forward(self.model)
     self.identity = run_identity(self, c.legacy_fingerprint)
     self._prepare_accepted(c.checkpoint.accept)
     self.ready = True
@@ -470,8 +470,8 @@ def _note_places(self: Engine) -> None:
     parts = named_parts(model=self.model, loss_fn=self.loss_fn, train_dataset=self.train_dataset,
                         val_dataset=self.val_dataset, collate_fn=self.collate_fn)
     parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, self.callbacks)}}
-    self.shared, self.kinds = shared_memory_in(parts), own_classes(parts)
-    self.asked = sorted({c for code in own_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
+    self.shared, self.kinds = shared_memory_in(parts), user_classes(parts)
+    self.asked = sorted({c for code in user_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
                          for c in code.co_consts if isinstance(c, str)})   # of the environment
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
     data |= dict(collate_fn=self.collate_fn)

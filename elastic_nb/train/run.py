@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['build', 'modules_in', 'worker', 'check_entry', 'warm_up', 'import_model', 'entry_of_function', 'ElasticRun',
-           'run_elastic', 'check_on', 'in_order', 'node_on_ray', 'check_run', 'check_out', 'BackgroundRun']
+           'run_elastic', 'check_launch_target', 'in_order', 'node_on_ray', 'check_run', 'check_out', 'BackgroundRun']
 
 # %% ../../nbs/07_train/09_run.ipynb #1351634d
 import ast
@@ -386,8 +386,8 @@ def run_elastic(
               lambda: check_out(at, name))
     (entry, folder), config, _ = run_checks(*checks)
     if on:
-        check_on(on, faults=faults, tell=tell, name=name, background=background, node_rank=node_rank,
-                 local_addr=local_addr)
+        check_launch_target(on, faults=faults, tell=tell, name=name, background=background,
+                            node_rank=node_rank, local_addr=local_addr)
         return _on_ray(asked, entry=entry, folder=folder, out=at, nnodes=nnodes, rdzv_backend=rdzv_backend,
                        rdzv_endpoint=rdzv_endpoint, rdzv_id=rdzv_id, rdzv_conf=rdzv_conf)
     faults += planned_faults(config.checked())
@@ -410,7 +410,7 @@ def _meeting(nnodes: int | str | None, backend: str, endpoint: str, run_id: str,
     from elastic_nb.elastic.agent import parse_rendezvous   # here: one machine needs none of it
     return parse_rendezvous(str(nnodes), backend, endpoint, run_id, conf or {}, node_rank, local_addr)
 
-def check_on(on: str, **here: Any) -> None:
+def check_launch_target(on: str, **here: Any) -> None:
     "Raises BadConfig for an unknown place, and for what only a run on this machine has."
     if on != 'ray': raise BadConfig(f"on: {on!r} is not known; 'ray' is")
     if given := [k for k, v in here.items() if v]: raise BadConfig(f"{given[0]}: a run on Ray has none")
@@ -432,9 +432,9 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
                   given={s: [*v] for s, v in config.explicit_values.items()})
     see_through, host = supervise, '127.0.0.1'
     if meeting:
-        from elastic_nb.elastic.agent import supervise_node
+        from elastic_nb.elastic.agent import supervise_local_node
         meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.is_enabled else '')
-        see_through, host = partial(supervise_node, meeting), meeting.host
+        see_through, host = partial(supervise_local_node, meeting), meeting.host
     first = entry, str(folder), c.model.hub or ''
     with (in_order(), orders, WorkerPool('elastic_nb.train.run:warm_up', 2, first, host) as pool,
           _folder(c, meeting, out) as leased, _ledger(out, name) as ledger,

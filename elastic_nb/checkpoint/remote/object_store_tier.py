@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...basics import patch
-from ..disk import check_name, parse_checkpoint_name, require_checkpoint_name, NVMeBackend
+from ..disk import (check_name_matches_manifest, parse_checkpoint_name,
+                                        require_checkpoint_name, NVMeBackend)
 from ..format import (DamagedCheckpoint, decode_manifest, encode_manifest, CheckpointRef,
                                           MANIFEST, Manifest)
 from .object_store import check_key, ObjectStore, StoreRefused
@@ -83,7 +84,7 @@ def open(self: S3Backend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
     require_checkpoint_name(name)
     try: manifest = decode_manifest(self.store.get(f'{name}/{MANIFEST}', 1 << 28))
     except KeyError: raise DamagedCheckpoint(f"{name} has no {MANIFEST}") from None
-    check_name(name, manifest)
+    check_name_matches_manifest(name, manifest)
     sizes = {s.key: s.size for s in self.store.list(f'{name}/')}
     for file, entry in manifest.files.items():
         if sizes.get(f'{name}/{file}') != entry.size:
