@@ -14,7 +14,7 @@ from .basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb', {
     '.config': 'BadConfig Config',
     '.elastic.fault_injection': 'fail_at',
-    '.elastic.workers': 'RunFailed',
+    '.elastic.worker_pool': 'RunFailed',
     '.train.trainer': 'ElasticTrainer DistributedTrainer',
     '.train.run': 'run_elastic build ElasticRun',
     '.checkpoint.manager': 'CheckpointManager',
@@ -29,6 +29,6 @@ if TYPE_CHECKING:
     from elastic_nb.checkpoint.restore import CheckpointError
     from elastic_nb.config import BadConfig, Config
     from elastic_nb.elastic.fault_injection import fail_at
-    from elastic_nb.elastic.workers import RunFailed
+    from elastic_nb.elastic.worker_pool import RunFailed
     from elastic_nb.train.run import ElasticRun, build, run_elastic
     from elastic_nb.train.trainer import DistributedTrainer, ElasticTrainer

@@ -114,7 +114,7 @@ _Json = Annotated[str, Option('--json', metavar='FILE', help='Write the result a
 # %% ../nbs/00_start/04_cli.ipynb #78887095
 def _run_failed(e: Exception) -> bool:
     "Whether `e` is a RunFailed. Its module imports torch, which commands without a run do not need."
-    room = sys.modules.get('elastic_nb.elastic.workers')
+    room = sys.modules.get('elastic_nb.elastic.worker_pool')
     return room is not None and isinstance(e, room.RunFailed)
 
 @contextmanager
@@ -128,7 +128,7 @@ def translate_errors() -> Iterator[None]:
     except (ValueError, OSError) as e: code, text = 2, str(e)
     except RuntimeError as e:
         if not _run_failed(e): raise
-        refused = isinstance(e, sys.modules['elastic_nb.elastic.workers'].RunRefused)
+        refused = isinstance(e, sys.modules['elastic_nb.elastic.worker_pool'].RunRefused)
         code, text = (2, str(e)) if refused else (getattr(e, 'code', 1), f"the run failed: {e}")
     except SigtermInterrupt as e: code, text = 1, str(e)
     except KeyboardInterrupt as e: code, text = 130, str(e) or "interrupted; nothing is left running"
@@ -236,7 +236,7 @@ def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool
 
 def _narrate(console: Console, workers: int, faults: list[Fault], title: str, steps: int) -> Any:
     "Prints the events of the run `title`; the first one also prints what is going to happen."
-    from elastic_nb.elastic.console import ConsoleReporter
+    from elastic_nb.elastic.console_reporter import ConsoleReporter
     many = '1 worker' if workers == 1 else f'{workers} workers'
     plan = ', '.join(f'{f.kind} {f}' for f in faults) or 'no faults'
     if title == 'disturbed': console.print(f"{many}, {steps} steps, {plan}; then the same undisturbed")
@@ -380,8 +380,8 @@ def _train(asked: Config, out: str, json_file: str, on: str = '', **how: Any) ->
 def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     "The local folder of a node that has trained, and the part of the run that it covers."
     from elastic_nb.train.on_ray import run_on_ray
-    from elastic_nb.train.run import check_on, in_order
-    check_on(on, node_rank=how.pop('node_rank'), local_addr=how.pop('local_addr'))
+    from elastic_nb.train.run import check_launch_target, in_order
+    check_launch_target(on, node_rank=how.pop('node_rank'), local_addr=how.pop('local_addr'))
     call = 'elastic_nb.train.recipe:recipe_on_ray'
     with in_order(): told = run_on_ray(call, asked, out=out, folder='.', **how)
     return told['out'], told['account']
@@ -409,7 +409,7 @@ def index(
 
     Example: elastic-nb index 'pages/*.jsonl' -o pages.bin --min-bytes 200 --keep mine:good
     """
-    from elastic_nb.data.index import build_index
+    from elastic_nb.data.token_index import build_index
     _check_parent(out)
     if keep: sys.path.insert(0, os.getcwd())   # where its module is looked for first
     chosen = keep or None, min_bytes or None, max_bytes or None
@@ -498,7 +498,7 @@ def peer_memory(
 
     Example: ELASTIC_NB_PEER_TOKEN=16-characters-or-more elastic-nb peer-memory --port 7070 --host 10.0.0.2
     """
-    from elastic_nb.checkpoint.remote.peer import serve_peer_memory
+    from elastic_nb.checkpoint.remote.peer_memory import serve_peer_memory
     serve_peer_memory(port, host, limit_mb)
 
 # %% ../nbs/00_start/04_cli.ipynb #890c612a
@@ -818,13 +818,13 @@ def simulate_(
 
 def _check_place(on: str, real: bool) -> None:
     "Raises BadConfig for a place that is unknown, or that cannot run simulations."
-    from elastic_nb.train.run import check_on
-    check_on(on)
+    from elastic_nb.train.run import check_launch_target
+    check_launch_target(on)
     if not real: raise BadConfig("simulate: --on says where tasks run for real: give --real, too")
 
 def _print_twin(run: str, json_file: str) -> None:
     "Measured and predicted numbers of a run."
-    from elastic_nb.simulate.policies import compare_with_twin
+    from elastic_nb.simulate.recovery_policies import compare_with_twin
     found = compare_with_twin(run)
     table = Table('', *found, box=None, padding=(0, 2, 0, 0))
     for key in found['measured']: table.add_row(key, *(f'{part[key]:.4g}' for part in found.values()))
@@ -852,7 +852,7 @@ def etcd_start(
 
     Example: elastic-nb etcd start --members 3 --port 23790 --dir runs/etcd
     """
-    from elastic_nb.testing.etcd import start_etcd
+    from elastic_nb.testing.etcd_cluster import start_etcd
     typer.echo(','.join(start_etcd(_etcd_folder(folder), members, port, host)))
 
 @etcd_app.command('stop')
@@ -861,7 +861,7 @@ def etcd_stop(folder: _Folder = '') -> None:
 
     Example: elastic-nb etcd stop --dir runs/etcd
     """
-    from elastic_nb.testing.etcd import stop_etcd
+    from elastic_nb.testing.etcd_cluster import stop_etcd
     typer.echo(f'{stop_etcd(_etcd_folder(folder))} servers stopped')
 
 @etcd_app.command('status')
@@ -873,7 +873,7 @@ def etcd_state(
 
     Example: elastic-nb etcd status --dir runs/etcd
     """
-    from elastic_nb.testing.etcd import etcd_status
+    from elastic_nb.testing.etcd_cluster import etcd_status
     rows = etcd_status(_etcd_folder(folder))
     if as_json: typer.echo(json.dumps(rows))
     for row in [] if as_json else rows:
@@ -892,7 +892,7 @@ def etcd_log(
 
     Example: elastic-nb etcd logs --lines 5 --dir runs/etcd
     """
-    from elastic_nb.testing.etcd import etcd_logs
+    from elastic_nb.testing.etcd_cluster import etcd_logs
     for where, said in etcd_logs(_etcd_folder(folder), lines).items():
         typer.echo('\n'.join([where, *(f'  {escape_control(line, 400)}' for line in said)]))
 
@@ -902,7 +902,7 @@ def etcd_clean(folder: _Folder = '') -> None:
 
     Example: elastic-nb etcd clean --dir runs/etcd
     """
-    from elastic_nb.testing.etcd import clean_etcd
+    from elastic_nb.testing.etcd_cluster import clean_etcd
     typer.echo(f'the data of {clean_etcd(_etcd_folder(folder))} servers is removed')
 
 
@@ -1051,7 +1051,7 @@ def link(
     """
     from math import inf
 
-    from elastic_nb.chaos.network import run_link
+    from elastic_nb.chaos.proxy_link_emulator import run_link
     run_link(target, profile, settings, port, seconds or inf, typer.echo)
 
 # %% ../nbs/00_start/04_cli.ipynb #7c1ddfa8
@@ -1092,8 +1092,8 @@ def chaos(
     """
     if config == 'matrix' or only: raise typer.Exit(_matrix(config, json_file, only))
     from elastic_nb.chaos.multi_node import run_over_link
-    from elastic_nb.chaos.plans import plan_from_options
-    from elastic_nb.chaos.oracle import run_chaos, format_result
+    from elastic_nb.chaos.fault_plans import plan_from_options
+    from elastic_nb.chaos.chaos_run import run_chaos, format_result
     asked, out = _readable(config, overrides), out or f'runs/chaos-{datetime.now():%Y%m%d-%H%M%S}'
     _check_json(json_file, out)
     struck = plan or mtbf or interval or single_kill
@@ -1114,7 +1114,7 @@ def _link(text: str, struck: Any) -> Any:
 def _matrix(word: str, json_file: str, only: list[str]) -> int:
     "Measure the matrix; return 1 if one of its cells failed."
     from elastic_nb.bench.core import machine, code_version
-    from elastic_nb.chaos.matrix import select_cells, measure_matrix
+    from elastic_nb.chaos.fault_matrix import select_cells, measure_matrix
     if word != 'matrix': raise BadConfig("--only: belongs to `elastic-nb chaos matrix`")
     if not json_file: raise BadConfig("--json: the cells go into a file; which one?")
     _check_json(json_file)
@@ -1135,10 +1135,10 @@ def _two_of(run: str) -> tuple[str, str]:
 
 def _verify_exam(run: str, json_file: str) -> int:
     "Print the score of an exam; the exit code. Raises ValueError if `run` is none."
-    from elastic_nb.report.exam import exam_score, facts_of_exam, lines_of_exam
+    from elastic_nb.report.exam import exam_score, facts_of_exam, format_score
     score = exam_score(run)
     _save(json_file, facts_of_exam(score))
-    for line in lines_of_exam(score): typer.echo(escape_control(line, 4000))
+    for line in format_score(score): typer.echo(escape_control(line, 4000))
     return int(bool(score.wrong))
 
 @app.command()
@@ -1259,7 +1259,7 @@ def controller(
 
     Example: elastic-nb controller --port 8000 --db queue.db
     """
-    from elastic_nb.simulate.controller import serve_queue
+    from elastic_nb.simulate.job_queue import serve_queue
     serve_queue(db, port, host, drain, partial(print, flush=True))
 
 @app.command()
@@ -1272,7 +1272,7 @@ def submit(
 
     Example: elastic-nb submit queue.yaml --wait
     """
-    from elastic_nb.simulate.controller import ask_controller, controller_url
+    from elastic_nb.simulate.job_queue import ask_controller, controller_url
     from elastic_nb.simulate.tasks import read_plan
     read_plan(plan)   # mistakes are reported here, with their lines
     url, text = controller_url(controller, db), Path(plan).read_text(encoding='utf-8')
@@ -1300,7 +1300,7 @@ def resume(
 
     Example: elastic-nb resume 3 --controller http://127.0.0.1:8000
     """
-    from elastic_nb.simulate.controller import JobQueue, ask_controller, serve_queue
+    from elastic_nb.simulate.job_queue import JobQueue, ask_controller, serve_queue
     if controller: jobs = ask_controller(controller, '/resume', job=job or None)['jobs']
     elif not Path(db).is_file(): raise BadConfig(f"--db: there is no queue {db}")
     else: jobs = JobQueue(db).resume(job or None)
@@ -1311,7 +1311,7 @@ def resume(
 # %% ../nbs/00_start/04_cli.ipynb #b483b388
 def _print_queue(url: str, as_json: bool) -> None:
     "The jobs of a controller."
-    from elastic_nb.simulate.controller import ask_controller
+    from elastic_nb.simulate.job_queue import ask_controller
     found = ask_controller(url, '/status')
     if as_json: return typer.echo(json.dumps(found))
     _print_list([dict(job=str(j['job']), plan=j['name'], state=j['state'], done=str(j['done']),
@@ -1320,7 +1320,7 @@ def _print_queue(url: str, as_json: bool) -> None:
 
 def _print_done(url: str, as_json: bool) -> None:
     "The tasks that a controller has done, and the speed of its workers."
-    from elastic_nb.simulate.controller import ask_controller
+    from elastic_nb.simulate.job_queue import ask_controller
     found = ask_controller(url, '/metrics')
     if as_json: return typer.echo(json.dumps(found))
     _print_list([dict(job=str(t['job']), task=t['task'], worker=t['worker'], seconds=_short(t['seconds']),
@@ -1342,7 +1342,7 @@ def experiments_(
 
     Example: elastic-nb experiments grid.yaml --out results
     """
-    from elastic_nb.simulate.controller import run_experiments
+    from elastic_nb.simulate.job_queue import run_experiments
     folder = out or str(Path(grid).with_suffix('')) + '-results'
     rows = run_experiments(grid, folder, real, tell=typer.echo)
     typer.echo(f"{len(rows)} runs: {Path(folder) / 'results.csv'}, {Path(folder) / 'index.html'}")

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from .checkpoint.manager import CheckpointManager
 from .config import BadConfig, Config, run_checks
-from .data.dataset import ResumableDataset
-from .data.windows import read_bytes, rhyme
+from .data.resumable_dataset import ResumableDataset
+from .data.demo_text import read_bytes, rhyme
 from .elastic.fault_injection import Fault
 from .elastic.ledger import verdict
 from .elastic.supervisor import Listener

@@ -8,7 +8,7 @@
 
 The unit is a top-level definition of a module: a function, a class with its methods, a constant. It depends on
 the names it mentions, in its own module and in those that it imports, and on modules named in strings
-('elastic_nb.testing.entrypoints:sleeper'). A notebook depends on what it mentions, also in cells that are not exported. If
+('elastic_nb.testing.worker_entrypoints:sleeper'). A notebook depends on what it mentions, also in cells that are not exported. If
 only such cells have changed, only that notebook is named. Files that every notebook depends on (pyproject.toml,
 settings.ini, constraints.txt) name all.
 """

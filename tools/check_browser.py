@@ -23,9 +23,9 @@ from typing import Any
 
 from browser import browsing, watched
 
-from elastic_nb.elastic.control import send_command
+from elastic_nb.elastic.control_socket import send_command
 from elastic_nb.elastic.ledger import Ledger
-from elastic_nb.testing.hostile_text import HOSTILE
+from elastic_nb.testing.injection_payloads import PAYLOADS
 
 TRAIN = """
 import sys
@@ -211,7 +211,7 @@ def token(browser: Any, folder: Path, run: str, faults: Callable[[], int]) -> No
 
 def hostile(browser: Any, folder: Path) -> None:
     "Names and texts that are scripts stay texts"
-    for n, text in enumerate(HOSTILE.values()):
+    for n, text in enumerate(PAYLOADS.values()):
         name = text.replace('\ud800', '?').replace('\x00', '?')
         with Ledger(folder / 'run.db', name) as ledger:
             ledger.append('spawn', worker=f'{n}.0', pid=text)
@@ -225,7 +225,7 @@ def hostile(browser: Any, folder: Path) -> None:
         page.goto(url)
         page.wait_for_selector('table')
         runs = call(url, '/api/runs')[1]['runs']
-        assert len(runs) == len(HOSTILE) == page.locator('a[href^="/run/"]').count()
+        assert len(runs) == len(PAYLOADS) == page.locator('a[href^="/run/"]').count()
         for row in runs:
             page.goto(f"{url}/run/{row['id']}")
             page.wait_for_selector('#lanes')

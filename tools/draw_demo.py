@@ -17,16 +17,16 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from elastic_nb.data.dataset import ResumableDataset
-from elastic_nb.data.windows import rhyme
+from elastic_nb.data.resumable_dataset import ResumableDataset
+from elastic_nb.data.demo_text import rhyme
 from elastic_nb.elastic.fault_injection import fail_at
 from elastic_nb.elastic.ledger import Event, Ledger, losses, outages
 from elastic_nb.elastic.loop import ElasticLoop
 from elastic_nb.elastic.gradient_sync import ExactSync
 from elastic_nb.models.gpt import GPTConfig, seeded_gpt
 from elastic_nb.report.pictures import CROSS, FAULT, GENERATIONS, INK, MUTED, RULE, style, timeline
-from elastic_nb.testing.threads import run_elastic_in_threads
-from elastic_nb.train.engine import Engine
+from elastic_nb.testing.thread_cluster import run_elastic_in_threads
+from elastic_nb.train.engine_between_steps import Engine
 
 LIMIT = 2_000_000  # bytes of the film: a visitor with a telephone loads it, too
 

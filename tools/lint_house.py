@@ -1,7 +1,7 @@
 """The project's own rules, for lint_notebooks.py: which package may import which, where a module is, how long a cell is.
 
 The packages are layered in one table: a module imports from its own package and from packages below it. Imports inside functions
-count, and so do names in strings, such as 'elastic_nb.testing.entrypoints:sleeper'.
+count, and so do names in strings, such as 'elastic_nb.testing.worker_entrypoints:sleeper'.
 """
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import traceback
 from pathlib import Path
 
 import elastic_nb
-from elastic_nb.checkpoint.remote.store import StoreRefused
-from elastic_nb.checkpoint.remote.tier import open_store
+from elastic_nb.checkpoint.remote.object_store import StoreRefused
+from elastic_nb.checkpoint.remote.object_store_tier import open_store
 
 EXTRA = {'elastic_nb.checkpoint.remote.gcs', 'elastic_nb.train.lightning'}  # modules that need an extra
 SLOW = 'torch', 'torch._dynamo', 'matplotlib.pyplot', 'pydantic', 'boto3'

@@ -36,10 +36,10 @@ from tqdm.auto import tqdm
 
 import elastic_nb
 from .. import basics
-from ..data.dataset import ResumableDataset
+from ..data.resumable_dataset import ResumableDataset
 from ..data.sampler import MicroBatchSampler
-from ..data.windows import read_bytes, stdlib_files
-from ..elastic.groups import gloo_group
+from ..data.demo_text import read_bytes, stdlib_files
+from ..elastic.process_groups import gloo_group
 from ..elastic.zygote import loopback_store
 from ..exact.reduce import GradBuffer, TreeReducer
 from ..exact.shuffle import shard_range
@@ -244,7 +244,7 @@ class BenchModel:
         self.job, self.worker, self.log = job, worker, RunLog(job.folder, worker)
         self.model, self.samples = seeded_gpt(job.config, job.seed), job.samples
 
-    def loss(self, model: Callable[..., Tensor], step: int, i: int) -> Tensor:
+    def micro_batch_loss(self, model: Callable[..., Tensor], step: int, i: int) -> Tensor:
         "The contribution of micro-batch `i` to the mean loss of `step`, in nats."
         torch.manual_seed(step * self.job.micro_batches + i)
         batch = self.samples.get(self.samples.ids(step, i))
@@ -312,7 +312,7 @@ def sum_worker(job: BenchJob, rank: int, port: int) -> None:
     params = list(s.model.parameters())
     def run(side: Any, step: int) -> None:
         def leaf(i: int) -> Tensor:
-            loss = s.loss(s.model, step, i)
+            loss = s.micro_batch_loss(s.model, step, i)
             loss.backward()
             return loss.detach()
         side.step(leaf)

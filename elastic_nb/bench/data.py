@@ -28,12 +28,12 @@ from tqdm import tqdm
 
 from .core import BenchResult, BenchProcesses, median_ratio, row
 from .loaders import (CONTESTANTS, EVERY, FORMS, MIXERS, LoaderContestant, OurLoader,
-                                      OurStore,
+                                      OurRemoteLoader,
                                       TokenData, bench_store, installed_contestants, write_numbered_tokens,
                                       rank_env, mixture_errors)
-from ..data.index import IndexBuilder
+from ..data.token_index import IndexBuilder
 from ..data.tokenizer import load_encoder, train_bpe
-from ..data.windows import stdlib_files
+from ..data.demo_text import stdlib_files
 
 # %% ../../nbs/10_bench/06_data.ipynb #b6711b4b
 def anonymous_mb() -> float:
@@ -284,7 +284,7 @@ SHARED = {*MIXERS} - {'ours, packed, mixed'} # Mixtures whose samples can be tol
 
 def _store_or_not(names: list[str], folder: str, notes: list[str], stack: ExitStack) -> None:
     "Start a store if one of `names` needs it; without the program for it they are noted and taken out."
-    wanted = [n for n in names if issubclass(EVERY[n], OurStore)]
+    wanted = [n for n in names if issubclass(EVERY[n], OurRemoteLoader)]
     if not wanted: return
     try: stack.enter_context(bench_store(folder))
     except FileNotFoundError as e:

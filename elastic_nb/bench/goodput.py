@@ -19,7 +19,7 @@ from typing import Any
 from .core import BenchResult, row
 from ..config import Config
 from ..demo import ENTRY, demo_config
-from ..elastic.control import CommandRefused
+from ..elastic.control_socket import CommandRefused
 from ..elastic.fault_injection import Fault
 from ..report.doctor import measured_times
 from ..report.goodput import RunCosts, Goodput, costs_of, goodput_of, predicted_goodput
@@ -116,9 +116,10 @@ def bench_goodput(job: GoodputJob = GoodputJob()) -> BenchResult:
 
 def goodput_result(trial: GoodputTrial) -> BenchResult:
     "The rows and ratios of a trial."
-    job, seats = trial.job, trial.found.total / trial.found.wall
+    job, slots = trial.job, trial.found.total / trial.found.wall
     found, costs = trial.found, trial.costs
-    rows = [row(bucket, 'seconds of a seat', [s / seats], 's') for bucket, s in found.seconds.items()]
+    rows = [row(bucket, 'seconds of a seat', [s / slots], 's')
+            for bucket, s in found.seconds_by_bucket.items()]
     rows += [row('run', 'wall time', [found.wall], 's'), row('run', 'losses', [found.failures], ''),
              row('run', 'step', [costs.step], 's'), row('run', 'price of a loss', [costs.restart], 's')]
     ratios = dict(goodput=found.goodput, predicted=trial.predicted, identical=float(trial.identical))

@@ -36,20 +36,20 @@ from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
 from .core import BenchResult, row
-from ..chaos.network import ProxiedStore, ProxyLink
+from ..chaos.proxy_link_emulator import ProxiedStore, ProxyLink
 from ..config import BadConfig
-from ..data.windows import gather_samples, read_bytes, stdlib_files, token_windows
-from ..elastic.groups import PrefetchingStore
+from ..data.demo_text import gather_samples, read_bytes, stdlib_files, token_windows
+from ..elastic.process_groups import PrefetchingStore
 from ..elastic.zygote import loopback_store
 from ..exact.determinism import single_thread
-from ..lowcomm.decoupled_momentum import DeMo
-from ..lowcomm.fragments import fragments_of
+from ..lowcomm.decoupled_momentum import DeMoCodec
+from ..lowcomm.streaming_diloco import fragments_of
 from ..lowcomm.outer_optimizer import Outer, pseudo_gradient
 from ..lowcomm.quantize import Codec, ErrorFeedback, Float32, Quantized
-from ..lowcomm.sparse import Sparse
+from ..lowcomm.sparse_codec import Sparse
 from ..lowcomm.codec_collectives import all_gather_mean, simulated_mean, two_phase_mean, ring_traffic
 from ..models.gpt import GPTConfig, count_parameters, seeded_gpt
-from ..testing.threads import run_ranks
+from ..testing.thread_cluster import run_ranks
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #2513c46d
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class LowcommMethod:
     outer_lr: float = .7
     momentum: float = .9 # Of the outer optimizer
     warmup: float = 0. # Part of the rounds that take the average before the outer step is different
-    lost: float = 0. # Part of the moves that do not arrive
+    lost_fraction: float = 0. # Part of the moves that do not arrive
     fresh: bool = False # Whether each round begins with new moments
     fragments: int = 1 # Parts of the weights that are sent apart, each taken a step later
     kind: str = 'rounds' # Or 'steps', 'alone', 'signs', 'stream', 'torch', 'torchft'
@@ -165,7 +165,7 @@ class LowcommMethod:
 CODECS: dict[str, Callable[[tuple[tuple[int, ...], ...]], Codec]] = dict(
     int8=lambda shapes: Quantized(), int4=lambda shapes: Quantized(4, 64),
     float32=lambda shapes: Float32(), sparse=lambda shapes: Sparse(), sparse16=lambda shapes: Sparse(256),
-    demo=DeMo)
+    demo=DeMoCodec)
 
 def make_averager(way: LowcommMethod, c: TrainingSetup) -> PlainMean:
     "How the workers of `way` take their mean."
@@ -193,7 +193,7 @@ def train_diloco(c: TrainingSetup, way: LowcommMethod, seed: int = 0) -> list[Te
         if way.fresh: adamws = [c.adamw() for _ in workers]
         moves = [to_vector(pseudo_gradient(c.params, steps(first, w), lambda _: adamws[w], 1.))
                  for w in workers]
-        gone = [w for w in workers if torch.rand((), generator=dice) < way.lost]
+        gone = [w for w in workers if torch.rand((), generator=dice) < way.lost_fraction]
         if len(gone) < len(workers):
             mean, size = agree.mean(moves, gone)
             c.bytes += size
@@ -400,7 +400,7 @@ WAYS = {
     'DiLoCo, H=64': replace(_DILOCO, every=64, lr=4e-3),
     'DiLoCo, no warm-up': replace(_DILOCO, warmup=0., lr=16e-3),
     'DiLoCo, new moments': replace(_DILOCO, fresh=True, lr=2e-3),
-    'DiLoCo, half lost': replace(_DILOCO, lost=.5),
+    'DiLoCo, half lost': replace(_DILOCO, lost_fraction=.5),
     'DiLoCo, int8': replace(_DILOCO, codec='int8'),
     'DiLoCo, int4': replace(_DILOCO, codec='int4'),
     'FedAvg': LowcommMethod(4e-3, 16, outer_lr=1., momentum=0.),

@@ -26,8 +26,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .core import run_module, row
 from ..checkpoint.manager import CheckpointManager
-from ..data.dataset import ResumableDataset
-from ..data.windows import read_bytes, stdlib_files
+from ..data.resumable_dataset import ResumableDataset
+from ..data.demo_text import read_bytes, stdlib_files
 from ..exact.shuffle import shard_range
 from ..models.gpt import GPT, GPTConfig, count_parameters, seeded_gpt
 from ..config import Config

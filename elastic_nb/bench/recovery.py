@@ -82,7 +82,7 @@ def torchrun_worker(job: BenchJob) -> None:
         for i in mine:
             if i == mine[-1]: s.fault_point(step)
             with nullcontext() if i == mine[-1] else model.no_sync():
-                (s.loss(model, step, i) * world).backward()   # DDP divides the sum by the world size
+                (s.micro_batch_loss(model, step, i) * world).backward()   # DDP divides by the world size
         optimizer.step()
         s.log.write('commit', step)
         if rank == 0 and (step + 1) % job.checkpoint_every == 0:
@@ -132,7 +132,7 @@ def torchft_worker(job: BenchJob, worker: int, timeout: float = 2.) -> None:
         mine = shard_range(manager.participating_rank(), manager.num_participants(), job.micro_batches)
         for i in mine:
             if i == mine[-1]: s.fault_point(step)
-            s.loss(s.model, step, i).backward()
+            s.micro_batch_loss(s.model, step, i).backward()
         manager.allreduce(grad.flat, reduce_op=dist.ReduceOp.SUM).wait()
         if manager.errored(): pg.abort()   # closes the sockets: a third rank may be waiting for us
         if manager.should_commit():

@@ -25,7 +25,7 @@ from ..elastic.fault_injection import fail_at
 from ..elastic.ledger import Event
 from ..elastic.membership import Member
 from ..exact.sharded_optimizer import ShardedOptimizer
-from ..testing.threads import run_elastic_in_threads
+from ..testing.thread_cluster import run_elastic_in_threads
 from ..train.run import ElasticRun, build, run_elastic
 
 # %% ../../nbs/10_bench/18_sharded.ipynb #9b48336c

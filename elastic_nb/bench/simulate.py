@@ -31,16 +31,16 @@ from tqdm.auto import tqdm
 
 from ..basics import patch
 from .core import BenchResult, row
-from ..chaos.oracle import child_pythonpath
+from ..chaos.chaos_run import child_pythonpath
 from ..checkpoint.interval import expected_goodput as daly_goodput
 from ..checkpoint.interval import optimal_interval
 from ..config import BadConfig, Config
 from ..demo import ENTRY, demo_config
-from ..elastic.workers import RunFailed
-from ..simulate.events import Simulation, SimulatedLedger
+from ..elastic.worker_pool import RunFailed
+from ..simulate.event_simulation import Simulation, SimulatedLedger
 from ..simulate.failures import DAY, FailureModel, FailureEvent, draw_failures
-from ..simulate.policies import (RecordedFailure, JobSpec, run_metrics, spec_from_run,
-                                          predict_metrics, simulate, place_failures)
+from ..simulate.recovery_policies import (RecordedFailure, JobSpec, run_metrics, spec_from_run,
+                                                   predict_metrics, simulate, place_failures)
 from ..train.run import run_elastic
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #044af75c
@@ -170,10 +170,10 @@ def handle_line(self: KilledRun, e: dict[str, Any]) -> None:
         self.done, self.last = self.done + 1, e['t']
         over = e['step'] + 1 == self.s.steps
         if self.left and self.done >= int(self.left[0][0]) and not over:
-            self.kill_in_step(*self.left.popleft())
+            self.kill_at_phase(*self.left.popleft())
 
 @patch
-def kill_in_step(self: KilledRun, x: float, what: str, slot: int) -> None:
+def kill_at_phase(self: KilledRun, x: float, what: str, slot: int) -> None:
     "Wait for this part of the next step, and kill."
     time.sleep(max(0., self.last + x % 1 * median(self.took) - time.monotonic()))
     self.hit[what] += 1

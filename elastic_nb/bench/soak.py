@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ENTRY', 'HEARD', 'MORE', 'MB_PER_RECOVERY', 'YOUNG', 'PER_STEP', 'PER_DEATH', 'LOG', 'NOTES', 'WideClassifier',
-           'SlowDataset', 'trainer', 'paced', 'soak_config', 'supervise_here', 'alone_here', 'start_child',
+           'SlowDataset', 'trainer', 'paced', 'soak_config', 'run_supervised', 'run_undisturbed_here', 'start_child',
            'ProcessUsage', 'process_usage', 'parent_of', 'ProcessTrace', 'leak_findings', 'RandomKiller', 'SoakRun',
            'SoakResult', 'percentile', 'commit_gaps', 'load_newest_state', 'ledger_size_rows', 'long_lived_traces',
            'usage_rows', 'run_soak_undisturbed', 'soak_result', 'bench_soak']
@@ -37,7 +37,7 @@ from .core import BenchResult, row
 from ..checkpoint.manager import CheckpointManager
 from ..config import Config
 from ..elastic.ledger import Event, Ledger, losses, recoveries
-from ..elastic.workers import RunFailed
+from ..elastic.worker_pool import RunFailed
 from ..exact.state import TrainState, digest
 from ..train.run import build, run_elastic
 from ..train.trainer import ElasticTrainer
@@ -83,7 +83,7 @@ def soak_config(folder: str | Path, **settings: Any) -> Config:
 # %% ../../nbs/10_bench/13_soak.ipynb #6fdbb31e
 HEARD = 'spawn', 'entered', 'death', 'fence', 'commit', 'go_back'
 
-def supervise_here(folder: str, settings: dict[str, Any]) -> None:
+def run_supervised(folder: str, settings: dict[str, Any]) -> None:
     "The process with the supervisor: run until SIGTERM, and print events as lines of JSON."
     def tell(event: dict[str, Any]) -> None:
         if event['kind'] not in HEARD: return
@@ -91,7 +91,7 @@ def supervise_here(folder: str, settings: dict[str, Any]) -> None:
     try: run_elastic(ENTRY + 'paced', soak_config(folder, **settings), out=folder, tell=tell)
     except RunFailed as e: print(json.dumps(dict(kind='end', why=str(e))), flush=True)
 
-def alone_here(folder: str, steps: int, settings: dict[str, Any]) -> None:
+def run_undisturbed_here(folder: str, steps: int, settings: dict[str, Any]) -> None:
     "The undisturbed run: `steps` steps in one process, as fast as it goes; prints the hash of its state."
     torch.set_num_threads(1)
     config = soak_config(folder, **settings | dict(steps=steps, checkpoint_interval=0,
@@ -101,7 +101,7 @@ def alone_here(folder: str, steps: int, settings: dict[str, Any]) -> None:
     print(json.dumps(dict(kind='alone', digest=digest(engine.state()))), flush=True)
 
 def start_child(task: str, *args: Any) -> subprocess.Popen[str]:
-    "`supervise_here` or `alone_here` in a process of its own."
+    "`run_supervised` or `run_undisturbed_here` in a process of its own."
     root = str(Path(elastic_nb.__file__).parent.parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get('PYTHONPATH', '')]))
     program = f'from elastic_nb.bench.soak import {task}; import json, sys; {task}(*json.loads(sys.argv[1]))'
@@ -198,7 +198,7 @@ class SoakRun:
         self.why = '' # Exit code of the supervisor
         self.zygote: int | None = None # Its process id
         self.log = 0 # The largest size of the log that lies beside the ledger, in bytes
-        self.child = start_child('supervise_here', str(folder), settings)
+        self.child = start_child('run_supervised', str(folder), settings)
         self.start = time.monotonic()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -360,7 +360,7 @@ def usage_rows(soak: SoakRun) -> tuple[list[dict[str, Any]], list[str]]:
 # %% ../../nbs/10_bench/13_soak.ipynb #e532b041
 def run_soak_undisturbed(folder: Path, steps: int, settings: dict[str, Any]) -> str:
     "The hash of the state after `steps` undisturbed steps. Raises RunFailed."
-    child = start_child('alone_here', str(folder), steps, settings)
+    child = start_child('run_undisturbed_here', str(folder), steps, settings)
     said, error = child.communicate(timeout=600)
     if child.returncode: raise RunFailed(f"the undisturbed run failed: {error[-500:]}")
     return json.loads(said.splitlines()[-1])['digest']

@@ -20,11 +20,11 @@ from tqdm.auto import tqdm
 
 from .core import BenchResult, row
 from ..elastic.fault_injection import Fault
-from ..elastic.groups import wakeable
+from ..elastic.process_groups import wakeable
 from ..elastic.loop import ElasticLoop
 from ..elastic.membership import Member
 from ..elastic.supervisor import Supervisor
-from ..elastic.workers import WorkerPool
+from ..elastic.worker_pool import WorkerPool
 from ..exact.shuffle import shard_range
 from ..exact.state import TrainState
 
@@ -158,8 +158,8 @@ def measure_recovery(world: int, nap: float = .1, steps: int = 14) -> RecoveryPa
     "Kill one of `world` light workers. Raises RunFailed, ValueError."
     events: list[dict[str, Any]] = []
     config, fault = dict(pieces=world, steps=steps, nap=nap), Fault(world // 2, 3, 'forward')
-    with WorkerPool('elastic_nb.bench.worlds:warm_up') as hands:
-        Supervisor(hands, 'elastic_nb.bench.worlds:light_worker', config, events.extend, world,
+    with WorkerPool('elastic_nb.bench.worlds:warm_up') as pool:
+        Supervisor(pool, 'elastic_nb.bench.worlds:light_worker', config, events.extend, world,
                    faults=(fault,), stall=120.).run()
     return recovery_parts(world, events)
 
@@ -171,8 +171,8 @@ def supervisor_load(world: int, steps: int = 6, nap: float = 1.) -> float:
         if any(e['kind'] == 'commit' and e['worker'] == '0.0' for e in events):
             marks.append((time.monotonic(), time.process_time()))
     config = dict(pieces=world, steps=steps, nap=nap)
-    with WorkerPool('elastic_nb.bench.worlds:warm_up') as hands:
-        Supervisor(hands, 'elastic_nb.bench.worlds:light_worker', config, record, world, stall=120.).run()
+    with WorkerPool('elastic_nb.bench.worlds:warm_up') as pool:
+        Supervisor(pool, 'elastic_nb.bench.worlds:light_worker', config, record, world, stall=120.).run()
     (wall, cpu), (wall_end, cpu_end) = marks[1], marks[-1]
     return (cpu_end - cpu) / (wall_end - wall)
 

@@ -10,12 +10,12 @@ from ..basics import lazy
 
 # %% ../../nbs/11_chaos/00_overview.ipynb #335ded92
 __getattr__, __dir__ = lazy('elastic_nb.chaos', {
-    '.plans': 'FaultPlan ExternalFault random_plan regular_plan phase_plan read_plan',
+    '.fault_plans': 'FaultPlan ExternalFault random_plan regular_plan phase_plan read_plan',
     '.fault_injector': 'RunObserver FaultInjector',
-    '.oracle': 'run_chaos judge matrix_cell',
-    '.matrix': 'measure_matrix draw_matrix',
+    '.chaos_run': 'run_chaos list_failures matrix_cell',
+    '.fault_matrix': 'measure_matrix draw_matrix',
     '.multi_node': 'run_multi_node run_over_link',
-    '.network': 'ProxyLink',
+    '.proxy_link_emulator': 'ProxyLink',
     '..lowcomm.link_profiles': 'link_profile parse_profile LinkProfile',
-    '.link': 'TunLink link_at'})
+    '.tap_link_emulator': 'TapLink link_at'})
 __all__ = __dir__()

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from ..basics import process_start_time, patch
-from .plans import ExternalFault
+from .fault_plans import ExternalFault
 from ..config import BadConfig
-from ..elastic.control import CommandRefused, send_command
+from ..elastic.control_socket import CommandRefused, send_command
 from ..elastic.fault_injection import HOLD
 from ..elastic.ledger import Ledger
-from ..testing.servers import ProxyAnswer, HttpCall, FaultProxy
+from ..testing.store_servers import ProxyAnswer, HttpCall, FaultProxy
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #415c62c0
 ROWS = 'SELECT id, run, t, kind, worker, step, data FROM events WHERE id>? ORDER BY id'
@@ -123,8 +123,8 @@ class TargetNotFound(RuntimeError): "A strike has nothing to hit now; the messag
 class FaultInjector:
     "Carries out strikes on a run, and takes back those that last for a time."
     def __init__(self, run: RunObserver, min_survivors: int = 0, disk: 'FaultyDisk | None' = None,
-                 door: 'FaultyStoreProxy | None' = None):
-        self.observer, self.min_survivors, self.disk, self.store_proxy = run, min_survivors, disk, door
+                 store_proxy: 'FaultyStoreProxy | None' = None):
+        self.observer, self.min_survivors, self.disk, self.store_proxy = run, min_survivors, disk, store_proxy
         self.pending_undos: list[tuple[float, Callable[[], Any]]] = [] # What is to be taken back, and when
 
     def __enter__(self) -> 'FaultInjector': return self

@@ -16,7 +16,7 @@ from ..config import Config
 from ..elastic.fault_injection import Fault
 from ..elastic.ledger import Event, Ledger
 from ..elastic.supervisor import supervise
-from ..elastic.workers import WorkerPool
+from ..elastic.worker_pool import WorkerPool
 from ..elastic.zygote import loopback_store
 from ..exact.state import digest
 from ..train.recipe import ENTRY, prepare_config, trainer
@@ -52,9 +52,9 @@ class RunHarness:
               lock_run_folder(c.checkpoint.nvme_path) as leased):
             try: return supervise(self.pool, 'elastic_nb.train.run:worker', values | dict(leased=leased),
                                   c.elastic, ledger, faults, hear, kept=c.checkpoint.is_enabled)
-            finally: self.end_workers()
+            finally: self.kill_workers()
 
-    def end_workers(self, seconds: float = 20.) -> None:
+    def kill_workers(self, seconds: float = 20.) -> None:
         "End the workers of a run, as the death of their supervisor does. Raises TimeoutError."
         pids = {w.pid for w in self.pool.workers.values()}
         for w in self.pool.workers.values(): w.lines.sock.close()

@@ -26,20 +26,19 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_ren
 
 from ..basics import die_with_parent, patch
 from .fault_injector import TargetNotFound, FaultInjector, RunObserver, is_alive
-from .link import TunLink, why_no_link
-from .plans import FaultPlan, ExternalFault, record_plan
-from .oracle import (summarize_starts, check_new_folder, commits_of, judge, new_step_times,
-                                     fault_impacts, events_by_start,
-                                     run_undisturbed)
+from .tap_link_emulator import TapLink, why_no_link
+from .fault_plans import FaultPlan, ExternalFault, record_plan
+from .chaos_run import (summarize_starts, check_new_folder, committed_steps, list_failures,
+                                        new_step_times, fault_impacts, events_by_start, run_undisturbed)
 from ..config import BadConfig, Config, run_checks
 from ..config_file import read_config, to_yaml
 from ..elastic.fault_injection import HOLD, HOLD_ENV, Fault
 from ..elastic.ledger import Event, Ledger
 from ..elastic.node_controller import node_of
-from ..elastic.workers import RunFailed
+from ..elastic.worker_pool import RunFailed
 from ..lowcomm.link_profiles import LinkProfile, profile_for
-from ..testing.etcd import EtcdCluster
-from ..testing.hosts import CabledNetwork, HostCommand, LoopbackNetwork
+from ..testing.etcd_cluster import EtcdCluster
+from ..testing.hosts import NamespaceNetwork, HostCommand, LoopbackNetwork
 from ..train.recipe import check_recipe, prepare_config, run_recipe
 from ..train.run import ElasticRun
 
@@ -81,9 +80,10 @@ class MultiNodeRun:
         patience: float = 60., # Seconds without a new step until the run is given up
         link: LinkProfile | None = None, # How the last machine is joined to the others
     ):
-        self.config, self.plan, self.out, self.folder = config, plan, Path(out).absolute(), folder
+        self.config, self.plan, self.out, self.module_folder = (
+            config, plan, Path(out).absolute(), folder)
         self.nodes, self.patience, self.link = nodes, patience, link
-        self.tun: TunLink | None = None # The link, while it runs
+        self.tun: TapLink | None = None # The link, while it runs
         self.traffic: dict[str, int] = {} # Over the link
         self.observers = [RunObserver(self.out / f'node-{k}') for k in range(nodes)]
         self.pending, self.dead = list(plan.strikes), set() # Strikes to come; agents that were killed
@@ -134,8 +134,8 @@ def start_agent(self: MultiNodeRun, hosts: LoopbackNetwork, k: int, config: Path
     mine = dict(local_addr=hosts[k].address)
     if any(s.kind == 'skew' for s in self.plan.strikes): mine['clock'] = str(self.holds / f'clock-{k}')
     how = json.dumps(about | mine)
-    return hosts[k].start(sys.executable, '-c', PROGRAM, config, place, Path(self.folder).absolute(), how,
-                          env={HOLD_ENV: str(self.holds)})
+    return hosts[k].start(sys.executable, '-c', PROGRAM, config, place,
+                          Path(self.module_folder).absolute(), how, env={HOLD_ENV: str(self.holds)})
 
 @patch
 def is_gathered(self: MultiNodeRun, all_in: bool) -> bool:
@@ -228,9 +228,9 @@ def run_to_end(self: MultiNodeRun, etcd_members: int = 0, tick: float = .02) -> 
     "Run it to its end."
     with ExitStack() as stack:
         etcd = stack.enter_context(EtcdCluster(etcd_members)) if etcd_members else None
-        network = CabledNetwork if self.link else LoopbackNetwork
+        network = NamespaceNetwork if self.link else LoopbackNetwork
         hosts = stack.enter_context(network(self.nodes + self.foreign_count))
-        self.tun = stack.enter_context(TunLink(hosts, self.nodes - 1, self.link)) if self.link else None
+        self.tun = stack.enter_context(TapLink(hosts, self.nodes - 1, self.link)) if self.link else None
         self.out.mkdir(parents=True)
         self.start(hosts, etcd)
         with FaultInjector(self.observers[0]) as striker:
@@ -256,8 +256,8 @@ def result(self: MultiNodeRun, alone: ElasticRun) -> dict[str, Any]:
     told = events_by_start(self.observers[0].out) if self.observers[0].name else []
     strikes, dead, seen = fault_impacts(told), self.failure, {}
     if not dead:
-        try: seen = {k: summarize_starts(self.out / f'node-{k}', self.folder) for k in range(self.nodes)
-                     if k not in self.dead}
+        try: seen = {k: summarize_starts(self.out / f'node-{k}', self.module_folder)
+                     for k in range(self.nodes) if k not in self.dead}
         except ValueError as e: dead = f'a machine contradicts itself: {e}'
     shas = {r['sha256'] for r in seen.values()}
     one = dict(sha256=None, steps=0, steps_wanted=None) | seen.get(0, {})
@@ -276,7 +276,7 @@ def run_multi_node(config: Config, plan: FaultPlan, out: str | Path, alone: Elas
     trial = MultiNodeRun(config, plan, out, folder, nodes)
     trial.run_to_end(etcd_members)
     result = trial.result(alone)
-    why = judge(result, threshold, result['dead'], trial.orphans)
+    why = list_failures(result, threshold, result['dead'], trial.orphans)
     return result | dict(passed=not why, failures=why, rto_threshold_s=threshold)
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #230cc70e
@@ -292,7 +292,7 @@ def check_link_run(config: Config, link: LinkProfile, out: Path, folder: str | P
 
 def median_step_seconds(told: list[list[Event]]) -> float | None:
     "Median of the seconds between new steps; None of fewer than two."
-    gaps = [b - a for a, b in pairwise(new_step_times(commits_of(told)))]
+    gaps = [b - a for a, b in pairwise(new_step_times(committed_steps(told)))]
     return median(gaps) if gaps else None
 
 def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: str | Path = '.',
@@ -310,7 +310,7 @@ def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: st
     trial = MultiNodeRun(ready, FaultPlan(()), out / 'disturbed', folder, 2, 2 * threshold, over)
     trial.run_to_end()
     result = trial.result(alone)
-    why = judge(result, threshold, result['dead'], trial.orphans)
+    why = list_failures(result, threshold, result['dead'], trial.orphans)
     # it may not have begun
     told = events_by_start(trial.observers[0].out) if trial.observers[0].name else []
     over_it, here = map(median_step_seconds, (told, [alone.events]))

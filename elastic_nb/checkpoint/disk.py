@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAGE', 'fsync_folder', 'make_folder_durably', 'atomic_folder', 'remove_folder', 'write_image', 'write_durably',
            'save_snapshot', 'open_checkpoint', 'save_state', 'load_state', 'parse_checkpoint_name',
-           'require_checkpoint_name', 'check_name', 'NVMeBackend', 'open_verified', 'lock_run_folder']
+           'require_checkpoint_name', 'check_name_matches_manifest', 'NVMeBackend', 'open_verified', 'lock_run_folder']
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #cf37eebf
 import errno
@@ -191,7 +191,7 @@ def require_checkpoint_name(name: str) -> CheckpointRef:
     if found := parse_checkpoint_name(name): return found
     raise ValueError(f"{name!r} is not the name of a checkpoint")
 
-def check_name(name: str, manifest: Manifest) -> None:
+def check_name_matches_manifest(name: str, manifest: Manifest) -> None:
     "Raises DamagedCheckpoint if the name of a checkpoint gives another step than its manifest."
     said = parse_checkpoint_name(name)
     if said and said.step != manifest.step:
@@ -231,7 +231,7 @@ def open(self: NVMeBackend, name: str) -> Any:
 def open_verified(path: Path) -> Iterator[tuple[Manifest, ReadAt]]:
     "As `open_checkpoint`. Raises DamagedCheckpoint also if name and manifest differ in the step."
     with open_checkpoint(path) as (manifest, read_at):
-        check_name(path.name, manifest)
+        check_name_matches_manifest(path.name, manifest)
         yield manifest, read_at
 
 @patch

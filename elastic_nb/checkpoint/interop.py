@@ -31,8 +31,8 @@ from .disk import NVMeBackend, open_verified, atomic_folder
 from .format import (DamagedCheckpoint, CheckpointRef, Manifest, MANIFEST,
                                           UnreadableCheckpoint)
 from .restore import CheckpointState
-from .remote.tier import open_store
-from .remote.tier import PATIENCE, S3Backend
+from .remote.object_store_tier import open_store
+from .remote.object_store_tier import PATIENCE, S3Backend
 from .sharded import load_full, load_skeleton
 from .snapshot import read_state, snapshot, verify_checkpoint
 from ..exact.state import bare_names, flatten

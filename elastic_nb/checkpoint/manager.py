@@ -19,13 +19,13 @@ from typing import Any
 
 from ..basics import patch
 from ..config import CheckpointConfig
-from .snapshot import Snapshot, Target, no_target, snapshot
+from .snapshot import Snapshot, Target, fresh_target, snapshot
 from .interval import CheckpointInterval
 from .memory import MemorySnapshotBackend
 from .disk import NVMeBackend
 from .format import DamagedCheckpoint
 from .run_lock import FolderInUse, RunMismatch, describe_mismatch, strip_accepted
-from .remote.tier import open_store, PATIENCE, S3Backend
+from .remote.object_store_tier import open_store, PATIENCE, S3Backend
 from .restore import (CheckpointError, CheckpointTier, list_candidates, describe_state,
                                            load_verified, load_latest_valid)
 from .writer import TierHealth, Report, SaveFuture, SaveJob, Uploader, CheckpointWriter
@@ -251,7 +251,7 @@ def _claim(self: CheckpointManager, patience: float) -> None:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #8aba87a8
 @patch
 def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None = None,
-                    tier: CheckpointTier | None = None, target: Target = no_target) -> Any:
+                    tier: CheckpointTier | None = None, target: Target = fresh_target) -> Any:
     """The newest good state, or the one in the folder `path`; None if there is none at all.
 
     Damaged ones are passed over and noted in `skipped`. Raises CheckpointError if no good one is left,

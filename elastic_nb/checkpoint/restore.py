@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from ..exact.state import TrainState, bare_names, flatten, strip_wrappers
 from .format import DamagedCheckpoint, CheckpointRef, Manifest, unflatten
 from .run_lock import RunMismatch, mismatch_message, describe_mismatch
-from .snapshot import Target, no_target, read_state
-from .remote.store import StoreError, StoreRefused
+from .snapshot import Target, fresh_target, read_state
+from .remote.object_store import StoreError, StoreRefused
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #496b692c
 class CheckpointTier(enum.Enum):
@@ -204,7 +204,7 @@ def list_candidates(tiers: Mapping[str, Any],
     return [(tier, f) for *_, tier, f in sorted(every)]
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #a0d83e60
-def load_verified(backend: Any, name: str, fingerprint: str = '', target: Target = no_target,
+def load_verified(backend: Any, name: str, fingerprint: str = '', target: Target = fresh_target,
                   identity: Mapping[str, Any] | None = None) -> Any:
     "The checkpoint `name` of one tier, verified. Raises DamagedCheckpoint, RunMismatch, StoreError."
     return _load(backend, name, fingerprint, target, identity)[0]
@@ -227,7 +227,7 @@ class LoadedCheckpoint(NamedTuple):
 
 VOLATILE = 'memory', 'peer' # Empty after a restart: if it does not answer, a new run starts all the same
 
-def load_latest_valid(tiers: Mapping[str, Any], fingerprint: str = '', target: Target = no_target,
+def load_latest_valid(tiers: Mapping[str, Any], fingerprint: str = '', target: Target = fresh_target,
                       identity: Mapping[str, Any] | None = None) -> LoadedCheckpoint:
     """The newest good state in `tiers`. Raises CheckpointError if there are checkpoints and none is good,
     RunMismatch if that is because they belong to another run."""

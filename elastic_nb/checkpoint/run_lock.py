@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ASSUMED', 'REMARKS', 'COURSE', 'FIXED', 'FolderInUse', 'RunLock', 'diff_identities', 'describe_differences',
-           'RunMismatch', 'describe_mismatch', 'join_briefly', 'mismatch_message', 'strip_accepted', 'invalid_accepts',
-           'identity_numbers', 'compare_identities']
+           'RunMismatch', 'describe_mismatch', 'join_first_few', 'mismatch_message', 'strip_accepted',
+           'invalid_accepts', 'identity_hash_parts', 'compare_identities']
 
 # %% ../../nbs/03_checkpoint/04_run_lock.ipynb #cb21e648
 import difflib
@@ -113,13 +113,14 @@ class RunMismatch(FolderInUse):
 def describe_mismatch(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> str:
     """How the run that wrote `manifest` differs from ours, as text; '' if it is ours, or does not name its
     run."""
-    if identity and manifest.identity: return join_briefly(describe_differences(manifest.identity, identity))
+    if identity and manifest.identity:
+        return join_first_few(describe_differences(manifest.identity, identity))
     ours = '', fingerprint, (identity or {}).get('fingerprint', '')
     if not fingerprint or manifest.fingerprint in ours: return ''
     there, here = manifest.fingerprint[:8], fingerprint[:8]
     return f"its fingerprint is {there} there and {here} here, and nothing else was noted"
 
-def join_briefly(found: list[str]) -> str:
+def join_first_few(found: list[str]) -> str:
     more = f'; and {len(found) - 6} more' if len(found) > 6 else ''
     return '; '.join(found[:6]) + more
 
@@ -155,7 +156,7 @@ def invalid_accepts(identity: Mapping[str, Any], accept: Iterable[str]) -> list[
     return wrong
 
 # %% ../../nbs/03_checkpoint/04_run_lock.ipynb #1de00006
-def identity_numbers(identity: Mapping[str, Any]) -> list[int]:
+def identity_hash_parts(identity: Mapping[str, Any]) -> list[int]:
     "Three numbers: of each, all ranks of a world find the largest, for `compare_identities`."
     text = json.dumps(identity).encode()
     known = int.from_bytes(hashlib.sha256(text).digest()[:7], 'big')
@@ -164,7 +165,7 @@ def identity_numbers(identity: Mapping[str, Any]) -> list[int]:
 def compare_identities(identity: Mapping[str, Any], rank: int, world: int, source: int, numbers: list[int],
                        largest: Callable[[list[int]], list[int]]) -> dict[int, str]:
     """Rank -> how it differs from rank `source`, in words, for those that do. `numbers`: the largest of all
-    ranks' `identity_numbers`. Collective if they differ: `largest` gives the largest of each number."""
+    ranks' `identity_hash_parts`. Collective if they differ: `largest` gives the largest of each number."""
     high, low, size = numbers
     if high == -low: return {}
     text = json.dumps(identity).encode()
@@ -173,6 +174,6 @@ def compare_identities(identity: Mapping[str, Any], rank: int, world: int, sourc
     rows = largest([n for r in range(world) for n in (mine if r == rank else [0] * pieces)])
     found = [json.loads(b''.join(n.to_bytes(7, 'big') for n in rows[r * pieces:(r + 1) * pieces]))
              for r in range(world)]
-    told = {r: join_briefly(describe_differences(found[source], other, live=True))
+    told = {r: join_first_few(describe_differences(found[source], other, live=True))
             for r, other in enumerate(found)}
     return {r: why for r, why in told.items() if why}

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COPY_BLOCK', 'STATE', 'SMALL', 'HANDS', 'ReadAt', 'Target', 'Use', 'TensorSegment', 'segments_by_block',
-           'is_contiguous_cpu', 'TensorCopier', 'Snapshot', 'snapshot_tensors', 'snapshot', 'no_target', 'read_state',
-           'verify_checkpoint', 'AsyncCopier', 'StreamCopier', 'allocate_pinned', 'PinnedStaging']
+           'is_contiguous_cpu', 'TensorCopier', 'Snapshot', 'snapshot_tensors', 'snapshot', 'fresh_target',
+           'read_state', 'verify_checkpoint', 'AsyncCopier', 'StreamCopier', 'allocate_pinned', 'PinnedStaging']
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #816d080e
 import ctypes
@@ -154,10 +154,11 @@ def snapshot(tree: Any, **about: Any) -> Snapshot:
 ReadAt = Callable[[str, int, memoryview], None] # file, offset, buffer to be filled to its end
 Target = Callable[[str, torch.dtype, tuple[int, ...]], Tensor | None] # name, type, shape -> where to put it
 
-def no_target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None: "Fresh memory for everything."
+def fresh_target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    "Fresh memory for everything."
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #798097b7
-def read_state(manifest: Manifest, read_at: ReadAt, target: Target = no_target, threads: int = 4) -> Any:
+def read_state(manifest: Manifest, read_at: ReadAt, target: Target = fresh_target, threads: int = 4) -> Any:
     """The state of a checkpoint, verified. Raises DamagedCheckpoint; the tensors that `target` named then
     hold arbitrary values."""
     wanted = {k: target(k, DTYPES[t.dtype], tuple(t.shape)) for k, t in manifest.tensors.items()}

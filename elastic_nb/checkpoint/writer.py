@@ -22,7 +22,7 @@ from .format import DamagedCheckpoint
 from .run_lock import FolderInUse
 from .memory import MemorySnapshotBackend
 from .restore import CheckpointError, SaveFailed
-from .remote.tier import S3Backend
+from .remote.object_store_tier import S3Backend
 from .snapshot import Snapshot
 from ..config import CheckpointConfig
 

@@ -10,12 +10,12 @@ from ..basics import lazy
 
 # %% ../../nbs/02_data/00_overview.ipynb #b71b5926
 __getattr__, __dir__ = lazy('elastic_nb.data', {
-    '.index': 'TokenIndexFile IndexBuilder build_index',
-    '.dataset': 'DatasetState ResumableDataset create_dataloader',
+    '.token_index': 'TokenIndexFile IndexBuilder build_index',
+    '.resumable_dataset': 'DatasetState ResumableDataset create_dataloader',
     '.sampler': 'MicroBatchSampler make_batch_reader',
     '.mixture': 'Mixture',
     '.prefetch': 'ReaderPool UnreadableBatch',
     '.packing': 'PackedDataset',
-    '.remote_index': 'open_index publish_index RemoteIndex',
-    '.windows': 'read_bytes stdlib_files rhyme gather_samples fingerprint_tokens'})
+    '.remote_token_index': 'open_index publish_index RemoteIndex',
+    '.demo_text': 'read_bytes stdlib_files rhyme gather_samples fingerprint_tokens'})
 __all__ = __dir__()

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..basics import patch
-from .dataset import DatasetState, ResumableDataset
+from .resumable_dataset import DatasetState, ResumableDataset
 from .packing import PackedDataset
 from .sampler import make_batch_reader
 from ..exact.shuffle import permute, mix_bits

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..basics import patch, atomic_file
-from .remote_index import open_index
+from .remote_token_index import open_index
 
 # %% ../../nbs/02_data/08_packing.ipynb #d2f89a15
 class _OpenBins:

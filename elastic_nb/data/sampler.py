@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, default_collate
 
 from ..basics import LATE, TimeBudget, patch, print_notice
-from .dataset import ResumableDataset
+from .resumable_dataset import ResumableDataset
 from ..exact.determinism import seeded_temporarily
 from ..exact.shuffle import SampleOrder, shard_range, SampleSpan
 
@@ -111,7 +111,7 @@ def resolve_dataset(dataset: Any, length: int) -> Any:
     Raises ValueError for a path at which there is no good index, and for one that is too short."""
     if isinstance(dataset, (str, os.PathLike)):
         # not needed for your own data
-        from elastic_nb.data.remote_index import open_index
+        from elastic_nb.data.remote_token_index import open_index
         dataset = open_index(dataset)
     if not (hasattr(dataset, 'tokens') and hasattr(dataset, 'check')): return dataset
     return ResumableDataset(index_file=dataset, seq_length=length)

@@ -17,14 +17,14 @@ from typing import Any
 
 from ..basics import patch
 from ..chaos.fault_injector import RunObserver
-from ..chaos.matrix import matrix_config
+from ..chaos.fault_matrix import matrix_config
 from ..chaos.harness import undisturbed_sha256
 from ..config import BadConfig, Config
 from ..config_file import to_yaml
 from .chart import Objects, config_from_objects
 from ..elastic.fault_injection import HOLD, HOLD_ENV
-from ..testing.etcd import etcd_program
-from ..testing.hosts import LoopbackNetwork, host_network, package_env, no_cables_reason
+from ..testing.etcd_cluster import etcd_program
+from ..testing.hosts import LoopbackNetwork, host_network, package_env, why_no_namespaces
 from ..testing.pods import Pod, PodCluster, render_lanes
 from ..train.recipe import prepare_config
 
@@ -212,7 +212,7 @@ def rehearse_objects(found: Objects, say: Callable[[str], Any] = print, net: Loo
         config = small_config(found, Path(tmp))
         for o in found:
             if o['kind'] == 'ConfigMap': o['data']['config.yaml'] = to_yaml(config, '# ')
-        if not net.cables: say(f'on loopback addresses, without network namespaces: {no_cables_reason()}')
+        if not net.cables: say(f'on loopback addresses, without network namespaces: {why_no_namespaces()}')
         trial = DeployRehearsal(found, net, Path(tmp) / 'run', say)
         undisturbed = undisturbed_sha256(config.update(faults=[], enabled=False))
         trial.pods.begin = time.monotonic()

@@ -19,11 +19,11 @@ __getattr__, __dir__ = lazy('elastic_nb.elastic', {
     '.loop': 'ElasticLoop',
     '.communicator': 'Communicator ReconfigurableCommunicator',
     '.gradient_sync': 'ExactSync StockDDP',
-    '.workers': 'RunFailed',
+    '.worker_pool': 'RunFailed',
     '.supervisor': 'Supervisor supervise',
-    '.console': 'ConsoleReporter',
-    '.control': 'send_command',
-    '.etcd': 'EtcdAccess EtcdClient EtcdStore EtcdSession'})
+    '.console_reporter': 'ConsoleReporter',
+    '.control_socket': 'send_command',
+    '.etcd_store': 'EtcdAccess EtcdClient EtcdStore EtcdSession'})
 __all__ = __dir__()
 
 # %% ../../nbs/06_elastic/00_overview.ipynb #40346910

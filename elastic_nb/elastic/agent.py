@@ -7,7 +7,7 @@ __all__ = ['TIMES', 'READ', 'PING', 'QUIET', 'FAINT', 'FIRST', 'CARDS', 'LOST', 
            'GO_ON', 'ALONE_NOW', 'TOGETHER', 'SIOCGIFADDR', 'LocalClockStateHolder', 'with_local_clock',
            'RendezvousConfig', 'make_torch_handler', 'NodeConnection', 'NodeTransport', 'NodeAgent', 'base_store',
            'round_members', 'RendezvousClient', 'wait_for_port', 'rendezvous_state', 'NodeSupervisor',
-           'explain_missing_store', 'write_refusal', 'read_refusal', 'supervise_node', 'parse_rendezvous',
+           'explain_missing_store', 'write_refusal', 'read_refusal', 'supervise_local_node', 'parse_rendezvous',
            'parse_host_port', 'is_loopback', 'own_address', 'ipv4_addresses', 'reachable_address']
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #031a6bd0
@@ -40,14 +40,14 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from ..basics import LATE, SigtermInterrupt, patch, waiting_message
 from ..config import BadConfig, ElasticConfig
-from .control import CommandQueue
-from .etcd import LeaseLost
+from .control_socket import CommandQueue
+from .etcd_store import LeaseLost
 from .fault_injection import Fault
 from .ledger import Event, Ledger
 from .membership import Generation
 from .node_controller import SLOTS, ClusterStateStore, NodeController, ClusterState, node_of
 from .supervisor import Listener, RunStopped, Supervisor, capture_signals
-from .workers import WorkerPool, RunFailed, RunRefused, Worker
+from .worker_pool import WorkerPool, RunFailed, RunRefused, Worker
 from .zygote import JsonLineReader, address_family, loopback_store, send
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #83f475b0
@@ -241,7 +241,7 @@ def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) ->
     def run() -> None:
         try: sock = socket.create_connection((record.host, record.port), self.quiet, (self.host, 0))
         except OSError: return self.put('failed', record)
-        line = NodeConnection(sock, record.boss)
+        line = NodeConnection(sock, record.leader)
         line.send(hello)
         self.put('dialled', line, record)
         self._read(line, [])
@@ -436,14 +436,14 @@ def on_ready(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
     self.renew_stall_timer('ready')
 
 @patch
-def check_progress(self: NodeSupervisor) -> None:
+def fence_if_stalled(self: NodeSupervisor) -> None:
     "While this node waits for others, no worker is in the way."
     node = self.coordinator
     waits = not node.is_member or node.newest is None or (node.is_leader and node.coordinator.held) \
         or not (node.is_leader or node.line is not None)
     if not waits:
         self.idle_since = time.monotonic()
-        return Supervisor.check_progress(self)
+        return Supervisor.fence_if_stalled(self)
     self.progress = self.clock.now
     # a spare waits as long as the run lasts
     if self.membership.is_waiting_for_place: self.idle_since = time.monotonic()
@@ -486,7 +486,7 @@ def handle_connected(self: NodeSupervisor, line: NodeConnection, record: Cluster
 
 @patch
 def handle_dial_failed(self: NodeSupervisor, record: ClusterState) -> None:
-    if record.term == self.coordinator.line: self.coordinator.handle_disconnected(record.boss)
+    if record.term == self.coordinator.line: self.coordinator.handle_disconnected(record.leader)
 
 @patch
 def handle_node_message(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) -> None:
@@ -524,8 +524,8 @@ def handle_cluster_state(self: NodeSupervisor, found: ClusterState | None) -> No
         raise self.shutdown_error(GO_ON)
     if r is not before:
         who = ', '.join(map(str, r.nodes))
-        same = before is not None and (before.boss, before.nodes) == (r.boss, r.nodes)
-        self.note('node', say=not same, text=f"term {r.term}: node {r.boss} leads {who} ({r.why})")
+        same = before is not None and (before.leader, before.nodes) == (r.leader, r.nodes)
+        self.note('node', say=not same, text=f"term {r.term}: node {r.leader} leads {who} ({r.why})")
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #846c5842
 def explain_missing_store(m: RendezvousConfig, error: BaseException) -> str:
@@ -690,7 +690,7 @@ def save_and_leave(self: NodeSupervisor, now: float) -> None:
         elif now > self.asked_at + TOGETHER: raise self.shutdown_error(GO_ON)
     elif node.line is not None and now > self.said_bye + TOGETHER:
         self.said_bye = now
-        self.wires.send(node.record.boss, dict(kind='bye', by=self.shutdown_request.by,
+        self.wires.send(node.record.leader, dict(kind='bye', by=self.shutdown_request.by,
                                                all=bool(self.meeting.is_host)))
 
 @patch
@@ -785,10 +785,10 @@ def close_transport(self: NodeSupervisor) -> None:
     self.wires.close()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #7ab194a5
-def supervise_node(meeting: RendezvousConfig, hands: WorkerPool, entry: str, config: dict[str, Any],
-                   elastic: ElasticConfig, ledger: Ledger, faults: Iterable[Fault] = (),
-                   tell: Listener = lambda event: None,
-                   kept: bool = False, orders: CommandQueue | None = None) -> list[Event]:
+def supervise_local_node(meeting: RendezvousConfig, pool: WorkerPool, entry: str, config: dict[str, Any],
+                         elastic: ElasticConfig, ledger: Ledger, faults: Iterable[Fault] = (),
+                         tell: Listener = lambda event: None,
+                         kept: bool = False, orders: CommandQueue | None = None) -> list[Event]:
     "As `supervise`, for this node's part of a run whose nodes meet as `meeting` says."
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
     def record(events: list[dict[str, Any]]) -> None:
@@ -797,17 +797,17 @@ def supervise_node(meeting: RendezvousConfig, hands: WorkerPool, entry: str, con
     for event in ledger.start(config): tell(event)
     e = elastic
     try:
-        boss = NodeSupervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), True,
-                              e.silence, e.max_restarts, e.stall, kept, e.grace, orders or CommandQueue(),
-                              promised=promised, meeting=meeting)
+        supervisor = NodeSupervisor(pool, entry, config, record, e.workers, e.spares, tuple(faults), True,
+                                    e.silence, e.max_restarts, e.stall, kept, e.grace,
+                                    orders or CommandQueue(), promised=promised, meeting=meeting)
     except (RunFailed, KeyboardInterrupt) as error:   # it has not met the other nodes
         by = dict(stopped='SIGTERM' if isinstance(error, SigtermInterrupt) else 'Ctrl-C')
         record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,
                      error=str(error) or 'interrupted') | ({} if isinstance(error, RunFailed) else by)])
         raise
     try:
-        with capture_signals(boss.shutdown_request): boss.run()
-    finally: boss.close_transport()
+        with capture_signals(supervisor.shutdown_request): supervisor.run()
+    finally: supervisor.close_transport()
     return ledger.events()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #a4eaad4d

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed import distributed_c10d
 
 from ..basics import patch
-from .groups import SLICE, PrefetchingStore, run_abandonable, run_in_background
+from .process_groups import SLICE, PrefetchingStore, run_abandonable, run_in_background
 from .membership import (Generation, Member, all_reduce_max, connect_gloo, copy_state,
                                            next_generation, peer_errors, propose_generation, roll_call)
 from .gradient_sync import GradientSync

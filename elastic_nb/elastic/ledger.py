@@ -33,9 +33,9 @@ import numpy as np
 from ..basics import process_start_time, patch
 from ..checkpoint.run_lock import describe_differences
 from ..exact.shuffle import shard_range
-from .event_columns import (NONE, ColumnBlock, SampleDigest, to_blocks,
-                                              compact_contribution, merge_blocks, pack_block,
-                                              micro_batch_positions, unpack_block)
+from .ledger_columns import (NONE, ColumnBlock, SampleDigest, to_blocks,
+                                               compact_contribution, merge_blocks, pack_block,
+                                               micro_batch_positions, unpack_block)
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #36d26d37
 @dataclass(frozen=True)

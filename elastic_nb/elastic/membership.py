@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['KEY', 'PIECE', 'Generation', 'decode_generation', 'read_generation', 'propose_generation', 'generation_key',
            'StaleGeneration', 'WorkerEvicted', 'StateLost', 'PeerLost', 'peer_errors', 'Member', 'next_generation',
-           'roll_call', 'connect_gloo', 'connect_nccl', 'find_source', 'copy_state', 'all_reduce_max', 'Coordinator',
-           'Heartbeat', 'HeartbeatMonitor']
+           'roll_call', 'connect_gloo', 'connect_nccl', 'find_state_source', 'copy_state', 'all_reduce_max',
+           'Coordinator', 'Heartbeat', 'HeartbeatMonitor']
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #613a55bf
 import json
@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..basics import patch
-from .groups import (SLICE, WakeEvent, PollingStore, run_abandonable, wait_for_keys,
-                                       gloo_group, wake_waiters)
+from .process_groups import (SLICE, WakeEvent, PollingStore, run_abandonable,
+                                               wait_for_keys, gloo_group, wake_waiters)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #f1f6c5f0
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def connect_nccl(member: Member, gen: Generation) -> Any:
         return run_abandonable(lambda: dist.ProcessGroupNCCL(store, rank, world, options), give_up)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #13f1b8a6
-def find_source(gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
+def find_state_source(gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
     """The member with the newest state, and the members that are behind. Raises StateLost when no member has
     all committed steps."""
     newest = max(steps.values())
@@ -274,7 +274,7 @@ class Coordinator:
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #01d2d61b
 @patch
-def _seats(self: Coordinator) -> list[str]:
+def _next_roster(self: Coordinator) -> list[str]:
     "The next roster: survivors keep their ranks as long as there is a spare for each empty one."
     gen, lobby, seats = self.generation, sorted(self.lobby), []
     for name in gen.roster if gen else ():
@@ -285,7 +285,7 @@ def _seats(self: Coordinator) -> list[str]:
 # %% ../../nbs/06_elastic/03_membership.ipynb #49e9c521
 @patch
 def _propose(self: Coordinator, reason: str) -> None:
-    roster = self._seats()
+    roster = self._next_roster()
     if not roster: return
     while True:
         old = self.generation
@@ -317,7 +317,7 @@ def on_entered(self: Coordinator, event: dict[str, Any]) -> None:
     self._fill()
 
 @patch
-def add_seat(self: Coordinator) -> None:
+def add_rank(self: Coordinator) -> None:
     "Add a rank. A worker in the lobby takes it at once; else the next worker that is ready."
     self.world += 1
     self._fill()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SLOTS', 'RECORD', 'HELLO', 'VACANT', 'TURN', 'LEASE', 'HOLD', 'START', 'node_of', 'ClusterState', 'decode_record',
-           'ClusterStateStore', 'NodeIO', 'NodeCoordinator', 'NodeController', 'own_samples']
+           'ClusterStateStore', 'NodeIO', 'NodeCoordinator', 'NodeController', 'samples_of_own_workers']
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #bba04ead
 import json
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch.distributed as dist
 
 from ..basics import patch
-from ..checkpoint.run_lock import describe_differences, join_briefly
+from ..checkpoint.run_lock import describe_differences, join_first_few
 from .ledger import Event
 from ..exact.shuffle import shard_range
 from .membership import (KEY, Coordinator, Generation, StateLost, decode_generation,
@@ -36,19 +36,20 @@ class ClusterState:
     "The record: the nodes of the run and their leader. There is one, in the store of the rendezvous."
     term: int # Counts up by one with every change
     round: int # Newest round of the rendezvous that it has taken in
-    boss: int # The node that leads: it alone proposes generations
+    leader: int # The node that leads: it alone proposes generations
     nodes: tuple[int, ...] # All nodes that are in it
     host: str # Where the leader listens
     port: int
     token: str # What a node must say there
     why: str = 'start' # As text
 
-    def encode(self) -> str: return json.dumps(asdict(self))
+    def encode(self) -> str: # In the store the leader is called `boss`
+        return json.dumps({'boss' if k == 'leader' else k: v for k, v in asdict(self).items()})
 
 def decode_record(text: str | bytes) -> ClusterState:
     "The inverse of `ClusterState.encode`."
     said = json.loads(text)
-    return ClusterState(**said | dict(nodes=tuple(said['nodes'])))
+    return ClusterState(leader=said.pop('boss'), **said | dict(nodes=tuple(said['nodes'])))
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #de15fb03
 RECORD = 'record'
@@ -204,7 +205,7 @@ def propose_state(self: NodeController, **changes: Any) -> None:
 def take_over(self: NodeController, nodes: Iterable[int], why: str, sound: bool = False) -> None:
     "Try to become the leader of `nodes`; `sound`: this node has followed the leader until now."
     r, self.sound = self.reach, sound and self.said
-    self.propose_state(round=max(self.round, self.require_state.round if self.record else 0), boss=self.id,
+    self.propose_state(round=max(self.round, self.require_state.round if self.record else 0), leader=self.id,
                        why=why, nodes=tuple(nodes), host=r.host, port=r.port, token=r.token)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #bfacc51e
@@ -250,9 +251,9 @@ def adopt_state(self: NodeController, record: ClusterState) -> None:
     self.lost &= set(record.nodes)
     self.leaving &= set(record.nodes)
     if self.is_member: self.tries = 0
-    if record.boss == self.id:
+    if record.leader == self.id:
         if not self.is_leader: self.become_leader()
-        if before and self.newest is None and before.boss not in record.nodes: self.heir_of = before.boss
+        if before and self.newest is None and before.leader not in record.nodes: self.heir_of = before.leader
         if before and set(before.nodes) - set(record.nodes): self.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
         if new: self.since = self.clock()
@@ -269,8 +270,9 @@ def adopt_state(self: NodeController, record: ClusterState) -> None:
         self.reach.disconnect()
         self.line = None
         return self.pause_workers()
-    if before is None or (before.boss, before.port, before.host) != (record.boss, record.port, record.host) \
-            or self.line is None: self.follow_leader()
+    if before is None or self.line is None or (
+            before.leader, before.port, before.host) != (record.leader, record.port, record.host):
+        self.follow_leader()
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #18cbca6b
 @patch
@@ -285,7 +287,7 @@ def hello_message(self: NodeController) -> dict[str, Any]:
 def follow_leader(self: NodeController) -> None:
     "Open a line to the leader."
     self.reach.disconnect()
-    self.followed = self.require_state.boss
+    self.followed = self.require_state.leader
     self.line, self.lost_at, self.lease, self.said = self.require_state.term, 0., self.clock(), False
     self.reach.dial(self.record, self.hello_message())
 
@@ -418,9 +420,9 @@ def refuse_node(self: NodeController, node: int, of: int, found: list[str]) -> N
     "The leader: `node` would train another run than node `of`. Raises RunRefused if it is this one."
     if node in self.refused: return
     self.refused.add(node)
-    why = (f"node {node} (here) and node {of} (there) would not train the same run: {join_briefly(found)}. "
+    why = (f"node {node} (here) and node {of} (there) would not train the same run: {join_first_few(found)}. "
            "Give each the same settings, model and data, or this one an --rdzv-id of its own")
-    self.reach.warn(f"node {node} is refused: {join_briefly(found)}")
+    self.reach.warn(f"node {node} is refused: {join_first_few(found)}")
     if node == self.id: return self.reach.refuse(why)
     self.reach.send(node, dict(kind='refused', why=why))
 
@@ -479,7 +481,7 @@ def own_identity(self: NodeController) -> dict[str, Any]:
 def send_to_leader(self: NodeController, message: dict[str, Any]) -> None:
     "Send it to the leader, which may be this node. Without a leader the next hello carries it."
     if self.is_leader: self.handle_node_report(self.id, message)
-    elif self.line is not None: self.reach.send(self.require_state.boss, message)
+    elif self.line is not None: self.reach.send(self.require_state.leader, message)
 
 @patch
 def spawned(self: NodeController, name: str) -> None:
@@ -533,7 +535,7 @@ def handle_message(self: NodeController, node: int, m: dict[str, Any]) -> None:
     kind = m['kind']
     if kind == 'hello': self.handle_hello(node, m)
     elif self.is_leader: self.handle_node_report(node, m)
-    elif self.record is None or node != self.require_state.boss or self.line is None: return
+    elif self.record is None or node != self.require_state.leader or self.line is None: return
     elif kind == 'lease': self.renew_lease()
     elif kind == 'record':
         found = decode_record(m['text'])
@@ -584,7 +586,7 @@ def handle_disconnected(self: NodeController, node: int) -> None:
     "Handle a lost line to `node`: closed, or silent for too long."
     if self.is_leader:
         if node in self.require_state.nodes: self.lost.add(node)
-    elif self.record and node == self.require_state.boss and self.line is not None:
+    elif self.record and node == self.require_state.leader and self.line is not None:
         self.line, self.lost_at = None, self.clock()
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #60b47134
@@ -599,11 +601,12 @@ def tick(self: NodeController) -> None:
     if self.is_leader: return self.lead_tick(now)
     newer = self.round > r.round
     if self.line is None:
-        rest = [n for n in r.nodes if n != r.boss]
-        if now - self.lost_at > TURN * rest.index(self.id): self.take_over(rest, f'lost node {r.boss}', True)
+        rest = [n for n in r.nodes if n != r.leader]
+        if now - self.lost_at > TURN * rest.index(self.id):
+            self.take_over(rest, f'lost node {r.leader}', True)
         elif now - self.asked_at > .1: self.read_state()
     elif newer and now - self.met_at > VACANT + self.ids.index(self.id):
-        self.take_over(self.ids, f'node {r.boss} did not come to the rendezvous')
+        self.take_over(self.ids, f'node {r.leader} did not come to the rendezvous')
 
 @patch
 def can_spare_leaving(self: NodeController) -> bool:
@@ -619,9 +622,9 @@ def rejoin_tick(self: NodeController, now: float) -> None:
         self.meeting = True
         self.tries += 1
         return self.reach.rejoin_rendezvous()
-    absent = r is None or r.boss not in self.ids
+    absent = r is None or r.leader not in self.ids
     wait = self.ids.index(self.id) + (VACANT if not absent else 0 if self.ids[0] == self.id else VACANT)
-    if now - self.met_at >= wait: self.take_over(self.ids, 'start' if r is None else f'lost node {r.boss}')
+    if now - self.met_at >= wait: self.take_over(self.ids, 'start' if r is None else f'lost node {r.leader}')
     elif now - self.asked_at > .1: self.read_state()
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #66cd3548
@@ -656,8 +659,8 @@ def is_finished(self: NodeController) -> bool:
 def generation(self: NodeController) -> Generation | None: return self.newest
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #b7b7fa99
-def own_samples(events: Iterable[Event], pieces: Callable[[int], int], ids: Callable[[int, int], list[int]]
-                ) -> Callable[[int], list[int]] | None:
+def samples_of_own_workers(events: Iterable[Event], pieces: Callable[[int], int],
+                           ids: Callable[[int, int], list[int]]) -> Callable[[int], list[int]] | None:
     """The samples that the workers of this ledger's node had to contribute to a committed step, from the
     rosters; None if all workers are this node's. `pieces(step)`: micro-batches of a step; `ids(step, i)`:
     samples of one."""

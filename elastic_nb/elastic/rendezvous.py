@@ -29,7 +29,7 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torch_ren
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
     DynamicRendezvousHandler, RendezvousBackend, RendezvousSettings, RendezvousTimeout)
 from ..basics import patch, waiting_message
-from .etcd import (
+from elastic_nb.elastic.etcd_store import (
     EtcdAccess, EtcdClient, EtcdError, EtcdStore, KeyValue, EtcdSession, parse_endpoints, if_unchanged_since,
     op_delete, op_get, op_put)
 
@@ -140,11 +140,11 @@ def claim_prefix(backend: EtcdBackend, job: str) -> RendezvousSnapshot:
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #95a9b94b
 class RendezvousStore(EtcdStore):
     "A store whose writes end with the current lease of its session: a lost one may be replaced."
-    def __init__(self, seat: 'RendezvousSession'):
-        self.seat = seat
-        super().__init__(seat.session, 'data')
+    def __init__(self, rdzv: 'RendezvousSession'):
+        self.rdzv = rdzv
+        super().__init__(rdzv.session, 'data')
 
-    session = property(lambda self: self.seat.session, lambda self, session: None)
+    session = property(lambda self: self.rdzv.session, lambda self, session: None)
 
 class RendezvousSession:
     "The place of this node at a rendezvous: its lease, the newest snapshot, and a thread that watches."
@@ -228,8 +228,8 @@ _EVER = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2) # Leases s
 
 class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
     "The state of a rendezvous as this node knows it: read by a watch, written by compare-and-swap."
-    def __init__(self, seat: RendezvousSession, settings: RendezvousSettings):
-        self.seat, self.settings = seat, settings
+    def __init__(self, rdzv: RendezvousSession, settings: RendezvousSettings):
+        self.rdzv, self.settings = rdzv, settings
         self._state = torch_rendezvous._RendezvousState()
         self._dirty, self._token, self._revision, self._first = False, 0, 0, 0
         self._floor = 0 # Round that etcd has shown; ours may run ahead of it
@@ -244,21 +244,21 @@ class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
 
     def sync(self) -> bool | None:
         "Write changes and return whether they were taken; or read and return None. Raises RendezvousError."
-        if self.seat.lost_reason:
-            if not self.seat.joining: raise RendezvousConnectionError(self.seat.lost_reason)
-            self.seat.open()
+        if self.rdzv.lost_reason:
+            if not self.rdzv.joining: raise RendezvousConnectionError(self.rdzv.lost_reason)
+            self.rdzv.open()
             self._dirty, self._revision = False, 0
         if self._dirty:
             self._dirty = False
-            done, revision, now = self.seat.backend.compare_and_swap(self.encode_state(), self._token)
+            done, revision, now = self.rdzv.backend.compare_and_swap(self.encode_state(), self._token)
             if done:
                 self._token = self._revision = revision
                 self._floor = self._state.round
                 return True
-            self.seat.offer_snapshot(now)
+            self.rdzv.offer_snapshot(now)
             self.apply_snapshot(now)
             return False
-        if (now := self.seat.latest).revision > self._revision: self.apply_snapshot(now)
+        if (now := self.rdzv.latest).revision > self._revision: self.apply_snapshot(now)
         return None
 
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #8b7d9961
@@ -270,7 +270,7 @@ def encode_state(self: EtcdStateHolder) -> bytes:
         self._last_call = last = secrets.token_hex(4), s.deadline
     def nodes(names: Any) -> list[list]: return [[n.addr, n.pid, n.local_id] for n in sorted(names)]
     return json.dumps(dict(
-        format=1, job=self.seat.job, first=self._first, round=s.round, complete=s.complete, closed=s.closed,
+        format=1, job=self.rdzv.job, first=self._first, round=s.round, complete=s.complete, closed=s.closed,
         deadline=None if s.deadline is None else last[0],
         participants=[[n.addr, n.pid, n.local_id, rank] for n, rank in sorted(s.participants.items())],
         wait_list=nodes(s.wait_list), redundancy_list=nodes(s.redundancy_list))).encode()
@@ -279,8 +279,8 @@ def encode_state(self: EtcdStateHolder) -> bytes:
 @patch
 def apply_snapshot(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
     "Make the snapshot `now` our state, without nodes whose lease has ended. Raises RendezvousStateError."
-    empty = initial_state(self._first, self.seat.job)
-    raw = empty if now.state is None else decode_state(now.state, self.seat.backend.key)
+    empty = initial_state(self._first, self.rdzv.job)
+    raw = empty if now.state is None else decode_state(now.state, self.rdzv.backend.key)
     if now.state is None and self._token or raw['round'] < self._floor:
         raise RendezvousStateError(f'the rendezvous in etcd was in round {self._floor} and is not any '
                                    'more: its data was deleted, or replaced by older data')
@@ -346,7 +346,7 @@ class EtcdOpExecutor(torch_rendezvous._DistributedRendezvousOpExecutor):
             if action == Action.ERROR_CLOSED: raise RendezvousClosedError
             if action == Action.ERROR_TIMEOUT: raise RendezvousTimeoutError
             if action == Action.SYNC:
-                self._state_holder.seat.wait_for_snapshot(self._state_holder._revision, self.wait_seconds())
+                self._state_holder.rdzv.wait_for_snapshot(self._state_holder._revision, self.wait_seconds())
                 continue
             getattr(self, '_' + action.name.lower())() # such as _add_to_participants
             if action == Action.REMOVE_FROM_REDUNDANCY_LIST and update_deadline:
@@ -358,9 +358,9 @@ class EtcdOpExecutor(torch_rendezvous._DistributedRendezvousOpExecutor):
 
     def may_wait(self, deadline: float) -> bool:
         "Whether there is time left, and waiting can help."
-        seat = self._state_holder.seat
-        if seat.client.broken: return False
-        return time.monotonic() < deadline and (seat.joining or not seat.lost_reason)
+        rdzv = self._state_holder.rdzv
+        if rdzv.client.broken: return False
+        return time.monotonic() < deadline and (rdzv.joining or not rdzv.lost_reason)
 
     def wait_seconds(self) -> float:
         "Seconds until the last call ends, at most 1."
@@ -371,15 +371,15 @@ class EtcdOpExecutor(torch_rendezvous._DistributedRendezvousOpExecutor):
 # %% ../../nbs/06_elastic/14_rendezvous.ipynb #89889744
 class EtcdRendezvousHandler(DynamicRendezvousHandler):
     "torch's dynamic rendezvous over etcd v3: leases, not clocks; a watch, not polling; JSON, not pickle."
-    def __init__(self, seat: RendezvousSession, settings: RendezvousSettings, store_timeout: timedelta):
-        self._seat, self._store_timeout = seat, store_timeout
+    def __init__(self, rdzv: RendezvousSession, settings: RendezvousSettings, store_timeout: timedelta):
+        self._seat, self._store_timeout = rdzv, store_timeout
         self._roster: frozenset = frozenset() # The nodes of our round
         self._said = '' # The loss that was reported last
-        seat.open_with_retry(store_timeout.total_seconds())
-        holder = EtcdStateHolder(seat, settings)
-        super().__init__(seat.node, settings, 'etcd-v3', seat.store, holder)
-        self._op_executor = EtcdOpExecutor(seat.node, holder, settings)
-        atexit.register(seat.close)
+        rdzv.open_with_retry(store_timeout.total_seconds())
+        holder = EtcdStateHolder(rdzv, settings)
+        super().__init__(rdzv.node, settings, 'etcd-v3', rdzv.store, holder)
+        self._op_executor = EtcdOpExecutor(rdzv.node, holder, settings)
+        atexit.register(rdzv.close)
 
     @property
     def lost_reason(self) -> str:
@@ -478,6 +478,6 @@ def create_handler(params: RendezvousParameters) -> EtcdRendezvousHandler:
     prefix = f"{params.get('prefix', '/elastic-nb').rstrip('/')}/{params.run_id}"
     job = f"{params.min_nodes}:{params.max_nodes} {params.get('job', '')}".strip()
     node = DynamicRendezvousHandler._node_desc_generator.generate(params.local_addr)
-    seat = RendezvousSession(EtcdClient(parse_access(params)), prefix, node, job,
+    rdzv = RendezvousSession(EtcdClient(parse_access(params)), prefix, node, job,
                              (every * attempts).total_seconds())
-    return EtcdRendezvousHandler(seat, settings, seconds('store_timeout', 60))
+    return EtcdRendezvousHandler(rdzv, settings, seconds('store_timeout', 60))

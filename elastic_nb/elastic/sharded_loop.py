@@ -20,10 +20,10 @@ from ..basics import patch
 from ..checkpoint.manager import CheckpointManager
 from ..config import RunConfig
 from .communicator import Communicator
-from .groups import run_in_background as beside_training
+from .process_groups import run_in_background as beside_training
 from .loop import ElasticLoop, Trainable
-from .resharding import (transitional_layout, uncovered_spans, plan_moves, plan_layout,
-                                           batch_moves)
+from .shard_placement import (transitional_layout, uncovered_spans, plan_moves,
+                                                plan_layout, batch_moves)
 from .membership import Generation, Member, StateLost
 from ..exact.sharded_gradients import LEAST, BucketReducer
 from ..exact.reduce import batch_send_recv
@@ -87,7 +87,7 @@ class ShardedOptimizerSync(ShardedReducer):
         optimizer: ShardedOptimizer, # Makes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`
+        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_rank_distance`
         shadow: int | None = None,
         whole: bool = False, # Give all ranks the whole gradient, to be clipped by its norm
     ):
@@ -341,7 +341,7 @@ class ShardedGradientSync(BucketReducer):
         optimizer: ShardedOptimizer, # Makes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`
+        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_rank_distance`
         shadow: int | None = None,
         measure: bool = False, # Whether the norm of the gradient is needed
         least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most

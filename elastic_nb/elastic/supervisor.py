@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['WINDOW', 'FACTOR', 'LEAST', 'RECOVERED', 'FAR', 'ALONE', 'TWICE', 'WORKS', 'WAITS', 'PLACES', 'SAVED', 'TOO_MANY',
            'FEW', 'FLAPS', 'LOADING', 'Listener', 'ExternalFaults', 'StragglerDetector', 'AwakeClock',
-           'ShutdownRequest', 'Supervisor', 'slot_of', 'restart_backoff', 'RunStopped', 'capture_signals', 'supervise']
+           'ShutdownRequest', 'Supervisor', 'parse_slot', 'restart_backoff', 'RunStopped', 'capture_signals',
+           'supervise']
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #419a0520
 import math
@@ -23,11 +24,11 @@ from typing import Any
 
 from ..basics import EARLY, patch
 from ..config import ElasticConfig
-from .control import SupervisorCommand, CommandQueue, CommandRefused
+from .control_socket import SupervisorCommand, CommandQueue, CommandRefused
 from .fault_injection import Fault
 from .ledger import Event, Ledger
 from .membership import Coordinator, Generation, HeartbeatMonitor, StateLost
-from .workers import WorkerPool, RunFailed, RunRefused, Worker, process_state
+from .worker_pool import WorkerPool, RunFailed, RunRefused, Worker, process_state
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8b117253
 class ExternalFaults:
@@ -394,15 +395,15 @@ def failure(self: Supervisor, text: str) -> RunFailed:
     return RunFailed(first + text + (lost if self.deaths and not first else ''))
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #6fe6c4d2
-def slot_of(name: str) -> int:
+def parse_slot(name: str) -> int:
     "The slot of the worker `name`: 1 of `1.0`."
     return int(name.split('.')[0])
 
 @patch
 def successor_name(self: Supervisor, name: str) -> str:
     "A new, unused name in the slot of the worker `name`."
-    self.lives[slot_of(name)] += 1
-    return f'{slot_of(name)}.{self.lives[slot_of(name)]}'
+    self.lives[parse_slot(name)] += 1
+    return f'{parse_slot(name)}.{self.lives[parse_slot(name)]}'
 
 @patch
 def has_replacement(self: Supervisor, name: str) -> bool:
@@ -440,8 +441,8 @@ def restart_backoff(deaths: int, first: float = 1.) -> float:
 @patch
 def schedule_replacement(self: Supervisor, name: str) -> None:
     "Plan a replacement of `name`. Raises RunFailed if no worker is left, and none may be started."
-    slot, now, of = slot_of(name), time.monotonic(), [s for s, by in self.straggler_replacements.items()
-                                                      if by == name]
+    slot, now, of = parse_slot(name), time.monotonic(), [s for s, by in self.straggler_replacements.items()
+                                                         if by == name]
     for straggler in of: del self.straggler_replacements[straggler]   # until there is another one
     if self.exclude_if_flapping(name): return
     if self.restarts < self.max_restarts:
@@ -527,7 +528,7 @@ def is_stopped(self: Supervisor, w: Worker) -> bool:
     return self.clock.now - self.stops.setdefault(w.name, self.clock.now) > self.silence
 
 @patch
-def check_liveness(self: Supervisor) -> None:
+def fence_unresponsive_workers(self: Supervisor) -> None:
     "Fence stopped workers, and treat silent ones as dead. Raises RunFailed, StateLost."
     if not self.clock.every(self.silence / 10): return   # it looks at each process
     for w in [*self.pool.workers.values()]:
@@ -596,7 +597,7 @@ def fence_reason(self: Supervisor, w: Worker, waited: float) -> str:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #19bead4d
 @patch
-def check_progress(self: Supervisor) -> None:
+def fence_if_stalled(self: Supervisor) -> None:
     "Look whether there is progress, and if not, which worker blocks it. Raises RunFailed."
     waited = self.clock.now - self.progress
     known = len(self.external_faults.times) > 10   # fewer say nothing of a usual step
@@ -664,7 +665,7 @@ def add_worker(self: Supervisor) -> str:
     if refill: self.excluded.pop()   # its rank is still there
     else:
         self.workers += 1
-        self.coordinator.add_seat()
+        self.coordinator.add_rank()
     return name
 
 @patch
@@ -805,8 +806,8 @@ def poll_once(self: Supervisor) -> None:
     self.evict_stragglers()
     for fault in self.external_faults.pop_due(now): self.inject_fault(fault)
     self.kill_signalled()
-    self.check_liveness()
-    self.check_progress()
+    self.fence_unresponsive_workers()
+    self.fence_if_stalled()
     if now - self.recorded > .1: self.flush()
     if self.shutdown_request.is_set(): self.save_and_leave(now)
 
@@ -854,7 +855,7 @@ def capture_signals(asked: ShutdownRequest) -> Iterator[None]:
 Listener = Callable[[dict[str, Any]], None] # Is called with every event, as a dict
 
 def supervise(
-    hands: WorkerPool, # The processes to do it with
+    pool: WorkerPool, # The processes to do it with
     entry: str, # `module:function`, as in `Supervisor`
     config: dict[str, Any], # JSON values, handed to `entry`
     elastic: ElasticConfig, # How many workers, and how patient we are
@@ -868,10 +869,11 @@ def supervise(
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)   # the ledger may have news of its own
     e = elastic
-    boss = Supervisor(hands, entry, config, record, e.workers, e.spares, tuple(faults), e.notices, e.silence,
-                      e.max_restarts, e.stall, kept, e.grace, orders or CommandQueue(),
-                      replaces_stragglers=e.stragglers == 'replace', promised=ledger.promised_step(config))
-    with capture_signals(boss.shutdown_request):   # from here on the ledger will say how it ended
+    supervisor = Supervisor(pool, entry, config, record, e.workers, e.spares, tuple(faults), e.notices,
+                            e.silence, e.max_restarts, e.stall, kept, e.grace, orders or CommandQueue(),
+                            replaces_stragglers=e.stragglers == 'replace',
+                            promised=ledger.promised_step(config))
+    with capture_signals(supervisor.shutdown_request):   # from here on the ledger will say how it ended
         for event in ledger.start(config): tell(event)
-        boss.run()
+        supervisor.run()
     return ledger.events()

@@ -6,9 +6,9 @@
 __all__ = ['FIRST_CONTACT_S', 'INHERITED', 'IDLE', 'LAST_WORD', 'START', 'ANSWER', 'WARM_UP', 'send', 'JsonLineReader',
            'receive_request', 'zygote_main', 'load_entry', 'warm_up', 'warm_up_backward', 'gpu_hidden',
            'SupervisorConnection', 'connect_store', 'cut_connections', 'worker_main', 'describe_error',
-           'address_family', 'loopback_store', 'inherited_conditions', 'conditions_digest', 'send_with_files',
+           'address_family', 'loopback_store', 'inherited_process_state', 'process_state_digest', 'send_with_files',
            'recv_with_files', 'ForkServer', 'fork_server_main', 'file_stamp', 'module_file', 'find_shadowing_file',
-           'ForkedProcess', 'ForkRefused', 'start_interpreter', 'ForkClient', 'fork_zygote', 'drop_server']
+           'ForkedProcess', 'ForkRefused', 'start_interpreter', 'ForkClient', 'fork_zygote', 'forget_fork_server']
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #b6e698ef
 import atexit
@@ -307,7 +307,7 @@ def loopback_store(host: str = '127.0.0.1') -> dist.TCPStore:
 INHERITED = set('Umask Uid Gid Groups SigBlk SigIgn CapInh CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp '
                 'Seccomp_filters Cpus_allowed Mems_allowed'.split())
 
-def inherited_conditions(env: Mapping[str, str]) -> dict[str, Any]:
+def inherited_process_state(env: Mapping[str, str]) -> dict[str, Any]:
     "What this thread would hand down to a process started now with `env`. Raises OSError without /proc."
     me, here = Path('/proc/thread-self'), os.stat('.')
     status = dict(line.split(':', 1) for line in (me / 'status').read_text().splitlines())
@@ -320,7 +320,7 @@ def inherited_conditions(env: Mapping[str, str]) -> dict[str, Any]:
         priority=[os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)],
         packages={p: os.stat(p).st_mtime_ns for p in packages})
 
-def conditions_digest(conditions: dict[str, Any]) -> str:
+def process_state_digest(conditions: dict[str, Any]) -> str:
     "A digest to publish instead of the conditions: an environment may hold passwords."
     return hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
 
@@ -564,11 +564,11 @@ def start_interpreter(code: str, env: Mapping[str, str], fd: int) -> subprocess.
 class ForkClient:
     "Starts a fork server, and orders copies from it. Raises OSError where there is none to be had."
     def __init__(self, env: Mapping[str, str], warm_up: str = WARM_UP, idle: float = IDLE):
-        self.like = inherited_conditions(env)
+        self.like = inherited_process_state(env)
         self.process: subprocess.Popen | None = None
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.settimeout(START)
-        call = theirs.fileno(), conditions_digest(self.like), warm_up, idle
+        call = theirs.fileno(), process_state_digest(self.like), warm_up, idle
         code = ('import gc, time; began = time.time_ns(); gc.disable(); '
                 'from elastic_nb.elastic.zygote import fork_server_main; '
                 f'fork_server_main(*{call!r}, began)')
@@ -597,7 +597,7 @@ class ForkClient:
         self.process.send_signal(signal.SIGCONT)   # it may have been stopped
         try:
             with theirs:
-                order = dict(like=conditions_digest(self.like), warm_up=warm_up, args=list(args))
+                order = dict(like=process_state_digest(self.like), warm_up=warm_up, args=list(args))
                 send_with_files(self.sock, order, [line, theirs.fileno(), me, 1, 2, *memory])
             answer, files = recv_with_files(report)
             if answer['kind'] == 'copied':
@@ -622,7 +622,7 @@ if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget)
 def _leave() -> None:
     "End the server before this process, unless it still has copies, which the kernel ends."
     client = _client
-    drop_server()
+    forget_fork_server()
     if client: client.keeper.join(1.)
 
 atexit.register(_leave)
@@ -637,11 +637,11 @@ def fork_zygote(env: Mapping[str, str], warm_up: str, args: Sequence[str], line:
             except ForkRefused as e: stale = e.args[1]
             except (OSError, AttributeError): stale = True   # no server, or no such call on this system
             if not stale: return None
-            drop_server()
+            forget_fork_server()
             if fresh: return None
     return None
 
-def drop_server() -> None:
+def forget_fork_server() -> None:
     "Have no server any more; the next run starts another one."
     global _client
     if _client: _client.close()
@@ -652,6 +652,6 @@ def _ordered(env: Mapping[str, str], warm_up: str, args: Sequence[str], line: in
     global _client
     for fd in (1, 2): os.fstat(fd)   # where the copy shall print
     os.close(os.pidfd_open(os.getpid()))   # does this system have that call?
-    if _client and _client.like != inherited_conditions(env): drop_server()
+    if _client and _client.like != inherited_process_state(env): forget_fork_server()
     _client = _client or ForkClient(env)
     return _client.copy(warm_up, args, line, memory)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROBE', 'params_in_span', 'overlap', 'is_vector', 'OptimizerShard', 'merge_shards', 'clone_optimizer',
-           'ShardedOptimizer', 'state_dict_showing', 'NotElementwise', 'elementwise_slots', 'merge_spans',
+           'ShardedOptimizer', 'state_dict_showing', 'NotElementwiseOptimizer', 'elementwise_slots', 'merge_spans',
            'ShardLayout', 'even_layout', 'ShardedReducer', 'exchange_spans']
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #c26c02d4
@@ -300,7 +300,7 @@ def state_dict_showing(optimizer: ShardedOptimizer, part: OptimizerShard) -> Ite
     finally: optimizer.shown = before
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #88292afa
-class NotElementwise(ValueError):
+class NotElementwiseOptimizer(ValueError):
     "A step of this optimizer on two pieces is not its step on the whole, or may not be."
 
 PROBE = 1 << 16 # Numbers of the largest parameter that is tried
@@ -393,11 +393,12 @@ def _tried(optimizer: Optimizer, settings: dict[str, Any], params: Sequence[Tens
     return _passed[case]
 
 def elementwise_slots(optimizer: Optimizer) -> set[str]:
-    """Names of the slots that have a number for each parameter. Raises NotElementwise, with what to use, for
-    an optimizer whose steps on pieces are not its steps on the whole, bit for bit."""
+    """Names of the slots that have a number for each parameter. Raises NotElementwiseOptimizer, with what to
+    use, for an optimizer whose steps on pieces are not its steps on the whole, bit for bit."""
     name, found = type(optimizer).__name__, set()
     instead = "Take AdamW, Adam or SGD, or shard='none'"
-    if why := _odd(optimizer): raise NotElementwise(f"{name} cannot be divided into slices: {why}. {instead}")
+    if why := _odd(optimizer):
+        raise NotElementwiseOptimizer(f"{name} cannot be divided into slices: {why}. {instead}")
     try:
         with _without_grads([p for g in optimizer.param_groups for p in g['params']]):
             for g in optimizer.param_groups:
@@ -405,8 +406,8 @@ def elementwise_slots(optimizer: Optimizer) -> set[str]:
                 if g['params']: found |= _tried(optimizer, settings, [p.detach() for p in g['params']])
     except Exception as e:
         why = f'{e}'.split('\n')[0]
-        raise NotElementwise(f"{name} does not work element by element: its step on two pieces of a "
-                             f"parameter is not its step on the whole ({why}). {instead}") from None
+        raise NotElementwiseOptimizer(f"{name} does not work element by element: its step on two pieces of a "
+                                      f"parameter is not its step on the whole ({why}). {instead}") from None
     return found
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #c20110a6

@@ -31,7 +31,7 @@ from ..checkpoint.snapshot import snapshot
 from ..exact.determinism import single_thread
 from ..exact.state import ReplicasDiverged, TrainState, pack_state, unpack_state
 from .quantize import BadMessage, Codec, Quantized, decode_message
-from .robust import aggregate
+from .robust_aggregation import aggregate
 from .staleness import StalenessBound, staleness_weight
 
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #020f503f

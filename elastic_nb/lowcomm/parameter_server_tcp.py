@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from ..basics import patch
 from ..checkpoint.format import DamagedCheckpoint
-from ..checkpoint.remote.peer import TOKEN, peer_token
-from ..checkpoint.remote.store import StoreRefused
+from ..checkpoint.remote.peer_memory import TOKEN, peer_token
+from ..checkpoint.remote.object_store import StoreRefused
 from ..exact.state import ReplicasDiverged, TrainState, from_buffer, to_buffer
 from .quantize import BadMessage, Codec, ErrorFeedback, Quantized
 from .parameter_server import (ParameterServer, encode_frame, trainable_parameters,

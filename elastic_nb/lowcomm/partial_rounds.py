@@ -19,14 +19,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..basics import patch
-from ..elastic.groups import run_in_background
+from ..elastic.process_groups import run_in_background
 from ..elastic.membership import PeerLost
 from ..exact.reduce import sum_node
 from ..exact.buffers import UnsupportedModel
-from .compressed import (BESIDE, SILENT, CompressedSync, all_to_all_parts, sum_messages,
-                                           nominal_size)
+from .compressed_diloco import (BESIDE, SILENT, CompressedSync, all_to_all_parts,
+                                                  sum_messages, nominal_size)
 from .quantize import Codec
-from .robust import NonFiniteGradient, aggregate
+from .robust_aggregation import NonFiniteGradient, aggregate
 from .diloco_sync import DiLoCoReplica, DiLoCoSync
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #711477e2

@@ -22,7 +22,7 @@ from ..basics import patch
 from ..checkpoint.format import DamagedCheckpoint
 from .outer_optimizer import pseudo_gradient
 from .quantize import BadMessage, ErrorFeedback
-from .robust import aggregate
+from .robust_aggregation import aggregate
 from .parameter_server import ParameterServer, Terms, no_fault_point
 from .parameter_server_tcp import ParameterServerWorker
 

@@ -12,5 +12,5 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.models', {
     '.gpt': 'GPT GPTConfig seeded_gpt count_parameters',
     '.gpt2': 'GPT2 load_gpt2 open_gpt2 save_gpt2 wikitext',
-    '.generation': 'perplexity sample'})
+    '.text_generation': 'perplexity sample'})
 __all__ = __dir__()

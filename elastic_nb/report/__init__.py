@@ -11,8 +11,8 @@ from ..basics import lazy
 # %% ../../nbs/08_report/00_overview.ipynb #b86bce85
 __getattr__, __dir__ = lazy('elastic_nb.report', {
     '.pictures': 'style timeline loss_curves',
-    '.training': 'draw_training batch_advice',
-    '.waterfall': 'draw_waterfall draw_goodput saves_of',
+    '.training_curves': 'draw_training_curves batch_advice',
+    '.checkpoint_timeline': 'draw_checkpoint_timeline draw_expected_goodput checkpoint_saves_from',
     '.mixture_report': 'source_shares draw_source_shares',
     '.html': 'report_html write_report',
     '.status': 'RunReader status_of metrics_of runs_in',

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..elastic.event_columns import NONE
+from ..elastic.ledger_columns import NONE
 from ..elastic.ledger import FREE, Event, RunHistory, StepTable, parse_row_data
 
 # %% ../../nbs/08_report/14_attempts.ipynb #411a10df

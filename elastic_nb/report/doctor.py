@@ -25,9 +25,9 @@ from typing import NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from ..checkpoint.remote.store import StoreError
-from ..checkpoint.remote.tier import open_store
-from ..checkpoint.remote.tier import PATIENCE
+from ..checkpoint.remote.object_store import StoreError
+from ..checkpoint.remote.object_store_tier import open_store
+from ..checkpoint.remote.object_store_tier import PATIENCE
 from ..config import BadConfig, Config, RunConfig
 from ..config_file import read_config
 from ..elastic.fault_injection import planned_faults
@@ -319,7 +319,7 @@ def check_services(c: RunConfig, etcd: str = '', endpoint: str = '', limit_s: fl
 def _line(e: BaseException) -> str: return (str(e).strip() or type(e).__name__).splitlines()[0].rstrip('.')
 
 def _check_etcd(text: str, limit_s: float) -> list[Diagnosis]:
-    from elastic_nb.elastic.etcd import EtcdAccess, EtcdClient, parse_endpoints   # here: few runs need it
+    from elastic_nb.elastic.etcd_store import EtcdAccess, EtcdClient, parse_endpoints # here: few runs need it
     try:
         places, tls = parse_endpoints(text)
         EtcdClient(EtcdAccess(places, tls=tls, limit_s=limit_s)).get('elastic-nb doctor')
@@ -440,7 +440,7 @@ def _check_time(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
     if not found.total or found.wall < 10: return []
     told = []
     for bucket in ('straggler', 'checkpoint', 'redone'):
-        part = found.seconds[bucket] / found.total
+        part = found.seconds_by_bucket[bucket] / found.total
         if part > .1:
             told.append(_slow(bucket, f"{100 * part:.0f} % of the time" + _who(rows, bucket),
                               ADVICE[bucket]))
@@ -471,7 +471,7 @@ def _recovered(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
         hung = o.death.data.get('cause') == 'hung'
         if most == 'detection' and not hung: todo = "Nothing to change: it was no hang"
         told.append(Diagnosis('seen', f'worker {o.death.worker}', f"lost by {o.death.data.get('cause')}, "
-                              f"{end - start:.2f} s without a step; over all seats: {parts or 'nothing'}",
+                              f"{end - start:.2f} s without a step; over all slots: {parts or 'nothing'}",
                               todo))
     return told
 

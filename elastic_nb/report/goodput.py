@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BUCKETS', 'COLORS', 'BucketSpan', 'SlotTimeline', 'StepTimings', 'read_step_timings', 'infer_step_starts',
-           'overdue_since', 'book_attempt', 'WorkerReplay', 'slot_timelines', 'Goodput', 'goodput_of', 'RunCosts',
+           'overdue_since', 'record_attempt', 'WorkerReplay', 'slot_timelines', 'Goodput', 'goodput_of', 'RunCosts',
            'costs_of', 'startup_seconds', 'predicted_goodput', 'draw_prediction', 'draw_time_buckets']
 
 # %% ../../nbs/08_report/16_goodput.ipynb #6255d8d0
@@ -24,7 +24,7 @@ from matplotlib.patches import Patch
 from ..basics import patch
 from ..checkpoint.interval import expected_goodput as daly_goodput
 from ..elastic.ledger import Event, RunHistory, Story, to_history
-from .pictures import FAULT, GENERATIONS, INK, MUTED, RULE, run_time_range, slot_of, style
+from .pictures import FAULT, GENERATIONS, INK, MUTED, RULE, run_time_range, parse_slot, style
 from .status import RunReader
 
 # %% ../../nbs/08_report/16_goodput.ipynb #f7fd985a
@@ -38,7 +38,7 @@ BUCKETS = dict(
     copy='parameters travel to a worker that is behind',
     restart='a process starts, imports, and loads',
     straggler='one member takes more than twice the usual time, and the others wait for it',
-    idle='a spare, a seat that stays empty, and the end of the run',
+    idle='a spare, a slot that stays empty, and the end of the run',
 )
 
 # %% ../../nbs/08_report/16_goodput.ipynb #7b2143cc
@@ -137,43 +137,43 @@ def overdue_since(facts: StepTimings, worker: str, gen: int, step: int, many: fl
     return begun + blocked + 2 * facts.usual * max(many, 1.)
 
 # %% ../../nbs/08_report/16_goodput.ipynb #eaa00a0d
-def book_attempt(seat: SlotTimeline, facts: StepTimings, worker: str, gen: int, step: int, end: float,
-                 gave: float | None) -> None:
+def record_attempt(timeline: SlotTimeline, facts: StepTimings, worker: str, gen: int, step: int, end: float,
+                   gave: float | None) -> None:
     "The slot's time from its last piece to `end`, in which `worker` tried `step`; `gave`: its contribution."
     good = 'training' if facts.newest.get(step) == gen else 'redone'
     if save := facts.saves.get((worker, step)):
-        seat.fill_until(min(max(save[0], seat.now), end), good)
-        seat.fill_until(min(save[0] + save[1], end), 'checkpoint')
+        timeline.fill_until(min(max(save[0], timeline.now), end), good)
+        timeline.fill_until(min(save[0] + save[1], end), 'checkpoint')
     others = facts.gave.get((gen, step), [])
     mine = next((n for _, w, n in others if w == worker), 1.)
     late = overdue_since(facts, worker, gen, step, mine)
     if min(gave or end, end) > late:
-        seat.fill_until(late, good)
-        seat.fill_until(min(gave or end, end), 'straggler')
+        timeline.fill_until(late, good)
+        timeline.fill_until(min(gave or end, end), 'straggler')
     if gave is not None and gave < end:
-        seat.fill_until(gave, good)
+        timeline.fill_until(gave, good)
         t, last, n = max(others, default=(gave, worker, 1.))
-        if last != worker and t > gave: _waits(seat, facts, (last, gen, step, n), good, min(t, end))
-    seat.fill_until(end, good)
+        if last != worker and t > gave: _waits(timeline, facts, (last, gen, step, n), good, min(t, end))
+    timeline.fill_until(end, good)
 
-def _waits(seat: SlotTimeline, facts: StepTimings, last: tuple[str, int, int, float], good: str,
+def _waits(timeline: SlotTimeline, facts: StepTimings, last: tuple[str, int, int, float], good: str,
            end: float) -> None:
     "The slot waits, up to `end`, for the member `last`: worker, generation, step and micro-batches."
     worker, gen, step, n = last
     blocked = facts.saves.get((worker, step), (0., 0.))[1]
-    seat.fill_until(min(seat.now + blocked, end), 'checkpoint')
+    timeline.fill_until(min(timeline.now + blocked, end), 'checkpoint')
     late = overdue_since(facts, worker, gen, step, n)
     if late < end:
-        seat.fill_until(late, good)
-        seat.fill_until(end, 'straggler')
+        timeline.fill_until(late, good)
+        timeline.fill_until(end, 'straggler')
 
 # %% ../../nbs/08_report/16_goodput.ipynb #572e7216
 class WorkerReplay:
     "Walks through the rows of one worker, and gives its slot the pieces."
     handlers: dict[str, Callable[..., None]] = {} # Of each kind of row
 
-    def __init__(self, seat: SlotTimeline, facts: StepTimings, worker: str):
-        self.seat, self.facts, self.worker = seat, facts, worker
+    def __init__(self, timeline: SlotTimeline, facts: StepTimings, worker: str):
+        self.timeline, self.facts, self.worker = timeline, facts, worker
         self.mode = 'starts' # starts, waits, works or ends
         self.gen, self.step = 0, 0 # Of the present attempt
         self.gave: float | None = None # When it has handed in its part of it
@@ -183,34 +183,34 @@ class WorkerReplay:
         if handle := self.handlers.get(e.kind): handle(self, e)
 
     def _ready(self, e: Event) -> None:
-        self.seat.fill_until(e.t, 'restart')
+        self.timeline.fill_until(e.t, 'restart')
         self.mode = 'waits'
 
     def _restored(self, e: Event) -> None:
         "Between the generation that it heard of and this row it has loaded a checkpoint."
-        self.book_wait(max((t for t, _, who in self.facts.rosters if t <= e.t and self.worker in who),
-                           default=e.t))
-        self.seat.fill_until(e.t, 'restart')
+        self.record_wait(max((t for t, _, who in self.facts.rosters if t <= e.t and self.worker in who),
+                             default=e.t))
+        self.timeline.fill_until(e.t, 'restart')
 
     def _final(self, e: Event) -> None:
         save = self.facts.saves.get((self.worker, e.step))
-        if save: self.seat.fill_until(min(save[0] + save[1], e.t), 'checkpoint')
-        self.seat.fill_until(e.t, 'idle')
+        if save: self.timeline.fill_until(min(save[0] + save[1], e.t), 'checkpoint')
+        self.timeline.fill_until(e.t, 'idle')
         self.mode = 'ends'
 
-    def _saved(self, e: Event) -> None: self.seat.fill_until(e.t, 'checkpoint')
+    def _saved(self, e: Event) -> None: self.timeline.fill_until(e.t, 'checkpoint')
 
 # %% ../../nbs/08_report/16_goodput.ipynb #441ea3b4
 @patch
-def book_wait(self: WorkerReplay, t: float) -> None:
+def record_wait(self: WorkerReplay, t: float) -> None:
     "It has waited until `t`: for the others, or, while the world has all its members, as a spare."
     rosters, times = self.facts.rosters, self.facts.times
     most = max((len(who) for _, _, who in rosters), default=1)
-    k = bisect_right(times, self.seat.now)   # the worlds before
+    k = bisect_right(times, self.timeline.now)   # the worlds before
     while True:
         who = rosters[k - 1][2] if k else frozenset()
         end = min(times[k], t) if k < len(times) else t
-        self.seat.fill_until(end, 'idle' if len(who) >= most and self.worker not in who else 'rendezvous')
+        self.timeline.fill_until(end, 'idle' if len(who) >= most and self.worker not in who else 'rendezvous')
         if end >= t: return
         k += 1
 
@@ -218,10 +218,11 @@ def book_wait(self: WorkerReplay, t: float) -> None:
 def _entered(self: WorkerReplay, e: Event) -> None:
     ms = {k: v / 1000 for k, v in e.data.get('ms', {}).items()}
     agree, copy, group = (ms.get(k, 0.) for k in ('agree', 'copy', 'group'))
-    if self.mode == 'starts': self.seat.fill_until(e.t, 'restart')   # nothing more is known without its rows
-    self.book_wait(e.t - agree - copy - group)
+    # Without its rows nothing more is known
+    if self.mode == 'starts': self.timeline.fill_until(e.t, 'restart')
+    self.record_wait(e.t - agree - copy - group)
     for seconds, bucket in ((agree + copy, 'regroup'), (agree, 'copy'), (0., 'regroup')):
-        self.seat.fill_until(e.t - seconds, bucket)
+        self.timeline.fill_until(e.t - seconds, bucket)
     self.mode, self.gen, self.step, self.gave = 'works', e.gen or 0, e.step or 0, None
 
 @patch
@@ -233,7 +234,7 @@ def _contribute(self: WorkerReplay, e: Event) -> None:
 @patch
 def end_attempt(self: WorkerReplay, t: float) -> None:
     "The attempt ends at `t`."
-    book_attempt(self.seat, self.facts, self.worker, self.gen, self.step, t, self.gave)
+    record_attempt(self.timeline, self.facts, self.worker, self.gen, self.step, t, self.gave)
     self.step, self.gave = self.step + 1, None
 
 @patch
@@ -245,7 +246,7 @@ def _commit(self: WorkerReplay, e: Event) -> None:
 @patch
 def _validation(self: WorkerReplay, e: Event) -> None:
     counts = self.facts.newest.get(e.step - 1) == self.gen
-    self.seat.fill_until(e.t, 'training' if counts else 'redone')
+    self.timeline.fill_until(e.t, 'training' if counts else 'redone')
 
 # %% ../../nbs/08_report/16_goodput.ipynb #e8ac3277
 @patch
@@ -258,9 +259,9 @@ def first_failure_t(self: WorkerReplay, t: float) -> float:
 def _interrupted(self: WorkerReplay, e: Event) -> None:
     if self.mode == 'works':
         at = self.first_failure_t(e.t)
-        if at < e.t and at >= self.seat.now or self.gave is not None: self.end_attempt(min(at, e.t))
+        if at < e.t and at >= self.timeline.now or self.gave is not None: self.end_attempt(min(at, e.t))
         elif at >= e.t: self.end_attempt(e.t)   # nothing has failed: the world grows
-        self.seat.fill_until(e.t, 'detection')
+        self.timeline.fill_until(e.t, 'detection')
     self.mode, self.gave = 'waits', None
 
 @patch
@@ -268,17 +269,17 @@ def _death(self: WorkerReplay, e: Event) -> None:
     at = self.facts.trouble.get(self.worker, e.t)
     if self.mode == 'works':
         self.end_attempt(min(at, self.first_failure_t(e.t)))
-        self.seat.fill_until(e.t, 'detection')
-    elif self.mode == 'waits': self.book_wait(at)
-    self.seat.fill_until(e.t, 'restart' if self.mode == 'starts' else 'detection')
+        self.timeline.fill_until(e.t, 'detection')
+    elif self.mode == 'waits': self.record_wait(at)
+    self.timeline.fill_until(e.t, 'restart' if self.mode == 'starts' else 'detection')
     self.mode = 'ends'
 
 @patch
 def end(self: WorkerReplay, t: float, followed: bool) -> None:
     "Nothing more is known of it up to `t`: the run ends or, if it is `followed`, its replacement starts."
     if self.mode == 'works' and not followed: self.end_attempt(t)
-    elif self.mode == 'waits': self.book_wait(t)
-    self.seat.fill_until(t, 'restart' if followed or self.mode == 'starts' else 'idle')
+    elif self.mode == 'waits': self.record_wait(t)
+    self.timeline.fill_until(t, 'restart' if followed or self.mode == 'starts' else 'idle')
 
 WorkerReplay.handlers = dict(
     ready=WorkerReplay._ready, restored=WorkerReplay._restored, entered=WorkerReplay._entered,
@@ -296,28 +297,28 @@ def slot_timelines(events: Story, below: int | None = None) -> dict[int, SlotTim
     if below is not None: facts.newest = {n: gen for n, gen in facts.newest.items() if n < below}
     infer_step_starts(facts, lives.values())
     first = min((t for t, *_ in facts.rosters), default=t0)
-    seats: dict[int, SlotTimeline] = {}
+    timelines: dict[int, SlotTimeline] = {}
     by_slot: dict[int, list[str]] = defaultdict(list)
-    for name in sorted(lives, key=lambda name: lives[name][0].t): by_slot[slot_of(name)].append(name)
+    for name in sorted(lives, key=lambda name: lives[name][0].t): by_slot[parse_slot(name)].append(name)
     for slot, names in sorted(by_slot.items()):
         begins = lives[names[0]][0].t
-        seat = seats[slot] = SlotTimeline(t0 if begins <= first else begins)
+        timeline = timelines[slot] = SlotTimeline(t0 if begins <= first else begins)
         for name, after in zip(names, [*names[1:], None]):
-            life = WorkerReplay(seat, facts, name)
+            life = WorkerReplay(timeline, facts, name)
             for e in lives[name]: life.handle_row(e)
             life.end(lives[after][0].t if after else t1, after is not None)
-    return seats
+    return timelines
 
 # %% ../../nbs/08_report/16_goodput.ipynb #6d3f59c5
 @dataclass(repr=False)
 class Goodput:
     "Where the time of a run went. Shows itself as a table."
-    seats: list[dict[int, SlotTimeline]] # Of each start
+    timelines: list[dict[int, SlotTimeline]] # Of each start
     steps: int # That count
     failures: int # Losses; those at the same moment are one
 
     @property
-    def seconds(self) -> dict[str, float]:
+    def seconds_by_bucket(self) -> dict[str, float]:
         "Bucket -> seconds, over all slots."
         found = dict.fromkeys(BUCKETS, 0.)
         for piece in self.spans: found[piece.bucket] += piece.end - piece.start
@@ -325,18 +326,18 @@ class Goodput:
 
     @property
     def spans(self) -> list[BucketSpan]:
-        return [p for seats in self.seats for seat in seats.values() for p in seat.spans]
+        return [p for timelines in self.timelines for timeline in timelines.values() for p in timeline.spans]
     @property
-    def total(self) -> float: return sum(self.seconds.values())
+    def total(self) -> float: return sum(self.seconds_by_bucket.values())
     @property
     def wall(self) -> float:
         "Seconds in which the run was there; the time between two starts does not count."
-        return sum(max(s.now for s in seats.values()) - min(s.start for s in seats.values())
-                   for seats in self.seats if seats)
+        return sum(max(s.now for s in timelines.values()) - min(s.start for s in timelines.values())
+                   for timelines in self.timelines if timelines)
     @property
     def goodput(self) -> float:
         "The fraction of all slots' seconds that trains."
-        return self.seconds['training'] / self.total if self.total else 0.
+        return self.seconds_by_bucket['training'] / self.total if self.total else 0.
 
 def goodput_of(run: str | Path | Story, name: str | None = None) -> Goodput:
     """Where the time of a run went: the ledger in a folder, with all starts of its newest run, or the start
@@ -361,19 +362,19 @@ class RunCosts(NamedTuple):
 def costs_of(found: Goodput) -> RunCosts:
     "The mean costs of a run. Raises ValueError if it has no step."
     if not found.steps: raise ValueError("no step was committed: there is nothing to measure")
-    s, seats = found.seconds, found.total / found.wall
+    s, slots = found.seconds_by_bucket, found.total / found.wall
     lost = sum(s[k] for k in ('detection', 'rendezvous', 'regroup', 'copy', 'restart'))
     lost -= startup_seconds(found)
-    step, save = (s[k] / seats / found.steps for k in ('training', 'checkpoint'))
+    step, save = (s[k] / slots / found.steps for k in ('training', 'checkpoint'))
     n = found.failures
-    return RunCosts(step, save, max(lost, 0.) / seats / n if n else 0., found.wall / n if n else float('inf'))
+    return RunCosts(step, save, max(lost, 0.) / slots / n if n else 0., found.wall / n if n else float('inf'))
 
 def startup_seconds(found: Goodput) -> float:
     "Seconds of all slots before their first work: the price of the start, which no failure has caused."
     total = 0.
-    for seats in found.seats:
-        for seat in seats.values():
-            for p in seat.spans:
+    for timelines in found.timelines:
+        for timeline in timelines.values():
+            for p in timeline.spans:
                 if p.bucket in ('training', 'redone'): break
                 total += p.end - p.start
     return total
@@ -412,10 +413,10 @@ def __repr__(self: Goodput) -> str:
 
 @patch
 def _repr_html_(self: Goodput) -> str:
-    seats = self.total / self.wall if self.wall else 1.
-    rows = ''.join(f'<tr><th>{k}</th><td>{v / seats:.3f} s</td><td>{100 * v / self.total:.1f} %</td>'
-                   f'<td>{escape(BUCKETS[k])}</td></tr>' for k, v in self.seconds.items() if v)
-    head = '<tr><th></th><th>per seat</th><th>of the time</th><th></th></tr>'
+    slots = self.total / self.wall if self.wall else 1.
+    rows = ''.join(f'<tr><th>{k}</th><td>{v / slots:.3f} s</td><td>{100 * v / self.total:.1f} %</td>'
+                   f'<td>{escape(BUCKETS[k])}</td></tr>' for k, v in self.seconds_by_bucket.items() if v)
+    head = '<tr><th></th><th>per slot</th><th>of the time</th><th></th></tr>'
     return f'<p>{escape(repr(self))}</p><table>{head}{rows}</table>'
 
 # %% ../../nbs/08_report/16_goodput.ipynb #89bb8996
@@ -430,17 +431,17 @@ def draw_time_buckets(
     window: tuple[float, float] | None = None, # Seconds from its beginning; all of it if None
 ) -> Axes:
     "One lane per slot, and each second in the color of its bucket."
-    seats = found.seats[start]
-    t0, t1 = min(s.start for s in seats.values()), max(s.now for s in seats.values())
-    used = {p.bucket for s in seats.values() for p in s.spans}
+    timelines = found.timelines[start]
+    t0, t1 = min(s.start for s in timelines.values()), max(s.now for s in timelines.values())
+    used = {p.bucket for s in timelines.values() for p in s.spans}
     with style():
-        if ax is None: ax = plt.subplots(figsize=(9, 1.2 + .42 * len(seats)))[1]
-        for y, seat in enumerate(seats.values()):
+        if ax is None: ax = plt.subplots(figsize=(9, 1.2 + .42 * len(timelines)))[1]
+        for y, timeline in enumerate(timelines.values()):
             for bucket in used:
-                bars = [(p.start - t0, p.end - p.start) for p in seat.spans if p.bucket == bucket]
+                bars = [(p.start - t0, p.end - p.start) for p in timeline.spans if p.bucket == bucket]
                 if bars: ax.broken_barh(bars, (y - .36, .72), facecolor=COLORS[bucket], edgecolor='none')
-        ax.set(xlim=window or (0, t1 - t0), ylim=(len(seats) - .4, -.6), xlabel='seconds',
-               yticks=range(len(seats)), yticklabels=[f'seat {k}' for k in seats])
+        ax.set(xlim=window or (0, t1 - t0), ylim=(len(timelines) - .4, -.6), xlabel='seconds',
+               yticks=range(len(timelines)), yticklabels=[f'slot {k}' for k in timelines])
         ax.tick_params(length=0)
         ax.spines['left'].set_visible(False)
         keys = [Patch(color=COLORS[b], label=b) for b in BUCKETS if b in used]

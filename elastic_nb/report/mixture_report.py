@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ..data.mixture import Mixture
-from ..elastic.event_columns import SampleDigest
+from ..elastic.ledger_columns import SampleDigest
 from ..elastic.ledger import Event
 from .pictures import GENERATIONS, INK, MUTED, style
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['INK', 'MUTED', 'RULE', 'PAPER', 'FAULT', 'CROSS', 'GENERATIONS', 'Curve', 'style', 'generation_color',
            'WorkIntervals', 'work_intervals', 'run_time_range', 'join_intervals', 'outage_intervals', 'merge_bars',
-           'pixel_width', 'shorten_label', 'one_per_pixel', 'format_duration', 'slot_of', 'slots_of', 'timeline',
+           'pixel_width', 'shorten_label', 'one_per_pixel', 'format_duration', 'parse_slot', 'slots_of', 'timeline',
            'float32_spacing', 'downsample_curve', 'draw_loss_pair', 'loss_curves']
 
 # %% ../../nbs/08_report/01_pictures.ipynb #045db9a1
@@ -250,14 +250,14 @@ def _legend(ax: Axes, work: WorkIntervals, rows: RunHistory, t0: float) -> None:
               handlelength=1.4, ncols=max(1, int(width // 2.05)), labelcolor=MUTED)
 
 # %% ../../nbs/08_report/01_pictures.ipynb #d3719273
-def slot_of(name: str) -> int:
+def parse_slot(name: str) -> int:
     "The slot of a worker, by its name: 1.0 and 1.1 have slot 1."
     return int(name.split('.')[0])
 
 def slots_of(rows: RunHistory) -> list[int]:
     "The slots of all workers that appear in a run."
     names = {e.worker for e in rows.events} | {name for b in rows.blocks for name in b.workers}
-    return sorted({slot_of(name) for name in names if name})
+    return sorted({parse_slot(name) for name in names if name})
 
 def timeline(
     events: Story, # Of one run
@@ -269,7 +269,7 @@ def timeline(
     rows = to_history(events)
     slots, (t0, t1), work = slots_of(rows), run_time_range(rows), work_intervals(rows)
     lanes = {slot: i for i, slot in enumerate(slots)}
-    def y(name: str) -> int: return lanes[slot_of(name)]
+    def y(name: str) -> int: return lanes[parse_slot(name)]
     with style():
         if ax is None: ax = plt.subplots(figsize=(9, 1.1 + .42 * len(slots)))[1]
         ax.set(xlim=window or (0, 1.01 * (t1 - t0) or 1.), ylim=(len(slots) - .4, -.6), xlabel='seconds',

@@ -42,8 +42,8 @@ import numpy as np
 
 from ..basics import patch
 from ..config import BadConfig
-from ..elastic.event_columns import ColumnBlock
-from ..elastic.control import CommandRefused, send_command
+from ..elastic.ledger_columns import ColumnBlock
+from ..elastic.control_socket import CommandRefused, send_command
 from ..elastic.ledger import Event, read_connection, parse_row_data, unpack_blocks
 from .attempts import group_attempts, attempts_in
 from .status import RunReader, runs_in

@@ -24,7 +24,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import numpy as np
 
 from ..basics import patch
-from ..elastic.event_columns import merge_blocks
+from ..elastic.ledger_columns import merge_blocks
 from ..elastic.ledger import (PACKED, PLAIN, RunHistory, StepTable, _answers, _history, final_digest,
                                        is_process_alive, read_connection, recoveries)
 from .attempts import (AttemptSegment, LogicalRun, RunAttempt, attempt_time_range,

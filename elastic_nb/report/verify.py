@@ -21,7 +21,7 @@ import numpy as np
 from ..basics import patch
 from ..checkpoint.run_lock import describe_differences
 from ..config import LowCommConfig
-from ..elastic.event_columns import SampleDigest, chain_context, next_receipt, root_receipt
+from ..elastic.ledger_columns import SampleDigest, chain_context, next_receipt, root_receipt
 from ..elastic.ledger import STEP_KINDS, Event, RunHistory, _hashed, read_connection, unpack_blocks
 from .attempts import AttemptSegment, RunAttempt
 from .status import RunReader

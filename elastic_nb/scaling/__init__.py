@@ -12,8 +12,8 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.scaling', {
     '.accumulate': 'RoundingMode GradAccumulationConfig GradientAccumulationManager',
     '.learning_rate': 'ScalingRule ScalingConfig warmup_cosine lr_at',
-    '.managers': 'LRScalingManager ElasticScalingManager',
-    '.gradient_noise': 'GradientNoise NoiseMeter which_policy',
+    '.lr_scaling': 'LRScalingManager ElasticScalingManager',
+    '.gradient_noise': 'GradientNoise NoiseMeter recommend_policy',
     '.plan': 'ScalingPlan',
     '.schedule': 'ElasticSchedule'})
 __all__ = __dir__()

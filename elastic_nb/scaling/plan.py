@@ -14,8 +14,8 @@ from typing import Any
 from ..basics import patch
 from .accumulate import (GradAccumulationConfig, effective_batch, scale_to_world,
                                            micro_batch_ranges)
-from .managers import check_policy
-from .learning_rate import ScalingConfig, ScalingRule, adam_rule, lr_at
+from .lr_scaling import check_policy
+from .learning_rate import ScalingConfig, ScalingRule, scale_adam, lr_at
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #af03ad24
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def segments(self: ScalingPlan) -> list[PlanSegment]:
 def _check(self: ScalingPlan, s: PlanSegment) -> None:
     "Raises ValueError, with the step, for a world that the Adam rule does not reach."
     if not self.follows_world or self.lr_config.scaling_rule is not ScalingRule.ADAM: return
-    try: adam_rule(s.world / self.lr_config.base_world_size, self.lr_config.base_lr, self.betas, eps=0.)
+    try: scale_adam(s.world / self.lr_config.base_world_size, self.lr_config.base_lr, self.betas, eps=0.)
     except ValueError as e: raise ValueError(f"step {s.start}, {s.world} workers: {e}") from None
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #d6b27e2a

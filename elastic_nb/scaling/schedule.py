@@ -13,7 +13,7 @@ from math import ceil
 
 from ..basics import patch
 from ..exact.shuffle import SampleSpan
-from .learning_rate import BatchChange, ScalingConfig, ScalingRule, adam_rule, lr_factor
+from .learning_rate import BatchChange, ScalingConfig, ScalingRule, scale_adam, lr_factor
 
 # %% ../../nbs/04_scaling/06_schedule.ipynb #ab5105a5
 def scale_count(n: int, world: int, base: int) -> int:
@@ -68,7 +68,8 @@ def add_change(self: ElasticSchedule, step: int, world: int) -> None:
     "From `step` on, which is later than all marks, there are `world` workers. Raises ValueError."
     if world < 1: raise ValueError(f"a world has at least one worker, not {world}")
     before, c = self.change_at(step), self.rates
-    if c.scaling_rule is ScalingRule.ADAM: adam_rule(world / c.base_world_size, c.base_lr, self.betas, eps=0.)
+    if c.scaling_rule is ScalingRule.ADAM:
+        scale_adam(world / c.base_world_size, c.base_lr, self.betas, eps=0.)
     if self.changes and world == before.world: return
     size, last = self.batch_size(world), before.last
     if size != last.batch: last = BatchChange(size, step, lr_factor(step, last, c))

@@ -10,11 +10,11 @@ from ..basics import lazy
 
 # %% ../../nbs/13_simulate/00_overview.ipynb #e5d0f3c6
 __getattr__, __dir__ = lazy('elastic_nb.simulate', {
-    '.events': 'Simulation SimulatedLedger',
-    '.failures': 'FailureModel FailureEvent mttf_h read_trace draw_failures',
-    '.policies': 'JobSpec simulate simulate_to_ledger sweep compare_with_twin',
-    '.schedulers': 'Dispatcher SCHEDULERS TaskSpec WorkerSpec capability ewma gale_shapley priority '
+    '.event_simulation': 'Simulation SimulatedLedger',
+    '.failures': 'FailureModel FailureEvent mttf_hours read_trace draw_failures',
+    '.recovery_policies': 'JobSpec simulate simulate_to_ledger sweep compare_with_twin',
+    '.task_schedulers': 'Dispatcher SCHEDULERS TaskSpec WorkerSpec capability ewma gale_shapley priority '
                    'stable_matching',
     '.tasks': 'PlanOutcome parse_plan read_plan run_real run_simulated',
-    '.controller': 'Controller JobQueue run_experiments serve_queue'})
+    '.job_queue': 'Controller JobQueue run_experiments serve_queue'})
 __all__ = __dir__()

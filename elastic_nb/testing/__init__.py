@@ -10,12 +10,12 @@ from ..basics import lazy
 
 # %% ../../nbs/09_testing/00_overview.ipynb #3811f922
 __getattr__, __dir__ = lazy('elastic_nb.testing', {
-    '.threads': 'run_ranks run_elastic_in_threads ThreadCluster',
-    '.servers': 'rclone_s3 moto_s3 gcs_emulator FaultProxy',
-    '.etcd': 'EtcdCluster',
+    '.thread_cluster': 'run_ranks run_elastic_in_threads ThreadCluster',
+    '.store_servers': 'rclone_s3 moto_s3 gcs_emulator FaultProxy',
+    '.etcd_cluster': 'EtcdCluster',
     '.fake_hub': 'FakeHub write_hub_fixtures',
     '.zoo': 'ZOO zoo_case run_case run_cases',
     '.puzzles': 'PuzzleBoard',
     '.retry': 'wait_until retry_until',
-    '.hostile_text': 'HOSTILE active_tags control_characters'})
+    '.injection_payloads': 'PAYLOADS active_tags control_characters'})
 __all__ = __dir__()

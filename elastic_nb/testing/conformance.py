@@ -30,10 +30,10 @@ from torch import nn
 from ..basics import patch
 from ..elastic.communicator import (Communicator, ReconfigurableCommunicator, can_reconfigure,
                                              reconfigurable_gloo)
-from ..elastic.groups import gloo_group
+from ..elastic.process_groups import gloo_group
 from ..elastic.membership import Generation, Member, peer_errors, propose_generation, read_generation
 from ..elastic.gradient_sync import ExactSync
-from ..elastic.workers import WorkerPool
+from ..elastic.worker_pool import WorkerPool
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #f112429b
 def warm_up() -> None: "For the process that drills are copied from: it only imports this module."
@@ -139,21 +139,21 @@ class ConformanceCluster:
         prompt: float = 60., # Seconds after which an order will not be answered any more
     ):
         self.make, self.timeout, self.prompt = make, timeout, prompt
-        self.hands = WorkerPool('elastic_nb.testing.conformance:warm_up')
+        self.pool = WorkerPool('elastic_nb.testing.conformance:warm_up')
         self.orders: dict[str, int] = {} # Orders given so far, by worker
         self.answers: dict[tuple[str, int], dict[str, Any]] = {} # By worker and number of the order
 
     def __enter__(self) -> 'ConformanceCluster': return self
     def __exit__(self, *args: Any) -> None: self.close()
-    def close(self) -> None: self.hands.close()
+    def close(self) -> None: self.pool.close()
 
     def kill_all(self) -> None:
         "Kill all drills."
-        while self.hands.workers: self.remove(next(iter(self.hands.workers)))
+        while self.pool.workers: self.remove(next(iter(self.pool.workers)))
 
     def remove(self, name: str) -> None:
         "Kill one drill, if it still lives, and forget it."
-        worker = self.hands.workers.pop(name)
+        worker = self.pool.workers.pop(name)
         worker.kill(signal.SIGKILL)
         worker.lines.sock.close()
 
@@ -162,8 +162,8 @@ class ConformanceCluster:
         first = len(self.orders)
         names = [f'{first + i}.0' for i in range(count)]
         for slot, name in enumerate(names, first):
-            self.hands.fork(name, dict(slot=slot, entry='elastic_nb.testing.conformance:Drill', beat=60.,
-                                       config=dict(make=self.make, timeout=self.timeout), faults=[]))
+            self.pool.fork(name, dict(slot=slot, entry='elastic_nb.testing.conformance:Drill', beat=60.,
+                                      config=dict(make=self.make, timeout=self.timeout), faults=[]))
             self.orders[name] = 0
         return names
 
@@ -172,11 +172,11 @@ class ConformanceCluster:
 def propose_world(self: ConformanceCluster, names: list[str], notify: bool = True) -> Generation:
     "Propose a generation of `names`; with `notify` all running drills are notified."
     while True:
-        old = read_generation(self.hands.store)
+        old = read_generation(self.pool.store)
         new = Generation(old.number + 1 if old else 1, tuple(names), reason='drill')
-        if propose_generation(self.hands.store, old, new) == new: break
+        if propose_generation(self.pool.store, old, new) == new: break
     if notify:
-        for w in self.hands.workers.values(): w.send(kind='generation', text=new.encode())
+        for w in self.pool.workers.values(): w.send(kind='generation', text=new.encode())
     return new
 
 @patch
@@ -184,7 +184,7 @@ def send_order(self: ConformanceCluster, name: str, verb: str, *args: Any) -> tu
     "Give an order and do not wait; what to ask `wait_for_answer` for."
     number = self.orders[name]
     self.orders[name] += 1
-    self.hands.store.set(f'order/{name}/{number}', json.dumps([verb, *args]))
+    self.pool.store.set(f'order/{name}/{number}', json.dumps([verb, *args]))
     return name, number
 
 @patch
@@ -194,7 +194,7 @@ def wait_for_answer(self: ConformanceCluster, order: tuple[str, int]) -> Any:
     end = time.monotonic() + self.prompt
     while order not in self.answers:
         if time.monotonic() > end: raise TimeoutError(f"{order[0]} does not answer order {order[1]}")
-        for worker in self.hands.poll(.2):
+        for worker in self.pool.poll(.2):
             for m in worker.lines.read():
                 if m['kind'] == 'answer': self.answers[worker.name, m['number']] = m
                 if m['kind'] == 'error': raise RuntimeError(f"{worker.name}: {m['message']}")
@@ -213,7 +213,7 @@ def order_all(self: ConformanceCluster, names: list[str], verb: str, *args: Any)
 @patch
 def kill(self: ConformanceCluster, name: str, sig: int = signal.SIGKILL) -> None:
     "Send a signal to a drill."
-    self.hands.workers[name].kill(sig)
+    self.pool.workers[name].kill(sig)
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #5050a137
 def form_world(stage: ConformanceCluster, count: int) -> list[str]:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['descendants', 'adopt_orphans', 'signal_all', 'HostInit', 'main', 'HostCommand', 'package_env', 'Host',
-           'loopback_address', 'LoopbackNetwork', 'no_cables_reason', 'CabledNetwork', 'host_network']
+           'loopback_address', 'LoopbackNetwork', 'why_no_namespaces', 'NamespaceNetwork', 'host_network']
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #adacdcc7
 import json
@@ -279,8 +279,8 @@ class LoopbackNetwork:
     def __exit__(self, *error: object) -> None: self.close()
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #1757870f
-def no_cables_reason() -> str:
-    "The reason why this machine cannot have a `CabledNetwork` network, or an empty string."
+def why_no_namespaces() -> str:
+    "The reason why this machine cannot have a `NamespaceNetwork` network, or an empty string."
     if sys.platform != 'linux': return "network namespaces exist on Linux alone"
     if missing := [p for p in ('ip', 'unshare', 'nsenter') if shutil.which(p) is None]:
         return f"there is no program {missing[0]} (packages iproute2 and util-linux)"
@@ -294,12 +294,12 @@ def _as_root() -> list[str]:
     return ['unshare', *(['--user', '--map-root-user'] if os.geteuid() else [])]
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #f0b3c59a
-class CabledNetwork(LoopbackNetwork):
+class NamespaceNetwork(LoopbackNetwork):
     "Hosts with networks of their own, joined by a switch. Raises RuntimeError where that is not possible."
     cables = True
 
     def __init__(self, n: int = 3):
-        if reason := no_cables_reason():
+        if reason := why_no_namespaces():
             raise RuntimeError(f"no cables here: {reason}. `LoopbackNetwork` works everywhere")
         self.folder, self.hosts = Path(tempfile.mkdtemp(prefix='hosts-')), []
         self.switch = subprocess.Popen([*_as_root(), '--net', 'sh', '-c', 'echo; exec cat'], text=True,
@@ -344,7 +344,7 @@ def _address(number: int) -> str: return f"10.0.0.{number + 1}"
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #cb717139
 @patch
-def boot(self: CabledNetwork, k: int) -> Host:
+def boot(self: NamespaceNetwork, k: int) -> Host:
     "Start host `k`, still without a cable."
     boot = (f'hostname node-{k} && mount --bind {self.folder}/hosts /etc/hosts && ip link set lo up && '
             f'exec {sys.executable} -m elastic_nb.testing.hosts {self.folder}')
@@ -353,7 +353,7 @@ def boot(self: CabledNetwork, k: int) -> Host:
     return Host(f'node-{k}', _address(k), self.folder, init, {})
 
 @patch
-def plug(self: CabledNetwork, k: int) -> None:
+def plug(self: NamespaceNetwork, k: int) -> None:
     "Lay the cable of host `k`."
     host = self[k]
     host.send_order('signal', number=-1, sig=0)   # it is up
@@ -364,7 +364,7 @@ def plug(self: CabledNetwork, k: int) -> None:
     self.ip(host.init, 'link', 'set', 'eth0', 'up')
 
 @patch
-def add(self: CabledNetwork) -> Host:
+def add(self: NamespaceNetwork) -> Host:
     "One host more, at the next address."
     k = len(self)
     self.set_host_names({f'node-{k}': _address(k)})
@@ -373,7 +373,7 @@ def add(self: CabledNetwork) -> Host:
     return self[k]
 
 @patch
-def set_host_names(self: CabledNetwork, names: Mapping[str, str]) -> None:
+def set_host_names(self: NamespaceNetwork, names: Mapping[str, str]) -> None:
     "Names with their addresses: all hosts read them at once, and a name may move to another address."
     self.names = getattr(self, 'names', {'localhost': '127.0.0.1'}) | dict(names)
     with open(self.folder / 'hosts', 'a+b') as f:   # the same file: it is mounted
@@ -383,7 +383,7 @@ def set_host_names(self: CabledNetwork, names: Mapping[str, str]) -> None:
 # %% ../../nbs/09_testing/15_hosts.ipynb #b5420093
 def host_network(n: int = 3) -> LoopbackNetwork:
     "`n` hosts with cables where this machine can have them, else on loopback addresses."
-    return LoopbackNetwork(n) if no_cables_reason() else CabledNetwork(n)
+    return LoopbackNetwork(n) if why_no_namespaces() else NamespaceNetwork(n)
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #057c5e7b
 if __name__ == '__main__' and __spec__: main()   # python -m sets __spec__, a notebook does not

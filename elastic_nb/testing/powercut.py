@@ -19,9 +19,9 @@ from types import SimpleNamespace
 
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend
-from ..checkpoint.remote.tier import open_store
-from ..checkpoint.remote.tier import S3Backend
-from .crash import snapshot_at
+from ..checkpoint.remote.object_store_tier import open_store
+from ..checkpoint.remote.object_store_tier import S3Backend
+from .crash_injection import snapshot_at
 
 # %% ../../nbs/09_testing/05_powercut.ipynb #3721e2f9
 DATA_FATES = dict(whole=lambda b: b, lost=lambda b: None, half=lambda b: b[:len(b) // 2],

@@ -35,7 +35,7 @@ import torch.distributed as dist
 from ..basics import die_with_parent, set_process_name, patch
 from ..elastic import zygote as forkserver
 from ..elastic.zygote import ForkClient, send_with_files, recv_with_files
-from ..elastic.workers import ZYGOTE_ENV
+from ..elastic.worker_pool import ZYGOTE_ENV
 from .hosts import HostCommand, Host, LoopbackNetwork, descendants, loopback_address
 
 # %% ../../nbs/09_testing/18_program_forker.ipynb #c0b1e506
@@ -186,7 +186,7 @@ _MODULE = "import runpy; runpy.run_module({!r}, run_name='__main__', alter_sys=T
 
 def _inherits() -> dict[str, Any]:
     "What this thread would hand down to a process, besides what the caller says."
-    return forkserver.inherited_conditions({}) | dict(folder=None)
+    return forkserver.inherited_process_state({}) | dict(folder=None)
 
 class ProgramForker:
     "A copy of this process as it is now, which is copied for each program. Make it before you use torch."

@@ -51,8 +51,8 @@ from ..elastic.membership import Member
 from ..exact.determinism import RNG_LOCK
 from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, state_dict_showing
 from ..models.gpt import GPT, GPTConfig
-from .threads import run_elastic_in_threads
-from ..train.engine import Engine
+from .thread_cluster import run_elastic_in_threads
+from ..train.engine_between_steps import Engine
 from ..train.trainer import ElasticTrainer
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #c0e2d2eb
@@ -592,7 +592,7 @@ def diverging(config: Config) -> Engine:
 # %% ../../nbs/09_testing/08_zoo.ipynb #0e3a2775
 def without_compiler() -> None:
     "Where there is no C++ compiler, `compiled` is refused."
-    from elastic_nb.train.train_step import unsupported_combinations
+    from elastic_nb.train.engine_step import unsupported_combinations
     model = nn.Linear(1, 1)
     if unsupported_combinations(model, Config().update(compile=True).checked()):
         ZOO['compiled'].refused.update(dict.fromkeys(STRATEGIES, 'needs a C.. compiler'))

@@ -12,7 +12,7 @@ from ..basics import lazy
 __getattr__, __dir__ = lazy('elastic_nb.train', {
     '..config': 'BadConfig Config',
     '.trainer': 'ElasticTrainer DistributedTrainer',
-    '.engine': 'Engine',
+    '.engine_between_steps': 'Engine',
     '.callbacks': 'Callback TrainResult',
     '.run': 'run_elastic build ElasticRun',
     '.distributed': 'WorldInfo get_world_info get_rank get_world_size '

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['RECORDS', 'Variables', 'GENERATORS', 'KIND', 'MOST', 'ROW', 'CLOCKS', 'BEGAN', 'PLACES', 'is_user_code', 'has_state',
-           'object_attributes', 'codes_in', 'names_in', 'captured_variables', 'generator_state', 'set_generator_state',
-           'encode_object', 'decode_object', 'walk_objects', 'find_objects', 'is_generator', 'value_digest',
-           'has_drawn', 'reseed', 'take_baseline', 'compare_baselines', 'values_in', 'is_time', 'is_output',
-           'state_outside', 'restore_outside', 'missing_from_state', 'CallbackState', 'ContainerSnapshot',
-           'changes_result']
+           'object_attributes', 'code_objects_in', 'names_in', 'captured_variables', 'generator_state',
+           'set_generator_state', 'encode_object', 'decode_object', 'walk_objects', 'find_objects', 'is_generator',
+           'value_digest', 'generator_advanced', 'reseed', 'take_baseline', 'compare_baselines', 'values_in',
+           'may_be_clock_time', 'is_output_handle', 'state_outside_state_dict', 'restore_state_outside',
+           'missing_from_state', 'CallbackState', 'ContainerSnapshot', 'changes_result']
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90004
 import datetime
@@ -84,15 +84,15 @@ def _put(x: Any, k: str, value: Any) -> None:
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000b
 Variables = dict[tuple[str, str], tuple[Any, Callable[[Any], None]]] # (place, name): value, and what sets it
 
-def codes_in(*codes: CodeType) -> Iterator[CodeType]:
+def code_objects_in(*codes: CodeType) -> Iterator[CodeType]:
     "`codes`, and those of functions inside."
     for code in codes:
         yield code
-        yield from codes_in(*(c for c in code.co_consts if isinstance(c, CodeType)))
+        yield from code_objects_in(*(c for c in code.co_consts if isinstance(c, CodeType)))
 
 def names_in(*codes: CodeType) -> set[str]:
     "Names that instructions mention, in functions inside, too."
-    return {k for c in codes_in(*codes) for k in c.co_names}
+    return {k for c in code_objects_in(*codes) for k in c.co_names}
 
 def _used(f: FunctionType) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
     "The cells of `f`, and the globals that it names."
@@ -261,7 +261,7 @@ def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
         if not has_state(own): raise LookupError('it is not there')
         self.seen[n] = own
         own.load_state_dict(self.walk(t['state'], None))
-        restore_outside(own, self.walk(t.get('beside', {}), state_outside(own)))
+        restore_state_outside(own, self.walk(t.get('beside', {}), state_outside_state_dict(own)))
         return own
     if kind == 'object':
         same = type(own).__qualname__ == t['name']
@@ -346,7 +346,7 @@ def value_digest(state: Any) -> str:
     update_hash(h := xxhash.xxh3_64(), state)
     return h.hexdigest()
 
-def has_drawn(generator: Any, before: Any) -> bool:
+def generator_advanced(generator: Any, before: Any) -> bool:
     "Whether the state of a generator differs from `before`."
     return value_digest(before) != value_digest(generator_state(generator))
 
@@ -383,11 +383,11 @@ _SHOWN = 'matplotlib', 'plotly', 'IPython', 'ipywidgets', 'rich', 'tqdm', 'wandb
 
 BEGAN = [clock() for clock in CLOCKS] # When this module was imported
 
-def is_time(x: Any, since: Iterable[float] = BEGAN) -> bool:
+def may_be_clock_time(x: Any, since: Iterable[float] = BEGAN) -> bool:
     "Whether `x` may have been read from a clock since `since`, which is one time for each of `CLOCKS`."
     return isinstance(x, float) and any(a <= x <= clock() for a, clock in zip(since, CLOCKS))
 
-def is_output(x: Any) -> bool:
+def is_output_handle(x: Any) -> bool:
     "Whether an object of a library shows something, or leads out of this process by a file or thread."
     if isinstance(x, _HANDLES) or type(x).__module__.startswith(_SHOWN): return True
     if has_state(x) or is_user_code(type(x)) or isinstance(x, (*_STILL, *_LOCKS, *_CONTAINERS)): return False
@@ -419,7 +419,7 @@ def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
 # %% ../../nbs/07_train/25_callback_state.ipynb #4d87e619
 _OF_TORCH = {*vars(nn.Module())} - {'training'} # What PyTorch keeps in a module
 
-def state_outside(x: Any) -> dict[str, Any]:
+def state_outside_state_dict(x: Any) -> dict[str, Any]:
     "Attributes of `x`, which has a state; of a module, by path, those that are in no state of PyTorch's."
     if not isinstance(x, nn.Module): return object_attributes(x) if is_user_code(type(x)) else {}
     own = {*map(id, (*x.parameters(), *x.buffers()))}
@@ -430,8 +430,8 @@ def state_outside(x: Any) -> dict[str, Any]:
     return held | {f'{path}.{k}': m._buffers[k] for path, m in x.named_modules()
                    for k in m._non_persistent_buffers_set}
 
-def restore_outside(x: Any, values: dict[str, Any]) -> None:
-    "The inverse of `state_outside`, for a module. Raises LookupError if it has no such part."
+def restore_state_outside(x: Any, values: dict[str, Any]) -> None:
+    "The inverse of `state_outside_state_dict`, for a module. Raises LookupError if it has no such part."
     for name, v in values.items():
         path, _, k = name.rpartition('.')
         try: m = x.get_submodule(path)
@@ -484,7 +484,7 @@ class CallbackState:
     def _marks(self, x: Any, known: Container[int], new: bool = False) -> dict[str, str]:
         "Digests of what `x` has beside its state."
         states = not isinstance(x, nn.Module)
-        return {k: self._look(v, known, new, states) for k, v in state_outside(x).items()}
+        return {k: self._look(v, known, new, states) for k, v in state_outside_state_dict(x).items()}
 
 
     def _look(self, value: Any, known: Container[int], new: bool = False, states: bool = False) -> str:
@@ -497,7 +497,7 @@ class CallbackState:
                 held = self._marks(x, known).values() if isinstance(x, nn.Module) else ()
                 return [id(x), value_digest(x.state_dict()), *held]
             if has_state(x) or hasattr(type(x), '__next__') and not isinstance(x, IOBase): unseen.append(x)
-            elif self.deep and not isinstance(x, (*_STILL, MethodType, partial)) and not is_output(x):
+            elif self.deep and not isinstance(x, (*_STILL, MethodType, partial)) and not is_output_handle(x):
                 return [id(x), value_digest([*values_in({'': x}, known), _size(x)])]
             return id(x)
         tensors, skeleton = flatten(encode_object(value, known, odd))
@@ -541,7 +541,7 @@ def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str],
           known: Container[int]) -> dict[str, Any]:
     name, told = type(c).__name__, dict[str, Any]()
     def odd(x: Any) -> Any:
-        if is_output(x): return {KIND: 'known', 'made': False}   # it stays as it is there
+        if is_output_handle(x): return {KIND: 'known', 'made': False}   # it stays as it is there
         if not has_state(x) or id(x) not in self.parts: raise TypeError(type(x).__name__)
     def more(x: Any) -> dict[str, Any]: return _more(self, x, known, odd)
     try:
@@ -558,13 +558,14 @@ def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str],
 # %% ../../nbs/07_train/25_callback_state.ipynb #985585f9
 def _more(memory: CallbackState, x: Any, known: Container[int], odd: Callable[[Any], Any]) -> dict[str, Any]:
     "What a module has beside its state and has changed. Notes what others leave out of theirs."
-    there, marks, name = state_outside(x), memory.parts[id(x)][1], type(x).__name__
+    there, marks, name = state_outside_state_dict(x), memory.parts[id(x)][1], type(x).__name__
     whole = isinstance(x, nn.Module)
     new = [k for k, mark in memory._marks(x, known).items()
            if mark != marks.get(k) or whole and not mark if id(there[k]) not in known]
     if whole: return {k: there[k] for k in new if _can_be_kept(memory, f'{name}.{k}', there[k], known, odd)}
     new = [k for k in new if f'{name}.{k}' not in memory.said
-           and not (is_output(there[k]) or is_time(there[k], memory.since))]   # shown, or a time
+           # shown, or a time
+           and not (is_output_handle(there[k]) or may_be_clock_time(there[k], memory.since))]
     some = {f'{name}.{k}' for k in missing_from_state(x, new)}
     memory.said |= {f'{name}.{k}' for k in new} - some
     memory.left += sorted(some)
@@ -597,7 +598,9 @@ def _recalled(memory: CallbackState, c: Any, told: dict[str, Any], device: str) 
     "Give `c` what it had; names of what could not be given."
     name, module, missing = type(c).__name__, type(c).__module__, []
     if 'state' in told: c.load_state_dict(decode_object(told['state'], None, module, device))
-    try: restore_outside(c, decode_object(told.get('beside', {}), state_outside(c), module, device))
+    try:
+        outside = state_outside_state_dict(c)
+        restore_state_outside(c, decode_object(told.get('beside', {}), outside, module, device))
     except LookupError: missing.append(name)
     there = captured_variables(c)
     for place in ('attributes', 'class', 'around'):

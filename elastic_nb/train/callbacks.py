@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MOMENTS', 'Callback', 'call_callbacks', 'listens_to', 'ProgressBar', 'best_step', 'is_patience_exhausted',
            'wrong_callbacks', 'guarded_values', 'named_parts', 'attribute_numbers', 'process_settings',
-           'shared_memory_in', 'own_classes', 'class_values', 'check_guarded_values', 'TrainResult']
+           'shared_memory_in', 'user_classes', 'class_values', 'check_guarded_values', 'TrainResult']
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #48fbded8
 import ctypes
@@ -157,7 +157,7 @@ def shared_memory_in(parts: dict[str, Any]) -> dict[str, Any]:
             if type(v).__module__ in ('multiprocessing.sharedctypes', 'ctypes')}
     return {k: v for k, v in held.items() if isinstance(v, (ctypes._SimpleCData, ctypes.Array))}
 
-def own_classes(parts: dict[str, Any]) -> list[type]:
+def user_classes(parts: dict[str, Any]) -> list[type]:
     "The classes of the user's own that `parts` are of, and their bases."
     return [*dict.fromkeys(k for part in parts.values() for k in type(part).__mro__ if is_user_code(k))]
 

@@ -25,18 +25,18 @@ from torch.utils.data import IterableDataset, default_convert
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
 from ..checkpoint.format import MANIFEST, unflatten
-from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_briefly, mismatch_message,
-                                            strip_accepted, diff_identities)
+from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_first_few,
+                                            mismatch_message, strip_accepted, diff_identities)
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.restore import CheckpointError, describe_architecture, model_target
 from ..config import BadConfig, CheckpointConfig
 from ..data.sampler import MicroBatchSampler, NondeterministicSample
 from ..exact.determinism import seeded_for_reading, seeded
 from ..exact.state import TrainState, flatten, pack_state, unpack_model, unpack_state
-from .train_step import inspect_samples
+from .engine_step import inspect_samples
 from .identity import (MadeWith, all_code_hash, keep_unchanged, content_digests,
-                                       initial_settings, function_identity, methods_identity, model_identity,
-                                       optimizer_identity, scheduler_identity, to_json_value,
+                                       initial_settings, function_identity, attributes_used_by_methods,
+                                       model_identity, optimizer_identity, scheduler_identity, to_json_value,
                                        restore_settings, plain_settings)
 from .callback_state import CallbackState
 
@@ -217,7 +217,7 @@ def elastic_identity(trainer: Any) -> dict[str, Any]:
                           collate=function_identity(trainer.data_collator, known)),
                 model=model_identity(model) | _first(trainer)['model'],
                 loss=function_identity(loss, known) or dict(name='of the model'),
-                trainer=methods_identity(trainer, known, SKIP),
+                trainer=attributes_used_by_methods(trainer, known, SKIP),
                 code={k: text for k, x in (dict(model=model) | calls).items() if (text := all_code_hash(x))})
 
 # Beginnings of names of methods that do not train
@@ -314,7 +314,7 @@ def _compare_made(self: ElasticResume) -> MadeWith:
     self.manager.identity |= about
     if 'scheduler' not in self.origin: about['training'] = _length(self.args) if 'scheduler' in about else {}
     why = describe_differences(self.origin, strip_accepted(about, self._accepted(len(made[0]))))
-    if why: raise RunMismatch(mismatch_message(self.checkpoint.nvme_path, join_briefly(why)))
+    if why: raise RunMismatch(mismatch_message(self.checkpoint.nvme_path, join_first_few(why)))
     return made
 
 @patch

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['LARGE', 'FEW', 'SEEN', 'VARIABLE', 'OF_OTHERS', 'UNUSED', 'ASKED', 'MadeWith', 'MARKS', 'WHOLE', 'LIBRARIES',
-           'to_json_value', 'is_table', 'short_hash', 'plain_settings', 'function_identity', 'code_hash', 'own_code',
-           'all_code_hash', 'environment_identity', 'modules_identity', 'set_by_forward', 'unsaved_buffers_hash',
-           'unsaved_frozen_hashes', 'model_identity', 'ordered_hash', 'optimizer_identity', 'sample_schedule',
-           'nondeterministic_schedules', 'callback_identity', 'scheduler_identity', 'initial_settings',
-           'restore_settings', 'content_digests', 'data_identity', 'methods_identity', 'find_names_in_methods',
-           'keep_unchanged', 'compiled_parts', 'describe_kernels', 'run_identity']
+           'to_json_value', 'is_numeric_table', 'short_hash', 'plain_settings', 'function_identity', 'code_hash',
+           'user_code', 'all_code_hash', 'environment_identity', 'modules_identity', 'numbers_set_by_forward',
+           'unsaved_buffers_hash', 'unsaved_frozen_hashes', 'model_identity', 'ordered_hash', 'optimizer_identity',
+           'sample_schedule', 'nondeterministic_schedules', 'callback_identity', 'scheduler_identity',
+           'initial_settings', 'restore_settings', 'content_digests', 'data_identity', 'attributes_used_by_methods',
+           'find_names_in_methods', 'keep_unchanged', 'compiled_parts', 'describe_kernels', 'run_identity']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -43,19 +43,19 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from ..basics import TimeBudget
-from ..data.dataset import ResumableDataset
+from ..data.resumable_dataset import ResumableDataset
 from ..data.sampler import MicroBatchSampler, update_hash
 from ..exact.determinism import seeded_temporarily
 from ..exact.shuffle import SampleOrder
-from .callback_state import (MOST, object_attributes, codes_in, value_digest, is_user_code,
-                                             is_time, names_in)
+from .callback_state import (MOST, object_attributes, code_objects_in, value_digest,
+                                             is_user_code, may_be_clock_time, names_in)
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20009
 def to_json_value(x: Any) -> Any:
     "`x` as a JSON value that equals itself. Raises TypeError for what is no number, text, or list of them."
     if isinstance(x, Distribution): x = {k: getattr(x, k) for k in sorted(x.arg_constraints)}
     if isinstance(x, (Tensor, np.ndarray, np.generic)): x = x.tolist()
-    elif is_table(x): x = np.asarray(x).tolist()
+    elif is_numeric_table(x): x = np.asarray(x).tolist()
     if isinstance(x, float) and not math.isfinite(x): return str(x)   # NaN is unlike itself
     if isinstance(x, Enum):
         return f'{type(x).__name__}.{x.name}' if is_user_code(type(x)) else to_json_value(x.value)
@@ -66,7 +66,7 @@ def to_json_value(x: Any) -> Any:
     if isinstance(x, Mapping): return {str(k): to_json_value(v) for k, v in x.items()}
     raise TypeError(f"{type(x).__name__} is no JSON value")
 
-def is_table(x: Any) -> bool:
+def is_numeric_table(x: Any) -> bool:
     "Whether `x` is made of a few numbers that NumPy can read, such as a series of pandas, or a polynomial."
     kind = type(x)
     return (hasattr(kind, '__array__') and hasattr(kind, '__len__') and not is_user_code(kind)
@@ -100,19 +100,19 @@ def _set_keys(code: CodeType) -> set[str]:
 
 def _grown(code: CodeType) -> set[str]:
     "Names of lists and sets that a function adds to, such as the losses so far, which are not settings."
-    steps = [i for c in codes_in(code) for i in dis.get_instructions(c)]
+    steps = [i for c in code_objects_in(code) for i in dis.get_instructions(c)]
     adds = 'append', 'extend', 'insert', 'appendleft', 'add'
     return {a.argval for a, b in zip(steps, steps[1:])
             if a.opname in ('LOAD_GLOBAL', 'LOAD_DEREF') and b.argval in adds}
 
 def _words(*codes: CodeType) -> set[str]:
     "Names that instructions mention, and texts that may be keys, in functions inside, too."
-    keys = {k for c in codes_in(*codes) for k in {*c.co_consts} - _set_keys(c) if isinstance(k, str)}
+    keys = {k for c in code_objects_in(*codes) for k in {*c.co_consts} - _set_keys(c) if isinstance(k, str)}
     return keys | names_in(*codes)
 
 def _instructions(kind: str, *codes: CodeType) -> set[str]:
     "Names in instructions of one `kind`, in functions inside, too."
-    return {i.argval for c in codes_in(*codes) for i in dis.get_instructions(c) if i.opname == kind}
+    return {i.argval for c in code_objects_in(*codes) for i in dis.get_instructions(c) if i.opname == kind}
 
 def _methods_of(kind: type) -> dict[str, Any]:
     "Methods of a class and its bases, as far as these are the user's own, but for `__init__`."
@@ -141,7 +141,7 @@ def _handing_to(*things: Any) -> Iterator[None]:
     if _HANDED.get():
         yield
         return
-    token = _HANDED.set(frozenset(_words(*own_code(*things)) | {''}))
+    token = _HANDED.set(frozenset(_words(*user_code(*things)) | {''}))
     try: yield
     finally: _HANDED.reset(token)
 
@@ -328,7 +328,7 @@ def _leads_to(x: Any) -> Iterator[Any]:
         if isinstance(x, nn.Module): yield from x.children()
         yield from (type(x), *(v for v in object_attributes(x).values() if callable(v)))
 
-def own_code(*things: Any) -> list[CodeType]:
+def user_code(*things: Any) -> list[CodeType]:
     "The code of the user's own functions that `things` lead to, each once; of `MOST` things at most."
     found, seen, todo = [], dict[int, Any](), [*things]
     while todo and len(seen) < MOST:
@@ -344,8 +344,8 @@ def own_code(*things: Any) -> list[CodeType]:
     return found
 
 def all_code_hash(*things: Any) -> str:
-    "16 hex digits of `own_code`, and of the text of modules that were traced or compiled; '' without any."
-    found = [json.dumps(_code(c)) for c in own_code(*things)]
+    "16 hex digits of `user_code`, and of the text of modules that were traced or compiled; '' without any."
+    found = [json.dumps(_code(c)) for c in user_code(*things)]
     for m in (m for x in things if isinstance(x, nn.Module) for m in x.modules()):
         with suppress(Exception): found += [m.code] if isinstance(m.code, str) else []
     return short_hash(sorted(found)) if found else ''
@@ -359,7 +359,7 @@ OF_OTHERS = re.compile('(GROUP_|ROLE_|LOCAL_|NODE_|WORLD_|MASTER_|TORCH|CUDA_|NC
 
 def environment_identity(*things: Any) -> dict[str, Any]:
     "Variables of the environment that the user's own functions in `things` name, with their values here."
-    names = {c for code in own_code(*things) if {'environ', 'getenv'} & {*code.co_names}
+    names = {c for code in user_code(*things) if {'environ', 'getenv'} & {*code.co_names}
              for c in code.co_consts
              if isinstance(c, str) and VARIABLE.fullmatch(c) and not OF_OTHERS.match(c)}
     found = {k: os.environ.get(k, '') for k in sorted(names)}
@@ -384,7 +384,7 @@ def modules_identity(model: nn.Module, known: Container[int] = (),
     hooks = [[*map(_hook, h.values())] for m in model.modules()
              for h in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks)]
     given = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
-    hooks += [[_hook(h)] for h in given if getattr(h, '__module__', '') != 'elastic_nb.train.loss']
+    hooks += [[_hook(h)] for h in given if getattr(h, '__module__', '') != 'elastic_nb.train.loss_adapter']
     known = {*known, *map(id, (*model.modules(), *model.parameters(), *model.buffers()))}
     holds = {f'{name}.{k}'.lstrip('.'): _held(v, known) or _used(m, k, v, known)
              for name, m in model.named_modules() if is_user_code(type(m))
@@ -408,7 +408,7 @@ def _held(x: Any, known: Container[int]) -> dict[str, Any]:
 def _used(m: nn.Module, k: str, x: Any, known: Container[int]) -> dict[str, Any]:
     "What is known of the attribute `k` of a module if its forward pass uses it and does not set it."
     if isinstance(x, Tensor) and x.requires_grad: return {}
-    if not isinstance(x, (*_VALUES, Enum, dict, type)) and not is_table(x): return {}
+    if not isinstance(x, (*_VALUES, Enum, dict, type)) and not is_numeric_table(x): return {}
     called = _called(type(m), ('forward',)).values()
     names = names_in(*called)
     if k not in names or k in _instructions('STORE_ATTR', *called): return {}
@@ -488,7 +488,7 @@ def _methods(model: nn.Module) -> dict[str, Any]:
             for k, v in vars(kind).items()
             if inspect.isfunction(f := getattr(v, 'fget', v)) and k != '__init__'}
 
-def set_by_forward(model: nn.Module) -> list[tuple[str, nn.Module, str]]:
+def numbers_set_by_forward(model: nn.Module) -> list[tuple[str, nn.Module, str]]:
     "Numbers of the user's own modules that a forward pass may set: in words, the module, and the name."
     kinds = (kind for kind in {*map(type, model.modules())} if is_user_code(kind))
     codes = {kind: _called(kind, ('forward',)).values() for kind in kinds}
@@ -579,7 +579,7 @@ def _beside_state(scheduler: Any, known: Mapping[str, Any]) -> dict[str, Any]:
 
 def callback_identity(callback: Any, known: Container[int]) -> dict[str, Any]:
     "Numbers of a callback, and those of its objects that its methods use; no times that it has read."
-    values = {k: v for k, v in vars(callback).items() if not is_time(v)}
+    values = {k: v for k, v in vars(callback).items() if not may_be_clock_time(v)}
     names = _words(*_called(type(callback), dir(type(callback))).values())
     with _handing_to(callback): inner = {k: _deeper(v, names, known) for k, v in values.items()}
     return plain_settings(values) | {k: v for k, v in inner.items() if v}
@@ -659,7 +659,7 @@ def data_identity(samples: MicroBatchSampler, look: bool = True) -> dict[str, An
     return dict(samples=samples.samples) | seen | own
 
 # %% ../../nbs/07_train/23_identity.ipynb #d36de012
-def methods_identity(x: Any, known: Container[int], skip: tuple[str, ...] = ()) -> dict[str, Any]:
+def attributes_used_by_methods(x: Any, known: Container[int], skip: tuple[str, ...] = ()) -> dict[str, Any]:
     "What own methods of `x` mention: attributes that no library sets, globals; `skip`: prefixes of names."
     methods = {k: f for k, f in _methods_of(type(x)).items() if not k.rpartition('.')[2].startswith(skip)}
     theirs = [inspect.unwrap(f) for k in type(x).__mro__ if not is_user_code(k) for f in vars(k).values()

@@ -26,8 +26,8 @@ from torch.utils.data import DataLoader
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
 from ..checkpoint.format import MANIFEST
-from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_briefly, mismatch_message,
-                                            strip_accepted, diff_identities)
+from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_first_few,
+                                            mismatch_message, strip_accepted, diff_identities)
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.restore import load_verified
 from ..config import BadConfig, CheckpointConfig
@@ -266,7 +266,7 @@ class _Seeds(_Callback):
         self.about = keep_unchanged(now, *_PARTS[pl_module]) if pl_module in _PARTS else now
         self.made = [initial_settings(o, _schedule_of(trainer, o)) for o in trainer.optimizers]
         place, accept = _place_of(trainer)
-        why = join_briefly(describe_differences(self.there, strip_accepted(self.about, accept)))
+        why = join_first_few(describe_differences(self.there, strip_accepted(self.about, accept)))
         if why and place: raise RunMismatch(mismatch_message(place, why))
         for told in [why] if why else describe_differences(self.there, self.about, remarks=True):
             warnings.warn(f"the run goes on in another way than it began. {told}")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AGENT', 'POLL', 'PATIENCE', 'agent_resources', 'assign_agents', 'called', 'agent_main', 'AgentHost', 'RayCluster',
-           'AgentFleet', 'shepherd', 'ray_connection', 'run_on_ray']
+           'AgentFleet', 'launch_agents', 'ray_connection', 'run_on_ray']
 
 # %% ../../nbs/07_train/26_on_ray.ipynb #aabc26c2
 import json
@@ -148,9 +148,9 @@ class AgentFleet:
 
 
 # %% ../../nbs/07_train/26_on_ray.ipynb #4dfa878c
-def shepherd(fleet: AgentFleet) -> dict[str, Any]:
+def launch_agents(fleet: AgentFleet) -> dict[str, Any]:
     "The answer of an agent that has trained to the end. Raises BadConfig, RunFailed."
-    from elastic_nb.elastic.workers import RunFailed   # here: an actor needs no torch
+    from elastic_nb.elastic.worker_pool import RunFailed   # here: an actor needs no torch
     e, cluster = fleet.c.elastic, fleet.cluster
     try:
         while True:
@@ -193,5 +193,5 @@ def run_on_ray(call: str, config: Config, nnodes: int | str | None, **how: Any) 
             at = f'[{host}]:{store.port}' if ':' in host else f'{host}:{store.port}'
             job |= dict(rdzv_endpoint=at, rdzv_id='ray', node_rank=1)   # number 0 would hold a store
         most = parse_rendezvous(job['nnodes'], '', job['rdzv_endpoint'], 'ray', {}, 1, None).most
-        return shepherd(AgentFleet(cluster, config.checked(), job, most))
+        return launch_agents(AgentFleet(cluster, config.checked(), job, most))
 

@@ -23,20 +23,20 @@ from torch import nn
 from ..basics import write_atomically
 from ..config import BadConfig, Config, DataConfig, RunConfig, SourceConfig, run_checks
 from ..config_file import read_config, to_yaml
-from ..data.dataset import ResumableDataset
-from ..data.index import IndexBuilder
+from ..data.resumable_dataset import ResumableDataset
+from ..data.token_index import IndexBuilder
 from ..data.mixture import Mixture
 from ..data.packing import PackedDataset
-from ..data.remote_index import open_index
-from ..data.text import FileSource, RowSource
+from ..data.remote_token_index import open_index
+from ..data.text_files import FileSource, RowSource
 from ..data.tokenizer import is_hub_reachable
-from ..data.windows import stdlib_files
+from ..data.demo_text import stdlib_files
 from ..elastic.ledger import (Event, Ledger, final_digest, final_weights, recoveries,
                                        count_sample_errors, world_size_lookup)
-from ..elastic.node_controller import own_samples
+from ..elastic.node_controller import samples_of_own_workers
 from ..exact.buffers import UnsupportedModel
 from ..models.gpt import GPTConfig, seeded_gpt
-from .engine import Engine
+from .engine_between_steps import Engine
 from .run import ElasticRun, build, check_entry, check_out, check_run, modules_in, run_elastic
 from .trainer import ElasticTrainer
 
@@ -298,7 +298,7 @@ def summarize_run(run: ElasticRun, out: str | Path) -> dict[str, Any]:
     "`summarize_folder` of a run's folder; its trainer knows the samples of each step. Raises ValueError."
     config = run.config.update(worlds=run.worlds) if run.worlds else run.config
     with modules_in(run.folder): engine = build(run.entry, config).prepare('cpu')
-    own = partial(own_samples, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
+    own = partial(samples_of_own_workers, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
     return summarize_folder(out, engine.samples.step_ids, own)
 
 def recipe_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def check_load(config: Config, folder: str | Path = '.') -> None:
     def built() -> None:
         try:
             with tempfile.TemporaryDirectory() as out, modules_in(folder):
-                build(ENTRY, prepare_config(config, out)).prepare('cpu').try_step()
+                build(ENTRY, prepare_config(config, out)).prepare('cpu').check_first_step()
         except (BadConfig, OSError): raise
         except UnsupportedModel as e: raise BadConfig(str(e)) from None
         except Exception as e:

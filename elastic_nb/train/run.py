@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['build', 'modules_in', 'worker', 'check_entry', 'warm_up', 'import_model', 'entry_of_function', 'ElasticRun',
-           'run_elastic', 'check_on', 'in_order', 'node_on_ray', 'check_run', 'check_out', 'BackgroundRun']
+           'run_elastic', 'check_launch_target', 'in_order', 'node_on_ray', 'check_run', 'check_out', 'BackgroundRun']
 
 # %% ../../nbs/07_train/09_run.ipynb #1351634d
 import ast
@@ -39,18 +39,18 @@ from ..checkpoint.run_lock import FolderInUse
 from ..checkpoint.manager import CheckpointManager
 from ..checkpoint.memory import MemorySnapshotBackend
 from ..checkpoint.restore import CheckpointError
-from ..checkpoint.remote.store import StoreError
-from ..checkpoint.remote.tier import open_store
+from ..checkpoint.remote.object_store import StoreError
+from ..checkpoint.remote.object_store_tier import open_store
 from ..config import ALIASES, FACTS, BadConfig, Config, RunConfig, run_checks
-from ..elastic.control import CommandQueue, CommandRefused
+from ..elastic.control_socket import CommandQueue, CommandRefused
 from ..elastic.fault_injection import Fault, check_faults, planned_faults
 from ..elastic.ledger import Event, Ledger, samples_per_step, final_digest, recoveries, verdict
 from ..elastic.loop import ElasticLoop
 from ..elastic.communicator import Communicator
 from ..elastic.membership import Member, connect_nccl
-from ..elastic.console import ConsoleReporter, in_notebook
+from ..elastic.console_reporter import ConsoleReporter, in_notebook
 from ..elastic.supervisor import Listener, RunStopped, supervise
-from ..elastic.workers import WorkerPool, RunFailed
+from ..elastic.worker_pool import WorkerPool, RunFailed
 from ..elastic.zygote import gpu_hidden
 from ..elastic.zygote import warm_up as warm_up_torch
 from ..exact.determinism import preserved_rng
@@ -58,8 +58,8 @@ from ..exact.state import digest
 from ..report.tracking import tracking_listener, open_sinks
 from ..scaling.gradient_noise import GradientNoise, NoiseMeter
 from .callbacks import TrainResult
-from .train_step import choose_device
-from .engine import Engine
+from .engine_step import choose_device
+from .engine_between_steps import Engine
 from .on_ray import run_on_ray
 from .strategies import use_deterministic_kernels
 
@@ -386,8 +386,8 @@ def run_elastic(
               lambda: check_out(at, name))
     (entry, folder), config, _ = run_checks(*checks)
     if on:
-        check_on(on, faults=faults, tell=tell, name=name, background=background, node_rank=node_rank,
-                 local_addr=local_addr)
+        check_launch_target(on, faults=faults, tell=tell, name=name, background=background,
+                            node_rank=node_rank, local_addr=local_addr)
         return _on_ray(asked, entry=entry, folder=folder, out=at, nnodes=nnodes, rdzv_backend=rdzv_backend,
                        rdzv_endpoint=rdzv_endpoint, rdzv_id=rdzv_id, rdzv_conf=rdzv_conf)
     faults += planned_faults(config.checked())
@@ -410,7 +410,7 @@ def _meeting(nnodes: int | str | None, backend: str, endpoint: str, run_id: str,
     from elastic_nb.elastic.agent import parse_rendezvous   # here: one machine needs none of it
     return parse_rendezvous(str(nnodes), backend, endpoint, run_id, conf or {}, node_rank, local_addr)
 
-def check_on(on: str, **here: Any) -> None:
+def check_launch_target(on: str, **here: Any) -> None:
     "Raises BadConfig for an unknown place, and for what only a run on this machine has."
     if on != 'ray': raise BadConfig(f"on: {on!r} is not known; 'ray' is")
     if given := [k for k, v in here.items() if v]: raise BadConfig(f"{given[0]}: a run on Ray has none")
@@ -432,18 +432,18 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
                   given={s: [*v] for s, v in config.explicit_values.items()})
     see_through, host = supervise, '127.0.0.1'
     if meeting:
-        from elastic_nb.elastic.agent import supervise_node
+        from elastic_nb.elastic.agent import supervise_local_node
         meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.is_enabled else '')
-        see_through, host = partial(supervise_node, meeting), meeting.host
+        see_through, host = partial(supervise_local_node, meeting), meeting.host
     first = entry, str(folder), c.model.hub or ''
-    with (in_order(), orders, WorkerPool('elastic_nb.train.run:warm_up', 2, first, host) as hands,
+    with (in_order(), orders, WorkerPool('elastic_nb.train.run:warm_up', 2, first, host) as pool,
           _folder(c, meeting, out) as leased, _ledger(out, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear, closing(sinks)):
         values['leased'] = leased
         orders.listen(out)
         begins(ledger.run)
         heard = _put_right(ledger, values, tracking_listener(sinks, hear))
-        events = see_through(hands, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults, heard,
+        events = see_through(pool, 'elastic_nb.train.run:worker', values, c.elastic, ledger, faults, heard,
                              kept=c.checkpoint.is_enabled, orders=orders)
     return ElasticRun(events, _used(events, config), entry, folder)
 
@@ -573,7 +573,7 @@ class BackgroundRun:
         self._panel: Any = None # The panel, once it was shown
         self._seen: Any = None # What a panel draws; kept from the first event on, in a notebook alone
         if in_notebook():
-            from elastic_nb.report.panel import PanelState   # here: a script needs no pictures
+            from elastic_nb.report.notebook_panel import PanelState   # here: a script needs no pictures
             self._seen = PanelState()
 
     @property
@@ -670,7 +670,7 @@ def __repr__(self: BackgroundRun) -> str:
 @patch
 def _ipython_display_(self: BackgroundRun) -> None:
     "The live panel, or what it looks like where no widgets are."
-    from elastic_nb.report.panel import LivePanel, PanelState
+    from elastic_nb.report.notebook_panel import LivePanel, PanelState
     if self._seen is None: self._seen = PanelState()
     if self._panel is None: self._panel = LivePanel(self._seen, self.orders.submit, self.title)
     self._panel.show()

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['DRAWS', 'NEAR', 'NEARLY', 'Tried', 'MANY', 'LOOK', 'ROUGH', 'preserved_model', 'NotComparable', 'compute_gradient',
-           'has_hooks', 'total_norm', 'weighted_sum', 'loss_and_gradient', 'is_close', 'compare_split', 'unlike_first',
-           'batch_size_of', 'check_cut', 'looks_across_samples', 'computes_in_half', 'UntrainedParameters',
-           'own_functions', 'gradient_change_report', 'set_by_first_forward', 'nondeterminism_report',
-           'unaverageable_buffers']
+           'has_hooks', 'total_norm', 'weighted_sum', 'loss_and_gradient', 'is_close', 'compare_split',
+           'put_unlike_samples_first', 'batch_size_of', 'check_cut', 'loss_mixes_samples', 'computes_in_half',
+           'UntrainedParameters', 'own_functions', 'gradient_change_report', 'set_by_first_forward',
+           'nondeterminism_report', 'unaverageable_buffers']
 
 # %% ../../nbs/07_train/24_split_check.ipynb #1de60004
 import dis
@@ -29,9 +29,9 @@ from ..data.sampler import rng_state_hash
 from ..exact.determinism import seeded_temporarily, preserved_rng
 from ..exact.shuffle import SampleOrder
 from ..exact.buffers import UnsupportedModel
-from .train_step import tensors_in
+from .engine_step import tensors_in
 from .callback_state import is_user_code
-from .loss import walk_graph, reached_params
+from .loss_adapter import walk_graph, reached_params
 
 # %% ../../nbs/07_train/24_split_check.ipynb #1de6000a
 @contextmanager
@@ -72,7 +72,7 @@ def compute_gradient(loss: Tensor, model: nn.Module) -> list[Tensor]:
 def has_hooks(model: nn.Module) -> bool:
     "Whether hooks change gradients of `model` in each micro-batch: that is intended."
     hooks = (h for p in model.parameters() for h in (p._backward_hooks or {}).values())
-    return any(getattr(h, '__module__', '') != 'elastic_nb.train.loss' for h in hooks)
+    return any(getattr(h, '__module__', '') != 'elastic_nb.train.loss_adapter' for h in hooks)
 
 def total_norm(grads: Iterable[Tensor]) -> float:
     "The Euclidean norm of all of them, which need not be there at one time."
@@ -144,7 +144,7 @@ def _coarse(kinds: dict[int, tuple[str, int, tuple[float, ...]]]) -> dict[int, t
 
 MANY = 4096 # Samples that are looked at, at most
 
-def unlike_first(engine: Any, ids: list[int], budget: TimeBudget) -> list[int]:
+def put_unlike_samples_first(engine: Any, ids: list[int], budget: TimeBudget) -> list[int]:
     "`ids`, and before them at most two samples that are unlike most, as far as `budget` allows a look."
     found, n = {}, engine.samples.samples
     # it is for the run to raise it
@@ -185,7 +185,7 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
     if len(ids) < 2: return 'a batch has one sample'
     training = not any(isinstance(m, _RANDOM) for m in engine.model.modules())
     two = 2 * ceil(len(ids) / engine.c.training.micro_batches)   # the size of two micro-batches
-    ids = unlike_first(engine, ids, TimeBudget(LOOK / 2))
+    ids = put_unlike_samples_first(engine, ids, TimeBudget(LOOK / 2))
     groups = [ids[at:at + 3] for at in range(0, min(len(ids) - 1, 48), 3)]
     before = budget.used
     for i, some in enumerate(groups):
@@ -195,14 +195,14 @@ def check_cut(engine: Any, ask: Callable[[Any], Tensor]) -> str:
         took = budget.used - before
         if i == 0 and two > 3 and took * two / 3 < LOOK - budget.used: groups.insert(1, ids[:two])
     if said.startswith(_FEW) and two > 3: said = _compared(engine, ask, ids[:two], training, two // 2)
-    if said == DRAWS and looks_across_samples(engine, ask, ids):
+    if said == DRAWS and loss_mixes_samples(engine, ask, ids):
         name = getattr(engine.loss_fn, '__qualname__', type(engine.loss_fn or engine.model).__name__)
         why = nondeterminism_report(engine, ask) or f"with the same random numbers {_REMEDIES['whole']}"
         raise BadConfig(f"{name}: {why}. Or check_cut=False, if that is meant")
     return said
 
 # %% ../../nbs/07_train/24_split_check.ipynb #e6a96657
-def looks_across_samples(engine: Any, ask: Callable[[Any], Tensor], ids: list[int]) -> bool:
+def loss_mixes_samples(engine: Any, ask: Callable[[Any], Tensor], ids: list[int]) -> bool:
     "Whether a loss that draws random numbers looks from one sample into another, as far as four trials show."
     return any(_crossed(engine, ask, ids, k) for k in range(1, 5))
 

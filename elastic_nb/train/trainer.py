@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..basics import fork_safe_tqdm, patch, notify_if_slow
-from ..checkpoint.run_lock import RunMismatch, compare_identities, identity_numbers
+from ..checkpoint.run_lock import RunMismatch, compare_identities, identity_hash_parts
 from ..checkpoint.manager import preemptible
 from ..data.sampler import warn_if_reads_slow
 from ..exact.determinism import preserved_rng
@@ -31,15 +31,16 @@ from ..config import BadConfig, RunConfig, TrackingConfig
 from ..elastic.ledger import Ledger
 from ..elastic.loop import CheckpointMissing
 from ..elastic.membership import PeerLost, peer_errors
-from ..elastic.console import in_notebook, describe_resume
+from ..elastic.console_reporter import in_notebook, describe_resume
 from ..elastic.zygote import describe_error
 from ..report.tracking import SinkGroup, tracking_listener, open_sinks
 from .callbacks import (ProgressBar, TrainResult, call_callbacks, guarded_values, listens_to,
                                         is_patience_exhausted)
-from .train_step import StepReport, choose_device, tensor_version
-from .engine import Engine
+from .engine_step import StepReport, choose_device, tensor_version
+from .engine_between_steps import Engine
 from .callback_state import find_objects
-from .recorder import FIELDS, EventRecorder, contribution_row, find_launcher, restarts_left
+from .event_recorder import (FIELDS, EventRecorder, contribution_row, find_launcher,
+                                             restarts_left)
 from .strategies import Strategy
 from .distributed import (PATIENCE, raise_on_all_ranks, cleanup_distributed, world_group,
                                           max_over_ranks, is_peer_lost, setup_distributed_environment,
@@ -74,7 +75,7 @@ class ElasticTrainer(Engine):
 
     def _trained(self, result: TrainResult, resume: bool, progress: bool, out: str | Path | None
                  ) -> TrainResult:
-        with self._reported() as how, warn_if_reads_slow(self.being_read):
+        with self._reported() as how, warn_if_reads_slow(self.samplers_in_use):
             manager = None
             try:
                 _compare_ranks(self)
@@ -121,7 +122,7 @@ def _compare_ranks(trainer: ElasticTrainer) -> None:
     rank, world = trainer.world.rank, trainer.world.world_size
     if world == 1: return
     with notify_if_slow(f"the other ranks of {world}, which prepare model and data", PATIENCE):
-        numbers = max_over_ranks(identity_numbers(trainer.identity))
+        numbers = max_over_ranks(identity_hash_parts(trainer.identity))
     told = compare_identities(trainer.identity, rank, world, 0, numbers, max_over_ranks)
     for other, why in told.items():
         give = "callbacks, and let one print, below `if trainer.main:`" if why.startswith('callbacks') else \

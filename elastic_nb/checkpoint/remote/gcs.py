@@ -28,8 +28,8 @@ from urllib3.exceptions import HTTPError
 
 from ...basics import patch
 from ..prefault import parallel_for
-from .store import (StoredObject, StoreError, StoreRefused, StoreUnavailable,
-                                                check_key, retry)
+from .object_store import (StoredObject, StoreError, StoreRefused,
+                                                       StoreUnavailable, check_key, retry)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #b1faf4a6
 @contextmanager

@@ -20,9 +20,9 @@ from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_st
 
 from ...basics import patch
 from ..prefault import start_daemon_thread
-from .folder import SLOW, STUCK, WatchdogTask
-from .store import (StoredObject, StoreError, StoreRefused, StoreUnavailable,
-                                                check_key, retry)
+from .folder_store import SLOW, STUCK, WatchdogTask
+from .object_store import (StoredObject, StoreError, StoreRefused,
+                                                       StoreUnavailable, check_key, retry)
 
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #6fa0afda
 @contextmanager

@@ -25,8 +25,9 @@ from urllib3.exceptions import HTTPError
 
 from ...basics import patch
 from ..prefault import parallel_for
-from .store import (StoredObject, StoreError, StoreRefused, StoreUnavailable,
-                                                PartChecksums, matches_composite, check_key, retry)
+from .object_store import (StoredObject, StoreError, StoreRefused,
+                                                       StoreUnavailable, PartChecksums, matches_composite,
+                                                       check_key, retry)
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #07b85807
 class _UploadGone(StoreError): "The server knows no such upload (any more)."
