@@ -27,7 +27,7 @@ from torch.utils.data import Dataset, Subset, default_collate
 
 from ..basics import LATE, TimeBudget, patch, print_notice
 from .resumable_dataset import ResumableDataset
-from ..exact.determinism import seeded_temporarily
+from ..exact.determinism import seeded, seeded_temporarily
 from ..exact.shuffle import SampleOrder, shard_range, SampleSpan
 
 # %% ../../nbs/02_data/05_sampler.ipynb #b54b0dbb
@@ -275,9 +275,19 @@ def content_hash(self: MicroBatchSampler, place: int = 0) -> str:
     if hasattr(self.dataset, 'shown'):   # some of each source, and first all in one batch
         ids = self.dataset.shown()
         with seeded_temporarily(self.seed, -1, place): self.get(ids)
+    with seeded_temporarily(self.seed, -1, place): own, kept = self._read_twice(ids, place)
+    if kept:
+        warnings.warn(f"sample {kept[0]} of the dataset was drawn at random when it was first read, and "
+                      "kept: in another worker, and after a resume, it is another one. Draw it each time")
+    self._check_apart(place)
+    return xxhash.xxh3_64(own.encode()).hexdigest()
+
+@patch
+def _read_twice(self: MicroBatchSampler, ids: list[int], place: int) -> tuple[str, list[int]]:
+    "What samples `ids` are, for checkpoints; which of them, and of as many others as time allows, are kept."
     found: dict[int, tuple[str, bool]] = {}
     kept = [i for i in ids + ids[::-1] if self._is_kept(i, place, found)]
-    own = ''.join(told for told, _ in found.values())   # of the first few: it is saved in checkpoints
+    own = ''.join(told for told, _ in found.values())
     more, budget = [], TimeBudget(LOOK)
     if not isinstance(self.dataset, ResumableDataset) and not hasattr(self.dataset, 'by_number'):
         for i in SampleOrder(self.samples)(0, min(self.samples, MOST)).tolist():
@@ -286,23 +296,20 @@ def content_hash(self: MicroBatchSampler, place: int = 0) -> str:
             self._is_kept(i, place, found)
             more.append(i)
         kept += [i for i in more[::-1] if self._is_kept(i, place, found)]
-    if kept:
-        warnings.warn(f"sample {kept[0]} of the dataset was drawn at random when it was first read, and "
-                      "kept: in another worker, and after a resume, it is another one. Draw it each time")
-    self._check_apart(place)
-    return xxhash.xxh3_64(own.encode()).hexdigest()
+    return own, kept
 
 @patch
 def _is_kept(self: MicroBatchSampler, i: int, place: int, found: dict[int, tuple[str, bool]]) -> bool:
     """Read sample `i` and note in `found` what it is, and whether it was drawn at random. True if only the
     first time. Raises Stateful if it was another one before."""
-    with seeded_temporarily(self.seed, -1, place + i):
+    with seeded(self.seed, -1, place + i):
         before, one = rng_state_hash(), self.get([i])
         draws = rng_state_hash() != before
     if hasattr(self.dataset, 'with_format') and isinstance(one, Mapping):   # without texts, as always
         one = {k: v for k, v in one.items() if isinstance(v, Tensor)}
-    told, drew = found.setdefault(i, (_digest(one), draws))
-    if told != _digest(one):
+    now = _digest(one)
+    told, drew = found.setdefault(i, (now, draws))
+    if told != now:
         raise NondeterministicSample(
             f"sample {i} of the dataset is not the same when it is read again: the result "
             "would depend on who has read what before. Let it depend on its number, and on "

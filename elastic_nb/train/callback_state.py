@@ -25,7 +25,7 @@ from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from io import IOBase
 from itertools import islice
 from logging import Logger
@@ -69,16 +69,17 @@ def has_state(x: Any) -> bool:
         return all(callable(getattr(x, k, None)) for k in ('state_dict', 'load_state_dict'))
     return False
 
-def _slots(x: Any) -> set[str]:
-    inside = (pair for base in type(x).__mro__ for pair in vars(base).items())
-    return {k for k, v in inside if isinstance(v, MemberDescriptorType) and not k.startswith('__')}
+@lru_cache(1 << 10)
+def _slots(kind: type) -> frozenset[str]:
+    inside = (pair for base in kind.__mro__ for pair in vars(base).items())
+    return frozenset(k for k, v in inside if isinstance(v, MemberDescriptorType) and not k.startswith('__'))
 
 def object_attributes(x: Any) -> dict[str, Any]:
     "What `x` has in its `__dict__` and in slots."
-    return {k: getattr(x, k) for k in sorted(_slots(x)) if hasattr(x, k)} | getattr(x, '__dict__', {})
+    return {k: getattr(x, k) for k in sorted(_slots(type(x))) if hasattr(x, k)} | getattr(x, '__dict__', {})
 
 def _put(x: Any, k: str, value: Any) -> None:
-    if k in _slots(x) or not hasattr(x, '__dict__'): object.__setattr__(x, k, value)   # a frozen one, too
+    if k in _slots(type(x)) or not hasattr(x, '__dict__'): object.__setattr__(x, k, value)   # a frozen one, too
     else: x.__dict__[k] = value
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000b

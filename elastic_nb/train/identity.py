@@ -28,7 +28,7 @@ from copy import deepcopy
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Number
 from types import CodeType, MethodType, ModuleType
 from typing import Any
@@ -110,9 +110,13 @@ def _words(*codes: CodeType) -> set[str]:
     keys = {k for c in code_objects_in(*codes) for k in {*c.co_consts} - _set_keys(c) if isinstance(k, str)}
     return keys | names_in(*codes)
 
+@lru_cache(1 << 14)
+def _names_in_code(kind: str, code: CodeType) -> frozenset[str]:
+    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname == kind)
+
 def _instructions(kind: str, *codes: CodeType) -> set[str]:
     "Names in instructions of one `kind`, in functions inside, too."
-    return {i.argval for c in code_objects_in(*codes) for i in dis.get_instructions(c) if i.opname == kind}
+    return {name for c in code_objects_in(*codes) for name in _names_in_code(kind, c)}
 
 def _methods_of(kind: type) -> dict[str, Any]:
     "Methods of a class and its bases, as far as these are the user's own, but for `__init__`."
