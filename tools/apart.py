@@ -264,6 +264,7 @@ def _cpu_of_children() -> float:
 # Imported once, for all lessons
 SHARED = ('torch', 'torch._dynamo', 'matplotlib_inline.backend_inline', 'matplotlib.pyplot', 'pydantic',
           'ipywidgets', 'boto3', 'hypothesis', *IN_CHILD)
+OPTIONAL = 'kubernetes_validate', # Of an extra; it compiles grammars for seconds
 _LEVEL = 'TORCH_CPP_LOG_LEVEL'
 OFTEN = 4 # Cells that import a module of the project, so that it is imported once, too
 
@@ -292,7 +293,7 @@ def each_apart(cells: list[Any]) -> None:
     without_a_clock()
     if level is None: del os.environ[_LEVEL]
     else: os.environ[_LEVEL] = level
-    for name in of_project(cells, test.get_config().lib_path.name):
+    for name in (*OPTIONAL, *of_project(cells, test.get_config().lib_path.name)):
         with suppress(Exception): importlib.import_module(name)   # the lesson that needs it will say
     site = tempfile.TemporaryDirectory()
     Path(site.name, 'sitecustomize.py').write_text(_SITE)

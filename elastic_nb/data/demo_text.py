@@ -10,6 +10,7 @@ import hashlib
 import random
 import sysconfig
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -56,15 +57,19 @@ def _verse(draw: random.Random) -> str:
     return f"This is {''.join(lines)}the {draw.choice(_WHAT)},\nthat lay in the house that Jack built.\n\n"
 
 # %% ../../nbs/02_data/06_demo_text.ipynb #f8839275
+@cache
+def _verses(size: int, seed: int) -> bytes:
+    draw, text = random.Random(seed), bytearray()
+    while len(text) < size: text += _verse(draw).encode()
+    return bytes(text[:size])
+
 def rhyme(
     size: int = 300_000, # Bytes
     seed: int = 0, # Other verses for another seed
 ) -> Tensor:
     "Verses like *The House that Jack Built* (London, 1755), (size,), uint8. ValueError if size < 1."
     if size < 1: raise ValueError(f"size: at least 1 byte, not {size}")
-    draw, text = random.Random(seed), bytearray()
-    while len(text) < size: text += _verse(draw).encode()
-    return torch.frombuffer(text[:size], dtype=torch.uint8)
+    return torch.frombuffer(bytearray(_verses(size, seed)), dtype=torch.uint8)
 
 # %% ../../nbs/02_data/06_demo_text.ipynb #b73e29ae
 def token_windows(tokens: Tensor | np.ndarray, length: int) -> np.ndarray:
