@@ -69,6 +69,7 @@ def _is_record(x: Any) -> bool:
 
 def _span(x: Tensor) -> int:
     "How many numbers lie between the first and the last one of `x` in memory, both included."
+    if x.is_contiguous(): return x.numel()
     return 1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride())) if x.numel() else 0
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #7ad32452
@@ -99,6 +100,8 @@ class BatchEncoder:
         def of(many: Iterable[Any]) -> list[Any]:
             return [v if type(v) in _AS_JSON else self.describe(v, depth) for v in many]
         kind = type(x)
+        if kind is list and (kinds := {*map(type, x)}) <= _AS_JSON:
+            return self._numbers(x, kinds) or ['plain', x]
         if kind in _MANY.values(): return [kind.__name__, *of(x)]
         if kind in _DICTS.values(): return [kind.__name__, of(x), of(x.values())]
         name = kind.__module__, kind.__qualname__
@@ -107,9 +110,9 @@ class BatchEncoder:
             if _is_record(x): return ['record', *name, self.describe(vars(x), depth)]
         raise UnsendableBatch(f"a {'.'.join(name)}")
 
-    def _placed(self, raw: np.ndarray) -> int:
-        "The place of `raw`: as far from a multiple of ALIGNED as in memory."
-        at = self.size + (raw.__array_interface__['data'][0] - self.size) % ALIGNED
+    def _placed(self, raw: np.ndarray, address: int) -> int:
+        "The place of `raw`: as far from a multiple of ALIGNED as its address."
+        at = self.size + (address - self.size) % ALIGNED
         self.parts.append((at, raw))
         self.size = at + raw.nbytes
         return at
@@ -120,15 +123,23 @@ def _tensor(self: BatchEncoder, x: Tensor) -> list[Any]:
     if x.layout != torch.strided or x.device.type != 'cpu' or x.requires_grad or x.is_quantized:
         raise UnsendableBatch(f"a tensor ({x.layout}, {x.device}, requires_grad={x.requires_grad})")
     if x.is_conj() or x.is_neg(): x = x.resolve_conj().resolve_neg()
-    if _span(x) > 4 * x.numel() + 1024: x = x.contiguous()   # mostly gaps
-    flat = x.as_strided((_span(x),), (1,)).view(torch.uint8).numpy()
-    return ['tensor', str(x.dtype), [*x.shape], [*x.stride()], self._placed(flat), _span(x)]
+    if (n := _span(x)) > 4 * x.numel() + 1024: x, n = x.contiguous(), x.numel()   # mostly gaps
+    flat = x.as_strided((n,), (1,)).view(torch.uint8).numpy()
+    return ['tensor', str(x.dtype), [*x.shape], [*x.stride()], self._placed(flat, x.data_ptr()), n]
+
+@patch
+def _numbers(self: BatchEncoder, x: list[Any], kinds: set[type]) -> list[Any] | None:
+    "A long list of ints, or of floats, as an array; None for other lists."
+    if len(x) < 64 or kinds not in ({int}, {float}): return None
+    try: return ['numbers', self._array(np.array(x, np.int64 if kinds == {int} else np.float64))]
+    except OverflowError: return None
 
 @patch
 def _array(self: BatchEncoder, x: Any) -> list[Any]:
     if x.dtype.kind not in 'biufcSUmM': raise UnsendableBatch(f"an array of {x.dtype}")
     order = 'F' if x.flags.fnc else 'C'
-    at = self._placed(x.ravel(order).view(np.uint8))
+    flat = x.ravel(order).view(np.uint8)
+    at = self._placed(flat, flat.ctypes.data)
     return ['array', x.dtype.str, [*x.shape], order, at, isinstance(x, np.generic)]
 
 class BatchDecoder:
@@ -148,6 +159,8 @@ class BatchDecoder:
         if kind == 'tensor': return self._tensor(*told)
         if kind == 'array': return self._array(*told)
         if kind == 'bytes': return told[0].encode('latin-1')
+        if kind == 'plain': return told[0]
+        if kind == 'numbers': return self._built(*told[0]).tolist()
         if kind in _MANY: return _MANY[kind](of(told))
         if kind in _DICTS: return _DICTS[kind](zip(of(told[0]), of(told[1])))
         if (found := _find_class(*told[:2])) is None: raise UnsendableBatch(f"a {'.'.join(told[:2])}")
