@@ -2,6 +2,7 @@
 
 The packages are layered in one table: a module imports from its own package and from packages below it. Imports inside functions
 count, and so do names in strings, such as 'elastic_nb.testing.worker_entrypoints:sleeper'.
+There is no circle, also through these.
 """
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 MAX_CELL, MAX_FUNCTION = 60, 50  # lines of an exported cell, and of a function in it: about a screen
 # From the top down. Packages on one line do not import each other.
@@ -105,28 +105,15 @@ def orphans(root: Path, lib: str) -> Iterator[str]:
             yield f'{path.relative_to(root)}: there is no notebook {found[1]}; remove the module'
 
 
-def at_import(tree: ast.Module) -> Iterator[ast.AST]:
-    "The nodes that run when a module is imported: all but the bodies of functions"
-    todo: list[ast.AST] = [tree]
-    while todo:
-        node = todo.pop()
-        yield node
-        todo += [n for n in ast.iter_child_nodes(node)
-                 if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))]
-
-
-def imports(root: Path, lib: str) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    "Module -> modules of ours that it names at all, and those that it imports when it is imported itself"
-    trees = modules(root, lib)
-    every, first = {}, {}
+def imports(root: Path, lib: str) -> dict[str, set[str]]:
+    "Module -> modules of ours that it names: in imports, also in functions; in strings; as a package, in its lazy table"
+    trees, graph = modules(root, lib), {}
     for name, tree in trees.items():
         is_package = (root / Path(*name.split('.')) / '__init__.py').exists()
         package = name if is_package else name.rpartition('.')[0]
-        def targets(nodes: Any) -> set[str]:
-            return {m for n in nodes for m in imported(n, package, lib, {*trees})} - {name}
-        every[name] = targets(ast.walk(tree)) | ({*lazily(tree, package)} if is_package else set())
-        first[name] = targets(n for n in at_import(tree) if not isinstance(n, ast.Constant))
-    return every, first
+        found = {m for n in ast.walk(tree) for m in imported(n, package, lib, {*trees})}
+        graph[name] = (found | ({*lazily(tree, package)} if is_package else set())) - {name}
+    return graph
 
 
 def package_of(module: str) -> str:
@@ -154,8 +141,8 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 def check_imports(root: Path, lib: str) -> Iterator[str]:
     "Complaints about arrows that run upwards, about products that need test rigs, and about circles"
-    every, first = imports(root, lib)
-    for name, targets in every.items():
+    graph = imports(root, lib)
+    for name, targets in graph.items():
         if (own := package_of(name)) not in FLOOR:
             yield f'{name}: {own} is in no line of PACKAGES (tools/lint_house.py)'
             continue
@@ -168,7 +155,7 @@ def check_imports(root: Path, lib: str) -> Iterator[str]:
     yield from check_classes(modules(root, lib))
     yield from named_twice(root, lib)
     yield from orphans(root, lib)
-    for ring in circles(first): yield f"{ring[0]}: imports itself: {' -> '.join([*ring, ring[0]])}"
+    for ring in circles(graph): yield f"{ring[0]}: imports itself: {' -> '.join([*ring, ring[0]])}"
 
 
 # ---- where a module is ---------------------------------------------------------------------------

@@ -28,10 +28,10 @@ BADGE = 'https://colab.research.google.com/assets/colab-badge.svg'
 PAGES = ['README.md', 'benchmarks/README.md', 'tools/benchmarks.md', 'CHANGELOG.md', 'CONTRIBUTING.md',
          'pyproject.toml']  # hold links, as notebooks do
 DIRECTIVES = {'default_exp', 'export', 'exporti', 'exports', 'hide', 'slow', 'gpu', 'net'}
-PICKLES = {'pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'shelve'}
+PICKLES = {'pickle', 'cPickle', 'cloudpickle', 'copyreg', 'dill', 'joblib', 'marshal', 'shelve'}
+OBJECTS = re.compile(r'(all_gather|gather|scatter|broadcast|send|recv)_object(_list)?')  # of torch.distributed
 MEASURES_LOAD = {'nbs/10_bench/08_checkpoint.ipynb',  # may torch.load, weights only, what it has just written itself
                  'nbs/03_checkpoint/15_interop.ipynb'}  # and this one, which takes in files of other programs
-BETWEEN_COPIES = {'nbs/02_data/07_prefetch.ipynb'}  # may pickle what goes from a fork to its own parent, in memory
 GUIDES = {'walkthroughs', 'howto', 'essays'}  # folders of notebooks for users, which export nothing
 FOLDED = {'cellView': 'form', 'jupyter': {'source_hidden': True}}  # a solution: folded in Colab, and in JupyterLab
 MAX_OUTPUT, MAX_LINE = 64 * 1024, 110  # bytes per cell, characters
@@ -200,21 +200,23 @@ def loads_weights(node: ast.AST) -> bool:
 
 
 def unpickles(node: ast.AST) -> bool:
-    "Does this run code out of a file? torch.load, the pickle family, and arguments that switch it on"
+    "Does this run code out of a file or a message? torch.load, the pickle family, and arguments that switch it on"
     if isinstance(node, ast.Import): return any(a.name.split('.')[0] in PICKLES for a in node.names)
     if isinstance(node, ast.ImportFrom):
-        return (node.module or '').split('.')[0] in PICKLES or node.module == 'torch' and any(
-            a.name == 'load' for a in node.names)
+        home = (node.module or '').split('.')[0]
+        return home in PICKLES or home == 'torch' and any(
+            a.name == 'load' or OBJECTS.fullmatch(a.name) for a in node.names)
     if isinstance(node, ast.Attribute):
-        return node.attr == 'load' and getattr(node.value, 'id', '') == 'torch'
+        owner = getattr(node.value, 'id', '')
+        return owner == 'torch' and node.attr == 'load' or owner == 'dist' and bool(OBJECTS.fullmatch(node.attr))
     if isinstance(node, ast.keyword):
         value = getattr(node.value, 'value', None)
         return (node.arg, value) in {('allow_pickle', True), ('weights_only', False)}
     return False
 
 
-def check_code(src: str, may_load: bool = False, may_pickle: bool = False) -> Iterator[str]:
-    "Complaints about the source of one code cell; `may_load`, `may_pickle`: see MEASURES_LOAD, BETWEEN_COPIES"
+def check_code(src: str, may_load: bool = False) -> Iterator[str]:
+    "Complaints about the source of one code cell; `may_load`: see MEASURES_LOAD"
     lines = src.splitlines()
     for n, line in enumerate(lines, 1):
         if len(line) > MAX_LINE: yield f'line {n} has {len(line)} characters, at most {MAX_LINE}'
@@ -232,7 +234,6 @@ def check_code(src: str, may_load: bool = False, may_pickle: bool = False) -> It
     if any(map(is_import, body)) and not all(map(is_import, body)):
         yield 'imports and other code in one cell: give the imports a cell of their own'
     fine = {id(n.func) for n in ast.walk(tree) if may_load and loads_weights(n)}
-    fine |= {id(n) for n in ast.walk(tree) if may_pickle and isinstance(n, ast.Import)}
     if any(unpickles(n) for n in ast.walk(tree) if id(n) not in fine):
         yield 'torch.load and pickles are banned: files run code'
     if exported(src): yield from check_size(src)
@@ -322,7 +323,7 @@ def check_notebook(path: Path, root: Path, cfg: dict[str, str]) -> Iterator[str]
             yield from (f'{page}: cell {n}: a dead link, there is no such file: {link}'
                         for link in lost(path, cell.source))
         if cell.cell_type != 'code': continue
-        problems = [*check_code(cell.source, page in MEASURES_LOAD, page in BETWEEN_COPIES), *check_outputs(cell.outputs)]
+        problems = [*check_code(cell.source, page in MEASURES_LOAD), *check_outputs(cell.outputs)]
         if is_walkthrough(path): problems += check_walkthrough(cell.source)
         for problem in problems: yield f'{page}: cell {n}: {problem}'
 
@@ -334,6 +335,15 @@ def check_modules(root: Path, cfg: dict[str, str]) -> Iterator[str]:
     init = (root / cfg['lib_path'] / '__init__.py').read_text(encoding='utf-8')
     if f'__version__ = "{cfg["version"]}"' not in init.splitlines():
         yield f"{cfg['lib_path']}/__init__.py: __version__ differs from settings.ini ({cfg['version']})"
+
+
+def check_tools(root: Path) -> Iterator[str]:
+    "Complaints about pickles in tools; the package is in the notebooks"
+    for path in sorted((root / 'tools').rglob('*.py')):
+        for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+            if unpickles(node):
+                where = f'{path.relative_to(root).as_posix()}: line {getattr(node, "lineno", 0)}'
+                yield f'{where}: torch.load and pickles are banned: files run code'
 
 
 def check_house(root: Path, cfg: dict[str, str]) -> Iterator[str]:
@@ -363,7 +373,7 @@ def lint(root: Path) -> list[str]:
     switches = (root / cfg['nbs_path']).rglob('.notest')
     found = [f'{p.relative_to(root)}: nothing may be left untested' for p in switches]
     for path in notebooks(root, cfg): found += check_notebook(path, root, cfg)
-    return [*found, *check_links(root, cfg), *check_modules(root, cfg), *check_house(root, cfg)]
+    return [*found, *check_links(root, cfg), *check_modules(root, cfg), *check_tools(root), *check_house(root, cfg)]
 
 
 def main() -> int:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CONTESTANTS', 'STORE', 'FORMS', 'MIXERS', 'EVERY', 'TokenData', 'LoaderContestant', 'OurLoader',
            'MaterialisedOrderLoader', 'NanoGPTLoader', 'TorchStatefulLoader', 'hf_table', 'HFMapLoader',
-           'HFStreamingLoader', 'GrainLoader', 'rank_env', 'rank_environment', 'iter_samples', 'LitDataLoader',
+           'HFStreamingLoader', 'GrainLoader', 'rank_env', 'environment', 'iter_samples', 'LitDataLoader',
            'MosaicStreamingLoader', 'installed_contestants', 'write_numbered_tokens', 'make_index', 'OurPackedLoader',
            'OurPackedLazyLoader', 'OurFilledLoader', 'bench_store', 'OurRemoteLoader', 'OurColdRemoteLoader',
            'source_ranges', 'OurMixtureLoader', 'OurPackedMixtureLoader', 'OurPackedLazyMixtureLoader',
@@ -188,18 +188,17 @@ def rank_env(rank: int, world: int) -> dict[str, str]:
     return dict.fromkeys(ranks, str(rank)) | dict.fromkeys(sizes, str(world))
 
 @contextmanager
-def rank_environment(rank: int, world: int) -> Iterator[None]:
-    "Within the block this process is `rank` of `world` for code that asks the environment."
-    new = rank_env(rank, world)
+def environment(new: dict[str, str]) -> Iterator[None]:
+    "Within the block the environment of this process has these variables, too."
     before = {k: os.environ.get(k) for k in new}
     os.environ.update(new)
     try: yield
     finally:
         for k, v in before.items(): os.environ.pop(k) if v is None else os.environ.update({k: v})
 
+
 # %% ../../nbs/10_bench/05_loaders.ipynb #a363b482
 def iter_samples(span: tuple[int, int], data: TokenData) -> Iterator[Tensor]:
-    "The samples from, to, one by one, each (length + 1,), int32."
     "The samples from, to, one by one, each (length + 1,), int32."
     for row in token_windows(data.map(), data.length)[slice(*span)]:
         yield torch.from_numpy(row.astype(np.int32))
@@ -208,49 +207,66 @@ class LitDataLoader(LoaderContestant):
     "Lightning's litdata: token chunks, shuffled; each rank loads the state of rank 0."
     needs = 'litdata'
     @property
-    def folder(self) -> str: return f'{self.data.path}.litdata'
+    def parts(self) -> dict[str, tuple[int, int]]:
+        "The samples (from, to) in each folder."
+        return {f'{self.data.path}.litdata': (0, self.data.samples)}
 
     def prepare(self) -> None:
         import litdata
         d, block = self.data, 4000
-        if os.path.exists(self.folder): return
-        spans = [(a, a + block) for a in range(0, d.samples, block)]
-        litdata.optimize(partial(iter_samples, data=d), spans, self.folder, chunk_size=block * (d.length + 1),
-                         num_workers=1, item_loader=litdata.TokensLoader(), verbose=False)
+        for folder, (a, z) in self.parts.items():
+            if os.path.exists(folder): continue
+            spans = [(k, min(z, k + block)) for k in range(a, z, block)]
+            litdata.optimize(partial(iter_samples, data=d), spans, folder, chunk_size=block * (d.length + 1),
+                             num_workers=1, item_loader=litdata.TokensLoader(), verbose=False)
+
+    def open(self) -> Any:
+        "The dataset; of more than one folder, half of the samples from each."
+        import litdata
+        d = self.data
+        items = [litdata.TokensLoader(block_size=d.length + 1) for _ in self.parts]
+        found = [litdata.StreamingDataset(folder, item_loader=x, shuffle=True, seed=d.seed)
+                 for folder, x in zip(self.parts, items)]
+        return litdata.CombinedStreamingDataset(found, d.seed, [.5, .5], False) if found[1:] else found[0]
 
     def state(self) -> Any: return copy.deepcopy(self.loader.state_dict())   # it is changed in place later
 
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import litdata
-        d = self.data
-        with rank_environment(rank, world):
-            items = litdata.TokensLoader(block_size=d.length + 1)
-            dataset = litdata.StreamingDataset(self.folder, item_loader=items, shuffle=True, seed=d.seed)
-            self.loader = litdata.StreamingDataLoader(dataset, batch_size=d.batch // world)
+        with environment(rank_env(rank, world)):
+            self.loader = litdata.StreamingDataLoader(self.open(), batch_size=self.data.batch // world)
             if state: self.loader.load_state_dict(copy.deepcopy(state))
             stream = iter(self.loader)
         for b in stream: yield b[:, :-1].long()
 
+# %% ../../nbs/10_bench/05_loaders.ipynb #031fd788
 class MosaicStreamingLoader(LoaderContestant):
     "MosaicML's streaming: shards of samples, one canonical node; each rank loads the state of rank 0."
     needs, own_process = 'streaming', True
     @property
-    def folder(self) -> str: return f'{self.data.path}.mds'
+    def parts(self) -> dict[str, tuple[int, int]]:
+        "The samples (from, to) in each folder."
+        return {f'{self.data.path}.mds': (0, self.data.samples)}
 
     def prepare(self) -> None:
         import streaming
-        if os.path.exists(self.folder): return
         columns = {'ids': f'ndarray:int32:{self.data.length + 1}'}
-        with streaming.MDSWriter(out=self.folder, columns=columns) as out:
-            for row in iter_samples((0, self.data.samples), self.data): out.write({'ids': row.numpy()})
+        for folder, span in self.parts.items():
+            if os.path.exists(folder): continue
+            with streaming.MDSWriter(out=folder, columns=columns) as out:
+                for row in iter_samples(span, self.data): out.write({'ids': row.numpy()})
 
     def state(self) -> Any: return self.loader.state_dict()
 
+    def where(self) -> dict[str, Any]:
+        "Where the dataset is, as its arguments."
+        return dict(local=next(iter(self.parts)))
+
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import streaming
-        d, size = self.data, self.data.batch // world
+        size = self.data.batch // world
         if world == 1: streaming.base.util.clean_stale_shared_memory()   # of an earlier start in this process
-        dataset = streaming.StreamingDataset(local=self.folder, shuffle=True, shuffle_seed=d.seed,
+        dataset = streaming.StreamingDataset(**self.where(), shuffle=True, shuffle_seed=self.data.seed,
                                              batch_size=size, num_canonical_nodes=1)
         self.loader = streaming.StreamingDataLoader(dataset, batch_size=size)
         if state: self.loader.load_state_dict(state)
@@ -348,13 +364,7 @@ def bench_store(folder: str) -> Iterator[str]:
     "A server of this machine, known to child processes. Raises FileNotFoundError without rclone."
     Path(folder, 's3', 'bench').mkdir(parents=True)
     keys = dict(AWS_ACCESS_KEY_ID='KEYKEY', AWS_SECRET_ACCESS_KEY='SECRET', AWS_DEFAULT_REGION='us-east-1')
-    with rclone_s3(Path(folder, 's3')) as server:
-        new = keys | {STORE: server.url}
-        before = {k: os.environ.get(k) for k in new}
-        os.environ.update(new)
-        try: yield server.url
-        finally:
-            for k, v in before.items(): os.environ.pop(k) if v is None else os.environ.update({k: v})
+    with rclone_s3(Path(folder, 's3')) as server, environment(keys | {STORE: server.url}): yield server.url
 
 class OurRemoteLoader(OurLoader):
     "elastic-nb: the index in an object store, all blocks on the disk."
@@ -469,62 +479,21 @@ class GrainMixtureLoader(LoaderContestant):
             yield torch.from_numpy(b.astype(np.int64))[:, :-1]
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #4864295b
-class LitDataMixtureLoader(LoaderContestant):
+class LitDataMixtureLoader(LitDataLoader):
     "litdata's CombinedStreamingDataset; rank 0's state for all."
-    needs = 'litdata'
     @property
-    def folders(self) -> list[str]: return [f'{self.data.path}.litdata-{k}' for k in 'ab']
+    def parts(self) -> dict[str, tuple[int, int]]:
+        return {f'{self.data.path}.litdata-{k}': span for k, span in zip('ab', source_ranges(self.data))}
 
-    def prepare(self) -> None:
-        import litdata
-        d, block = self.data, 4000
-        for folder, (a, z) in zip(self.folders, source_ranges(d)):
-            if os.path.exists(folder): continue
-            spans = [(k, min(z, k + block)) for k in range(a, z, block)]
-            litdata.optimize(partial(iter_samples, data=d), spans, folder, chunk_size=block * (d.length + 1),
-                             num_workers=1, item_loader=litdata.TokensLoader(), verbose=False)
-
-    def state(self) -> Any: return json.loads(json.dumps(self.loader.state_dict()))
-
-    def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
-        import litdata
-        d = self.data
-        with rank_environment(rank, world):
-            def part(folder: str) -> Any:
-                items = litdata.TokensLoader(block_size=d.length + 1)
-                return litdata.StreamingDataset(folder, item_loader=items, shuffle=True, seed=d.seed)
-            mixed = litdata.CombinedStreamingDataset([*map(part, self.folders)], d.seed, [.5, .5], False)
-            self.loader = litdata.StreamingDataLoader(mixed, batch_size=d.batch // world)
-            if state: self.loader.load_state_dict(state)
-            stream = iter(self.loader)
-        for b in stream: yield b[:, :-1].long()
-
-class MosaicMixtureLoader(LoaderContestant):
+class MosaicMixtureLoader(MosaicStreamingLoader):
     "MosaicML's streaming: two streams with proportions, one canonical node; rank 0's state for all."
-    needs, own_process = 'streaming', True
     @property
-    def folders(self) -> list[str]: return [f'{self.data.path}.mds-{k}' for k in 'ab']
+    def parts(self) -> dict[str, tuple[int, int]]:
+        return {f'{self.data.path}.mds-{k}': span for k, span in zip('ab', source_ranges(self.data))}
 
-    def prepare(self) -> None:
+    def where(self) -> dict[str, Any]:
         import streaming
-        columns = {'ids': f'ndarray:int32:{self.data.length + 1}'}
-        for folder, span in zip(self.folders, source_ranges(self.data)):
-            if os.path.exists(folder): continue
-            with streaming.MDSWriter(out=folder, columns=columns) as out:
-                for row in iter_samples(span, self.data): out.write({'ids': row.numpy()})
-
-    def state(self) -> Any: return self.loader.state_dict()
-
-    def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
-        import streaming
-        d, size = self.data, self.data.batch // world
-        if world == 1: streaming.base.util.clean_stale_shared_memory()   # of an earlier start in this process
-        streams = [streaming.Stream(local=f, proportion=.5) for f in self.folders]
-        dataset = streaming.StreamingDataset(streams=streams, shuffle=True, shuffle_seed=d.seed,
-                                             batch_size=size, num_canonical_nodes=1)
-        self.loader = streaming.StreamingDataLoader(dataset, batch_size=size)
-        if state: self.loader.load_state_dict(state)
-        for b in self.loader: yield b['ids'][:, :-1].long()
+        return dict(streams=[streaming.Stream(local=folder, proportion=.5) for folder in self.parts])
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #bf08d034
 FORMS: dict[str, type[LoaderContestant]] = {

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['shard_name', 'list_shards', 'tensor_metadata', 'dcp_metadata', 'load_skeleton', 'ShardWriter', 'ByteRange',
            'byte_extent', 'read_ranges', 'ShardReader', 'load_full', 'sharded_state', 'flatten_sharded',
-           'ShardedSaveError', 'RankLost', 'run_collectively', 'translate_dcp_errors', 'PendingSave', 'begin_sharded',
-           'save_sharded', 'load_sharded']
+           'ShardedSaveError', 'RankLost', 'gather_json', 'run_collectively', 'translate_dcp_errors', 'PendingSave',
+           'begin_sharded', 'save_sharded', 'load_sharded']
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #4a32d07f
 import json
@@ -266,15 +266,23 @@ def _sentence(rank: int, e: BaseException) -> str:
                                else f"{type(e).__name__}: {e}")
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #50e18a10
+def gather_json(mine: Any, group: dist.ProcessGroup | None) -> list[Any]:
+    "The JSON values of all ranks, in their order. Collective."
+    text = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, torch.tensor([len(text)]), group)
+    texts = [torch.zeros(max(map(int, sizes)), dtype=torch.uint8) for _ in sizes]
+    texts[dist.get_rank(group)][:len(text)] = text
+    dist.all_gather(texts, texts[dist.get_rank(group)].clone(), group)
+    return [json.loads(t[:int(n)].numpy().tobytes()) for t, n in zip(texts, sizes)]
+
 def run_collectively(work: Callable[[], Any], error: type[Exception], group: dist.ProcessGroup | None) -> Any:
     """`work()` if it succeeds in all ranks; else raises `error` in all of them, with the first one's message.
     Collective."""
     result, said = None, None
     try: result = work()
     except Exception as e: said = _sentence(dist.get_rank(group), e)
-    found: list[str | None] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(found, said, group)
-    if any(found): raise error(next(filter(None, found)))
+    if any(found := gather_json(said, group)): raise error(next(filter(None, found)))
     return result
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #ff166d90
@@ -314,8 +322,7 @@ class PendingSave:
 
     def _settle(self, wait: bool, limit: float) -> bool:
         if wait and self.thread: self.thread.join(limit)
-        busy: list[Any] = [None] * dist.get_world_size(self.group)
-        dist.all_gather_object(busy, bool(self.thread and self.thread.is_alive()), self.group)
+        busy = gather_json(bool(self.thread and self.thread.is_alive()), self.group)
         if any(busy) and not wait: return False
         if any(busy): raise ShardedSaveError(f"rank {busy.index(True)}: not written in {limit:g} s")
         run_collectively(self._written, ShardedSaveError, self.group)

@@ -282,6 +282,7 @@ def content_hash(self: MicroBatchSampler, place: int = 0) -> str:
     self._check_apart(place)
     return xxhash.xxh3_64(own.encode()).hexdigest()
 
+# %% ../../nbs/02_data/05_sampler.ipynb #4714724e
 @patch
 def _read_twice(self: MicroBatchSampler, ids: list[int], place: int) -> tuple[str, list[int]]:
     "What samples `ids` are, for checkpoints; which of them, and of as many others as time allows, are kept."

@@ -25,7 +25,7 @@ from .loop import ElasticLoop, Trainable
 from .shard_placement import (transitional_layout, uncovered_spans, plan_moves,
                                                 plan_layout, batch_moves)
 from .membership import Generation, Member, StateLost
-from ..exact.sharded_gradients import LEAST, BucketReducer
+from ..exact.sharded_gradients import BucketReducer
 from ..exact.reduce import batch_send_recv
 from ..exact.sharded_optimizer import (ShardLayout, OptimizerShard, ShardedOptimizer, ShardedReducer,
                                                 merge_shards, state_dict_showing, merge_spans)
@@ -83,22 +83,23 @@ class ShardedOptimizerSync(ShardedReducer):
     scale = 1.
     tick: Callable[[], None] # What a sum calls that waits for others in the middle of backward
     def __init__(self,
-        model: nn.Module, # Its trainable parameters are summed
+        module: nn.Module, # Its trainable parameters are summed
         optimizer: ShardedOptimizer, # Makes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_rank_distance`
         shadow: int | None = None,
-        whole: bool = False, # Give all ranks the whole gradient, to be clipped by its norm
+        measure: bool = False, # Whether the norm of the gradient is needed: then all ranks get the whole
+        **options: Any, # As in the reducer
     ):
-        super().__init__(optimizer, params_outside_optimizer(model, optimizer), micro_batches, beside, None,
-                         whole)
-        self.module, self.shadow = model, shadow
+        super().__init__(optimizer, params_outside_optimizer(module, optimizer), micro_batches, beside, None,
+                         measure, **options)
+        self.module, self.shadow = module, shadow
 
     def refusal_reason(self, settings: Sequence[str]) -> str:
         "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
         if self.whole or not settings: return ''
-        return f"{settings[0]} looks at the whole gradient: take ShardedOptimizerSync(..., whole=True)"
+        return f"{settings[0]} looks at the whole gradient: take ShardedOptimizerSync(..., measure=True)"
 
 def params_outside_optimizer(model: nn.Module, optimizer: ShardedOptimizer) -> list[nn.Parameter]:
     "The trainable parameters of `model` that `optimizer` does not have."
@@ -333,28 +334,16 @@ def finish(self: ShardedLoop) -> None:
         super(ShardedLoop, self).finish()
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #95e28ffb
-class ShardedGradientSync(BucketReducer):
+class ShardedGradientSync(ShardedOptimizerSync, BucketReducer):
     "The grouping-independent sum with optimizer and gradient in slices: same bits for every world."
-    scale = 1.
-    def __init__(self,
-        model: nn.Module, # Its trainable parameters are summed
-        optimizer: ShardedOptimizer, # Makes the steps for some of them
-        micro_batches: int, # Leaves of the tree
-        beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_rank_distance`
-        shadow: int | None = None,
-        measure: bool = False, # Whether the norm of the gradient is needed
-        least: int = LEAST, # Numbers of a bucket, at least, and of the parts in which it is sent, at most
-    ):
-        super().__init__(optimizer, params_outside_optimizer(model, optimizer), micro_batches, beside, None,
-                         measure,
-                         [*model.parameters()], least, beside_training)
-        self.module, self.shadow = model, shadow
+    def __init__(self, module: nn.Module, *args: Any, **options: Any):
+        "As ShardedOptimizerSync, and `least` as in BucketReducer; a norm needs no whole gradient here."
+        super().__init__(module, *args, model=[*module.parameters()], launch=beside_training, **options)
 
     def refusal_reason(self, settings: Sequence[str]) -> str:
         "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
         if odd := [s for s in settings if s not in ('clip', 'on_nonfinite')]:
-            return f"{odd[0]} looks at the whole gradient: take ShardedOptimizerSync(..., whole=True)"
+            return f"{odd[0]} looks at the whole gradient: take ShardedOptimizerSync(..., measure=True)"
         if not self.measure and settings:
             return f"{settings[0]} asks for the norm: take ShardedGradientSync(..., measure=True)"
         return ''

@@ -675,7 +675,7 @@ async def send_new_rows(self: DashboardApp, found: ServedRun, last: int, send: C
 
 # %% ../../nbs/08_report/10_serve.ipynb #1a7e8c24
 def _part(name: str) -> str:
-    return files('elastic_nb.report').joinpath('page', name).read_text(encoding='utf-8')
+    return files('elastic_nb').joinpath('report', 'page', name).read_text(encoding='utf-8')
 
 _LOGIN, _WRONG = _part('login.html'), '<p role="alert">That was another one.</p>'
 PAGES |= {

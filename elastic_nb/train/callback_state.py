@@ -79,8 +79,8 @@ def object_attributes(x: Any) -> dict[str, Any]:
     return {k: getattr(x, k) for k in sorted(_slots(type(x))) if hasattr(x, k)} | getattr(x, '__dict__', {})
 
 def _put(x: Any, k: str, value: Any) -> None:
-    if k in _slots(type(x)) or not hasattr(x, '__dict__'): object.__setattr__(x, k, value)   # a frozen one, too
-    else: x.__dict__[k] = value
+    if hasattr(x, '__dict__') and k not in _slots(type(x)): x.__dict__[k] = value
+    else: object.__setattr__(x, k, value)   # a frozen one, too
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000b
 Variables = dict[tuple[str, str], tuple[Any, Callable[[Any], None]]] # (place, name): value, and what sets it
