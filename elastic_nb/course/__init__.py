@@ -120,7 +120,7 @@ class NanoRun:
         raise EOFError(f'the run ended, exit code {self.process.wait()}, without {text!r}')
 
     def wait(self) -> str:
-        "Show the other lines until the run ends, and return its weights digest. Raises EOFError."
+        "Show the remaining lines until the run ends, and return its weights digest. Raises EOFError."
         self.read_until('weights ')
         self.process.wait(10)
         return self.lines[-1].split()[-1]
@@ -144,7 +144,7 @@ def kill_all(self: NanoRun) -> None:
 # %% ../../nbs/course/00_overview.ipynb #20ac5d9e
 def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: str | Path) -> Score:
     "Train with this budget in the storm of `seed`, then undisturbed, into `out`. Raises RunFailed."
-    from elastic_nb.demo import ENTRY, demo_config   # here: the other lessons need none of it
+    from elastic_nb.demo import ENTRY, demo_config   # imported here, because only the exam needs it
     from elastic_nb.train.run import run_elastic
     plan = exam_fault_plan(seed, workers + spares)
     settings = dict(steps=STEPS, micro_batches=MICRO, memory_snapshot_interval=0, max_restarts=1000)

@@ -29,7 +29,7 @@ PHASES = 'forward', 'reduce', 'gather', 'commit', 'agree' # Where a fault may st
 
 # %% ../../nbs/08_report/18_exam.ipynb #995fffcf
 def exam_fault_plan(seed: int, slots: int) -> list[Fault]:
-    "The storm of a seed for so many workers and spares. The same seed, the same storm."
+    "The storm of a seed for this many workers and spares. The same seed gives the same storm."
     found = []
     for slot in range(slots):
         dice, step = random.Random(f'{seed} exam {slot}'), 0.
@@ -45,18 +45,18 @@ def exam_fault_plan(seed: int, slots: int) -> list[Fault]:
 # %% ../../nbs/08_report/18_exam.ipynb #d446957f
 @dataclass
 class Score:
-    "What an exam has cost."
+    "The cost and the findings of an exam."
     seed: int
     workers: int
     checkpoint_interval: int
     spares: int
     useful: int = 0 # Steps in the final weights
-    attempts: int = 0 # Steps that were begun, each time that they were
+    attempts: int = 0 # How often a step was started
     saves: int = 0 # Checkpoints written to disk
     time: int = 0 # In micro-batch times
     worker_steps: float = 0. # Paid, with spares and redone steps
-    faults: int = 0 # That have fired, of the storm
-    identical: bool = False # Whether the result is that of the undisturbed run
+    faults: int = 0 # Faults of the storm that have fired
+    identical: bool = False # Whether the result equals that of the undisturbed run
     wrong: list[str] = field(default_factory=list) # Why it does not count
 
     @property
@@ -66,13 +66,13 @@ class Score:
 
 @patch
 def pay(self: Score, world: int, units: int) -> None:
-    "Pay `world` workers, and the spares, for so many micro-batch times."
+    "Pay `world` workers, and the spares, for this many micro-batch times."
     self.time += units
     self.worker_steps += (world + self.spares) * units / MICRO
 
 # %% ../../nbs/08_report/18_exam.ipynb #ec19bd9a
 def attempts_of(rows: RunHistory) -> list[tuple[int, int]]:
-    "(generation, step) of all steps that were begun, also of those that were not committed."
+    "(generation, step) of all steps that were started, committed or not."
     found: set[tuple[int, int]] = set()
     for steps in (rows.steps('contribute'), rows.steps('commit')):
         found |= {*zip(steps.gen.tolist(), steps.step.tolist())}
@@ -86,7 +86,7 @@ def count(self: Score, rows: RunHistory) -> None:
     "Count what the rows of the exam say."
     sizes = {e.gen or 0: len(e.data['roster']) for e in rows_of_kind(rows, 'generation')}
     begun = attempts_of(rows)
-    def size(gen: int) -> int: return sizes[max(g for g in sizes if g <= gen)]   # going back writes no roster
+    def size(gen: int) -> int: return sizes[max(g for g in sizes if g <= gen)]   # a rollback writes no roster
     for gen, _ in begun: self.pay(size(gen), -(-MICRO // size(gen)))
     saves = rows_of_kind(rows, 'checkpoint')
     saved = {(e.gen or 0, e.data['saved']) for e in saves if e.data['tier'] == 'nvme'}
@@ -98,7 +98,7 @@ def count(self: Score, rows: RunHistory) -> None:
 EXAM, CALM = 'exam', 'undisturbed' # Names of its two runs
 
 def load_exam(path: str | Path) -> tuple[RunReader, Score, list[str]]:
-    "The exam at `path`, nothing counted yet, and its storm. Raises ValueError if it is none."
+    "The exam at `path`, not yet scored, and its storm. Raises ValueError if it is not an exam."
     try: watch = RunReader(path, EXAM)
     except ValueError as e: raise ValueError(f"{path} is not an exam: {e}") from None
     start = watch.segments[0].attempt
@@ -110,13 +110,13 @@ def load_exam(path: str | Path) -> tuple[RunReader, Score, list[str]]:
     return watch, Score(seed, elastic['workers'], interval, elastic['spares']), drawn[0]['faults']
 
 def fault_plan_rows(faults: list[Fault]) -> list[str]:
-    "As the rows of a plan and of its faults name them."
+    "Faults in the form in which the rows of the ledger name them."
     return [f'{f.kind} {f.worker}@{f.step}:{f.phase}' for f in faults]
 
 # %% ../../nbs/08_report/18_exam.ipynb #f5cbeaec
 @patch
 def judge(self: Score, watch: RunReader, storm: list[str]) -> None:
-    "Find what does not hold. Raises ValueError if there is no undisturbed run."
+    "Add all findings. Raises ValueError if there is no undisturbed run."
     start, rows = watch.segments[0].attempt, watch.segments[0].rows
     training, plan = start.section('training'), exam_fault_plan(self.seed, self.workers + self.spares)
     if (training.get('steps'), training.get('micro_batches')) != (STEPS, MICRO):
@@ -132,7 +132,7 @@ def judge(self: Score, watch: RunReader, storm: list[str]) -> None:
     if self.time > DEADLINE: self.wrong.append(f"it took {self.time} micro-batch times, at most {DEADLINE}")
 
 def exam_score(path: str | Path) -> Score:
-    "The score of the exam at `path`. Raises ValueError if it is none, or has no undisturbed run."
+    "The score of the exam at `path`. Raises ValueError if it is not an exam, or has no undisturbed run."
     watch, score, storm = load_exam(path)
     score.count(watch.segments[0].rows)
     try: score.judge(watch, storm)
@@ -145,7 +145,7 @@ def facts_of_exam(score: Score) -> dict[str, Any]:
     return asdict(score) | dict(score=round(score.score, 4), passed=not score.wrong, signed=False)
 
 def format_score(s: Score) -> Iterator[str]:
-    "For people."
+    "The score as text."
     saves = f'a checkpoint every {s.checkpoint_interval} steps' if s.checkpoint_interval else 'no checkpoints'
     yield f"exam of seed {s.seed}: {s.workers} workers, {s.spares} spares, {saves}"
     yield (f"  {s.faults} faults, {s.attempts} steps begun for {s.useful} useful ones, "

@@ -53,16 +53,16 @@ from .status import RunReader, runs_in
 class ServedRun:
     "A run below the folder that is served."
     id: str # Sixteen hex digits, a stable hash of the folder and the name, safe in a URL
-    folder: str # Of the ledger, relative to what is served; '.' for that itself
-    name: str # Of the run in its ledger: that of its first start
+    folder: str # Of the ledger, relative to the folder that is served; '.' for that folder
+    name: str # Of the run in its ledger: the name of its first start
     path: Path # Of the ledger
 
 def run_id(folder: str, name: str) -> str:
-    "What a run is called in URLs."
+    "The id of a run in URLs."
     return sha256(f'{folder}\0{name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:16]
 
 def find_ledgers(root: Path, kind: str = 'run.db', most: int = 1000, deep: int = 6) -> Iterator[Path]:
-    "The ledgers at or below `root`, or other files; limited in number and depth, following no links."
+    "The ledgers (or other files) at or below `root`; limited in number and depth, following no links."
     if root.is_file():
         yield root
         return
@@ -75,7 +75,7 @@ def find_ledgers(root: Path, kind: str = 'run.db', most: int = 1000, deep: int =
         inside[:] = kept if depth < deep and most > 0 else []
 
 def jobs_in(path: Path, most: int = 100) -> list[dict[str, Any]]:
-    "The newest jobs of a controller's queue. Raises sqlite3.Error if the file is none."
+    "The newest jobs of a controller's queue. Raises sqlite3.Error if the file is not a queue."
     keys = 'job', 'plan', 'state', 'starts', 'done'
     ask = (f"SELECT id, name, state, starts, (SELECT count(*) FROM done WHERE job=id) FROM jobs "
            f"ORDER BY id DESC LIMIT {most}")
@@ -85,14 +85,14 @@ def jobs_in(path: Path, most: int = 100) -> list[dict[str, Any]]:
 
 # %% ../../nbs/08_report/10_serve.ipynb #35fbe815
 class RunIndex:
-    "The runs below `root`, looked for again after two seconds. Raises BadConfig if there is no `root`."
+    "The runs below `root`, rescanned after two seconds. Raises BadConfig if there is no `root`."
     def __init__(self, root: str | Path):
         self.root, self._lock = Path(root), threading.Lock()
         self._seen, self._queues, self._until = {}, list[dict[str, Any]](), 0.
         if not self.root.exists(): raise BadConfig(f"there is no run and no folder {root}")
 
     def runs(self) -> dict[str, ServedRun]:
-        "By id; a ledger that cannot be read is left out until it can be."
+        "Runs by id; a ledger that cannot be read is left out until it can be."
         with self._lock:
             if time.monotonic() >= self._until:
                 self._seen = {found.id: found for found in self._look()}
@@ -172,7 +172,7 @@ def worker_outages(events: Sequence[Event], t: np.ndarray, gen: np.ndarray,
                    end: float | None) -> list[dict[str, Any]]:
     """For each worker that was lost, the longest stretch without a commit: `worker`, `from`, `to`, `healed`.
     `t`, `gen`: when each step was first committed, and in which generation, sorted by time, shape (steps,).
-    `end`: the time now, if the run is not over; then what has not healed ends there."""
+    `end`: the current time, if the run is not over; an open outage ends there."""
     deaths = {e.worker: e for e in events if e.kind == 'death'}
     faults: dict[str, Event] = {}
     for e in events:
@@ -185,8 +185,8 @@ def worker_outages(events: Sequence[Event], t: np.ndarray, gen: np.ndarray,
         start = (faults.get(worker) or deaths[worker]).t
         before = bisect_right(t, start) - 1
         if before < 0: continue
-        first = without.get(worker, 0 if worker in deaths else np.inf)   # 0: a spare, which was in no roster
-        over = next((o for o in overs if o >= start), np.inf)   # another start of the run may follow it
+        first = without.get(worker, 0 if worker in deaths else np.inf)   # 0: a spare that was in no roster
+        over = next((o for o in overs if o >= start), np.inf)   # the run may have been restarted after it
         later = np.flatnonzero((gen[before + 1:] >= first) & (t[before + 1:] <= over))
         if len(later):
             times = t[before:before + 2 + int(later[0])]
@@ -205,7 +205,7 @@ def chart_data(
     window: tuple[float | None, float | None] = (None, None), # Seconds of the run; all of it by default
     width: int = 800, # Pixels
 ) -> dict[str, Any]:
-    "What the page draws, and no more than the screen can show: at most `4 * width` commits."
+    "What the page draws, limited to what the screen can show: at most `4 * width` commits."
     times = [e.t for e in events] + [*columns['t'][-1:]]
     zero, last = min(times, default=0.), max(times, default=0.) if now is None else now
     left = 0. if window[0] is None else max(window[0], 0.)
@@ -261,14 +261,14 @@ class RunReaderCache:
 
 @dataclass
 class CachedRun:
-    "A run that is looked at."
+    "A run that a client is looking at."
     found: ServedRun
-    watch: RunReader | None = None # Its reader; None until someone has asked
+    watch: RunReader | None = None # Its reader; None until the first request
     lock: threading.Lock = field(default_factory=threading.Lock)
     _columns: tuple[int, dict[str, np.ndarray]] | None = None # Up to which row, and what `columns` returned
 
     def columns(self) -> dict[str, np.ndarray]:
-        "The first report of each commit, sorted by time: a step that was done twice is there twice."
+        "The first report of each commit, sorted by time: a repeated step appears twice."
         if self._columns is None or self._columns[0] != self.watch.last_row_id:
             rows = self.watch.story.steps()
             span = int(rows.step.max(initial=0)) + 1
@@ -280,7 +280,7 @@ class CachedRun:
 # %% ../../nbs/08_report/10_serve.ipynb #aebb4a2b
 @dataclass(frozen=True)
 class HttpResponse:
-    "What a request gets."
+    "The response to a request."
     body: bytes = b''
     status: int = 200
     kind: str = 'application/json'
@@ -297,11 +297,11 @@ def error_response(why: str, status: int) -> HttpResponse:
 
 @dataclass
 class HttpRequest:
-    "What the response depends on."
+    "All that the response depends on."
     method: str = 'GET'
     path: str = '/'
     query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict) # Names in small letters
+    headers: Mapping[str, str] = field(default_factory=dict) # Names in lower case
     body: bytes = b''
 
 # %% ../../nbs/08_report/10_serve.ipynb #c45b12b7
@@ -310,18 +310,18 @@ class Dashboard:
     def __init__(self,
         root: str | Path, # A run, or a folder of runs
         may: bool = False, # May requests kill, hang and add workers?
-        token: str = '', # Every client must send this; empty: the server listens on loopback only
-        hosts: Iterable[str] = (), # Names under which browsers may call it, besides localhost
+        token: str = '', # Every client must send this; empty if the server listens on loopback only
+        hosts: Iterable[str] = (), # Host names that browsers may use, besides localhost
     ):
         self.shelf, self.watched, self.may, self.token = RunIndex(root), RunReaderCache(), may, token
         self.hosts = {'localhost', '127.0.0.1', '::1', *(h.lower() for h in hosts)}
-        self._session = secrets.token_hex(32) # What a browser keeps instead of the token
+        self._session = secrets.token_hex(32) # What a browser stores instead of the token
         self._brief: dict[str, tuple[Any, dict[str, Any]]] = {} # The signature of a file, and its row
 
 # %% ../../nbs/08_report/10_serve.ipynb #375f4a42
 @patch
 def run_details(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse:
-    "All about one run, and what is drawn of it."
+    "All about one run, and its chart."
     def number(name: str) -> float | None:
         value = float(request.query[name]) if request.query.get(name) else None
         if value is not None and not math.isfinite(value): raise ValueError(f"{name} must be a number")
@@ -339,12 +339,12 @@ def run_details(self: Dashboard, request: HttpRequest, found: ServedRun) -> Http
                               may=can))
 
 # %% ../../nbs/08_report/10_serve.ipynb #f1ac7f86
-ALIVE = 'starting', 'waiting', 'working', 'regrouping', 'hung' # What a worker does that is there
+ALIVE = 'starting', 'waiting', 'working', 'regrouping', 'hung' # The states of a live worker
 BRIEF = 'run', 'state', 'step', 'steps', 'loss', 'world', 'started', 'seconds'
 
 @patch
 def run_summary(self: Dashboard, found: ServedRun) -> dict[str, Any]:
-    "A run in a line of the list; one whose file has not changed is not read again."
+    "A run as one row of the list; if its file has not changed, it is not read again."
     files = [found.path, found.path.with_name(found.path.name + '-wal')]
     stats = [p.stat() for p in files if p.exists()]
     seen = [(s.st_mtime_ns, s.st_size, s.st_ino) for s in stats]
@@ -440,24 +440,24 @@ def respond(self: Dashboard, request: HttpRequest) -> HttpResponse:
 TOKEN = 'ELASTIC_NB_TOKEN' # The environment variable with the secret
 
 def token_from_env(environ: Mapping[str, str]) -> str:
-    "The secret; empty if there is none. Raises BadConfig if it could be guessed."
+    "The secret; empty if there is none. Raises BadConfig if it is easy to guess."
     token = environ.get(TOKEN, '')
     if token and not re.fullmatch('[!-~]{16,500}', token):
         raise BadConfig(f"{TOKEN} must have 16 to 500 characters: letters, digits, signs, no spaces")
     return token
 
 def host_name(header: str) -> str:
-    "The name in a Host header, in small letters, without the port; empty if it is none."
+    "The name in a Host header, in lower case, without the port; empty if the header is malformed."
     found = re.fullmatch(r'(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::\d{1,5})?', header.strip().lower())
     return (found[1] or found[2]) if found else ''
 
 def is_ip_address(name: str) -> bool:
-    "Is it an IP address? No page of another site can have one as its name."
+    "Whether the host is an IP address. DNS rebinding needs a name."
     with suppress(ValueError): return bool(ipaddress.ip_address(name))
     return False
 
 # %% ../../nbs/08_report/10_serve.ipynb #3ec8f384
-OPEN = '/api/health', '/login', '/wrong', '/app.css' # What can be seen without the token
+OPEN = '/api/health', '/login', '/wrong', '/app.css' # What is served without the token
 
 @patch
 def refusal(self: Dashboard, request: HttpRequest) -> HttpResponse | None:
@@ -478,7 +478,7 @@ def refusal(self: Dashboard, request: HttpRequest) -> HttpResponse | None:
 
 @patch
 def is_authenticated(self: Dashboard, request: HttpRequest) -> bool:
-    "Whether the sender of `request` has the token. Without a token everyone who gets here is admitted."
+    "Whether the sender of `request` has the token. If no token is set, every sender is admitted."
     if not self.token: return True
     scheme, _, shown = request.headers.get('authorization', '').partition(' ')
     if scheme.lower() == 'bearer' and _same(shown, self.token): return True
@@ -488,22 +488,22 @@ def is_authenticated(self: Dashboard, request: HttpRequest) -> bool:
     return False
 
 def _same(a: str, b: str) -> bool:
-    "Are the texts equal? It takes as long to find a difference at the end as one at the beginning."
+    "Whether two texts are equal, compared in constant time."
     return hmac.compare_digest(a.encode('utf-8', 'replace'), b.encode())
 
 @patch(as_prop=True)
 def cookie_name(self: Dashboard) -> str:
-    "Its name; different for each server, since cookies ignore ports."
+    "The name of the cookie; different for each server, because cookies ignore ports."
     return f'elastic_nb_{sha256(self._session.encode()).hexdigest()[:8]}'
 
 # %% ../../nbs/08_report/10_serve.ipynb #2bb5dcb2
 @patch
 def log_in(self: Dashboard, request: HttpRequest) -> HttpResponse:
-    "A browser that has sent the token gets a cookie, which lasts as long as the server or the browser."
+    "Give a browser that sent the token a cookie, which is valid until the server or the browser ends."
     shown = parse_qs(request.body.decode('utf-8', 'replace')).get('token', [''])[0].strip()
     if not (self.token and _same(shown, self.token)):
         headers = (('location', '/wrong'),)
-        return HttpResponse(status=303, headers=headers, late=.5)   # trying them all takes long
+        return HttpResponse(status=303, headers=headers, late=.5)   # slows down guessing
     value = f'{self.cookie_name}={self._session}; Path=/; HttpOnly; SameSite=Strict'
     return HttpResponse(status=303, headers=(('location', '/'), ('set-cookie', value)))
 
@@ -517,18 +517,18 @@ GUARDS = {
     'cache-control': 'no-store'}
 
 def response_headers(answer: HttpResponse) -> list[tuple[bytes, bytes]]:
-    "The headers of a response: its content, and what our pages are not allowed to do."
+    "The headers of a response: its content type, and what our pages may not do."
     own = {'content-type': answer.kind, 'content-length': str(len(answer.body))}
     told = own | GUARDS | dict(answer.headers)
     return [(k.encode(), v.encode('latin-1', 'replace')) for k, v in told.items()]
 
 # %% ../../nbs/08_report/10_serve.ipynb #53b6b262
-CUT = 1 << 16 # Characters of a row that a stream sends; of a longer one it says how long it is
+CUT = 1 << 16 # Longest row that a stream sends, in characters; for longer ones it sends only the length
 FIXED = 'id', 't', 'kind', 'worker', 'gen', 'step'
 
 def rows_after(found: ServedRun, last: int, most: int = 1000) -> list[tuple[int, str]]:
     "The oldest rows of a run with ids above `last`, as (id, JSON), in order. Raises ValueError."
-    # one moment for both questions: rows move from one table to the other
+    # one snapshot for both queries: rows move from one table to the other
     with read_connection(found.path) as db:
         run = next((r for r in group_attempts(attempts_in(db)) if r.name == found.name), None)
         names = [s.name for s in [*run.attempts, *run.refused]] if run else [found.name]
@@ -550,22 +550,22 @@ def _told(fixed: Sequence[Any], data: Any) -> str:
 def _places(names: Sequence[str]) -> str: return ', '.join('?' * len(names))
 
 def _packed_after(db: sqlite3.Connection, names: Sequence[str], last: int) -> tuple[list[ColumnBlock], int]:
-    "The oldest blocks of these starts with ids above `last`, and the id up to which there are no others."
+    "The oldest blocks of these starts with ids above `last`, and the id up to which they are complete."
     question = f'SELECT block, id FROM packs WHERE run IN ({_places(names)}) AND last>? ORDER BY id LIMIT ?'
     most = 3
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name='packs'").fetchone(): return [], 2**62
     while True:
         found = unpack_blocks(db.execute(question, (*names, last, most)))
         if len(found) < most: return found, 2**62
-        for n in range(len(found) - 1, 0, -1):   # blocks that were packed at once overlap
+        for n in range(len(found) - 1, 0, -1):   # blocks that were packed together overlap
             if max(int(b.id[-1]) for b in found[:n]) < int(found[n].id[0]):
                 return found[:n], int(found[n].id[0]) - 1
         most *= 2
 
 # %% ../../nbs/08_report/10_serve.ipynb #2454094a
-PATIENCE = 20. # Seconds that a client may say or take nothing, before the server hangs up
-BODY = 4096 # Bytes that a request may bring
-STREAMS = 64 # Streams at the same time
+PATIENCE = 20. # Seconds without sending or reading anything before a client is disconnected
+BODY = 4096 # Maximum bytes of a request body
+STREAMS = 64 # Maximum number of concurrent streams
 
 class DashboardApp:
     "The dashboard as an ASGI application: reads requests, waits in threads, sends in pieces."
@@ -590,7 +590,7 @@ class DashboardApp:
                 answer = await self.stream_events(request, receive, send)
             else: answer = await self.run_in_thread(self.threads, self.dashboard.respond, request)
         except asyncio.TimeoutError: return
-        except Exception as e:   # a defect of ours must not be silent, and must not end the server
+        except Exception as e:   # a bug of ours must not be silent, and must not end the server
             answer = error_response(f'{type(e).__name__} in the server', 500)
             print(f'elastic-nb serve: {type(e).__name__}: {e}', file=sys.stderr, flush=True)
         if answer: await asyncio.sleep(answer.late)
@@ -605,7 +605,7 @@ async def run_in_thread(self: DashboardApp, pool: ThreadPoolExecutor, work: Call
 
 @patch
 async def read_body(self: DashboardApp, receive: Callable) -> bytes:
-    "The body, or its beginning if it is longer than it may be."
+    "The body, or its beginning if it is too long."
     body, more = b'', True
     while more and len(body) <= BODY:
         message = await receive()
@@ -614,7 +614,7 @@ async def read_body(self: DashboardApp, receive: Callable) -> bytes:
 
 @patch
 async def send_response(self: DashboardApp, send: Callable, answer: HttpResponse, head: bool = False) -> None:
-    "An answer, in pieces of 64 KB; a client that does not take them is left."
+    "Send a response in pieces of 64 KB; a client that does not read them is disconnected."
     await send(dict(type='http.response.start', status=answer.status, headers=response_headers(answer)))
     pieces = range(0, 0 if head else len(answer.body), CUT)
     for at in pieces:
@@ -629,7 +629,7 @@ async def send_response(self: DashboardApp, send: Callable, answer: HttpResponse
 @patch
 async def stream_events(self: DashboardApp, request: HttpRequest, receive: Callable,
                         send: Callable) -> HttpResponse | None:
-    "The rows of a run as server-sent events, each with its id; an answer instead if there is no run."
+    "Send the rows of a run as server-sent events, each with its id; an error response if there is no run."
     if no := self.dashboard.refusal(request): return no
     found = (await self.run_in_thread(self.threads,
                                       self.dashboard.shelf.runs)).get(request.path.split('/')[3])
@@ -658,13 +658,13 @@ async def send_new_rows(self: DashboardApp, found: ServedRun, last: int, send: C
     kind = HttpResponse(kind='text/event-stream; charset=utf-8')
     head = [(k, v) for k, v in response_headers(kind) if k != b'content-length']
     await send(dict(type='http.response.start', status=200, headers=head))
-    quiet = math.inf   # something at once: the client knows that it is connected
+    quiet = math.inf   # send something at once, so that the client knows it is connected
     while not (self.closing or gone.done()):
         try: rows = await self.run_in_thread(self.readers, rows_after, found, last)
         except ValueError: rows = []   # busy, or being replaced
         text = ''.join(f'id: {n}\ndata: {row}\n\n' for n, row in rows)
         quiet = 0. if rows else quiet + .25
-        if quiet > 10: text, quiet = ': nothing new\n\n', 0.   # are both still there?
+        if quiet > 10: text, quiet = ': nothing new\n\n', 0.   # keeps the connection alive
         if text:
             data = text.encode('utf-8', 'replace')
             for at in range(0, len(data), CUT):
@@ -730,7 +730,7 @@ def uvicorn_server(gate: DashboardApp) -> Any:
 # %% ../../nbs/08_report/10_serve.ipynb #0d35cf4e
 @contextmanager
 def serving(root: str | Path, port: int = 0, patience: float = PATIENCE, **options: Any) -> Iterator[str]:
-    "In the block, a thread serves `root` on loopback at the URL it yields; `options` of `Dashboard`."
+    "In the block, a thread serves `root` on loopback at the URL that it yields; `options` of `Dashboard`."
     gate = DashboardApp(Dashboard(root, **options), patience)
     server, line = uvicorn_server(gate), open_listener('127.0.0.1', port, patience)
     thread = threading.Thread(target=server.run, kwargs=dict(sockets=[line]), daemon=True)
@@ -744,10 +744,10 @@ def serving(root: str | Path, port: int = 0, patience: float = PATIENCE, **optio
 # %% ../../nbs/08_report/10_serve.ipynb #0502a423
 def serve(
     root: str | Path, # A run, or a folder of runs
-    port: int = 8000, # 0: any that is free
-    host: str = '127.0.0.1', # Any other address than loopback needs a secret in ELASTIC_NB_TOKEN
-    allow_kill: bool = False, # Shall there be buttons that kill, hang and add workers?
-    allow_host: Sequence[str] = (), # Further names under which browsers may call the server
+    port: int = 8000, # 0: any free port
+    host: str = '127.0.0.1', # Any address other than loopback needs a secret in ELASTIC_NB_TOKEN
+    allow_kill: bool = False, # Show buttons that kill, hang and add workers
+    allow_host: Sequence[str] = (), # Further host names that browsers may use
 ) -> None:
     "Serve until SIGTERM or Ctrl-C. Raises BadConfig, and OSError if the port is taken."
     token = token_from_env(os.environ)
