@@ -380,10 +380,10 @@ def _train(asked: Config, out: str, json_file: str, on: str = '', **how: Any) ->
 def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     "The local folder of a node that has trained, and the part of the run that it covers."
     from elastic_nb.train.on_ray import run_on_ray
-    from elastic_nb.train.run import check_launch_target, in_order
+    from elastic_nb.train.run import check_launch_target, raise_signals_here
     check_launch_target(on, node_rank=how.pop('node_rank'), local_addr=how.pop('local_addr'))
     call = 'elastic_nb.train.recipe:recipe_on_ray'
-    with in_order(): told = run_on_ray(call, asked, out=out, folder='.', **how)
+    with raise_signals_here(): told = run_on_ray(call, asked, out=out, folder='.', **how)
     return told['out'], told['account']
 
 # %% ../nbs/00_start/04_cli.ipynb #90416373
