@@ -243,8 +243,8 @@ def _training(events: Story) -> list[str]:
 # %% ../../nbs/08_report/03_html.ipynb #f9521081
 def _page(parts: Iterable[str]) -> str:
     "The whole page: `parts` within its frame and its style."
-    room = files('elastic_nb.report') / 'page'
-    frame, css = ((room / name).read_text(encoding='utf-8') for name in ('report.html', 'report.css'))
+    page_folder = files('elastic_nb.report') / 'page'
+    frame, css = ((page_folder / name).read_text(encoding='utf-8') for name in ('report.html', 'report.css'))
     return frame.format(css=css, body=''.join(parts))
 
 def _lanes(rows: RunHistory, result: Mapping[str, Any], name: str = 'timeline') -> list[str]:
