@@ -43,11 +43,11 @@ def patch(f: Callable[..., Any] | None = None, *, as_prop: bool = False) -> Any:
     return f.__globals__.get(f.__name__, getattr(builtins, f.__name__, None))   # its previous meaning
 
 # %% ../nbs/00_start/02_basics.ipynb #718539cb
-def lazy(package: str, rooms: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy(package: str, modules: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for `package`; each name is imported at its first use.
 
-    `rooms`: module, written as in a relative import -> its public names, separated by spaces."""
-    owner = {name: room for room, names in rooms.items() for name in names.split()}
+    `modules`: module, written as in a relative import -> its public names, separated by spaces."""
+    owner = {name: module for module, names in modules.items() for name in names.split()}
     def getattr_(name: str) -> Any:
         if name not in owner: raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(owner[name], package), name)
@@ -232,7 +232,7 @@ class TimeBudget:
 
 # %% ../nbs/00_start/02_basics.ipynb #5df86f41
 def set_process_name(name: str) -> None:
-    "Show `name` in `ps` for this process (Linux only); `ps -e` has room for 15 letters of it."
+    "Show `name` in `ps` for this process (Linux only); `ps -e` has module for 15 letters of it."
     if sys.platform != 'linux': return
     ctypes.CDLL(None).prctl(15, name.encode()[:15], 0, 0, 0)
     with suppress(OSError, ValueError, IndexError):

@@ -114,8 +114,8 @@ _Json = Annotated[str, Option('--json', metavar='FILE', help='Write the result a
 # %% ../nbs/00_start/04_cli.ipynb #78887095
 def _run_failed(e: Exception) -> bool:
     "Whether `e` is a RunFailed. Its module imports torch, which commands without a run do not need."
-    room = sys.modules.get('elastic_nb.elastic.worker_pool')
-    return room is not None and isinstance(e, room.RunFailed)
+    module = sys.modules.get('elastic_nb.elastic.worker_pool')
+    return module is not None and isinstance(e, module.RunFailed)
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
@@ -141,8 +141,8 @@ def translate_errors() -> Iterator[None]:
 def _check_json(json_file: str, out: str = '.') -> None:
     "Raises BadConfig if `json_file` cannot be written, assuming that the folder `out` will exist."
     at = Path(json_file).absolute()
-    room = at.parent == Path(out).absolute() or os.access(at.parent, os.W_OK)
-    if json_file and (at.is_dir() or not room): raise BadConfig(f"--json: {json_file} cannot be written")
+    writable = at.parent == Path(out).absolute() or os.access(at.parent, os.W_OK)
+    if json_file and (at.is_dir() or not writable): raise BadConfig(f"--json: {json_file} cannot be written")
 
 def _save(json_file: str, result: Any) -> None:
     "Write the result as JSON, if a file was given."
@@ -380,10 +380,10 @@ def _train(asked: Config, out: str, json_file: str, on: str = '', **how: Any) ->
 def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     "The local folder of a node that has trained, and the part of the run that it covers."
     from elastic_nb.train.on_ray import run_on_ray
-    from elastic_nb.train.run import check_launch_target, in_order
+    from elastic_nb.train.run import check_launch_target, raise_signals_here
     check_launch_target(on, node_rank=how.pop('node_rank'), local_addr=how.pop('local_addr'))
     call = 'elastic_nb.train.recipe:recipe_on_ray'
-    with in_order(): told = run_on_ray(call, asked, out=out, folder='.', **how)
+    with raise_signals_here(): told = run_on_ray(call, asked, out=out, folder='.', **how)
     return told['out'], told['account']
 
 # %% ../nbs/00_start/04_cli.ipynb #90416373
@@ -520,8 +520,8 @@ def serve(
 
     Example: elastic-nb serve runs --port 8000 --allow-kill
     """
-    from elastic_nb.report import serve as room
-    room.serve(run, port, host, allow_kill, allow_host)
+    from elastic_nb.report import serve as module
+    module.serve(run, port, host, allow_kill, allow_host)
 
 # %% ../nbs/00_start/04_cli.ipynb #df333f43
 def _bench(measure: Callable[[], Any], json_file: str) -> Any:
@@ -549,9 +549,9 @@ def _disk(help: str) -> tuple[Any, str]:
 
 def _add_bench(name: str, measure: str, about: str, **options: tuple[Any, Any]) -> None:
     "The command `bench NAME`: calls `measure`, module:function, with `options`, name -> (type, default)."
-    room, _, function = measure.partition(':')
+    module, _, function = measure.partition(':')
     def command(json_file: str, **given: Any) -> None:
-        function_ = getattr(import_module(f'elastic_nb.bench.{room}'), function)
+        function_ = getattr(import_module(f'elastic_nb.bench.{module}'), function)
         result = _bench(lambda: function_(**given), json_file)
         failures = getattr(result, 'failures', [])
         for failure in failures: typer.echo(f'failed: {failure}', err=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from .checkpoint.manager import CheckpointManager
 from .config import BadConfig, Config, run_checks
 from .data.resumable_dataset import ResumableDataset
-from .data.demo_text import read_bytes, rhyme
+from .data.demo_text import read_file_bytes, rhyme
 from .elastic.fault_injection import Fault
 from .elastic.ledger import verdict
 from .elastic.supervisor import Listener
@@ -31,7 +31,7 @@ ENTRY = 'elastic_nb.demo:trainer'
 
 def demo_text(config: Config) -> Tensor:
     "The text of a demo, uint8: the files of `data.text`, or the rhyme. Raises ValueError (the files)."
-    return read_bytes(config.data.text) if config.data.text else rhyme()
+    return read_file_bytes(config.data.text) if config.data.text else rhyme()
 
 def trainer(config: Config) -> ElasticTrainer:
     "A GPT on the bytes of text files, as `config` describes both. Raises BadConfig, ValueError (the text)."

@@ -38,7 +38,7 @@ import elastic_nb
 from .. import basics
 from ..data.resumable_dataset import ResumableDataset
 from ..data.sampler import MicroBatchSampler
-from ..data.demo_text import read_bytes, stdlib_files
+from ..data.demo_text import read_file_bytes, stdlib_files
 from ..elastic.process_groups import gloo_group
 from ..elastic.zygote import loopback_store
 from ..exact.reduce import GradBuffer, TreeReducer
@@ -213,7 +213,7 @@ class BenchJob:
 
     @cached_property
     def samples(self) -> MicroBatchSampler:
-        text = ResumableDataset(index_file=read_bytes(stdlib_files()), seq_length=self.length)
+        text = ResumableDataset(index_file=read_file_bytes(stdlib_files()), seq_length=self.length)
         return MicroBatchSampler(text, self.micro_batches * self.micro_batch, self.micro_batches, self.seed)
 
 # %% ../../nbs/10_bench/01_core.ipynb #ef6c978b

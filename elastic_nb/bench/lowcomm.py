@@ -38,7 +38,7 @@ from tqdm.auto import tqdm
 from .core import BenchResult, row
 from ..chaos.proxy_link_emulator import ProxiedStore, ProxyLink
 from ..config import BadConfig
-from ..data.demo_text import gather_samples, read_bytes, stdlib_files, token_windows
+from ..data.demo_text import gather_samples, read_file_bytes, stdlib_files, token_windows
 from ..elastic.process_groups import PrefetchingStore
 from ..elastic.zygote import loopback_store
 from ..exact.determinism import single_thread
@@ -68,7 +68,7 @@ TINY = LowcommJob(steps=64, batch=4, held_out=128,
 @cache
 def load_text(length: int, held_out: int) -> tuple[Any, Tensor, Tensor]:
     "Samples of the source of Python's library; the numbers of those that are held out, and of the others."
-    samples = token_windows(read_bytes(stdlib_files()), length)
+    samples = token_windows(read_file_bytes(stdlib_files()), length)
     order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(7))
     return samples, order[:held_out], order[held_out:]
 

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .core import run_module, row
 from ..checkpoint.manager import CheckpointManager
 from ..data.resumable_dataset import ResumableDataset
-from ..data.demo_text import read_bytes, stdlib_files
+from ..data.demo_text import read_file_bytes, stdlib_files
 from ..exact.shuffle import shard_range
 from ..models.gpt import GPT, GPTConfig, count_parameters, seeded_gpt
 from ..config import Config
@@ -53,7 +53,7 @@ class TrainingWork:
                     checkpoint_interval=0, memory_snapshot_interval=0)
 
     def trainer(self, kind: type = ElasticTrainer, config: Config | None = None, **settings: Any) -> Any:
-        tokens = read_bytes(stdlib_files(200_000))
+        tokens = read_file_bytes(stdlib_files(200_000))
         data = ResumableDataset(index_file=tokens, seq_length=self.model.context)
         return kind(seeded_gpt(self.model, 0), config, data, **self.settings | settings)
 

@@ -20,7 +20,7 @@ from typing import Any
 import elastic_nb.nano as nano
 from ..basics import patch
 from ..elastic.ledger import Ledger
-from ..report.exam import (CALM, EXAM, MICRO, STEPS, Score, exam_fault_plan, exam_score,
+from ..report.exam import (CALM, EXAM, MICRO, STEPS, ExamScore, exam_fault_plan, exam_score,
                                     fault_plan_rows)
 from ..testing.puzzles import Puzzle, WrongAnswer
 
@@ -142,7 +142,7 @@ def kill_all(self: NanoRun) -> None:
     if self.process.stdout: self.process.stdout.close()
 
 # %% ../../nbs/course/00_overview.ipynb #20ac5d9e
-def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: str | Path) -> Score:
+def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: str | Path) -> ExamScore:
     "Train with this budget in the storm of `seed`, then undisturbed, into `out`. Raises RunFailed."
     from elastic_nb.demo import ENTRY, demo_config   # imported here, because only the exam needs it
     from elastic_nb.train.run import run_elastic

@@ -17,5 +17,5 @@ __getattr__, __dir__ = lazy('elastic_nb.data', {
     '.prefetch': 'ReaderPool UnreadableBatch',
     '.packing': 'PackedDataset',
     '.remote_token_index': 'open_index publish_index RemoteIndex',
-    '.demo_text': 'read_bytes stdlib_files rhyme gather_samples fingerprint_tokens'})
+    '.demo_text': 'read_file_bytes stdlib_files rhyme gather_samples fingerprint_tokens'})
 __all__ = __dir__()

@@ -10,7 +10,7 @@ from ..basics import lazy
 
 # %% ../../nbs/14_deploy/00_overview.ipynb #0c149e17
 __getattr__, __dir__ = lazy('elastic_nb.deploy', {
-    '.values': 'Values',
+    '.values': 'ChartValues',
     '.values_reader': 'read_values LEAVES values_schema',
     '.chart': 'validate_chart render_chart explain_chart config_from_objects',
     '.slurm': 'slurm_script',

@@ -25,7 +25,7 @@ from ..config import BadConfig, Config, ConfigSection
 from ..config_file import read_config
 from . import values_reader
 from .values_reader import LEAVES, read_values, values_schema, values_yaml
-from .values import Values
+from .values import ChartValues
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #dbe5d4e6
 CHART = Path(values_reader.__file__).parent / 'chart' # Its folder
@@ -147,7 +147,7 @@ def load_objects(manifests: dict[str, str]) -> Objects:
     return [o for text in manifests.values() for o in yaml.load_all(text, read) if o]
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #58319577
-def _multiples(v: Values) -> Iterator[str]:
+def _multiples(v: ChartValues) -> Iterator[str]:
     d = v.diloco
     if d.batchSize % d.perDeviceTrainBatchSize:
         yield (f"diloco.perDeviceTrainBatchSize = {d.perDeviceTrainBatchSize} must divide diloco.batchSize = "
@@ -163,7 +163,7 @@ def _multiples(v: Values) -> Iterator[str]:
 _PLACES = {'checkpointPath', 'modelCacheDir', 'datasetCacheDir'} # Of diloco: not in the config
 _KEYS = {'wandbUserKey', 'huggingfaceToken'}
 
-def _idle(v: Values, given: dict[str, Any]) -> Iterator[str]:
+def _idle(v: ChartValues, given: dict[str, Any]) -> Iterator[str]:
     "Values that were given, and that nothing would read."
     d = v.diloco
     if v.config:
@@ -180,7 +180,7 @@ def _idle(v: Values, given: dict[str, Any]) -> Iterator[str]:
             yield f"storage.{name}: only with storage.enabled"
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #779ab4e5
-def _etcd(v: Values) -> Iterator[str]:
+def _etcd(v: ChartValues) -> Iterator[str]:
     at, e = 'elastic.etcd', v.elastic.etcd
     if v.etcd.enabled:
         for name in e.non_defaults('externalEndpoint', 'protocol', 'user', 'password', 'tlsSecret',
@@ -196,7 +196,7 @@ def _etcd(v: Values) -> Iterator[str]:
     if e.tlsSecret and e.protocol == 'http': yield f"{at}.tlsSecret: only with {at}.protocol = https"
     if e.clientCert and not e.tlsSecret: yield f"{at}.clientCert: in which Secret is it? Write {at}.tlsSecret"
 
-def _pods(v: Values) -> Iterator[str]:
+def _pods(v: ChartValues) -> Iterator[str]:
     e, d, s = v.elastic, v.diloco, v.secrets
     made = d.wandbUserKey, d.huggingfaceToken, s.s3AccessKeyId, s.s3SecretAccessKey, e.etcd.password
     if not v.deploymentImage: yield "deploymentImage: name an image with elastic-nb in it; none is published"
@@ -213,7 +213,7 @@ def _pods(v: Values) -> Iterator[str]:
         if not f'{getattr(d, name)}/'.startswith('/data/'):
             yield f"diloco.{name} = {getattr(d, name)}: must be in /data, for other folders are read-only"
 
-def check_combinations(v: Values, given: dict[str, Any]) -> list[str]:
+def check_combinations(v: ChartValues, given: dict[str, Any]) -> list[str]:
     "What is wrong with values beside each other, a sentence each."
     return [*_pods(v), *(() if v.config else _multiples(v)), *_idle(v, given), *_etcd(v)]
 
@@ -238,7 +238,7 @@ def config_from_objects(found: Objects) -> Config:
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #f5619f20
 def validate_chart(files: Iterable[str | Path] = (), sets: Iterable[str] = (), set_files: Iterable[str] = (),
-                   versions: Iterable[str] = VERSIONS) -> tuple[Values, dict[str, str], Objects]:
+                   versions: Iterable[str] = VERSIONS) -> tuple[ChartValues, dict[str, str], Objects]:
     "Values, manifests and objects, all checked. Raises BadConfig with all that is wrong, OSError."
     values, given = read_values(files, sets, set_files)
     if wrong := check_combinations(values, given): raise BadConfig('\n'.join(wrong))
@@ -250,7 +250,7 @@ def validate_chart(files: Iterable[str | Path] = (), sets: Iterable[str] = (), s
     return values, manifests, found
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #352f11c5
-def _losses(v: Values) -> Iterator[str]:
+def _losses(v: ChartValues) -> Iterator[str]:
     "What survives which loss."
     together = min(v.nodes, v.elastic.maxNodes)
     if spare := together - v.elastic.minNodes:
@@ -288,7 +288,7 @@ def purpose(o: dict[str, Any]) -> str:
     etcd = o['spec']['selector']['app.kubernetes.io/component'] == 'etcd'
     return f"names for the {'members of etcd, at which the nodes meet' if etcd else 'pods of the nodes'}"
 
-def explain_chart(v: Values, found: Objects) -> str:
+def explain_chart(v: ChartValues, found: Objects) -> str:
     "What will be created, what survives which loss, and what was not checked."
     images, etcd = {}, f'{v.etcd.image}:{v.etcd.tag}'
     if v.etcd.enabled and not v.etcd.digest: images[etcd] = 'write etcd.digest'

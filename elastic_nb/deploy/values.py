@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Label', 'Name', 'ExternalEtcd', 'ElasticValues', 'EtcdValues', 'StorageValues', 'DilocoValues', 'SecretValues',
-           'NetworkValues', 'Toleration', 'Values']
+           'NetworkValues', 'Toleration', 'ChartValues']
 
 # %% ../../nbs/14_deploy/01_values.ipynb #9a7017e8
 from typing import Annotated, Any, Literal
@@ -114,7 +114,7 @@ class Toleration(ConfigSection):
     effect: Literal['NoSchedule', 'PreferNoSchedule', 'NoExecute', ''] = '' # Empty: all effects.
 
 # %% ../../nbs/14_deploy/01_values.ipynb #339ae3a3
-class Values(ConfigSection):
+class ChartValues(ConfigSection):
     "The values of the chart."
     backend: Literal['job', 'jobset', 'volcano'] = 'job' # job needs no operator, the others need theirs.
     deploymentName: Annotated[Name, StringConstraints(min_length=1)] = 'elastic-nb' # Name of all objects.

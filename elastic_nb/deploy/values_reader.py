@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from ..config import BadConfig, ConfigSection
 from ..config_file import migration_hint, parse_yaml, format_scalar, setting_comments
-from .values import Toleration, Values
+from .values import Toleration, ChartValues
 
 # %% ../../nbs/14_deploy/02_values_reader.ipynb #579f7224
 def subsections_of(kind: type[ConfigSection]) -> dict[str, type[ConfigSection]]:
@@ -26,7 +26,7 @@ def subsections_of(kind: type[ConfigSection]) -> dict[str, type[ConfigSection]]:
     found = {name: field.annotation for name, field in kind.model_fields.items()}
     return {name: a for name, a in found.items() if isinstance(a, type) and issubclass(a, ConfigSection)}
 
-def leaf_values(kind: type[ConfigSection] = Values, at: str = '') -> Iterator[dict[str, Any]]:
+def leaf_values(kind: type[ConfigSection] = ChartValues, at: str = '') -> Iterator[dict[str, Any]]:
     "Every value: its dotted name, type, default, meaning, and whether it is a secret."
     parts = subsections_of(kind)
     for name, field in kind.model_fields.items():
@@ -55,14 +55,14 @@ def _closed(part: Any, kinds: dict[str, type[ConfigSection]]) -> Any:
 
 def values_schema() -> dict[str, Any]:
     "The JSON Schema of the values: `values.schema.json` of the chart."
-    todo: list[type[ConfigSection]] = [Values, Toleration]
+    todo: list[type[ConfigSection]] = [ChartValues, Toleration]
     for kind in todo: todo += subsections_of(kind).values()
     kinds = {kind.__name__: kind for kind in todo}
     about = {'$schema': 'https://json-schema.org/draft/2020-12/schema'}
-    return about | _closed(Values.model_json_schema(), kinds)
+    return about | _closed(ChartValues.model_json_schema(), kinds)
 
 # %% ../../nbs/14_deploy/02_values_reader.ipynb #587c5af3
-def values_yaml(kind: type[ConfigSection] = Values, indent: str = '') -> str:
+def values_yaml(kind: type[ConfigSection] = ChartValues, indent: str = '') -> str:
     "The defaults as `values.yaml`, with a sentence above each value."
     text, parts = '', subsections_of(kind)
     for name, field in kind.model_fields.items():
@@ -83,7 +83,7 @@ MOVED = { # Names of other charts -> what to write here
     'etcd.externalEndpoint': 'write elastic.etcd.externalEndpoint', 'image': 'write deploymentImage',
     'replicas': 'write nodes', 'namespace': 'write deploymentNamespace'}
 
-def _unknown(given: dict[str, Any], kind: type[ConfigSection] = Values,
+def _unknown(given: dict[str, Any], kind: type[ConfigSection] = ChartValues,
              at: str = '') -> Iterator[tuple[str, str]]:
     "(Dotted name, what to write instead) for each name in `given` that is not in the model."
     parts = subsections_of(kind)
@@ -108,10 +108,10 @@ def _known_only(given: dict[str, Any], unknown: set[str], at: str = '') -> dict[
     return {k: _known_only(v, unknown, f'{at}{k}.') if isinstance(v, dict) else v for k, v in given.items()
             if f'{at}{k}' not in unknown}
 
-def check_values(given: dict[str, Any]) -> tuple[Values | None, list[tuple[str, str]]]:
+def check_values(given: dict[str, Any]) -> tuple[ChartValues | None, list[tuple[str, str]]]:
     "The values with defaults, None if there are mistakes; and all mistakes: (dotted name, sentence)."
     wrong = [(name, f"there is no such value: {said}") for name, said in _unknown(given)]
-    try: values = Values.model_validate(_known_only(given, {name for name, _ in wrong}), strict=True)
+    try: values = ChartValues.model_validate(_known_only(given, {name for name, _ in wrong}), strict=True)
     except ValidationError as e: return None, wrong + [_wrong(x) for x in e.errors()]
     return (None if wrong else values), wrong
 
@@ -139,7 +139,7 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
         else: into[k] = v
 
 def read_values(files: Iterable[str | Path] = (), sets: Iterable[str] = (), set_files: Iterable[str] = ()
-                ) -> tuple[Values, dict[str, Any]]:
+                ) -> tuple[ChartValues, dict[str, Any]]:
     "The values of files and of `a.b=c` over them, and what was given. Raises BadConfig with all mistakes."
     given: dict[str, Any] = {}
     where: dict[str, str] = {}

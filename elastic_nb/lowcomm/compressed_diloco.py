@@ -56,16 +56,16 @@ def recv_capacity(sizes: Sequence[int]) -> int:
 def exchange_messages(
     group: dist.ProcessGroup, # Of the workers
     sends: dict[int, Tensor], # Rank -> a joined message
-    rooms: Callable[[int, int], int], # Sender, receiver -> bytes of the first exchange
+    capacity: Callable[[int, int], int], # Sender, receiver -> bytes of the first exchange
 ) -> dict[int, Tensor]:
     "Exchange messages with the ranks in `sends`. Raises RuntimeError if a peer is gone, BadMessage."
-    me, first = group.rank(), {r: torch.empty(rooms(r, group.rank()), dtype=torch.uint8) for r in sends}
+    me, first = group.rank(), {r: torch.empty(capacity(r, group.rank()), dtype=torch.uint8) for r in sends}
     def padded(m: Tensor, n: int) -> Tensor: return torch.cat([m[:n], m.new_zeros(max(0, n - len(m)))])
-    batch_send_recv(group, [(r, padded(m, rooms(me, r))) for r, m in sends.items()], [*first.items()])
+    batch_send_recv(group, [(r, padded(m, capacity(me, r))) for r, m in sends.items()], [*first.items()])
     lengths = {r: part_offsets(m.numpy().tobytes())[-1] for r, m in first.items()}
     if max(lengths.values()) > LONGEST: raise BadMessage(f"messages of {lengths} bytes; at most {LONGEST}")
     more = {r: torch.empty(max(0, n - len(first[r])), dtype=torch.uint8) for r, n in lengths.items()}
-    longer = [(r, m[rooms(me, r):]) for r, m in sends.items() if len(m) > rooms(me, r)]
+    longer = [(r, m[capacity(me, r):]) for r, m in sends.items() if len(m) > capacity(me, r)]
     batch_send_recv(group, longer, [(r, m) for r, m in more.items() if len(m)])
     return {r: torch.cat([first[r], more[r]])[:n] for r, n in lengths.items()}
 
@@ -80,11 +80,11 @@ def all_to_all_parts(
     "The parts for this rank of all `n`. Raises RuntimeError if a peer is gone, BadMessage."
     rank, world = group.rank(), group.size()
     def picked(r: int) -> list[bytes]: return [says[i][k] for i in sorted(says) for k in wanted(r)]
-    def rooms(source: int, target: int) -> int:
+    def capacity(source: int, target: int) -> int:
         return recv_capacity([sizes[k] for k in wanted(target)] * len(shard_range(source, world, n)))
     heard, many = {rank: picked(rank)}, len(wanted(rank))
     if world > 1:
-        found = exchange_messages(group, {r: pack_parts(picked(r)) for r in range(world) if r != rank}, rooms)
+        found = exchange_messages(group, {r: pack_parts(picked(r)) for r in range(world) if r != rank}, capacity)
         heard |= {r: unpack_parts(message) for r, message in found.items()}
     out = {}
     for r in range(world):

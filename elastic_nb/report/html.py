@@ -33,7 +33,7 @@ from .pictures import (FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, draw_loss_pa
                                         format_duration, loss_curves, outage_intervals, run_time_range,
                                         shorten_label, slots_of, style, timeline)
 from .status import RunReader
-from .training_curves import (StepColumns, batch_advice, draw_training_curves, panels,
+from .training_curves import (StepColumns, batch_advice, draw_training_curves, curve_panels,
                                                step_columns)
 from .checkpoint_timeline import draw_checkpoint_timeline, checkpoint_saves_from
 
@@ -232,7 +232,7 @@ def _training(events: Story) -> list[str]:
            f"{rows.world.max()} workers; the loss goes from {rows.loss[0]:.3f} to {rows.loss[-1]:.3f}.")
     text = ('What belongs together, one over the other. A cross: workers were lost before this step. '
             'A triangle: new ones take part from it on.')
-    height = 1.2 + len(panels(rows))
+    height = 1.2 + len(curve_panels(rows))
     def draw(fig: Figure) -> None: draw_training_curves(events, fig)
     parts = ['<h2>Step by step</h2>', _figure('training', draw, text, alt, height)]
     if advice := batch_advice(events):
@@ -243,8 +243,8 @@ def _training(events: Story) -> list[str]:
 # %% ../../nbs/08_report/03_html.ipynb #f9521081
 def _page(parts: Iterable[str]) -> str:
     "The whole page: `parts` with a frame and a style sheet."
-    room = files('elastic_nb') / 'report' / 'page'
-    frame, css = ((room / name).read_text(encoding='utf-8') for name in ('report.html', 'report.css'))
+    page_folder = files('elastic_nb') / 'report' / 'page'
+    frame, css = ((page_folder / name).read_text(encoding='utf-8') for name in ('report.html', 'report.css'))
     return frame.format(css=css, body=''.join(parts))
 
 def _lanes(rows: RunHistory, result: Mapping[str, Any], name: str = 'timeline') -> list[str]:

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['build', 'modules_in', 'worker', 'check_entry', 'warm_up', 'import_model', 'entry_of_function', 'ElasticRun',
-           'run_elastic', 'check_launch_target', 'in_order', 'node_on_ray', 'check_run', 'check_out', 'BackgroundRun']
+           'run_elastic', 'check_launch_target', 'raise_signals_here', 'node_on_ray', 'check_run', 'check_out',
+           'BackgroundRun']
 
 # %% ../../nbs/07_train/09_run.ipynb #1351634d
 import ast
@@ -416,7 +417,7 @@ def check_launch_target(on: str, **here: Any) -> None:
     if given := [k for k, v in here.items() if v]: raise BadConfig(f"{given[0]}: a run on Ray has none")
 
 @contextmanager
-def in_order() -> Iterator[None]:
+def raise_signals_here() -> Iterator[None]:
     "Until a supervisor listens, signals are raised here, so that all is cleaned up. Raises RunStopped."
     try:
         with EARLY.handling(), EARLY.raising(): yield
@@ -436,7 +437,7 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
         meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.is_enabled else '')
         see_through, host = partial(supervise_local_node, meeting), meeting.host
     first = entry, str(folder), c.model.hub or ''
-    with (in_order(), orders, WorkerPool('elastic_nb.train.run:warm_up', 2, first, host) as pool,
+    with (raise_signals_here(), orders, WorkerPool('elastic_nb.train.run:warm_up', 2, first, host) as pool,
           _folder(c, meeting, out) as leased, _ledger(out, name) as ledger,
           _hearing(tell, entry.split(':')[0], c.checkpoint.nvme_path) as hear, closing(sinks)):
         values['leased'] = leased
@@ -467,7 +468,7 @@ def node_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:
     return dict(events=[vars(e) for e in run_elastic(config=Config(**given), **how).events])
 
 def _on_ray(asked: Config, **how: Any) -> ElasticRun:
-    with in_order(): told = run_on_ray('elastic_nb.train.run:node_on_ray', asked, **how)
+    with raise_signals_here(): told = run_on_ray('elastic_nb.train.run:node_on_ray', asked, **how)
     run = ElasticRun([Event(**e) for e in told['events']], asked, how['entry'], how['folder'])
     run.config = _used(run.events, asked)
     return run

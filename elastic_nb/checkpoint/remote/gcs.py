@@ -176,13 +176,13 @@ class UploadPart:
     size: int # Bytes
     crc: str # CRC32C
 
-def plan_parts(fd: int, room: str, part_size: int) -> tuple[list[UploadPart], str]:
-    "All parts of the file `fd`, whose objects are in `room`, and the CRC32C of the whole."
+def plan_parts(fd: int, prefix: str, part_size: int) -> tuple[list[UploadPart], str]:
+    "All parts of the file `fd`, whose objects are in `prefix`, and the CRC32C of the whole."
     parts: list[UploadPart] = []
     whole, offset = 0, 0
     while data := os.pread(fd, part_size, offset):
         own, whole = google_crc32c.value(data), google_crc32c.extend(whole, data)
-        parts.append(UploadPart(f'{room}{len(parts):05}-{len(data)}-{own:08x}', offset, len(data),
+        parts.append(UploadPart(f'{prefix}{len(parts):05}-{len(data)}-{own:08x}', offset, len(data),
                                 encode_crc32c(own)))
         offset += len(data)
     return parts, encode_crc32c(whole)
@@ -192,8 +192,8 @@ class _ComposedUpload:
     "One file on its way into a store, in parts."
     def __init__(self, store: GCSStore, key: str, fd: int, stop: threading.Event):
         self.store, self.key, self.fd, self.stop = store, key, fd, stop
-        self.room = f'{store.prefix}.parts/{key}/'
-        self.parts, self.whole = plan_parts(fd, self.room, store.part_size)
+        self.parts_prefix = f'{store.prefix}.parts/{key}/'
+        self.parts, self.whole = plan_parts(fd, self.parts_prefix, store.part_size)
         self.sent: list[UploadPart] = []
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #85abb59c
@@ -226,7 +226,7 @@ def compose_all(self: _ComposedUpload) -> None:
     "Compose the object, compare it with the file, remove the parts. Raises StoreUnavailable."
     sources, level, store = [p.name for p in self.parts], 0, self.store
     while len(sources) > 32:
-        names = {i: f'{self.room}joined-{level}-{i:05}' for i in range(0, len(sources), 32)}
+        names = {i: f'{self.parts_prefix}joined-{level}-{i:05}' for i in range(0, len(sources), 32)}
         sources = [self.compose(sources[i:i + 32], store.bucket.blob(name)).name
                    for i, name in names.items()]
         level += 1

@@ -23,7 +23,7 @@ from .object_store import check_key, ObjectStore, StoreRefused
 from ..snapshot import ReadAt
 
 # %% ../../../nbs/03_checkpoint/remote/06_object_store_tier.ipynb #e435d841
-_ROOMS = dict(s3='s3', gs='gcs', peer='peer', folder='folder', hub='hub')
+_MODULES = dict(s3='s3', gs='gcs', peer='peer_memory', folder='folder_store', hub='hub')
 _FORMS = ("s3://bucket/prefix, gs://bucket/prefix, peer://host:port/prefix, hub://user/repository or "
           "folder:///absolute/path")
 
@@ -37,20 +37,20 @@ def open_store(
     if at.scheme == 'folder': return _folder(name, path, options)
     port = re.fullmatch(r'[A-Za-z0-9.-]+:([0-9]{1,5})', name)
     good = port and 0 < int(port[1]) < 65536 if at.scheme == 'peer' else name and not set(name) & set('@:')
-    if at.scheme not in _ROOMS or not good or at.query or at.fragment:
+    if at.scheme not in _MODULES or not good or at.query or at.fragment:
         raise StoreRefused(f"no URL of a store; write {_FORMS}, nothing else")
     prefix = at.path.strip('/') and check_key(at.path.strip('/')) + '/'
-    try: room = importlib.import_module(f'elastic_nb.checkpoint.remote.{_ROOMS[at.scheme]}')
+    try: module = importlib.import_module(f'elastic_nb.checkpoint.remote.{_MODULES[at.scheme]}')
     except ModuleNotFoundError as e:
         raise StoreRefused(f"{url} needs {e.name}: pip install 'elastic-nb[gcs]'") from e
-    return room.connect(name, prefix, endpoint, **options)
+    return module.connect(name, prefix, endpoint, **options)
 
 def _folder(name: str, path: str, options: dict[str, Any]) -> ObjectStore:
     "A folder has a path and no name in front of it; the path may contain any character."
     if name or not path.strip('/'):
         raise StoreRefused("a folder is written with three slashes: folder:///content/drive/MyDrive/run")
-    room = importlib.import_module('elastic_nb.checkpoint.remote.folder_store')
-    return room.connect('', '/' + check_key(path.strip('/')), **options)
+    module = importlib.import_module('elastic_nb.checkpoint.remote.folder_store')
+    return module.connect('', '/' + check_key(path.strip('/')), **options)
 
 # %% ../../../nbs/03_checkpoint/remote/06_object_store_tier.ipynb #a8b7c0ab
 STALE = 24 * 3600. # Seconds after which an unfinished upload has no owner any more
