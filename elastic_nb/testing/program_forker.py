@@ -274,13 +274,18 @@ def fake_subprocess(self: ProgramForker) -> types.SimpleNamespace:
 
 # %% ../../nbs/09_testing/18_program_forker.ipynb #65bbc812
 @patch
-def launcher_forker(self: ProgramForker) -> ProgramForker:
+def launcher_forker(self: ProgramForker,
+    prints: bool = False, # The ranks print where their launcher does, as those of a real one
+) -> ProgramForker:
     "Copies in which `torchrun` starts ranks that are copies of this one."
     place = 'torch.distributed.elastic.'
     handler = importlib.import_module(place + 'multiprocessing.subprocess_handler.subprocess_handler')
     rendezvous = importlib.import_module(place + 'rendezvous.dynamic_rendezvous')
     fresh, named = handler.Popen, rendezvous.get_method_name
-    handler.Popen, rendezvous.get_method_name = self.fake_subprocess.Popen, lambda: 'unknown'
+    def popen(args: Sequence[Any], **how: Any) -> Any:
+        if prints and not how.get('stdout'): how['stdout'] = sys.stdout
+        return self.fake_subprocess.Popen(args, **how)
+    handler.Popen, rendezvous.get_method_name = popen, lambda: 'unknown'
     try: return ProgramForker()
     finally: handler.Popen, rendezvous.get_method_name = fresh, named
 
