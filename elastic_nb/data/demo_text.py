@@ -84,6 +84,5 @@ def token_windows(tokens: Tensor | np.ndarray, length: int) -> np.ndarray:
 
 def gather_samples(samples: np.ndarray, ids: Iterable[int]) -> tuple[Tensor, Tensor]:
     "Inputs and targets of the samples `ids` (of any epoch), each (len(ids), length), int64."
-    rows = samples[np.asarray(ids, np.int64) % len(samples)].astype(np.int64)
-    rows = torch.from_numpy(rows)
+    rows = torch.from_numpy(samples[np.asarray(ids, np.int64) % len(samples)].astype(np.int64))
     return rows[:, :-1], rows[:, 1:]

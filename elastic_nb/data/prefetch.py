@@ -63,7 +63,7 @@ def _is_named(x: Any) -> bool:
 
 def _is_record(x: Any) -> bool:
     "Whether `x` is a dataclass or a UserDict that keeps all in its `__dict__`."
-    kind = type(x)
+    kind: Any = type(x)
     if not (is_dataclass(kind) or isinstance(x, UserDict)) or kind.__new__ is not object.__new__: return False
     return not any(vars(base).get('__slots__') for base in kind.__mro__)
 

@@ -76,10 +76,12 @@ def _slots(kind: type) -> frozenset[str]:
 
 def object_attributes(x: Any) -> dict[str, Any]:
     "What `x` has in its `__dict__` and in slots."
-    return {k: getattr(x, k) for k in sorted(_slots(type(x))) if hasattr(x, k)} | getattr(x, '__dict__', {})
+    kind: Any = type(x)
+    return {k: getattr(x, k) for k in sorted(_slots(kind)) if hasattr(x, k)} | getattr(x, '__dict__', {})
 
 def _put(x: Any, k: str, value: Any) -> None:
-    if hasattr(x, '__dict__') and k not in _slots(type(x)): x.__dict__[k] = value
+    kind: Any = type(x)
+    if hasattr(x, '__dict__') and k not in _slots(kind): x.__dict__[k] = value
     else: object.__setattr__(x, k, value)   # a frozen one, too
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000b
