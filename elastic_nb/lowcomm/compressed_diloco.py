@@ -84,8 +84,8 @@ def all_to_all_parts(
         return recv_capacity([sizes[k] for k in wanted(target)] * len(shard_range(source, world, n)))
     heard, many = {rank: picked(rank)}, len(wanted(rank))
     if world > 1:
-        sent = {r: pack_parts(picked(r)) for r in range(world) if r != rank}
-        found = exchange_messages(group, sent, capacity)
+        sends = {r: pack_parts(picked(r)) for r in range(world) if r != rank}
+        found = exchange_messages(group, sends, capacity)
         heard |= {r: unpack_parts(message) for r, message in found.items()}
     out = {}
     for r in range(world):

@@ -75,7 +75,7 @@ class DeMoCodec(Codec):
             raise ValueError("shapes without 0, chunk 1 to 256, k 1 to chunk², bits 2 to 8, decay 0 to 1; "
                              f"not {self}")
 
-    def __repr__(self) -> str: # As in stored and sent messages: `DeMo(decay=0.999, ...)`
+    def __repr__(self) -> str: # As in stored and sent messages: `DeMo(shapes=...)`
         return 'DeMo(' + ', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self)) + ')'
 
     @property
