@@ -33,7 +33,6 @@ from .format import (DamagedCheckpoint, CheckpointRef, Manifest, MANIFEST,
 from .restore import CheckpointState
 from .remote.object_store_tier import open_store
 from .remote.object_store_tier import PATIENCE, S3Backend
-from .sharded import load_full, load_skeleton
 from .snapshot import read_state, snapshot, verify_checkpoint
 from ..exact.state import bare_names, flatten
 
@@ -83,7 +82,10 @@ class CheckpointInfo:
 
     @property
     def shared_tensors(self) -> dict[str, int]:
-        state = load_skeleton(self.require_manifest) if self.is_sharded else self.require_manifest.state
+        state = self.require_manifest.state
+        if self.is_sharded:
+            from elastic_nb.checkpoint.sharded import load_skeleton   # here: it imports for a second
+            state = load_skeleton(self.require_manifest)
         return self.require_manifest.model_copy(update=dict(state=state)).shared_tensors
 
     @property
@@ -148,6 +150,7 @@ def load_state_tree(tier: Any, name: str) -> Any:
         if not CheckpointInfo(name, manifest).is_sharded: return read_state(manifest, read_at)
         if not hasattr(tier, 'base'):
             raise ValueError(f"{name} is sharded; copy it to a disk and export that")
+        from elastic_nb.checkpoint.sharded import load_full
         return load_full(tier.base / name)
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #55d0b51a
