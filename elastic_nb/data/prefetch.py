@@ -63,7 +63,7 @@ def _is_named(x: Any) -> bool:
 
 def _is_record(x: Any) -> bool:
     "Whether `x` is a dataclass or a UserDict that keeps all in its `__dict__`."
-    kind = type(x)
+    kind: Any = type(x)
     if not (is_dataclass(kind) or isinstance(x, UserDict)) or kind.__new__ is not object.__new__: return False
     return not any(vars(base).get('__slots__') for base in kind.__mro__)
 
@@ -150,8 +150,9 @@ class BatchDecoder:
         "What `told` describes. Raises UnsendableBatch for a class that this process has not imported."
         if type(told) is not list: return told
         if told[0] == 'again': return self.made[told[1]]
-        self.made.append(x := self._built(*told))
-        return x
+        found: Any = self._built(*told)
+        self.made.append(found)
+        return found
 
     def _built(self, kind: str, *told: Any) -> Any:
         def of(many: Iterable[Any]) -> list[Any]:
