@@ -44,6 +44,7 @@ from ..elastic.zygote import loopback_store
 from ..exact.reduce import GradBuffer, TreeReducer
 from ..exact.shuffle import shard_range
 from ..models.gpt import GPTConfig, seeded_gpt
+from ..testing.hosts import package_env
 
 # %% ../../nbs/10_bench/01_core.ipynb #403bc2ac
 def row(who: str, metric: str, values: Iterable[float], unit: str) -> dict[str, Any]:
@@ -137,8 +138,7 @@ class BenchProcesses:
 
     def start(self, name: str, module: str, *args: Any, **more: str) -> None:
         "Run `python -m module *args`, one thread per operation, as `name`; `more`: of its environment."
-        path = [str(Path(elastic_nb.__file__).parent.parent), os.environ.get('PYTHONPATH', '')]
-        env = os.environ | dict(PYTHONPATH=os.pathsep.join(filter(None, path)), OMP_NUM_THREADS='1')
+        env = package_env() | dict(OMP_NUM_THREADS='1')
         env |= dict(TORCH_DISABLE_SHARE_RDZV_TCP_STORE='1')   # torchrun's restarts fail at random without it
         if sys.platform == 'linux': env |= dict(GLOO_SOCKET_IFNAME='lo')   # a machine's name need not resolve
         env, cmd = env | more, [sys.executable, '-m', module, *map(str, args)]

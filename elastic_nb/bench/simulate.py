@@ -31,7 +31,6 @@ from tqdm.auto import tqdm
 
 from ..basics import patch
 from .core import BenchResult, row
-from ..chaos.chaos_run import child_pythonpath
 from ..checkpoint.interval import expected_goodput as daly_goodput
 from ..checkpoint.interval import optimal_interval
 from ..config import BadConfig, Config
@@ -41,6 +40,7 @@ from ..simulate.event_simulation import Simulation, SimulatedLedger
 from ..simulate.failures import DAY, FailureModel, FailureEvent, draw_failures
 from ..simulate.recovery_policies import (RecordedFailure, JobSpec, run_metrics, spec_from_run,
                                                    predict_metrics, simulate, place_failures)
+from ..testing.hosts import package_env
 from ..train.run import run_elastic
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #044af75c
@@ -118,7 +118,7 @@ def start_scenario(s: KillScenario, out: Path) -> subprocess.Popen:
     with open(out / 'run.log', 'ab') as log:
         return subprocess.Popen([sys.executable, '-c', program, json.dumps(dataclasses.asdict(s)), str(out)],
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
-                                env=os.environ | {'PYTHONPATH': child_pythonpath()})
+                                env=package_env())
 
 class KilledRun:
     "A run that is killed as its scenario says. `hit`: how many strikes there were of each kind."

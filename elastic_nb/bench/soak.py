@@ -31,7 +31,6 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from tqdm import tqdm
 
-import elastic_nb
 from ..basics import patch
 from .core import BenchResult, row
 from ..checkpoint.manager import CheckpointManager
@@ -39,6 +38,7 @@ from ..config import Config
 from ..elastic.ledger import Event, Ledger, losses, recoveries
 from ..elastic.worker_pool import RunFailed
 from ..exact.state import TrainState, digest
+from ..testing.hosts import package_env
 from ..train.run import build, run_elastic
 from ..train.trainer import ElasticTrainer
 
@@ -102,12 +102,10 @@ def run_undisturbed_here(folder: str, steps: int, settings: dict[str, Any]) -> N
 
 def start_child(task: str, *args: Any) -> subprocess.Popen[str]:
     "`run_supervised` or `run_undisturbed_here` in a process of its own."
-    root = str(Path(elastic_nb.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get('PYTHONPATH', '')]))
     program = f'from elastic_nb.bench.soak import {task}; import json, sys; {task}(*json.loads(sys.argv[1]))'
     pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return subprocess.Popen([sys.executable, '-c', program, json.dumps(args)], **pipes,
-                            env=os.environ | dict(PYTHONPATH=path, OMP_NUM_THREADS='1'))
+                            env=package_env() | dict(OMP_NUM_THREADS='1'))
 
 # %% ../../nbs/10_bench/13_soak.ipynb #a07541ce
 @dataclass(frozen=True)
@@ -205,18 +203,18 @@ class SoakRun:
 
     def read(self) -> None:
         "Read the supervisor's events, line by line."
-        for line in self.child.stdout:
-            event = json.loads(line)
-            handle = getattr(self, f"on_{event['kind']}", None)
-            if handle: handle(event)
+        for line in self.child.stdout: self.handle_line(json.loads(line))
 
-    def on_spawn(self, event: dict[str, Any]) -> None: self.pids[event['worker']] = event['pid']
-    def on_entered(self, event: dict[str, Any]) -> None: self.entered.add(event['worker'])
-    def on_commit(self, event: dict[str, Any]) -> None: self.steps = max(self.steps, event['step'] + 1)
-    def on_end(self, event: dict[str, Any]) -> None: self.why = event['why']
-    def on_death(self, event: dict[str, Any]) -> None:
-        self.pids.pop(event['worker'], None)
-        self.deaths += 1
+    def handle_line(self, e: dict[str, Any]) -> None:
+        "Note what the supervisor says."
+        kind, worker = e['kind'], e.get('worker')
+        if kind == 'spawn': self.pids[worker] = e['pid']
+        elif kind == 'entered': self.entered.add(worker)
+        elif kind == 'commit': self.steps = max(self.steps, e['step'] + 1)
+        elif kind == 'end': self.why = e['why']
+        elif kind == 'death':
+            self.pids.pop(worker, None)
+            self.deaths += 1
 
 # %% ../../nbs/10_bench/13_soak.ipynb #4fd0c7be
 @patch

@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['AFTER', 'Commit', 'NOTHING', 'new_step_times', 'pause_after', 'steps_redone_after', 'run_supervisor',
-           'supervisor_command', 'child_pythonpath', 'ChaosRun', 'pending_faults', 'make_hold_faults',
-           'events_by_start', 'committed_steps', 'fault_impacts', 'list_failures', 'run_undisturbed',
-           'summarize_starts', 'loss_curve', 'why_unsaved', 'compare_with_undisturbed', 'run_chaos', 'check_new_folder',
-           'check_chaos', 'format_result', 'matrix_cell']
+           'supervisor_command', 'ChaosRun', 'pending_faults', 'make_hold_faults', 'events_by_start', 'committed_steps',
+           'fault_impacts', 'list_failures', 'run_undisturbed', 'summarize_starts', 'loss_curve', 'why_unsaved',
+           'compare_with_undisturbed', 'run_chaos', 'check_new_folder', 'check_chaos', 'format_result', 'matrix_cell']
 
 # %% ../../nbs/11_chaos/03_chaos_run.ipynb #6715d8e0
 import math
@@ -25,7 +24,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import elastic_nb
 from ..basics import die_with_parent, patch
 from .fault_injector import (FaultInjector, FaultyDisk, FaultyStoreProxy, RunObserver,
                                              TargetNotFound, is_alive, send_signal, why_no_disk,
@@ -38,6 +36,7 @@ from ..elastic.ledger import Event, Ledger, losses
 from ..elastic.node_controller import samples_of_own_workers
 from ..elastic.worker_pool import RunFailed
 from ..models.gpt import count_parameters
+from ..testing.hosts import package_env
 from ..train.recipe import summarize_folder, check_recipe, prepare_config, run_recipe
 from ..train.run import ElasticRun, build
 
@@ -83,11 +82,6 @@ def supervisor_command(config: str | Path, out: str | Path, folder: str | Path =
     program = ('import sys; from elastic_nb.chaos.chaos_run import run_supervisor; '
                'run_supervisor(*sys.argv[1:])')
     return [sys.executable, '-c', program, *(os.path.abspath(p) for p in (config, out, folder))]
-
-def child_pythonpath() -> str:
-    "PYTHONPATH with which a child finds this very package."
-    root = str(Path(elastic_nb.__file__).parent.parent)
-    return os.pathsep.join(filter(None, [root, os.environ.get('PYTHONPATH', '')]))
 
 # %% ../../nbs/11_chaos/03_chaos_run.ipynb #a08a84be
 class ChaosRun:
@@ -148,7 +142,7 @@ def start(self: ChaosRun) -> None:
     path.write_text(to_yaml(asked, '# '), encoding='utf-8')   # only what was given is given in the child
     argv = self.command(path, self.out, self.module_folder)
     if self.disk: argv = self.disk.wrap_command(argv)
-    env = os.environ | {'PYTHONPATH': child_pythonpath(), HOLD_ENV: str(self.holds)}
+    env = package_env() | {HOLD_ENV: str(self.holds)}
     if self.store_proxy: env['AWS_ENDPOINT_URL'] = self.store_proxy.url
     with open(self.out / 'run.log', 'ab') as log:
         self.child = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,

@@ -150,8 +150,9 @@ class BatchDecoder:
         "What `told` describes. Raises UnsendableBatch for a class that this process has not imported."
         if type(told) is not list: return told
         if told[0] == 'again': return self.made[told[1]]
-        self.made.append(x := self._built(*told))
-        return x
+        found: Any = self._built(*told)
+        self.made.append(found)
+        return found
 
     def _built(self, kind: str, *told: Any) -> Any:
         def of(many: Iterable[Any]) -> list[Any]:
