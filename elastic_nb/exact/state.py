@@ -42,7 +42,7 @@ Keep = Callable[[str, Tensor, tuple[str, ...]], dict[str, str]]
 def _walk(x: Any, path: tuple[str, ...], keep: Keep) -> Any:
     if x is None or type(x) in (bool, int, str): return x
     if isinstance(x, np.generic) and x.dtype.kind in 'biuf' and x.itemsize <= 8:
-        return {'$scalar': [x.dtype.name, _number(x.item())]}   # it rounds as Python's do not
+        return {'$scalar': [x.dtype.name, _number(x.item())]}   # it rounds differently from Python's
     if isinstance(x, (bool, int, float)): return _number(x)
     if type(x) in (Tensor, torch.nn.Parameter) and x.layout == torch.strided and not x.is_meta:
         return keep('$tensor', x, path)
@@ -68,8 +68,8 @@ def _walk_dict(x: Mapping[Any, Any], path: tuple[str, ...], keep: Keep) -> Any:
 
 # %% ../../nbs/01_exact/05_state.ipynb #376cb939
 def unflatten_tree(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `flatten`; a shared tensor comes back as one. Raises KeyError, TypeError or ValueError
-    for a skeleton that `flatten` has not made."""
+    """The inverse of `flatten`; a shared tensor is restored as one. Raises KeyError, TypeError or ValueError
+    for a skeleton that `flatten` did not make."""
     if isinstance(skeleton, list): return [unflatten_tree(v, tensors) for v in skeleton]
     if not isinstance(skeleton, dict): return skeleton
     tag = next(iter(skeleton)) if len(skeleton) == 1 and next(iter(skeleton)).startswith('$') else None
@@ -92,8 +92,8 @@ _TAGS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
     '$dict': lambda v, t: {unflatten_tree(k, t): unflatten_tree(x, t) for k, x in v}}
 
 # %% ../../nbs/01_exact/05_state.ipynb #52607bc2
-BESIDE = 'metrics', 'receipt' # In a checkpoint, and no part of the state
-ASIDE = 'callbacks' # In the state, and no part of what replicas agree on: callbacks may keep clocks
+BESIDE = 'metrics', 'receipt' # In a checkpoint, but not part of the state
+ASIDE = 'callbacks' # In the state, but not compared between replicas: callbacks may keep clocks
 
 @dataclass
 class TrainState:
@@ -124,7 +124,7 @@ def bare_names(model: nn.Module) -> dict[str, str]:
     return {name: bare(name) for name in model.state_dict()}
 
 def strip_wrappers(values: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
-    "`values` by bare names, of which `own` are known; an older file may have the words of wrappers."
+    "`values` by bare names, of which `own` are known; an older file may have the prefixes of wrappers."
     values, own = dict(values), {*own}
     for word in ('_orig_mod.', 'module.', '_orig_mod.'):
         if values and all(k.startswith(word) for k in values) and not set(values) & own:
@@ -142,7 +142,7 @@ def unwrap_model(model: nn.Module) -> tuple[nn.Module, nn.Module]:
 # %% ../../nbs/01_exact/05_state.ipynb #52c5853b
 def pack_state(model: nn.Module, optimizer: torch.optim.Optimizer, **cursor: Any) -> TrainState:
     """The state of a run, by the names of the bare model. Tensors are shared and not copied; `cursor` holds
-    JSON values such as the step. Raises TypeError, with the place, for what could not be loaded as it is."""
+    JSON values such as the step. Raises TypeError, with the path, for what could not be restored as it is."""
     names, tensors, rest = bare_names(model), {}, {}
     odd: dict[str, Any] = {}
     def keep(name: str, v: Any, *place: Any) -> None:
@@ -177,7 +177,7 @@ def _is_plain(v: Any) -> bool: return v is None or type(v) in (bool, int, float,
 def _is_list(v: Any) -> bool: return type(v) in (list, tuple) and all(map(_is_plain, v))
 
 def _as_is(x: Any, path: tuple[Any, ...] = ()) -> None:
-    "Raises TypeError where `flatten` and back would make another type of `x`."
+    "Raises TypeError if `flatten` and back would change a type in `x`."
     parts: Iterable[tuple[Any, Any]] = ()
     like: tuple[type, ...] = ()
     if isinstance(x, Mapping): parts, like = x.items(), (dict, OrderedDict)
@@ -216,7 +216,7 @@ def unpack_state(state: TrainState, model: nn.Module, optimizer: torch.optim.Opt
     return state.meta
 
 def _make_buffers(model: nn.Module, late: Mapping[str, Any]) -> None:
-    "Register buffers that appear in a forward pass, and that a new model does not have yet."
+    "Register buffers that are created in a forward pass, and that a new model does not have yet."
     modules = {path.replace('_orig_mod.', ''): m for path, m in model.named_modules()}
     for name, v in late.items():
         path, _, key = name.rpartition('.')
@@ -275,7 +275,7 @@ NAMES = {v: k for k, v in DTYPES.items()}
 
 # %% ../../nbs/01_exact/05_state.ipynb #4fb44ef6
 class TensorSpan(NamedTuple):
-    "Where a tensor lies: type, shape, and its first byte and the one after its last in the file."
+    "The place of a tensor in the file: type, shape, first byte, and the byte after its last."
     dtype: str
     shape: tuple[int, ...]
     start: int
@@ -298,7 +298,7 @@ class SafetensorsLayout:
 # %% ../../nbs/01_exact/05_state.ipynb #d10fa494
 def make_layout(tensors: dict[str, Tensor], metadata: dict[str, str] = {},
                 align: int = 8) -> SafetensorsLayout:
-    "Give each tensor its place, the first at a multiple of `align` bytes. Raises TypeError for odd types."
+    "Assign each tensor its place, the first at a multiple of `align` bytes. Raises TypeError for odd types."
     if odd := [f'{k} ({v.dtype})' for k, v in tensors.items() if v.dtype not in NAMES]:
         raise TypeError(f"the safetensors format has no such type: {', '.join(odd)}")
     order, at = sorted(tensors, key=lambda k: (-tensors[k].element_size(), k)), 0
@@ -333,7 +333,7 @@ def to_buffer(state: TrainState) -> Tensor:
 
 # %% ../../nbs/01_exact/05_state.ipynb #70751bff
 def from_buffer(buffer: Tensor) -> TrainState:
-    "The inverse of `to_buffer`; tensors are views into `buffer`. Raises ValueError if it is no such state."
+    "The inverse of `to_buffer`; tensors are views into `buffer`. Raises ValueError if it has no such state."
     try:
         size = int.from_bytes(buffer[:8].numpy().tobytes(), 'little')
         header, data = json.loads(buffer[8:8 + size].numpy().tobytes()), buffer[8 + size:]
@@ -353,7 +353,7 @@ def _view(data: Tensor, dtype: str, shape: list[int], data_offsets: list[int]) -
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def bit_sums(tensors: dict[str, Tensor]) -> dict[str, int]:
-    "For each tensor the sum of its bits, read as whole numbers, modulo 2**64. Waits for the device once."
+    "For each tensor the sum of its bits, read as integers, modulo 2**64. Waits for the device once."
     def bits(t: Tensor) -> Tensor:
         size = t.element_size() // (2 if t.is_complex() else 1)
         return t.detach().contiguous().view(-1).view(WHOLE[size]).sum(dtype=torch.int64)
@@ -361,7 +361,7 @@ def bit_sums(tensors: dict[str, Tensor]) -> dict[str, int]:
     return dict(zip(tensors, torch.stack(sums).tolist())) if sums else {}
 
 def differing_tensors(mine: dict[str, int], most: Callable[[list[int]], list[int]]) -> list[str]:
-    """Names whose sums differ among ranks. `most` returns, for each number, the largest of all ranks'; it is
+    """Names whose sums differ among ranks. `most` returns, for each number, the maximum over all ranks; it is
     called once if all are equal, twice if not."""
     text = json.dumps(mine).encode()
     whole = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), 'little')
@@ -372,7 +372,7 @@ def differing_tensors(mine: dict[str, int], most: Callable[[list[int]], list[int
 
 class ReplicasDiverged(RuntimeError):
     "Members that must have the same state differ."
-    final = True # No one can tell which one is right
+    final = True # There is no way to tell which one is right
 
 def check_same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]], step: int) -> None:
     """Compare with all other ranks; see `differing_tensors`. Raises ReplicasDiverged, with the name of the

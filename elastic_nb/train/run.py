@@ -66,10 +66,10 @@ from .strategies import use_deterministic_kernels
 
 # %% ../../nbs/07_train/09_run.ipynb #c3e3585e
 def build(entry: str, config: Config | None = None) -> Engine:
-    """What the function `module:function` makes of `config`, with torch, numpy and `random` seeded: all
-    processes build the same weights and data. What was given in `config` wins over what the function writes.
-    Raises BadConfig for a name of another form and for a function that loses settings, TypeError if it
-    returns another thing."""
+    """The engine that `module:function` builds from `config`, with torch, numpy and `random` seeded, so that
+    all processes build the same weights and data. Values given in `config` override the function's. Raises
+    BadConfig for a malformed name and for a function that loses settings, TypeError if it returns
+    something else."""
     module, name = _parts(entry)
     handed = (config or Config()).pin_explicit()
     with torch.random.fork_rng(), preserved_rng():
@@ -190,7 +190,7 @@ def warm_up(entry: str, folder: str, model: str = '') -> None:
 
 def import_model(name: str) -> None:
     "Import the code of a model that is on this machine; for any other model do nothing."
-    with suppress(Exception):   # who loads it will say what is wrong
+    with suppress(Exception):   # whatever loads it will report the error
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
         MODEL_FOR_CAUSAL_LM_MAPPING[type(AutoConfig.from_pretrained(name, local_files_only=True))]
 
@@ -221,7 +221,7 @@ def entry_of_function(function: Callable[..., Any]) -> tuple[str, Path]:
 # %% ../../nbs/07_train/09_run.ipynb #187f76da
 @dataclass(repr=False)
 class ElasticRun:
-    "What a supervised run has done, from its ledger. Shows itself in a notebook."
+    "The record of a supervised run, from its ledger, with a rich display in notebooks."
     events: list[Event]
     config: Config # What the workers have used: the call, the config, the function and the defaults
     entry: str = '' # What made the trainer
@@ -242,7 +242,7 @@ class ElasticRun:
 
     @property
     def losses(self) -> dict[int, float]:
-        "Step -> mean loss of its batch. A run that was continued begins where its checkpoint was."
+        "Step -> mean loss of its batch. A resumed run starts at its checkpoint."
         told = {e.step: e.data['loss'] for e in self.events if e.kind == 'commit'}
         return dict(sorted(told.items()))
 
@@ -262,7 +262,7 @@ class ElasticRun:
 
     @property
     def worlds(self) -> dict[int, int] | None:
-        """{step: workers} from the beginning of the run, if the batch has followed the world: with these
+        """{step: workers} from the beginning of the run, if the batch followed the world size: with these
         `worlds` any cluster repeats it. None for a constant batch, which does not depend on them."""
         last = max((e for e in self.events if e.kind == 'schedule'), key=lambda e: e.gen, default=None)
         return last and {step: world for step, world in last.data['worlds']}
@@ -278,14 +278,14 @@ def _used(events: Iterable[Event], asked: Config) -> Config:
 # %% ../../nbs/07_train/09_run.ipynb #0e483526
 @patch
 def against(self: ElasticRun, undisturbed: ElasticRun) -> dict[str, Any]:
-    "What this run and an undisturbed one prove; see `verdict`. Raises ValueError if one of them did nothing."
+    "Compare this run with an undisturbed one; see `verdict`. Raises ValueError if one of them did nothing."
     for run in (self, undisturbed): _steps_of(run)
     theirs = samples_per_step(undisturbed.events)
     return verdict(self.events, undisturbed.events, theirs.__getitem__, len(theirs), 0)
 
 @patch
 def same_as(self: ElasticRun, other: ElasticRun | TrainResult) -> bool:
-    "Whether both have the same losses and, as far as known, end state. ValueError for other steps, or none."
+    "Whether both have the same losses and, if known, final state. ValueError for different or no steps."
     mine, theirs = _steps_of(self), _steps_of(other)
     if mine.keys() != theirs.keys():
         spans = [f"{min(steps)} to {max(steps)}" for steps in (mine, theirs)]
@@ -312,7 +312,7 @@ def noise_scale(self: ElasticRun) -> float | None:
 
 @patch(as_prop=True)
 def untrained(self: ElasticRun) -> int:
-    "Samples that were given out and did not count: their replicas were late, or a rule left them out."
+    "Samples that were assigned but did not count: their replicas were late, or a rule excluded them."
     told = {e.step: e.data.get('untrained', 0) for e in self.events if e.kind == 'commit'}
     return sum(told.values())
 
@@ -623,7 +623,7 @@ def kill(self: BackgroundRun, worker: int | str) -> str:
 
 @patch
 def hang(self: BackgroundRun, worker: int | str) -> str:
-    "SIGSTOP: the worker is there, and does nothing, until the supervisor fences it. Raises CommandRefused."
+    "SIGSTOP: the worker exists, but does nothing, until the supervisor fences it. Raises CommandRefused."
     return self.orders.submit('hang', worker)['text']
 
 @patch
@@ -670,7 +670,7 @@ def __repr__(self: BackgroundRun) -> str:
 
 @patch
 def _ipython_display_(self: BackgroundRun) -> None:
-    "The live panel, or what it looks like where no widgets are."
+    "The live panel, or a static version where there are no widgets."
     from elastic_nb.report.notebook_panel import LivePanel, PanelState
     if self._seen is None: self._seen = PanelState()
     if self._panel is None: self._panel = LivePanel(self._seen, self.orders.submit, self.title)
@@ -681,7 +681,7 @@ _LIVE: set[BackgroundRun] = set() # Runs in the background that have not ended
 _before: list[Any] = [] # The handler of SIGTERM that was there before ours; empty if ours is not there
 
 def _guard(run: BackgroundRun) -> None:
-    "See to it that `run` ends with this process."
+    "Ensure that `run` ends with this process."
     if not _LIVE: atexit.register(_end_all)
     _LIVE.add(run)
     main = threading.current_thread() is threading.main_thread()
