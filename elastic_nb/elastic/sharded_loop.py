@@ -79,12 +79,12 @@ def send_recv_bytes(group: dist.ProcessGroup, sends: list[tuple[int, Tensor]], s
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #e4409549
 class ShardedOptimizerSync(ShardedReducer):
-    "The grouping-independent sum with an optimizer in slices: same bits for every world."
+    "The grouping-independent sum with an optimizer in slices: same bits at every world size."
     scale = 1.
     tick: Callable[[], None] # What a sum calls that waits for others in the middle of backward
     def __init__(self,
         model: nn.Module, # Its trainable parameters are summed
-        optimizer: ShardedOptimizer, # Makes the steps for some of them
+        optimizer: ShardedOptimizer, # Takes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`
@@ -334,11 +334,11 @@ def finish(self: ShardedLoop) -> None:
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #95e28ffb
 class ShardedGradientSync(BucketReducer):
-    "The grouping-independent sum with optimizer and gradient in slices: same bits for every world."
+    "The grouping-independent sum with optimizer and gradient in slices: same bits at every world size."
     scale = 1.
     def __init__(self,
         model: nn.Module, # Its trainable parameters are summed
-        optimizer: ShardedOptimizer, # Makes the steps for some of them
+        optimizer: ShardedOptimizer, # Takes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_distance`

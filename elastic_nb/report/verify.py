@@ -85,7 +85,7 @@ class RunVerification:
     digests: dict[int, str] = field(default_factory=dict) # The same after so many steps, of all starts
     val: dict[int, str] = field(default_factory=dict) # Steps done -> validation loss, as text
     ended: bool = False # Whether the last start came to the end of the run
-    exact: bool = True # Whether the newest start that was read promises the same bits in any world
+    exact: bool = True # Whether the newest start that was read promises the same bits at any world size
 
     @property
     def ok(self) -> bool: return not self.findings
@@ -262,7 +262,7 @@ def check_samples(self: RunVerification, start: str, entries: Iterable[StepRecei
 
 # %% ../../nbs/08_report/15_verify.ipynb #e5e03125
 def is_exact(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool:
-    """Whether a start with these sections promises the same bits in any world: neither a clock is in its
+    """Whether a start with these sections promises the same bits at any world size: neither a clock is in its
     result, nor what replicas keep and lose in each new world."""
     known = LowCommConfig(**{k: v for k, v in lowcomm.items() if k in LowCommConfig.model_fields})
     kept, timed = known.keeps_local_state, known.quorum is not None

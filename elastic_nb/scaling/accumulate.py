@@ -29,7 +29,7 @@ class RoundingMode(str, Enum):
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #9bc065fd
 @dataclass(frozen=True)
 class GradAccumulationConfig:
-    "How large a step is, in samples. Raises ValueError unless all sizes are whole numbers from 1."
+    "How large a step is, in samples. Raises ValueError unless all sizes are integers from 1."
     target_global_batch_size: int # Samples per optimizer step, over all workers
     local_batch_size: int # Samples that a worker holds at once: one micro-batch
     base_world_size: int # Workers for which the target was chosen
