@@ -112,7 +112,7 @@ class PlainLoop:
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #435cbea3
 class PairedTrainer(ElasticTrainer):
-    """A trainer that makes each step a second time with a `PlainLoop` loop; `pairs`: seconds of both,
+    """A trainer that takes each step a second time with a `PlainLoop` loop; `pairs`: seconds of both,
     `losses`."""
     def prepare(self, device: str | None = None) -> 'PairedTrainer':
         if not self.ready:
@@ -165,7 +165,7 @@ def check_same_losses(losses: Sequence[Sequence[Sequence[float]]]) -> None:
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #810c442f
 def pair_rows(pairs: Iterable[tuple[float, float]], names: tuple[str, str], about: str,
               tokens: int) -> tuple[list[dict[str, Any]], float]:
-    "The lines of the result, and the median ratio of the throughputs of neighbours."
+    "The lines of the result, and the median ratio of the throughputs of neighbors."
     ours, plain = zip(*pairs)
     ratios = [b / a for a, b in pairs]
     rates = [row(who, f'throughput, {about}', [tokens / s for s in seconds], 'tokens/s')

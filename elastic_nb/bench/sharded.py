@@ -33,7 +33,7 @@ from ..train.run import ElasticRun, build, run_elastic
 class ShardedJob:
     "What is measured."
     steps: int = 120 # Of a run whose steps are timed
-    losing: int = 40 # Steps of a run that loses a worker, half-way
+    losing: int = 40 # Steps of a run that loses a worker, halfway
     warm: int = 5 # The first of them, which do not count
     settings: dict[str, Any] = field(default_factory=dict) # Over those of the demo
 

@@ -144,7 +144,7 @@ class LedgerToggleTrainer(ElasticTrainer):
         if self.on: super()._committed(report)
 
 def block_pairs(blocks: Sequence[tuple[bool, float]]) -> list[tuple[float, float]]:
-    "Seconds of neighbouring blocks: with a ledger, and without. The first four blocks do not count."
+    "Seconds of neighboring blocks: with a ledger, and without. The first four blocks do not count."
     found = [dict(blocks[i:i + 2]) for i in range(4, len(blocks) - 1, 2)]
     return [(pair[True] / BLOCK, pair[False] / BLOCK) for pair in found]
 
@@ -157,7 +157,7 @@ def alone_job(kind: str, name: str, strategy: str, steps: int, folder: str) -> N
     if kind == 'blocks': Path(folder, 'blocks.json').write_text(json.dumps(trainer.blocks))
 
 def measure_ledger_blocks(name: str, strategy: str, pairs: int) -> list[tuple[float, float]]:
-    "Seconds of a step with a ledger and without, from neighbouring blocks."
+    "Seconds of a step with a ledger and without, from neighboring blocks."
     with tempfile.TemporaryDirectory() as folder:
         order = ['blocks', name, strategy, BLOCK * (2 * pairs + 4), folder]
         run_module(folder, 'elastic_nb.bench.trainer', 'alone', json.dumps(order))

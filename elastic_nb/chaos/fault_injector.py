@@ -33,7 +33,7 @@ from ..testing.store_servers import ProxyAnswer, HttpCall, FaultProxy
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #415c62c0
 ROWS = 'SELECT id, run, t, kind, worker, step, data FROM events WHERE id>? ORDER BY id'
 Process = tuple[int,
-                int | None] # A pid, and when the process was born: together they name one process for ever
+                int | None] # A pid, and when the process was born: together they name one process forever
 
 def parent_pid(pid: int) -> int:
     "The pid of the parent (Linux); 0 if there is no such process."

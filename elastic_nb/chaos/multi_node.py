@@ -187,7 +187,7 @@ def inject(self: MultiNodeRun, s: ExternalFault, hosts: LoopbackNetwork, etcd: E
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #6d35cad0
 @patch
 def start_foreign(self: MultiNodeRun, k: int, hosts: LoopbackNetwork) -> None:
-    "Machine `k` would train with another rate."
+    "Machine `k` would train with a different rate."
     other = self.config.update(workers=1, spares=0, lr=2 * self.config.checked().training.lr)
     (self.out / 'foreign.yaml').write_text(to_yaml(other, '# '), encoding='utf-8')
     self.foreign.append(self.start_agent(hosts, k, self.out / 'foreign.yaml', self.about))

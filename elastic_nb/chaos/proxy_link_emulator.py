@@ -439,7 +439,7 @@ def run_link(
     given: LinkSpec = 'good', # See `link_profile` and `parse_profile`
     settings: Iterable[str] = (), # `rtt_ms=300` and such, on top of the profile
     port: int = 0, # Port of the proxy; 0: any that is free
-    seconds: float = math.inf, # How long; for ever by default
+    seconds: float = math.inf, # How long; forever by default
     say: Callable[[str], Any] = print, # Takes each line
 ) -> None:
     "Open a proxy on this machine that leads to `target` over a bad link. Raises BadConfig and OSError."

@@ -65,7 +65,7 @@ def _verses(size: int, seed: int) -> bytes:
 
 def rhyme(
     size: int = 300_000, # Bytes
-    seed: int = 0, # Other verses for another seed
+    seed: int = 0, # Other verses for a different seed
 ) -> Tensor:
     "Verses like *The House that Jack Built* (London, 1755), (size,), uint8. ValueError if size < 1."
     if size < 1: raise ValueError(f"size: at least 1 byte, not {size}")
@@ -73,7 +73,7 @@ def rhyme(
 
 # %% ../../nbs/02_data/06_demo_text.ipynb #b73e29ae
 def token_windows(tokens: Tensor | np.ndarray, length: int) -> np.ndarray:
-    """All samples, (samples, length + 1), as a view of `tokens` (1-d): neighbours share one token.
+    """All samples, (samples, length + 1), as a view of `tokens` (1-d): neighbors share one token.
 
     Tokens that are not all in one array bring windows of their own. Raises ValueError if there is not one."""
     if hasattr(tokens, 'windows'): return tokens.windows(length)

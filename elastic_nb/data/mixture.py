@@ -29,7 +29,7 @@ from ..exact.shuffle import permute, mix_bits
 
 # %% ../../nbs/02_data/09_mixture.ipynb #8e84a56f
 def split_counts(m: int, weights: Sequence[int]) -> list[int]:
-    """How many of the first `m` samples each source gives; `weights`: whole numbers above 0.
+    """How many of the first `m` samples each source gives; `weights`: integers above 0.
 
     Exact for any `m`. No count falls when `m` grows, and at each step exactly one of them grows."""
     left, total, counts = m, sum(weights), []
@@ -40,7 +40,7 @@ def split_counts(m: int, weights: Sequence[int]) -> list[int]:
 
 # %% ../../nbs/02_data/09_mixture.ipynb #387e7c68
 def integer_weights(weights: Iterable[Any]) -> list[int]:
-    "The smallest whole numbers in the same proportion. 0.7 counts as seven tenths, as it is written."
+    "The smallest integers in the same proportion. 0.7 counts as seven tenths, as it is written."
     exact = [Fraction(str(w)) for w in weights]
     scale = lcm(*(f.denominator for f in exact))
     numbers = [int(f * scale) for f in exact]

@@ -340,7 +340,7 @@ def _cuts_of_tiktoken(obj: Any) -> tuple[str, str]:
 
 def encoder_from_object(obj: Any) -> TokenEncoder:
     """An encoder of any object with `encode`. Raises ValueError if it has no token that ends a document, or
-    if `encode` does not return whole numbers below the size of the vocabulary, the same each time."""
+    if `encode` does not return integers below the size of the vocabulary, the same each time."""
     name, ids, lock = str(getattr(obj, 'name', type(obj).__name__)), _encoding_of(obj), threading.Lock()
     size, eot = max(_ids_of(obj), default=None), next(_asked(obj, ENDS), None)
     unknown = next(_asked(obj, ('unk_token_id',)), None)   # of a word that is not there

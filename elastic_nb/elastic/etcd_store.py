@@ -230,7 +230,7 @@ def request(self: EtcdClient, path: str, body: dict, limit_s: float | None = Non
         except _Elsewhere as e:
             reasons[endpoint] = str(e)
             self.switch_endpoint(endpoint)
-            if len(reasons) == len(self.access.endpoints): # a slow etcd is not to be asked in vain for ever
+            if len(reasons) == len(self.access.endpoints): # a slow etcd is not to be asked in vain forever
                 patience *= 1.5
                 time.sleep(max(0, min(pause, end - time.monotonic())))
                 pause = min(.2, 2 * pause)

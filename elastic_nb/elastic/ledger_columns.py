@@ -223,7 +223,7 @@ def chain_context(config: str, code: str) -> bytes:
 # %% ../../nbs/06_elastic/12_ledger_columns.ipynb #8182d436
 @dataclass
 class ReceiptChain:
-    "The receipts of one run, up to the step of its weights. The same in each worker, for any world."
+    "The receipts of one run, up to the step of its weights. The same in each worker, at any world size."
     step: int = 0 # Steps that are in it
     value: int = root_receipt() # The newest receipt
     drawn: int = 0 # Hash of the samples of the last step

@@ -147,7 +147,7 @@ def shadow_rank_distance(roster: Sequence[str]) -> int:
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de22
 def merge_segments(segments: Iterable[tuple[range, tuple[int, ...]]]) -> ShardLayout:
-    "The layout of `segments`, neighbours with the same holders merged."
+    "The layout of `segments`, neighbors with the same holders merged."
     out: list[tuple[range, tuple[int, ...]]] = []
     for span, holders in segments:
         if out and out[-1][1] == holders: span = range(out.pop()[0].start, span.stop)

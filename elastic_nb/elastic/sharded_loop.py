@@ -79,12 +79,12 @@ def send_recv_bytes(group: dist.ProcessGroup, sends: list[tuple[int, Tensor]], s
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #e4409549
 class ShardedOptimizerSync(ShardedReducer):
-    "The grouping-independent sum with an optimizer in slices: same bits for every world."
+    "The grouping-independent sum with an optimizer in slices: same bits at every world size."
     scale = 1.
     tick: Callable[[], None] # What a sum calls that waits for others in the middle of backward
     def __init__(self,
         module: nn.Module, # Its trainable parameters are summed
-        optimizer: ShardedOptimizer, # Makes the steps for some of them
+        optimizer: ShardedOptimizer, # Takes the steps for some of them
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
         # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_rank_distance`
@@ -335,8 +335,9 @@ def finish(self: ShardedLoop) -> None:
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #95e28ffb
 class ShardedGradientSync(ShardedOptimizerSync, BucketReducer):
-    "The grouping-independent sum with optimizer and gradient in slices: same bits for every world."
-    def __init__(self, module: nn.Module, *args: Any, **options: Any):
+    "The grouping-independent sum with optimizer and gradient in slices: same bits at every world size."
+    def __init__(self, module: nn.Module, *args: Any, # Takes the steps for some of them
+        micro_batches: Any):
         "As ShardedOptimizerSync, and `least` as in BucketReducer; a norm needs no whole gradient here."
         super().__init__(module, *args, model=[*module.parameters()], launch=beside_training, **options)
 

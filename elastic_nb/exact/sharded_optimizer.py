@@ -412,7 +412,7 @@ def elementwise_slots(optimizer: Optimizer) -> set[str]:
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #c20110a6
 def merge_spans(spans: Iterable[range]) -> list[range]:
-    "The numbers that are in any of `spans`, in order, neighbours merged."
+    "The numbers that are in any of `spans`, in order, neighbors merged."
     out: list[range] = []
     for s in sorted((s for s in spans if s), key=lambda s: s.start):
         if out and s.start <= out[-1].stop: out[-1] = range(out[-1].start, max(out[-1].stop, s.stop))

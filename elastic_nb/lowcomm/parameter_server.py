@@ -177,7 +177,7 @@ class ParameterServer:
 
     Raises FolderInUse, RunMismatch (of another model or other terms), DamagedCheckpoint, CheckpointError,
     OSError."""
-    push_fields: tuple[str, ...] = 'number', 'version' # What a push says beside its bytes: whole numbers
+    push_fields: tuple[str, ...] = 'number', 'version' # What a push says beside its bytes: integers
 
     def __init__(self,
         model: nn.Module, # Where a new folder begins

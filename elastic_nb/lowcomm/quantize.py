@@ -30,9 +30,9 @@ def as_blocks(x: Tensor, block: int) -> Tensor:
     return F.pad(x, (0, -len(x) % block)).view(-1, block)
 
 def quantize(x: Tensor, bits: int, block: int) -> tuple[Tensor, Tensor]:
-    """`x` (n,), finite float32, as whole numbers (n,), int8, and a step size per block, float32.
+    """`x` (n,), finite float32, as integers (n,), int8, and a step size per block, float32.
 
-    The whole numbers are from -top to top, where top is 2**(bits-1) - 1."""
+    The integers are from -top to top, where top is 2**(bits-1) - 1."""
     top, rows = 2 ** (bits - 1) - 1, as_blocks(x, block)
     steps = rows.abs().amax(1) / top
     divisors = torch.where(steps > 0, steps, 1.)

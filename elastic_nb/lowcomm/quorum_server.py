@@ -179,7 +179,7 @@ def apply(self: QuorumServer, fields: dict[str, Any], move: Tensor | None) -> di
 # %% ../../nbs/12_lowcomm/13_quorum_server.ipynb #9aab1e87
 @patch
 def close_round(self: QuorumServer, why: str) -> None:
-    """Write the closing of this round, and make the outer step. Raises OSError (the round is open),
+    """Write the closing of this round, and take the outer step. Raises OSError (the round is open),
     ReplicasDiverged."""
     moves = [[w, *self.claims[w]] for w in sorted(self.claims)]
     fields = dict(closes=self.version, moves=moves, why=why)
@@ -250,7 +250,7 @@ class DiLoCoLearner(ParameterServerWorker):
         inner: Callable[[Sequence[nn.Parameter]], Optimizer], # Makes the inner optimizer
         clip: float | None = None, # Largest norm of a gradient
     ) -> dict[str, Any]:
-        """Make the inner steps from the weights that `pull` has fetched, and send the move. Whether it
+        """Take the inner steps from the weights that `pull` has fetched, and send the move. Whether it
         counts, and why not; `seconds`: of the inner steps. Errors of the losses pass through. Raises
         TimeoutError, BadMessage."""
         begun = time.perf_counter()

@@ -121,7 +121,7 @@ def distances(x: Tensor) -> Tensor:
 
 # %% ../../nbs/12_lowcomm/07_robust_aggregation.ipynb #ba0f0644
 def _scores(d: Tensor, f: int) -> Tensor:
-    "For each worker the sum of the squared distances to its n - f - 2 nearest neighbours, at least one."
+    "For each worker the sum of the squared distances to its n - f - 2 nearest neighbors, at least one."
     near = d.clone().fill_diagonal_(math.inf).sort(dim=1).values
     return near[:, :max(1, len(d) - f - 2)].sum(1)
 
@@ -134,7 +134,7 @@ def _plain_mean(x: Tensor, rows: list[int]) -> Tensor:
     return _by_columns(x, lambda part: sum(part[i] for i in rows) / len(rows))
 
 def krum(x: Tensor, f: int) -> Tensor:
-    """The gradient whose n - f - 2 nearest neighbours are closest (Blanchard et al. 2017).
+    """The gradient whose n - f - 2 nearest neighbors are closest (Blanchard et al. 2017).
 
     `x`: (workers, parameters). Raises TooFewWorkers below 2 f + 3 workers."""
     check_gradients(x, f, 'krum', 2 * f + 3)
@@ -300,7 +300,7 @@ def stack_gradients(gradients: Sequence[Tensor] | Tensor) -> Tensor:
 
 def aggregate(gradients: Sequence[Tensor] | Tensor, rule: str, f: int = 0,
               mix: bool = False) -> AggregationResult:
-    """One gradient from those of all workers, of which `f` may lie; `mix`: nearest-neighbour mixing first.
+    """One gradient from those of all workers, of which `f` may lie; `mix`: nearest-neighbor mixing first.
 
     Raises TooFewWorkers below the bound of the rule, NonFiniteGradient if more than `f` are not finite,
     ValueError."""

@@ -231,7 +231,7 @@ def _json(values: np.ndarray) -> list[float | None]:
     return [float(f'{v:.9g}') if math.isfinite(v) else None for v in values]
 
 def _cut(lane: dict[str, Any], zero: float, left: float, right: float, width: int) -> dict[str, Any]:
-    "The visible parts of the lane; a part narrower than half a pixel is merged with its neighbour."
+    "The visible parts of the lane; a part narrower than half a pixel is merged with its neighbor."
     parts, least = [], (right - left) / width / 2
     for what, start, end in lane['parts']:
         start, end = start - zero, end - zero

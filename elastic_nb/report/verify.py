@@ -28,7 +28,7 @@ from .status import RunReader
 
 # %% ../../nbs/08_report/15_verify.ipynb #25020b12
 class StepReceipt(NamedTuple):
-    "What a step's row says, as far as a receipt is made of it."
+    "The facts in a step's row that a receipt covers."
     gen: int
     step: int # From 0
     n: int # Samples
@@ -39,11 +39,11 @@ class StepReceipt(NamedTuple):
 
     @property
     def comparable(self) -> tuple[Any, ...]:
-        "What is equal in two runs that are the same; floats as text, for NaN is not equal to itself."
+        "The facts that are equal in two identical runs; floats as text, because NaN does not equal itself."
         return (self.n, self.drawn), repr(self.lr), repr(self.loss)
 
 def step_receipts(rows: RunHistory) -> dict[StepReceipt, list[str]]:
-    "Receipt -> the workers that say so, by generation and step. Raises ValueError without receipts."
+    "Receipt -> the workers that report it, by generation and step. Raises ValueError without receipts."
     commits = rows.steps()
     if len(commits) and not commits.has_key('receipt').any():
         raise ValueError("the rows of its steps have no receipts: a version without them has written it")
@@ -58,7 +58,7 @@ def step_receipts(rows: RunHistory) -> dict[StepReceipt, list[str]]:
 # %% ../../nbs/08_report/15_verify.ipynb #fdff8f39
 @dataclass(frozen=True)
 class VerificationFinding:
-    "Something that is not as the workers have written it."
+    "A difference from what the workers wrote."
     what: str # changed, missing, samples, cut, restored, twice, code, identity, names or times
     start: str # Name of the start in the ledger
     step: int | None
@@ -84,8 +84,8 @@ class RunVerification:
     sha256: str | None = None # Of the final state
     digests: dict[int, str] = field(default_factory=dict) # The same after so many steps, of all starts
     val: dict[int, str] = field(default_factory=dict) # Steps done -> validation loss, as text
-    ended: bool = False # Whether the last start came to the end of the run
-    exact: bool = True # Whether the newest start that was read promises the same bits in any world
+    ended: bool = False # Whether the last start reached the end of the run
+    exact: bool = True # Whether the newest start that was read promises the same bits at any world size
 
     @property
     def ok(self) -> bool: return not self.findings
@@ -96,13 +96,13 @@ class RunVerification:
 
     @property
     def receipt(self) -> int | None:
-        "That of the last step; None if there is no step, or if it is not proved."
+        "The receipt of the last step; None if there is no step, or if it is not proved."
         last = self.steps.get(max(self.steps, default=-1))
         return last.receipt if last and self.ok else None
 
 # %% ../../nbs/08_report/15_verify.ipynb #19e75641
 class AttemptEvidence:
-    "What the other rows of a start say."
+    "Facts from the other rows of a start."
     def __init__(self, rows: RunHistory):
         of: dict[str, list[Event]] = {}
         for e in rows.events: of.setdefault(e.kind, []).append(e)
@@ -127,17 +127,17 @@ class AttemptEvidence:
 
     def is_member(self, worker: str | None, gen: int, kind: str) -> bool:
         """Whether `worker` may have a row of this kind in generation `gen`, as far as the rosters are known.
-        Who copies the state reports its last commit, too, in the generation in which that was done."""
+        A worker that copies the state also reports its last commit, in the generation of that commit."""
         known = [g for g in self.rosters if g == gen or kind == 'commit' and g > gen]
         return worker is None or not known or any(worker in self.rosters[g] for g in known)
 
     def validated_once(self, step: int) -> bool:
-        "Whether the validation after `step` was done in one generation alone."
+        "Whether the validation after `step` was done in only one generation."
         return len({e.gen for e in self.rows_by_kind['validation'] if e.step == step}) == 1
 
     @property
     def has_remote_workers(self) -> bool:
-        "Whether some workers were those of other machines, whose rows are in the ledgers there."
+        "Whether some workers were on other machines, whose rows are in the ledgers there."
         return any(not self.own.issuperset(roster) for roster in self.rosters.values())
 
 # %% ../../nbs/08_report/15_verify.ipynb #6b739677
@@ -147,7 +147,7 @@ def _span(first: int, last: int) -> str:
 @patch
 def recompute_receipts(self: RunVerification, start: str, entries: dict[StepReceipt, list[str]],
                        facts: AttemptEvidence) -> None:
-    "Compute the receipts of a start again."
+    "Recompute the receipts of a start."
     wrong_in: set[int] = set()
     for (gen, step), group in groupby(entries, key=lambda e: e[:2]):
         group, before = [*group], self.receipts_by_step.get(step) or self._from_elsewhere(start, step, facts)
@@ -182,7 +182,7 @@ def _from_elsewhere(self: RunVerification, start: str, step: int, facts: Attempt
 
 @patch
 def _none_fits(self: RunVerification, start: str, steps: set[int]) -> None:
-    "One finding in the place of one for each row."
+    "One finding instead of one for each row."
     self.findings = [f for f in self.findings if f.what != 'changed' or f.start != start]
     first = min(steps)
     text = f"{_span(first, max(steps))}: no row fits the config and the code that its workers have named"
@@ -197,7 +197,7 @@ def _changed(self: RunVerification, start: str, step: int, workers: list[str], e
 
 @patch
 def _unknown(self: RunVerification, start: str, gen: int, step: int, facts: AttemptEvidence) -> None:
-    "The step before has no row."
+    "The previous step has no row."
     first = max(s for s in self.receipts_by_step if s < step)
     what = _span(first, step - 1)
     if facts.lost_rows(first, step - 1):
@@ -211,7 +211,7 @@ _PARTS = 'order', 'rate', 'loss' # What `StepReceipt.comparable` holds
 
 @patch
 def _again(self: RunVerification, start: str, step: int, entry: StepReceipt) -> None:
-    "Take up a step; compare it with what it gave before, if it was done before."
+    "Add a step; compare it with its earlier result, if it was done before."
     old, self.steps[step] = self.steps.get(step), entry
     if old is None or old.comparable == entry.comparable: return
     what = next(name for name, a, b in zip(_PARTS, old.comparable, entry.comparable) if a != b)
@@ -222,7 +222,7 @@ def _again(self: RunVerification, start: str, step: int, entry: StepReceipt) -> 
 
 # %% ../../nbs/08_report/15_verify.ipynb #c0550381
 def contributions_by_step(rows: RunHistory) -> dict[tuple[int, int], list[int]]:
-    "(generation, step) -> what the workers have used: samples, their hash, micro-batches, of how many."
+    "(generation, step) -> what the workers used: samples, their hash, micro-batches, of how many."
     found: dict[tuple[int, int], list[int]] = {}
     for b in (b for b in rows.blocks if b.kind == 'contribute'):
         lean = _hashed(b).data
@@ -238,7 +238,7 @@ def contributions_by_step(rows: RunHistory) -> dict[tuple[int, int], list[int]]:
 @patch
 def check_samples(self: RunVerification, start: str, entries: Iterable[StepReceipt],
                   facts: AttemptEvidence) -> None:
-    "Compare what should have gone into each step with what the workers say they have used."
+    "Compare the samples that each step should have used with those that the workers reported."
     given, wrong = contributions_by_step(facts.rows), {f.step for f in self.findings if f.what == 'changed'}
     last = max((e.step for e in entries), default=0) if 'run_end' not in facts.rows_by_kind else math.inf
     silent: list[int] = []
@@ -262,7 +262,7 @@ def check_samples(self: RunVerification, start: str, entries: Iterable[StepRecei
 
 # %% ../../nbs/08_report/15_verify.ipynb #e5e03125
 def is_exact(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool:
-    """Whether a start with these sections promises the same bits in any world: neither a clock is in its
+    """Whether a start with these sections promises the same bits at any world size: neither a clock is in its
     result, nor what replicas keep and lose in each new world."""
     known = LowCommConfig(**{k: v for k, v in lowcomm.items() if k in LowCommConfig.model_fields})
     kept, timed = known.keeps_local_state, known.quorum is not None
@@ -270,7 +270,7 @@ def is_exact(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool
 
 @patch
 def note_unused_samples(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
-    "Note how many samples were given out, and did not count."
+    "Note how many samples were assigned but did not count."
     commits = facts.rows.steps()
     if not len(commits) or not commits.has_key('untrained').any(): return
     columns = commits.gen, commits.step, commits.int_column('untrained'), commits.int_column('batch')
@@ -293,7 +293,7 @@ def check_resume_point(self: RunVerification, start: str, first: int, facts: Att
 
 @patch
 def check_identity(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
-    "Compare the identities of those who have trained with those before; what a restored row names is known."
+    "Compare the identities of workers that trained with earlier ones; a restored row may name a difference."
     told = {text for e in facts.rows_by_kind.get('restored', []) for text in e.data.get('changed', [])}
     for e in facts.rows_by_kind.get('ready', []):
         mine = e.data.get('identity')
@@ -346,7 +346,7 @@ def _cut(self: RunVerification, start: str, last: int, step: int, facts: Attempt
 
 @patch
 def _final(self: RunVerification, start: str, last: int, facts: AttemptEvidence) -> None:
-    "The last words of a start."
+    "The final rows of a start."
     finals = [(e.step, e.data) for e in facts.rows_by_kind.get('final', [])]
     over = [e.data for e in facts.rows_by_kind.get('run_end', [])]
     self.ended = any(d.get('ok') for d in over)
@@ -475,7 +475,7 @@ def missing_row_ranges(path: Path) -> list[tuple[int, int]]:
     return [(int(ids[i]) + 1, int(ids[i + 1]) - 1) for i in holes]
 
 def verify_run(path: str | Path, name: str | None = None) -> RunVerification:
-    """What the receipts of the run at `path` prove, with all its starts; `name`: of one start alone.
+    """What the receipts of the run at `path` prove, with all its starts; `name`: of only one start.
     Raises ValueError if there is no run, or one without receipts."""
     watch = RunReader(path, name)
     found = RunVerification(watch.path, watch.name, [p.attempt.name for p in watch.segments])
@@ -515,7 +515,7 @@ def verify_attempt(self: RunVerification, part: AttemptSegment) -> None:
 
 @patch
 def check_disk(self: RunVerification, part: AttemptSegment) -> None:
-    "Whether there is a checkpoint of a step of which no row knows."
+    "Whether there is a checkpoint of a step that has no row."
     facts, last = AttemptEvidence(part.rows), max(self.receipts_by_step)
     place = Path(part.attempt.checkpoint_folder or '')
     if part.attempt.checkpoint_folder is None or facts.has_remote_workers: return
@@ -527,13 +527,13 @@ def check_disk(self: RunVerification, part: AttemptSegment) -> None:
 # %% ../../nbs/08_report/15_verify.ipynb #87d0d781
 @dataclass
 class RunDivergence:
-    "Two runs beside each other."
-    same: int # Steps that are the same in both, counted from the first that both have
-    step: int | None = None # The first that differs; None: none does
+    "A comparison of two runs."
+    same: int # Steps that are the same in both, counted from the first common one
+    step: int | None = None # The first that differs; None if none does
     what: str | None = None # order, rate, loss or weights
     mine: Any = None # What differs there,
     theirs: Any = None # in both
-    weights_same: int | None = None # Newest checkpoint with the same state in both, before they part
+    weights_same: int | None = None # Newest checkpoint with the same state in both, before they diverge
     longer: int = 0 # Steps that only the first run has; negative: only the second
     other: dict[str, tuple[str, str]] = field(default_factory=dict) # Config, code, machine, where they differ
 
@@ -576,7 +576,7 @@ def _compare_weights(mine: RunVerification, theirs: RunVerification, found: RunD
 
 # %% ../../nbs/08_report/15_verify.ipynb #7a2cdc5c
 def verification_json(run: RunVerification, parting: RunDivergence | None = None) -> dict[str, Any]:
-    "What `verify_run` and `find_divergence` have found, as JSON values."
+    "The results of `verify_run` and `find_divergence`, as JSON values."
     receipt = None if run.receipt is None else f'{run.receipt % 2**64:016x}'
     told = dict(run=run.name, starts=run.starts, ok=run.ok, ended=run.ended, steps=len(run.steps),
                 first=min(run.steps), last=max(run.steps), receipt=receipt, sha256=run.sha256,
@@ -586,7 +586,7 @@ def verification_json(run: RunVerification, parting: RunDivergence | None = None
     return told | dict(identical=parting.identical, parting={k: v for k, v in vars(parting).items()})
 
 def verification_lines(run: RunVerification) -> Iterator[str]:
-    "For people: what is proved of a run, what is not, and what is wrong."
+    "Text lines: what is proved about a run, what is not, and what is wrong."
     starts = run.name if len(run.starts) == 1 else f'{run.name}, {len(run.starts)} starts'
     n = len(run.findings)
     verdict = 'all receipts are right' if run.ok else f"{n} finding{'s' * (n > 1)}"
@@ -599,7 +599,7 @@ def verification_lines(run: RunVerification) -> Iterator[str]:
     elif run.sha256: yield f'  sha256 of the end: {run.sha256}'
 
 def divergence_lines(p: RunDivergence) -> Iterator[str]:
-    "For people: where two runs diverge."
+    "Text lines: where two runs diverge."
     if p.identical: yield f'the same run: {p.same} steps are equal, bit for bit'
     elif p.step is None: yield (f"the same in all {p.same} steps that both have done; the "
                                 f"{'first' if p.longer > 0 else 'second'} goes on for {abs(p.longer)} more")

@@ -263,7 +263,7 @@ def killed_inside(stage: ConformanceCluster, notify: bool = True) -> None:
         check_next_world(stage, [names[0], names[2]])
 
 def killed_unnoticed(stage: ConformanceCluster) -> None:
-    "The same without notices: sockets alone reveal a death, and of a neighbour that has left."
+    "The same without notices: sockets alone reveal a death, and of a neighbor that has left."
     killed_inside(stage, notify=False)
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #30b7dfda

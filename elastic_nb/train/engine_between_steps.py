@@ -544,7 +544,7 @@ def _set_by_callbacks(engine: Engine) -> dict[str, int]:
     for n, g in enumerate(engine.optimizer.param_groups):
         found |= {f'{k} of group {n} of the optimizer': v for k, v in g.items() if k != 'params'}
     def number(v: Any) -> int: return int(hashlib.sha256(repr(v).encode()).hexdigest()[:14], 16)
-    found = dict(sorted(found.items()))   # a group that was loaded may have its keys in another order
+    found = dict(sorted(found.items()))   # a group that was loaded may have its keys in a different order
     return {f'{k}, which the callback {names} may have set,': number(v) for k, v in found.items()}
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #1de70002

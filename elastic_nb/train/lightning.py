@@ -171,7 +171,7 @@ class LightningLoader:
         return dict(seed=self.seed, batch_size=self.size)   # Lightning knows the rest
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        "Raises BadConfig for those of another order; an older checkpoint has no size."
+        "Raises BadConfig for those of a different order; an older checkpoint has no size."
         for k, here in self.state_dict().items():
             if values.get(k, here) != here:
                 raise BadConfig(f"this run had the {k} {values[k]}, and goes on with {here}")
