@@ -336,8 +336,7 @@ def finish(self: ShardedLoop) -> None:
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #95e28ffb
 class ShardedGradientSync(ShardedOptimizerSync, BucketReducer):
     "The grouping-independent sum with optimizer and gradient in slices: same bits at every world size."
-    def __init__(self, module: nn.Module, *args: Any, # Takes the steps for some of them
-        micro_batches: Any):
+    def __init__(self, module: nn.Module, *args: Any, **options: Any):
         "As ShardedOptimizerSync, and `least` as in BucketReducer; a norm needs no whole gradient here."
         super().__init__(module, *args, model=[*module.parameters()], launch=beside_training, **options)
 
