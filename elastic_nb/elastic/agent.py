@@ -560,7 +560,7 @@ def check_progress(self: NodeSupervisor) -> None:
     "While this node waits for others, no worker is in the way."
     node = self.coordinator
     waits = not node.is_member or node.newest is None or (node.is_leader and node.coordinator.held) \
-        or not (node.is_leader or node.line is not None)
+        or not (node.is_leader or node.link.term is not None)
     now = time.monotonic()
     # a spare waits as long as the run lasts
     if not waits or self.membership.is_waiting_for_place: self.wait.since = now
@@ -592,12 +592,12 @@ def handle_hello(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) 
 
 @patch
 def handle_connected(self: NodeSupervisor, line: NodeConnection, record: ClusterState) -> None:
-    if record.term != self.coordinator.line: return line.close()
+    if record.term != self.coordinator.link.term: return line.close()
     self.wires.lines[line.node] = line
 
 @patch
 def handle_dial_failed(self: NodeSupervisor, record: ClusterState) -> None:
-    if record.term == self.coordinator.line: self.coordinator.handle_disconnected(record.boss)
+    if record.term == self.coordinator.link.term: self.coordinator.handle_disconnected(record.boss)
 
 @patch
 def handle_node_message(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) -> None:
@@ -626,7 +626,7 @@ def handle_rendezvous(self: NodeSupervisor, round: int, ids: list[int]) -> None:
 def handle_cluster_state(self: NodeSupervisor, found: ClusterState | None) -> None:
     self.store_watch.since = math.inf
     if self.store_watch.apart:   # the store is there again: meet again
-        self.store_watch.apart, self.coordinator.meeting = False, True
+        self.store_watch.apart, self.coordinator.session.meeting = False, True
         self.membership.start()
     before = self.coordinator.record
     self.coordinator.handle_cluster_state(found)
@@ -686,8 +686,8 @@ def handle_agent_end(self: NodeSupervisor, error: BaseException | None) -> None:
         return self.check_rendezvous_closed()
     self.retry_store(error)
     self.store_watch.apart = True   # until the store is there again
-    if not self.coordinator.asking:
-        self.coordinator.asking = True
+    if not self.coordinator.question.asking:
+        self.coordinator.question.asking = True
         self.reconnect_store()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #c2a4bb93
@@ -757,12 +757,12 @@ def save_and_leave(self: NodeSupervisor, now: float) -> None:
     if asked.saving or asked.is_overdue(now): return Supervisor.save_and_leave(self, now)
     if not node.is_member: raise asked.error('')
     if self.meeting.is_host and len(node.record.nodes) > 1:   # no store, no run
-        node.leaving |= {*node.record.nodes}
+        node.contacts.leaving |= {*node.record.nodes}
     if node.is_leader:
-        node.leaving.add(node.id)
+        node.contacts.leaving.add(node.id)
         if not node.can_spare_leaving(): self.order_save_and_leave()
         elif asked.is_settled(now): raise asked.error(GO_ON)
-    elif node.line is not None and asked.is_bye_due(now):
+    elif node.link.term is not None and asked.is_bye_due(now):
         self.wires.send(node.record.boss, dict(kind='bye', by=asked.by, all=bool(self.meeting.is_host)))
 
 @patch(as_prop=True)
@@ -776,7 +776,7 @@ def is_stranded(self: NodeSupervisor) -> bool:
 def order_save_and_leave(self: NodeSupervisor) -> None:
     "The leader: too few nodes would be left, so all save and leave."
     self.shutdown_request.saving = True
-    self.coordinator.leaving.clear()   # no node is left out: they end together
+    self.coordinator.contacts.leaving.clear()   # no node is left out: they end together
     self.shutdown_request.set()
     self.broadcast(kind='asked', by=self.shutdown_request.by)
 
@@ -795,7 +795,7 @@ def handle_leave_message(self: NodeSupervisor, node: int, m: dict[str, Any]) -> 
     "A message about leaving; whether it was one. Raises RunFailed, KeyboardInterrupt."
     kind = m['kind']
     if kind == 'bye' and self.coordinator.is_leader and not self.shutdown_request.saving:
-        self.coordinator.leaving.add(node)
+        self.coordinator.contacts.leaving.add(node)
         if not self.shutdown_request.is_set(): self.shutdown_request.by = m['by']
         if m['all'] or not self.coordinator.can_spare_leaving(): self.order_save_and_leave()
     elif kind == 'asked':
