@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SLOTS', 'RECORD', 'VACANT', 'TURN', 'LEASE', 'HELLO', 'HOLD', 'START', 'node_of', 'ClusterState', 'decode_record',
-           'ClusterStateStore', 'NodeIO', 'NodeCoordinator', 'RendezvousSession', 'StateQuestion', 'LeaderLine',
-           'Lease', 'WorldFence', 'NodeContacts', 'NodeRegistry', 'NodeController', 'own_samples']
+           'ClusterStateStore', 'NodeIO', 'NodeCoordinator', 'RendezvousRound', 'StateQuestion', 'LeaderLine', 'Lease',
+           'WorldFence', 'NodeContacts', 'NodeRegistry', 'NodeController', 'own_samples']
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #bba04ead
 import json
@@ -106,7 +106,7 @@ class NodeCoordinator(Coordinator):
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #bf6dc258
 VACANT = 3. # Seconds until a round that no leader has taken in is taken over
 
-class RendezvousSession:
+class RendezvousRound:
     "The newest round of the rendezvous that this node came through, and whose turn it is to lead it."
     def __init__(self, id: int, most: float = math.inf) -> None:
         self.id, self.most = id, most # This node; nodes that may train at the same time
@@ -299,7 +299,7 @@ class NodeController:
     ):
         self.id, self.reach, self.least, self.kept, self.clock = id, reach, least, kept, clock
         self.record: ClusterState | None = None # The newest that it knows
-        self.session = RendezvousSession(id, most)
+        self.session = RendezvousRound(id, most)
         self.question = StateQuestion()
         self.link = LeaderLine()
         self.lease = Lease()
