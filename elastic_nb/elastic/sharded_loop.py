@@ -148,7 +148,8 @@ class ShardedLoop(ElasticLoop):
         self.moved = self.steps = 0 # Bytes that this worker has received in this generation, and turns
         if why := sync.refusal_reason(whole_gradient_settings(getattr(engine, 'c', None))):
             raise ValueError(why)
-        sync.tick = member.raise_if_peer_gone   # a sum may wait for others in the middle of backward
+        if isinstance(sync, BucketReducer):   # its sum may wait for others in the middle of backward
+            sync.wire.tick = member.raise_if_peer_gone
 
     @property
     def optimizer(self) -> ShardedOptimizer: return self.sync.optimizer
@@ -344,6 +345,6 @@ class ShardedGradientSync(ShardedOptimizerSync, BucketReducer):
         "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
         if odd := [s for s in settings if s not in ('clip', 'on_nonfinite')]:
             return f"{odd[0]} looks at the whole gradient: take ShardedOptimizerSync(..., measure=True)"
-        if not self.measure and settings:
+        if not self.wire.measure and settings:
             return f"{settings[0]} asks for the norm: take ShardedGradientSync(..., measure=True)"
         return ''

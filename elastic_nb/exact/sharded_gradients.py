@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['WINDOW', 'LEAST', 'POLL', 'GradientBucket', 'assign_buckets', 'BucketBuffer', 'PartialVector', 'BucketReduceScatter',
-           'gradient_norms', 'LastMicroBatch', 'start_thread', 'BucketReducer']
+           'gradient_norms', 'LastMicroBatch', 'start_thread', 'ParameterBuckets', 'BackwardPass', 'GradientWire',
+           'BucketReducer']
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #280ec7f8
 import threading
@@ -113,15 +114,16 @@ class BucketReduceScatter:
         nodes: dict[tuple[int, int], BucketBuffer], # This rank's nodes of the tree, from now on ours
     ):
         r, o = reducer, reducer.optimizer
-        self.group, self.nodes, self.n, self.layout, self.measure = r.group, nodes, r.n, r.layout, r.measure
-        self.step = r.least
-        self.params, self.starts, self.buckets = o.params, o.starts, r.buckets
+        self.group, self.nodes, self.n, self.layout = r.group, nodes, r.n, r.layout
+        self.measure = r.wire.measure
+        self.step = r.buckets.least
+        self.params, self.starts, self.buckets = o.params, o.starts, r.buckets.all
         self.owned = [*map(r.layout.owned_by, range(r.world))]
         self.sums = PartialVector([(s, o.params[0].new_zeros(len(s))) for s in r.layout.held_by(r.rank)])
         self.tail = GradBuffer(r.others, r.beside, o.params[0])
         self.norms: Tensor | None = None # Of the gradient of each parameter
-        self.ready = [threading.Event() for _ in r.buckets]
-        self.left = [threading.Event() for _ in r.buckets]
+        self.ready = [threading.Event() for _ in r.buckets.all]
+        self.left = [threading.Event() for _ in r.buckets.all]
         self.ended, self.stopped = threading.Event(), False
         self.error: BaseException | None = None # Why `run` ended early
 
@@ -229,6 +231,31 @@ class LastMicroBatch:
 
 def start_thread(fn: Callable[[], None]) -> None: threading.Thread(target=fn, daemon=True).start()
 
+class ParameterBuckets:
+    "The optimizer's parameters in buckets; see `assign_buckets`."
+    def __init__(self, optimizer: ShardedOptimizer, model: Sequence[Tensor] | None, least: int) -> None:
+        place = {id(p): k for k, p in enumerate(model or optimizer.params)}
+        self.least = least # Numbers of a bucket, at least, and of the parts in which it is sent, at most
+        self.all = assign_buckets(optimizer.starts, [place[id(p)] for p in optimizer.params], least)
+        self.of = {i: b for b, bucket in enumerate(self.all) for i in bucket.params} # By parameter
+
+class BackwardPass:
+    "Where backward adds gradients now, and which micro-batches it has still to do."
+    def __init__(self, params: int) -> None:
+        self.todo: set[int] = set() # Micro-batches of this step to come
+        self.times = [0] * params # How often the gradient of each parameter has come
+        self.current: BucketBuffer | None = None # Where backward adds now
+        self.leaving: LastMicroBatch | None = None # The last one: its gradients leave
+
+@dataclass
+class GradientWire:
+    "The exchange that is under way, and how it is made."
+    measure: bool = False # Whether the norm of each parameter's gradient is needed
+    launch: Callable[[Callable[[], None]], object] = start_thread # Runs a function in a thread
+    exchange: BucketReduceScatter | None = None
+    tick: Callable[[], None] = _nothing # Called while backward waits for the wire; may raise
+
+# %% ../../nbs/01_exact/08_sharded_gradients.ipynb #1ac5049e
 class BucketReducer(ShardedReducer):
     "The sum over all ranks, where each keeps its shards of it, and parts are sent during backward."
     nodes: dict[tuple[int, int], Any] # Node -> its BucketBuffer
@@ -245,22 +272,16 @@ class BucketReducer(ShardedReducer):
         launch: Callable[[Callable[[], None]], object] = start_thread, # Runs a function in a thread
     ):
         super().__init__(optimizer, others, micro_batches, beside, plan)
-        self.others, self.measure, self.launch, self.least = [*others], measure, launch, least
-        place = {id(p): k for k, p in enumerate(model or optimizer.params)}
-        self.buckets = assign_buckets(optimizer.starts, [place[id(p)] for p in optimizer.params], least)
-        self.bucket_of = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.params}
-        self.todo: set[int] = set() # Micro-batches of this step to come
-        self.times = [0] * len(optimizer.params) # How often the gradient of each parameter has come
-        self.current: BucketBuffer | None = None # Where backward adds now
-        self.leaving: LastMicroBatch | None = None
-        self.exchange: BucketReduceScatter | None = None
-        self.tick: Callable[[], None] = _nothing # Called while backward waits for the wire; may raise
+        self.others = [*others]
+        self.buckets = ParameterBuckets(optimizer, model, least)
+        self.backward = BackwardPass(len(optimizer.params))
+        self.wire = GradientWire(measure, launch)
         for i, p in enumerate(optimizer.params):
             p.register_hook(partial(self._arrives, i))
             p.register_post_accumulate_grad_hook(partial(self._arrived, i))
 
     def _new(self) -> Any:
-        return BucketBuffer(self.optimizer.params, self.buckets, self.others, self.beside)
+        return BucketBuffer(self.optimizer.params, self.buckets.all, self.others, self.beside)
 
     def _drop(self, *bufs: Any) -> None: "Memory is given back and not kept."
 
@@ -269,7 +290,7 @@ class BucketReducer(ShardedReducer):
 def start(self: BucketReducer, step: int, micro_batches: int | None = None) -> list[int]:
     "As in TreeReducer. All, if an interrupted try had come to its last micro-batch."
     todo = super(BucketReducer, self).start(step, micro_batches)
-    self.todo = {*todo}
+    self.backward.todo = {*todo}
     return todo
 
 @patch
@@ -277,16 +298,16 @@ def start(self: BucketReducer, step: int, micro_batches: int | None = None) -> l
 def micro_batch(self: BucketReducer, i: int) -> Iterator[Tensor]:
     "As in LocalTree. In the last one of the step gradients leave. Raises Refused, and what `tick` raises."
     node, buf = self._begin(i)
-    self.todo.discard(i)
-    leaving = self._depart(node, buf) if not self.todo and self.world > 1 else None
+    self.backward.todo.discard(i)
+    leaving = self._depart(node, buf) if not self.backward.todo and self.world > 1 else None
     buf.bind_grads()
-    self.current = buf
+    self.backward.current = buf
     try: yield buf.beside
-    finally: self.current = None
+    finally: self.backward.current = None
     if not leaving: return self._add(*node, buf)
     for sibling in leaving.siblings: buf.tail.add(sibling.tail)
     for b in [*leaving.missing]: self._complete(leaving, b)   # with unused parameters
-    self.leaving = None
+    self.backward.leaving = None
 
 @patch
 def _depart(self: BucketReducer, node: tuple[int, int], buf: BucketBuffer) -> LastMicroBatch:
@@ -296,43 +317,43 @@ def _depart(self: BucketReducer, node: tuple[int, int], buf: BucketBuffer) -> La
         if sibling not in self.nodes: break
         siblings.append(self.nodes.pop(sibling))
         node = parent
-    missing = {b: {*bucket.params} for b, bucket in enumerate(self.buckets)}
-    self.leaving = LastMicroBatch(buf, siblings, missing, self._launch(self.nodes | {node: buf}))
-    return self.leaving
+    missing = {b: {*bucket.params} for b, bucket in enumerate(self.buckets.all)}
+    self.backward.leaving = LastMicroBatch(buf, siblings, missing, self._launch(self.nodes | {node: buf}))
+    return self.backward.leaving
 
 @patch
 def _launch(self: BucketReducer, nodes: dict[tuple[int, int], BucketBuffer]) -> BucketReduceScatter:
-    self.exchange, self.nodes = BucketReduceScatter(self, nodes), {}
-    self.launch(self.exchange.run)
-    return self.exchange
+    self.wire.exchange, self.nodes = BucketReduceScatter(self, nodes), {}
+    self.wire.launch(self.wire.exchange.run)
+    return self.wire.exchange
 
 @patch
 def _complete(self: BucketReducer, leaving: LastMicroBatch, b: int) -> None:
     del leaving.missing[b]
-    for i in self.buckets[b].params: self.optimizer.params[i].grad = None
+    for i in self.buckets.all[b].params: self.optimizer.params[i].grad = None
     for sibling in leaving.siblings: leaving.buf.add_bucket(sibling, b)
     leaving.exchange.ready[b].set()
-    leaving.exchange.throttle(self.tick)
+    leaving.exchange.throttle(self.wire.tick)
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #e5ceedcf
 @patch
 def _arrives(self: BucketReducer, i: int, grad: Tensor | None) -> None:
     "Before a gradient is added: is there memory for it?"
-    if self.current is None or grad is None: return
-    b = self.bucket_of[i]
-    if self.leaving and b not in self.leaving.missing:
+    if self.backward.current is None or grad is None: return
+    b = self.buckets.of[i]
+    if self.backward.leaving and b not in self.backward.leaving.missing:
         raise UnsupportedModel(
             f"shard: a gradient of shape {tuple(grad.shape)} comes again in the same backward pass, and its "
             "first part has left already (use_reentrant=True?): use_reentrant=False, or shard='optimizer'")
-    if self.optimizer.params[i].grad is None: self.current.bind_bucket(b)
+    if self.optimizer.params[i].grad is None: self.backward.current.bind_bucket(b)
 
 @patch
 def _arrived(self: BucketReducer, i: int, p: Tensor) -> None:
-    self.times[i] += 1
-    if self.current is None or self.leaving is None: return
-    missing = self.leaving.missing[b := self.bucket_of[i]]
+    self.backward.times[i] += 1
+    if self.backward.current is None or self.backward.leaving is None: return
+    missing = self.backward.leaving.missing[b := self.buckets.of[i]]
     missing.discard(i)
-    if not missing: self._complete(self.leaving, b)
+    if not missing: self._complete(self.backward.leaving, b)
 
 @patch
 def reduction(self: BucketReducer) -> Callable[[Callable[[], None]], None]:
@@ -340,7 +361,7 @@ def reduction(self: BucketReducer) -> Callable[[Callable[[], None]], None]:
     self.check_unchanged()
     self.busy = True
     if self.world == 1: return lambda half_way: half_way()
-    if (exchange := self.exchange) is None:   # nothing was left to compute
+    if (exchange := self.wire.exchange) is None:   # nothing was left to compute
         exchange = self._launch(self.nodes)
         for ready in exchange.ready: ready.set()
     return exchange.finish
@@ -348,15 +369,15 @@ def reduction(self: BucketReducer) -> Callable[[Callable[[], None]], None]:
 @patch
 def finish(self: BucketReducer) -> Tensor:
     "As in ShardedReducer; no parameter of the optimizer has a `.grad`: its pieces have."
-    self.busy, o = False, self.optimizer
+    self.busy, o, wire = False, self.optimizer, self.wire
     if self.world == 1:
         buf = self.nodes.pop((0, self.n))
-        grads = PartialVector([(bucket.span, buf.pop(b)) for b, bucket in enumerate(self.buckets)])
-        norms = gradient_norms(None, grads, o.params, o.starts, [[range(o.size)]]) if self.measure else None
+        grads = PartialVector([(bucket.span, buf.pop(b)) for b, bucket in enumerate(self.buckets.all)])
+        norms = gradient_norms(None, grads, o.params, o.starts, [[range(o.size)]]) if wire.measure else None
         tail = buf.tail
-    elif self.exchange: grads, tail, norms = self.exchange.sums, self.exchange.tail, self.exchange.norms
+    elif wire.exchange: grads, tail, norms = wire.exchange.sums, wire.exchange.tail, wire.exchange.norms
     else: raise RuntimeError("nothing was summed yet")
-    self.exchange = None
+    self.wire.exchange = None
     for p in o.params: p.grad = None
     tail.bind_grads()
     o.set_grads(grads)
@@ -371,15 +392,15 @@ def attach(self: BucketReducer, group: dist.ProcessGroup) -> None:
 @patch
 def detach(self: BucketReducer) -> None:
     "Release the group, and an exchange that is in progress, with everything that it has."
-    if self.exchange: self.exchange.stopped = True
-    self._group, self.exchange, self.leaving, self.busy = None, None, None, False
+    if self.wire.exchange: self.wire.exchange.stopped = True
+    self._group, self.wire.exchange, self.backward.leaving, self.busy = None, None, None, False
     for p in self.optimizer.params: p.grad = None
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #59e9e590
 @patch
 def grad_versions(self: BucketReducer, params: Sequence[Tensor]) -> list[int]:
     "As in LocalTree; includes gradients that were sent."
-    known = dict(zip(map(id, self.optimizer.params), self.times))
+    known = dict(zip(map(id, self.optimizer.params), self.backward.times))
     return [known[id(p)] if id(p) in known else n for p, n in zip(params, grad_versions(params))]
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #e74684cc
@@ -390,8 +411,8 @@ def all_gather_params(self: BucketReducer) -> Iterator[Callable[[], None]]:
     o.clear_grads()
     if world == 1: return
     self.busy, ranks = True, range(world)
-    for k in range(0, max(sum(map(len, spans)) for row in self.missed for spans in row), self.least):
-        now = [[_some(spans, k, k + self.least) for spans in row] for row in self.missed]
+    for k in range(0, max(sum(map(len, spans)) for row in self.missed for spans in row), self.buckets.least):
+        now = [[_some(spans, k, k + self.buckets.least) for spans in row] for row in self.missed]
         # may be left behind
         copied = cache(lambda spans: torch.cat([v for s in spans for v in o.param_views(s)]))
         sends = [(r, copied(spans)) for r, spans in enumerate(now[rank]) if spans]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOOK', 'QuorumWindow', 'PartialReplica', 'PartialSync', 'CompressedPartialSync', 'decode_updates',
-           'robust_all_reduce', 'RobustSync']
+           'robust_all_reduce', 'RobustRule', 'RobustSync']
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #e3088566
 import threading
@@ -221,6 +221,25 @@ def robust_all_reduce(
     if made and made.taken is not None: verdict['taken'] = [there[k] for k in made.taken]
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #aebb96bc
+class RobustRule:
+    "A rule that makes one move of those of all replicas, and what it has left out of this round."
+    def __init__(self, name: str, attackers: int) -> None:
+        self.name, self.attackers = name, attackers # As in `aggregate`; replicas that may be wrong
+        self.verdict: dict[str, Any] = {}
+
+    def begin_round(self) -> Callable[..., None]:
+        "The collective of a new round."
+        self.verdict = {}
+        return partial(robust_all_reduce, self.name, self.attackers, self.verdict)
+
+    @property
+    def excluded(self) -> set[int]: return {*self.verdict.get('excluded', [])}
+
+    def untrained(self, n: int, late: list[list[int]]) -> set[int]:
+        "Which of `n` replicas have no part in the move, without those that are `late`."
+        if 'taken' not in self.verdict: return self.excluded
+        return {*range(n)} - {*self.verdict['taken']} - {i for i, *_ in late}
+
 class RobustSync(CompressedPartialSync):
     "Rounds whose move is what a rule makes of those of all replicas; each replica has the same weight."
     def __init__(self,
@@ -230,23 +249,18 @@ class RobustSync(CompressedPartialSync):
         **how: Any, # As for late rounds
     ):
         super().__init__(*args, **how)
-        self.rule, self.attackers = rule, attackers
-        self.verdict: dict[str, Any] = {} # Of the rule, on this round
+        self.rule = RobustRule(rule, attackers)
 
     @property
     def uses_all_gather(self) -> bool: return True   # a rule looks at whole moves
 
-    def choose_collective(self) -> Callable[..., None]:
-        self.verdict = {}
-        return partial(robust_all_reduce, self.rule, self.attackers, self.verdict)
+    def choose_collective(self) -> Callable[..., None]: return self.rule.begin_round()
 
     def check_result(self, out: Tensor) -> Tensor:
         "As in late rounds. The local state of a broken replica is dropped."
         loss, samples = super().check_result(out), self.replica.samples
-        gone = {*self.verdict.get('excluded', [])}
-        for i in gone: self.replica.inner_optimizers.pop(i, None)
-        if 'taken' in self.verdict:
-            gone = {*range(self.n)} - {*self.verdict['taken']} - {i for i, n, _ in self.facts.get('late', [])}
+        for i in self.rule.excluded: self.replica.inner_optimizers.pop(i, None)
+        gone = self.rule.untrained(self.n, self.facts.get('late', []))
         untrained = self.facts.get('untrained', 0) + len(gone) * samples
-        self.facts = self.facts | self.verdict | (dict(untrained=untrained) if untrained else {})
+        self.facts = self.facts | self.rule.verdict | (dict(untrained=untrained) if untrained else {})
         return loss
