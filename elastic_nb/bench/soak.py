@@ -207,7 +207,7 @@ class SoakRun:
 
     def handle_line(self, e: dict[str, Any]) -> None:
         "Note what the supervisor says."
-        kind, worker = e['kind'], e.get('worker')
+        kind, worker = e['kind'], str(e.get('worker'))
         if kind == 'spawn': self.pids[worker] = e['pid']
         elif kind == 'entered': self.entered.add(worker)
         elif kind == 'commit': self.steps = max(self.steps, e['step'] + 1)
