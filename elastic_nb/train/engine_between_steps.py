@@ -64,9 +64,10 @@ def notify_callbacks(self: Engine, moment: str, **data: Any) -> None:
                               "result of the run, and its last checkpoint, have the weights of before")
             continue
         before = before or _form(self, at_any_time)
-        _note_moving(self)
+        self.around.note_moving()
         steps, stop, there = self.steps, self.stop, {*vars(self)}
-        mine = {k: tensor_version(self.around[k][0]) for k in self.of_callbacks if not self.tried}
+        held = [] if self.tried else self.around.of_callbacks
+        mine = {k: tensor_version(self.around.tensors[k][0]) for k in held}
         call_callbacks([c], moment, self, **data)
         _note_own(self, mine)
         _check_new(self, c, {*vars(self)} - there | ({'stop'} if self.stop is not stop else set()))
@@ -80,8 +81,8 @@ def notify_callbacks(self: Engine, moment: str, **data: Any) -> None:
 def _note_own(engine: Engine, before: dict[str, int]) -> None:
     "Networks that a callback holds are saved with it: what it does to them is no change by a forward pass."
     for k, seen in before.items():
-        t, version = engine.around[k]
-        engine.around[k] = t, version + tensor_version(t) - seen
+        t, version = engine.around.tensors[k]
+        engine.around.tensors[k] = t, version + tensor_version(t) - seen
 
 def _form(engine: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     "What a callback must leave as it is (with `numbers` all of it), and numbers that it may change."
@@ -90,9 +91,9 @@ def _form(engine: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]
     form, free = guarded_values(engine.model, engine.optimizer, numbers), attribute_numbers(_turnable(engine))
     form |= {f'the {k}': id(getattr(engine, k)) for k in _GIVEN}
     form |= {'the callbacks': [*map(id, engine.callbacks)]} | attribute_numbers(fixed)
-    form |= {f'the tensor {k}': tensor_version(x) for k, x in engine.of_data.items()}
-    form |= process_settings(engine.asked) | class_values(engine.kinds)
-    form |= {k: bytes(v) for k, v in engine.shared.items()}
+    form |= {f'the tensor {k}': tensor_version(x) for k, x in engine.around.data_tensors.items()}
+    form |= process_settings(engine.around.asked) | class_values(engine.around.kinds)
+    form |= {k: bytes(v) for k, v in engine.around.shared.items()}
     return (form | free, {}) if numbers else (form, free)
 
 def _turnable(engine: Engine) -> dict[str, Any]:
@@ -139,27 +140,20 @@ def apply_module_numbers(self: Engine, numbers: dict[str, Any]) -> None:
     self.turned = dict(numbers)
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #e7986b08
-def _note_moving(engine: Engine) -> None:
-    "What model, loss and data exchange themselves, from step to step, is not a callback's doing."
-    for of, places in engine.places.items():
-        rows = places.rows()
-        engine.moving |= {(id(x), k) for _, x, k, _, _ in places.replaced_items(engine.rows[of], rows)}
-        engine.rows[of] = rows
-
 def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
     "Raises UnsupportedModel if a callback has exchanged a part of the model, the loss or the data."
     found = dict[str, list[str]](data=[], model=[])
-    for of, places in engine.places.items():
+    for of, places in engine.around.places.items():
         rows = places.rows()
-        for name, x, k, old, new in places.replaced_items(engine.rows[of], rows):
+        for name, x, k, old, new in places.replaced_items(engine.around.rows[of], rows):
             plain = type(new) in (bool, int, float, str)
             if plain and (x is engine.loss_fn or new == old): continue   # goes with the state, or is the same
-            if (id(x), k) in engine.moving: continue
-            engine.moving.add((id(x), k))   # once is enough
+            if (id(x), k) in engine.around.moving: continue
+            engine.around.moving.add((id(x), k))   # once is enough
             if old is not None if of == 'data' else k not in UNUSED and changes_result(x, k, old, new):
                 name = name.removesuffix('._modules')
                 found[of].append(name if isinstance(x, (list, set, deque)) else f'{k} of {name}')
-        engine.rows[of] = rows
+        engine.around.rows[of] = rows
     if found['model']:
         check_guarded_values({}, dict.fromkeys(found['model']), callback, moment, engine.step, True)
     if found['data']: _check_data(engine, found['data'], callback, moment)
@@ -403,7 +397,7 @@ def load(self: Engine, state: TrainState) -> int:
     self.task.writes.find_new_buffers()
     def part(of: str) -> dict[str, Tensor]:
         return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
-    before = {k: tensor_version(self.around[k][0]) for k in self.of_callbacks}
+    before = {k: tensor_version(self.around.tensors[k][0]) for k in self.around.of_callbacks}
     if ASIDE in state.meta: self.memory.load(unflatten(state.meta[ASIDE], part(f'{ASIDE}.')), self.device)
     _note_own(self, before)
     return self.load_state_values(unflatten(state.meta['values'], part('values.')))
@@ -481,15 +475,16 @@ def _check_beside(engine: Engine, first: bool = False) -> None:
 
 def _check_data_again(engine: Engine) -> None:
     "Warn, once, of a tensor of the data that was written, or an array: those after 1, 2, 4 ... steps."
-    now: dict[str, Any] = {k: tensor_version(x) for k, x in engine.of_data.items()}
-    if engine.step & engine.step - 1 == 0: now |= {k: value_digest(x) for k, x in engine.arrays.items()}
+    now: dict[str, Any] = {k: tensor_version(x) for k, x in engine.around.data_tensors.items()}
+    arrays = engine.around.data_arrays.items()
+    if engine.step & engine.step - 1 == 0: now |= {k: value_digest(x) for k, x in arrays}
     if moved := [k for k, v in now.items() if engine.data_before.get(k, v) != v]:
         names = ', '.join(type(c).__name__ for c in engine.callbacks)
         warnings.warn(f"step {engine.step}: {moved[0]} was written when samples were read, so a sample "
                       "depends on who has read which one before. If it is no cache, return a copy: "
                       "self.x[i].clone()"
                       + f". Or a callback ({names}) has written it: that is lost at a resume" * bool(names))
-        engine.of_data, engine.arrays = {}, {}
+        engine.around.data_tensors, engine.around.data_arrays = {}, {}
     engine.data_before |= now
 
 def _check_numbers(engine: Engine) -> None:
@@ -652,7 +647,7 @@ def save_if_due(self: Engine, manager: CheckpointManager | None, now: bool = Fal
     if self.latest and not self.tried: self.check_state_round_trip()
     elif self.latest and 0 < self.looked_at < self.step: _check_beside(self)
     if self.set_later: _check_numbers(self)
-    if self.of_data or self.arrays: _check_data_again(self)
+    if self.around.data_tensors or self.around.data_arrays: _check_data_again(self)
     if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
     self.kept, self.wrote, self.manager = self.step, manager.writes, manager
     must = now or self.step == self.steps or best_step(self.val) == self.step

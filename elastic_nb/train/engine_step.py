@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STRATEGIES', 'CODE', 'make_schedule', 'choose_device', 'map_tensors', 'batch_to_device', 'shares_memory',
-           'unshare_buffers', 'unsupported_combinations', 'without_tensors', 'optimizer_problems', 'Engine',
-           'make_strategy', 'tensors_in', 'attributes_outside_state', 'tensor_versions', 'has_own_hooks',
+           'unshare_buffers', 'unsupported_combinations', 'without_tensors', 'optimizer_problems', 'Surroundings',
+           'Engine', 'make_strategy', 'tensors_in', 'attributes_outside_state', 'tensor_versions', 'has_own_hooks',
            'graph_leaves', 'tensor_version', 'inspect_samples', 'tokens_per_sample', 'dataset_mismatches', 'copy_batch',
            'StepReport', 'NonFiniteLoss']
 
@@ -183,6 +183,39 @@ def optimizer_problems(optimizer: torch.optim.Optimizer, model: nn.Module) -> li
                      "model")
     return wrong
 
+# %% ../../nbs/07_train/05_engine_step.ipynb #eb5c6727
+class Surroundings:
+    "What the user's model, loss, data and callbacks have beside the model, as it was when the run began."
+    def __init__(self) -> None:
+        self.tensors: dict[str, tuple[Tensor, int]] = {} # Those that are not the model's, and their versions
+        self.learnt: dict[int, str] = {} # Name of each of them that gets a gradient, by id
+        self.generators: dict[str, tuple[Any, Any]] = {} # Generators, and the state of each
+        self.loss_buffers: dict[str, tuple[Tensor, int]] = {} # Buffers of the loss alone, and their versions
+        self.data_tensors: dict[str, Any] = {} # Tensors of the data,
+        self.data_arrays: dict[str, Any] = {} # and small arrays
+        self.of_callbacks: list[str] = [] # Names of `tensors` that callbacks hold; they are saved with them
+        self.shared: dict[str, Any] = {} # Memory shared between processes, by name
+        self.kinds: list[type] = [] # The user's own classes
+        self.asked: list[str] = [] # Variables of the environment that own code may read
+        self.places: dict[str, ContainerSnapshot] = {} # Where a callback could exchange a part
+        self.rows: dict[str, Any] = {} # What was there at the last look
+        self.moving: set[tuple[int, Any]] = set() # Places that model, loss and data exchange themselves
+
+    def written(self) -> list[str]:
+        "Tensors that were written since, by name."
+        return [k for k, (t, version) in self.tensors.items() if tensor_version(t) != version]
+
+    def used_generators(self) -> list[str]:
+        "Generators that have drawn numbers, by name."
+        return [k for k, (g, before) in self.generators.items() if generator_advanced(g, before)]
+
+    def note_moving(self) -> None:
+        "What model, loss and data exchange themselves, from step to step, is not a callback's doing."
+        for of, places in self.places.items():
+            rows = places.rows()
+            self.moving |= {(id(x), k) for _, x, k, _, _ in places.replaced_items(self.rows[of], rows)}
+            self.rows[of] = rows
+
 # %% ../../nbs/07_train/05_engine_step.ipynb #aa724d71
 class Engine:
     "Everything of a run but the place where it is computed: model, data, optimizer, and what one step does."
@@ -224,6 +257,7 @@ class Engine:
         self.told = 0 # Number of steps that the callbacks know of
         self.changed: list[str] = [] # How the run that wrote its checkpoint differs, in words
         self.uncut = '' # Why a batch, whole and cut, was not compared
+        self.around = Surroundings() # What the user's own code has beside it
         self.losses: list[float] = [] # Of the steps that this worker has reported
         self.resumed: int | None = None # Step of the checkpoint that it began with
         self.tried, self.judged_once = False, False # The first state was tried; there was a validation
@@ -406,8 +440,7 @@ def written_when_called(self: Engine) -> list[str]:
     "What the model, the loss and `collate_fn` have changed in Python since the run began, by name."
     by_model = [k for k, v in _numbers(self).items() if k not in self.turned and self.made_as.get(k, v) != v]
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
-    beside = [k for k, (t, version) in self.around.items() if tensor_version(t) != version]
-    found = by_model + beside + self.called_with.changed_variables(_with_places_but_own(self))
+    found = by_model + self.around.written() + self.called_with.changed_variables(_with_places_but_own(self))
     step = _in_optimizer(self)
     found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)]
     # kept with them
@@ -455,16 +488,17 @@ def _note_around(self: Engine) -> None:
     def wanted(x: Any) -> bool:
         return is_generator(x) or isinstance(x, Tensor) and id(x) not in own
     found = find_objects(roots, wanted)
-    self.around = {k: (x, tensor_version(x)) for k, x in found.items() if isinstance(x, Tensor)}
-    self.learnt = {id(x): k for k, (x, _) in self.around.items() if x.requires_grad and x.is_leaf}
-    self.generators = {k: (g, generator_state(g)) for k, g in found.items() if not isinstance(g, Tensor)}
+    around = self.around
+    around.tensors = {k: (x, tensor_version(x)) for k, x in found.items() if isinstance(x, Tensor)}
+    around.learnt = {id(x): k for k, (x, _) in around.tensors.items() if x.requires_grad and x.is_leaf}
+    around.generators = {k: (g, generator_state(g)) for k, g in found.items() if not isinstance(g, Tensor)}
     buffers = loss.named_buffers() if isinstance(loss, nn.Module) else ()
-    self.beside_model = {k: (b, b._version) for k, b in buffers if id(b) not in own}
+    around.loss_buffers = {k: (b, b._version) for k, b in buffers if id(b) not in own}
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
-    self.of_data = find_objects(data, lambda x: isinstance(x, Tensor))
+    around.data_tensors = find_objects(data, lambda x: isinstance(x, Tensor))
     def small(x: Any) -> bool:
         return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE and x.flags.writeable
-    self.arrays = find_objects(data, small)
+    around.data_arrays = find_objects(data, small)
     self._note_places()
     self.task.look_at = self.check_loss_graph
 
@@ -472,35 +506,36 @@ def _note_around(self: Engine) -> None:
 @patch
 def _note_places(self: Engine) -> None:
     "Note where model, loss and data hold what a callback could exchange, and what is there."
-    self.of_callbacks: list[str] = []
+    noted = self.around
+    noted.of_callbacks = []
     if not self.callbacks: return
     around = {f'{i} {k}': v for i, c in enumerate(self.callbacks)
               for k, (v, _) in captured_variables(c).items()}
     placed = {*map(id, self.stateful_objects())}
     kept = {id(x) for _, x in walk_objects(around, lambda x: id(x) in placed)} - placed   # and saved
-    self.of_callbacks = [k for k, (x, _) in self.around.items() if id(x) in kept]
+    noted.of_callbacks = [k for k, (x, _) in noted.tensors.items() if id(x) in kept]
     parts = named_parts(model=self.model, loss_fn=self.loss_fn, train_dataset=self.train_dataset,
                         val_dataset=self.val_dataset, collate_fn=self.collate_fn)
     parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, self.callbacks)}}
-    self.shared, self.kinds = shared_memory_in(parts), user_classes(parts)
-    self.asked = sorted({c for code in user_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
+    noted.shared, noted.kinds = shared_memory_in(parts), user_classes(parts)
+    noted.asked = sorted({c for code in user_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
                          for c in code.co_consts if isinstance(c, str)})   # of the environment
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
     data |= dict(collate_fn=self.collate_fn)
     parts = named_parts(model=self.model)
     held = {f'{k} of {name}': v for name, m in parts.items() for k, v in vars(m).items() if k[0] != '_'}
     given = {name: m for name, m in parts.items()} | held | dict(loss_fn=self.loss_fn)
-    self.places = dict(data=ContainerSnapshot(data, kept), model=ContainerSnapshot(given, kept))
-    self.rows, self.moving = {k: p.rows() for k, p in self.places.items()}, set[tuple[int, Any]]()
+    noted.places = dict(data=ContainerSnapshot(data, kept), model=ContainerSnapshot(given, kept))
+    noted.rows = {k: p.rows() for k, p in noted.places.items()}
 
 @patch
 def check_loss_graph(self: Engine, loss: Tensor, tried: bool = False) -> None:
     """Raises UnsupportedModel if `loss` depends on what no optimizer steps, or has changed what no
     checkpoint holds. Warns of generators that were drawn from, if it was not `tried` whether that matters."""
-    held = dict(self.loss_fn.named_buffers()) if self.beside_model else {}
+    held = dict(self.loss_fn.named_buffers()) if self.around.loss_buffers else {}
     def is_other(b: Tensor, now: Tensor) -> bool:   # in its place; a copy on another device is the same
         return now is not b and (now.shape != b.shape or not torch.equal(now.to(b.device, b.dtype), b))
-    if moved := [k for k, (b, version) in self.beside_model.items()
+    if moved := [k for k, (b, version) in self.around.loss_buffers.items()
                  if b._version != version or k in held and is_other(b, held[k])]:
         raise UnsupportedModel(
             f"the loss {type(self.loss_fn).__name__} writes its buffer {moved[0]}, of which each "
@@ -518,7 +553,7 @@ def check_loss_graph(self: Engine, loss: Tensor, tried: bool = False) -> None:
 def _check_leaves(engine: Engine, leaves: list[Tensor]) -> None:
     known = {*map(id, engine.model.parameters())}
     astray = [t for t in leaves if id(t) not in known]
-    if found := [engine.learnt[id(t)] for t in astray if id(t) in engine.learnt]:
+    if found := [engine.around.learnt[id(t)] for t in astray if id(t) in engine.around.learnt]:
         raise UnsupportedModel(
             f"the loss depends on {found[-1]}, which is no parameter of the model: no optimizer "
             "steps it, and no checkpoint has it. Make it a part of the model (what is in a plain "
@@ -536,7 +571,7 @@ def _of_generator(name: str) -> str:
 @patch(as_prop=True)
 def used_generators(self: Engine) -> list[str]:
     "Generators of the model and the loss that have drawn numbers, by name."
-    return [k for k, (g, before) in self.generators.items() if generator_advanced(g, before)]
+    return self.around.used_generators()
 
 @patch
 def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
@@ -544,9 +579,9 @@ def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
     if not (moved := self.used_generators): return
     found = []
     for seed in (1, 2):
-        for k in moved: reseed(self.generators[k][0], seed)
+        for k in moved: reseed(self.around.generators[k][0], seed)
         with seeded_temporarily(self.c.training.seed, -1, 0): found.append(loss().item())
-    for k in moved: set_generator_state(*self.generators[k])
+    for k in moved: set_generator_state(*self.around.generators[k])
     if found[0] != found[1]: raise UnsupportedModel(_of_generator(moved[0]))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #67bd8d84
