@@ -277,7 +277,7 @@ class ExactSum:
     "The grouping-independent sum."
     def __init__(self, params: list[nn.Parameter], micro_batches: int, group: dist.ProcessGroup):
         self.tree, self.steps = TreeReducer(params, micro_batches), 0
-        self.tree.attach(group)
+        self.tree.set_process_group(group)
 
     def step(self, leaf: Callable[[int], Tensor]) -> float:
         "Leave the sum over all micro-batches in every `.grad`; returns the summed loss."

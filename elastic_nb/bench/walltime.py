@@ -101,7 +101,7 @@ def run_rank(rank: int, mine: str, first: str, port: int, rounds: int, settings:
     engine = Engine(seeded_gpt(MODEL, 0), train_dataset=text, micro_batches=2, loss='sum',
                     checkpoint_interval=0, memory_snapshot_interval=0, **settings).prepare('cpu')
     sync, laps = engine.strategy.make_sync(engine.task), []
-    sync.attach(group)
+    sync.set_process_group(group)
     with single_thread():
         for _ in range(rounds):
             begun = time.monotonic()
