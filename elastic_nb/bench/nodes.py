@@ -36,7 +36,7 @@ from ..elastic.agent import MUST_NOT_DIE
 from ..elastic.ledger import Event, Ledger
 from ..testing.etcd_cluster import member_command
 from ..testing.hosts import HostCommand, Host, LoopbackNetwork, host_network, why_no_namespaces
-from ..testing.store_servers import free_port
+from ..testing.object_store_servers import free_port
 from ..train.run import run_elastic
 
 

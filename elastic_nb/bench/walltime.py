@@ -35,7 +35,7 @@ from ..lowcomm.link_profiles import LinkSpec, LinkProfile, link_profile
 from ..lowcomm.quantize import Codec
 from ..models.gpt import GPTConfig, seeded_gpt
 from ..testing.hosts import NamespaceNetwork
-from ..testing.store_servers import free_port
+from ..testing.object_store_servers import free_port
 from ..train.diloco import CODECS
 from ..train.engine_between_steps import Engine
 

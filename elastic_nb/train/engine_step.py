@@ -42,8 +42,8 @@ from ..exact.determinism import seeded_temporarily, seeded_for_reading, seeded
 from ..exact.state import bare_names, unwrap_model
 from ..exact.buffers import UnsupportedModel
 from ..scaling.gradient_noise import GradientNoise, gradient_norm, squared_norm, measure_squared_norm
-from ..scaling.lr_scaling import LRScaler
-from ..scaling.learning_rate import ScalingConfig, warmup_cosine
+from ..scaling.optimizer_lr_scaling import LRScaler
+from ..scaling.lr_rules import ScalingConfig, warmup_cosine
 from ..scaling.schedule import ElasticSchedule
 from .callbacks import (attribute_numbers, user_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
