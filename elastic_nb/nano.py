@@ -282,8 +282,8 @@ Fault = tuple[int, int, str, int]   # worker, step, phase, signal
 # What one worker process knows.
 class Worker:
     def __init__(self, name: str, port: int, r: Replica, faults: list[Fault], out: Path) -> None:
-        self.name, self.port, self.replica, self.faults, self.out = name, port, r, faults, out
-        self.store, self.generation, self.now = connect(port), 0, 0
+        self.name, self.store_port, self.replica, self.faults = name, port, r, faults
+        self.out, self.store, self.generation, self.now = out, connect(port), 0, 0
 
     # Is there a newer generation than the one that this worker is in?
     def over(self) -> bool:
@@ -299,7 +299,7 @@ class Worker:
     # The life of the thread that says that this process is alive. It ends the process when there is
     # no store any more, or if the main thread does not leave a generation that is long over.
     def beat(self) -> None:
-        store, late = connect(self.port), 0
+        store, late = connect(self.store_port), 0
         try:
             while late < 50:
                 store.add(f'beat/{self.name}', 1)

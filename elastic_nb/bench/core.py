@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SUMS', 'row', 'machine', 'code_version', 'BenchResult', 'median_ratio', 'hold_lease', 'lease_is_held', 'watch_lease',
            'BenchProcesses', 'run_module', 'BenchJob', 'RunLog', 'BenchModel', 'PlainSum', 'ExactSum',
-           'gradients_sha256', 'peak_mb', 'sum_worker', 'time_sums', 'step_seconds', 'sum_rows',
+           'gradients_sha256', 'peak_mb', 'reduction_worker', 'time_reductions', 'step_seconds', 'reduction_rows',
            'distinct_gradient_rows', 'bench_exact']
 
 # %% ../../nbs/10_bench/01_core.ipynb #5c896fbb
@@ -277,7 +277,7 @@ class ExactSum:
     "The grouping-independent sum."
     def __init__(self, params: list[nn.Parameter], micro_batches: int, group: dist.ProcessGroup):
         self.tree, self.steps = TreeReducer(params, micro_batches), 0
-        self.tree.attach(group)
+        self.tree.set_process_group(group)
 
     def step(self, leaf: Callable[[int], Tensor]) -> float:
         "Leave the sum over all micro-batches in every `.grad`; returns the summed loss."
@@ -304,7 +304,7 @@ def peak_mb(reset: bool = False) -> float:
     except (OSError, TypeError): return 0.
 
 # %% ../../nbs/10_bench/01_core.ipynb #8618b6a0
-def sum_worker(job: BenchJob, rank: int, port: int) -> None:
+def reduction_worker(job: BenchJob, rank: int, port: int) -> None:
     "A rank that times `job.steps` steps of either kind and logs them; the store is at `port` of 127.0.0.1."
     s, store = BenchModel(job, rank), dist.TCPStore('127.0.0.1', port, is_master=False,
                                                     wait_for_workers=False)
@@ -332,11 +332,11 @@ def sum_worker(job: BenchJob, rank: int, port: int) -> None:
 
 # %% ../../nbs/10_bench/01_core.ipynb #c0de5cee
 if __name__ == '__main__' and __spec__:   # a rank; python -m sets __spec__, a notebook does not
-    sum_worker(BenchJob(**json.loads(sys.argv[1])), *map(int, sys.argv[2:]))
+    reduction_worker(BenchJob(**json.loads(sys.argv[1])), *map(int, sys.argv[2:]))
 
 # %% ../../nbs/10_bench/01_core.ipynb #d74121ba
-def time_sums(job: BenchJob, limit: float, tick: Callable[[int], None]) -> list[dict[str, Any]]:
-    "Run `sum_worker` in `job.workers` processes; returns their logs. `tick` gets the number of timed steps."
+def time_reductions(job: BenchJob, limit: float, tick: Callable[[int], None]) -> list[dict[str, Any]]:
+    "Run `reduction_worker` in `job.workers` processes; returns their logs. `tick` gets the timed steps."
     with tempfile.TemporaryDirectory() as folder, BenchProcesses(folder) as fleet:
         store, log, here = loopback_store(), RunLog(folder), replace(job, folder=folder)
         for r in range(job.workers):
@@ -357,7 +357,7 @@ def step_seconds(events: Iterable[Mapping[str, Any]], who: str) -> list[float]:
     return [steps[s] for s in sorted(steps)]
 
 # %% ../../nbs/10_bench/01_core.ipynb #d0085ed4
-def sum_rows(events: Sequence[Mapping[str, Any]], world: int) -> list[dict[str, Any]]:
+def reduction_rows(events: Sequence[Mapping[str, Any]], world: int) -> list[dict[str, Any]]:
     "The lines of the result for one world."
     rows = []
     for who in ('plain', 'exact'):
@@ -387,8 +387,8 @@ def bench_exact(
     with tqdm(total=2 * trials * len(worlds), desc='bench exact', disable=None) as bar:
         for i, world in enumerate(worlds):
             def tick(done: int) -> None: bar.update(2 * trials * i + done - bar.n)
-            events = time_sums(replace(job, workers=world, steps=trials), limit, tick)
-            rows, every = rows + sum_rows(events, world), every + events
+            events = time_reductions(replace(job, workers=world, steps=trials), limit, tick)
+            rows, every = rows + reduction_rows(events, world), every + events
     found = {f'exact_over_plain_w{w}': median_ratio(rows, 'exact', 'plain', f'step, world {w}')
              for w in worlds}
     return BenchResult('exact', rows + distinct_gradient_rows(every, worlds), found)

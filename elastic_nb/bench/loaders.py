@@ -38,7 +38,7 @@ from ..data.packing import PackedDataset
 from ..data.remote_token_index import open_index, publish_index
 from ..data.demo_text import gather_samples, token_windows
 from ..exact.shuffle import SampleOrder, shard_range
-from ..testing.store_servers import rclone_s3
+from ..testing.object_store_servers import rclone_s3
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #2863796c
 @dataclass(frozen=True)

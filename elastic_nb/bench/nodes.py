@@ -6,7 +6,7 @@
 __all__ = ['Victim', 'ENV', 'TUNED', 'RAY', 'RATIOS', 'SELDOM', 'AT_MOST', 'c10d_store_address', 'LauncherContestant',
            'commits_so_far', 'wait_for_commands', 'train_on', 'lose_host', 'torchrun_command', 'torchrun_events',
            'why_no_ray_train', 'ray_command', 'ray_node', 'drive_ray', 'our_agent', 'our_command', 'our_ledgers',
-           'our_events', 'join_pause', 'join_host', 'leader_numbers', 'etcd_store', 'lose_store', 'contestants',
+           'our_events', 'join_pause', 'join_host', 'find_etcd_leaders', 'etcd_store', 'lose_store', 'contestants',
            'in_fresh_network', 'bench_nodes', 'node_loss_result', 'main']
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #3809d276
@@ -36,7 +36,7 @@ from ..elastic.agent import MUST_NOT_DIE
 from ..elastic.ledger import Event, Ledger
 from ..testing.etcd_cluster import member_command
 from ..testing.hosts import HostCommand, Host, LoopbackNetwork, host_network, why_no_namespaces
-from ..testing.store_servers import free_port
+from ..testing.object_store_servers import free_port
 from ..train.run import run_elastic
 
 
@@ -221,7 +221,7 @@ ask = http.build_opener(http.ProxyHandler({})).open   # no proxy is between host
 said = json.load(ask(f'http://{sys.argv[1]}/v3/maintenance/status', b'{}', 5.))
 print(said['header']['member_id'] == said.get('leader'))"""
 
-def leader_numbers(net: LoopbackNetwork, endpoints: Sequence[str]) -> list[int]:
+def find_etcd_leaders(net: LoopbackNetwork, endpoints: Sequence[str]) -> list[int]:
     "The numbers of the hosts whose etcd member reports that it leads: one, or none yet."
     asked = [host.start(sys.executable, '-c', _LEADS, at) for host, at in zip(net, endpoints)]
     for c in asked: c.wait()
@@ -234,7 +234,7 @@ def etcd_store(job: BenchJob, net: LoopbackNetwork) -> tuple[str, Victim]:
     ports = [(free_port(), free_port()) for _ in addresses]
     where = [f'{address}:{client}' for address, (client, _) in zip(addresses, ports)]
     members = [h.start(*member_command(k, folder, ports, addresses)) for k, h in enumerate(net)]
-    def leader() -> int: return wait_for_commands(lambda: leader_numbers(net, where), 60., members)[0]
+    def leader() -> int: return wait_for_commands(lambda: find_etcd_leaders(net, where), 60., members)[0]
     leader()
     return ','.join(where), leader
 

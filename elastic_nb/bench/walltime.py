@@ -35,7 +35,7 @@ from ..lowcomm.link_profiles import LinkSpec, LinkProfile, link_profile
 from ..lowcomm.quantize import Codec
 from ..models.gpt import GPTConfig, seeded_gpt
 from ..testing.hosts import NamespaceNetwork
-from ..testing.store_servers import free_port
+from ..testing.object_store_servers import free_port
 from ..train.diloco import CODECS
 from ..train.engine_between_steps import Engine
 
@@ -101,7 +101,7 @@ def run_rank(rank: int, mine: str, first: str, port: int, rounds: int, settings:
     engine = Engine(seeded_gpt(MODEL, 0), train_dataset=text, micro_batches=2, loss='sum',
                     checkpoint_interval=0, memory_snapshot_interval=0, **settings).prepare('cpu')
     sync, laps = engine.strategy.make_sync(engine.task), []
-    sync.attach(group)
+    sync.set_process_group(group)
     with single_thread():
         for _ in range(rounds):
             begun = time.monotonic()

@@ -62,7 +62,7 @@ class LightSync:
     "A gradient of eight numbers."
     scale = 1.
     def __init__(self, pieces: int): self.pieces = pieces
-    def attach(self, group: dist.ProcessGroup) -> None: self.group = group
+    def set_process_group(self, group: dist.ProcessGroup) -> None: self.group = group
     def detach(self) -> None: self.group = None
     @property
     def span(self) -> range: return shard_range(self.group.rank(), self.group.size(), self.pieces)

@@ -37,7 +37,7 @@ from ..elastic.node_controller import samples_of_own_workers
 from ..elastic.worker_pool import RunFailed
 from ..models.gpt import count_parameters
 from ..testing.hosts import package_env
-from ..train.recipe import summarize_folder, check_recipe, prepare_config, run_recipe
+from ..train.recipe import summarize_folder, check_recipe, tokenize_datasets, run_recipe
 from ..train.run import ElasticRun, build
 
 # %% ../../nbs/11_chaos/03_chaos_run.ipynb #8a8d2a62
@@ -377,7 +377,7 @@ def run_chaos(
     Raises BadConfig for bad input, before anything starts."""
     out = Path(out)
     plan = check_chaos(config, plan, out, folder, threshold)
-    ready = prepare_config(config, out / 'data')   # text is tokenized once, for both
+    ready = tokenize_datasets(config, out / 'data')   # text is tokenized once, for both
     trial = ChaosRun(ready, plan, out / 'disturbed', folder, 2 * threshold if patience is None else patience)
     trial.run_to_end()
     result = compare_with_undisturbed(trial, folder, out / 'undisturbed', alone)

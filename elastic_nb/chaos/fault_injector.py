@@ -28,7 +28,7 @@ from ..config import BadConfig
 from ..elastic.control_socket import CommandRefused, send_command
 from ..elastic.fault_injection import HOLD
 from ..elastic.ledger import Ledger
-from ..testing.store_servers import ProxyAnswer, HttpCall, FaultProxy
+from ..testing.object_store_servers import ProxyAnswer, HttpCall, FaultProxy
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #415c62c0
 ROWS = 'SELECT id, run, t, kind, worker, step, data FROM events WHERE id>? ORDER BY id'

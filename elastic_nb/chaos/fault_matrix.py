@@ -31,7 +31,7 @@ from ..elastic.fault_injection import ON_DISK, SIGNALS
 from ..elastic.ledger import Event
 from ..elastic.node_controller import node_of
 from ..testing.etcd_cluster import etcd_program
-from ..train.recipe import prepare_config
+from ..train.recipe import tokenize_datasets
 from ..train.run import ElasticRun
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #7d3cce62
@@ -259,7 +259,7 @@ class MatrixRunner:
         steps = job.settings.get('steps', 80)
         if steps not in self.undisturbed_runs:
             place = self.folder / f'alone-{steps}'
-            ready = prepare_config(matrix_config(self.folder, steps=steps), place / 'data')
+            ready = tokenize_datasets(matrix_config(self.folder, steps=steps), place / 'data')
             self.undisturbed_runs[steps] = run_undisturbed(ready, place / 'run', self.folder)
         return self.undisturbed_runs[steps]
 

@@ -19,14 +19,14 @@ from ..elastic.supervisor import supervise
 from ..elastic.worker_pool import WorkerPool
 from ..elastic.zygote import loopback_store
 from ..exact.state import digest
-from ..train.recipe import ENTRY, prepare_config, trainer
+from ..train.recipe import ENTRY, tokenize_datasets, trainer
 
 # %% ../../nbs/11_chaos/08_harness.ipynb #f1d540df
 class RunHarness:
     "Short runs with real workers, one after the other. One zygote starts all of them."
     def __init__(self, config: Config, folder: str | Path):
         self.folder = Path(folder).absolute()
-        self.config = prepare_config(config, self.folder / 'data') # Its text is tokenized once, for all runs
+        self.config = tokenize_datasets(config, self.folder / 'data') # Text is tokenized once, for all runs
         self.pool = WorkerPool('elastic_nb.train.run:warm_up', 0, (ENTRY, str(self.folder)))
 
     def __enter__(self) -> 'RunHarness': return self

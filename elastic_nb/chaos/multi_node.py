@@ -39,7 +39,7 @@ from ..elastic.worker_pool import RunFailed
 from ..lowcomm.link_profiles import LinkProfile, profile_for
 from ..testing.etcd_cluster import EtcdCluster
 from ..testing.hosts import NamespaceNetwork, HostCommand, LoopbackNetwork
-from ..train.recipe import check_recipe, prepare_config, run_recipe
+from ..train.recipe import check_recipe, tokenize_datasets, run_recipe
 from ..train.run import ElasticRun
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #16cda566
@@ -302,7 +302,7 @@ def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: st
     It takes Linux and root. Raises BadConfig."""
     out = Path(out)
     check_link_run(config, link, out, folder, threshold)
-    ready = prepare_config(config.update(workers=1, spares=0), out / 'data')
+    ready = tokenize_datasets(config.update(workers=1, spares=0), out / 'data')
     alone = run_undisturbed(ready.update(workers=2), out / 'undisturbed', folder)
     kinds = {k: v for k, v in link.overrides.items() if k == 'store'}
     # what has no port of its own are gradients

@@ -91,7 +91,7 @@ class PackingPlan:
     lengths: np.ndarray # Its tokens, (pieces,) int64
 
     @property
-    def samples(self) -> int: return len(self.first) - 1
+    def num_samples(self) -> int: return len(self.first) - 1
 
     @property
     def padding(self) -> int: return int(self.lengths[self.starts < 0].sum())
@@ -99,7 +99,7 @@ class PackingPlan:
     @property
     def waste(self) -> float:
         "Padding, as a part of all tokens of all samples."
-        return self.padding / (self.samples * self.length)
+        return self.padding / (self.num_samples * self.length)
 
 def plan_packing(doc_ends: np.ndarray, length: int) -> PackingPlan:
     "Pack documents into samples of `length` tokens. Raises ValueError if there is no document."
@@ -125,7 +125,7 @@ def _checksum(head: dict[str, Any], body: Any) -> str:
 def save_plan(path: str | Path, plan: PackingPlan, fingerprint: str) -> None:
     "Write `plan`, which is for the index `fingerprint`, so that it is there as a whole or not at all."
     body = b''.join(a.astype('<i8').tobytes() for a in (plan.first, plan.starts, plan.lengths))
-    head = dict(format=1, index=fingerprint, length=plan.length, samples=plan.samples,
+    head = dict(format=1, index=fingerprint, length=plan.length, samples=plan.num_samples,
                 pieces=len(plan.starts), how='best-fit decreasing', padding=plan.padding)
     line = json.dumps(head | dict(xxh3=_checksum(head, body)), sort_keys=True).encode()
     with atomic_file(path) as f: f.write(line + b' ' * (-(len(line) + 1) % 8) + b'\n' + body)
@@ -162,7 +162,7 @@ class PackedDataset(Dataset):
         self.tokens = tokens.view(np.ndarray) if isinstance(tokens, np.memmap) else tokens   # the same memory
         self.rows = self._open_rows() if rows else None
 
-    def __len__(self) -> int: return self.plan.samples
+    def __len__(self) -> int: return self.plan.num_samples
     def __reduce__(self) -> tuple:
         return PackedDataset, (self.index, self.length, self.apart, self.plan_file, self.keep)
 
@@ -251,7 +251,7 @@ def _shaped(self: PackedDataset, tokens: np.ndarray, labels: np.ndarray, positio
 def _read(self: PackedDataset, ids: Iterable[int]) -> _Parts:
     "From the rows if they are kept, else put together."
     if self.rows is None: return self._shaped(*self._pieced(ids))
-    ids = np.asarray(ids, np.int64) % self.plan.samples
+    ids = np.asarray(ids, np.int64) % self.plan.num_samples
     return self._unfolded(self.rows.take(ids, 0) if self.apart else self.rows[:, :self.columns][ids])
 
 _NAMES = 'input_ids', 'labels', 'position_ids'

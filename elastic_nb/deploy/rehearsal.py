@@ -26,7 +26,7 @@ from ..elastic.fault_injection import HOLD, HOLD_ENV
 from ..testing.etcd_cluster import etcd_program
 from ..testing.hosts import LoopbackNetwork, host_network, package_env, why_no_namespaces
 from ..testing.pods import Pod, PodCluster, render_lanes
-from ..train.recipe import prepare_config
+from ..train.recipe import tokenize_datasets
 
 # %% ../../nbs/14_deploy/05_rehearsal.ipynb #fd82d26e
 WAITS = dict(gather=(1, 3, 5), kill=(8,), back=(9, 11, 13), member=(16,), well=(24, 26, 28), drain=(32,),
@@ -38,7 +38,7 @@ def small_config(found: Objects, folder: Path) -> Config:
     own = {f'elastic.{k}': v for k, v in config_from_objects(found).explicit_values['elastic'].items()}
     holds = [f'hold 0@{s}:forward' for at in WAITS.values() for s in at]
     more = dict(steps=LAST, workers=1, spares=0, faults=holds, enabled=True, stall=3 * HOLD)
-    return prepare_config(matrix_config(folder).update(**own | more), folder / 'data')
+    return tokenize_datasets(matrix_config(folder).update(**own | more), folder / 'data')
 
 def image_programs() -> dict[str, list[str]]:
     "Programs of the image -> words of this machine."

@@ -30,6 +30,6 @@ __all__ = __dir__()
 def torchrun_handler() -> Callable[[Any], Any]:
     "The entry point of torchrun: what makes the handler of `--rdzv-backend=etcd-v3`."
     def create(params: Any) -> Any:
-        from elastic_nb.elastic.rendezvous import create_handler
+        from elastic_nb.elastic.etcd_rendezvous import create_handler
         return create_handler(params)
     return create

@@ -76,7 +76,7 @@ def bind_sync(self: Communicator, sync: GradientSync) -> None:
     "Let `sync` sum over this world until `leave`, in the second group if there is one. Raises PeerLost."
     self._lane = self.connect_lane(self.member, self.gen) if self.connect_lane else None
     self._sync = sync
-    sync.attach(self._lane or self.group)
+    sync.set_process_group(self._lane or self.group)
 
 @patch
 def leave(self: Communicator, unharmed: bool = False) -> None:

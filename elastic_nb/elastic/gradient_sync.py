@@ -21,14 +21,14 @@ from ..exact.shuffle import shard_range
 
 # %% ../../nbs/06_elastic/05_gradient_sync.ipynb #d2e962f0
 class GradientSync(Protocol):
-    """How replicas agree on a gradient: `attach` per generation; per step `start`, `micro_batch` for each
-    number it returns, `reduction` (work for any thread), `finish` (the summed loss and the numbers
+    """How replicas agree on a gradient: `set_process_group` per generation; per step `start`, `micro_batch`
+    for each number it returns, `reduction` (work for any thread), `finish` (the summed loss and the numbers
     beside it, a tensor of one dimension, unread); `detach` at the end."""
     module: nn.Module # What to call for the forward pass
     scale: float # Factor on the loss of a micro-batch
     @property
     def span(self) -> range: ...
-    def attach(self, group: dist.ProcessGroup) -> None: ...
+    def set_process_group(self, group: dist.ProcessGroup) -> None: ...
     def start(self, step: int, micro_batches: int | None = None) -> list[int]: ...
     def micro_batch(self, i: int) -> Any: ...
     def reduction(self) -> Callable[[Callable[[], None]], None]: ...
@@ -92,7 +92,7 @@ class StockDDP:
         self.model = self.module = model
         self.n, self.beside = micro_batches, beside
 
-    def attach(self, group: dist.ProcessGroup) -> None:
+    def set_process_group(self, group: dist.ProcessGroup) -> None:
         self.group = group
         kind = getattr(dist.ProcessGroup.BackendType, group.name().upper())
         # DDP asks for the backend of a device

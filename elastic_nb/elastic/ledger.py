@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'SCHEMA_VERSION', 'APPLICATION_ID', 'SCHEMA', 'STEP_KINDS', 'PACK_AT', 'FRESH', 'PLAIN', 'PACKED', 'FREE',
-           'Story', 'Event', 'DiskFull', 'enable_wal', 'Ledger', 'LedgerGap', 'DamagedRow', 'naming_damaged_file',
-           'parse_row_data', 'unpack_blocks', 'describe_process', 'is_process_alive', 'read_connection', 'StepTable',
-           'RunHistory', 'to_history', 'losses', 'world_size_lookup', 'world_sizes', 'count_sample_errors',
-           'samples_per_step', 'StepCommit', 'Outage', 'outages', 'recoveries', 'final_digest', 'final_weights',
-           'verdict', 'summary']
+           'Story', 'Event', 'LedgerOpenFailed', 'enable_wal', 'Ledger', 'LedgerGap', 'DamagedRow',
+           'naming_damaged_file', 'parse_row_data', 'unpack_blocks', 'describe_process', 'is_process_alive',
+           'read_connection', 'StepTable', 'RunHistory', 'to_history', 'losses', 'world_size_by_generation',
+           'world_sizes', 'count_sample_errors', 'sample_digests_by_step', 'StepCommit', 'Outage', 'outages',
+           'recoveries', 'final_digest', 'final_weights', 'verdict', 'summary']
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #9d26d801
 import json
@@ -69,7 +69,7 @@ STEP_KINDS = 'contribute', 'commit' # Rows that each worker writes in each step
 PACK_AT, FRESH = 1280, 256 # From so many of them the ledger packs all but the newest
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5a2ae157
-class DiskFull(Exception): "The file cannot be made or opened now; later perhaps it can."
+class LedgerOpenFailed(Exception): "The file cannot be made or opened now; later perhaps it can."
 
 def _full(e: sqlite3.Error, path: Path) -> bool:
     "Whether `e` comes of a full disk. On one without free inodes not even an empty file can be made."
@@ -79,7 +79,7 @@ def _full(e: sqlite3.Error, path: Path) -> bool:
 
 def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connection:
     """A connection to the ledger at `path`, new if need be; `frozen`: the file as it is, which needs no room.
-    Raises ValueError if something else is there, DiskFull."""
+    Raises ValueError if something else is there, LedgerOpenFailed."""
     if not (create or path.is_file()): raise ValueError(f"there is no ledger at {path}")
     db = None
     try:
@@ -93,7 +93,7 @@ def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connecti
         if db: db.close()
         if isinstance(e, ValueError): raise
         full, log = _full(e, path), Path(f'{path}-wal')
-        if full and create: raise DiskFull(str(e)) from None
+        if full and create: raise LedgerOpenFailed(str(e)) from None
         if full and not frozen and not (log.exists() and log.stat().st_size):   # nothing is beside the file
             return _connect(path, False, frozen=True)
         raise ValueError(f"{path} cannot be opened as a ledger: {e}") from None
@@ -159,7 +159,7 @@ class Ledger:
         self._fresh = 0 # Step rows that were written since the last look at what can be packed
         self._db: sqlite3.Connection | None = None
         try: self._db = _connect(self.path, create)
-        except DiskFull: pass   # the first row tries again, and reports
+        except LedgerOpenFailed: pass   # the first row tries again, and reports
 
     def __enter__(self) -> 'Ledger': return self
     def __exit__(self, *args: Any) -> None: self.close()
@@ -189,7 +189,7 @@ def _row(flat: dict[str, Any]) -> tuple[Any, ...]:
 
 @patch
 def _write(self: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
-    "One transaction. Raises sqlite3.Error, DiskFull."
+    "One transaction. Raises sqlite3.Error, LedgerOpenFailed."
     if self._db is None: self._db = _connect(self.path, create=True)
     if self._db.execute('PRAGMA user_version').fetchone()[0] == 1: _renew(self._db)
     with _transaction(self._db):
@@ -225,7 +225,7 @@ def _settle(self: Ledger) -> list[dict[str, Any]]:
         if gap is None: raise
         self.run, gap.again = f'{self.run}+', 0.
         return []
-    except (sqlite3.OperationalError, DiskFull) as e:
+    except (sqlite3.OperationalError, LedgerOpenFailed) as e:
         begins = [] if gap else [self._begin_gap(now, str(e))]
         self._gap.again = now + 1
         self._forget()
@@ -631,7 +631,7 @@ def _committing(events: Story) -> dict[int, int]:
     if not len(first): return {}
     return dict(enumerate(np.maximum.reduceat(commits.gen, first).tolist()))
 
-def world_size_lookup(events: Story) -> Callable[[int], int]:
+def world_size_by_generation(events: Story) -> Callable[[int], int]:
     "From a generation to its size. One without a row is a retry by the same workers."
     sizes = {e.gen: len(e.data['roster']) for e in to_history(events).events if e.kind == 'generation'}
     def size(gen: int) -> int:
@@ -643,14 +643,14 @@ def world_size_lookup(events: Story) -> Callable[[int], int]:
 def world_sizes(events: Story) -> list[int]:
     "Size of the world that committed each step."
     gens = _committing(events)
-    size_of = world_size_lookup(events)
+    size_of = world_size_by_generation(events)
     size = {gen: size_of(gen) for gen in set(gens.values())}
     return [size[gen] for gen in gens.values()]
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #cbfe49d9
 def count_sample_errors(
     events: Story, # Of one run
-    # All samples of a step: their ids, or what `samples_per_step` says
+    # All samples of a step: their ids, or what `sample_digests_by_step` says
     expected: Callable[[int], Sequence[int] | SampleDigest],
     steps: int, # Steps that the run should have done
     cut: float = math.inf, # From this step on, rows of the workers may have died with their supervisor
@@ -659,7 +659,7 @@ def count_sample_errors(
     Raises ValueError if a full disk has cost the rows in question."""
     rows = to_history(events)
     if _lost(rows, 'contribute'): raise ValueError('no account of samples' + _lost(rows, 'contribute'))
-    totals, repeated, missing, odd = samples_per_step(rows), 0, 0, set()
+    totals, repeated, missing, odd = sample_digests_by_step(rows), 0, 0, set()
     commits = rows.steps()
     # as the committers report
     hashes = dict(zip(commits.step.tolist(), commits.int_column('drawn').tolist()))
@@ -675,7 +675,7 @@ def count_sample_errors(
             repeated, missing = repeated + more, missing + less
     return repeated, missing
 
-def samples_per_step(events: Story) -> dict[int, SampleDigest]:
+def sample_digests_by_step(events: Story) -> dict[int, SampleDigest]:
     "What went into each committed step: step -> number and hash of its samples."
     rows = to_history(events)
     gens, given = _committing(rows), StepTable(_hashed(b) for b in rows.blocks if b.kind == 'contribute')
@@ -815,7 +815,7 @@ def recoveries(events: Story) -> list[dict[str, Any]]:
     """One dict per death, times in seconds. What cannot be known is None: `detect_s` and `phase` if the fault
     was not planned, `rto_s` and a world size if no step was committed before or after it."""
     story = to_history(events)
-    marks, size, rows = _marks(story), world_size_lookup(story), []
+    marks, size, rows = _marks(story), world_size_by_generation(story), []
     found = _outages(story, marks)
     twice = len(np.unique(marks.step)) < len(marks)   # some step was done again
     for o in found:

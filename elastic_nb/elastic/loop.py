@@ -52,7 +52,7 @@ class Trainable(Protocol):
     def validate_if_due(self, rank: int, world: int, add: Callable[[Tensor], None],
                         tick: Callable[[],
                                        None]) -> None: "Validate, if it is due; `add` sums over all ranks."
-    due: bool # Whether a state may be saved after this step; the same for all workers
+    is_save_due: bool # Whether a state may be saved after this step; the same for all workers
     def save_if_due(self, manager: CheckpointManager | None, now: bool = False) -> None: "Save, if it is due."
     def restore(self, manager: CheckpointManager) -> int | None: "Load the newest valid checkpoint."
     def state(self) -> TrainState: "The full training state. It does not depend on the world."

@@ -98,7 +98,7 @@ class Member:
         self.snapshots, self.emit, self.point, self.record = snapshots, emit, point, record
         self.current: Generation | None = None
         self.heard: Generation | None = None
-        self.seen_in: dist.Store | None = None # The store that is known to have a generation
+        self.generation_store: dist.Store | None = None # The store that is known to have a generation
         self.tried = 0 # Number of the newest generation it has tried to enter; none is tried twice
         self.promised = 0 # Steps of the newest checkpoint of this run of which its ledger knows
         self.stop, self.leave = WakeEvent(), threading.Event() # It is over; it soon will be
@@ -121,11 +121,11 @@ def newest_generation(self: Member) -> Generation | None:
     "The newest generation: of the store, or one that a notice announced sooner."
     self.looked = time.monotonic()
     store, gen = self.store, None
-    try: gen = decode_generation(store.get(KEY)) if self.seen_in is store else read_generation(store)
+    try: gen = decode_generation(store.get(KEY)) if self.generation_store is store else read_generation(store)
     except RuntimeError:   # the node that held it is gone; its successor names another store
         if not self.at: raise
     if gen:
-        self.seen_in = store
+        self.generation_store = store
         self.note_generation(gen)
     return self.heard
 

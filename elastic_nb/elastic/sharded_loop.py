@@ -318,7 +318,7 @@ def gather_optimizer_state(self: ShardedLoop, *ranks: int) -> OptimizerShard:
 @patch
 def save_if_due(self: ShardedLoop) -> None:
     "As in the elastic loop. All give their slices if a save may be due, which all know."
-    if not (self.checkpoints and self.engine.due): return super(ShardedLoop, self).save_if_due()
+    if not (self.checkpoints and self.engine.is_save_due): return super(ShardedLoop, self).save_if_due()
     with state_dict_showing(self.optimizer, self.gather_optimizer_state(0)):
         super(ShardedLoop, self).save_if_due()
 

@@ -72,11 +72,11 @@ class WorkerPool:
         self.workers: dict[str, Worker] = {} # Live workers, by name
         self.also: list[socket.socket] = [] # More to wake up for
         self.exits: list[dict[str, Any]] = [] # Exits that the zygote has reported, not yet looked at
-        try: self.snapshots = create_memfds(snapshots)
+        try: self.snapshot_fds = create_memfds(snapshots)
         except OSError as e:   # then there is the disk
-            self.snapshots = []
+            self.snapshot_fds = []
             warnings.warn(f"no snapshot in memory will outlive the workers: {e}")
-        self.memory = self.snapshots # Their numbers in the zygote
+        self.memory = self.snapshot_fds # Their numbers in the zygote
         self.process = self._start_zygote(warm_up, args)
         try: self._expect('up')
         except BaseException as e:
@@ -100,11 +100,11 @@ def _start_zygote(self: WorkerPool, warm_up: str, args: tuple[str, ...]) -> subp
             f'zygote_main{(theirs.fileno(), warm_up, *args)!r}')
     env = os.environ | ZYGOTE_ENV
     with theirs:
-        if copy := fork_zygote(env, warm_up, args, theirs.fileno(), self.snapshots):
+        if copy := fork_zygote(env, warm_up, args, theirs.fileno(), self.snapshot_fds):
             self.memory = copy.memory
             return copy
         return subprocess.Popen([sys.executable, '-c', code], env=env, stdin=subprocess.DEVNULL,
-                                pass_fds=[theirs.fileno(), *self.snapshots], start_new_session=True)
+                                pass_fds=[theirs.fileno(), *self.snapshot_fds], start_new_session=True)
 
 # %% ../../nbs/06_elastic/08_worker_pool.ipynb #5185967a
 NO_ZYGOTE = "the process that starts workers is gone"
@@ -131,7 +131,7 @@ def close(self: WorkerPool) -> None:
     except subprocess.TimeoutExpired:
         self.process.kill()
         self.process.wait(10)
-    while self.snapshots: os.close(self.snapshots.pop())
+    while self.snapshot_fds: os.close(self.snapshot_fds.pop())
 
 # %% ../../nbs/06_elastic/08_worker_pool.ipynb #8d3412d4
 @patch

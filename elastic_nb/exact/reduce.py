@@ -173,7 +173,7 @@ class TreeReducer(LocalTree):
     busy: bool = False # A reduction was created and is not finished
     _group: dist.ProcessGroup | None = None
 
-    def attach(self, group: dist.ProcessGroup) -> None:
+    def set_process_group(self, group: dist.ProcessGroup) -> None:
         "From now on, sum over the ranks of `group`."
         self._group, self.rank, self.world = group, group.rank(), group.size()
 
@@ -228,7 +228,7 @@ class TreeReducer(LocalTree):
 # %% ../../nbs/01_exact/04_reduce.ipynb #55b918d6
 @patch(as_prop=True)
 def group(self: TreeReducer) -> dist.ProcessGroup:
-    "The group to sum over. Raises RuntimeError before `attach` and after `detach`."
+    "The group to sum over. Raises RuntimeError before `set_process_group` and after `detach`."
     if self._group is None: raise RuntimeError("this reducer has no group")
     return self._group
 

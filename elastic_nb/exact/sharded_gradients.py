@@ -385,8 +385,8 @@ def finish(self: BucketReducer) -> Tensor:
     return tail.beside.clone()
 
 @patch
-def attach(self: BucketReducer, group: dist.ProcessGroup) -> None:
-    super(BucketReducer, self).attach(group)
+def set_process_group(self: BucketReducer, group: dist.ProcessGroup) -> None:
+    super(BucketReducer, self).set_process_group(group)
     self.optimizer.clear_grads()
 
 @patch

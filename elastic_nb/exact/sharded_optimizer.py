@@ -451,22 +451,22 @@ def even_layout(size: int, world: int, shadow: int = 0) -> ShardLayout:
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #9e0fd911
 class ShardedReducer(TreeReducer):
     "The sum over all ranks, where each rank gets the gradient of its shards, and sends parameters."
-    layout: ShardLayout # The layout since `attach`
+    layout: ShardLayout # The layout since `set_process_group`
     def __init__(self,
         optimizer: ShardedOptimizer, # Holds what the layout gives this rank; its parameters are summed
         others: Sequence[Tensor], # Parameters whose gradients go to all ranks
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers that are summed along with the gradient; the first is the loss
-        plan: ShardLayout | None = None, # Layout from the next `attach` on; None: each rank its shard
+        plan: ShardLayout | None = None, # From the next `set_process_group` on; None: each rank its shard
         whole: bool = False, # Give all ranks the whole gradient, to measure it
     ):
         super().__init__([*optimizer.params, *others], micro_batches, beside)
         self.optimizer, self.size, self.plan, self.whole = optimizer, optimizer.size, plan, whole
         self.landed = False # `result` has the parameters that were received last
 
-    def attach(self, group: dist.ProcessGroup) -> None:
+    def set_process_group(self, group: dist.ProcessGroup) -> None:
         "As in TreeReducer. Raises RuntimeError if the optimizer does not hold its spans of this world."
-        super().attach(group)
+        super().set_process_group(group)
         self.landed = False
         self.set_layout(self.plan or even_layout(self.size, self.world))
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LONGEST', 'FRAME', 'all_gather_bytes', 'RoundResult', 'all_gather_mean', 'receive_message', 'all_to_all_bytes',
-           'two_phase_mean', 'ring_traffic', 'all_gather_traffic', 'two_phase_traffic', 'simulated_mean']
+           'two_phase_mean', 'ring_traffic', 'all_gather_total_bytes', 'two_phase_traffic', 'simulated_mean']
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #ca9f4120
 from collections.abc import Mapping, Sequence
@@ -122,14 +122,14 @@ def ring_traffic(size: int, world: int) -> int:
     "Bytes over all links when `world` ranks all-reduce `size` bytes in a ring."
     return 2 * (world - 1) * (size + world * 2 * FRAME)   # in pieces of two halves
 
-def all_gather_traffic(size: int, world: int) -> int:
+def all_gather_total_bytes(size: int, world: int) -> int:
     "The same for `all_gather_bytes`: `size` is that of the longest message. The lengths have 8 bytes each."
     return world * (world - 1) * (size + 8 + 4 * FRAME)   # two transfers, each in two halves
 
 def two_phase_traffic(sizes: Mapping[int, int] | Sequence[int], world: int) -> int:
     "The same for `two_phase_mean`: `sizes[r]` is that of the message for the slice of rank r, both ways."
     there = (world - 1) * sum(sizes[r] for r in range(world)) + world * (world - 1) * (8 + 2 * FRAME)
-    return there + all_gather_traffic(max(sizes[r] for r in range(world)), world)
+    return there + all_gather_total_bytes(max(sizes[r] for r in range(world)), world)
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #85337b52
 def simulated_mean(codec: Codec, vectors: Sequence[Tensor],
@@ -146,7 +146,7 @@ def simulated_mean(codec: Codec, vectors: Sequence[Tensor],
         return inbox.mean(), longest
     if codec.decay:
         mean, longest = agreed(vectors, states)
-        return mean, all_gather_traffic(longest, world)
+        return mean, all_gather_total_bytes(longest, world)
     means, sizes = [], []
     for owner, parts in enumerate(zip(*(v.reshape(-1).tensor_split(world) for v in vectors))):
         mean, longest = agreed(parts, [ErrorFeedback(s.sender, s.round) for s in states])

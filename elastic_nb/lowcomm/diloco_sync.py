@@ -181,8 +181,8 @@ class DiLoCoSync(ExactSync):
         super().__init__(task, replicas, beside=3 + self.extra_sums * replicas)
         self.module, self.replica, self.outer, self.begins_empty = replica, replica, replica.outer, empties
 
-    def attach(self, group: dist.ProcessGroup) -> None:
-        super().attach(group)
+    def set_process_group(self, group: dist.ProcessGroup) -> None:
+        super().set_process_group(group)
         if self.replica.has_local_state: self.clear()   # computed with what is gone now
         self.reset_local_state()
 

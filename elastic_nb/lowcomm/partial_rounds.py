@@ -115,8 +115,8 @@ class PartialSync(DiLoCoSync):
         if self.is_timed: return self.window.is_closed
         return made >= self.steps_at.get(self.step, {}).get(self.replica.number, self.replica.steps)
 
-    def attach(self, group: dist.ProcessGroup) -> None:
-        super().attach(group)
+    def set_process_group(self, group: dist.ProcessGroup) -> None:
+        super().set_process_group(group)
         if self.is_timed and self.window.add_done is None:
             raise UnsupportedModel(
                 "lowcomm.quorum: workers of this world cannot ask each other how far they are; "

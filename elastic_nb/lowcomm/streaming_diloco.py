@@ -269,13 +269,13 @@ def finish_overlapped(self: StreamingSync) -> Tensor:
 
 # %% ../../nbs/12_lowcomm/19_streaming_diloco.ipynb #f1a90036
 @patch
-def attach(self: StreamingSync, group: dist.ProcessGroup) -> None:
+def set_process_group(self: StreamingSync, group: dist.ProcessGroup) -> None:
     "As in `DiLoCoSync`. Raises UnsupportedModel for overlap over NCCL."
     if self.replica.schedule.overlap_rounds and group.size() > 1 and group.name() == 'nccl':
         raise UnsupportedModel(
             "lowcomm.overlap: over NCCL a message cannot stay in the air while others pass; set "
             "overlap to 0, or let distributed.device be cpu")
-    super(StreamingSync, self).attach(group)
+    super(StreamingSync, self).set_process_group(group)
 
 @patch
 def detach(self: StreamingSync) -> None:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'MICRO', 'SAVE', 'DEADLINE', 'PHASES', 'EXAM', 'CALM', 'exam_fault_plan', 'ExamScore', 'attempts_of',
-           'rows_of_kind', 'load_exam', 'fault_plan_rows', 'exam_score', 'facts_of_exam', 'format_score']
+           'rows_of_kind', 'load_exam_run', 'fault_plan_rows', 'exam_score', 'facts_of_exam', 'format_score']
 
 # %% ../../nbs/08_report/18_exam.ipynb #cf01f4cd
 import random
@@ -97,7 +97,7 @@ def count(self: ExamScore, rows: RunHistory) -> None:
 # %% ../../nbs/08_report/18_exam.ipynb #3e65eb02
 EXAM, CALM = 'exam', 'undisturbed' # Names of its two runs
 
-def load_exam(path: str | Path) -> tuple[RunReader, ExamScore, list[str]]:
+def load_exam_run(path: str | Path) -> tuple[RunReader, ExamScore, list[str]]:
     "The exam at `path`, not yet scored, and its storm. Raises ValueError if it is not an exam."
     try: watch = RunReader(path, EXAM)
     except ValueError as e: raise ValueError(f"{path} is not an exam: {e}") from None
@@ -133,7 +133,7 @@ def judge(self: ExamScore, watch: RunReader, storm: list[str]) -> None:
 
 def exam_score(path: str | Path) -> ExamScore:
     "The score of the exam at `path`. Raises ValueError if it is not an exam, or has no undisturbed run."
-    watch, score, storm = load_exam(path)
+    watch, score, storm = load_exam_run(path)
     score.count(watch.segments[0].rows)
     try: score.judge(watch, storm)
     except ValueError as e: raise ValueError(f"{path} is not an exam: {e}") from None

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BUCKETS', 'COLORS', 'BucketSpan', 'SlotTimeline', 'StepTimings', 'read_step_timings', 'infer_step_starts',
            'overdue_since', 'record_attempt', 'WorkerReplay', 'slot_timelines', 'Goodput', 'goodput_of', 'RunCosts',
-           'costs_of', 'startup_seconds', 'predicted_goodput', 'draw_prediction', 'draw_time_buckets']
+           'costs_of', 'startup_slot_seconds', 'predicted_goodput', 'draw_prediction', 'draw_time_buckets']
 
 # %% ../../nbs/08_report/16_goodput.ipynb #6255d8d0
 import statistics
@@ -364,12 +364,12 @@ def costs_of(found: Goodput) -> RunCosts:
     if not found.steps: raise ValueError("no step was committed: there is nothing to measure")
     s, slots = found.seconds_by_bucket, found.total / found.wall
     lost = sum(s[k] for k in ('detection', 'rendezvous', 'regroup', 'copy', 'restart'))
-    lost -= startup_seconds(found)
+    lost -= startup_slot_seconds(found)
     step, save = (s[k] / slots / found.steps for k in ('training', 'checkpoint'))
     n = found.failures
     return RunCosts(step, save, max(lost, 0.) / slots / n if n else 0., found.wall / n if n else float('inf'))
 
-def startup_seconds(found: Goodput) -> float:
+def startup_slot_seconds(found: Goodput) -> float:
     "Seconds of all slots before their first work: the price of the start, which no failure has caused."
     total = 0.
     for timelines in found.timelines:

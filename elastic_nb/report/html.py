@@ -28,7 +28,7 @@ from rich.text import Text
 
 from .. import __version__
 from ..basics import describe_machine, write_atomically
-from ..elastic.ledger import RunHistory, Story, samples_per_step, to_history
+from ..elastic.ledger import RunHistory, Story, sample_digests_by_step, to_history
 from .pictures import (FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, draw_loss_pair,
                                         format_duration, loss_curves, outage_intervals, run_time_range,
                                         shorten_label, slots_of, style, timeline)
@@ -484,7 +484,7 @@ def compare_two_runs(a: RunReader, b: RunReader) -> dict[str, Any]:
         if ended else None)
 
 def _same_samples(a: RunHistory, b: RunHistory, steps: np.ndarray) -> bool | None:
-    try: one, two = samples_per_step(a), samples_per_step(b)   # they count from step 0
+    try: one, two = sample_digests_by_step(a), sample_digests_by_step(b)   # they count from step 0
     except ValueError: return None
     if not any(d.n for d in one.values()) or not any(d.n for d in two.values()): return None
     return all(one[s] == two[s] for s in steps.tolist())

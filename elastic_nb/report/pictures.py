@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['INK', 'MUTED', 'RULE', 'PAPER', 'FAULT', 'CROSS', 'GENERATIONS', 'Curve', 'style', 'generation_color',
-           'WorkIntervals', 'work_intervals', 'run_time_range', 'join_intervals', 'outage_intervals', 'merge_bars',
-           'pixel_width', 'shorten_label', 'one_per_pixel', 'format_duration', 'parse_slot', 'slots_of', 'timeline',
-           'float32_spacing', 'downsample_curve', 'draw_loss_pair', 'loss_curves']
+           'WorkIntervals', 'work_intervals', 'run_time_range', 'worker_join_intervals', 'outage_intervals',
+           'merge_bars', 'pixel_width', 'shorten_label', 'one_per_pixel', 'format_duration', 'parse_slot', 'slots_of',
+           'timeline', 'float32_spacing', 'downsample_curve', 'draw_loss_pair', 'loss_curves']
 
 # %% ../../nbs/08_report/01_pictures.ipynb #045db9a1
 from collections.abc import Callable, Iterator, Sequence
@@ -114,7 +114,7 @@ def run_time_range(rows: RunHistory) -> tuple[float, float]:
     if not times: raise ValueError("the run has no rows: there is nothing to draw")
     return next((e.t for e in rows.events if e.kind == 'run_start'), float(min(times))), float(max(times))
 
-def join_intervals(events: Story) -> list[tuple[str, float, float]]:
+def worker_join_intervals(events: Story) -> list[tuple[str, float, float]]:
     "For each worker: its name, when it was spawned, and when it was let in (or gone, or the run over)."
     rows = to_history(events)
     in_or_gone: dict[str, float] = {}
@@ -164,7 +164,7 @@ def _draw_work(ax: Axes, work: WorkIntervals, rows: RunHistory, y: Callable[[str
         mine = (lane == at) & (colors == color)
         _bars(ax, work.start[mine] - t0, work.end[mine] - t0, (at - .36, .72), edgecolor=PAPER, linewidth=.5,
               facecolor=GENERATIONS[color] if color >= 0 else RULE)
-    came = join_intervals(rows)
+    came = worker_join_intervals(rows)
     for at in sorted({y(name) for name, _, _ in came}):
         start, end = np.array([ab for name, *ab in came if y(name) == at]).T - t0
         _bars(ax, start, end, (at - .36, .72), facecolor='none', edgecolor=MUTED, hatch='/////', linewidth=.6)

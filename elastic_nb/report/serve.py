@@ -45,7 +45,7 @@ from ..config import BadConfig
 from ..elastic.ledger_columns import ColumnBlock
 from ..elastic.control_socket import CommandRefused, send_command
 from ..elastic.ledger import Event, read_connection, parse_row_data, unpack_blocks
-from .attempts import group_attempts, attempts_in
+from .logical_runs import group_attempts, attempts_in
 from .status import RunReader, runs_in
 
 # %% ../../nbs/08_report/10_serve.ipynb #9bce1b65

@@ -27,9 +27,9 @@ from ..basics import patch
 from ..elastic.ledger_columns import merge_blocks
 from ..elastic.ledger import (PACKED, PLAIN, RunHistory, StepTable, _answers, _history, final_digest,
                                        is_process_alive, read_connection, recoveries)
-from .attempts import (AttemptSegment, LogicalRun, RunAttempt, attempt_time_range,
-                                        attempts_in, group_attempts, lay_out_attempts, merge_attempts,
-                                        shift_to_run_time)
+from .logical_runs import (AttemptSegment, LogicalRun, RunAttempt, attempt_time_range,
+                                            attempts_in, group_attempts, lay_out_attempts, merge_attempts,
+                                            shift_to_run_time)
 
 # %% ../../nbs/08_report/08_status.ipynb #27e16f19
 def find_ledger(path: str | Path) -> Path:

@@ -177,29 +177,31 @@ def draw_training_curves(
 class BatchAdvice:
     "How the batch size of a run compares with its gradient noise scale."
     batch: int # Samples per step, at the end of the run
-    scale: float # The noise scale, in samples
-    low: float # It lies above this
-    high: float # and below this, nine times out of ten; inf if the signal may be nothing
+    noise_scale: float # In samples
+    noise_scale_low: float # It lies above this
+    noise_scale_high: float # and below this, nine times out of ten; inf if the signal may be nothing
     count: int # Measurements
 
     def sentences(self) -> str:
         "In plain words."
-        ratio, last = self.batch / max(self.scale, 1e-9), f"the last {self.count} measurements"
+        ratio, last = self.batch / max(self.noise_scale, 1e-9), f"the last {self.count} measurements"
         if ratio < .25: about = "are mostly noise: twice the batch needs little more than half the steps"
         elif ratio > 4: about = "are mostly signal: twice the batch saves little, and half of it costs little"
         else: about = "have signal and noise in like parts: a larger batch saves steps, and costs samples"
-        low, scale, high = (f'{x:,.0f}' if x >= 10 else f'{x:.2g}' for x in (self.low, self.scale, self.high))
-        place = f"above {low}" if self.high == float('inf') else f"between {low} and {high}"
+        ends = self.noise_scale_low, self.noise_scale, self.noise_scale_high
+        low, scale, high = (f'{x:,.0f}' if x >= 10 else f'{x:.2g}' for x in ends)
+        place = f"above {low}" if self.noise_scale_high == float('inf') else f"between {low} and {high}"
         found = f"the noise scale is {scale} samples by {last}, and nine times out of ten it lies {place}"
-        if self.scale == float('inf'): found = f"{last} saw no signal: the noise scale lies {place} samples"
+        if self.noise_scale == float('inf'):
+            found = f"{last} saw no signal: the noise scale lies {place} samples"
         return f"A step takes {self.batch} samples; {found}. Such steps {about}."
 
     def rows(self) -> list[dict[str, str]]:
         "A table: steps and samples that the same progress would need, relative to now."
         from elastic_nb.scaling.gradient_noise import relative_cost
-        found = []
+        found, scales = [], (self.noise_scale, self.noise_scale_low, self.noise_scale_high)
         for name, k in (('half', .5), ('as now', 1), ('double', 2), ('four times', 4)):
-            steps = [relative_cost(scale, self.batch, k)[0] for scale in (self.scale, self.low, self.high)]
+            steps = [relative_cost(scale, self.batch, k)[0] for scale in scales]
             samples = [k * s for s in steps]
             found.append({'batch': name, 'samples per step': f'{k * self.batch:g}',
                           'steps needed': _percent(*steps), 'samples needed': _percent(*samples)})

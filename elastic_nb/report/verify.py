@@ -23,7 +23,7 @@ from ..checkpoint.run_lock import describe_differences
 from ..config import LowCommConfig
 from ..elastic.ledger_columns import SampleDigest, chain_context, next_receipt, root_receipt
 from ..elastic.ledger import STEP_KINDS, Event, RunHistory, _hashed, read_connection, unpack_blocks
-from .attempts import AttemptSegment, RunAttempt
+from .logical_runs import AttemptSegment, RunAttempt
 from .status import RunReader
 
 # %% ../../nbs/08_report/15_verify.ipynb #25020b12

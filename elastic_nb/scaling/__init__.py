@@ -11,8 +11,8 @@ from ..basics import lazy
 # %% ../../nbs/04_scaling/00_overview.ipynb #d70fe3c5
 __getattr__, __dir__ = lazy('elastic_nb.scaling', {
     '.accumulate': 'RoundingMode GradAccumulationConfig GradientAccumulationManager',
-    '.learning_rate': 'ScalingRule ScalingConfig warmup_cosine lr_at',
-    '.lr_scaling': 'LRScalingManager ElasticScalingManager',
+    '.lr_rules': 'ScalingRule ScalingConfig warmup_cosine lr_at',
+    '.optimizer_lr_scaling': 'LRScalingManager ElasticScalingManager',
     '.gradient_noise': 'GradientNoise NoiseMeter recommend_policy',
     '.plan': 'ScalingPlan',
     '.schedule': 'ElasticSchedule'})

@@ -14,8 +14,8 @@ from typing import Any
 from ..basics import patch
 from .accumulate import (GradAccumulationConfig, effective_batch, scale_to_world,
                                            micro_batch_ranges)
-from .lr_scaling import check_policy
-from .learning_rate import ScalingConfig, ScalingRule, scale_adam, lr_at
+from .optimizer_lr_scaling import check_policy
+from .lr_rules import ScalingConfig, ScalingRule, scale_adam, lr_at
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #af03ad24
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from math import ceil
 
 from ..basics import patch
 from ..exact.shuffle import SampleSpan
-from .learning_rate import BatchChange, ScalingConfig, ScalingRule, scale_adam, lr_factor
+from .lr_rules import BatchChange, ScalingConfig, ScalingRule, scale_adam, lr_factor
 
 # %% ../../nbs/04_scaling/06_schedule.ipynb #ab5105a5
 def scale_count(n: int, world: int, base: int) -> int:

@@ -109,15 +109,15 @@ def spec_from_bench(*paths: str | Path, **given: Any) -> JobSpec:
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #53d629e3
 class ReplacementPool:
-    "Gives failed slots machines: spares, else those that are repaired. Calls `whole` with each slot."
-    def __init__(self, sim: Simulation, plan: JobSpec, whole: Callable[[int], None]):
-        self.sim, self.plan, self.on_restored = sim, plan, whole
-        self.spares, self.queue, self.missing = plan.spares, deque[int](), Counter[int]()
+    "Gives failed slots machines: spares, else those that are repaired. Calls `on_restored` with each."
+    def __init__(self, sim: Simulation, plan: JobSpec, on_restored: Callable[[int], None]):
+        self.sim, self.plan, self.on_restored = sim, plan, on_restored
+        self.spares, self.queue, self.missing_by_slot = plan.spares, deque[int](), Counter[int]()
 
     def lose(self, strike: FailureEvent) -> set[int]:
         "Nodes are gone; the slots that are hit."
         hit = Counter(map(self.plan.slot_of_node, strike.nodes))
-        self.missing.update(hit)
+        self.missing_by_slot.update(hit)
         self.queue.extend(hit.elements())
         if self.spares < math.inf: self.sim.after(strike.seconds, self.assign_machines, len(strike.nodes))
         self.assign_machines()
@@ -129,9 +129,9 @@ class ReplacementPool:
         while self.queue and self.spares >= 1:
             self.spares -= 1
             slot = self.queue.popleft()
-            self.missing[slot] -= 1
-            if not self.missing[slot]:
-                del self.missing[slot]
+            self.missing_by_slot[slot] -= 1
+            if not self.missing_by_slot[slot]:
+                del self.missing_by_slot[slot]
                 self.sim.after(0., self.on_restored, slot)
 
 class SimulatedJob:
@@ -318,7 +318,8 @@ def roll_back(self: SynchronousJob, s: FailureEvent) -> None:
     self.kept = [k for k in self.kept if k.valid <= self.sim.now and k.tier in tiers]
     newest = max(self.kept, key=lambda k: k.step)
     self.done, self.useful = newest.step, newest.useful
-    self.next_timer = None if self.machines.missing else self.sim.after(self.restart_delay, self.enter_world)
+    waits = bool(self.machines.missing_by_slot)
+    self.next_timer = None if waits else self.sim.after(self.restart_delay, self.enter_world)
 
 @patch
 def slot_restored(self: SynchronousJob, slot: int) -> None:
@@ -329,7 +330,7 @@ def slot_restored(self: SynchronousJob, slot: int) -> None:
     elif self.training_slots: self.called.add(slot)
     else:
         self.ready.add(slot)
-        if not self.machines.missing:
+        if not self.machines.missing_by_slot:
             self.sim.cancel(self.next_timer)
             self.next_timer = self.sim.after(self.restart_delay, self.enter_world)
 

@@ -11,7 +11,7 @@ from ..basics import lazy
 # %% ../../nbs/09_testing/00_overview.ipynb #3811f922
 __getattr__, __dir__ = lazy('elastic_nb.testing', {
     '.thread_cluster': 'run_ranks run_elastic_in_threads ThreadCluster',
-    '.store_servers': 'rclone_s3 moto_s3 gcs_emulator FaultProxy',
+    '.object_store_servers': 'rclone_s3 moto_s3 gcs_emulator FaultProxy',
     '.etcd_cluster': 'EtcdCluster',
     '.fake_hub': 'FakeHub write_hub_fixtures',
     '.zoo': 'ZOO zoo_case run_case run_cases',

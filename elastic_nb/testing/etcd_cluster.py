@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from ..basics import patch
 from ..elastic.etcd_store import EtcdAccess, EtcdClient, EtcdError, b64_encode, range_end
-from .store_servers import free_port
+from .object_store_servers import free_port
 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #7af6f331
 _GET = ('Take 3.4.x, or 3.5.3 or later: apt-get install etcd-server, or unpack a release of '

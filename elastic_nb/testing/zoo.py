@@ -162,9 +162,9 @@ def rng_states() -> tuple[Any, ...]:
 
 def without_rng_lock(sync: Any) -> Any:
     "`sync`, which does not wait for its peers while it holds the lock of the generators."
-    attach = sync.attach
+    set_process_group = sync.set_process_group
     def attached(group: Any) -> None:
-        attach(group)
+        set_process_group(group)
         before = getattr(sync.module, '_pre_forward', None)
         def talk(*args: Any, **kw: Any) -> Any:
             drawn = rng_states()
@@ -176,7 +176,7 @@ def without_rng_lock(sync: Any) -> Any:
                 np.random.set_state(drawn[1])
                 random.setstate(drawn[2])
         if before: sync.module._pre_forward = talk
-    sync.attach = attached
+    sync.set_process_group = attached
     return sync
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #ea3bc3ab

@@ -25,7 +25,7 @@ from ..config_file import read_config
 from ..elastic.fault_injection import planned_faults
 from ..elastic.membership import PeerLost
 from ..exact.state import ReplicasDiverged
-from .recipe import (ENTRY, summarize_folder, check_recipe, write_config, prepare_config,
+from .recipe import (ENTRY, summarize_folder, check_recipe, write_config, tokenize_datasets,
                                      check_same_schedule, describe_summary)
 from .run import build
 from .trainer import ElasticTrainer
@@ -76,7 +76,7 @@ def trainer_from_config(asked: Config, out: Path, folder: Path = Path()) -> Elas
     run_checks(config.checked, lambda: check_recipe(config, folder), lambda: _not_here(config),
                lambda: check_same_schedule(config, out))
     with _alone_in(out):
-        ready = prepare_config(config, out / 'data')
+        ready = tokenize_datasets(config, out / 'data')
         if not (out / 'config.yaml').exists(): write_config(config, out)
     sys.path.insert(0, str(folder.absolute()))   # where the module of `model.entry` is
     made = build(ENTRY, ready)

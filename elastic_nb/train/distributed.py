@@ -197,6 +197,6 @@ def world_group(device: str) -> Any:
 # %% ../../nbs/07_train/03_distributed.ipynb #ee999bac
 class SingleProcessSync(StockDDP):
     "DDP in a world of one: plain accumulation."
-    def attach(self, group: Any) -> None: self.group = group
+    def set_process_group(self, group: Any) -> None: self.group = group
     def micro_batch(self, i: int) -> Any: return nullcontext(self.loss)
     def reduction(self) -> Callable[[Callable[[], None]], None]: return lambda half_way: half_way()

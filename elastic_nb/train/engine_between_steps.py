@@ -515,7 +515,7 @@ def about(self: Engine) -> dict[str, Any]:
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #a794a4e8
 @patch(as_prop=True)
-def due(self: Engine) -> bool:
+def is_save_due(self: Engine) -> bool:
     "Whether a state may be saved after this step; in all workers the same."
     at = self.step
     return at > 0 and (at in (self.steps, best_step(self.val))
@@ -526,7 +526,7 @@ def bits_to_compare(self: Engine) -> dict[str, int]:
     "On what all members must agree now: at first and before a save the model's bits; what callbacks may set."
     if not self.strategy.replicas: return {}
     known = _set_by_callbacks(self)
-    if self.step and not self.due: return known
+    if self.step and not self.is_save_due: return known
     tensors = {} if self.step else dict(self.model.named_buffers())   # at first also those that are not saved
     tensors |= {k: t for k, t in self.model.state_dict().items() if isinstance(t, Tensor)}
     return known | bit_sums(tensors)

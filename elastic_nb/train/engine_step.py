@@ -42,14 +42,14 @@ from ..exact.determinism import seeded_temporarily, seeded_for_reading, seeded
 from ..exact.state import bare_names, unwrap_model
 from ..exact.buffers import UnsupportedModel
 from ..scaling.gradient_noise import GradientNoise, gradient_norm, squared_norm, measure_squared_norm
-from ..scaling.lr_scaling import LRScaler
-from ..scaling.learning_rate import ScalingConfig, warmup_cosine
+from ..scaling.optimizer_lr_scaling import LRScaler
+from ..scaling.lr_rules import ScalingConfig, warmup_cosine
 from ..scaling.schedule import ElasticSchedule
 from .callbacks import (attribute_numbers, user_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
 from .identity import (LARGE, run_identity, initial_settings, optimizer_identity,
                                        scheduler_identity, user_code, numbers_set_by_forward,
-                                       nondeterministic_schedules)
+                                       nondeterministic_lr_lambdas)
 from .callback_state import (CallbackState, ContainerSnapshot, compare_baselines,
                                              value_digest, generator_advanced, is_generator, is_user_code,
                                              find_objects, reseed, set_generator_state, take_baseline,
@@ -235,7 +235,7 @@ class Engine:
         if not isinstance(config, Config | None): raise TypeError(f"config is a Config, not {config!r}")
         self.model, self.called = unwrap_model(model) # The bare one; the one that is called, perhaps compiled
         self.config = (config or Config()).update(**settings)
-        self.asked_for = {k.rpartition('.')[2] for k in settings} # Settings that came with the model
+        self.explicit_settings = {k.rpartition('.')[2] for k in settings} # Settings that came with the model
         self.train_dataset, self.val_dataset = train_dataset, val_dataset
         self.loss_fn, self.collate_fn, self._count = loss_fn, collate_fn, count
         self.of_one: list[str] = [] # Buffers of which the mean over micro-batches is wrong
@@ -788,7 +788,8 @@ def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator
     if not d.num_workers and (idle := d.non_defaults(*_READING)):
         yield f"data.{', '.join(idle)}: not used, for data.num_workers is 0"
     parts = getattr(engine.train_dataset, 'datasets', [engine.train_dataset])
-    if idle := engine.asked_for & (_BROUGHT if any(map(tokens_per_sample, parts)) else {*_BROUGHT, 'length'}):
+    brought = _BROUGHT if any(map(tokens_per_sample, parts)) else {*_BROUGHT, 'length'}
+    if idle := engine.explicit_settings & brought:
         yield f"{', '.join(sorted(idle))}: not used, for the model and the data were given"
     if engine.held is None and (idle := t.non_defaults('val_every', 'patience')):
         yield f"training.{', '.join(idle)}: not used, for there is no val_dataset"
@@ -836,7 +837,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if not own & {*map(id, getattr(other, 'param_groups', self.optimizer.param_groups))}:
         raise BadConfig(f"scheduler: {type(self.scheduler).__name__} moves the rates of another optimizer "
                         "than the one that steps: give a function from the optimizer to a scheduler")
-    if wrong := nondeterministic_schedules(self.scheduler) if given[1] else []:
+    if wrong := nondeterministic_lr_lambdas(self.scheduler) if given[1] else []:
         raise BadConfig(f"scheduler: {wrong[0]} gives another factor each time it is asked for the same "
                         "step: after a resume it would begin anew. Let it follow from the step")
     self.given_scheduler = scheduler_identity(self.scheduler) if given[1] else {}

@@ -46,7 +46,7 @@ def shard_model(model: nn.Module, device: str) -> None:
 # %% ../../nbs/07_train/08_fsdp.ipynb #0ca4b64a
 class FSDPSync(StockDDP):
     "FSDP as a sync strategy, on a task whose model is sharded. All ranks need equally many micro-batches."
-    def attach(self, group: Any) -> None:
+    def set_process_group(self, group: Any) -> None:
         self.group, self.scale = group, float(group.size())   # FSDP divides by the world, we want the sum
 
     def clear(self) -> None:

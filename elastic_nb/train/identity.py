@@ -7,7 +7,7 @@ __all__ = ['LARGE', 'FEW', 'SEEN', 'VARIABLE', 'OF_OTHERS', 'UNUSED', 'ASKED', '
            'to_json_value', 'is_numeric_table', 'short_hash', 'plain_settings', 'function_identity', 'code_hash',
            'user_code', 'all_code_hash', 'environment_identity', 'modules_identity', 'numbers_set_by_forward',
            'unsaved_buffers_hash', 'unsaved_frozen_hashes', 'model_identity', 'ordered_hash', 'optimizer_identity',
-           'sample_schedule', 'nondeterministic_schedules', 'callback_identity', 'scheduler_identity',
+           'sample_schedule', 'nondeterministic_lr_lambdas', 'callback_identity', 'scheduler_identity',
            'initial_settings', 'restore_settings', 'content_digests', 'data_identity', 'attributes_used_by_methods',
            'find_names_in_methods', 'keep_unchanged', 'compiled_parts', 'describe_kernels', 'run_identity']
 
@@ -564,14 +564,14 @@ def sample_schedule(f: Callable[[int], float]) -> list[Any]:
     "What a function of the step gives for some steps."
     return [to_json_value(float(f(step))) for step in ASKED]
 
-def nondeterministic_schedules(scheduler: Any) -> list[str]:
+def nondeterministic_lr_lambdas(scheduler: Any) -> list[str]:
     "Names of functions of the step in `scheduler` that give something else when they are asked again."
     found = []
     for f in getattr(scheduler, 'lr_lambdas', ()):
         with suppress(Exception):
             if sample_schedule(f) != sample_schedule(f): found.append(_hook(f))
     return found + [k for part in getattr(scheduler, '_schedulers', ())
-                    for k in nondeterministic_schedules(part)]
+                    for k in nondeterministic_lr_lambdas(part)]
 
 def _beside_state(scheduler: Any, known: Mapping[str, Any]) -> dict[str, Any]:
     "What methods of a scheduler of the user's own mention of its attributes that are not in its state."

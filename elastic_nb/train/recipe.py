@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TOKENIZER', 'ENTRY', 'is_cached', 'check_hub_name', 'resolve_tokenizer', 'load_rows', 'ensure_index',
-           'prepare_config', 'named_sources', 'open_dataset', 'open_datasets', 'trainer', 'check_recipe', 'run_recipe',
-           'write_config', 'check_same_schedule', 'summarize_folder', 'summarize_run', 'recipe_on_ray',
+           'tokenize_datasets', 'named_sources', 'open_dataset', 'open_datasets', 'trainer', 'check_recipe',
+           'run_recipe', 'write_config', 'check_same_schedule', 'summarize_folder', 'summarize_run', 'recipe_on_ray',
            'describe_summary', 'check_load']
 
 # %% ../../nbs/07_train/13_recipe.ipynb #6fa92f2e
@@ -32,7 +32,7 @@ from ..data.text_files import FileSource, RowSource
 from ..data.tokenizer import is_hub_reachable
 from ..data.demo_text import stdlib_files
 from ..elastic.ledger import (Event, Ledger, final_digest, final_weights, recoveries,
-                                       count_sample_errors, world_size_lookup)
+                                       count_sample_errors, world_size_by_generation)
 from ..elastic.node_controller import samples_of_own_workers
 from ..exact.buffers import UnsupportedModel
 from ..models.gpt import GPTConfig, seeded_gpt
@@ -110,7 +110,7 @@ def ensure_index(source: SourceConfig | DataConfig, out: Path, tokenizer: Any, s
     except ValueError as e: raise BadConfig(f"data: {e}") from None
 
 # %% ../../nbs/07_train/13_recipe.ipynb #ab2d9793
-def prepare_config(config: Config, folder: str | Path) -> Config:
+def tokenize_datasets(config: Config, folder: str | Path) -> Config:
     """A copy of `config` in which all text is a token index, built in `folder` where it is not one yet.
     A model that brings its own data has none to prepare. Raises BadConfig, OSError (a full disk)."""
     c, folder, new = config.checked(), Path(folder).absolute(), config.update()
@@ -217,7 +217,7 @@ def run_recipe(config: Config, out: str | Path, folder: str | Path = '.', **how:
     out = Path(out).absolute()
     run_checks(config.checked, lambda: check_recipe(config, folder), lambda: check_run(config.checked(), []),
                lambda: check_out(out), lambda: check_same_schedule(config, out))
-    ready = prepare_config(config, out / 'data')
+    ready = tokenize_datasets(config, out / 'data')
     out.mkdir(parents=True, exist_ok=True)
     if not (out / 'config.yaml').exists(): write_config(config, out)
     run = run_elastic(ENTRY, ready, out=out, folder=folder, **how)
@@ -286,7 +286,7 @@ def _stretch(events: Sequence[Event], own: set[int], expected: Callable[[int], I
     cut = max((e.step for e in events if e.kind == 'commit'), default=0) - 1 if killed else math.inf
     repeated, missing = count_sample_errors(mine, lambda step: [*expected(first + step)], len(own),
                                             cut - first)
-    size = world_size_lookup(events)
+    size = world_size_by_generation(events)
     done = {e.step: dict(loss=e.data['loss'], world=size(e.gen))
             for e in events if e.kind == 'commit' and e.step in own}
     return dict(steps=done, deaths=recoveries(events) if deaths else [], samples_repeated=repeated,
@@ -332,7 +332,7 @@ def check_load(config: Config, folder: str | Path = '.') -> None:
     def built() -> None:
         try:
             with tempfile.TemporaryDirectory() as out, modules_in(folder):
-                build(ENTRY, prepare_config(config, out)).prepare('cpu').check_first_step()
+                build(ENTRY, tokenize_datasets(config, out)).prepare('cpu').check_first_step()
         except (BadConfig, OSError): raise
         except UnsupportedModel as e: raise BadConfig(str(e)) from None
         except Exception as e:

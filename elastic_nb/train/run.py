@@ -45,7 +45,7 @@ from ..checkpoint.remote.object_store_tier import open_store
 from ..config import ALIASES, FACTS, BadConfig, Config, RunConfig, run_checks
 from ..elastic.control_socket import CommandQueue, CommandRefused
 from ..elastic.fault_injection import Fault, check_faults, planned_faults
-from ..elastic.ledger import Event, Ledger, samples_per_step, final_digest, recoveries, verdict
+from ..elastic.ledger import Event, Ledger, sample_digests_by_step, final_digest, recoveries, verdict
 from ..elastic.loop import ElasticLoop
 from ..elastic.communicator import Communicator
 from ..elastic.membership import Member, connect_nccl
@@ -280,7 +280,7 @@ def _used(events: Iterable[Event], asked: Config) -> Config:
 def against(self: ElasticRun, undisturbed: ElasticRun) -> dict[str, Any]:
     "Compare this run with an undisturbed one; see `verdict`. Raises ValueError if one of them did nothing."
     for run in (self, undisturbed): _steps_of(run)
-    theirs = samples_per_step(undisturbed.events)
+    theirs = sample_digests_by_step(undisturbed.events)
     return verdict(self.events, undisturbed.events, theirs.__getitem__, len(theirs), 0)
 
 @patch

@@ -489,7 +489,7 @@ def notify_callbacks(self: ElasticTrainer, moment: str, **data: Any) -> None:
 # %% ../../nbs/07_train/07_trainer.ipynb #88414f6c
 def _steps(trainer: ElasticTrainer, manager: Any, result: TrainResult, progress: bool) -> None:
     sync = trainer.strategy.make_sync(trainer.task, trainer.world.world_size)
-    sync.attach(world_group(trainer.device))
+    sync.set_process_group(world_group(trainer.device))
     trainer.bar = [ProgressBar(trainer.step, trainer.steps)] if progress and trainer.main else []
     trainer.noted, trainer.began = trainer.step, True
     trainer.task.train()

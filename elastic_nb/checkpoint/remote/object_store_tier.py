@@ -63,7 +63,7 @@ def _named(keys: Iterable[str]) -> list[CheckpointRef]:
 PATIENCE = 20. # Seconds until callers that wait give up on a store that does not answer
 
 class S3Backend:
-    "Checkpoints in any `ObjectStore`; uploads copy from a local folder."
+    "Checkpoints in any `ObjectStore`: S3, GCS, a mounted folder. Uploads copy from a local folder."
     def __init__(self, store: ObjectStore, keep_last_n: int = 3):
         self.store = store
         # A mounted folder needs two: what was put may be lost with this machine.
