@@ -409,7 +409,7 @@ def index(
 
     Example: elastic-nb index 'pages/*.jsonl' -o pages.bin --min-bytes 200 --keep mine:good
     """
-    from elastic_nb.data.token_index import build_index
+    from elastic_nb.data.index import build_index
     _check_parent(out)
     if keep: sys.path.insert(0, os.getcwd())   # where its module is looked for first
     chosen = keep or None, min_bytes or None, max_bytes or None

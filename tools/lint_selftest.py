@@ -215,7 +215,7 @@ FILES: list[tuple[Callable[[Path], object], str]] = [
     (module(**BELOW, exact__a='from elastic_nb.elastic import loop'), 'does not lie below exact'),
     (module(**BELOW, exact__a='def f():\n    from ..elastic.loop import g'), 'does not lie below exact'),
     (module(**BELOW, exact__a="RUN = ['elastic_nb.elastic.loop:run']"), 'does not lie below exact'),
-    (module(**BELOW, checkpoint__a='from ..data.token_index import f'), 'does not lie below checkpoint'),
+    (module(**BELOW, checkpoint__a='from ..data.index import f'), 'does not lie below checkpoint'),
     (module(**BELOW, train__run='x = 1', report__a='from ..train import run'), 'does not lie below report'),
     (module(**BELOW, train__a='def f():\n    from ..testing import ranks'), 'but train is for users'),
     (module(**BELOW, elastic__a="f('elastic_nb.testing.worker_entrypoints:sleeper')"), 'but elastic is for users'),

@@ -31,7 +31,7 @@ from .loaders import (CONTESTANTS, EVERY, FORMS, MIXERS, LoaderContestant, OurLo
                                       OurRemoteLoader,
                                       TokenData, bench_store, installed_contestants, write_numbered_tokens,
                                       rank_env, mixture_errors)
-from ..data.token_index import IndexBuilder
+from ..data.index import IndexBuilder
 from ..data.tokenizer import load_encoder, train_bpe
 from ..data.demo_text import stdlib_files
 

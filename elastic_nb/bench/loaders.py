@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from ..data.resumable_dataset import ResumableDataset, create_dataloader
-from ..data.token_index import TokenIndexFile
+from ..data.index import TokenIndexFile
 from ..data.mixture import Mixture
 from ..data.packing import PackedDataset
 from ..data.remote_token_index import open_index, publish_index

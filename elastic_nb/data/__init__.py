@@ -10,7 +10,7 @@ from ..basics import lazy
 
 # %% ../../nbs/02_data/00_overview.ipynb #b71b5926
 __getattr__, __dir__ = lazy('elastic_nb.data', {
-    '.token_index': 'TokenIndexFile IndexBuilder build_index',
+    '.index': 'TokenIndexFile IndexBuilder build_index',
     '.resumable_dataset': 'DatasetState ResumableDataset create_dataloader',
     '.sampler': 'MicroBatchSampler make_batch_reader',
     '.mixture': 'Mixture',

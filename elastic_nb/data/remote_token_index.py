@@ -28,7 +28,7 @@ from ..checkpoint.prefault import start_daemon_thread, parallel_for
 from ..checkpoint.format import checksum
 from ..checkpoint.remote.object_store import ObjectStore, StoreRefused
 from ..checkpoint.remote.object_store_tier import open_store
-from .token_index import DamagedIndex, TokenIndexFile
+from .index import DamagedIndex, TokenIndexFile
 from .demo_text import token_windows
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #b11f21fa

@@ -24,7 +24,7 @@ from ..basics import write_atomically
 from ..config import BadConfig, Config, DataConfig, RunConfig, SourceConfig, run_checks
 from ..config_file import read_config, to_yaml
 from ..data.resumable_dataset import ResumableDataset
-from ..data.token_index import IndexBuilder
+from ..data.index import IndexBuilder
 from ..data.mixture import Mixture
 from ..data.packing import PackedDataset
 from ..data.remote_token_index import open_index
