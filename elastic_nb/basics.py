@@ -69,7 +69,7 @@ def _again_default() -> None:
 
 def ignore_signals(heirs: bool = True) -> None:
     """Ignore SIGTERM and Ctrl-C in this process from now on; signals already ignored stay so.
-    `heirs`: also in processes that it forks. Call it in the main thread."""
+    `heirs`: even in processes that it forks. Call it in the main thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN: return
     signal.signal(signal.SIGTERM, _nothing)

@@ -443,7 +443,7 @@ def look(s: Supervisor, k: int) -> None:
     p, now = s.seats[k], time.monotonic()
     beats = s.store.add(f'beat/{p.name}', 0)
     if s.heard.get(p.name, (-1, 0))[0] != beats or now - s.looked > SILENCE / 2:
-        s.heard[p.name] = beats, now   # also if this process itself was stopped for a while
+        s.heard[p.name] = beats, now   # even if this process itself was stopped for a while
     if now - s.heard[p.name][1] > SILENCE:
         print(f'worker {p.name} is silent', flush=True)
         p.kill()

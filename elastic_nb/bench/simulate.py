@@ -47,17 +47,17 @@ from ..train.run import run_elastic
 WORKERS = 3
 SIZES = dict(width=128, layers=4, length=64, batch_size=32, micro_batches=16, warmup=0, workers=WORKERS,
              memory_snapshot_interval=0, max_restarts=10_000) # A step takes some tenths of a second
-ONE, ALL, JOB = 'a worker', 'all workers', 'the job' # What a strike kills
-Kill = tuple[float, str, int] # After so many steps, redone ones included; what; the slot of a worker
+ONE, ALL, JOB = 'a worker', 'all workers', 'the job' # What a failure kills
+Kill = tuple[float, str, int] # After this many steps, redone ones included; what; the slot of a worker
 EVERYBODY = frozenset(range(WORKERS))
 
 @dataclass(frozen=True)
 class KillScenario:
     "A run under fire."
     name: str
-    mtbf: float = math.inf # Mean steps between two strikes
-    all: float = 0. # Share of the strikes that kill all workers
-    job: float = 0. # Share of the strikes that kill the supervisor as well
+    mtbf: float = math.inf # Mean steps between two failures
+    all: float = 0. # Share of the failures that kill all workers
+    job: float = 0. # Share of the failures that kill the supervisor as well
     every: int = 20 # Steps between saves
     steps: int = 50
     seed: int = 0
@@ -121,7 +121,7 @@ def start_scenario(s: KillScenario, out: Path) -> subprocess.Popen:
                                 env=package_env())
 
 class KilledRun:
-    "A run that is killed as its scenario says. `hit`: how many strikes there were of each kind."
+    "A run that is killed as its scenario says. `hit`: how many failures there were of each kind."
     def __init__(self, s: KillScenario, out: Path):
         self.s, self.out, self.left = s, out, deque(s.kills())
         self.done, self.took, self.hit = 0, [.2], dict.fromkeys((ONE, ALL, JOB), 0)
@@ -184,7 +184,7 @@ def kill_at_phase(self: KilledRun, x: float, what: str, slot: int) -> None:
         with suppress(ProcessLookupError): os.kill(pid, signal.SIGKILL)
 
 def run_scenario(s: KillScenario, out: Path, limit_s: float) -> dict[str, int]:
-    "Run a scenario; how many strikes it took, by kind. Raises RunFailed, TimeoutError."
+    "Run a scenario; returns how many failures it had, by kind. Raises RunFailed, TimeoutError."
     run = KilledRun(s, out)
     run.run(limit_s)
     return run.hit
@@ -268,7 +268,7 @@ def simpy_end_time(plan: JobSpec, strikes: list[FailureEvent]) -> float:
     return env.now
 
 def simpy_disagreement(seeds: int = 50) -> float:
-    "The largest relative difference of the end of a job, over so many lists of strikes."
+    "The largest relative difference of the end of a job, over this many lists of failures."
     plan, law = JobSpec(step=7., every=60, save=30., restart=100., steps=6000), FailureModel(rate=DAY / 2000)
     fates = [draw_failures(law, 1, 10., seed) for seed in range(seeds)]
     return max(abs(simulate(plan, fate).wall / simpy_end_time(plan, fate) - 1) for fate in fates)

@@ -163,7 +163,7 @@ def leak_findings(trace: ProcessTrace, recoveries: int) -> list[str]:
 class RandomKiller:
     "Chooses the victims, the way, and the moment: from a seed."
     seed: int
-    every: float # Mean seconds between two strikes
+    every: float # Mean seconds between two kills
     workers: int
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class RandomKiller:
         self.spared = self.random.randrange(self.workers)
 
     def pause(self) -> float:
-        "Seconds until the next strike; never so short that nothing could be committed in between."
+        "Seconds until the next kill; never so short that nothing could be committed in between."
         return .2 + self.random.expovariate(1 / self.every)
 
     def strike(self, alive: Sequence[str], sparing: bool) -> list[tuple[str, int]]:
@@ -394,7 +394,7 @@ NOTES = ["commit to commit: the longest time without a committed step around a d
 def bench_soak(
     seconds: float = 300., # How long the run is disturbed
     seed: int = 0, # Of the killer
-    every: float = 2., # Mean seconds between two strikes
+    every: float = 2., # Mean seconds between two kills
     **settings: Any, # Of the run
 ) -> SoakResult:
     "A single run, disturbed all the time. Raises RunFailed if it ends, ValueError where there is no /proc."

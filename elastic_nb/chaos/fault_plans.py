@@ -49,8 +49,8 @@ class ExternalFault:
     "One fault from outside. Raises ValueError if it is impossible."
     kind: str # One of STRIKES
     target: str # `worker 1`, `rank 0`, or one word, such as `supervisor`
-    step: int | None = None # Falls when so many steps are committed,
-    at: float | None = None # or so many seconds after the first commit
+    step: int | None = None # Falls when this many steps are committed,
+    at: float | None = None # or this many seconds after the first commit
     seconds: float | None = None # For how long
     phase: str | None = None # While a worker is in this phase of `step`, or later
 

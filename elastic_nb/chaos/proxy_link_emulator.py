@@ -65,7 +65,7 @@ def packet_arrivals(self: LinkDirection, size: int, now: float) -> list[float]:
     arrives = self.transmit(size, now) + self.propagation_delay()
     if self.dice.random() < self.profile.loss:
         self.lost += 1
-        return []   # it has used the line all the same
+        return []   # it has still used the line
     self.last = max(self.last, arrives)
     return [self.last] * (1 + (self.dice.random() < self.profile.duplicate))
 

@@ -339,7 +339,7 @@ def _snapshot_of(state: Any) -> Snapshot:
 
 @patch
 def load_latest(self: NVMeBackend) -> Any:
-    "The newest good state; None without one. Raises CheckpointError if all are damaged."
+    "The newest good state; None without one. Raises CheckpointError if every one is damaged."
     from elastic_nb.checkpoint.restore import load_latest_valid
     return load_latest_valid(dict(nvme=self)).state
 

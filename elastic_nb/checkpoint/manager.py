@@ -67,7 +67,7 @@ class CheckpointManager:
         self.source, self.skipped = '', list[Any]()   # tier of the last load, and what it passed over
         self.limited = ''   # why the memory tier has fewer slots than it might, as far as it was reported
         self.seal, self.took = '', 0.   # of the last load: hash of the state (see `Manifest`), seconds
-        self.preempted = threading.Event()   # SIGTERM has come
+        self.preempted = threading.Event()   # SIGTERM has arrived
         self.closed, self.clock = False, RunClock()
         atexit.register(self.close)
 
@@ -110,7 +110,7 @@ def wait_for_pending_saves(self: CheckpointManager, timeout: float = 600.) -> No
 
 @patch
 def close(self: CheckpointManager, timeout: float = 600.) -> None:
-    """Finish the save on its way, and stop; a second call does nothing. Raises as `wait_for_pending_saves`
+    """Finish the save on its way, and stop; a second call does nothing. Raises like `wait_for_pending_saves`
     does."""
     try: self.wait_for_pending_saves(timeout)
     finally:

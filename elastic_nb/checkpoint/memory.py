@@ -348,7 +348,7 @@ def save(self: MemorySnapshotBackend, state: Any) -> str:
 
 @patch
 def load_latest(self: MemorySnapshotBackend) -> Any:
-    "The newest good state; None without one. Raises CheckpointError if all are damaged."
+    "The newest good state; None without one. Raises CheckpointError if every one is damaged."
     from elastic_nb.checkpoint.restore import load_latest_valid
     return load_latest_valid(dict(memory=self)).state
 

@@ -225,7 +225,7 @@ class LoadedCheckpoint(NamedTuple):
     manifest: Manifest | None = None
     seconds: float = 0. # Seconds to read and verify it
 
-VOLATILE = 'memory', 'peer' # Empty after a restart: if it does not answer, a new run starts all the same
+VOLATILE = 'memory', 'peer' # Empty after a restart: if it does not answer, a new run still starts
 
 def load_latest_valid(tiers: Mapping[str, Any], fingerprint: str = '', target: Target = fresh_target,
                       identity: Mapping[str, Any] | None = None) -> LoadedCheckpoint:

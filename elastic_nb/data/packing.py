@@ -329,7 +329,7 @@ def _unfolded(self: PackedDataset, rows: np.ndarray) -> _Parts:
     folded = rows.reshape(count, rows.shape[1] // n, n).transpose(1, 0, 2)
     lines = np.empty((len(folded), count * n + 1), np.int64)
     parts = lines[:, :-1].reshape(folded.shape)   # the same memory
-    parts[:] = folded   # one copy for all three: each call of numpy costs as much as a thousand tokens
+    parts[:] = folded   # one copy for all three: each numpy call costs as much as a thousand tokens
     labels = lines[1]
     labels[-1] = 0
     labels -= SHIFT

@@ -258,7 +258,7 @@ def _become(number: int, parent: int, keep: Iterable[int]) -> None:
     os.dup2(null, 0)
     os.close(null)
     detach_descriptors(keep)
-    gc.freeze()   # what was garbage in the training process is not ours to tear down
+    gc.freeze()   # what was garbage in the training process must not be torn down here
     os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')
     torch.set_num_threads(1)
     with suppress(AttributeError, ValueError): sys.stdout.reconfigure(line_buffering=True)

@@ -157,7 +157,7 @@ class ElasticDataLoader:
                 self.dataset.advance(self.batch_size)
                 left -= 1
                 yield batch
-        finally: self.inner = None   # ends worker processes, also when the loop is left early
+        finally: self.inner = None   # ends worker processes, even when the loop is left early
 
 # %% ../../nbs/02_data/04_resumable_dataset.ipynb #be55856e
 @patch

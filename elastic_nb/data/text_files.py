@@ -660,7 +660,7 @@ class DocumentFilter:
 
 # %% ../../nbs/02_data/01_text_files.ipynb #78837eda
 class _CachedCall:
-    "A function without arguments that is called once; its answer is kept, also if several threads ask."
+    "A function without arguments that is called once; its answer is kept, even if several threads ask."
     def __init__(self, f: Callable[[], Any]): self.f, self.lock, self.found = f, threading.Lock(), []
 
     def __call__(self) -> Any:

@@ -314,7 +314,7 @@ def _bury(self: EtcdStateHolder, dead: list[Any]) -> None:
 
 @patch
 def _hurry(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
-    "End the last call early in later rounds, when every living node has come."
+    "End the last call early in later rounds, when every living node has joined."
     s = self._state
     if s.deadline is not None and s.round > self._first and {str(n) for n in s.participants} == {*now.alive}:
         s.deadline = datetime.min.replace(tzinfo=timezone.utc)

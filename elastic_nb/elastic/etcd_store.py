@@ -410,7 +410,7 @@ def boot_s() -> float:
 
 class EtcdSession:
     """A lease, kept alive by a thread, and writes that etcd takes only while the lease lives.
-    Each write happens exactly once, also when its answer is lost."""
+    Each write happens exactly once, even when its answer is lost."""
     def __init__(self, client: EtcdClient, prefix: str, name: str,
         value: str | bytes = b'', # What others read about this node
         ttl_s: float = 15., # Seconds without news after which the lease ends; whole seconds

@@ -282,7 +282,7 @@ def note_newest(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> No
 # %% ../../nbs/06_elastic/06_loop.ipynb #cd4294dd
 @patch
 def one_step(self: ElasticLoop) -> bool:
-    "One optimizer step; True if all leave for a newer generation now."
+    "One optimizer step; True if every worker leaves for a newer generation now."
     engine, sync = self.engine, self.sync
     todo = sync.start(engine.step, engine.samples.num_micro_batches(engine.step))
     self.compute_micro_batches(todo, {i: engine.samples.ids(engine.step, i) for i in sync.span})

@@ -140,7 +140,7 @@ def run_abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: fl
 
 # %% ../../nbs/06_elastic/02_process_groups.ipynb #6a01c0d4
 class GlooGroup(dist.ProcessGroupGloo):
-    "A gloo group whose last reference may be dropped in any thread, also in one of its own."
+    "A gloo group whose last reference may be dropped in any thread, even in one of its own."
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing(): return   # the interpreter ends, and its threads with it
         me = threading.get_ident()

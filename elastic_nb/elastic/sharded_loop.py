@@ -190,7 +190,7 @@ def optimizer_step(self: ShardedLoop, summed: Tensor) -> None:
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #9c0deec7
 @patch
 def restore_if_nothing_committed(self: ShardedLoop, gen: Generation) -> None:
-    "As in the elastic loop; also if what is held here is of no use."
+    "As in the elastic loop; even if what is held here is of no use."
     if not self.broken: return super(ShardedLoop, self).restore_if_nothing_committed(gen)
     self.pending, self.whole, self.last = None, True, None
     if self.engine.restore(self.checkpoints) is None:

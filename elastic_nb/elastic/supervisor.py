@@ -74,7 +74,7 @@ class PlannedFaults:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #3cc816f3
 WINDOW = 8 # Newest steps of each worker that are looked at
 FACTOR = 2.5 # Times as long as usual, from which on a worker is a straggler,
-LEAST = .02 # if that costs so many seconds in each step, too
+LEAST = .02 # if that costs this many seconds in each step, too
 RECOVERED = 1.5 # Below this it is none any more
 
 class StragglerDetector:
@@ -447,7 +447,7 @@ class ShutdownRequest(threading.Event):
         self.since = math.inf # When Ctrl-C came first
         self.deadline = math.inf # When the grace period is over
         self.reminded = 0. # When the workers were last asked to leave
-        self.hit_by: dict[str, float] = {} # Workers that SIGTERM has come to, and when
+        self.hit_by: dict[str, float] = {} # Workers that received SIGTERM, and when
 
     def signal(self, number: int, frame: Any = None) -> None:
         if number == signal.SIGINT:
@@ -468,7 +468,7 @@ class ShutdownRequest(threading.Event):
         return True
 
     def signalled_alone(self, now: float) -> list[str]:
-        "The workers that SIGTERM has come to, and to no other process."
+        "The workers that received SIGTERM when no other process did."
         return [name for name, when in self.hit_by.items() if not self.is_set() and now >= when + ALONE]
 
     def error(self, text: str) -> BaseException:
@@ -577,7 +577,7 @@ class Supervisor:
         self.stragglers = StragglerPolicy(replaces_stragglers, grace)
         self.liveness = LivenessMonitor(pool.store, silence, self.clock)
         self.progress = ProgressMonitor(stall, silence, has_checkpoints, self.clock)
-        self.shutdown_request = ShutdownRequest(grace) # A signal has come: save, and leave
+        self.shutdown_request = ShutdownRequest(grace) # A signal has arrived: save, and leave
         self.result: dict[str, str] = {} # Hash of the state with which its workers have ended
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #c2f2f103
@@ -954,7 +954,7 @@ def on_signal(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def kill_signalled(self: Supervisor) -> None:
-    "Kill the workers that SIGTERM has come to, and no other process."
+    "Kill the workers that received SIGTERM when no other process did."
     for name in self.shutdown_request.signalled_alone(self.clock.now):
         if name in self.pool.workers: self.pool.workers[name].kill(signal.SIGKILL)
 

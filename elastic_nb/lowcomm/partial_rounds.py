@@ -70,7 +70,7 @@ class QuorumWindow:
 class PartialReplica(DiLoCoReplica):
     "A replica that may be over early. `steps_done`: inner steps that count; `counted`: their targets."
     drops_partial = False # Whether nothing counts of one that was cut short
-    is_over: Callable[[int], bool] = staticmethod(lambda made: False) # Whether it is over after so many steps
+    is_over: Callable[[int], bool] = staticmethod(lambda made: False) # Is it over after this many steps?
     steps_done = counted = 0
 
     def losses(self, parts: list[Any], counts: list[int], total: Tensor) -> Iterator[Callable[[], Tensor]]:

@@ -54,7 +54,7 @@ class RoundTerms(Terms):
             raise ValueError(f"rule {self.rule!r} takes no weights, for a liar would claim many tokens: "
                              "write weights='equal'")
         super().__post_init__()
-        aggregate(torch.zeros(self.quorum, 1), self.rule, self.f)   # also when no other one comes
+        aggregate(torch.zeros(self.quorum, 1), self.rule, self.f)   # even when no other one comes
 
     @property
     def summed(self) -> int: return self.quorum if (self.rule, self.weights) == ('mean', 'equal') else 1
@@ -62,7 +62,7 @@ class RoundTerms(Terms):
 # %% ../../nbs/12_lowcomm/13_quorum_server.ipynb #54a600b8
 class QuorumServer(ParameterServer):
     """Weights, and the outer steps that rounds of learners make of them. The optimizer gets the mean move for
-    a gradient, as `Outer` does. Raises as `ParameterServer` does."""
+    a gradient, as `Outer` does. Raises like `ParameterServer`."""
     push_fields = 'number', 'version', 'tokens', 'steps'
     terms: RoundTerms
 

@@ -551,7 +551,7 @@ def _draw_both(fig: Figure, a: RunReader, b: RunReader) -> None:
     above.legend(labelcolor=MUTED)
 
 def render_comparison_page(a: RunReader, b: RunReader, about: Mapping[str, str] | None = None) -> str:
-    "A page about two runs beside each other."
+    "A page about two runs side by side."
     parts = [_verdict(compare_two_runs(a, b)), _about(about or {}), '<h2>Side by side</h2>',
              _side_by_side(a, b)]
     parts += ['<h2>The losses of both runs</h2>', _figure(

@@ -85,7 +85,7 @@ class LogicalRun:
     def name(self) -> str: return self.attempts[0].name
 
     def uses_folder(self, place: str | None) -> bool:
-        "Whether its checkpoints are in `place`, also if the folder of the run was moved."
+        "Whether its checkpoints are in `place`, even if the folder of the run was moved."
         mine = self.attempts[-1].checkpoint_folder
         if place is None or mine is None: return False
         return mine == place or Path(mine).name == Path(place).name and not Path(mine).exists()

@@ -398,7 +398,7 @@ def metrics(self: RunReader) -> dict[str, list[Any]]:
         if key not in ('drawn', 'receipt', *found):   # hashes are not numbers to look at
             found[key] = [*map(finite_or_none, commits.float_column(key).tolist())]
     val = {e.step: e.data.get('val_loss') for e in self.story.events if e.kind == 'validation'}
-    if val: found['val_loss'] = [val.get(step + 1) for step in found['step']]   # after so many steps
+    if val: found['val_loss'] = [val.get(step + 1) for step in found['step']]   # after this many steps
     return found
 
 @patch

@@ -82,7 +82,7 @@ class RunVerification:
     identity: dict[str, Any] = field(default_factory=dict) # What decides the result, as the newest says
     trained_with: tuple[Any, ...] = () # Config and code of the newest start that has trained
     sha256: str | None = None # Of the final state
-    digests: dict[int, str] = field(default_factory=dict) # The same after so many steps, of all starts
+    digests: dict[int, str] = field(default_factory=dict) # The same after this many steps, of all starts
     val: dict[int, str] = field(default_factory=dict) # Steps done -> validation loss, as text
     ended: bool = False # Whether the last start reached the end of the run
     exact: bool = True # Whether the newest start that was read promises the same bits at any world size

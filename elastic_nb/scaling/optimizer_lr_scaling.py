@@ -171,7 +171,7 @@ def state_dict(self: LRScalingManager) -> dict[str, Any]:
 
 @patch
 def load_state_dict(self: LRScalingManager, state: dict[str, Any]) -> None:
-    "Resume where `state` was made, also in mid-warm-up. Optimizer and scheduler load their own states."
+    "Resume where `state` was made, even in mid-warm-up. Optimizer and scheduler load their own states."
     groups = state.get('groups', self.rates.base)
     if len(groups) != len(self.optimizer.param_groups):
         raise ValueError(f"the checkpoint has {len(groups)} parameter groups, the optimizer other")

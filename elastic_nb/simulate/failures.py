@@ -91,7 +91,7 @@ def draw_lifetime(self: FailureModel, dice: random.Random, factor: float = 1., o
 
 # %% ../../nbs/13_simulate/02_failures.ipynb #cd4a02ec
 class FailureGenerator:
-    "Strikes `nodes` nodes according to `failures` on the clock `sim`, and calls `tell` with each strike."
+    "Strikes `nodes` nodes according to `failures` on the clock `sim`, and calls `tell` with each failure."
     def __init__(self, sim: Simulation, failures: FailureModel, nodes: int,
                  tell: Callable[[FailureEvent], None]):
         self.sim, self.failures, self.nodes, self.on_failure = sim, failures, nodes, tell
@@ -109,7 +109,7 @@ class FailureGenerator:
         self._source('slow', f.slow_rate, range(nodes))
 
     def _source(self, kind: str, per_day: float, whom: Sequence[int]) -> None:
-        "The next strike of this kind on one of `whom`, without memory."
+        "The next failure of this kind on one of `whom`, without memory."
         rate = per_day / DAY * len(whom)
         if rate: self.sim.after(self.dice.expovariate(rate), self._strike, kind, per_day, whom)
 

@@ -39,7 +39,7 @@ POLICIES = dict(restart='any failure stops all; they start again from the newest
 
 @dataclass(frozen=True)
 class JobSpec:
-    "A job, and what happens to it costs, in seconds. Raises BadConfig with all mistakes."
+    "A job, and the cost in seconds of what can happen to it. Raises BadConfig with all mistakes."
     policy: str = 'restart' # See POLICIES
     nodes: int = 1 # Machines that train
     seats: int = 1 # Groups of nodes that stop and start together
@@ -49,18 +49,18 @@ class JobSpec:
     by_world: Mapping[int, float] = field(default_factory=dict) # The same by the number of slots, if measured
     every: int = 0 # Steps between two saves; 0: nothing is saved
     save: float = 0. # Training pauses while it saves
-    durable: float = 0. # From the beginning of a save until one can start from it; 0: at the end of `save`
-    memory_every: int = 0 # The same for copies in the memory of other nodes, which a rack takes with it
+    durable: float = 0. # From the beginning of a save until a run can start from it; 0: at the end of `save`
+    memory_every: int = 0 # The same for copies in the memory of other nodes, lost if their rack fails
     memory_save: float = 0.
     start: float = 0. # From the start of the job to its first step
     detect: float = 0. # Until a failure is noticed; part of `restart` and of `heal`
-    restart: float = 0. # From a failure that stops all to the next step
+    restart: float = 0. # From a failure that stops every slot to the next step
     relaunch: float = 0. # The same if the supervisor has died as well; 0: like `restart`
     first: int = 0 # Slots that begin after a restart; the others come a step later. 0: all begin at once
     heal: float = 0. # From the failure of a slot until the others train again
     boot: float = 0. # From the next step after a failure until a replacement is ready, if a machine is there
-    join: float = 0. # Pause of all to let a replacement in
-    warm: float = 0. # The first step in a world with all slots takes so much longer
+    join: float = 0. # Pause of every slot to admit a replacement
+    warm: float = 0. # Extra seconds of the first step in a world with all slots
     inner: int = 100 # DiLoCo: steps of a round
     quorum: int = 1 # DiLoCo: learners without which no round ends
     end: float = 0. # From the last step to the end of the job
@@ -102,7 +102,7 @@ def _costs_in(path: str | Path) -> dict[str, Any]:
     return found | (dict(by_world={int(k.split()[-1]): s for k, s in steps.items()}) if steps else {})
 
 def spec_from_bench(*paths: str | Path, **given: Any) -> JobSpec:
-    "A plan with costs from files of `elastic-nb bench`; later ones win, and what is given. Raises BadConfig."
+    "A plan with costs from files of `elastic-nb bench`; later files and `given` win. Raises BadConfig."
     found: dict[str, Any] = {}
     for path in paths: found |= _costs_in(path)
     return JobSpec(**(found | given))
@@ -115,7 +115,7 @@ class ReplacementPool:
         self.spares, self.queue, self.missing_by_slot = plan.spares, deque[int](), Counter[int]()
 
     def lose(self, strike: FailureEvent) -> set[int]:
-        "Nodes are gone; the slots that are hit."
+        "Remove the failed nodes; return the slots they belonged to."
         hit = Counter(map(self.plan.slot_of_node, strike.nodes))
         self.missing_by_slot.update(hit)
         self.queue.extend(hit.elements())
@@ -124,7 +124,7 @@ class ReplacementPool:
         return {*hit}
 
     def assign_machines(self, back: int = 0) -> None:
-        "So many nodes are repaired, or have been replaced."
+        "`back` nodes have been repaired or replaced."
         self.spares += back
         while self.queue and self.spares >= 1:
             self.spares -= 1
@@ -135,7 +135,7 @@ class ReplacementPool:
                 self.sim.after(0., self.on_restored, slot)
 
 class SimulatedJob:
-    "What is done on the clock `sim` by `plan`. What happens goes into `ledger`, if there is one."
+    "Runs `plan` on the clock `sim`, and records what happens in `ledger`, if given."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         self.sim, self.plan, self.ledger = sim, plan, ledger
         self.machines = ReplacementPool(sim, plan, self.slot_restored)
@@ -146,7 +146,7 @@ class SimulatedJob:
     def speed_changed(self) -> None: "A slot has become slower, or as fast as before."
 
     def add_stragglers(self, s: FailureEvent) -> None:
-        "Stragglers, for a while."
+        "Slow the slots of these nodes down for `s.seconds`."
         for slot in {*map(self.plan.slot_of_node, s.nodes)}:
             self.straggler_factors.setdefault(slot, []).append(s.factor)
             self.sim.after(s.seconds, self.remove_straggler, slot)
@@ -158,7 +158,7 @@ class SimulatedJob:
         self.speed_changed()
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #61b81096
-# `valid`: from when on; `useful`: seconds that had counted before it
+# `valid`: the time from which it can be loaded; `useful`: seconds that had counted before it
 SavedState = namedtuple('SavedState', 'valid step tier useful')
 
 class SynchronousJob(SimulatedJob):
@@ -172,7 +172,7 @@ class SynchronousJob(SimulatedJob):
         self.lives, self.gen = [0] * plan.seats, 0
         self.kept = [SavedState(0., 0, 'nvme', 0.)]
         self._lost: list[str] = [] # Workers that died since the last world
-        # After the loss of all: seconds, and slots that begin
+        # After all slots are lost: the delay, and how many slots start first
         self.restart_delay, self.alone = plan.restart, 0
         self.warmup_delay = 0. # Seconds by which the next step takes longer
         self.stretch = 0., 0., 0 # Beginning, seconds of a step, steps; 0 steps: none is under way
@@ -183,7 +183,7 @@ class SynchronousJob(SimulatedJob):
 
     def log_row(self, kind: str, slot: int | None = None, after: float = 0., step: int | None = None,
                 **data: Any) -> None:
-        "A row of the ledger, in so many seconds."
+        "Write a row of the ledger, `after` seconds from now."
         if self.ledger is None: return
         worker = None if slot is None else self.worker_name(slot)
         self.ledger.add(self.sim.now + after, kind, worker, self.gen or None, step, **data)
@@ -225,7 +225,7 @@ def schedule_arrival(self: SynchronousJob, start: float, step: float, n: int) ->
 
 @patch
 def speed_changed(self: SynchronousJob) -> None:
-    "End the stretch with the present step."
+    "End the stretch after the current step."
     start, step, n = self.stretch
     if not n: return
     self.sim.cancel(self.next_timer)
@@ -252,13 +252,13 @@ def _rows_of(self: SynchronousJob, ledger: SimulatedLedger, t: np.ndarray) -> No
 
 @patch
 def end_stretch(self: SynchronousJob) -> None:
-    "The end of a stretch: save if it is time, let in who waits, and train on."
+    "The end of a stretch: save if one is due, admit waiting slots, and continue."
     self.commit(self.stretch[2])
     p, pause = self.plan, 0.
     tiers = ('memory', p.memory_every, p.memory_save, 0.), ('nvme', p.every, p.save, p.durable)
     for tier, every, seconds, lag in tiers:
         if not every or self.done % every or self.done >= p.steps: continue
-        if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue   # one at once
+        if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue   # one by one
         pause += seconds
         self.kept.append(SavedState(self.sim.now + max(pause, lag), self.done, tier, self.useful))
         self.log_row('checkpoint', self.training_slots[0], pause, self.done, tier=tier, saved=self.done,
@@ -269,7 +269,7 @@ def end_stretch(self: SynchronousJob) -> None:
 
 @patch
 def after_save(self: SynchronousJob) -> None:
-    "Nothing is being saved: forget what is older than the newest save, then let in who waits."
+    "Nothing is being saved: forget what is older than the newest save, then admit waiting slots."
     durable = [k.step for k in self.kept if k.valid <= self.sim.now and k.tier == 'nvme']
     if durable: self.kept = [k for k in self.kept if k.step >= durable[-1]]
     if self.ready and self.done < self.plan.steps: self.pause_and_enter(self.plan.join)
@@ -287,7 +287,7 @@ def log_interrupted(self: SynchronousJob, after: float) -> None:
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #37f74e88
 @patch
 def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
-    "Take a strike: nodes fail, are taken away, or become slow."
+    "Handle a failure: nodes fail, are taken away, or become slow."
     if self.over: return
     if s.kind == 'slow': return self.add_stragglers(s)
     was, hit = {*self.training_slots}, self.machines.lose(s)
@@ -308,7 +308,7 @@ def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
 
 @patch
 def roll_back(self: SynchronousJob, s: FailureEvent) -> None:
-    "All stop, and start again from the newest checkpoint that is durable and was not hit."
+    "Stop every slot, and restart from the newest checkpoint that is durable and was not hit."
     self.log_interrupted(self.plan.detect)
     self.ready |= {*self.training_slots, *self.called}
     self.training_slots, self.called = [], set()
@@ -337,13 +337,13 @@ def slot_restored(self: SynchronousJob, slot: int) -> None:
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #3706945a
 @patch
 def boot_replacement(self: SynchronousJob, slot: int, after: float = 0.) -> None:
-    "Let a replacement boot, in so many seconds."
+    "Begin to boot a replacement `after` seconds from now."
     self.called.discard(slot)
     self.booting[slot] = self.sim.after(after + self.plan.boot, self.on_booted, slot)
 
 @patch
 def on_booted(self: SynchronousJob, slot: int) -> None:
-    "A replacement waits to be let in: after the present step, if one is under way."
+    "A replacement waits to be let in: after the current step, if one is under way."
     del self.booting[slot]
     self.log_row('ready', slot)
     self.ready.add(slot)
@@ -361,7 +361,7 @@ class DiLoCoJob(SimulatedJob):
     "DiLoCo with a quorum."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         super().__init__(sim, plan, ledger)
-        self.since: dict[int, float] = {} # Learners that train, and from when on
+        self.since: dict[int, float] = {} # Learners that train, and since when
         self.coming: dict[int, Timer] = {}
         self.late = False
         for slot in range(plan.seats): sim.after(plan.start, self.on_learner_up, slot)
@@ -381,7 +381,7 @@ class DiLoCoJob(SimulatedJob):
         self.coming[slot] = self.sim.after(self.plan.restart, self.on_learner_up, slot)
 
     def on_failure(self, s: FailureEvent) -> None:
-        "Take a strike."
+        "Handle a failure."
         if s.kind == 'slow': return self.add_stragglers(s)
         for slot in self.machines.lose(s):
             self.sim.cancel(self.coming.pop(slot, None))
@@ -402,7 +402,7 @@ class DiLoCoJob(SimulatedJob):
         self.sim.stop()
 
     def _rows(self, ledger: SimulatedLedger) -> None:
-        "A round is a step of the ledger, with those that counted."
+        "Log the round as one step of the ledger, with the learners that counted."
         step, t = np.array([self.done // self.plan.inner]), np.array([self.sim.now])
         for slot in sorted(self.since):
             for kind in ('contribute', 'commit'): ledger.add_steps(kind, f'{slot}.0', 1, step, t)
@@ -410,7 +410,7 @@ class DiLoCoJob(SimulatedJob):
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #d3eb0491
 class JobOutcome(NamedTuple):
     "What became of a job."
-    goodput: float # Fraction of all slots' seconds that trained and counts
+    goodput: float # Fraction of all slots' time spent on training that counts
     wall: float # Seconds
     steps: int # That count
     failures: int # Of slots that trained
@@ -418,7 +418,7 @@ class JobOutcome(NamedTuple):
 
 def simulate(
     plan: JobSpec,
-    strikes: FailureModel | Iterable[FailureEvent] = (), # A law, or all that happens
+    strikes: FailureModel | Iterable[FailureEvent] = (), # A failure model, or the full list of failures
     seed: int = 0,
     ledger: SimulatedLedger | None = None, # Where to write what happens
     days: float = math.inf, # When to stop if the job has not ended
@@ -451,7 +451,7 @@ class SweepPoint(NamedTuple):
     high: float
 
 def confidence_interval(found: Sequence[float], level: float = .95) -> tuple[float, float, float]:
-    "Mean and interval of confidence, by Student's t (Cornish and Fisher's series for its quantile)."
+    "Mean and confidence interval, by Student's t (Cornish and Fisher's series for its quantile)."
     m, n = fmean(found), len(found) - 1
     if n < 1: return m, -math.inf, math.inf
     z = NormalDist().inv_cdf(.5 + level / 2)
@@ -474,8 +474,8 @@ def _mean(found: Sequence[float]) -> float: return fmean(found) if found else 0.
 def event_slot(e: Event) -> int: return int(str(e.worker).partition('.')[0])
 
 class RecordedFailure(NamedTuple):
-    "A strike on a run, by its own steps."
-    done: float # After so many steps, redone ones included; the fraction is that of the next one
+    "A failure of a run, located by the run's own step count."
+    done: float # Steps done before it, redone ones too; the fraction: progress in the next step
     slots: frozenset[int]
     kind: str = 'failure' # Or job, if the supervisor died as well
 
@@ -507,8 +507,8 @@ class StartTimings:
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #a4aa0771
 def step_seconds_by_world(starts: Sequence[StartTimings]) -> dict[int, float]:
-    """Mean seconds of a step by the number of workers. The first step of a world pays for what is new to it,
-    so it counts only in those of fewer workers than usual, which live for a step or two."""
+    """Mean seconds of a step by the number of workers. The first step of a world includes one-time costs,
+    so it counts only for worlds smaller than usual, which last a step or two."""
     full, found = max(len(w) for s in starts for w in s.worlds.values()), defaultdict[int, list[float]](list)
     for s in starts:
         for g, t in s.commit_times.items():
@@ -519,7 +519,7 @@ def step_seconds_by_world(starts: Sequence[StartTimings]) -> dict[int, float]:
 
 @patch
 def failures(self: StartTimings, before: float, step: float) -> list[RecordedFailure]:
-    "The deaths, `before` steps later; those within a fifth of a second are one."
+    "The deaths, shifted by `before` steps; deaths within 0.2 s count as one."
     found, last, times = list[RecordedFailure](), -1., sorted(t for ts in self.commit_times.values()
                                                               for t in ts)
     for d in self.deaths:
@@ -532,8 +532,8 @@ def failures(self: StartTimings, before: float, step: float) -> list[RecordedFai
 
 @patch
 def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
-    """Adds seconds of waiting after a loss (heal), after the loss of all (restart), for a newcomer (join),
-    until a replacement is ready (boot); and how many workers made the first world after the loss of all."""
+    """Adds seconds of waiting after a loss (heal), after all were lost (restart), for a newcomer (join),
+    until a replacement is ready (boot); and how many workers formed the first world after that loss."""
     for old, new in zip(self.worlds, [*self.worlds][1:]):
         if old not in self.commit_times or new not in self.commit_times: continue   # overtaken by a loss
         at, was = self.entered_at(new), self.worlds[old].keys()
@@ -596,7 +596,7 @@ def _waits(seconds: Mapping[str, float]) -> float:
     return seconds['straggler'] / max(seconds['straggler'] + seconds['training'], 1e-9)
 
 def failures_from_run(path: str | Path, name: str | None = None) -> list[RecordedFailure]:
-    "Where a real run was hit, by its own steps. The end of each start but the last one killed the whole job."
+    "Where a real run was hit, by its own steps. Each start but the last ended with the whole job."
     times = [t for t, _ in _starts(RunReader(path, name))]
     by_world, found, done = step_seconds_by_world(times), list[RecordedFailure](), 0.
     for t in times:
@@ -614,11 +614,11 @@ def step_done_times(plan: JobSpec, strikes: Sequence[FailureEvent]) -> list[floa
     return sorted(t for ts in marks.values() for t in ts)
 
 def place_failures(plan: JobSpec, hits: Iterable[RecordedFailure]) -> list[FailureEvent]:
-    "Hits as strikes on the clock of a simulated run, which is simulated again for each of them."
+    "Converts `hits` to times on the clock of a simulated run, which is simulated again for each."
     found: list[FailureEvent] = []
     for h in hits:
         times = step_done_times(plan, found)
-        if int(h.done) >= len(times): break   # it has come to its end before
+        if int(h.done) >= len(times): break   # the run ends before this failure
         t = (times[int(h.done) - 1] if h.done >= 1 else 0.) + h.done % 1 * plan.step
         found.append(FailureEvent(t, (*sorted(h.slots),), 0., h.kind))
     return found
@@ -626,7 +626,7 @@ def place_failures(plan: JobSpec, hits: Iterable[RecordedFailure]) -> list[Failu
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #9fc51a73
 def run_metrics(path: str | Path, name: str | None = None) -> dict[str, float]:
     """Goodput, mean seconds of a recovery, and seconds of the whole run, from a ledger, real or simulated.
-    The time between two starts is part of the run, and trains nothing."""
+    The time between two starts counts toward the run's time, but not as training."""
     watch, found = RunReader(path, name), goodput_of(path, name)
     gaps = {r['rto_s'] for p in watch.segments for r in recoveries(p.rows) if r['rto_s'] is not None}
     starts = _starts(watch)
@@ -643,7 +643,7 @@ def predict_metrics(plan: JobSpec, strikes: Iterable[FailureEvent]) -> dict[str,
         return run_metrics(path) | dict(goodput=outcome.goodput, wall_s=outcome.wall)
 
 def compare_with_twin(path: str | Path, name: str | None = None) -> dict[str, dict[str, float]]:
-    "A real run beside its twin: see `run_metrics`. Raises ValueError."
+    "A real run next to its twin: see `run_metrics`. Raises ValueError."
     plan = spec_from_run(path, name)
     twin = predict_metrics(plan, place_failures(plan, failures_from_run(path, name)))
     return dict(measured=run_metrics(path, name), predicted=twin)

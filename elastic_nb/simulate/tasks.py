@@ -630,7 +630,7 @@ class RealRun(PlanRun):
 # %% ../../nbs/13_simulate/05_tasks.ipynb #986310b9
 @patch
 def tick(self: RealRun) -> None:
-    "Whatever is due, and whatever has come."
+    "Whatever is due, and whatever has arrived."
     while self.coming and self.coming[0][0] <= self.now:
         self.dispatcher.submit(self.coming.pop(0)[1], self.now)
     while self.starts and min(self.starts)[0] <= self.now: self.start_worker(min(self.starts)[1])

@@ -112,7 +112,7 @@ def _pass_on(self: SyscallShim, name: str, real: Callable[..., Any], path: str, 
     if kind: self.tell(hit=str(SystemCall(name, path)))
     if kind == 'kill before': _die()
     if kind in ERRORS:
-        if name == 'close': self._make(name, real, path, args, kwargs)   # on Linux it is closed all the same
+        if name == 'close': self._make(name, real, path, args, kwargs)   # on Linux it is still closed
         raise OSError(ERRORS[kind], os.strerror(ERRORS[kind]))
     if kind in ('short', 'torn'): args = _half(name, args)
     try: return self._make(name, real, path, args, kwargs)
@@ -163,7 +163,7 @@ def snapshot_at(step: int) -> Snapshot:
 
 # %% ../../nbs/09_testing/03_crash_injection.ipynb #ced336ae
 def saves(folder: Path) -> Iterator[int]:
-    "Two runs, each of which saves one step more than there is; yields the saved steps."
+    "Two runs, each of which saves one more step than there is; yields the saved steps."
     for _ in range(2):
         tier = NVMeBackend(folder / 'run', keep_last_n=1)
         try:

@@ -208,7 +208,7 @@ def after_crash(self: UnreliableDrive, rng: random.Random) -> UnreliableDrive:
 
 # %% ../../nbs/09_testing/05_powercut.ipynb #9d62260a
 def folder_uploads(folder: Path) -> Iterator[int]:
-    "Two processes upload one step more each to `folder`/run; a scenario for `CrashRunner`."
+    "Two processes upload one more step each to `folder`/run; a scenario for `CrashRunner`."
     for step in (1, 2):
         local = NVMeBackend(folder.parent / f'{folder.name}-local', keep_last_n=2)
         try:

@@ -39,7 +39,7 @@ class Callback:
     def on_train_end(self, trainer: Any, result: Any) -> None: ...
 
 def call_callbacks(callbacks: Iterable[Any], moment: str, trainer: Any, **data: Any) -> None:
-    "Call `moment` of all that have it. Their errors pass through."
+    "Call `moment` of every callback that has it. Their errors pass through."
     for c in callbacks:
         if hasattr(c, moment): getattr(c, moment)(trainer, **data)
 

@@ -141,7 +141,7 @@ def after_step(self: ShardedManager, step: int, tree: Callable[[], dict[str, Any
 
 @patch
 def wait_for_pending_saves(self: ShardedManager) -> None:
-    "Wait until the save under way is published. Raises as `save_checkpoint` does."
+    "Wait until the save under way is published. Raises like `save_checkpoint`."
     self._settle()
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #8b7d1e77

@@ -258,7 +258,7 @@ def put_file(self: GCSStore, key: str, path: str | Path, stop: threading.Event |
 
 @patch
 def abort_stale(self: GCSStore, prefix: str, older_than_s: float) -> int:
-    "Remove uploads under `prefix` with no part younger than this; how many."
+    "Remove uploads under `prefix` with no part younger than this. Returns how many."
     limit = datetime.now(timezone.utc) - timedelta(seconds=older_than_s)
     uploads: dict[str, list[Any]] = {}
     for blob in self._found(f'.parts/{prefix}'):

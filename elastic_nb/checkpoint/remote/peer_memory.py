@@ -304,7 +304,7 @@ class PeerMemoryServer(ThreadingTCPServer):
         self.gate = RequestGate(self.admit, token)
 
     def renew_deadline(self, line: socket.socket) -> None:
-        "A page has come: the next one has `stall_s` seconds again."
+        "A page has arrived: the next one has `stall_s` seconds again."
         self.deadlines[line] = time.monotonic() + self.stall_s
 
     def process_request(self, request: Any, client: Any) -> None:

@@ -120,7 +120,7 @@ def _uploads(self: S3Store, prefix: str) -> Iterator[dict[str, Any]]:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #fb904544
 def read_body(body: Any, out: memoryview, end: float) -> Iterator[int]:
     "Fill `out` from `body` until time.monotonic() is `end`; the size of each piece. Raises StoreUnavailable."
-    raw, at = body._raw_stream, 0   # botocore's own read() waits until all that was asked for has come
+    raw, at = body._raw_stream, 0   # botocore's own read() waits until all that was asked for has arrived
     while at < len(out):
         piece = raw.read1(min(len(out) - at, 1 << 20))
         if not piece: raise StoreUnavailable(f"the connection was cut after {at} of {len(out)} bytes")
