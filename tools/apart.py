@@ -7,7 +7,7 @@ lesson it was. So each worker passes a notebook to a child of its own, a copy of
 | | what happens | what the worker does |
 |---|---|---|
 | 1 | the child has run the notebook | takes the result, and waits for the end of the child |
-| 2 | the child ends without a result | the notebook has failed; it names the signal |
+| 2 | the child ends without a result | the notebook has failed; it names the signal, and prints where a crash was |
 | 3 | the child has sent the result, but does not end | the notebook has failed, as in 4 |
 | 4 | the limit of the notebook is over | prints the stacks of all its processes, kills these, the notebook has failed |
 | 5 | the child has ended, and its children are still running | as in 4: these are orphans, which the kernel gives to this worker |
@@ -129,7 +129,9 @@ IN_CHILD = 'torch', 'elastic_nb.testing.program_forker', 'elastic_nb.elastic.zyg
 def _in_child(out: Connection, notebook: str, options: dict[str, Any], file: str) -> None:
     "Run the notebook as nbdev does, and send what came of it."
     from nbdev import test
-    faulthandler.register(signal.SIGQUIT, open(file, 'ab', 0), all_threads=True)
+    said = open(file, 'ab', 0)
+    faulthandler.register(signal.SIGQUIT, said, all_threads=True)
+    faulthandler.enable(said, all_threads=True)   # a crash writes where each thread was
     signal.signal(signal.SIGINT, signal.default_int_handler)   # ignored behind a shell
     torch, copies, forkserver = (importlib.import_module(name) for name in IN_CHILD)   # all there already
     with suppress(OSError): forkserver.start_interpreter = copies.ProgramForker().interpreter
@@ -225,8 +227,9 @@ def _supervised(notebook: str, options: dict[str, Any], file: Path, patience: Pa
         code = child.exitcode
         cause = signal.Signals(-code).name if code < 0 else f'exit {code}'
         passed, why = False, f'{cause}: its process ended before or after its last cell'
-        print(f'\n{cause} in {notebook}:\nthe process of this notebook ended before or after its last cell',
-              file=sys.__stderr__, flush=True)
+        where = file.read_text(errors='replace').rstrip()
+        said = f'{cause} in {notebook}:\nthe process of this notebook ended before or after its last cell'
+        print(f'\n{said}\n{where}', file=sys.__stderr__, flush=True)
     return passed, why
 
 

@@ -69,6 +69,7 @@ def limits(room: Path) -> None:
 SHORT = '# limit: 1 s\n'
 PLANTED = dict(
     deadly=DEADLY['deadly'], wrong='assert 1 == 2',
+    crash='import ctypes\ndef through_null(): ctypes.string_at(0)\nthrough_null()',
     endless=SHORT + "def for_ever():\n    while True: pass\nfor_ever()",
     locked=SHORT + "import ctypes\ndef with_the_lock(): ctypes.PyDLL(None).sleep(600)\nwith_the_lock()",
     thread="import threading\ndef never(): threading.Event().wait()\n"
@@ -85,7 +86,8 @@ SHARED = dict(shared="import gc, sys\nfrom apart import SHARED\n"
 QUICK = ('import signal\nimport apart\n'
          'signal.signal(signal.SIGINT, signal.SIG_IGN)\n'   # as behind a shell
          'apart.LEAVING = 1.\neach_apart = apart.each_apart')
-WHY = dict(deadly='SIGKILL: ', wrong='cell 1: AssertionError:', endless='not over after', locked='not over after',
+WHY = dict(deadly='SIGKILL: ', crash='SIGSEGV: ', wrong='cell 1: AssertionError:',
+           endless='not over after', locked='not over after',
            thread='does not end after its last cell', orphan='1 of its processes do')
 
 
@@ -100,13 +102,14 @@ def apart(room: Path) -> None:
     failed, text = tested(room / 'apart', PYTHONPATH=os.pathsep.join(filter(None, path)), NB_JSON='result.json')
     same(failed, sorted(PLANTED))
     lines = [line for line in text.splitlines() if line.startswith('[')]
-    same([line.partition(']')[0] for line in lines], [f'[{n:2}/11' for n in range(1, 12)])
+    same([line.partition(']')[0] for line in lines], [f'[{n:2}/12' for n in range(1, 13)])
     rows = json.loads((room / 'apart' / 'result.json').read_text())['notebooks']
     same([r['path'] for r in rows], [f'nbs/{name}.ipynb' for name in sorted(notebooks)])
     assert all(r['ok'] == (not r['why']) and 0 < r['cpu_s'] and 0 < r['seconds'] < 100 for r in rows), rows
     why = {Path(r['path']).stem: r['why'] for r in rows if not r['ok']}
     for name, said in WHY.items(): assert said in why[name], why[name]
-    for function in 'for_ever', 'with_the_lock', 'never', 'left_behind': assert f'in {function}' in text, function
+    for function in 'through_null', 'for_ever', 'with_the_lock', 'never', 'left_behind':
+        assert f'in {function}' in text, function
     same(subprocess.run(['pgrep', '-f', 'def left_behind'], capture_output=True).returncode, 1)   # it is gone
 
 
