@@ -622,7 +622,7 @@ def lowcomm(
     Example: elastic-nb bench lowcomm --tiny --seeds 1
     """
     from elastic_nb.bench.lowcomm import TINY_JOB, LowcommJob, bench_lowcomm
-    _bench(lambda: bench_lowcomm(steps, seeds, TINY if tiny else LowcommJob()), json_file)
+    _bench(lambda: bench_lowcomm(steps, seeds, TINY_JOB if tiny else LowcommJob()), json_file)
 
 # %% ../nbs/00_start/04_cli.ipynb #800e51db
 _add_bench('walltime', 'walltime:bench_walltime', "Seconds of a round over links that lose packets, "
@@ -949,7 +949,7 @@ def deploy_validate(files: _Files = [], sets: _Set = [], set_files: _SetFile = [
     """
     from elastic_nb.deploy.chart import KUBERNETES_VERSIONS, validate_chart
     found = validate_chart(files, sets, set_files)[2]
-    typer.echo(f"{len(found)} objects are fine, for Kubernetes {', '.join(VERSIONS)}.")
+    typer.echo(f"{len(found)} objects are fine, for Kubernetes {', '.join(KUBERNETES_VERSIONS)}.")
 
 @deploy_app.command('explain')
 def deploy_explain(files: _Files = [], sets: _Set = [], set_files: _SetFile = []) -> None:

@@ -294,7 +294,7 @@ def _told(out: Path) -> list[Event]:
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #59c1afb8
 def select_cells(only: Sequence[str] = ()) -> list[tuple[str, str]]:
-    "The cells that `FAULT_COLOR`, `PHASE` or `FAULT:PHASE` name; all without any. Raises BadConfig."
+    "The cells that `FAULT`, `PHASE` or `FAULT:PHASE` name; all without any. Raises BadConfig."
     wanted, wrong = [], []
     for text in only:
         fault, _, column = text.rpartition(':')

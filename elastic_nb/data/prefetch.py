@@ -114,7 +114,7 @@ class BatchEncoder:
         raise UnsendableBatch(f"a {'.'.join(name)}")
 
     def _placed(self, raw: np.ndarray, address: int) -> int:
-        "The place of `raw`: as far from a multiple of ALIGNED as its address."
+        "The place of `raw`: as far from a multiple of BATCH_ALIGNMENT as its address."
         at = self.size + (address - self.size) % BATCH_ALIGNMENT
         self.parts.append((at, raw))
         self.size = at + raw.nbytes

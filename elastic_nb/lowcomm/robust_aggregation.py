@@ -75,7 +75,7 @@ def sort_columns(x: Tensor) -> list[Tensor]:
 COLUMN_BLOCK = 1 << 15 # Columns at a time
 
 def _by_columns(x: Tensor, do: Callable[[Tensor], Tensor]) -> Tensor:
-    "`do` of blocks of columns (workers, at most BLOCK), each result in its place of one row."
+    "`do` of blocks of columns (workers, at most COLUMN_BLOCK), each result in its place of one row."
     out = x.new_empty(x.shape[1])
     for start in range(0, x.shape[1],
                        COLUMN_BLOCK): out[start:start + COLUMN_BLOCK] = do(x[:, start:start + COLUMN_BLOCK])
