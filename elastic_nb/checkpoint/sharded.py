@@ -37,7 +37,8 @@ from torch.utils._pytree import tree_map
 
 from .prefault import start_daemon_thread, parallel_for, allocate_aligned
 from .disk import open_checkpoint, atomic_folder, write_durably, write_image
-from .format import (checksum, DamagedCheckpoint, encode_manifest, Manifest, MANIFEST,
+from .format import (checksum, DamagedCheckpoint, encode_manifest, Manifest,
+                                          MANIFEST_NAME,
                                           StoredTensor, unflatten)
 from .snapshot import snapshot_tensors, read_state, ReadAt
 from ..exact.state import DTYPES, flatten
@@ -70,7 +71,7 @@ def _sharded() -> Iterator[None]:
     try: yield
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise DamagedCheckpoint(
-            f"{MANIFEST} is not that of a sharded checkpoint: {type(e).__name__} {e}") from None
+            f"{MANIFEST_NAME} is not that of a sharded checkpoint: {type(e).__name__} {e}") from None
 
 def load_skeleton(manifest: Manifest) -> Any:
     "The state without its tensors. Raises DamagedCheckpoint."
@@ -125,7 +126,7 @@ class ShardWriter(StorageWriter):
         "Look for all files, add the manifest, and make it count. Raises OSError or ValueError."
         for name, file in self.manifest.files.items():
             if (self.part / name).stat().st_size != file.size: raise ValueError(f"{name} has a wrong size")
-        write_durably(self.part / MANIFEST, encode_manifest(self.manifest))
+        write_durably(self.part / MANIFEST_NAME, encode_manifest(self.manifest))
         self.folder.close()   # fsync and rename
 
 def _done(value: Any) -> Future[Any]:

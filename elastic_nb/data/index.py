@@ -20,7 +20,7 @@ import numpy as np
 import xxhash
 
 from ..basics import fork_safe_tqdm, patch, write_atomically
-from .text_files import (UNIT, FileSource, DocumentFilter, FilteredSource, RowSource,
+from .text_files import (UNIT_BYTES, FileSource, DocumentFilter, FilteredSource, RowSource,
                                         TextUnit, encode_in_order)
 from .tokenizer import TokenEncoder, load_encoder
 
@@ -261,7 +261,7 @@ class IndexBuilder:
     "Builds indexes with one tokenizer. A build that was interrupted resumes when it is called again."
     def __init__(self,
         tokenizer: Any = 'byte', # As for `load_encoder`
-        entry_interval: int = UNIT, # Bytes of source text per block
+        entry_interval: int = UNIT_BYTES, # Bytes of source text per block
         workers: int | None = None, # Threads that encode; None: one per core
         field: str = 'text', # Of rows of JSON, tables and datasets
         encoding: str = 'utf-8', # Of the files

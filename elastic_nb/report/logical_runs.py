@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ..elastic.ledger_columns import NONE
-from ..elastic.ledger import FREE, Event, RunHistory, StepTable, parse_row_data
+from ..elastic.ledger_columns import MISSING_INT
+from ..elastic.ledger import CHANGEABLE_SETTINGS, Event, RunHistory, StepTable, parse_row_data
 
 # %% ../../nbs/08_report/14_logical_runs.ipynb #411a10df
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class LogicalRun:
 def _result_of(start: RunAttempt) -> list[dict[str, Any]]:
     "The settings of a start that decide its result."
     sections = (start.section(name) for name in ('model', 'training', 'scaling'))
-    return [{k: v for k, v in s.items() if k not in FREE} for s in sections]
+    return [{k: v for k, v in s.items() if k not in CHANGEABLE_SETTINGS} for s in sections]
 
 def group_attempts(starts: Sequence[RunAttempt]) -> list[LogicalRun]:
     "The runs that these starts are, in the order in which they were started last."
@@ -177,7 +177,7 @@ def shift_to_run_time(part: AttemptSegment, rows: RunHistory, number: int, last:
     for b in rows.blocks:
         if b.kind == 'commit' and part.below is not None: b = b.where(b.step < part.below)
         if not len(b): continue
-        gen = np.where(b.gen == NONE, NONE, b.gen + part.first_gen)
+        gen = np.where(b.gen == MISSING_INT, MISSING_INT, b.gen + part.first_gen)
         blocks.append(replace(b, t=b.t + by, gen=gen, workers=[w and name(w) for w in b.workers]))
     return RunHistory(map(event, rows.events), blocks)
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from ..data.mixture import Mixture
 from ..elastic.ledger_columns import SampleDigest
 from ..elastic.ledger import Event
-from .pictures import GENERATIONS, INK, MUTED, style
+from .pictures import GENERATION_COLORS, INK, MUTED, style
 
 # %% ../../nbs/08_report/07_mixture_report.ipynb #fd992527
 def committed_contributions(events: Sequence[Event]) -> dict[int, list[Event]]:
@@ -81,7 +81,7 @@ def draw_source_shares(
         above.step(np.append(shares.steps, last), worlds, where='post', color=INK, lw=1.2)
         above.set(ylabel='workers', ylim=(0, shares.worlds.max() + 1), yticks=np.unique(shares.worlds))
         for k, (name, asked) in enumerate(zip(shares.names, shares.target_shares)):
-            color = GENERATIONS[k % len(GENERATIONS)]
+            color = GENERATION_COLORS[k % len(GENERATION_COLORS)]
             at, part = shares.windowed(fine)
             ax.plot(at + fine / 2, 100 * part[:, k], color=color, lw=.6, alpha=.7)
             at, part = shares.windowed(every)

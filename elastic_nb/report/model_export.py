@@ -17,11 +17,12 @@ from typing import Any
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from ..checkpoint.interop import FORMS, Form, export_checkpoint, select_checkpoint, write_safetensors
+from ..checkpoint.interop import (FORMS, ModelWriter, export_checkpoint, select_checkpoint,
+                                           write_safetensors)
 from ..data.tokenizer import byte_tokenizer
 from ..elastic.ledger import Ledger
 from ..models.gpt import GPTConfig
-from ..models.gpt2 import SIZES, export_gpt2, published_names
+from ..models.gpt2 import GPT2_SIZES, export_gpt2, published_names
 
 # %% ../../nbs/08_report/05_model_export.ipynb #2c46e21a
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def infer_gpt_config(model: Mapping[str, Tensor], run: str | Path, known: Mappin
         if (c['width'], c['layers']) == (width, layers):
             return GPTConfig(vocab, context, width, layers, c['heads'], c['dropout']), 'gelu'
         others.append(f"run.db speaks of one of width {c['width']} with {c['layers']} layers")
-    for size in SIZES.values():
+    for size in GPT2_SIZES.values():
         if (size.vocab, size.context, size.width, size.layers) == (vocab, context, width, layers):
             return size, 'gelu_new'
     why = others[0] if others else "there is no run.db that says it"
@@ -149,7 +150,7 @@ def export_model(run: str | Path, out: str | Path, step: int | None = None, kind
             export_gpt2(model, sizes, folder, activation_function=activation)
         words = tokenizer or infer_tokenizer(known, run)
         if words is not None: write_tokenizer(words, folder)
-    forms: dict[str, Form] = FORMS | dict(hub=hub)
+    forms: dict[str, ModelWriter] = FORMS | dict(hub=hub)
     if kind not in forms: raise ValueError(f"no format {kind!r}; there are {', '.join(forms)}")
     if kind != 'hub' and (config or tokenizer):
         raise ValueError("a config and a tokenizer go along with the format hub only")

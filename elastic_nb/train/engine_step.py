@@ -47,7 +47,8 @@ from ..scaling.lr_rules import ScalingConfig, warmup_cosine
 from ..scaling.schedule import ElasticSchedule
 from .callbacks import (attribute_numbers, user_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
-from .identity import (LARGE, run_identity, initial_settings, optimizer_identity,
+from .identity import (MAX_LITERAL_NUMBERS, run_identity, initial_settings,
+                                       optimizer_identity,
                                        scheduler_identity, user_code, numbers_set_by_forward,
                                        nondeterministic_lr_lambdas)
 from .callback_state import (CallbackState, ContainerSnapshot, compare_baselines,
@@ -497,7 +498,8 @@ def _note_around(self: Engine) -> None:
     data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
     around.data_tensors = find_objects(data, lambda x: isinstance(x, Tensor))
     def small(x: Any) -> bool:
-        return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE and x.flags.writeable
+        return (type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= MAX_LITERAL_NUMBERS
+                and x.flags.writeable)
     around.data_arrays = find_objects(data, small)
     self._note_places()
     self.task.look_at = self.check_loss_graph

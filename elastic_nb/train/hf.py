@@ -24,7 +24,7 @@ from torch.utils.data import IterableDataset, default_convert
 
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
-from ..checkpoint.format import MANIFEST, unflatten
+from ..checkpoint.format import MANIFEST_NAME, unflatten
 from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_first_few,
                                             mismatch_message, strip_accepted, diff_identities)
 from ..checkpoint.manager import CheckpointManager
@@ -102,7 +102,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
         """As of `Trainer`. `resume_from_checkpoint`: a folder of ours, and no other one, is loaded here; the
         `Trainer` loads its own."""
         asked = resume_from_checkpoint if isinstance(resume_from_checkpoint, (str, Path)) else None
-        if asked and not (Path(asked) / MANIFEST).exists():
+        if asked and not (Path(asked) / MANIFEST_NAME).exists():
             return super().train(str(asked), *args, **kwargs)
         own = [c for c in self.callback_handler.callbacks
                if not type(c).__module__.startswith('transformers.')]   # which it handles itself
@@ -346,7 +346,7 @@ def _load_best_model(self: ElasticResume) -> None:
     if self.manager is None: return super(ElasticResume, self)._load_best_model()
     path = Path(self.state.best_model_checkpoint)
     self.manager.wait_for_pending_saves()
-    if not (path / MANIFEST).exists():
+    if not (path / MANIFEST_NAME).exists():
         raise CheckpointError(f"the best model was to be loaded from {path}, which is not there")
     target = model_target(self.model, 'model.')
     unpack_model(TrainState.from_tree(self.manager.load_checkpoint(path, target=target)),

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
-from ..checkpoint.format import MANIFEST
+from ..checkpoint.format import MANIFEST_NAME
 from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_first_few,
                                             mismatch_message, strip_accepted, diff_identities)
 from ..checkpoint.manager import CheckpointManager
@@ -65,7 +65,7 @@ def to_plain_tree(value: Any, where: str = 'checkpoint') -> Any:
 def resolve_folder(path: Any) -> Path | None:
     "Our folder to which `path` refers, or which it is; None if there is none. Raises ValueError."
     path = Path(path)
-    if (path / MANIFEST).exists(): return path
+    if (path / MANIFEST_NAME).exists(): return path
     if not path.is_file(): return None
     try: return Path(json.loads(path.read_text())['checkpoint'])
     except (ValueError, TypeError, KeyError, OSError):
@@ -116,7 +116,7 @@ class ElasticIO(_CheckpointIO):
         if one is None and Path(path).absolute() != base.absolute():
             raise FileNotFoundError(f"there is no checkpoint {path}; that of {base} is the newest")
         if one and not one.exists(): one = base / one.name   # the folder was moved
-        if one and not (one / MANIFEST).exists():
+        if one and not (one / MANIFEST_NAME).exists():
             raise FileNotFoundError(f"{path} was saved as {one}, which is not there: it was removed with the "
                                     "old ones (keep_last_n), or its save was not complete")
         tree = self.manager.load_checkpoint(one)
@@ -136,7 +136,7 @@ def load_checkpoint_at(path: Any) -> dict[str, Any]:
     """What Lightning has saved at `path` with an `ElasticIO`, in the place of `torch.load`. Raises
     DamagedCheckpoint, FileNotFoundError, ValueError for a file of another kind."""
     folder = resolve_folder(path)
-    if folder is None or not (folder / MANIFEST).exists():
+    if folder is None or not (folder / MANIFEST_NAME).exists():
         what = f"was saved as {folder}, which is not there" if folder else "is not there"
         raise FileNotFoundError(f"the checkpoint {path} {what}")
     return load_verified(NVMeBackend(folder.parent), folder.name)['state']

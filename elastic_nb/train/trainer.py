@@ -39,10 +39,11 @@ from .callbacks import (ProgressBar, TrainResult, call_callbacks, guarded_values
 from .engine_step import StepReport, choose_device, tensor_version
 from .engine_between_steps import Engine
 from .callback_state import find_objects
-from .event_recorder import (FIELDS, EventRecorder, contribution_row, find_launcher,
+from .event_recorder import (FIELDS_PER_RANK, EventRecorder, contribution_row, find_launcher,
                                              restarts_left)
 from .strategies import Strategy
-from .distributed import (PATIENCE, raise_on_all_ranks, cleanup_distributed, world_group,
+from .distributed import (RANK_TIMEOUT_S, raise_on_all_ranks, cleanup_distributed,
+                                          world_group,
                                           max_over_ranks, is_peer_lost, setup_distributed_environment,
                                           sum_over_ranks)
 
@@ -121,7 +122,7 @@ def _compare_ranks(trainer: ElasticTrainer) -> None:
     "Check that all ranks train the same run. Raises RunMismatch on all ranks."
     rank, world = trainer.world.rank, trainer.world.world_size
     if world == 1: return
-    with notify_if_slow(f"the other ranks of {world}, which prepare model and data", PATIENCE):
+    with notify_if_slow(f"the other ranks of {world}, which prepare model and data", RANK_TIMEOUT_S):
         numbers = max_over_ranks(identity_hash_parts(trainer.identity))
     told = compare_identities(trainer.identity, rank, world, 0, numbers, max_over_ranks)
     for other, why in told.items():
@@ -433,7 +434,7 @@ def _preempted(self: ElasticTrainer, manager: Any) -> bool:
     if world == 1:
         self.record.say('contribute', self.record.me, step, t, micro=micro, of=pieces, samples=used)
         return mine
-    table = torch.zeros(world + 1, FIELDS, dtype=torch.int64)
+    table = torch.zeros(world + 1, FIELDS_PER_RANK, dtype=torch.int64)
     table[self.world.rank] = torch.tensor(contribution_row(micro, used))
     table[world, 0] = int(mine)
     *rows, asked = sum_over_ranks(table).tolist()

@@ -20,7 +20,7 @@ from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_st
 
 from ...basics import patch
 from ..prefault import start_daemon_thread
-from .folder_store import SLOW, STUCK, WatchdogTask
+from .folder_store import MIN_BYTES_PER_S, MAX_HUNG_CALLS, WatchdogTask
 from .object_store import (StoredObject, StoreError, StoreRefused,
                                                        StoreUnavailable, check_key, retry)
 
@@ -66,8 +66,9 @@ def _ask(self: HubStore, what: str, key: str, call: Callable[[], Any], size: int
         with translate_hub_errors(text, key): return call()
     def attempt(number: int) -> Any:
         self._hung = [e for e in self._hung if not e.finished.is_set()]
-        if len(self._hung) >= STUCK: raise StoreUnavailable(f"{text}: {STUCK} earlier calls still wait")
-        errand = WatchdogTask(text, self.limit_s + size / SLOW, work)
+        if len(self._hung) >= MAX_HUNG_CALLS:
+            raise StoreUnavailable(f"{text}: {MAX_HUNG_CALLS} earlier calls still wait")
+        errand = WatchdogTask(text, self.limit_s + size / MIN_BYTES_PER_S, work)
         if start_daemon_thread(errand.run, 'hub') is None: errand.run()
         try: return errand.wait()
         finally:
