@@ -27,6 +27,7 @@ import numpy as np
 from ..basics import patch
 from ..config import BadConfig
 from ..elastic.ledger import Event, RunHistory, recoveries
+from ..elastic.supervisor import RestartPolicy, restart_backoff
 from ..report.goodput import goodput_of
 from ..report.status import RunReader, planned_steps
 from .event_simulation import Simulation, SimulatedLedger, Timer
@@ -56,6 +57,7 @@ class JobSpec:
     detect: float = 0. # Until a failure is noticed; part of `restart` and of `heal`
     restart: float = 0. # From a failure that stops every slot to the next step
     relaunch: float = 0. # The same if the supervisor has died as well; 0: like `restart`
+    backoff: float = 0. # Extra wait of a restart if there was no new step since the last one; it doubles
     first: int = 0 # Slots that begin after a restart; the others come a step later. 0: all begin at once
     heal: float = 0. # From the failure of a slot until the others train again
     boot: float = 0. # From the next step after a failure until a replacement is ready, if a machine is there
@@ -174,6 +176,7 @@ class SynchronousJob(SimulatedJob):
         self._lost: list[str] = [] # Workers that died since the last world
         # After all slots are lost: the delay, and how many slots start first
         self.restart_delay, self.alone = plan.restart, 0
+        self.newest, self.lost_worlds = 0, 0 # Most steps ever done; worlds lost as a whole since then
         self.warmup_delay = 0. # Seconds by which the next step takes longer
         self.stretch = 0., 0., 0 # Beginning, seconds of a step, steps; 0 steps: none is under way
         for slot in sorted(self.ready): self.log_row('spawn', slot)
@@ -203,7 +206,10 @@ class SynchronousJob(SimulatedJob):
         self._lost = []
         self.warmup_delay = self.plan.warm if len(self.training_slots) == self.plan.seats else 0.
         self.plan_stretch()
-        for slot in sorted(self.called): self.boot_replacement(slot, self.stretch[1])
+        # A replacement starts at the next step that was never done before, or after the backoff
+        step = self.stretch[1]
+        wait = min(step * (1 + self.newest - self.done), max(step, self.plan.backoff))
+        for slot in sorted(self.called): self.boot_replacement(slot, wait)
 
     def plan_stretch(self) -> None:
         "Plan the steps up to the next save, or to the end."
@@ -240,6 +246,7 @@ def commit(self: SynchronousJob, n: int) -> None:
         self.warmup_delay = 0.
         if self.ledger is not None: self._rows_of(self.ledger, start + step * np.arange(1, n + 1))
     self.done, self.stretch = self.done + n, (0., 0., 0)
+    if self.done > self.newest: self.newest, self.lost_worlds = self.done, 0
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #9c3f9c3c
 @patch
@@ -312,12 +319,17 @@ def roll_back(self: SynchronousJob, s: FailureEvent) -> None:
     self.log_interrupted(self.plan.detect)
     self.ready |= {*self.training_slots, *self.called}
     self.training_slots, self.called = [], set()
-    self.restart_delay, self.alone = self.plan.restart, self.plan.first
-    if s.kind == 'job': self.restart_delay, self.alone = self.plan.relaunch or self.restart_delay, 0
+    p = self.plan
+    self.restart_delay = p.restart + restart_backoff(self.lost_worlds, p.backoff)
+    self.lost_worlds, self.alone = self.lost_worlds + 1, p.first
+    if s.kind == 'job':   # a new supervisor, to which every step is new
+        self.restart_delay, self.alone = p.relaunch or p.restart, 0
+        self.newest, self.lost_worlds = 0, 0
     tiers = ('nvme',) if s.kind in ('rack', 'job') else ('nvme', 'memory')
     self.kept = [k for k in self.kept if k.valid <= self.sim.now and k.tier in tiers]
     newest = max(self.kept, key=lambda k: k.step)
     self.done, self.useful = newest.step, newest.useful
+    self.newest = max(self.newest, self.done)
     waits = bool(self.machines.missing_by_slot)
     self.next_timer = None if waits else self.sim.after(self.restart_delay, self.enter_world)
 
@@ -493,6 +505,7 @@ class StartTimings:
         marks: dict[int, dict[int, float]] = defaultdict(dict)
         columns = told.t.tolist(), told.gen.tolist(), told.step.tolist()
         for t, g, step in sorted(zip(*columns)): marks[g].setdefault(step, t)
+        self.newest = {g: max(found) for g, found in marks.items()} # Generation -> its newest step
         self.commit_times = {g: sorted(found.values()) for g, found in marks.items() if g in self.worlds}
         self.last = max(t[-1] for t in self.commit_times.values())
         self.end = max(e[-1].t, self.last)
@@ -533,23 +546,33 @@ def failures(self: StartTimings, before: float, step: float) -> list[RecordedFai
 @patch
 def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
     """Adds seconds of waiting after a loss (heal), after all were lost (restart), for a newcomer (join),
-    until a replacement is ready (boot); and how many workers formed the first world after that loss."""
+    until a replacement is ready (boot); and how many workers formed the first world after that loss.
+    A restart with no new step since the one before also waited for the backoff, and does not count."""
+    seen = before = -1
     for old, new in zip(self.worlds, [*self.worlds][1:]):
         if old not in self.commit_times or new not in self.commit_times: continue   # overtaken by a loss
+        seen = max(seen, self.newest[old])
         at, was = self.entered_at(new), self.worlds[old].keys()
         gone = [d for d in self.deaths if d.worker in was and d.t <= at]
         stay = was & self.worlds[new].keys()
         if not gone and stay: found['join'].append(at - self.commit_times[old][-1])
-        elif gone: found['heal' if stay else 'restart'].append(at - gone[0].t)
-        boots = [self.boot_seconds(d, self.commit_times[new][0]) for d in gone]
-        if gone and stay: found['boot'] += [b for b in boots if b is not None]
-        elif gone: found['first'].append(len(self.worlds[new]))
+        elif gone and stay:
+            found['heal'].append(at - gone[0].t)
+            boots = [self.boot_seconds(d, self.commit_times[new][0]) for d in gone]
+            found['boot'] += [b for b in boots if b is not None]
+        elif gone:
+            if seen > before: found['restart'].append(at - gone[0].t)
+            found['first'].append(len(self.worlds[new]))
+            before = seen
 
 @patch
 def boot_seconds(self: StartTimings, death: Event, step: float) -> float | None:
-    "Seconds from the next step after a death until the next worker in its place is ready."
-    ready = (e.t for e in self.rows.events if e.kind == 'ready' and event_slot(e) == event_slot(death))
-    return next((max(t - step, 0.) for t in ready if t > death.t), None)
+    "Seconds until the next worker in its place is ready: since it started, or since `step` if that is later."
+    for e in self.rows.events:
+        if e.t <= death.t or e.kind not in ('spawn', 'ready') or event_slot(e) != event_slot(death): continue
+        if e.kind == 'ready': return max(e.t - step, 0.)
+        step = max(step, e.t)
+    return None
 
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #da93c9c0
@@ -574,7 +597,7 @@ def spec_from_run(path: str | Path, name: str | None = None) -> JobSpec:
     for (old, _), (new, away), start in zip(starts, starts[1:], found['start'][1:]):
         found['relaunch'].append(old.end - old.last - step / 2 + away + start)
     return JobSpec('survive', n, n, by_world=by_world, step=step, **_saves(watch, times), **_costs(found),
-                   end=max(0., times[-1].end - times[-1].last),
+                   end=max(0., times[-1].end - times[-1].last), backoff=RestartPolicy().first_wait,
                    waits=_waits(goodput_of(path, name).seconds_by_bucket))
 
 def _costs(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
