@@ -299,8 +299,8 @@ def _say(found: dict[str, Any], rows: str | Path) -> None:
 def prediction_result(costs: JobSpec, found: list[dict[str, Any]], beside: dict[str, float]) -> BenchResult:
     "The rows and ratios of predictions and measurements."
     rows = [row(k, 'seconds, costs', [getattr(costs, k)], 's')
-            for k in ('step', 'save', 'durable', 'start', 'heal', 'restart', 'relaunch', 'backoff', 'boot', 'join', 'warm',
-                      'end')]
+            for k in ('step', 'save', 'durable', 'start', 'heal', 'restart', 'relaunch', 'backoff', 'boot',
+                      'join', 'warm', 'end')]
     rows += [row(f'step of {n}', 'seconds, costs', [s], 's') for n, s in costs.by_world.items()]
     for f in found:
         for what, unit in (('goodput', ''), ('recovery_s', 's'), ('wall_s', 's')):
