@@ -214,19 +214,20 @@ class SynchronousJob(SimulatedJob):
         wait = min(step * (1 + self.newest - self.done), max(step, self.plan.backoff))
         for slot in sorted(self.called): self.boot_replacement(slot, wait)
 
-    def plan_stretch(self) -> None:
-        "Plan the steps up to the next save, or to the end."
-        p, left = self.plan, self.plan.steps - self.done
-        if left <= 0: return self.finish()
-        for every in (p.every, p.memory_every):
-            if every: left = min(left, every - self.done % every)
-        if self.ready: left = 1   # they are let in after it
-        factor = max((max(self.straggler_factors[s]) for s in self.training_slots
-                      if s in self.straggler_factors), default=1.)
-        self.schedule_arrival(self.sim.now + self.warmup_delay, p.step_seconds(len(self.training_slots))
-                              * factor, left)
-
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #23a3b1c3
+@patch
+def plan_stretch(self: SynchronousJob) -> None:
+    "Plan the steps up to the next save, or to the end."
+    p, left = self.plan, self.plan.steps - self.done
+    if left <= 0: return self.finish()
+    for every in (p.every, p.memory_every):
+        if every: left = min(left, every - self.done % every)
+    if self.ready: left = 1   # they are let in after it
+    factor = max((max(self.straggler_factors[s]) for s in self.training_slots
+                  if s in self.straggler_factors), default=1.)
+    self.schedule_arrival(self.sim.now + self.warmup_delay, p.step_seconds(len(self.training_slots))
+                          * factor, left)
+
 @patch
 def schedule_arrival(self: SynchronousJob, start: float, step: float, n: int) -> None:
     self.stretch = start, step, n
