@@ -88,8 +88,8 @@ def parse_yaml(text: str, name: str = 'config') -> tuple[dict[str, Any], LineNum
 
 # %% ../nbs/00_start/05_config_file.ipynb #c8ee040d
 @cache
-def load_migration_hints() -> dict[str, dict[str, str]]:
-    "What to write for keys of other trainers' files: `settings` of a section, `anywhere`, whole `sections`."
+def load_migration_hints() -> dict[str, dict[str, Any]]:
+    "What to write for keys of other trainers' files: `settings`, `anywhere`, `sections`; and of `plans`."
     return yaml.safe_load(files('elastic_nb').joinpath('answers.yaml').read_text(encoding='utf-8'))
 
 # %% ../nbs/00_start/05_config_file.ipynb #3265e57f
