@@ -141,8 +141,8 @@ def forgo_dashboard(node: subprocess.Popen[Any], folder: str, name: str) -> None
     from ray import _raylet as ray
     session = Path(folder) / 'session_latest'
     while not session.exists() and node.poll() is None: time.sleep(.02)
-    for port in ray.METRICS_AGENT_PORT_NAME, ray.METRICS_EXPORT_PORT_NAME, ray.DASHBOARD_AGENT_LISTEN_PORT_NAME:
-        if session.exists(): ray.persist_port(str(session), name, port, -1)
+    for port in 'METRICS_AGENT', 'METRICS_EXPORT', 'DASHBOARD_AGENT_LISTEN':
+        if session.exists(): ray.persist_port(str(session), name, getattr(ray, f'{port}_PORT_NAME'), -1)
 
 def ray_node(job: BenchJob, address: str, store: str, name: str) -> None:
     "Be one node of Ray, and drive Ray Train if this is node 0."
