@@ -5,13 +5,15 @@
 # %% auto #0
 __all__ = ['PickVictim', 'TRAINING_ENV', 'TUNED_RDZV_CONF', 'RAY_ENV', 'RATIOS', 'RARE_SCENARIOS', 'MAX_RARE_TRIALS',
            'c10d_store_address', 'LauncherContestant', 'commits_so_far', 'wait_for_commands', 'train_on', 'lose_host',
-           'torchrun_command', 'torchrun_events', 'why_no_ray_train', 'ray_command', 'ray_node', 'drive_ray',
-           'our_agent', 'our_command', 'our_ledgers', 'our_events', 'join_pause', 'join_host', 'find_etcd_leaders',
-           'etcd_store', 'lose_store', 'contestants', 'in_fresh_network', 'bench_nodes', 'node_loss_result', 'main']
+           'torchrun_command', 'torchrun_events', 'why_no_ray_train', 'ray_command', 'ray_words', 'forgo_dashboard',
+           'ray_node', 'drive_ray', 'our_agent', 'our_command', 'our_ledgers', 'our_events', 'join_pause', 'join_host',
+           'find_etcd_leaders', 'etcd_store', 'lose_store', 'contestants', 'in_fresh_network', 'bench_nodes',
+           'node_loss_result', 'main']
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #3809d276
 import json
 import os
+import secrets
 import sqlite3
 import subprocess
 import sys
@@ -126,30 +128,48 @@ def ray_command(job: BenchJob, host: Host, store: str) -> list[Any]:
     "A node of Ray on one host: the head and the driver on host 0, which is at `store`."
     return [sys.executable, '-m', 'elastic_nb.bench.nodes', job, host.address, store, 'ray', host.name]
 
+def ray_words(job: BenchJob, address: str, store: str, name: str) -> list[str]:
+    "What `ray start` is told on one host."
+    port = int(store.rpartition(':')[2])
+    while (helper := free_port()) == port: pass
+    head = ['--head', f'--port={port}', '--include-dashboard=false']
+    return [*(head if name == 'node-0' else [f'--address={store}']), '--num-cpus=1',
+            f'--node-ip-address={address}', f'--temp-dir={job.folder}/ray-{name}',
+            '--object-store-memory=80000000', f'--runtime-env-agent-port={helper}',
+            '--min-worker-port=0', '--max-worker-port=0']   # any; the usual range may hold the store's
+
+def forgo_dashboard(node: subprocess.Popen[Any], folder: str, name: str) -> None:
+    "Note that the dashboard's agent of Ray's node `name` serves no port, as it does itself when it is up."
+    from ray import _raylet as ray
+    session = Path(folder) / 'session_latest'
+    while not session.exists() and node.poll() is None: time.sleep(.02)
+    for port in 'METRICS_AGENT', 'METRICS_EXPORT', 'DASHBOARD_AGENT_LISTEN':
+        if session.exists(): ray.persist_port(str(session), name, getattr(ray, f'{port}_PORT_NAME'), -1)
+
 def ray_node(job: BenchJob, address: str, store: str, name: str) -> None:
     "Be one node of Ray, and drive Ray Train if this is node 0."
     watch_lease(job.folder)
-    port = store.rpartition(':')[2]
-    head = ['--head', f'--port={port}', '--include-dashboard=false', f'--temp-dir={job.folder}/ray']
-    words = [*(head if name == 'node-0' else [f'--address={store}']), '--block', '--num-cpus=1',
-             f'--node-ip-address={address}', '--object-store-memory=80000000',
-             '--min-worker-port=0', '--max-worker-port=0']   # any; the usual range may hold the store's
-    program = [sys.executable, '-m', 'ray.scripts.scripts', 'start', *words]
-    node = subprocess.Popen(program, env=os.environ | RAY_ENV)
-    if name != 'node-0': sys.exit(node.wait())
-    os.environ.update(RAY_ENV, RAY_ADDRESS=store)
-    drive_ray(replace(job, kill_worker=-1), lambda: node.poll() is None)
+    log, name_in_ray = RunLog(job.folder), secrets.token_hex(28)
+    while name != 'node-0' and not log.read('head'): time.sleep(.2)   # Ray would not wait long enough
+    program = [sys.executable, '-m', 'ray.scripts.scripts', 'start', *ray_words(job, address, store, name)]
+    env = os.environ | RAY_ENV | dict(RAY_OVERRIDE_NODE_ID_FOR_TESTING=name_in_ray)
+    node = subprocess.Popen(program, env=env)
+    forgo_dashboard(node, f'{job.folder}/ray-{name}', name_in_ray)
+    if code := node.wait(): sys.exit(code)
+    if name == 'node-0':
+        log.write('head')
+        os.environ.update(RAY_ENV, RAY_ADDRESS=store)
+        drive_ray(replace(job, kill_worker=-1))
+    while name != 'node-0': time.sleep(1)
 
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #27b0d343
-def drive_ray(job: BenchJob, there: Callable[[], bool]) -> None:
-    "Train by Ray Train at RAY_ADDRESS, when all nodes are there; `there`: whether the head is."
+def drive_ray(job: BenchJob) -> None:
+    "Train by Ray Train at RAY_ADDRESS, when all nodes are there."
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
-    while not ray.is_initialized() and there():
-        try: ray.init(logging_level='warning')
-        except (ConnectionError, RuntimeError): time.sleep(.5)   # the head starts
+    ray.init(logging_level='warning')
     while sum(n['Alive'] for n in ray.nodes()) < job.workers: time.sleep(.2)
     TorchTrainer(partial(torchrun_worker, job), torch_config=TorchConfig(backend='gloo'),
                  scaling_config=ScalingConfig(num_workers=(job.workers - 1, job.workers)),

@@ -32,11 +32,11 @@ from pydantic import Field, ValidationError
 
 from ..basics import patch
 from ..config import BadConfig, ConfigSection, _told
-from ..config_file import Lines, load_migration_hints, parse_yaml
+from ..config_file import LineNumbers, load_migration_hints, parse_yaml
 from ..lowcomm.link_profiles import LinkProfile, link_profile, profile_for, reno_mbit
 from .event_simulation import Simulation, SimulatedLedger
 from .task_schedulers import Dispatcher, TaskAttempt, TaskSpec, WorkerSpec, find_scheduler
-from ..train.on_ray import PATIENCE, RayCluster, ray_connection
+from ..train.on_ray import NODE_WAIT_S, RayCluster, ray_connection
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #d53271b6
 class ControllerSettings(ConfigSection):
@@ -133,7 +133,7 @@ def _part(kind: type[ConfigSection], name: str) -> type[ConfigSection] | None:
 
 class _SettingsFilter:
     "Takes apart what is ours, what can be skipped and what is wrong."
-    def __init__(self, name: str, lines: Lines, wrong: list[str]):
+    def __init__(self, name: str, lines: LineNumbers, wrong: list[str]):
         self.name, self.lines, self.wrong = name, lines, wrong
         self.skipped: list[str] = []
 
@@ -720,8 +720,8 @@ class RayRun(RealRun):
         try:
             while not self.is_over and (self.actors or self.starts):
                 self.tick()
-                if not self.dispatcher.join_counts and self.now > PATIENCE:
-                    raise RunFailed(f"no core of the Ray cluster was free in {PATIENCE:.0f} s")
+                if not self.dispatcher.join_counts and self.now > NODE_WAIT_S:
+                    raise RunFailed(f"no core of the Ray cluster was free in {NODE_WAIT_S:.0f} s")
             return self.outcome(self.now, False)
         finally:
             for actor in self.actors.values(): self.cluster.kill(actor)
