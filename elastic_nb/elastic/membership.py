@@ -29,7 +29,7 @@ from .process_groups import (SLICE, WakeEvent, PollingStore, run_abandonable,
 # %% ../../nbs/06_elastic/03_membership.ipynb #f1f6c5f0
 @dataclass(frozen=True)
 class Generation:
-    "One agreed set of members. Names are `slot.incarnation`: 1.0 is slot 1's first worker, 1.1 its replacement."
+    "One agreed set of members. Names are `slot.incarnation`: 1.0 is slot 1's first, 1.1 its replacement."
     number: int # Counts up by one; a higher number is newer
     roster: tuple[str, ...] # Members, in the order of their ranks
     lost: tuple[str, ...] = () # Members of the previous generation that left
@@ -82,14 +82,14 @@ class Member:
     "One worker's view of the world: which generation it is in, and which is the newest it knows of."
     def __init__(self,
         name: str, # Unique name of this worker
-        store: dist.Store, # The store of the run; a later generation may name a different one
+        store: dist.Store, # The store of the run; a generation may name a different one
         patience: float = 5., # Seconds to wait for a newer generation after an error, then propose a retry
         limit: float = 120., # Seconds until a roll call ends with TimeoutError
         timeout: float = 120., # Seconds until a collective that cannot finish raises
         snapshots: tuple[int, ...] = (), # Descriptors of the supervisor's memory for snapshots
         emit: Callable[[dict[str, Any]], None] = lambda event: None, # Receives every event of this worker
         point: Callable[[int, str], None] = lambda step, phase: None, # Fault point: may kill at (step, phase)
-        record: Callable[[], None] = lambda: None, # Returns once the ledger has all events that this worker sent
+        record: Callable[[], None] = lambda: None, # Returns once the ledger has all this worker's events
         host: str = '127.0.0.1', # This node's address, at which other workers reach this worker
     ):
         self.name, self.store, self.host = name, store, host
@@ -259,11 +259,11 @@ class Coordinator:
     world: int # Wanted number of members
     tell: Callable[[Generation], None] # Called with every new generation (a notice to the workers)
     lobby: list[str] = field(default_factory=list) # Workers that are ready but in no roster
-    final: dict[str, int] = field(default_factory=dict) # Finished workers, with the generation they finished in
+    final: dict[str, int] = field(default_factory=dict) # Finished workers and the generation of their finish
     gone: set[str] = field(default_factory=set) # Workers that are lost for good
     floor: int = 0 # Committed steps
     first: set[str] = field(default_factory=set) # Workers to wait for before the first generation
-    kept: bool = False # Whether checkpoints are kept; if so, the run survives the loss of all members
+    kept: bool = False # Whether checkpoints are kept; if so, a run can lose all members
     inside: dict[str, int] = field(default_factory=dict) # The newest generation that each worker has entered
 
     @property
@@ -331,7 +331,7 @@ def handle(self: Coordinator, event: dict[str, Any]) -> None:
 
 @patch
 def on_ready(self: Coordinator, event: dict[str, Any]) -> None:
-    self.world = min(self.world, event.get('micro_batches') or self.world)   # the others are spares
+    self.world = min(self.world, event.get('micro_batches') or self.world)   # surplus workers are spares
     self.lobby.append(event['worker'])
     self.first.discard(event['worker'])
     self._fill()
@@ -408,10 +408,10 @@ class HeartbeatMonitor:
         return dict(zip(heard, self.store.multi_get([f'beat/{n}' for n in heard]))) if heard else {}
 
     def silent(self, names: Iterable[str]) -> list[str]:
-        """Returns the silent workers among `names`; without any heartbeat, silence counts from the first call.
+        """Returns the silent workers among `names`; one without any heartbeat counts from the first call.
         Queries the store at most ten times in `timeout`."""
         now, names = self.clock(), list(names)
-        if now - self.asked > self.timeout / 2: self.last.clear()   # this process slept itself: report no worker
+        if now - self.asked > self.timeout / 2: self.last.clear()   # this process slept: report no worker
         self.asked = now
         due = now - self.looked > self.timeout / 10 or not all(n in self.last for n in names)
         for name in names: self.last.setdefault(name, (b'', now))

@@ -136,7 +136,7 @@ def run_abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: fl
     value, error = boxes[0].get()
     if error is None: return value
     try: raise error
-    finally: del error   # it refers to this frame: a reference cycle, which would keep sockets open for a while
+    finally: del error   # it refers to this frame: a reference cycle would keep sockets open for a while
 
 # %% ../../nbs/06_elastic/02_process_groups.ipynb #6a01c0d4
 class GlooGroup(dist.ProcessGroupGloo):
