@@ -30,31 +30,31 @@ class RunRefused(RunFailed): "The run cannot continue as requested; the message 
 
 @dataclass
 class Worker:
-    "What the supervisor knows of one worker process."
+    "The supervisor's record of one worker process."
     name: str
     pid: int
     lines: JsonLineReader
-    fenced: bool = False # The supervisor has declared it dead, and kills it
+    fenced: bool = False # The supervisor has declared it dead and kills it
     error: str | None = None # The worker's last message before it failed
-    saves: bool = False # It writes a checkpoint
-    last: str = '' # Kind of the last message that shows where in its work it is; see the supervisor
+    saves: bool = False # Whether it is writing a checkpoint
+    last: str = '' # Kind of its last message that shows its progress; see the supervisor
 
     @property
     def slot(self) -> int: return int(self.name.split('.')[0])
 
     def kill(self, sig: int) -> None:
-        "Send a signal; no matter if the process has ended in the meantime."
+        "Sends a signal; does nothing if the process has ended."
         with suppress(ProcessLookupError): os.kill(self.pid, sig)
 
     def send(self, **message: Any) -> None:
-        "Send a message; no matter if the process has ended in the meantime."
+        "Sends a message; does nothing if the process has ended."
         with suppress(OSError): send(self.lines.sock, message)
 
 # %% ../../nbs/06_elastic/08_worker_pool.ipynb #191a1a7a
 PROC = Path('/proc')
 
 def process_state(pid: int) -> str | None:
-    "The kernel's letter for the state of a process; None for no process, or on a system without /proc."
+    "Returns the kernel's letter for a process's state; None without such a process or without /proc."
     try: return (PROC / str(pid) / 'stat').read_bytes().rsplit(b')', 1)[1].split()[0].decode()
     except (OSError, IndexError): return None
 
@@ -64,16 +64,16 @@ class WorkerPool:
     "The processes of a run: the store, the zygote, the workers. After `close` nothing is left."
     def __init__(self,
         warm_up: str, # `module:function` that the zygote runs first, to import what workers need
-        snapshots: int = 0, # Slots of memory that survive all workers (Linux); they find them in their Member
-        args: tuple[str, ...] = (), # For `warm_up`; a ValueError of it is raised here, as BadConfig
-        host: str = '127.0.0.1', # Address of this machine, for workers on others
+        snapshots: int = 0, # Memory slots that survive all workers (Linux); listed in each Member
+        args: tuple[str, ...] = (), # For `warm_up`; its ValueError is raised here, as BadConfig
+        host: str = '127.0.0.1', # Address of this machine, for workers on other machines
     ):
         self.store, self.host = loopback_store(), host
         self.workers: dict[str, Worker] = {} # Live workers, by name
-        self.also: list[socket.socket] = [] # More to wake up for
-        self.exits: list[dict[str, Any]] = [] # Exits that the zygote has reported, not yet looked at
+        self.also: list[socket.socket] = [] # More sockets that end a wait
+        self.exits: list[dict[str, Any]] = [] # Exits that the zygote has reported, not yet handled
         try: self.snapshot_fds = create_memfds(snapshots)
-        except OSError as e:   # then there is the disk
+        except OSError as e:   # then the disk has to do
             self.snapshot_fds = []
             warnings.warn(f"no snapshot in memory will outlive the workers: {e}")
         self.memory = self.snapshot_fds # Their numbers in the zygote
@@ -111,7 +111,7 @@ NO_ZYGOTE = "the process that starts workers is gone"
 
 @patch
 def _expect(self: WorkerPool, kind: str) -> dict[str, Any]:
-    "Wait for the zygote's answer. Raises RunFailed, or BadConfig if `warm_up` has refused its arguments."
+    "Waits for the zygote's answer. Raises RunFailed, or BadConfig if `warm_up` rejected its arguments."
     while not self.lines.closed:
         answer = None
         for m in self.lines.read():
@@ -124,7 +124,7 @@ def _expect(self: WorkerPool, kind: str) -> dict[str, Any]:
 # %% ../../nbs/06_elastic/08_worker_pool.ipynb #30ab4333
 @patch
 def close(self: WorkerPool) -> None:
-    "Kill all processes that are left, and wait until they are gone."
+    "Kills all remaining processes, and waits until they are gone."
     for w in self.workers.values(): w.lines.sock.close()
     self.line.close()
     try: self.process.wait(10)
@@ -136,7 +136,7 @@ def close(self: WorkerPool) -> None:
 # %% ../../nbs/06_elastic/08_worker_pool.ipynb #8d3412d4
 @patch
 def fork(self: WorkerPool, name: str, spec: dict[str, Any]) -> Worker:
-    "Start the worker `name`. Raises RunFailed if the zygote is gone, or does not answer for two minutes."
+    "Starts the worker `name`. Raises RunFailed if the zygote is gone, or does not answer for two minutes."
     self.resume_zygote()
     ours, theirs = socket.socketpair()
     ours.settimeout(5)
@@ -151,14 +151,14 @@ def fork(self: WorkerPool, name: str, spec: dict[str, Any]) -> Worker:
 # %% ../../nbs/06_elastic/08_worker_pool.ipynb #0ce2fffc
 @patch
 def resume_zygote(self: WorkerPool) -> None:
-    "A zygote that was stopped continues."
+    "Continues a stopped zygote."
     if process_state(self.process.pid) == 'T': self.process.send_signal(signal.SIGCONT)
 
 
 # %% ../../nbs/06_elastic/08_worker_pool.ipynb #f76a1906
 @patch
 def poll(self: WorkerPool, seconds: float) -> list[Worker]:
-    "Wait for messages; returns the workers that sent some. Exits are put into `exits`."
+    "Waits for messages; returns the workers that sent some. Adds exits to `exits`."
     with selectors.DefaultSelector() as sel:
         sel.register(self.line, selectors.EVENT_READ)
         for w in self.workers.values(): sel.register(w.lines.sock, selectors.EVENT_READ, w)
