@@ -22,9 +22,9 @@ from .status import RunReader
 from .verify import find_divergence, verify_run
 
 # %% ../../nbs/08_report/18_exam.ipynb #33343d88
-STEPS, MICRO = 60, 8 # Of an exam: its steps, and the micro-batches of each
+STEPS, MICRO = 60, 8 # Steps of an exam, and micro-batches per step
 SAVE = 1 # Micro-batch times that a checkpoint takes
-DEADLINE = 4 * STEPS # Micro-batch times within which it must be done
+DEADLINE = 4 * STEPS # Limit in micro-batch times
 PHASES = 'forward', 'reduce', 'gather', 'commit', 'agree' # Where a fault may strike
 
 # %% ../../nbs/08_report/18_exam.ipynb #995fffcf

@@ -43,17 +43,17 @@ BUCKETS = dict(
 
 # %% ../../nbs/08_report/16_goodput.ipynb #7b2143cc
 class BucketSpan(NamedTuple):
-    "A stretch of time of one slot; seconds of the ledger's clock."
+    "A span of one slot's time, in seconds of the ledger's clock."
     start: float
     end: float
     bucket: str
 
 class SlotTimeline:
-    "Pieces of one place in the world, without a gap between them."
+    "The spans of one slot, without gaps between them."
     def __init__(self, start: float): self.start, self.now, self.spans = start, start, []
 
     def fill_until(self, t: float, bucket: str) -> None:
-        "All from the end of the last piece up to `t` belongs to `bucket`; nothing, if `t` lies before that."
+        "Assign the time from the end of the last span to `t` to `bucket`; do nothing if `t` is earlier."
         if t <= self.now: return
         if self.spans and self.spans[-1].bucket == bucket:
             self.spans[-1] = BucketSpan(self.spans[-1].start, t, bucket)
@@ -63,13 +63,13 @@ class SlotTimeline:
 # %% ../../nbs/08_report/16_goodput.ipynb #72aab185
 @dataclass
 class StepTimings:
-    "What the rows of a start say about its steps, generations and losses."
+    "What the rows of a start say about its steps, generations and lost workers."
     newest: dict[int, int] # Step -> the generation whose commit of it counts
     gave: dict[tuple[int, int], list[tuple[float, str, float]]] # (gen, step) -> time, worker, micro-batches
     marks: dict[tuple[int, int], float] # (gen, step) -> first report that it is committed
     saves: dict[tuple[str, int], tuple[float, float]] # (worker, step) -> a save before it: start, seconds
     rosters: list[tuple[float, int, frozenset[str]]] # Time, number and members of each generation
-    trouble: dict[str, float] # Worker that was lost -> when it failed, as far as it is known
+    trouble: dict[str, float] # Lost worker -> when it failed, as far as is known
     begun: dict[tuple[str, int, int], float] = field(default_factory=dict) # (worker, gen, step) -> its start
     usual: float = float('inf') # Seconds of a micro-batch
 
@@ -77,19 +77,19 @@ class StepTimings:
     def times(self) -> list[float]: return [t for t, *_ in self.rosters]
 
     def members(self, gen: int) -> frozenset[str]:
-        "Of a generation. One without a row is a retry, with the same members as the one before."
+        "The members of a generation. One without a row is a retry with the previous members."
         known = [who for _, number, who in self.rosters if number <= gen]
         return known[-1] if known else frozenset()
 
 def read_step_timings(rows: RunHistory) -> StepTimings:
-    "Read them."
+    "Collect the timings from the rows of a start."
     told, given = rows.steps('commit'), rows.steps('contribute')
     newest, marks, gave, saves = {}, {}, defaultdict(list), {}
     for t, gen, step in zip(told.t.tolist(), told.gen.tolist(), told.step.tolist()):
         newest[step] = max(gen, newest.get(step, gen))
         marks.setdefault((gen, step), t)
     names, many = [given.workers[i] for i in given.worker], given.float_column('many')
-    micro = [1. if m != m else m for m in many.tolist()]   # rows of the first version have no number
+    micro = [1. if m != m else m for m in many.tolist()]   # rows of the first version lack the number
     for row in zip(given.gen.tolist(), given.step.tolist(), given.t.tolist(), names, micro):
         gave[row[:2]].append(row[2:])
     for e in rows.events:
@@ -100,7 +100,7 @@ def read_step_timings(rows: RunHistory) -> StepTimings:
     return StepTimings(newest, dict(gave), marks, saves, rosters, _trouble(rows))
 
 def _trouble(rows: RunHistory) -> dict[str, float]:
-    "When each lost worker failed: by the row of its fault, else as long before its fence as that says."
+    "When each lost worker failed, from the row of its fault, or else from its fence minus `after`."
     found: dict[str, float] = {}
     for e in rows.events:
         if e.kind == 'fault': found.setdefault(e.worker, e.t)
@@ -110,7 +110,7 @@ def _trouble(rows: RunHistory) -> dict[str, float]:
 
 # %% ../../nbs/08_report/16_goodput.ipynb #7aadd419
 def _lives(rows: RunHistory) -> dict[str, list[Event]]:
-    "The rows of each worker in the order of their times."
+    "The rows of each worker in time order."
     found: dict[str, list[Event]] = defaultdict(list)
     for e in rows.rows():
         if e.worker and e.kind not in ('order', 'false_alarm'): found[e.worker].append(e)
@@ -130,7 +130,7 @@ def infer_step_starts(facts: StepTimings, lives: Iterable[Sequence[Event]]) -> N
     if took: facts.usual = statistics.median_low(took)
 
 def overdue_since(facts: StepTimings, worker: str, gen: int, step: int, many: float) -> float:
-    "From when on `worker` delays this step longer than usual; infinite if unknown."
+    "The time from which `worker` is overdue in this step; infinite if unknown."
     begun = facts.begun.get((worker, gen, step))
     if begun is None: return float('inf')
     blocked = facts.saves.get((worker, step), (0., 0.))[1]
@@ -139,7 +139,7 @@ def overdue_since(facts: StepTimings, worker: str, gen: int, step: int, many: fl
 # %% ../../nbs/08_report/16_goodput.ipynb #eaa00a0d
 def record_attempt(timeline: SlotTimeline, facts: StepTimings, worker: str, gen: int, step: int, end: float,
                    gave: float | None) -> None:
-    "The slot's time from its last piece to `end`, in which `worker` tried `step`; `gave`: its contribution."
+    "Assign the time from the last span to `end`, in which `worker` tried `step`; `gave`: its contribution."
     good = 'training' if facts.newest.get(step) == gen else 'redone'
     if save := facts.saves.get((worker, step)):
         timeline.fill_until(min(max(save[0], timeline.now), end), good)
@@ -158,7 +158,7 @@ def record_attempt(timeline: SlotTimeline, facts: StepTimings, worker: str, gen:
 
 def _waits(timeline: SlotTimeline, facts: StepTimings, last: tuple[str, int, int, float], good: str,
            end: float) -> None:
-    "The slot waits, up to `end`, for the member `last`: worker, generation, step and micro-batches."
+    "Assign the wait until `end` for the member `last`: worker, generation, step and micro-batches."
     worker, gen, step, n = last
     blocked = facts.saves.get((worker, step), (0., 0.))[1]
     timeline.fill_until(min(timeline.now + blocked, end), 'checkpoint')
@@ -169,17 +169,17 @@ def _waits(timeline: SlotTimeline, facts: StepTimings, last: tuple[str, int, int
 
 # %% ../../nbs/08_report/16_goodput.ipynb #572e7216
 class WorkerReplay:
-    "Walks through the rows of one worker, and gives its slot the pieces."
-    handlers: dict[str, Callable[..., None]] = {} # Of each kind of row
+    "Goes through the rows of one worker and adds spans to its slot."
+    handlers: dict[str, Callable[..., None]] = {} # By kind of row
 
     def __init__(self, timeline: SlotTimeline, facts: StepTimings, worker: str):
         self.timeline, self.facts, self.worker = timeline, facts, worker
         self.mode = 'starts' # starts, waits, works or ends
-        self.gen, self.step = 0, 0 # Of the present attempt
-        self.gave: float | None = None # When it has handed in its part of it
+        self.gen, self.step = 0, 0 # Of the current attempt
+        self.gave: float | None = None # When the worker contributed to it
 
     def handle_row(self, e: Event) -> None:
-        "Take the next row."
+        "Process the next row."
         if handle := self.handlers.get(e.kind): handle(self, e)
 
     def _ready(self, e: Event) -> None:
@@ -187,7 +187,7 @@ class WorkerReplay:
         self.mode = 'waits'
 
     def _restored(self, e: Event) -> None:
-        "Between the generation that it heard of and this row it has loaded a checkpoint."
+        "Handle a restore: between the announcement of the generation and this row, it loaded a checkpoint."
         self.record_wait(max((t for t, _, who in self.facts.rosters if t <= e.t and self.worker in who),
                              default=e.t))
         self.timeline.fill_until(e.t, 'restart')
@@ -203,10 +203,10 @@ class WorkerReplay:
 # %% ../../nbs/08_report/16_goodput.ipynb #441ea3b4
 @patch
 def record_wait(self: WorkerReplay, t: float) -> None:
-    "It has waited until `t`: for the others, or, while the world has all its members, as a spare."
+    "Record a wait until `t`: for other workers, or as a spare while the generation is complete."
     rosters, times = self.facts.rosters, self.facts.times
     most = max((len(who) for _, _, who in rosters), default=1)
-    k = bisect_right(times, self.timeline.now)   # the worlds before
+    k = bisect_right(times, self.timeline.now)   # earlier generations
     while True:
         who = rosters[k - 1][2] if k else frozenset()
         end = min(times[k], t) if k < len(times) else t
@@ -218,7 +218,7 @@ def record_wait(self: WorkerReplay, t: float) -> None:
 def _entered(self: WorkerReplay, e: Event) -> None:
     ms = {k: v / 1000 for k, v in e.data.get('ms', {}).items()}
     agree, copy, group = (ms.get(k, 0.) for k in ('agree', 'copy', 'group'))
-    # Without its rows nothing more is known
+    # Nothing more is known without its rows
     if self.mode == 'starts': self.timeline.fill_until(e.t, 'restart')
     self.record_wait(e.t - agree - copy - group)
     for seconds, bucket in ((agree + copy, 'regroup'), (agree, 'copy'), (0., 'regroup')):
@@ -227,19 +227,19 @@ def _entered(self: WorkerReplay, e: Event) -> None:
 
 @patch
 def _contribute(self: WorkerReplay, e: Event) -> None:
-    if self.gave is not None and e.step != self.step:   # a record without commits of its own
+    if self.gave is not None and e.step != self.step:   # a record without its own commits
         self.end_attempt(self.facts.marks.get((self.gen, self.step), e.t))
     self.gen, self.step, self.gave = e.gen, e.step, e.t
 
 @patch
 def end_attempt(self: WorkerReplay, t: float) -> None:
-    "The attempt ends at `t`."
+    "End the attempt at `t`."
     record_attempt(self.timeline, self.facts, self.worker, self.gen, self.step, t, self.gave)
     self.step, self.gave = self.step + 1, None
 
 @patch
 def _commit(self: WorkerReplay, e: Event) -> None:
-    if self.mode != 'works' or e.gen != self.gen: return   # of the generation before, told late
+    if self.mode != 'works' or e.gen != self.gen: return   # a late row of the previous generation
     self.step = e.step
     self.end_attempt(e.t)
 
@@ -251,7 +251,7 @@ def _validation(self: WorkerReplay, e: Event) -> None:
 # %% ../../nbs/08_report/16_goodput.ipynb #e8ac3277
 @patch
 def first_failure_t(self: WorkerReplay, t: float) -> float:
-    "When the first member of its generation failed, `t` at the latest."
+    "When the first member of the generation failed, at most `t`."
     members = self.facts.members(self.gen) or {self.worker}
     return min((self.facts.trouble[w] for w in members if w in self.facts.trouble), default=t)
 
@@ -260,7 +260,7 @@ def _interrupted(self: WorkerReplay, e: Event) -> None:
     if self.mode == 'works':
         at = self.first_failure_t(e.t)
         if at < e.t and at >= self.timeline.now or self.gave is not None: self.end_attempt(min(at, e.t))
-        elif at >= e.t: self.end_attempt(e.t)   # nothing has failed: the world grows
+        elif at >= e.t: self.end_attempt(e.t)   # nothing has failed: a worker joins
         self.timeline.fill_until(e.t, 'detection')
     self.mode, self.gave = 'waits', None
 
@@ -276,7 +276,7 @@ def _death(self: WorkerReplay, e: Event) -> None:
 
 @patch
 def end(self: WorkerReplay, t: float, followed: bool) -> None:
-    "Nothing more is known of it up to `t`: the run ends or, if it is `followed`, its replacement starts."
+    "End at `t`, up to which nothing more is known: the run ends or, if `followed`, its replacement starts."
     if self.mode == 'works' and not followed: self.end_attempt(t)
     elif self.mode == 'waits': self.record_wait(t)
     self.timeline.fill_until(t, 'restart' if followed or self.mode == 'starts' else 'idle')
@@ -289,7 +289,7 @@ WorkerReplay.handlers = dict(
 
 # %% ../../nbs/08_report/16_goodput.ipynb #bf4d8995
 def slot_timelines(events: Story, below: int | None = None) -> dict[int, SlotTimeline]:
-    """The pieces of each slot of one start of a run; `below`: a later start did the steps from here on again.
+    """The spans of each slot in one start of a run; `below`: a later start repeated the steps from here on.
     Raises ValueError if there is no row."""
     rows = to_history(events)
     t0, t1 = run_time_range(rows)
@@ -312,10 +312,10 @@ def slot_timelines(events: Story, below: int | None = None) -> dict[int, SlotTim
 # %% ../../nbs/08_report/16_goodput.ipynb #6d3f59c5
 @dataclass(repr=False)
 class Goodput:
-    "Where the time of a run went. Shows itself as a table."
-    timelines: list[dict[int, SlotTimeline]] # Of each start
-    steps: int # That count
-    failures: int # Losses; those at the same moment are one
+    "Where the time of a run went. Displays as a table."
+    timelines: list[dict[int, SlotTimeline]] # One dict per start
+    steps: int # Steps that count
+    failures: int # Lost workers; simultaneous losses count once
 
     @property
     def seconds_by_bucket(self) -> dict[str, float]:
@@ -331,17 +331,17 @@ class Goodput:
     def total(self) -> float: return sum(self.seconds_by_bucket.values())
     @property
     def wall(self) -> float:
-        "Seconds in which the run was there; the time between two starts does not count."
+        "Seconds for which the run existed; the time between two starts does not count."
         return sum(max(s.now for s in timelines.values()) - min(s.start for s in timelines.values())
                    for timelines in self.timelines if timelines)
     @property
     def goodput(self) -> float:
-        "The fraction of all slots' seconds that trains."
+        "The fraction of all slots' seconds that was training."
         return self.seconds_by_bucket['training'] / self.total if self.total else 0.
 
 def goodput_of(run: str | Path | Story, name: str | None = None) -> Goodput:
-    """Where the time of a run went: the ledger in a folder, with all starts of its newest run, or the start
-    `name` alone; or the rows of one start. Raises ValueError if there is none."""
+    """Where the time of a run went. Takes a folder with a ledger (all starts of its newest run, or only the
+    start `name`), or the rows of one start. Raises ValueError if there is no run."""
     if isinstance(run, (str, Path)):
         watch = RunReader(run, name, alone=name is not None)
         stories, whole = [(p.rows, p.below) for p in watch.segments if p.rows.events], watch.story
@@ -353,14 +353,14 @@ def goodput_of(run: str | Path | Story, name: str | None = None) -> Goodput:
 
 # %% ../../nbs/08_report/16_goodput.ipynb #74a9298f
 class RunCosts(NamedTuple):
-    "What a run pays, per slot; seconds."
-    step: float # A step that counts
-    save: float # Blocking of saves, per step
+    "The costs of a run per slot, in seconds."
+    step: float # Duration of a step that counts
+    save: float # Blocking time of saves, per step
     restart: float # From a failure to the next step, averaged over the slots
-    mtbf: float # Between two failures
+    mtbf: float # Mean time between failures
 
 def costs_of(found: Goodput) -> RunCosts:
-    "The mean costs of a run. Raises ValueError if it has no step."
+    "The mean costs of a run. Raises ValueError if it has no steps."
     if not found.steps: raise ValueError("no step was committed: there is nothing to measure")
     s, slots = found.seconds_by_bucket, found.total / found.wall
     lost = sum(s[k] for k in ('detection', 'rendezvous', 'regroup', 'copy', 'restart'))
@@ -370,7 +370,7 @@ def costs_of(found: Goodput) -> RunCosts:
     return RunCosts(step, save, max(lost, 0.) / slots / n if n else 0., found.wall / n if n else float('inf'))
 
 def startup_slot_seconds(found: Goodput) -> float:
-    "Seconds of all slots before their first work: the price of the start, which no failure has caused."
+    "Seconds of all slots before their first work: the cost of the start, which no failure caused."
     total = 0.
     for timelines in found.timelines:
         for timeline in timelines.values():
@@ -380,8 +380,8 @@ def startup_slot_seconds(found: Goodput) -> float:
     return total
 
 def predicted_goodput(costs: RunCosts, mtbf: float | None = None) -> float:
-    """Goodput by the closed form of Daly for a run that saves nothing but its last step: after a failure the
-    others still have it. `mtbf`: seconds, instead of the measured ones."""
+    """Goodput by Daly's closed form for a run that can lose only its last step, as the survivors have the
+    state. `mtbf`: in seconds, replaces the measured one."""
     mtbf = mtbf or costs.mtbf
     if mtbf == float('inf'): return costs.step / (costs.step + costs.save)
     return daly_goodput(costs.step, costs.save, mtbf, costs.restart)
@@ -392,7 +392,7 @@ def draw_prediction(
     points: Sequence[tuple[float, float]] = (), # MTBF in seconds, measured goodput
     ax: Axes | None = None, # Where to draw; a new figure if None
 ) -> Axes:
-    "Goodput by the formula against the MTBF, and measured points."
+    "Plot the formula's goodput against the MTBF, and measured points."
     low = max(costs.restart, costs.step) / 2
     xs = [low * 1.1 ** i for i in range(80)]
     with style():
@@ -427,10 +427,10 @@ COLORS = dict(training=GENERATIONS[0], redone='#9bb7d4', checkpoint=GENERATIONS[
 def draw_time_buckets(
     found: Goodput,
     ax: Axes | None = None, # Where to draw; a new figure if None
-    start: int = -1, # Which start of the run; the last one by default
+    start: int = -1, # Index of the start; the last one by default
     window: tuple[float, float] | None = None, # Seconds from its beginning; all of it if None
 ) -> Axes:
-    "One lane per slot, and each second in the color of its bucket."
+    "Draw one lane per slot, with each second in the color of its bucket."
     timelines = found.timelines[start]
     t0, t1 = min(s.start for s in timelines.values()), max(s.now for s in timelines.values())
     used = {p.bucket for s in timelines.values() for p in s.spans}

@@ -48,19 +48,19 @@ def import_edges(within: str = '', package: Path = Path(elastic_nb.__file__).par
 
 # %% ../../nbs/08_report/06_import_graph.ipynb #9db2adf2
 def _below(graph: Mapping[str, set[str]], module: str, seen: frozenset[str] = frozenset()) -> set[str]:
-    "All modules that `module` needs, directly or not."
+    "All modules that `module` imports, directly or indirectly."
     if module in seen: return set()
     seen = seen | {module}
     return graph[module].union(*(_below(graph, other, seen) for other in graph[module]))
 
 def transitive_reduction(graph: Graph) -> Graph:
-    "The arrows that no longer way replaces."
+    "The arrows that no longer path implies."
     deep = {module: _below(graph, module) for module in graph}
     return {module: {o for o in others if not any(o in deep[x] and x not in deep[o] for x in others - {o})}
             for module, others in graph.items()}
 
 def import_layers(graph: Graph) -> dict[str, int]:
-    "Module -> floor; modules that import each other share one."
+    "Module -> layer; modules that import each other share one."
     deep = {module: _below(graph, module) for module in graph}
     floor = dict.fromkeys(graph, 0)
     for _ in graph:   # no chain is longer than the number of modules
@@ -70,7 +70,7 @@ def import_layers(graph: Graph) -> dict[str, int]:
 
 # %% ../../nbs/08_report/06_import_graph.ipynb #d7c2ed94
 def _places(graph: Graph, floor: dict[str, int], width: int = 6) -> dict[str, tuple[float, float]]:
-    "Module -> (x, y). A floor with more than `width` modules takes two rows."
+    "Module -> (x, y). A layer with more than `width` modules takes two rows."
     place: dict[str, tuple[float, float]] = {}
     y = 0.
     for level in range(max(floor.values(), default=0) + 1):
@@ -87,7 +87,7 @@ def _places(graph: Graph, floor: dict[str, int], width: int = 6) -> dict[str, tu
 
 # %% ../../nbs/08_report/06_import_graph.ipynb #3f80fe90
 def _bend(place: Mapping[str, tuple[float, float]], module: str, other: str) -> float:
-    "The smallest `rad` with which an arrow between two modules runs clear of all others."
+    "The smallest `rad` with which an arrow between two modules clears all others."
     (x0, y0), (x1, y1) = place[module], place[other]
     def clear(rad: float) -> bool:
         for t in (.1, .2, .3, .4, .5, .6, .7, .8, .9):

@@ -24,10 +24,10 @@ from matplotlib.patches import Patch
 from ..elastic.ledger import RunHistory, StepTable, Story, to_history, losses, outages
 
 # %% ../../nbs/08_report/01_pictures.ipynb #c0d1cb75
-INK, MUTED, RULE, PAPER = '#1d2433', '#687083', '#dadee6', '#ffffff' # text, lesser text, lines, background
+INK, MUTED, RULE, PAPER = '#1d2433', '#687083', '#dadee6', '#ffffff' # text, secondary text, lines, background
 FAULT = '#d1344b'
 CROSS = dict(marker='X', color=FAULT, markeredgecolor=PAPER, markersize=9, linestyle='') # a fault
-GENERATIONS = ('#4477aa', '#ccbb44', '#228833', '#aa3377', '#66ccee') # one after the other, and again
+GENERATIONS = ('#4477aa', '#ccbb44', '#228833', '#aa3377', '#66ccee') # used in turn, cyclically
 
 @contextmanager
 def style() -> Iterator[None]:
@@ -40,7 +40,7 @@ def style() -> Iterator[None]:
         'hatch.linewidth': .6, 'svg.fonttype': 'none', 'svg.hashsalt': 'elastic-nb'}):
         yield
         interactive = matplotlib.is_interactive()
-    matplotlib.interactive(interactive)   # the first figure of a notebook sets it, for all to come
+    matplotlib.interactive(interactive)   # a notebook's first figure changes it for all later ones
 
 def generation_color(gen: int) -> str:
     "The color of generation `gen`, counted from 1."
@@ -48,7 +48,7 @@ def generation_color(gen: int) -> str:
 
 # %% ../../nbs/08_report/01_pictures.ipynb #c2425a15
 def _matches(gave: StepTable, told: StepTable) -> np.ndarray:
-    "For each row of `told` the place in `gave` of the same worker, generation and step; -1 without one."
+    "For each row of `told`, the index in `gave` of the same worker, generation and step; else -1."
     same = np.unique(_keys(gave, told)[0], return_inverse=True)[1].reshape(-1)
     place = np.full(same.max(initial=-1) + 1, -1)
     place[same[:len(gave)]] = np.arange(len(gave))
@@ -57,7 +57,7 @@ def _matches(gave: StepTable, told: StepTable) -> np.ndarray:
                     -1) if len(gave) else found
 
 def _keys(*tables: StepTable) -> tuple[np.ndarray, np.ndarray]:
-    "A number for worker, generation and step of each row, and one for generation and step."
+    "For each row, an integer key of worker, generation and step, and one of generation and step."
     worker, gen, step = (np.concatenate([getattr(s, k) for s in tables]) for k in ('worker', 'gen', 'step'))
     gens, gen = np.unique(gen, return_inverse=True)
     step = step - step.min(initial=0)
@@ -67,9 +67,9 @@ def _keys(*tables: StepTable) -> tuple[np.ndarray, np.ndarray]:
 # %% ../../nbs/08_report/01_pictures.ipynb #2fa723f8
 @dataclass
 class WorkIntervals:
-    "The same for all workers and steps, as columns of equal length."
+    "The work intervals of all workers and steps, as columns of equal length."
     workers: list[str] # Names
-    worker: np.ndarray # Places in `workers`
+    worker: np.ndarray # Indices into `workers`
     step: np.ndarray
     gen: np.ndarray
     start: np.ndarray # Seconds of the ledger's clock
@@ -81,7 +81,7 @@ class WorkIntervals:
         return replace(self, **columns)
 
 def work_intervals(events: Story) -> WorkIntervals:
-    "Who worked on which step, from when to when."
+    "Which worker worked on which step, from when to when."
     rows = to_history(events)
     return rows.memoize('work', lambda: _work_of(rows))
 
@@ -90,14 +90,14 @@ def _work_of(rows: RunHistory) -> WorkIntervals:
     names = sorted({*gave.workers, *told.workers}, key=str)
     for steps in (gave, told): steps.worker = np.array([names.index(w) for w in steps.workers],
                                                        int)[steps.worker]
-    match = _matches(gave, told)   # place of its contribution for each commit, -1 if it has none
+    match = _matches(gave, told)   # index of each commit's contribution, -1 if it has none
     let_in = {w: np.array([e.t for e in rows.events if e.kind == 'entered' and e.worker == w]) for w in names}
     start, end = gave.t.copy(), gave.t.copy()
     for i, name in enumerate(names):
         told_by_it = np.flatnonzero((told.worker == i) & (match >= 0))
         before = match[told_by_it]
         late = np.searchsorted(let_in[name], told.t[told_by_it], 'left') > \
-            np.searchsorted(let_in[name], gave.t[before], 'right')   # it has entered a generation in between
+            np.searchsorted(let_in[name], gave.t[before], 'right')   # it entered a generation in between
         end[before[~late]] = told.t[told_by_it[~late]]
         ready = np.sort(np.concatenate([let_in[name], told.t[told_by_it[~late]]]))
         mine = np.flatnonzero(gave.worker == i)
@@ -109,32 +109,32 @@ def _work_of(rows: RunHistory) -> WorkIntervals:
 
 # %% ../../nbs/08_report/01_pictures.ipynb #ec8858e0
 def run_time_range(rows: RunHistory) -> tuple[float, float]:
-    "When the run began, and its last row. Raises ValueError if there is no row."
+    "The times of the run's start and of its last row. Raises ValueError if there is no row."
     times = [e.t for e in rows.events] + [t for b in rows.blocks for t in (b.t.min(), b.t.max())]
     if not times: raise ValueError("the run has no rows: there is nothing to draw")
     return next((e.t for e in rows.events if e.kind == 'run_start'), float(min(times))), float(max(times))
 
 def worker_join_intervals(events: Story) -> list[tuple[str, float, float]]:
-    "For each worker: its name, when it was spawned, and when it was let in (or gone, or the run over)."
+    "For each worker: its name, when it was spawned, and when it joined (or was lost, or the run ended)."
     rows = to_history(events)
     in_or_gone: dict[str, float] = {}
     waiting: set[str] = set()
     for e in rows.events:
         if e.kind in ('entered', 'death'): in_or_gone.setdefault(e.worker, e.t)
         if e.kind == 'spawn': waiting.add(e.worker)
-        if e.kind == 'run_end':   # of this start; another may follow
+        if e.kind == 'run_end':   # ends this start; another may follow
             for worker in waiting: in_or_gone.setdefault(worker, e.t)
     return [(e.worker, e.t, in_or_gone.get(e.worker, run_time_range(rows)[1])) for e in rows.events
             if e.kind == 'spawn']
 
 # %% ../../nbs/08_report/01_pictures.ipynb #286cace6
 def outage_intervals(events: Story) -> list[tuple[float, float]]:
-    "The stretches without a commit that deaths have caused, each once, in time."
+    "The intervals without a commit that deaths caused, each once, in time order."
     return sorted({o.gap for o in outages(events) if o.gap})
 
 # %% ../../nbs/08_report/01_pictures.ipynb #a75fdb6e
 def merge_bars(start: np.ndarray, end: np.ndarray, pixel: float) -> list[tuple[float, float]]:
-    "Bars (from, length); those between which less than `pixel` would be free are one. `start` is sorted."
+    "Bars (from, length); bars less than one `pixel` apart are merged. `start` is sorted."
     if not len(start): return []
     end = np.maximum.accumulate(end)
     first = np.flatnonzero(np.concatenate([[True], start[1:] - end[:-1] >= pixel]))
@@ -142,12 +142,12 @@ def merge_bars(start: np.ndarray, end: np.ndarray, pixel: float) -> list[tuple[f
     return [*zip(start[first].tolist(), (end[last] - start[first]).tolist())]
 
 def pixel_width(ax: Axes) -> float:
-    "Width of a pixel, in units of the x axis, at a hundred of them per inch."
+    "Width of a pixel in units of the x axis, at 100 pixels per inch."
     left, right = ax.get_xlim()
     return (right - left) / (100 * ax.get_figure().get_figwidth())
 
 def _bars(ax: Axes, start: np.ndarray, end: np.ndarray, at: tuple[float, float], **how: Any) -> None:
-    "Draw what is in view. Bars that are narrower than three pixels on average grow together."
+    "Draw what is in view. Bars that are narrower than three pixels on average are merged."
     left, right = ax.get_xlim()
     seen = (end >= left) & (start <= right)
     order = np.argsort(start[seen], kind='stable')
@@ -170,13 +170,13 @@ def _draw_work(ax: Axes, work: WorkIntervals, rows: RunHistory, y: Callable[[str
         _bars(ax, start, end, (at - .36, .72), facecolor='none', edgecolor=MUTED, hatch='/////', linewidth=.6)
 
 def shorten_label(name: str, most: int = 40) -> str:
-    "A text from elsewhere for a picture: cut, and without what matplotlib takes for mathematics."
+    "An untrusted text for a picture: shortened, and with nothing that matplotlib would read as math."
     name = ''.join(c if c.isprintable() else ' ' for c in str(name)[:most + 1]).replace('$', r'\$')
     return name if len(name) <= most else name[:most - 1].rstrip('\\') + '…'
 
 # %% ../../nbs/08_report/01_pictures.ipynb #fe3ab169
 def one_per_pixel(x: np.ndarray, pixel: float) -> np.ndarray:
-    "Which of the places `x` to draw: of those within one `pixel`, the first. A mask."
+    "A mask of the positions `x` to draw: the first of those within one `pixel`."
     chosen = np.zeros(len(x), bool)
     chosen[np.unique(np.floor(x / pixel), return_index=True)[1]] = True
     return chosen
@@ -194,7 +194,7 @@ def _draw_marks(ax: Axes, rows: RunHistory, y: Callable[[str], int], t0: float) 
 
 # %% ../../nbs/08_report/01_pictures.ipynb #2b76c77c
 def _draw_pauses(ax: Axes, rows: RunHistory, t0: float) -> None:
-    "The times in which no process of the run lived, and how long they really were."
+    "Mark the times in which no process of the run was alive, with their real lengths."
     left, right = ax.get_xlim()
     pauses = [e for e in rows.events
               if e.kind == 'pause' and e.data['until'] - t0 >= left and e.t - t0 <= right]
@@ -214,7 +214,7 @@ def format_duration(seconds: float) -> str:
     return f'{minutes} min {rest} s' if minutes < 60 else f'{minutes // 60:,} h {minutes % 60} min'
 
 def _draw_brackets(ax: Axes, rows: RunHistory, t0: float, most: int = 24) -> None:
-    "One above the other where their labels would touch; of more than `most` in view, the longest."
+    "Draw the brackets, stacked where labels would touch; if more than `most` are in view, only the longest."
     left, right = ax.get_xlim()
     inside = [(a - t0, b - t0) for a, b in outage_intervals(rows) if b - t0 >= left and a - t0 <= right]
     longest = sorted(sorted(inside, key=lambda ab: ab[0] - ab[1])[:most])
@@ -251,7 +251,7 @@ def _legend(ax: Axes, work: WorkIntervals, rows: RunHistory, t0: float) -> None:
 
 # %% ../../nbs/08_report/01_pictures.ipynb #d3719273
 def parse_slot(name: str) -> int:
-    "The slot of a worker, by its name: 1.0 and 1.1 have slot 1."
+    "The slot in a worker's name: 1.0 and 1.1 have slot 1."
     return int(name.split('.')[0])
 
 def slots_of(rows: RunHistory) -> list[int]:
@@ -264,8 +264,8 @@ def timeline(
     ax: Axes | None = None, # Where to draw; a new figure if None
     window: tuple[float, float] | None = None, # Seconds from the start of the run; all of it if None
 ) -> Axes:
-    """One lane per slot: work by generation, faults, arrivals, and the times in which nothing was committed.
-    Steps too short to be seen one by one grow together. Raises ValueError if there is no row."""
+    """One lane per slot: work by generation, faults, joins, and the times in which nothing was committed.
+    Steps too short to be seen individually are merged. Raises ValueError if there is no row."""
     rows = to_history(events)
     slots, (t0, t1), work = slots_of(rows), run_time_range(rows), work_intervals(rows)
     lanes = {slot: i for i, slot in enumerate(slots)}
@@ -290,8 +290,8 @@ def float32_spacing(loss: float) -> float:
 
 def downsample_curve(xs: Sequence[float], ys: Sequence[float],
                      most: int = 600) -> tuple[np.ndarray, np.ndarray]:
-    """The points of a curve that can be seen in `most` columns of pixels: of each the first, the lowest, the
-    highest and the last. A curve of few points stays as it is."""
+    """The points of a curve that are visible in `most` columns of pixels: the first, the lowest, the highest
+    and the last of each column. A curve of few points is unchanged."""
     xs, ys = np.asarray(xs, float), np.asarray(ys, float)
     if len(xs) <= 4 * most: return xs, ys
     edges = np.linspace(0, len(xs), most + 1).astype(int)
@@ -304,7 +304,7 @@ def downsample_curve(xs: Sequence[float], ys: Sequence[float],
 Curve = tuple[np.ndarray, np.ndarray] # Steps, losses
 
 def draw_loss_pair(above: Axes, below: Axes, one: Curve, two: Curve, names: tuple[str, str]) -> None:
-    "`two` wide and pale, `one` thin over it; below them their difference, where both have done the step."
+    "Draw `two` wide and pale, `one` thin over it, and below them their difference at the shared steps."
     above.plot(*downsample_curve(*two), color=GENERATIONS[4], linewidth=6, alpha=.6, label=names[1])
     above.plot(*downsample_curve(*one), color=INK, linewidth=1.2, label=names[0])
     steps, i, j = np.intersect1d(one[0], two[0], return_indices=True)
@@ -326,7 +326,7 @@ def loss_curves(
     undisturbed: Story, # Drawn wide and pale, below the other
     axes: Sequence[Axes] | None = None, # Two of them, one above the other; a new figure if None
 ) -> Sequence[Axes]:
-    "The losses of two runs over each other, and their difference below on an axis at least one bit tall."
+    "Two runs' losses in one plot, and below it their difference on an axis at least one bit tall."
     rows = to_history(disturbed)
     a, b = losses(rows), losses(undisturbed)
     faults = sorted({e.step for e in rows.events if e.kind == 'fault' and e.step < len(a)})

@@ -23,8 +23,8 @@ from .pictures import (CROSS, GENERATIONS, INK, MUTED, PAPER, RULE, one_per_pixe
 # %% ../../nbs/08_report/04_training_curves.ipynb #04338a5b
 @dataclass
 class StepColumns:
-    "The committed steps of a run, in order, as columns of equal length. What is not known is NaN."
-    step: np.ndarray # From 0; a run that was continued begins where its checkpoint was
+    "The committed steps of a run, in order, as columns of equal length. Unknown values are NaN."
+    step: np.ndarray # From 0; a resumed run begins at its checkpoint
     world: np.ndarray
     loss: np.ndarray
     lr: np.ndarray
@@ -35,13 +35,13 @@ class StepColumns:
     def __len__(self) -> int: return len(self.step)
 
 def _rosters(rows: RunHistory) -> Callable[[int], set[str]]:
-    "From a generation to its members. One without a row is a retry by the workers, with the same people."
+    "Generation -> its members. A generation without a row is a retry by the workers, with the same members."
     known = {e.gen: {*e.data['roster']} for e in rows.events if e.kind == 'generation'}
     if not known: known = {0: {w for b in rows.blocks if b.kind == 'commit' for w in b.workers}}
     return lambda gen: known[max((g for g in known if g <= gen), default=min(known))]
 
 def last_commits(rows: RunHistory) -> StepTable:
-    "One commit row per step, in the order of steps: the first of the last generation that has done it."
+    "One commit row per step, in step order: the first row of the last generation that committed it."
     commits = rows.steps()
     order = np.lexsort((np.arange(len(commits)), -commits.gen, commits.step))
     commits.keep_rows(order[np.unique(commits.step[order], return_index=True)[1]])
@@ -60,14 +60,14 @@ def step_columns(events: Story) -> StepColumns:
 # %% ../../nbs/08_report/04_training_curves.ipynb #947dae5c
 @dataclass(frozen=True)
 class WorldChange:
-    "A change of the world."
-    step: int # The first that the new one has committed
+    "A change in the set of workers."
+    step: int # The first step committed after the change
     lost: int # Workers that are gone
     joined: int # Workers that are new
-    start: int = 0 # The number of the start that began with it, from 2; 0: none did
+    start: int = 0 # The number of the start that began here, from 2; 0 if none did
 
 def world_changes(events: Story) -> list[WorldChange]:
-    "The changes of the world between the steps of a run."
+    "The changes in the set of workers between the steps of a run."
     rows = to_history(events)
     commits = rows.steps()
     gens, which = np.unique(commits.gen, return_inverse=True)
@@ -86,7 +86,7 @@ def world_changes(events: Story) -> list[WorldChange]:
 JOINED = dict(marker='^', color=GENERATIONS[2], markeredgecolor=PAPER, markersize=8, linestyle='')
 
 def _stairs(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None:
-    if len(steps) > 2400:   # where it goes up or down, and of that what can be seen
+    if len(steps) > 2400:   # only where the value changes, and of those only what is visible
         turns = np.flatnonzero(np.concatenate([[True], np.diff(values) != 0, [True]])[:len(values)])
         xs, ys = downsample_curve(steps[turns], values[turns])
     else: xs, ys = steps, values
@@ -96,8 +96,8 @@ def _stairs(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None
     ax.set_ylim(0, 1.25 * np.nanmax(ys) or 1.)
 
 def _draw_noise(ax: Axes, rows: StepColumns, most: int = 600) -> None:
-    """Of each measurement and the four before it; of more than `most`, of as many as share a pixel. Where
-    these saw no signal, nothing is drawn."""
+    """Draw the mean of each measurement and the four before it; with more than `most` measurements, the mean
+    of those that share a pixel. Where they found no signal, nothing is drawn."""
     at = np.flatnonzero(~np.isnan(rows.noise))
     if len(at) > most:
         cuts = np.linspace(0, len(at), most + 1).astype(int)
@@ -113,7 +113,7 @@ def _draw_noise(ax: Axes, rows: StepColumns, most: int = 600) -> None:
     ax.yaxis.set_major_formatter('{x:g}')
 
 def curve_panels(rows: StepColumns) -> dict[str, Callable[[Axes], None]]:
-    "What there is to draw, by the label of its axis."
+    "The curves to draw, by axis label."
     def stairs(values: np.ndarray, color: str) -> Callable[[Axes], None]:
         return lambda ax: _stairs(ax, rows.step, values, color)
     found = {'workers': stairs(rows.world, GENERATIONS[0])}
@@ -125,7 +125,7 @@ def curve_panels(rows: StepColumns) -> dict[str, Callable[[Axes], None]]:
 
 # %% ../../nbs/08_report/04_training_curves.ipynb #98c7add4
 def _mark(axes: Sequence[Axes], found: Sequence[WorldChange], most: int) -> None:
-    "Crosses and triangles above the world, and lines through all panels; one per pixel."
+    "Draw crosses and triangles above the world size, and lines through all panels; one per pixel."
     left, right = axes[0].get_xlim()
     def seen(marks: list[WorldChange], width: float) -> list[WorldChange]:
         chosen = one_per_pixel(np.array([c.step for c in marks], float), width * (right - left) / 900)
@@ -152,8 +152,8 @@ def draw_training_curves(
     events: Story, # Of one run
     fig: Figure | None = None, # Where to draw; a new figure if None
 ) -> list[Axes]:
-    """World, batch, rate and loss over the steps, one over the other, and the noise scale if it was measured;
-    losses and joins of workers are marked. Raises ValueError if no step was committed."""
+    """Stacked plots of world size, batch size, learning rate, loss and, if measured, noise scale over the
+    steps; lost and joining workers are marked. Raises ValueError if no step was committed."""
     story = to_history(events)
     rows = step_columns(story)
     if not len(rows): raise ValueError("no step was committed: there is nothing to draw")
@@ -178,12 +178,12 @@ class BatchAdvice:
     "How the batch size of a run compares with its gradient noise scale."
     batch: int # Samples per step, at the end of the run
     noise_scale: float # In samples
-    noise_scale_low: float # It lies above this
-    noise_scale_high: float # and below this, nine times out of ten; inf if the signal may be nothing
+    noise_scale_low: float # Lower bound
+    noise_scale_high: float # Upper bound; together a 90 % range; inf if the signal may be zero
     count: int # Measurements
 
     def sentences(self) -> str:
-        "In plain words."
+        "The advice in plain words."
         ratio, last = self.batch / max(self.noise_scale, 1e-9), f"the last {self.count} measurements"
         if ratio < .25: about = "are mostly noise: twice the batch needs little more than half the steps"
         elif ratio > 4: about = "are mostly signal: twice the batch saves little, and half of it costs little"
@@ -213,8 +213,8 @@ def _percent(best: float, *ends: float) -> str:
 
 # %% ../../nbs/08_report/04_training_curves.ipynb #d3437ee0
 def batch_advice(events: Story, most: int = 400) -> BatchAdvice | None:
-    """From the second half of a run's measurements, and of these from the last `most`; None if these are
-    fewer than two, or the batch is unknown."""
+    """Advice from the second half of a run's measurements, at most the last `most` of them; None if there are
+    fewer than two, or if the batch size is unknown."""
     rows = step_columns(events)
     at = np.flatnonzero(~np.isnan(rows.noise))
     at = at[len(at) // 2:][-most:]
