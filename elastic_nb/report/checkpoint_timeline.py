@@ -28,7 +28,7 @@ TIER_ORDER = 'live peers', 'memory', 'nvme', 'peer', 's3'
 
 def tiers_by_restore_order(saves: Sequence[Mapping[str, Any]],
                            loads: Sequence[Mapping[str, Any]]) -> list[str]:
-    "The tiers that occur, in the order in which a restore asks them."
+    "The tiers that occur, in the order in which a restore tries them."
     seen = {e['tier'] for e in [*saves, *loads]}
     return [t for t in TIER_ORDER if t in seen] + sorted(seen - {*TIER_ORDER})
 
@@ -48,7 +48,7 @@ LOAD_MARKER = dict(marker='o', color=GENERATION_COLORS[2], markeredgecolor=PAPER
 
 def _draw_loads(ax: Axes, loads: Sequence[Mapping[str, Any]], rows: Sequence[str]) -> None:
     at = [(x, rows.index(a['tier'])) for x, a in enumerate(loads)]
-    for one, other in zip(at, at[1:]):   # around the texts, which are above the marks
+    for one, other in zip(at, at[1:]):   # route the arrows around the texts above the marks
         bend = f"angle,{'angleA=-90,angleB=180' if other[1] > one[1] else 'angleA=0,angleB=-90'},rad=6"
         ax.annotate('', other, one, arrowprops=dict(arrowstyle='-|>', color=MUTED, shrinkA=8, shrinkB=8,
                     connectionstyle=bend if other[1] != one[1] else 'arc3'))
@@ -75,7 +75,7 @@ def _legend(ax: Axes, saves: Sequence[Mapping[str, Any]], loads: Sequence[Mappin
 
 # %% ../../nbs/08_report/02_checkpoint_timeline.ipynb #7ee3c81f
 def _draw_row(ax: Axes, saves: Sequence[Mapping[str, Any]], y: int, color: str, many: int = 100) -> None:
-    "The saves of one tier."
+    "Draw the saves of one tier."
     if len(saves) <= many:
         for save in saves: _draw_save(ax, save, y, color)
         return
@@ -100,7 +100,7 @@ def draw_checkpoint_timeline(
     loads: Sequence[Mapping[str, Any]] = (), # tier, name, start, seconds, outcome ('loaded', 'skipped'), why
     axes: Sequence[Axes] | None = None, # Two side by side, one if there are no loads; a new figure if None
 ) -> Sequence[Axes]:
-    "Saves and a restore. `start`, `durable`: seconds of the run; `blocking`, `seconds`: how many seconds."
+    "Draw saves and a restore. `start`, `durable`: times in seconds; `blocking`, `seconds`: durations."
     rows, n = tiers_by_restore_order(saves, loads), len(loads)
     with style():
         if axes is None:
@@ -142,10 +142,10 @@ def draw_expected_goodput(
     mtbf: float, # Mean seconds between failures
     restart: float, # Seconds from a failure to the next step
     points: Sequence[tuple[float, float, float]] = (), # Interval in seconds, goodput, its standard error
-    label: str = 'measured', # What the points are
+    label: str = 'measured', # Legend entry of the points
     ax: Axes | None = None, # Where to draw; a new figure if None
 ) -> Axes:
-    "Expected goodput against the interval, with Young's, Daly's and the best one, and measured points."
+    "Plot expected goodput against the interval, with Young's, Daly's and the best one, and measured points."
     best = optimal_interval(cost, mtbf)
     ends = [best / 12, 12 * best] + [p[0] for p in points]
     xs = [min(ends) * (max(ends) / min(ends)) ** (i / 200) for i in range(201)]
