@@ -44,7 +44,7 @@ from ..train.run import ElasticRun
 
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #16cda566
 def run_agent(config: str, out: str, folder: str, how: str) -> None:
-    "The process of an agent; `how`: JSON, more for `run_elastic`."
+    "Entry point of an agent's process; `how`: JSON with further arguments for `run_elastic`."
     die_with_parent()
     os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # a lost node is not an error
     asked = json.loads(how)
@@ -54,10 +54,10 @@ def run_agent(config: str, out: str, folder: str, how: str) -> None:
         print(f'{type(e).__name__}: {e}', file=sys.stderr)
         sys.exit(1)
 
-SKEW = 600. # Seconds by which the wall clock of a machine is off
+SKEW = 600. # Seconds by which a machine's wall clock is off
 
 def skew_clock(path: str) -> None:
-    "From now on the wall clock of this process is off by the seconds in the file `path`, once it is there."
+    "Shifts the wall clock of this process by the seconds in the file `path`, once the file exists."
     before, plain = time.time, torch_rendezvous.datetime
     def off() -> float:
         try: return float(Path(path).read_text() or 0)
@@ -72,25 +72,25 @@ PROGRAM = 'import sys; from elastic_nb.chaos.multi_node import run_agent; run_ag
 class MultiNodeRun:
     "A run on `nodes` hosts, with a plan, in the folder `out`. Host 0 cannot be struck: its ledger is read."
     def __init__(self,
-        config: Config, # Of the run, with one worker on each host
+        config: Config, # The run's config, with one worker per host
         plan: FaultPlan, # Strikes on agents 1 to nodes - 1, and on members of etcd
-        out: str | Path, # Folder to be made
-        folder: str | Path = '.', # Where the module of `model.entry` is
+        out: str | Path, # Folder to create
+        folder: str | Path = '.', # Folder of the module of `model.entry`
         nodes: int = 3,
-        patience: float = 60., # Seconds without a new step until the run is given up
-        link: LinkProfile | None = None, # How the last machine is joined to the others
+        patience: float = 60., # Seconds without a new step until the run counts as dead
+        link: LinkProfile | None = None, # Link between the last machine and the others
     ):
         self.config, self.plan, self.out, self.module_folder = (
             config, plan, Path(out).absolute(), folder)
         self.nodes, self.patience, self.link = nodes, patience, link
         self.tun: TapLink | None = None # The link, while it runs
-        self.traffic: dict[str, int] = {} # Over the link
+        self.traffic: dict[str, int] = {} # Traffic over the link
         self.observers = [RunObserver(self.out / f'node-{k}') for k in range(nodes)]
         self.pending, self.dead = list(plan.strikes), set() # Strikes to come; agents that were killed
-        self.holds = self.out / 'holds' # Files in it end the holds
+        self.holds = self.out / 'holds' # Files in it end holds
         self.agents: list[HostCommand] = [] # The agents
-        self.foreign: list[HostCommand] = [] # Machines that would train another run
-        self.foreign_count = sum(s.kind == 'foreign' for s in plan.strikes) # So many of them will come
+        self.foreign: list[HostCommand] = [] # Machines with another run's config
+        self.foreign_count = sum(s.kind == 'foreign' for s in plan.strikes) # How many of them will join
         self.failure = '' # Why the job is dead
         self.orphans: list[int] = []
 
@@ -100,14 +100,14 @@ class MultiNodeRun:
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #e4519ac8
 @patch
 def start(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None) -> None:
-    "Start all agents, the one of host 0 first."
+    "Starts all agents, that of host 0 first."
     self.holds.mkdir(parents=True)
     waits = [Fault(0, step, 'forward', 'hold') for step in range(1, self.nodes)]
     waits += [Fault(0, s.step, s.phase, 'hold') for s in self.pending if s.phase]
     asked = self.config.update(workers=1, spares=0, faults=[str(f) for f in waits], enabled=True,
-                               stall=3 * HOLD)   # a worker that is held makes no progress
+                               stall=3 * HOLD)   # a held worker makes no progress
     (self.out / 'config.yaml').write_text(to_yaml(asked, '# '), encoding='utf-8')
-    here = '127.0.0.1' if self.tun else hosts[0].address   # no port is taken there yet
+    here = '127.0.0.1' if self.tun else hosts[0].address   # no port is in use there yet
     with socket.create_server((here, 0)) as s: port = s.getsockname()[1]
     if self.tun: self.tun.route_to((hosts[0].address, port), 'store')
     about = dict(nnodes=f'1:{self.nodes + self.foreign_count}', rdzv_id=self.out.name,
@@ -117,7 +117,7 @@ def start(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None) 
         self.agents.append(self.start_agent(hosts, k, self.out / 'config.yaml', about))
         self.observers[k].last_progress_at = time.monotonic()
         if k == 0: self.wait_until(lambda: self.observers[0].workers)
-    for step in range(1, self.nodes):   # machines that come at the same moment may join one after the other
+    for step in range(1, self.nodes):   # machines that arrive together may join one by one
         self.wait_until(partial(self.is_gathered, step == self.nodes - 1), step)
         if self.failure: return
         if step == 1:
@@ -128,7 +128,7 @@ def start(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None) 
 @patch
 def start_agent(self: MultiNodeRun, hosts: LoopbackNetwork, k: int, config: Path,
                 about: dict[str, Any]) -> HostCommand:
-    "Start the agent of machine `k`; `about`: how it finds the others."
+    "Starts the agent of machine `k`; `about`: how it finds the others."
     place, self.about = self.out / f'node-{k}', about
     place.mkdir()
     mine = dict(local_addr=hosts[k].address)
@@ -139,13 +139,13 @@ def start_agent(self: MultiNodeRun, hosts: LoopbackNetwork, k: int, config: Path
 
 @patch
 def is_gathered(self: MultiNodeRun, all_in: bool) -> bool:
-    "Whether all machines have a slot, or, if not `all_in`, at least know of the run."
+    "Whether all machines have a slot; without `all_in`: whether all at least know of the run."
     rosters = [w.roster for w in self.observers]
     return len(rosters[0]) == self.nodes or not all_in and all('0.0' in roster for roster in rosters)
 
 @patch
 def wait_until(self: MultiNodeRun, done: Callable[[], Any], step: int = 1, limit: float = HOLD - 2) -> None:
-    "Wait for a condition, and read the ledgers meanwhile; what was not in time is a failure."
+    "Waits for a condition while reading the ledgers; a timeout is a failure of the run."
     end = time.monotonic() + 120
     while not done():
         for watched in self.observers: watched.poll()
@@ -159,7 +159,7 @@ def wait_until(self: MultiNodeRun, done: Callable[[], Any], step: int = 1, limit
 @patch
 def inject(self: MultiNodeRun, s: ExternalFault, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
            striker: FaultInjector) -> None:
-    "Let it happen, and write it into the ledger of host 0 before. Raises TargetNotFound."
+    "Records a strike in the ledger of host 0, then carries it out. Raises TargetNotFound."
     word, _, number = s.target.partition(' ')
     k = int(number or 0)
     if word == 'etcd':
@@ -187,14 +187,14 @@ def inject(self: MultiNodeRun, s: ExternalFault, hosts: LoopbackNetwork, etcd: E
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #6d35cad0
 @patch
 def start_foreign(self: MultiNodeRun, k: int, hosts: LoopbackNetwork) -> None:
-    "Machine `k` would train with a different rate."
+    "Starts machine `k` with a different learning rate in its config."
     other = self.config.update(workers=1, spares=0, lr=2 * self.config.checked().training.lr)
     (self.out / 'foreign.yaml').write_text(to_yaml(other, '# '), encoding='utf-8')
     self.foreign.append(self.start_agent(hosts, k, self.out / 'foreign.yaml', self.about))
 
 @patch
 def check_foreign(self: MultiNodeRun) -> str:
-    "What is wrong with how machines were met that would train another run; '' if nothing is."
+    "What is wrong with how machines with another config were handled; '' if nothing."
     for command in self.foreign:
         last = command.output().strip()[-300:]
         if command.code is None: return 'a machine that would train another run was not refused'
@@ -207,7 +207,7 @@ def check_foreign(self: MultiNodeRun) -> str:
 @patch
 def tick(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
          striker: FaultInjector) -> bool:
-    "Look, strike, judge whether it continues; True when all is over."
+    "Polls, strikes, and checks progress; returns True when the run is over."
     for watched in self.observers: watched.poll()
     now = time.monotonic()
     for s in [s for s in self.pending if self.observers[0].is_due(s, now)]:
@@ -225,7 +225,7 @@ def tick(self: MultiNodeRun, hosts: LoopbackNetwork, etcd: EtcdCluster | None,
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #1b8ce0a5
 @patch
 def run_to_end(self: MultiNodeRun, etcd_members: int = 0, tick: float = .02) -> None:
-    "Run it to its end."
+    "Runs to the end."
     with ExitStack() as stack:
         etcd = stack.enter_context(EtcdCluster(etcd_members)) if etcd_members else None
         network = NamespaceNetwork if self.link else LoopbackNetwork
@@ -245,14 +245,14 @@ def run_to_end(self: MultiNodeRun, etcd_members: int = 0, tick: float = .02) -> 
 
 @patch
 def living_processes(self: MultiNodeRun) -> list[int]:
-    "Processes of the run that live; none on hosts with numbers of their own, which end what they have."
+    "Living processes of the run; none on hosts with their own pid namespace, which end their processes."
     if self.tun: return []
     return [pid for watched in self.observers for pid, since in watched.all_processes
             if is_alive((pid, since))]
 
 @patch
 def result(self: MultiNodeRun, alone: ElasticRun) -> dict[str, Any]:
-    "What came out, beside the undisturbed run, in the form of `run_chaos`."
+    "The result, compared with the undisturbed run, in the format of `run_chaos`."
     told = events_by_start(self.observers[0].out) if self.observers[0].name else []
     strikes, dead, seen = fault_impacts(told), self.failure, {}
     if not dead:
@@ -272,7 +272,7 @@ def result(self: MultiNodeRun, alone: ElasticRun) -> dict[str, Any]:
 def run_multi_node(config: Config, plan: FaultPlan, out: str | Path, alone: ElasticRun,
                    folder: str | Path = '.',
                    nodes: int = 3, etcd_members: int = 0, threshold: float = 30.) -> dict[str, Any]:
-    "Run `config` on `nodes` hosts with `plan`; as `run_chaos`, with `passed` and `failures`."
+    "Runs `config` on `nodes` hosts with `plan`; like `run_chaos`, with `passed` and `failures`."
     trial = MultiNodeRun(config, plan, out, folder, nodes)
     trial.run_to_end(etcd_members)
     result = trial.result(alone)
@@ -282,7 +282,7 @@ def run_multi_node(config: Config, plan: FaultPlan, out: str | Path, alone: Elas
 # %% ../../nbs/11_chaos/09_multi_node.ipynb #230cc70e
 def check_link_run(config: Config, link: LinkProfile, out: Path, folder: str | Path = '.',
                    threshold: float = 30.) -> None:
-    "Raises BadConfig with all that can be seen before anything starts."
+    "Raises BadConfig with all mistakes that can be found before anything starts."
     def possible() -> None:
         if why := why_no_link(): raise BadConfig(f"link: {why}. `elastic-nb link` needs none of that")
         if idle := link.overrides.keys() - {'gradient', 'store'}:
@@ -291,27 +291,27 @@ def check_link_run(config: Config, link: LinkProfile, out: Path, folder: str | P
                lambda: check_new_folder(out, threshold))
 
 def median_step_seconds(told: list[list[Event]]) -> float | None:
-    "Median of the seconds between new steps; None of fewer than two."
+    "Median of the seconds between new steps; None for fewer than two steps."
     gaps = [b - a for a, b in pairwise(new_step_times(committed_steps(told)))]
     return median(gaps) if gaps else None
 
 def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: str | Path = '.',
                   threshold: float = 30.) -> dict[str, Any]:
-    """Train `config` on two machines that a bad `link` joins, and as two workers on this one: as `run_chaos`,
-    with `link`: its name, seconds of a step over it and without it, bytes `there` and `back`, packets `lost`.
-    It takes Linux and root. Raises BadConfig."""
+    """Trains `config` on two machines joined by a bad `link`, and as two workers on this machine. Like
+    `run_chaos`, with `link`: its name, seconds per step with and without it, bytes `there` and `back`,
+    packets `lost`. Needs Linux and root. Raises BadConfig."""
     out = Path(out)
     check_link_run(config, link, out, folder, threshold)
     ready = tokenize_datasets(config.update(workers=1, spares=0), out / 'data')
     alone = run_undisturbed(ready.update(workers=2), out / 'undisturbed', folder)
     kinds = {k: v for k, v in link.overrides.items() if k == 'store'}
-    # what has no port of its own are gradients
+    # traffic without a known port is gradients
     over = replace(profile_for(link, 'gradient'), overrides=kinds)
     trial = MultiNodeRun(ready, FaultPlan(()), out / 'disturbed', folder, 2, 2 * threshold, over)
     trial.run_to_end()
     result = trial.result(alone)
     why = list_failures(result, threshold, result['dead'], trial.orphans)
-    # it may not have begun
+    # the run may not have started
     told = events_by_start(trial.observers[0].out) if trial.observers[0].name else []
     over_it, here = map(median_step_seconds, (told, [alone.events]))
     about = dict(name=link.name, step_s=over_it, step_s_undisturbed=here, **trial.traffic)

@@ -26,12 +26,12 @@ from .codec_collectives import LONGEST
 
 # %% ../../nbs/12_lowcomm/16_compressed_diloco.ipynb #a195a7f9
 def pack_parts(parts: Sequence[bytes]) -> Tensor:
-    "`parts` as one uint8 message: their number, their lengths, and then the parts themselves."
+    "Joins `parts` into one uint8 message: their number, their lengths, and the parts themselves."
     head = np.array([len(parts), *map(len, parts)], '<u4').tobytes()
     return torch.frombuffer(bytearray(head + b''.join(parts)), dtype=torch.uint8)
 
 def part_offsets(data: bytes) -> list[int]:
-    "Where the header and each part of a message end, from its first bytes. Raises BadMessage."
+    "End positions of the header and of each part, from a message's first bytes. Raises BadMessage."
     many = int.from_bytes(data[:4], 'little')
     if len(data) < 4 + 4 * many: raise BadMessage(f"{len(data)} bytes have no lengths of {many} parts")
     return (4 + 4 * many + np.cumsum([0, *np.frombuffer(data, '<u4', many, 4)])).tolist()
@@ -46,19 +46,19 @@ def unpack_parts(message: Tensor) -> list[bytes]:
 # %% ../../nbs/12_lowcomm/16_compressed_diloco.ipynb #6d71d848
 @cache
 def nominal_size(codec: Codec, count: int) -> int:
-    "Bytes of a message of `codec` for `count` zeros."
+    "Size in bytes of a message of `codec` for `count` zeros."
     return len(codec.encode(torch.zeros(count), ErrorFeedback()))
 
 def recv_capacity(sizes: Sequence[int]) -> int:
-    "Bytes for a joined message whose parts usually have these `sizes`; a little more, for outliers."
+    "Bytes to reserve for a joined message whose parts usually have these `sizes`; leaves room for outliers."
     return 4 + 4 * len(sizes) + sum(sizes) + sum(sizes) // 128 + 64
 
 def exchange_messages(
-    group: dist.ProcessGroup, # Of the workers
+    group: dist.ProcessGroup, # The workers' process group
     sends: dict[int, Tensor], # Rank -> a joined message
-    capacity: Callable[[int, int], int], # Sender, receiver -> bytes of the first exchange
+    capacity: Callable[[int, int], int], # (sender, receiver) -> bytes of the first exchange
 ) -> dict[int, Tensor]:
-    "Exchange messages with the ranks in `sends`. Raises RuntimeError if a peer is gone, BadMessage."
+    "Exchanges messages with the ranks in `sends`. Raises RuntimeError if a peer is gone, BadMessage."
     me, first = group.rank(), {r: torch.empty(capacity(r, group.rank()), dtype=torch.uint8) for r in sends}
     def padded(m: Tensor, n: int) -> Tensor: return torch.cat([m[:n], m.new_zeros(max(0, n - len(m)))])
     batch_send_recv(group, [(r, padded(m, capacity(me, r))) for r, m in sends.items()], [*first.items()])
@@ -71,13 +71,13 @@ def exchange_messages(
 
 # %% ../../nbs/12_lowcomm/16_compressed_diloco.ipynb #36ef7a2f
 def all_to_all_parts(
-    group: dist.ProcessGroup, # Of the workers
-    says: dict[int, list[bytes]], # Number of a replica, or a unit, on this rank -> its parts
-    n: int, # How many replicas or units there are in all
-    wanted: Callable[[int], Sequence[int]], # Rank -> the parts that it gets
+    group: dist.ProcessGroup, # The workers' process group
+    says: dict[int, list[bytes]], # Replica or unit on this rank -> its parts
+    n: int, # Total number of replicas or units
+    wanted: Callable[[int], Sequence[int]], # Rank -> the parts that it receives
     sizes: Sequence[int], # Usual sizes of the parts
 ) -> dict[int, list[bytes]]:
-    "The parts for this rank of all `n`. Raises RuntimeError if a peer is gone, BadMessage."
+    "This rank's parts from all `n`. Raises RuntimeError if a peer is gone, BadMessage."
     rank, world = group.rank(), group.size()
     def picked(r: int) -> list[bytes]: return [says[i][k] for i in sorted(says) for k in wanted(r)]
     def capacity(source: int, target: int) -> int:
@@ -100,11 +100,11 @@ BESIDE = 3 # Numbers sent with each pseudo-gradient: loss, mark and targets
 SILENT = b'-' # Sent instead of a message: this replica is not part of the sum
 
 def split_units(numbers: Tensor, n: int) -> Sequence[Tensor]:
-    "`numbers` (count,) in `n` parts, or in as many as there are numbers; views."
+    "Splits `numbers` (count,) into `n` views, or into as many as there are numbers."
     return numbers.tensor_split(min(n, len(numbers)))
 
 def sum_messages(codec: Codec, said: dict[int, bytes], count: int, step: int) -> Tensor | None:
-    """The sum (count,) of one message from each sender that is not `SILENT`; None if one of them is empty.
+    """The sum (count,) of the messages of all senders that are not `SILENT`; None if one of them is empty.
     Raises BadMessage."""
     if not all(said.values()): return None
     said = {sender: data for sender, data in said.items() if data != SILENT}
@@ -116,14 +116,14 @@ def sum_messages(codec: Codec, said: dict[int, bytes], count: int, step: int) ->
     return out
 
 def add_scalars(found: dict[int, list[bytes]], out: Tensor) -> None:
-    "Sum the numbers sent with the pseudo-gradients into the end of `out`, in the order of the tree."
+    "Sums the numbers sent with the pseudo-gradients into the end of `out`, in the order of the tree."
     leaves = {(i, i + 1): torch.frombuffer(bytearray(p[0]), dtype=torch.float32) for i, p in found.items()}
     beside = sum_node(leaves, 0, len(found))
     out[-len(beside):].copy_(beside)
 
 def all_gather_sum(group: dist.ProcessGroup, codec: Codec, says: dict[int, list[bytes]], out: Tensor, n: int,
                    step: int, half_way: Callable[[], None], beside: int = BESIDE) -> None:
-    "Set `out` to the sum of the messages of all `n` replicas; each message goes to all ranks."
+    "Sets `out` to the sum of the messages of all `n` replicas; each message goes to all ranks."
     numbers = out[:-beside]
     found = all_to_all_parts(group, says, n, lambda r: [0, 1],
                              [4 * beside, nominal_size(codec, len(numbers))])
@@ -136,7 +136,7 @@ def all_gather_sum(group: dist.ProcessGroup, codec: Codec, says: dict[int, list[
 def two_phase_all_reduce(group: dist.ProcessGroup, codec: Codec, says: dict[int, list[bytes]], out: Tensor,
                          n: int,
                          step: int, half_way: Callable[[], None], beside: int = BESIDE) -> None:
-    "As `all_gather_sum`, but units go to their owners, and encoded totals to all."
+    "Like `all_gather_sum`, but units go to their owners, and encoded totals to all ranks."
     rank, world, parts = group.rank(), group.size(), split_units(out[:-beside], n)
     sizes = [nominal_size(codec, len(part)) for part in parts]
     found = all_to_all_parts(group, says, n,
@@ -155,14 +155,14 @@ def two_phase_all_reduce(group: dist.ProcessGroup, codec: Codec, says: dict[int,
 
 # %% ../../nbs/12_lowcomm/16_compressed_diloco.ipynb #be3508b0
 class CompressedSync(DiLoCoSync):
-    """As `DiLoCoSync`, with messages of `codec`. The same bits for any number of workers; with a
-    residual, if the same rounds begin without one: those of `empties`, and the first of a generation."""
+    """Like `DiLoCoSync`, with messages encoded by `codec`. The same bits for any number of workers. With a
+    residual, the same rounds must start without one: those of `empties`, and the first of a generation."""
     def __init__(self,
-        task: nn.Module, # The trainer's
-        replicas: int, # Of a round
-        replica: DiLoCoReplica, # Computes one
-        codec: Codec, # Of the messages
-        empties: Callable[[int], bool] = lambda step: False, # Whether a round begins without residuals
+        task: nn.Module, # The trainer's task
+        replicas: int, # Replicas per round
+        replica: DiLoCoReplica, # Computes one replica
+        codec: Codec, # Encodes the messages
+        empties: Callable[[int], bool] = lambda step: False, # Whether a round starts without residuals
     ):
         super().__init__(task, replicas, replica, empties)
         if odd := {p.dtype for p in self.params} - {torch.float32}:
@@ -171,12 +171,12 @@ class CompressedSync(DiLoCoSync):
         self.codec = codec
         # Replica -> its pseudo-gradient in this round, and the numbers sent with it
         self.pseudo_gradients: dict[int, Tensor] = {}
-        self.residuals: dict[int, Tensor] = {} # Replica -> what its messages have not sent yet
-        self.states: dict[int, ErrorFeedback] = {} # Of the messages of this round
+        self.residuals: dict[int, Tensor] = {} # Replica -> its residual
+        self.states: dict[int, ErrorFeedback] = {} # Replica -> state of its messages in this round
 
     @property
     def uses_all_gather(self) -> bool:
-        "Whether each message is the whole pseudo-gradient, for all ranks, or units for their owners."
+        "Whether each message is a whole pseudo-gradient for all ranks; otherwise units go to their owners."
         return self.codec.decay > 0
 
     def is_counted(self, i: int) -> bool:
@@ -185,7 +185,7 @@ class CompressedSync(DiLoCoSync):
 
     @property
     def unencoded_count(self) -> int:
-        "How many numbers at the end of a pseudo-gradient are sent unencoded."
+        "Number of values at the end of a pseudo-gradient that are sent unencoded."
         return self.beside
 
     def reset_local_state(self) -> None:
@@ -205,7 +205,7 @@ class CompressedSync(DiLoCoSync):
 # %% ../../nbs/12_lowcomm/16_compressed_diloco.ipynb #c5207a1f
 @patch
 def encode_update(self: CompressedSync, i: int) -> list[bytes]:
-    "What replica `i` sends: loss, mark and targets, and then the pseudo-gradient, in units or whole."
+    "Encodes what replica `i` sends: loss, mark and targets, then the pseudo-gradient, in units or whole."
     moved, at = self.pseudo_gradients[i], -self.unencoded_count
     numbers, beside = moved[:at], moved[at:]
     self.states[i] = ErrorFeedback(i, self.step, self.residuals.get(i))
@@ -217,7 +217,7 @@ def encode_update(self: CompressedSync, i: int) -> list[bytes]:
 
 @patch
 def reduction(self: CompressedSync) -> Callable[[Callable[[], None]], None]:
-    "As in `DiLoCoSync`. Raises BadMessage if a pseudo-gradient plus its residual overflows float32."
+    "Like that of `DiLoCoSync`. Raises BadMessage if a pseudo-gradient plus its residual overflows float32."
     self.busy, self.result, self.states = True, self.result or self._new(), {}
     said = {i: self.encode_update(i) for i in self.pseudo_gradients}
     return partial(self.choose_collective(), self.group, self.codec, said, self.result.flat, self.n,
@@ -226,12 +226,12 @@ def reduction(self: CompressedSync) -> Callable[[Callable[[], None]], None]:
 
 @patch
 def choose_collective(self: CompressedSync) -> Callable[..., None]:
-    "What carries the messages and sums them, with the arguments of `all_gather_sum`."
+    "The collective that exchanges and sums the messages; same arguments as `all_gather_sum`."
     return all_gather_sum if self.uses_all_gather else two_phase_all_reduce
 
 @patch
 def finish(self: CompressedSync) -> Tensor:
-    "As in `DiLoCoSync`. What the messages did not send is kept for the next round, if this one has a sum."
+    "Like that of `DiLoCoSync`. Keeps the residuals for the next round if this one has a sum."
     self.busy = False
     self.result.bind_grads()
     if self.codec.decay and not self.result.flat[0].isnan():
@@ -241,8 +241,8 @@ def finish(self: CompressedSync) -> Tensor:
 
 @patch
 def check_result(self: CompressedSync, out: Tensor) -> Tensor:
-    """As in `DiLoCoSync`. The number of targets is exact, because a codec may round the gradient of the
-    count."""
+    """Like that of `DiLoCoSync`. Uses the exact number of targets, because a codec may round the gradient of
+    the count."""
     loss, count = super(CompressedSync, self).check_result(out), self.replica.task.count.grad
     if count.isfinite(): count.fill_(out[2])   # NaN stays, so that the engine sees it
     return loss

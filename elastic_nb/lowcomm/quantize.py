@@ -26,13 +26,13 @@ from ..basics import patch
 _LARGEST = torch.finfo(torch.float32).max
 
 def as_blocks(x: Tensor, block: int) -> Tensor:
-    "`x` (n,) as rows (ceil(n / block), block); zeros fill the last one."
+    "Reshapes `x` (n,) to rows (ceil(n / block), block); zeros pad the last row."
     return F.pad(x, (0, -len(x) % block)).view(-1, block)
 
 def quantize(x: Tensor, bits: int, block: int) -> tuple[Tensor, Tensor]:
-    """`x` (n,), finite float32, as integers (n,), int8, and a step size per block, float32.
+    """Quantizes `x` (n,), finite float32, to integers (n,), int8, and one step size per block, float32.
 
-    The integers are from -top to top, where top is 2**(bits-1) - 1."""
+    The integers range from -top to top, where top is 2**(bits-1) - 1."""
     top, rows = 2 ** (bits - 1) - 1, as_blocks(x, block)
     steps = rows.abs().amax(1) / top
     divisors = torch.where(steps > 0, steps, 1.)
@@ -40,37 +40,37 @@ def quantize(x: Tensor, bits: int, block: int) -> tuple[Tensor, Tensor]:
     return whole.flatten()[:len(x)].to(torch.int8), steps
 
 def dequantize(whole: Tensor, steps: Tensor, block: int) -> Tensor:
-    "The inverse of `quantize`, (n,), float32: each number is wrong by half a step size at most."
+    "The inverse of `quantize`, (n,), float32; each number is off by at most half a step size."
     return (whole * steps.repeat_interleave(block)[:len(whole)]).clamp(-_LARGEST, _LARGEST)
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #ca963134
 def outlier_mask(x: Tensor, block: int, limit: float) -> Tensor:
-    "A mask (n,): numbers larger than `limit` times the root mean square of their block; none if it is 0."
+    "Mask (n,) of numbers larger than `limit` times the root mean square of their block; empty if it is 0."
     if not limit: return torch.zeros(len(x), dtype=torch.bool)
     rows = as_blocks(x, block)
     sizes = torch.full((len(rows), 1), float(block))
-    sizes[-1] -= -len(x) % block   # the zeros that fill the last block are not in its mean
+    sizes[-1] -= -len(x) % block   # the mean of the last block excludes its padding
     most = rows.abs().amax(1, keepdim=True)
     shares = rows.abs() / torch.where(most > 0, most, 1.)
     rms = (shares.square().sum(1, keepdim=True) / sizes).sqrt()
     return (shares > limit * rms).flatten()[:len(x)]
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #38fe0c57
-class BadMessage(ValueError): "A gradient that cannot be sent, or a message that cannot be believed, and why."
+class BadMessage(ValueError): "A gradient that cannot be sent, or an invalid message, with the reason."
 
 def packed_size(count: int, bits: int) -> int:
     "Bytes of `count` packed numbers."
     return -(-count * bits // 8)
 
 def pack_bits(numbers: Tensor, bits: int) -> bytes:
-    "`numbers` (n,), whole, from 0 to 2**bits - 1, one after the other, highest bit first; `bits`: 1 to 16."
+    "Packs `numbers` (n,), integers from 0 to 2**bits - 1, highest bit first; `bits`: 1 to 16."
     if bits == 8: return numbers.numpy().astype(np.uint8).tobytes()
     kind = np.uint8 if bits < 8 else np.uint16
     places = np.arange(bits - 1, -1, -1, dtype=kind)
     return np.packbits((numbers.numpy().astype(kind)[:, None] >> places & 1).astype(np.uint8)).tobytes()
 
 def unpack_bits(data: bytes, bits: int, count: int) -> Tensor:
-    "The inverse of `pack_bits`: (count,), int64. Raises BadMessage for a wrong length or bits at the end."
+    "The inverse of `pack_bits`: (count,), int64. Raises BadMessage for a wrong length or stray bits."
     if len(data) != (size := packed_size(count, bits)):
         raise BadMessage(f"{count} numbers of {bits} bits have {size} bytes, not {len(data)}")
     flat = np.unpackbits(np.frombuffer(data, np.uint8))
@@ -81,20 +81,20 @@ def unpack_bits(data: bytes, bits: int, count: int) -> Tensor:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #119da416
 _MAGIC = b'enb1'
-_FIELDS = struct.Struct('<4sIHHIII') # magic, settings, sender, type, round, numbers, bytes that follow
-HEADER = _FIELDS.size + 8 # Bytes in front of each message; the last 8 are the checksum
+_FIELDS = struct.Struct('<4sIHHIII') # magic, settings, sender, type, round, numbers, size of the payload
+HEADER = _FIELDS.size + 8 # Size of the header in bytes; the last 8 are the checksum
 _FLOAT32, _TYPES = 1, {1: 'float32', 2: 'float16', 3: 'bfloat16'}
 
 @dataclass(frozen=True)
 class CodecMessage:
-    "An opened message: who sent it, in which round, how many numbers it stands for, and its bytes."
+    "A decoded message: its sender, its round, how many numbers it encodes, and its payload."
     sender: int
     round: int
     count: int
     payload: bytes
 
 def encode_message(message: CodecMessage, settings: str) -> bytes:
-    "`message` with its header; `settings`: codec and settings, in words. Raises BadMessage if too large."
+    "Adds the header to `message`; `settings` is the codec's repr. Raises BadMessage if a field is too large."
     try: head = _FIELDS.pack(_MAGIC, zlib.crc32(settings.encode()), message.sender, _FLOAT32, message.round,
                              message.count, len(message.payload))
     except struct.error: raise BadMessage(f"no header holds sender {message.sender}, round {message.round}, "
@@ -103,7 +103,7 @@ def encode_message(message: CodecMessage, settings: str) -> bytes:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #2bed40cb
 def decode_message(data: bytes, settings: str) -> CodecMessage:
-    "The inverse of `encode_message`. Raises BadMessage with the reason for anything else."
+    "The inverse of `encode_message`. Raises BadMessage with the reason if `data` is not valid."
     if len(data) < HEADER or data[:4] != _MAGIC: raise BadMessage(f"{len(data)} bytes that are not a message")
     _, named, sender, kind, round, count, size = _FIELDS.unpack_from(data)
     if len(data) != HEADER + size:
@@ -120,15 +120,15 @@ def decode_message(data: bytes, settings: str) -> CodecMessage:
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a5d502b2
 @dataclass(eq=False)
 class ErrorFeedback:
-    "What a sender remembers from round to round."
-    sender: int = 0 # Its number in the messages
-    round: int = 0 # The round that it encodes next
-    error: Tensor | None = None # What its messages have not said yet, (n,), float32
-    pending: Tensor | None = None # The same after this round, if it counts
+    "A sender's state from round to round: the residual of error feedback."
+    sender: int = 0 # The sender's number in messages
+    round: int = 0 # The next round to encode
+    error: Tensor | None = None # The residual: what was not sent yet, (n,), float32
+    pending: Tensor | None = None # The residual after this round, if the round counts
     encoded: bool = False # Whether this round was encoded
 
     def commit(self, accepted: bool = True) -> None:
-        """The round is over. `accepted`: others have used the message; else the rest stays as it was.
+        """Ends the round. `accepted`: the message was used; if not, the residual does not change.
 
         Raises RuntimeError if an accepted round was never encoded."""
         if accepted and not self.encoded: raise RuntimeError(f"round {self.round} was not encoded")
@@ -136,11 +136,11 @@ class ErrorFeedback:
         self.round, self.pending, self.encoded = self.round + 1, None, False
 
     def state_dict(self) -> dict[str, Any]:
-        "What a checkpoint holds of it. A round that has not been committed is encoded again."
+        "State for a checkpoint. After loading, an uncommitted round is encoded again."
         return dict(sender=self.sender, round=self.round, error=self.error)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        "The inverse of `state_dict`. Raises BadMessage for values that it cannot have."
+        "The inverse of `state_dict`. Raises BadMessage for invalid values."
         if {*state} != {'sender', 'round', 'error'}: raise BadMessage(f"no rest of a sender: {[*state]}")
         for name, most in dict(sender=1 << 16, round=1 << 32).items():
             if type(state[name]) is not int or not 0 <= state[name] < most:
@@ -151,7 +151,7 @@ class ErrorFeedback:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a77ba396
 def check_tensor(x: Tensor, what: str = "the gradient") -> Tensor:
-    "`x` as (n,), on the CPU. Raises BadMessage: no tensor, sparse, empty, not float32, or not finite."
+    "`x` as (n,), on the CPU. Raises BadMessage unless it is a dense, finite, nonempty float32 tensor."
     if not isinstance(x, Tensor): raise BadMessage(f"{what} is of type {type(x).__name__}, not a tensor")
     if x.layout != torch.strided: raise BadMessage(f"{what} is sparse; send what its to_dense() returns")
     if x.dtype != torch.float32: raise BadMessage(f"{what} is {x.dtype}; convert it to float32")
@@ -163,22 +163,22 @@ def check_tensor(x: Tensor, what: str = "the gradient") -> Tensor:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #591fdcbf
 class Codec:
-    "Encodes numbers as a message, and decodes it. A frozen dataclass: its repr goes into the header."
+    "Encodes numbers as a message and decodes it. A frozen dataclass; the header identifies its repr."
     decay: float = 0. # Fraction of the residual added to the next gradient; 0: no error feedback
-    workers: int = 0 # Messages that share their noise, see `Private`; 0: there is none
+    workers: int = 0 # Number of messages that share the noise, see `Private`; 0: no noise
 
     def pack(self, x: Tensor) -> bytes:
         "The payload for `x` (n,), finite float32."
         raise NotImplementedError
 
     def unpack(self, data: bytes, count: int) -> Tensor:
-        "(count,), finite float32. Raises BadMessage."
+        "Decodes a payload: (count,), finite float32. Raises BadMessage."
         raise NotImplementedError
 
     def encode(self, tensor: Tensor, state: ErrorFeedback) -> bytes:
-        """The message of `state.sender` in `state.round` for `tensor` (any shape, float32).
+        """Encodes `tensor` (any shape, float32) as the message of `state.sender` in `state.round`.
 
-        Call `state.commit()` when the round counts. Raises BadMessage; then `state` is as before."""
+        Call `state.commit()` when the round counts. If it raises BadMessage, `state` does not change."""
         x = check_tensor(tensor)
         if state.error is not None:
             if not self.decay: raise BadMessage(f"there is a rest of earlier rounds; {self} would forget it")
@@ -198,18 +198,18 @@ class Codec:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #95f6c435
 def read_floats(data: bytes, what: str, least: float = -_LARGEST) -> Tensor:
-    "(len(data) / 4,), float32. Raises BadMessage if one is not finite, or is less than `least`."
+    "Reads (len(data) / 4,) float32 numbers. Raises BadMessage if one is not finite or less than `least`."
     x = torch.from_numpy(np.frombuffer(data, '<f4').copy())
     if not (x.isfinite() & (x >= least)).all(): raise BadMessage(f"{what}: a number that no sender writes")
     return x
 
 @dataclass(frozen=True)
 class Quantized(Codec):
-    "Whole numbers with a step size per block; outliers beside. 8 bits: 3.9 times fewer bytes, 4 bits: 7.5."
-    bits: int = 8 # Of a number: 2 to 8
+    "Integers with a step size per block; outliers separate. 8 bits: 3.9 times fewer bytes, 4 bits: 7.5."
+    bits: int = 8 # Bits per number, 2 to 8
     block: int = 256 # Numbers that share a step size
-    limit: float = 5. # What is larger than this times the RMS of its block is sent as it is; 0: nothing
-    decay: float = 0. # Of the rest; see `Codec`
+    limit: float = 5. # Numbers above this multiple of their block's RMS are sent unquantized; 0: none
+    decay: float = 0. # Fraction of the residual that is kept; see `Codec`
 
     def __post_init__(self) -> None:
         if not (self.bits in range(2, 9) and 1 <= self.block < 1 << 24 and 0 <= self.limit < 1e6
@@ -226,7 +226,7 @@ class Quantized(Codec):
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #d183e9a0
 def check_positions(found: np.ndarray, count: int, what: str) -> Tensor:
-    "Positions (k,), int64. Raises BadMessage unless they rise and lie below `count`."
+    "Positions (k,), int64. Raises BadMessage unless they increase and are below `count`."
     places = torch.from_numpy(found.astype(np.int64))
     if len(places) and (places[-1] >= count or (places.diff() <= 0).any()):
         raise BadMessage(f"{what}: positions that do not rise, or lie outside of {count} numbers")
@@ -253,7 +253,7 @@ def unpack(self: Quantized, data: bytes, count: int) -> Tensor:
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #e05af8d7
 @dataclass(frozen=True)
 class Half(Codec):
-    "16-bit floats (fp16): half the bytes. What is above 65504 is sent as 65504."
+    "16-bit floats (fp16): half the bytes. Numbers above 65504 are sent as 65504."
     def pack(self, x: Tensor) -> bytes:
         return x.clamp(-65504, 65504).half().numpy().astype('<f2').tobytes()
 
@@ -264,7 +264,7 @@ class Half(Codec):
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #f029f98e
 @dataclass(frozen=True)
 class Float32(Codec):
-    "Numbers as they are, 4 bytes each."
+    "Uncompressed numbers, 4 bytes each."
     def pack(self, x: Tensor) -> bytes: return x.numpy().astype('<f4').tobytes()
 
     def unpack(self, data: bytes, count: int) -> Tensor:
@@ -273,14 +273,14 @@ class Float32(Codec):
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a931273a
 class RoundInbox:
-    "The messages of one round; `expected_senders`: those who take part."
+    "The messages of one round; `expected_senders`: the senders that take part."
     def __init__(self, codec: Codec, count: int, round: int, expected_senders: Iterable[int]):
         self.codec, self.count, self.round = codec, count, round
         self.expected_senders = sorted({*expected_senders})
-        self.received: dict[int, Tensor] = {} # What each sender has said, (count,)
+        self.received: dict[int, Tensor] = {} # Decoded message of each sender, (count,)
 
     def receive(self, data: bytes, sender: int | None = None) -> int:
-        "The sender of the message; `sender`: who must be it. Raises BadMessage; then it does not count."
+        "Adds a message and returns its sender, which must be `sender` if given. Raises BadMessage."
         message = decode_message(data, repr(self.codec))
         who = f"sender {message.sender}"
         if sender not in (None, message.sender): raise BadMessage(f"{who} is named in a message of {sender}")
@@ -296,7 +296,7 @@ class RoundInbox:
         return message.sender
 
     def mean(self, without: Iterable[int] = ()) -> Tensor:
-        "(count,), float32. `without`: senders to leave out. Raises BadMessage if any other one is missing."
+        "The mean (count,), float32. `without`: senders to leave out. Raises BadMessage if one is missing."
         wanted = [s for s in self.expected_senders if s not in {*without}]
         missing = [s for s in wanted if s not in self.received]
         if missing or not wanted:
