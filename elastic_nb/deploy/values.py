@@ -133,7 +133,7 @@ class ChartValues(ConfigSection):
     probes: bool = True # Whether the pods have health probes.
     nodeSelector: dict[Label, str] = {} # Labels that a machine must have.
     tolerations: list[Toleration] = [] # Taints that the pods tolerate.
-    spread: Literal['hard', 'soft', 'none'] = 'soft' # Whether each pod gets its own machine: must, should, no.
+    spread: Literal['hard', 'soft', 'none'] = 'soft' # Each pod on its own machine: must, should, no.
     priorityClassName: str = '' # Priority class; empty: none.
     queue: str = '' # Queue of Volcano; empty: its default. Only for volcano.
     runAsUser: int = Field(1000, ge=1) # User and group of the processes; never root.
