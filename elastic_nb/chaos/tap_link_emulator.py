@@ -23,7 +23,7 @@ from functools import cache
 from typing import Any
 
 from ..basics import patch
-from .proxy_link_emulator import WAYS, LinkEmulator, parse_direction
+from .proxy_link_emulator import DIRECTIONS, LinkEmulator, parse_direction
 from ..lowcomm.link_profiles import LinkSpec, LinkProfile, profile_for, link_profile
 from ..testing.hosts import NamespaceNetwork, _as_root, package_env, why_no_namespaces
 
@@ -70,8 +70,8 @@ def why_no_link() -> str:
 class TapBridge:
     "Carries frames between two interfaces. End 0 is the host, end 1 the switch; `there` is from 0 to 1."
     def __init__(self, ends: Sequence[int], p: LinkProfile, seed: int):
-        self.ends = dict(zip(WAYS, ends)) # Source of each direction
-        self.exits = dict(zip(WAYS, reversed(ends))) # Destination of each direction
+        self.ends = dict(zip(DIRECTIONS, ends)) # Source of each direction
+        self.exits = dict(zip(DIRECTIONS, reversed(ends))) # Destination of each direction
         self.emulator = LinkEmulator(p, seed, time.monotonic())
         self.kinds: dict[int, str] = {} # Kind of traffic by port
         self.in_flight: list[tuple[float, int, str, bytes]] = [] # A heap: (time, number, direction, frame)
@@ -117,7 +117,7 @@ def execute(self: TapBridge, do: str, **what: Any) -> dict[str, Any]:
         self.emulator.cut(what['ways'])
         self.in_flight = [f for f in self.in_flight if f[2] not in what['ways']]
         heapq.heapify(self.in_flight)
-    elif do == 'mend': self.emulator.cut(WAYS, False)
+    elif do == 'mend': self.emulator.cut(DIRECTIONS, False)
     elif do == 'kind': self.kinds[what['port']] = what['kind']
     return self.emulator.traffic()
 

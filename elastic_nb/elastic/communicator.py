@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.distributed import distributed_c10d
 
 from ..basics import patch
-from .process_groups import SLICE, PrefetchingStore, run_abandonable, run_in_background
+from .process_groups import (POLL_SLICE_S, PrefetchingStore, run_abandonable,
+                                               run_in_background)
 from .membership import (Generation, Member, all_reduce_max, connect_gloo, copy_state,
                                            next_generation, peer_errors, propose_generation, roll_call)
 from .gradient_sync import GradientSync
@@ -140,7 +141,7 @@ def propose_same_members(self: Communicator, reason: str, floor: int) -> None:
 @patch
 def wait_for_end(self: Communicator) -> None:
     "Stays in this generation until the run is over. Raises StaleGeneration."
-    while not self.member.stop.wait(SLICE): self.member.raise_if_stale(self.gen)
+    while not self.member.stop.wait(POLL_SLICE_S): self.member.raise_if_stale(self.gen)
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #25c6b447
 def can_reconfigure() -> bool:
