@@ -50,7 +50,7 @@ FAULT_KINDS = dict(
     flap='SIGKILL, and each of its replacements dies in the same way when it comes by',
     hold='waits until something else has happened (see below), and continues',
 )
-FAULT_SIGNALS = dict(kill=signal.SIGKILL, hang=signal.SIGSTOP) # Kinds that the supervisor can inject by a signal
+FAULT_SIGNALS = dict(kill=signal.SIGKILL, hang=signal.SIGSTOP) # Kinds that the supervisor injects by signal
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #26f6a860
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Fault:
     "One planned failure: `worker` fails when it first reaches `phase` at `step` or later."
     worker: int # Slot number of the worker; its replacement inherits the number
     step: int # First step at which the fault may fire
-    phase: str | None = None # One of `PHASES` or `CHECKPOINT_PHASES`; None: from outside, at an arbitrary line
+    phase: str | None = None # One of `PHASES` or `CHECKPOINT_PHASES`; None: from outside, at any line
     kind: str = 'kill' # One of `FAULT_KINDS`
 
     def __post_init__(self) -> None:
@@ -169,7 +169,7 @@ HOLD_LIMIT_S = 40. # Seconds after which a held worker continues in any case
 HOLD_ENV = 'ELASTIC_NB_HOLD' # Environment variable: the folder whose files end the holds
 
 def wait_for_release(fault: Fault) -> None:
-    "Waits up to `HOLD_LIMIT_S` seconds for this hold's file in $ELASTIC_NB_HOLD; not at all if that is unset."
+    "Waits up to `HOLD_LIMIT_S` seconds for this hold's file in $ELASTIC_NB_HOLD; no wait if that is unset."
     end = time.monotonic() + HOLD_LIMIT_S * (HOLD_ENV in os.environ)
     file = Path(os.environ.get(HOLD_ENV, ''), f'{fault.step}-{fault.phase}')
     pages = [] # The loop keeps allocating memory, as a computation would

@@ -66,7 +66,7 @@ CREATE TABLE events(id INTEGER PRIMARY KEY, run TEXT NOT NULL, t REAL NOT NULL, 
 CREATE TABLE packs(id INTEGER PRIMARY KEY, run TEXT NOT NULL, last INTEGER NOT NULL, block BLOB NOT NULL)
 '''
 STEP_KINDS = 'contribute', 'commit' # Rows that each worker writes in each step
-PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # At how many of them the ledger packs, and how many newest it leaves
+PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # Rows at which the ledger packs; newest rows it leaves
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5a2ae157
 class LedgerOpenFailed(Exception): "The file cannot be created or opened now; a later attempt may succeed."

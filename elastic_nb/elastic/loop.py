@@ -133,10 +133,9 @@ class CheckpointMissing(CheckpointError):
     "No member has found the checkpoint that the ledger lists."
     final = refused = True # A retry does not help
 
-MISSING_CHECKPOINT = ("the ledger of this run has a checkpoint of step {}, and none is there any more, "
-                      "on no tier of "
-           "any member: bring it back; to begin anew, remove the whole folder of the run, run.db and all, or "
-           "give another one")
+MISSING_CHECKPOINT = ("the ledger of this run has a checkpoint of step {}, and none is there any more, on no "
+                      "tier of any member: bring it back; to begin anew, remove the whole folder of the run, "
+                      "run.db and all, or give another one")
 
 @patch
 def join_next_generation(self: ElasticLoop) -> bool:

@@ -100,7 +100,7 @@ _beside: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _adding = threading.Lock()
 
 def run_in_background(fn: Callable[[], Any]) -> threading.Thread:
-    "Runs `fn()` in a thread that may use torch; Python waits up to `EXIT_WAIT_S` seconds for it before it exits."
+    "Runs `fn()` in a thread that may use torch; Python waits for it at exit, up to `EXIT_WAIT_S` seconds."
     thread = threading.Thread(target=fn, daemon=True)
     with _adding: _beside.add(thread)
     thread.start()

@@ -105,7 +105,7 @@ def split_units(numbers: Tensor, n: int) -> Sequence[Tensor]:
     return numbers.tensor_split(min(n, len(numbers)))
 
 def sum_messages(codec: Codec, said: dict[int, bytes], count: int, step: int) -> Tensor | None:
-    """The sum (count,) of the messages of all senders that are not `NO_MESSAGE`; None if one of them is empty.
+    """The sum (count,) of the messages of all senders but `NO_MESSAGE`; None if one of them is empty.
     Raises BadMessage."""
     if not all(said.values()): return None
     said = {sender: data for sender, data in said.items() if data != NO_MESSAGE}

@@ -105,7 +105,7 @@ def _gram(x: Tensor, center: Tensor | None = None) -> Tensor:
     "Inner products of all pairs of rows, minus `center`; (workers, workers), float64."
     n, width = len(x), PRODUCT_BLOCK * min(32, -(-x.shape[1] // PRODUCT_BLOCK))
     block, out = x.new_zeros(n, width, dtype=torch.float64), x.new_zeros(n, n, dtype=torch.float64)
-    pieces = block.view(n, -1, PRODUCT_BLOCK).transpose(0, 1)   # a batch uses all cores, a single product only one
+    pieces = block.view(n, -1, PRODUCT_BLOCK).transpose(0, 1)   # a batch uses all cores, one product only one
     for start in range(0, x.shape[1], width):
         columns = x[:, start:start + width]
         part = block[:, :columns.shape[1]].copy_(columns)

@@ -217,7 +217,8 @@ def _pause(x: float, y: float) -> str:
 
 def _svg(height: float, body: Iterable[str], label: str) -> str:
     font = 'system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif'
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PANEL_WIDTH} {height:g}" width="{PANEL_WIDTH}" '
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PANEL_WIDTH} {height:g}" '
+            f'width="{PANEL_WIDTH}" '
             f'height="{height:g}" role="img" aria-label="{escape(label)}" style="display:block;'
             f'max-width:100%;height:auto;font-family:{font}">{HATCH_PATTERN}{"".join(body)}</svg>')
 
