@@ -228,8 +228,9 @@ def _note_start(self: ElasticTrainer, out: str | Path | None, manager: Any, resu
     tier = getattr(manager, 'source', 'nvme') if resumed else ''
     self.record.say('ready', me, **self.about)
     skipped = [vars(s) for s in getattr(manager, 'skipped', [])]
-    changed = dict(changed=self.changed) if self.changed else {}
-    if changed and self.main: warnings.warn(f"the checkpoint's run differed: {'; '.join(self.changed)}")
+    differences = self.saves.differences
+    changed = dict(changed=differences) if differences else {}
+    if changed and self.main: warnings.warn(f"the checkpoint's run differed: {'; '.join(differences)}")
     self.record.say('restored', me, self.step, tier=self.copied or tier, skipped=skipped,
                     receipt=self.chain.value, seal='' if self.copied else getattr(manager, 'seal', ''),
                     **changed)
@@ -247,14 +248,15 @@ def _enter(self: ElasticTrainer) -> None:
     if ranks > 1 and self.c.distributed.shard != 'none':
         raise BadConfig(f"distributed.shard = {self.c.distributed.shard!r} is for elastic-nb train and "
                         f"run_elastic; {ranks} ranks under torchrun take shard='none' or strategy='fsdp'")
-    with raise_on_all_ranks(): self.uncut = self.check_cut() if self.main else ''
+    with raise_on_all_ranks():
+        if self.main: self.check_cut()
     self.copied = '' # The rank that the state was copied from, in words
     self.given: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> time; micro-batches, samples
     self.over: dict[int, float | None] = {} # When the last two steps ended
     self.heard: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()   # from other threads
 
 # %% ../../nbs/07_train/07_trainer.ipynb #2378a747
-_MADE_WITH = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'count', '_count', 'scheduler'
+_MADE_WITH = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'scheduler'
 _SECTIONS = 'training', 'checkpoint' # With settings of whose names a trainer has no attribute, but steps
 
 def _made_of(trainer: ElasticTrainer) -> dict[str, Any]:
@@ -283,7 +285,7 @@ def _stands(trainer: ElasticTrainer) -> dict[str, Any]:
 def _check_left(trainer: ElasticTrainer, resume: bool) -> None:
     "Raises BadConfig if something was assigned that a trainer does not read, or no longer reads."
     names = {k for s in _SECTIONS for k in type(getattr(trainer.config.checked(), s)).model_fields}
-    names = names - {'steps'} if trainer.ready else names | {'count'}
+    names = (names - {'steps'} if trainer.ready else names) | {'count'}
     if odd := sorted(names & vars(trainer).keys()):
         raise BadConfig(f"trainer.{odd[0]} was assigned, and nobody reads it: give it when the trainer is "
                         f"made, ElasticTrainer(..., {odd[0]}=...)")
@@ -368,7 +370,7 @@ def _level(trainer: ElasticTrainer, manager: Any, table: list[tuple[int, int]], 
             manager.pace, receipts = state.meta.pop('pace'), state.meta.pop('receipts')
             trainer.load(state)
             trainer.chain.load_state(receipts, trainer.step)
-            trainer.kept, trainer.copied = -1, f'rank {source}'   # its own disk does not have it
+            trainer.saves.step, trainer.copied = -1, f'rank {source}'   # its own disk does not have it
         dist.destroy_process_group(group)
 
 def _broadcast(trainer: ElasticTrainer, manager: Any, source: int, group: Any) -> TrainState | None:
@@ -475,7 +477,7 @@ def _sinks(trainer: ElasticTrainer) -> SinkGroup:
 @patch
 def tree(self: ElasticTrainer) -> dict[str, Any]:
     "As of `Engine`; the numbers of the last step are reported before a checkpoint has it."
-    if self.record and self.latest: _read(self, self.latest)   # also to callbacks, whose state is saved
+    if self.record: _read(self, self.reports.latest)   # also to callbacks, whose state is saved
     if self.record and not self.strategy.replicas: self.record.flush()   # its manager does not ask for it
     return Engine.tree(self)
 
@@ -513,7 +515,7 @@ def _loop(trainer: ElasticTrainer, sync: Any, manager: Any, result: TrainResult)
     while trainer.step < trainer.steps and not result.preempted:
         trainer.one_step(sync)
         _read(trainer, before)
-        before = trainer.latest
+        before = trainer.reports.latest
         if at_once: trainer.notify_callbacks('on_step_end', step=before.step, **before.metrics)
         result.preempted = trainer._preempted(manager)
         trainer._after(manager)
