@@ -84,10 +84,10 @@ def measure_tokens_per_s(s: GpuJob, strategy: str, compiled: bool) -> Measures:
     "Tokens per second of the trainer and of the plain loop. Raises RuntimeError for different losses."
     trainer = s.trainer(PairedTrainer, strategy=strategy, compile=compiled, steps=s.pairs + WARM)
     trainer.train(progress=False)
-    check_same_losses([trainer.losses])
+    check_same_losses([trainer.pairs.losses])
     about = 'compiled' if compiled else 'not compiled'
     names = f'trainer, {strategy}', f'plain loop, beside {strategy}'
-    rows, ratio = pair_rows(trainer.pairs[WARM:], names, about, s.tokens)
+    rows, ratio = pair_rows(trainer.pairs.seconds[WARM:], names, about, s.tokens)
     return rows, {f"{strategy}_over_plain_throughput{'_compiled' if compiled else ''}": ratio}
 
 # %% ../../nbs/10_bench/11_gpu.ipynb #56e3dfc2

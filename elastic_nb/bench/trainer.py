@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RUN_KINDS', 'BLOCK', 'TRAINER_NOTES', 'PAIRS', 'real', 'tiny', 'MeasurementDone', 'PhaseWatcher', 'run_watched',
-           'elastic_rows', 'LedgerToggleTrainer', 'block_pairs', 'alone_job', 'measure_ledger_blocks',
+           'elastic_rows', 'BlockTimes', 'LedgerToggleTrainer', 'block_pairs', 'alone_job', 'measure_ledger_blocks',
            'measure_trainer_steps', 'run_side_by_side', 'ledger_cost_rows', 'measure_resumes', 'check_room',
            'bench_trainer']
 
@@ -118,12 +118,18 @@ def elastic_rows(turns: Sequence[Mapping[str, PhaseWatcher]],
 # %% ../../nbs/10_bench/10_trainer.ipynb #90cedd48
 BLOCK = 10 # Steps with a ledger, or without, in a row
 
+class BlockTimes:
+    "The seconds of blocks of steps: with a ledger, or without."
+    def __init__(self) -> None:
+        self.seconds: list[tuple[bool, float]] = []
+        self.since = 0. # When this block began
+
 class LedgerToggleTrainer(ElasticTrainer):
     "A trainer that makes blocks of steps with its ledger and without, in turn; `blocks`: seconds of each."
     def prepare(self, device: str | None = None) -> 'LedgerToggleTrainer':
         if not self.ready:
             super().prepare(device)
-            self.blocks: list[tuple[bool, float]] = []
+            self.blocks = BlockTimes()
         return self
 
     @property
@@ -134,11 +140,11 @@ class LedgerToggleTrainer(ElasticTrainer):
         if self.step % BLOCK: return
         if self.step:
             if self.on: self.record.flush()
-            self.blocks.append((self.on, time.perf_counter() - self.since))
-        self.since = time.perf_counter()
+            self.blocks.seconds.append((self.on, time.perf_counter() - self.blocks.since))
+        self.blocks.since = time.perf_counter()
 
     def _preempted(self, manager: Any) -> bool:
-        return super()._preempted(manager) if self.on else bool(self.given.clear())
+        return super()._preempted(manager) if self.on else bool(self.call.used.clear())
 
     def _committed(self, report: Any) -> None:
         if self.on: super()._committed(report)
@@ -154,7 +160,7 @@ def alone_job(kind: str, name: str, strategy: str, steps: int, folder: str) -> N
     cls = dict(blocks=LedgerToggleTrainer, plain=ElasticTrainer)[kind]
     trainer = WORKS[name].trainer(cls, strategy=strategy, steps=steps)
     trainer.train(progress=False, out=folder)
-    if kind == 'blocks': Path(folder, 'blocks.json').write_text(json.dumps(trainer.blocks))
+    if kind == 'blocks': Path(folder, 'blocks.json').write_text(json.dumps(trainer.blocks.seconds))
 
 def measure_ledger_blocks(name: str, strategy: str, pairs: int) -> list[tuple[float, float]]:
     "Seconds of a step with a ledger and without, from neighboring blocks."

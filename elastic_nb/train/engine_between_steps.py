@@ -250,7 +250,7 @@ def upcoming_micro_batches(self: Engine, i: int) -> Iterator[MicroBatchKey]:
         yield from _to_validate(self, step)
 
 def _to_train(engine: Engine, step: int, first: int = 0) -> Iterator[MicroBatchKey]:
-    for i in engine.reading.span:
+    for i in engine.data.reading.span:
         if first <= i < engine.samples.num_micro_batches(step):
             yield MicroBatchKey(step, i, tuple(engine.samples.ids(step, i)))
 
@@ -265,19 +265,19 @@ def read_ahead(self: Engine, report: Callable[..., None] | None = None,
                tick: Callable[[], None] = lambda: None) -> None:
     "Start the readers that the config asks for. `report`, `tick`: as in `ReaderPool`."
     d = self.c.data
-    if not d.num_workers or self.reading.readers: return
+    if not d.num_workers or self.data.reading.readers: return
     if sys.platform != 'linux':
         warnings.warn("data.num_workers: readers need Linux; the training process reads itself")
         return
     behind = partial(pin_batch, device=self.device) if self.device.startswith('cuda') else None
     limits = d.num_workers, d.prefetch, d.reader_timeout, d.reader_memory
-    self.reading.readers = ReaderPool(self.read, *limits, report, behind, tick, self.samples.samples)
+    self.data.reading.readers = ReaderPool(self.read, *limits, report, behind, tick, self.samples.samples)
 
 @patch
 def close_readers(self: Engine) -> None:
     "End the readers, if there are any."
-    if self.reading.readers: self.reading.readers.close()
-    self.reading.readers = None
+    if self.data.reading.readers: self.data.reading.readers.close()
+    self.data.reading.readers = None
 
 def pin_batch(batch: Any, device: str) -> Any:
     "`batch` in pinned memory, from which a copy to `device` is queued."

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['STRATEGIES', 'CODE', 'make_schedule', 'choose_device', 'map_tensors', 'batch_to_device', 'shares_memory',
            'unshare_buffers', 'unsupported_combinations', 'without_tensors', 'optimizer_problems', 'Surroundings',
-           'Arguments', 'BatchReading', 'Validation', 'Saves', 'ModuleNumbers', 'CallbackEffects', 'CutCheck',
-           'SeenInStep', 'StepReports', 'Engine', 'make_strategy', 'tensors_in', 'attributes_outside_state',
+           'Arguments', 'BatchReading', 'Validation', 'RunData', 'Saves', 'ModuleNumbers', 'CallbackEffects',
+           'CutCheck', 'SeenInStep', 'StepReports', 'Engine', 'make_strategy', 'tensors_in', 'attributes_outside_state',
            'tensor_versions', 'object_digests', 'OptimizerAttributes', 'has_own_hooks', 'OwnCode', 'ForwardNumbers',
            'SchedulerTwin', 'UnsavedState', 'graph_leaves', 'tensor_version', 'inspect_samples', 'tokens_per_sample',
            'dataset_mismatches', 'copy_batch', 'StepReport', 'NonFiniteLoss']
@@ -271,6 +271,18 @@ class Validation:
         "Whether there is one after `step` steps, in a run that ends with the step `last`."
         return bool(self.samples and step and (step == last or every and step % every == 0))
 
+# %% ../../nbs/07_train/05_engine_step.ipynb #5f7a97df
+class RunData:
+    "The data of a run: as they were given, the samples that are made of them, and how they are read."
+    samples: MicroBatchSampler # Of training; made when the engine is prepared
+    def __init__(self, train: Any, val: Any, collate_fn: Callable[[list[Any]], Any] | None):
+        self.train, self.val, self.collate_fn = train, val, collate_fn
+        self.validation, self.reading = Validation(), BatchReading()
+
+def _of_data(name: str) -> Any:
+    "A property of the engine that is an attribute of its data."
+    return property(lambda engine: getattr(engine.data, name), lambda engine, x: setattr(engine.data, name, x))
+
 # %% ../../nbs/07_train/05_engine_step.ipynb #af5dad1c
 class Saves:
     "What a worker knows of the checkpoints of its run."
@@ -391,6 +403,7 @@ class StepReports:
 # %% ../../nbs/07_train/05_engine_step.ipynb #aa724d71
 class Engine:
     "Everything of a run but the place where it is computed: model, data, optimizer, and what one step does."
+    train_dataset, val_dataset, collate_fn = (_of_data(k) for k in ('train', 'val', 'collate_fn'))
     def __init__(self,
         model: nn.Module, # Returns its loss, or `loss_fn` makes one of it
         config: Config | None = None, # Settings, to which `settings` are added
@@ -408,17 +421,14 @@ class Engine:
         self.model, called = unwrap_model(model) # The bare one; the one that is called, perhaps compiled
         self.config = (config or Config()).update(**settings)
         self.arguments = Arguments(called, count, {k.rpartition('.')[2] for k in settings})
-        self.train_dataset, self.val_dataset = train_dataset, val_dataset
-        self.loss_fn, self.collate_fn = loss_fn, collate_fn
+        self.data = RunData(train_dataset, val_dataset, collate_fn)
+        self.loss_fn = loss_fn
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
         self.step = 0 # Steps done
         self.main = True # The one that prints and writes
-        self.alone = False # No other worker will ever take part
         self.scaled: LRScaler | None = None # The optimizer's rates, if the batch follows the world
-        self.reading, self.validation = BatchReading(), Validation()
         self.reports, self.saves = StepReports(), Saves()
         self.facts = RunFacts()
-        self.identity: dict[str, Any] = {} # All that decides the result; empty until everything is prepared
         self.callback_effects = CallbackEffects()
         self.cut_check = CutCheck()
 
@@ -454,6 +464,24 @@ def ready(self: Engine) -> bool:
     return bool(self.identity)
 
 @patch(as_prop=True)
+def identity(self: Engine) -> dict[str, Any]:
+    "All that decides the result and is visible here; empty until everything is prepared."
+    return self.facts.identity
+
+@patch(as_prop=True)
+def alone(self: Engine) -> bool:
+    "No other worker will ever take part."
+    return False
+
+@patch(as_prop=True)
+def samples(self: Engine) -> MicroBatchSampler:
+    "The samples of training, by step and micro-batch."
+    return self.data.samples
+
+@patch(as_prop=True)
+def validation(self: Engine) -> Validation: return self.data.validation
+
+@patch(as_prop=True)
 def val(self: Engine) -> dict[int, float]:
     "The loss of each validation, by the number of steps before."
     return self.validation.losses
@@ -467,7 +495,7 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
 @patch
 def samplers_in_use(self: Engine) -> list[MicroBatchSampler]:
     "The samples of training and validation, as far as they are known."
-    return [x for x in (getattr(self, 'samples', None), self.validation.samples) if x is not None]
+    return [x for x in (getattr(self.data, 'samples', None), self.validation.samples) if x is not None]
 
 @patch
 def _prepare(self: Engine, device: str | None) -> Engine:
@@ -505,7 +533,7 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     self.task.look_at = self.check_loss_graph
     identity = run_identity(self, c.legacy_fingerprint)
     self._prepare_accepted(identity, c.checkpoint.accept)
-    self.identity = identity
+    self.facts.identity = identity
     return self
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #50115d7d
@@ -865,7 +893,7 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
         return MicroBatchSampler(dataset, size, cut, t.seed, self.collate_fn, names, causal)
     if self.train_dataset is None: raise BadConfig("train_dataset is missing")
     for which in ('train_dataset', 'val_dataset'): _open(self, which, causal, names)
-    self.samples = samples(self.train_dataset, t.batch_size, t.num_micro_batches)
+    self.data.samples = samples(self.train_dataset, t.batch_size, t.num_micro_batches)
     self.facts.content = _content(self) if t.check_data else ''
     if self.val_dataset is not None:   # in batches as large as those that training has in memory
         size = ceil(t.batch_size / t.num_micro_batches / self.strategy.passes)
@@ -1115,7 +1143,7 @@ def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
 @patch
 def batch(self: Engine, i: int, ids: list[int]) -> Any:
     "The same for this step, perhaps read ahead. Raises UnreadableBatch, and the errors of the dataset."
-    readers = self.reading.readers
+    readers = self.data.reading.readers
     if readers is None: return self.read(self.step, i, ids)
     return readers.get(self.step, i, ids, lambda: self.upcoming_micro_batches(i))
 
@@ -1130,13 +1158,13 @@ def _writes_in(batch: Any) -> list[int]: return [*map(tensor_version, tensors_in
 @contextmanager
 def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
     "The same for a block that may write into it: the data stay as they are. Raises UnsupportedModel."
-    batch, known = self.batch(i, ids), self.reading.overwrites
+    batch, known = self.batch(i, ids), self.data.reading.overwrites
     if known is not False: batch = copy_batch(batch)
     before = _writes_in(batch)
     yield batch
     if known: return
-    self.reading.overwrites = _writes_in(batch) != before
-    if known is None or not self.reading.overwrites: return
+    self.data.reading.overwrites = _writes_in(batch) != before
+    if known is None or not self.data.reading.overwrites: return
     mine = {t.data_ptr() for t in tensors_in(batch) if t.numel()}
     if any(t.data_ptr() in mine for t in tensors_in(self.read(self.step, i, ids))):
         raise UnsupportedModel(
@@ -1174,7 +1202,7 @@ def measures_noise(self: Engine) -> bool:
 @patch
 def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
     "Forward and backward of micro-batch `i`, the samples `ids`. Raises UnsupportedModel."
-    self.reading.span = sync.span
+    self.data.reading.span = sync.span
     with self.borrow_writable_batch(i, ids) as batch, sync.micro_batch(i) as summed:
         with seeded(self.samples.seed, self.step, i):
             targets = self.count(batch)

@@ -726,6 +726,7 @@ class RunFacts:
     optimizer_class: str = ''
     optimizer: dict[str, Any] = field(default_factory=dict) # Its settings
     scheduler: dict[str, Any] = field(default_factory=dict) # Empty: it is that of the settings
+    identity: dict[str, Any] = field(default_factory=dict) # All of it, once everything is prepared
 
 def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     """All that decides the result of a prepared `engine` and is visible to it, in words: JSON values by
