@@ -256,6 +256,6 @@ def restore(self: FSDPStrategy, engine: Any, manager: ShardedManager) -> int | N
     values = manager.load_checkpoint()
     if values is None: return None
     step = engine.load_state_values(values)
-    engine.memory.load(values.get('callbacks', []), engine.device)
+    engine.callback_effects.memory.load(values.get('callbacks', []), engine.device)
     engine.chain.load_state(values.get('receipt'), step)
     return step

@@ -10,7 +10,7 @@ __all__ = ['MAX_LITERAL_NUMBERS', 'MAX_ITEMS', 'MAX_NETWORK_NUMBERS', 'VARIABLE'
            'unsaved_buffers_hash', 'unsaved_frozen_hashes', 'model_identity', 'ordered_hash', 'optimizer_identity',
            'sample_schedule', 'nondeterministic_lr_lambdas', 'callback_identity', 'scheduler_identity',
            'initial_settings', 'restore_settings', 'content_digests', 'data_identity', 'attributes_used_by_methods',
-           'find_names_in_methods', 'keep_unchanged', 'compiled_parts', 'describe_kernels', 'run_identity']
+           'find_names_in_methods', 'keep_unchanged', 'compiled_parts', 'describe_kernels', 'RunFacts', 'run_identity']
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20004
 import dis
@@ -26,6 +26,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from copy import deepcopy
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -724,24 +725,35 @@ def describe_kernels() -> str:
     gpu = f', {torch.cuda.get_device_name()}' if torch.cuda.is_available() else ''
     return f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{gpu}'
 
+@dataclass
+class RunFacts:
+    "What identifies a run and is seen while it is prepared, before a strategy changes the objects."
+    content: str = '' # Digest of some samples
+    shapes: dict[str, list[int]] = field(default_factory=dict) # Of the model's tensors
+    optimizer_class: str = ''
+    optimizer: dict[str, Any] = field(default_factory=dict) # Its settings
+    scheduler: dict[str, Any] = field(default_factory=dict) # Empty: it is that of the settings
+    identity: dict[str, Any] = field(default_factory=dict) # All of it, once everything is prepared
+
 def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     """All that decides the result of a prepared `engine` and is visible to it, in words: JSON values by
     section. `former`: the fingerprint of the first version, from shapes and the number of samples."""
     t, loss = engine.c.training, engine.loss_fn
-    look = t.check_data and bool(getattr(engine, 'content', ''))
+    look = t.check_data and bool(engine.facts.content)
     train = data_identity(engine.samples, look)
-    for k, f in dict(collate=engine.collate_fn, count=engine._count).items():
+    for k, f in dict(collate=engine.collate_fn, count=engine.arguments.count).items():
         train[k] = function_identity(f) or dict(name='by default')
-    dressed = {f'_orig_mod.{k}': v for k, v in engine.shapes.items()}   # names of older versions
-    names = {} if engine.called is engine.model else dict(dressed=ordered_hash(dressed))
-    held = dict(validation=data_identity(engine.held, look)) if engine.held else {}
+    dressed = {f'_orig_mod.{k}': v for k, v in engine.facts.shapes.items()}   # names of older versions
+    names = {} if engine.arguments.called is engine.model else dict(dressed=ordered_hash(dressed))
+    judged = engine.validation.samples
+    held = dict(validation=data_identity(judged, look)) if judged else {}
     model = engine.model
     inside = {*map(id, (engine, model, *model.modules(), *model.parameters(), *model.buffers()))}
     length = {} if t.schedule == 'constant' else dict(steps=t.steps, epochs=t.epochs)
-    about = dict(training=dict(optimizer=engine.steps_with, compile=t.compile) | length,
-                 model=model_identity(engine.model) | dict(shapes=ordered_hash(engine.shapes)) | names,
-                 data=train, optimizer=engine.given_optimizer,
-                 scheduler=engine.given_scheduler or dict(kind='of the settings'),
+    about = dict(training=dict(optimizer=engine.facts.optimizer_class, compile=t.compile) | length,
+                 model=model_identity(engine.model) | dict(shapes=ordered_hash(engine.facts.shapes)) | names,
+                 data=train, optimizer=engine.facts.optimizer,
+                 scheduler=engine.facts.scheduler or dict(kind='of the settings'),
                  loss=(function_identity(loss, inside) or dict(name='of the model'))
                  | environment_identity(loss, model))
     kinds = dict.fromkeys(map(type, engine.model.modules()))   # in order, the same in each process
@@ -751,17 +763,17 @@ def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
                  collate=code_hash(engine.collate_fn) if engine.collate_fn else '')
     roots = dict(model=[engine.model], loss=[loss], callbacks=engine.callbacks,
                  optimizer=[getattr(engine.optimizer, 'whole', engine.optimizer)],
-                 data=[engine.train_dataset, engine.val_dataset, engine.collate_fn, engine._count])
+                 data=[engine.train_dataset, engine.val_dataset, engine.collate_fn, engine.arguments.count])
     texts |= {f'{k} and what it calls': all_code_hash(*some) for k, some in roots.items()}
     listeners = {f'{i} {_hook(c)}': c for i, c in enumerate(engine.callbacks)}
     # a time that a callback has read from a clock is not a setting of it
     held_by = {k: callback_identity(c, inside) for k, c in listeners.items() if hasattr(c, '__dict__')}
     course = dict(steps=engine.steps, val_every=t.val_every, patience=t.patience,
-                  validation=engine.held.samples if engine.held else 0,
+                  validation=judged.samples if judged else 0,
                   saves=engine.c.checkpoint.save_intervals, strategy=engine.c.distributed.strategy)
     runtime = dict(torch=torch.__version__, kernels=describe_kernels(),
-                   compiled_before=compiled_parts(engine.called, loss))
+                   compiled_before=compiled_parts(engine.arguments.called, loss))
     known = engine.c.identity(**about, **held, runtime=runtime,
                               code={k: v for k, v in texts.items() if v}, course=course,
                               callbacks=dict(names=[*listeners]), notes=held_by)
-    return known | dict(fingerprint=former(engine.shapes, engine.samples.samples))
+    return known | dict(fingerprint=former(engine.facts.shapes, engine.samples.samples))

@@ -116,7 +116,7 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     if device != 'cpu': torch.cuda.set_device(device)
     engine.prepare(device)
     if engine.strategy.same_bits: use_deterministic_kernels(device)
-    if member.name == '0.0': engine.uncut = engine.check_cut()   # the first one, again
+    if member.name == '0.0': engine.check_cut()   # the first one, again
     sync = engine.strategy.make_sync(engine.task)
     manager = _manager(engine, member, config.get('leased', False))
     comm = Communicator(member, lane=connect_nccl if nccl else None)
