@@ -39,7 +39,7 @@ def fsync_folder(path: Path) -> None:
     finally: os.close(fd)
 
 def make_folder_durably(path: Path) -> None:
-    "Make folder `path` and what is missing above it; their names are durable at return."
+    "Create folder `path` and its missing parents; their names are durable at return."
     if path.is_dir(): return
     make_folder_durably(path.parent)
     path.mkdir(exist_ok=True)   # another process may have been faster
@@ -48,7 +48,7 @@ def make_folder_durably(path: Path) -> None:
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #85475887
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    "A temporary folder that becomes `path` if the block ends well, else vanishes. Raises FileExistsError."
+    "A temporary folder, renamed to `path` if the block succeeds, else removed. Raises FileExistsError."
     if path.exists(): raise FileExistsError(f"{path} exists; a checkpoint is never overwritten")
     part = path.with_name(f'.{path.name}.{secrets.token_hex(6)}')
     make_folder_durably(path.parent)
@@ -63,7 +63,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     fsync_folder(path.parent)
 
 def remove_folder(path: Path) -> None:
-    "Remove folder `path` and its files, as far as that is possible; of a link, only the link."
+    "Remove folder `path` and its files, as far as possible; of a link, only the link."
     with suppress(OSError):
         if path.is_symlink(): return os.unlink(path)
         for name in os.listdir(path): os.unlink(path / name)
@@ -73,7 +73,7 @@ def remove_folder(path: Path) -> None:
 PAGE_BYTES = 4096 # Bytes; direct reads and writes come in multiples of it
 
 def _direct(path: Path | str, flags: int, folder: int | None = None) -> int:
-    "A second descriptor of a file, past the page cache; -1 where the file system cannot do that."
+    "A second descriptor of a file that bypasses the page cache; -1 where the file system cannot do that."
     try: return os.open(path, flags | os.O_CLOEXEC | getattr(os, 'O_DIRECT', 0), dir_fd=folder)
     except OSError as e:
         if e.errno != errno.EINVAL: raise
@@ -98,7 +98,7 @@ def write_image(path: Path, snap: Snapshot, threads: int = 4) -> None:
         whole = len(data) // PAGE_BYTES * PAGE_BYTES if direct >= 0 else 0
         _write(direct, data[:whole], at)
         _write(fd, data[whole:], at + whole)
-        snap.chunk_checksum(i)   # another thread may have asked for it meanwhile
+        snap.chunk_checksum(i)   # another thread may have computed it meanwhile
     with ExitStack() as stack:
         fd = _closing(stack, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         direct = _closing(stack, _direct(path, os.O_WRONLY) if aligned else -1)
@@ -175,7 +175,7 @@ def save_state(state: TrainState, path: str | Path) -> None:
     save_snapshot(snapshot(state.to_tree(), step=state.meta.get('step', 0)), Path(path))
 
 def load_state(path: str | Path) -> TrainState:
-    "Read and verify folder `path`. Raises DamagedCheckpoint, a ValueError: which file, and what is wrong."
+    "Read and verify folder `path`. Raises DamagedCheckpoint, a ValueError that names the file and the fault."
     with open_checkpoint(path) as (manifest, read_at):
         return TrainState.from_tree(read_state(manifest, read_at))
 
@@ -183,17 +183,17 @@ def load_state(path: str | Path) -> TrainState:
 _NAME = re.compile(r'step-(\d{12})-(\d{4})')
 
 def parse_checkpoint_name(name: str) -> CheckpointRef | None:
-    "The step and number in the name of a checkpoint; None for another name."
+    "The step and number in a checkpoint's name; None if `name` is not one."
     m = _NAME.fullmatch(name)
     return CheckpointRef(int(m[1]), int(m[2]), name) if m else None
 
 def require_checkpoint_name(name: str) -> CheckpointRef:
-    "As `parse_checkpoint_name`. Raises ValueError for another name."
+    "As `parse_checkpoint_name`. Raises ValueError if `name` is not a checkpoint's."
     if found := parse_checkpoint_name(name): return found
     raise ValueError(f"{name!r} is not the name of a checkpoint")
 
 def check_name_matches_manifest(name: str, manifest: Manifest) -> None:
-    "Raises DamagedCheckpoint if the name of a checkpoint gives another step than its manifest."
+    "Raises DamagedCheckpoint if a checkpoint's name and its manifest differ in the step."
     said = parse_checkpoint_name(name)
     if said and said.step != manifest.step:
         raise DamagedCheckpoint(f"the name says step {said.step}, the manifest step {manifest.step}")
@@ -205,8 +205,8 @@ class NVMeBackend:
         base_path: str | Path, # Folder of one run
         keep_last_n: int = 3, # Number of newest checkpoints to keep
         keep_best: int = 0, # Number of checkpoints with the lowest `metric` to keep, too
-        metric: str = 'loss', # As in CheckpointState.metrics
-        place: str = 'both', # Of the lease; a supervised worker writes in the place of the `writer`
+        metric: str = 'loss', # A key of CheckpointState.metrics
+        place: str = 'both', # Place of the lease; a supervised worker holds `writer`
     ):
         if keep_last_n < 1: raise ValueError(f"keep_last_n = {keep_last_n}; at least 1 must be kept")
         self.base, self.keep_last_n, self.keep_best = Path(base_path), keep_last_n, keep_best
@@ -224,7 +224,7 @@ def list_checkpoints(self: NVMeBackend) -> list[CheckpointRef]:
 
 @patch
 def open(self: NVMeBackend, name: str) -> Any:
-    "As `open_checkpoint`, and the name must be right. Raises ValueError for a name that is no checkpoint's."
+    "As `open_checkpoint`, and checks the name. Raises ValueError if `name` is not a checkpoint's."
     require_checkpoint_name(name)
     return open_verified(self.base / name)
 
@@ -243,7 +243,7 @@ def new_name(self: NVMeBackend, step: int) -> str:
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #3f0623f5
 def _move_in(tier: NVMeBackend, fingerprint: str, identity: Mapping[str, Any] | None) -> RunLock:
-    "The lease of the folder, once what a killed writer has left is removed. Raises FolderInUse, OSError."
+    "Acquire the lease of the folder, and remove what a killed writer left. Raises FolderInUse, OSError."
     make_folder_durably(tier.base)
     lease = RunLock(tier.base, tier.place)
     try:
@@ -256,7 +256,7 @@ def _move_in(tier: NVMeBackend, fingerprint: str, identity: Mapping[str, Any] | 
     return lease
 
 def _same_run(tier: NVMeBackend, fingerprint: str, identity: Mapping[str, Any] | None) -> None:
-    "Raises RunMismatch if the newest checkpoint that can be opened is not one of ours."
+    "Raises RunMismatch if the newest checkpoint that can be opened belongs to another run."
     for f in tier.list_checkpoints() if fingerprint or identity else []:
         with suppress(DamagedCheckpoint), tier.open(f.name) as (manifest, _):
             why = describe_mismatch(manifest, fingerprint, identity)
@@ -271,14 +271,14 @@ def claim(self: NVMeBackend, fingerprint: str = '', identity: Mapping[str, Any] 
 
 @patch
 def close(self: NVMeBackend) -> None:
-    "Give the lease back."
+    "Release the lease."
     lease, self.lease = self.lease, None
     if lease: lease.close()
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #b0815ef3
 @contextmanager
 def lock_run_folder(base: str | Path) -> Iterator[bool]:
-    """In the block, `base` belongs to this run and its writers; yields False if it cannot be made. Raises
+    """In the block, `base` belongs to this run and its writers; yields False if it cannot be created. Raises
     FolderInUse."""
     lease = None
     with suppress(OSError):
@@ -290,37 +290,37 @@ def lock_run_folder(base: str | Path) -> Iterator[bool]:
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #bfcb976e
 def _superfluous(tier: NVMeBackend, saved: CheckpointRef) -> list[CheckpointRef]:
-    """The checkpoints that need not be kept. Checkpoints newer than `saved` are damaged or of another future,
-    and do not count."""
+    """The checkpoints that need not be kept. Checkpoints newer than `saved` are damaged or from an abandoned
+    timeline, and are ignored."""
     old = [f for f in tier.list_checkpoints() if f <= saved][tier.keep_last_n:]
     scores: dict[CheckpointRef, float] = {}
     for f in tier.list_checkpoints() if tier.keep_best else []:
         with suppress(DamagedCheckpoint), tier.open(f.name) as (manifest, _):
             score = manifest.metrics.get(tier.metric, math.nan)
-            if math.isfinite(score): scores[f] = score   # a nan is not less than anything, and never the best
+            if math.isfinite(score): scores[f] = score   # NaN compares false, and is never the best
     best = sorted(scores, key=scores.__getitem__)[:tier.keep_best]
     return [f for f in old if f not in best and f.step not in tier.protected_steps]
 
 def _discard(base: Path, name: str) -> None:
-    "Remove a checkpoint, unless a reader has it open: then the next save will try again."
+    "Remove a checkpoint, unless a reader has it open; then the next save retries."
     with suppress(OSError):
         fd = os.open(base / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rename(base / name, base / f'.trash-{name}')   # in one go: it is never half a checkpoint
+            os.rename(base / name, base / f'.trash-{name}')   # atomic: never half a checkpoint
             remove_folder(base / f'.trash-{name}')
         finally: os.close(fd)
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #13b3eacb
 @patch
 def prune(self: NVMeBackend, saved: str) -> None:
-    "Remove what is not to be kept, now that `saved` is there."
+    "Remove superfluous checkpoints, now that `saved` exists."
     for f in _superfluous(self, require_checkpoint_name(saved)): _discard(self.base, f.name)
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #8a29966d
 @patch
 def save(self: NVMeBackend, snap: Any) -> str:
-    """Write `snap`, a Snapshot or a state, then remove what is not to be kept; the name. A state is a
+    """Write `snap`, a Snapshot or a state, then prune; returns the name. A state is a
     CheckpointState, a TrainState, or a tree with a `step`. Raises OSError, FolderInUse, TypeError."""
     if not isinstance(snap, Snapshot): snap = _snapshot_of(snap)
     self.claim(snap.about.get('fingerprint', ''), snap.about.get('identity'))

@@ -38,7 +38,7 @@ from ..exact.state import bare_names, flatten
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #e1892138
 class SingleCheckpointTier:
-    "One checkpoint folder, behind the two methods that all tiers have."
+    "One checkpoint folder, with the two methods that every tier has."
     def __init__(self, base: Path, name: str): self.base, self.name = base, name
     def list_checkpoints(self) -> list[CheckpointRef]: return [CheckpointRef(0, 0, self.name)]
     def open(self, name: str) -> Any: return open_verified(self.base / name)
@@ -65,11 +65,11 @@ def find_tiers(run: str | Path) -> dict[str, Any]:
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #d31e2804
 @dataclass(frozen=True)
 class CheckpointInfo:
-    "A checkpoint, and what is wrong with it."
+    "A checkpoint, and its fault, if any."
     name: str
     manifest: Manifest | None # None if it cannot be read
     problem: str = ''
-    unreadable: bool = False # The fault is that it cannot be read; nothing is known of its bytes
+    unreadable: bool = False # It could not be read, so its bytes were not checked
 
     @property
     def require_manifest(self) -> Manifest:
@@ -109,14 +109,14 @@ def inspect_checkpoints(tier: Any, every_byte: bool = False) -> Iterator[Checkpo
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #256fe36d
 def format_age(seconds: float) -> str:
-    "About how long that is."
+    "The age in words, rounded."
     for unit, n in dict(d=86400, h=3600, min=60).items():
         if seconds >= 2 * n: return f'{seconds / n:.0f} {unit}'
     return f'{max(0, seconds):.0f} s'
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #57524c0e
 def describe_checkpoint(l: CheckpointInfo, verified: bool, now: float) -> str:
-    "The report on a checkpoint, `now` in seconds since 1970; several lines."
+    "A report of several lines on a checkpoint; `now` in seconds since 1970."
     good = 'every byte is good' if verified else 'not verified'
     bad = f"{'cannot be read' if l.unreadable else 'DAMAGED'}: {l.problem}"
     return '\n    '.join([f"{l.name}: {bad if l.problem else good}", *_facts(l, now)])
@@ -134,7 +134,7 @@ def _facts(l: CheckpointInfo, now: float) -> list[str]:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #2561e46c
 def select_checkpoint(run: str | Path, step: int | None = None) -> tuple[Any, str]:
-    "The tier and the name of the newest checkpoint in `run`, or of that of `step`. Raises ValueError."
+    "The tier and name of the newest checkpoint in `run`, or of the one at `step`. Raises ValueError."
     tiers = find_tiers(run)
     if len(tiers) > 1:
         raise ValueError(f"several places in {run} have checkpoints; name one: {', '.join(tiers)}")
@@ -145,7 +145,7 @@ def select_checkpoint(run: str | Path, step: int | None = None) -> tuple[Any, st
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #f74ac94e
 def load_state_tree(tier: Any, name: str) -> Any:
-    "The whole state, verified. Raises DamagedCheckpoint, StoreError, ValueError (sharded, and in a store)."
+    "The whole state, verified. Raises DamagedCheckpoint, StoreError, ValueError (sharded ones in a store)."
     with tier.open(name) as (manifest, read_at):
         if not CheckpointInfo(name, manifest).is_sharded: return read_state(manifest, read_at)
         if not hasattr(tier, 'base'):
@@ -155,7 +155,7 @@ def load_state_tree(tier: Any, name: str) -> Any:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #55d0b51a
 def model_weights(tree: Mapping[str, Any]) -> dict[str, Tensor]:
-    "The model in a state, by its own names. Raises ValueError if there is none."
+    "The model's tensors in a state, under their own names. Raises ValueError if there is none."
     flat = {k.removeprefix('model.'): v for k, v in tree.items() if k.startswith('model.')}
     model = tree.get('model_state_dict') or tree.get('model') or flat
     found = {k: v for k, v in model.items() if isinstance(v, Tensor)}
@@ -167,7 +167,7 @@ def write_safetensors(model: Mapping[str, Tensor], folder: Path) -> None:
     "Write the tensors under their own names to `folder`; a shared one under each of its names."
     apart, seen = {}, set()
     for k, t in model.items():
-        apart[k] = t.clone() if id(t) in seen else t.contiguous()   # the format has no ties
+        apart[k] = t.clone() if id(t) in seen else t.contiguous()   # the format cannot store ties
         seen.add(id(t))
     save_file(apart, folder / 'model.safetensors', dict(format='pt'))
 
@@ -177,7 +177,7 @@ ModelWriter = Callable[[Mapping[str, Tensor], Path], None] # Writes a model to a
 def export_checkpoint(run: str | Path, out: str | Path, step: int | None = None,
                       form: ModelWriter = write_safetensors) -> Path:
     """Write the model of a checkpoint to the new folder `out`: its file, or the folder if it has no
-    single one. Raises DamagedCheckpoint, which names a good one instead, ValueError, OSError."""
+    single one. Raises DamagedCheckpoint, which names a valid alternative, ValueError, OSError."""
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; an export is never overwritten")
     tier, name = select_checkpoint(run, step)
@@ -197,7 +197,7 @@ def _instead(tier: Any, bad: str) -> str:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #ce2e5b5a
 class ForeignCheckpoint(NamedTuple):
-    "What a file or folder of another program holds."
+    "The content of another program's file or folder."
     kind: str # torch, safetensors, dcp
     tree: dict[str, Any] # A state dict, or a training state around one
     architecture: dict[str, Any] = {} # The config.json beside it, if there is one
@@ -205,9 +205,9 @@ class ForeignCheckpoint(NamedTuple):
 _PLAIN = "only plain tensors, numbers, texts, lists and dicts are taken in; save the state_dict() alone"
 
 def read_torch(path: Path | io.BytesIO) -> Any:
-    "What `torch.save` has written to `path`, on the CPU. Raises ValueError for anything that would run code."
+    "What `torch.save` wrote to `path`, on the CPU. Raises ValueError for anything that would run code."
     try: return torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as e:   # of many kinds, as the file may be anything
+    except Exception as e:   # of any type, since the file may hold anything
         named = re.search(r'(?:GLOBAL|class) ([\w.]+)', str(e))
         said = str(e).split('. ')[0].split('\n')[0][:150]
         what = f"it names {named[1]}, which is not loaded" if named else said
@@ -221,7 +221,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def read_weight_index(path: Path,
                       read: Callable[[Path], dict[str, Tensor]] = read_safetensors) -> dict[str, Tensor]:
-    "The tensors of several files, by the index `path`. Raises ValueError, which says all that is wrong."
+    "The tensors of several files, from the index `path`. Raises ValueError, which lists every fault."
     try: where = json.loads(path.read_text())['weight_map']
     except (ValueError, KeyError, TypeError, OSError) as e:
         raise ValueError(f"{path} is no index: {e}") from None
@@ -245,7 +245,7 @@ def _differs(missing: list[str], unknown: list[str], shapes: list[str] = []) -> 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #e039e6a6
 @dataclass(eq=False)
 class PickleStub:
-    "An object that a pickle would have built: the name, its arguments, its fields."
+    "An object that a pickle would have built: its name, arguments and fields."
     name: str
     args: Any = ()
     fields: dict[str, Any] = field(default_factory=dict)
@@ -275,7 +275,7 @@ def _set(target: Any, items: list[Any]) -> None:
 
 def _build(target: PickleStub, state: Any) -> None:
     if isinstance(state, dict): target.fields.update(state)
-    else: target.fields['state'] = state   # of a class that packs its fields itself
+    else: target.fields['state'] = state   # of a class with its own state format
 
 def _pop(stack: list[Any], n: int) -> list[Any]:
     if len(stack) < n: raise ValueError("the stack is empty")
@@ -304,7 +304,7 @@ _VALUES = ('BININT', 'BININT1', 'BININT2', 'INT', 'LONG1', 'LONG4', 'BINFLOAT', 
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #9e2694cf
 def parse_pickle_inert(data: bytes) -> Any:
-    """What the pickle `data` describes, with `PickleStub` in place of all objects. Runs nothing. Raises
+    """The content of the pickle `data`, with `PickleStub` in place of all objects. Runs no code. Raises
     ValueError."""
     stack: list[Any] = []
     memory: dict[Any, Any] = {}
@@ -325,7 +325,7 @@ def parse_pickle_inert(data: bytes) -> Any:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #faface66
 def read_dcp(folder: Path) -> dict[str, Any]:
-    "The state that DCP has written to `folder`, as a tree of full tensors. Raises ValueError."
+    "The state that DCP wrote to `folder`, as a tree of full tensors. Raises ValueError."
     try: meta = parse_pickle_inert((folder / '.metadata').read_bytes()).fields
     except (ValueError, OSError) as e: raise ValueError(f"{folder / '.metadata'}: {e}") from None
     tree: dict[str, Any] = {}
@@ -342,7 +342,7 @@ def read_dcp(folder: Path) -> dict[str, Any]:
     return _lists(tree)
 
 def _value(folder: Path, name: str, about: PickleStub, places: list[tuple[Any, dict[str, Any]]]) -> Any:
-    "One tensor from all of its pieces, or a value of another kind."
+    "One tensor from all of its shards, or another value."
     pieces = [(offset, _slice(folder, place)) for offset, place in places]
     if about.name.endswith('.BytesStorageMetadata'): return pieces[0][1]
     shape = tuple(about.fields['size'].args[0])
@@ -375,8 +375,8 @@ def _put_at(tree: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
     tree[path[-1]] = value
 
 def _lists(x: Any) -> Any:
-    """Lists again, which DCP keeps as dicts of numbers; and an optimizer numbers its slots, which DCP
-    makes texts."""
+    """Restore lists, which DCP stores as dicts with numeric keys, and an optimizer's integer keys, which DCP
+    turns into strings."""
     if not isinstance(x, dict): return x
     x = {k: _lists(v) for k, v in x.items()}
     if x and set(x) == {*range(len(x))}: return [x[i] for i in range(len(x))]
@@ -388,7 +388,7 @@ def _lists(x: Any) -> Any:
 _SINGLE = 'model.safetensors', 'pytorch_model.bin', 'model.pt'
 
 def read_foreign(source: str | Path) -> ForeignCheckpoint:
-    """What is in `source`: a file of torch.save or safetensors, an index, or a folder of DCP or the Hub.
+    """The content of `source`: a torch.save or safetensors file, an index, or a DCP or Hub folder.
     Raises ValueError."""
     path = Path(source)
     if not path.exists(): raise ValueError(f"there is no {path}")
@@ -399,7 +399,7 @@ def read_foreign(source: str | Path) -> ForeignCheckpoint:
     try: known = json.loads(config.read_text()) if config.is_file() else {}
     except ValueError as e: raise ValueError(f"{config}: {e}") from None
     if (path / '.metadata').exists(): return ForeignCheckpoint('dcp', read_dcp(path), known)
-    first, *rest = (path / n for n in _SINGLE)   # of several, the one that transformers loads
+    first, *rest = (path / n for n in _SINGLE)   # if there are several, the one that transformers loads
     found = [p for p in (first, *sorted(path.glob('*.index.json')), *rest) if p.exists()]
     if not found:
         raise ValueError(f"{path} has no checkpoint that is known here: {', '.join(_SINGLE)}, an index, or "
@@ -429,7 +429,7 @@ def _is_model(x: Any) -> bool:
     return isinstance(x, Mapping) and bool(x) and all(isinstance(v, Tensor) for v in x.values())
 
 def convert_foreign(foreign: ForeignCheckpoint) -> tuple[CheckpointState, list[str]]:
-    "The state, by our names, and the names of what was left out. Raises ValueError if there is no model."
+    "The state under our names, and the names that were left out. Raises ValueError if there is no model."
     tree = foreign.tree
     if _is_model(tree): return CheckpointState(0, model_state_dict=dict(tree)), []
     taken = {ours: next((k for k in names if k in tree), None) for ours, names in _PARTS.items()}
@@ -443,20 +443,20 @@ def convert_foreign(foreign: ForeignCheckpoint) -> tuple[CheckpointState, list[s
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #06569519
 class ImportResult(NamedTuple):
-    "What was taken in."
+    "The result of an import."
     path: Path # Of the new checkpoint
     kind: str
     tensors: int # In the model
     parameters: int
-    left_out: list[str] # What has no place in our checkpoints
+    left_out: list[str] # Names that our checkpoints do not store
 
     def __str__(self) -> str:
         rest = f"\nleft out: {', '.join(self.left_out)}" if self.left_out else ''
         return f"{self.path}: {self.tensors} tensors, {self.parameters:,} parameters, from {self.kind}{rest}"
 
 def import_checkpoint(source: str | Path, out: str | Path) -> ImportResult:
-    """Write what `source` holds as a checkpoint in the new folder `out`. Raises ValueError, OSError; then
-    nothing is there."""
+    """Write the content of `source` as a checkpoint in the new folder `out`. On ValueError or OSError,
+    nothing is written."""
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; give a new folder")
     foreign = read_foreign(source)
@@ -473,8 +473,8 @@ def import_checkpoint(source: str | Path, out: str | Path) -> ImportResult:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #7b8a6986
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put `tensors` into `model`, whole or not at all. Raises ValueError: what is missing, unknown, of
-    another shape."""
+    """Load `tensors` into `model`, all or none. Raises ValueError, which lists missing, unknown and
+    misshapen ones."""
     names, values = bare_names(model), dict(tensors)
     for word in ('_orig_mod.', 'module.', 'model.', '_orig_mod.'):
         if values and all(k.startswith(word) for k in values) and not set(values) & set(names.values()):
@@ -493,8 +493,8 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #ca2d45c6
 def _own(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies with a memory of their own; ours share one image, and `torch.save` would write all of it.
-    Ties stay."""
+    """Copies with memory of their own; ours share one image, and `torch.save` would write all of it.
+    Ties are kept."""
     copies = {id(t): t.detach().clone() for t in model.values()}
     return {k: copies[id(t)] for k, t in model.items()}
 
@@ -506,7 +506,7 @@ def write_dcp(model: Mapping[str, Tensor], folder: Path) -> None:
     "Write the state dict `model` for PyTorch's distributed checkpoint, under the key model."
     import torch.distributed.checkpoint as dcp
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')   # it says that there is one process
+        warnings.simplefilter('ignore')   # it warns that there is one process
         dcp.save(dict(model=_own(model)), checkpoint_id=folder, no_dist=True)
 
 FORMS: dict[str, ModelWriter] = dict(plain=write_safetensors, safetensors=write_safetensors,

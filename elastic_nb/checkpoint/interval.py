@@ -16,7 +16,7 @@ from ..basics import patch
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #72bb8b7c
 def expected_goodput(interval: float, cost: float, mtbf: float, restart: float) -> float:
-    "Expected fraction of the time that trains (Daly 2006). All in seconds. ValueError for impossible ones."
+    "Expected fraction of time spent training (Daly 2006). All in seconds. ValueError for impossible values."
     if not (interval > 0 and cost >= 0 and mtbf > 0 and restart >= 0):
         raise ValueError(f"no such times: {interval=}, {cost=}, {mtbf=}, {restart=}")
     x = (interval + cost) / mtbf
@@ -62,7 +62,7 @@ class CheckpointInterval:
     "Steps between saves: fixed, or chosen from the measured costs of steps, saves and failures."
     def __init__(self,
         spec: int | str = 'auto', # A number of steps, or 'auto'
-        mtbf: float | None = None, # Believed seconds between failures; worth one observed failure
+        mtbf: float | None = None, # Assumed seconds between failures; weighs as much as one observed failure
         most: int = 1000, # Upper limit for the steps between saves
     ):
         known = spec == 'auto' or type(spec) is int and spec > 0
@@ -71,9 +71,9 @@ class CheckpointInterval:
         self.fixed_steps, self.max_steps = spec if isinstance(spec, int) else None, most
         self.prior_mtbf, self.prior_source = (mtbf, 'configured') if mtbf else (3600., 'assumed')
         self.steps, self.saves = (deque[float](maxlen=MEDIAN_WINDOW) for _ in range(2))
-        self.seconds, self.failures = 0., 0   # of running; interruptions in them
-        self.at_stake = True   # something was trained since the last failure
-        self.asked = self.last = 0   # the step asked about most recently; the step of the newest save
+        self.seconds, self.failures = 0., 0   # running time; interruptions during it
+        self.at_stake = True   # some step was trained since the last failure
+        self.asked = self.last = 0   # the last step passed to `is_due`; the step of the newest save
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #e2f0a8dd
 @patch
@@ -84,7 +84,7 @@ def record_step(self: CheckpointInterval, seconds: float) -> None:
 
 @patch
 def record_save(self: CheckpointInterval, blocking: float) -> None:
-    "The step last asked about was saved; training stood still for `blocking` seconds."
+    "The step last passed to `is_due` was saved; training was blocked for `blocking` seconds."
     self.saves.append(blocking)
     self.seconds, self.last = self.seconds + blocking, self.asked
 
@@ -92,7 +92,7 @@ def record_save(self: CheckpointInterval, blocking: float) -> None:
 @patch
 def record_failure(self: CheckpointInterval, now: float) -> None:
     "Count a failure, `now` seconds after the run began, on a clock that kept running through restarts."
-    self.seconds = max(self.seconds, now)   # work that was lost was also time without a failure
+    self.seconds = max(self.seconds, now)   # lost work, too, was time without a failure
     self.failures, self.at_stake = self.failures + self.at_stake, False
 
 @patch(as_prop=True)
@@ -103,15 +103,15 @@ def mtbf(self: CheckpointInterval) -> float:
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #66909b50
 @patch(as_prop=True)
 def steps_between_saves(self: CheckpointInterval) -> int:
-    "Steps between saves, by the present estimates. 1 until a step and a save have been measured."
+    "Steps between saves, from the current estimates. 1 until a step and a save have been measured."
     if self.fixed_steps or not (self.steps and self.saves): return self.fixed_steps or 1
     best = optimal_interval(median(self.saves), self.mtbf)
     return min(self.max_steps, max(1, round(best / max(median(self.steps), 1e-9))))
 
 @patch
 def is_due(self: CheckpointInterval, step: int) -> bool:
-    "Should the state after `step` steps be saved? To ask twice does no harm."
-    self.asked, self.last = step, min(self.last, step)   # a run may have gone back to an older step
+    "Whether the state after `step` steps should be saved. A second call does no harm."
+    self.asked, self.last = step, min(self.last, step)   # a run may have rolled back to an older step
     return step % self.fixed_steps == 0 if self.fixed_steps else step - self.last >= self.steps_between_saves
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #c758910a
@@ -130,7 +130,7 @@ def explain(self: CheckpointInterval) -> str:
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #33a60e41
 @patch
 def state_dict(self: CheckpointInterval) -> dict[str, Any]:
-    "The measurements, as JSON values; not the configuration. To be saved with the step asked about."
+    "The measurements, as JSON values, without the configuration. Save it with the step passed to `is_due`."
     names = 'seconds', 'failures', 'at_stake', 'asked'
     return dict(steps=[*self.steps], saves=[*self.saves]) | {k: getattr(self, k) for k in names}
 

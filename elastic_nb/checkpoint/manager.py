@@ -34,7 +34,7 @@ from ..exact.state import flatten
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
 class RunClock:
-    "When the run began, and when the last step ended; a restart does not stop it."
+    "When the run began, and when the last step ended; keeps running through restarts."
     def __init__(self) -> None: self.began = self.last = time.monotonic()
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #5be1c2d0
@@ -43,13 +43,13 @@ class CheckpointManager:
     def __init__(self,
         config: CheckpointConfig | None = None,
         rank: int = 0, # Of this process
-        world_size: int = 1, # Note that each checkpoint carries
-        fingerprint: str = '', # Fingerprint of the run's config; checkpoints of another one are refused
-        identity: Mapping[str, Any] | None = None, # The same in words, for the message of a refusal
+        world_size: int = 1, # Recorded in each checkpoint
+        fingerprint: str = '', # Fingerprint of the run's config; checkpoints of other runs are refused
+        identity: Mapping[str, Any] | None = None, # The readable form, for refusal messages
         architecture: Mapping[str, Any] | None = None, # Of the model; see `describe_architecture`
         memory: MemorySnapshotBackend | None = None, # The supervisor's, so that it outlives this process
-        report: ReportEvent = lambda kind, **data: None, # Called with each save and failure, from any thread
-        place: str = 'both', # Of the lease: `writer` for a worker whose supervisor holds that of the run
+        report: ReportEvent = lambda kind, **data: None, # Called for each save and failure, from any thread
+        place: str = 'both', # Place of the lease: `writer` for a worker whose supervisor holds `run`
         overlap: bool = False, # The caller calls `before_update` before a saved tensor of a GPU may change
     ):
         c = self.config = config or CheckpointConfig()
@@ -65,8 +65,8 @@ class CheckpointManager:
         self.writer = CheckpointWriter(c, self.memory, self.nvme, self.uploaders, self.health)
         self.interval = CheckpointInterval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
         self.generation = 0   # of the world
-        self.source, self.skipped = '', list[Any]()   # tier of the last load, and what it passed over
-        self.limited = ''   # why the memory tier has fewer slots than it might, as far as it was reported
+        self.source, self.skipped = '', list[Any]()   # tier of the last load, and the checkpoints it skipped
+        self.limited = ''   # the last reported reason why the memory tier has fewer slots
         self.seal, self.took = '', 0.   # of the last load: hash of the state (see `Manifest`), seconds
         self.preempted = threading.Event()   # SIGTERM has arrived
         self.closed, self.clock = False, RunClock()
@@ -105,14 +105,14 @@ def compared_identity(self: CheckpointManager) -> dict[str, Any]:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #dece3f71
 @patch
 def wait_for_pending_saves(self: CheckpointManager, timeout: float = 600.) -> None:
-    "Wait until all saves are on disk. Raises CheckpointError as `save_checkpoint` does, or TimeoutError."
+    "Wait until all saves are on disk. Raises CheckpointError like `save_checkpoint`, or TimeoutError."
     if not self.writer.wait(timeout): raise TimeoutError(f"a save is not done after {timeout:g} s")
     self.health.raise_pending()
 
 @patch
 def close(self: CheckpointManager, timeout: float = 600.) -> None:
-    """Finish the save on its way, and stop; a second call does nothing. Raises like `wait_for_pending_saves`
-    does."""
+    """Finish the save in progress, and stop; a second call does nothing. Raises like
+    `wait_for_pending_saves`."""
     try: self.wait_for_pending_saves(timeout)
     finally:
         atexit.unregister(self.close)
@@ -122,24 +122,24 @@ def close(self: CheckpointManager, timeout: float = 600.) -> None:
         for u in self.uploaders.values(): u.begin_shutdown()   # all at once
         for u in self.uploaders.values(): u.close(end - time.monotonic())
         self.nvme.close()
-    self.health.raise_pending()   # an uploader may have noted a last error
+    self.health.raise_pending()   # an uploader may have recorded a last error
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #87678aa5
 @patch(as_prop=True)
 def degraded(self: CheckpointManager) -> dict[str, str]:
-    "The tiers that do not work at the moment, and why."
+    "The tiers that are failing now, and why."
     return self.health.degraded
 
 @patch(as_prop=True)
 def tiers(self: CheckpointManager) -> dict[str, Any]:
-    "The tiers that exist, the fastest first."
+    "The configured tiers, fastest first."
     near = dict(memory=self.memory, nvme=self.nvme)
     return {k: tier for k, tier in near.items() if tier} | self.remote_tiers
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #65f659dd
 @patch
 def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot, bool] | None:
-    "A copy of `state`, and whether it is in the memory tier; None if there is no room for it now."
+    "A copy of `state`, and whether it is in the memory tier; None if there is no room now."
     tree, about = describe_state(state)
     about |= dict(world=self.world_size, generation=self.generation, fingerprint=self.fingerprint,
                   identity=self.identity, architecture=self.architecture)
@@ -158,7 +158,7 @@ def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot,
 
 @patch
 def before_update(self: CheckpointManager) -> None:
-    "Return when the state that was saved last may change; see `overlap`."
+    "Wait until the last saved state may change; see `overlap`."
     if self.memory: self.memory.wait_for_copies()
 
 @patch
@@ -172,7 +172,7 @@ def _say_limits(self: CheckpointManager, limited: str) -> None:
 @patch
 def _hand_over(self: CheckpointManager, snap: Snapshot, shared: bool, durable: bool,
                blocking: float) -> SaveFuture:
-    "Give the copy to the writer, with the measured costs of the run; returns the promise."
+    "Pass the copy to the writer, with the run's measured costs; returns the future."
     told, saved = {}, SaveFuture(snap.about['step'])
     if self.interval:
         if durable: self.interval.record_save(blocking)
@@ -189,14 +189,14 @@ _MISSING = dict(s3="there is no object store in the config: set s3_bucket or clo
 @patch
 def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = CheckpointTier.NVME,
                     if_busy: str = 'wait') -> SaveFuture:
-    """Save `state` (CheckpointState, TrainState, or a tree with a `step`) to `tier`. The answer is true if it
-    was taken, and becomes the path of the folder when that is durable.
+    """Save `state` (CheckpointState, TrainState, or a tree with a `step`) to `tier`. The result is true if it
+    was accepted, and becomes the path of the folder when that is durable.
 
-    `if_busy`: wait or skip while the save before is still being written. Raises CheckpointError for what
-    went wrong before, under the policies fail and retry, and FolderInUse."""
+    `if_busy`: wait or skip while the previous save is still being written. Raises CheckpointError for an
+    earlier failure, under the policies fail and retry, and FolderInUse."""
     self.health.raise_pending()
     if self.closed: raise CheckpointError("this manager is closed, and saves nothing any more")
-    if self.rank: return SaveFuture(taken=False)   # `rank` may change with the world
+    if self.rank: return SaveFuture(taken=False)   # `rank` may change with the generation
     if tier.value not in {'memory', 'nvme', *self.remote_tiers}: raise CheckpointError(_MISSING[tier.value])
     start, durable = time.perf_counter(), tier is not CheckpointTier.MEMORY
     copy = self._copy(state, durable)
@@ -220,8 +220,8 @@ def should_checkpoint(self: CheckpointManager, step: int, tier: CheckpointTier =
 
 @patch
 def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], last: bool = False) -> bool:
-    "Save `state()` if due; call it after each step. True if taken. With `last` it waits."
-    # rank 0 may die, and we follow
+    "Save `state()` if due; call this after each step. True if accepted. With `last` it waits."
+    # rank 0 may die, and this rank replace it
     if self.interval: self.interval.record_step(time.monotonic() - self.clock.last)
     due = [] if self.rank else [t for t in (CheckpointTier.NVME, CheckpointTier.MEMORY)
                                 if self.should_checkpoint(step, t)]
@@ -239,8 +239,8 @@ def record_failure(self: CheckpointManager) -> None:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #2843abba
 @patch
 def enter_generation(self: CheckpointManager, rank: int, world_size: int, generation: int) -> None:
-    """Take a place in a new world. If it writes in this world, raises FolderInUse if another run writes
-    there, and RunMismatch if one has."""
+    """Join a new generation. For the rank that writes, raises FolderInUse if another run writes to the
+    folder, and RunMismatch if one did."""
     leads = rank == 0 and (self.rank or not self.generation)
     self.rank, self.world_size, self.generation = rank, world_size, generation
     if not leads or not self.config.checkpoint_interval: return
@@ -249,11 +249,11 @@ def enter_generation(self: CheckpointManager, rank: int, world_size: int, genera
 
 @patch
 def _claim(self: CheckpointManager, patience: float) -> None:
-    "Take the folder; its holder may leave within `patience` seconds. Raises FolderInUse, OSError."
+    "Acquire the folder; waits up to `patience` seconds for its holder to leave. Raises FolderInUse, OSError."
     end = time.monotonic() + patience
     while True:
         try: return self.nvme.claim(self.fingerprint, self.compared_identity)
-        except RunMismatch: raise   # no waiting fixes that
+        except RunMismatch: raise   # waiting does not fix that
         except FolderInUse:
             if time.monotonic() > end: raise
         time.sleep(.01)
@@ -262,9 +262,9 @@ def _claim(self: CheckpointManager, patience: float) -> None:
 @patch
 def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None = None,
                     tier: CheckpointTier | None = None, target: TensorTarget = fresh_target) -> Any:
-    """The newest good state, or the one in the folder `path`; None if there is none at all.
+    """The newest valid state, or the one in the folder `path`; None if there are no checkpoints.
 
-    Damaged ones are passed over and noted in `skipped`. Raises CheckpointError if no good one is left,
+    Damaged ones are skipped and recorded in `skipped`. Raises CheckpointError if no valid one is left,
     RunMismatch if that is because all are of another run."""
     self.wait_for_pending_saves()
     if path is not None:
@@ -280,7 +280,7 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
 
 @patch
 def newest_step(self: CheckpointManager, far: bool = False) -> int:
-    "Steps of the newest checkpoint of this run, as its manifest says; 0 without one. `far`: ask all tiers."
+    "Step of this run's newest checkpoint, from its manifest; 0 if there is none. `far`: ask all tiers."
     tiers = {k: tier for k, tier in self.tiers.items() if far or k not in self.remote_tiers}
     for tier, found in list_candidates(tiers, []):
         with suppress(OSError, DamagedCheckpoint), tiers[tier].open(found.name) as (manifest, _):
@@ -290,7 +290,7 @@ def newest_step(self: CheckpointManager, far: bool = False) -> int:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #cd4d81c9
 @patch
 def save_now(self: CheckpointManager, state: Any) -> bool:
-    "Save `state` to disk and wait for it, because the end is near; True if it is there."
+    "Save `state` to disk before the process ends, and wait; True if it is durable."
     if not self.config.checkpoint_interval: return False
     taken = self.save_checkpoint(state)
     self.wait_for_pending_saves()
@@ -299,7 +299,7 @@ def save_now(self: CheckpointManager, state: Any) -> bool:
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #19cc241f
 @patch
 def wait_for_uploads(self: CheckpointManager, timeout: float = 600.) -> bool:
-    "Wait until all far tiers have the newest checkpoint; False if one has not after `timeout` seconds."
+    "Wait until all remote tiers have the newest checkpoint; False if one lacks it after `timeout` seconds."
     end = time.monotonic() + timeout
     return all([u.wait(max(0., end - time.monotonic())) for u in self.uploaders.values()])
 
@@ -308,14 +308,14 @@ def clear_memory_snapshots(self: CheckpointManager) -> None:
     if self.memory: self.memory.clear()
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #670fe54b
-# Seconds until a second Ctrl-C counts: launchers hand on what each process has got already
+# Seconds until a second Ctrl-C counts: launchers forward a signal that each process already received
 SECOND_SIGNAL_S = 1.
 
 @contextmanager
 def preemptible(manager: CheckpointManager) -> Iterator[threading.Event]:
     """In the block, SIGTERM sets `manager.preempted`; `grace` seconds later the process ends with code 143.
     Ctrl-C sets it, too, and the block ends with KeyboardInterrupt; a second one raises that at once."""
-    came: list[float] = [] # When Ctrl-C came first
+    came: list[float] = [] # Time of the first Ctrl-C
     def end() -> None:
         time.sleep(manager.config.grace)
         os._exit(128 + signal.SIGTERM)

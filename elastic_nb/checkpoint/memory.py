@@ -29,7 +29,7 @@ from .snapshot import TensorCopier, ReadAt, Snapshot, PinnedStaging
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #9c72af87
 def create_memfds(n: int) -> list[int]:
-    "Descriptors of `n` empty pieces of memory, which cannot shrink and last as long as one. Raises OSError."
+    "Descriptors of `n` empty memory files, which cannot shrink and live while one is open. Raises OSError."
     if not hasattr(os, 'memfd_create'): raise OSError("this system has no memfd_create; Linux has")
     fds = [os.memfd_create('elastic-nb', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) for _ in range(n)]
     for fd in fds: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
@@ -47,12 +47,12 @@ _FIELDS = struct.Struct('<8s5Q')
 _MARK = (b'snapshot', 1) # Magic and version
 
 def encode_control_page(control: ControlPage) -> bytes:
-    "The control page."
+    "Encode the control page."
     page = _FIELDS.pack(*_MARK, *control).ljust(PAGE_BYTES - 8, b'\0')
     return page + xxhash.xxh3_64_digest(page)
 
 def decode_control_page(page: bytes) -> ControlPage | None:
-    "The inverse of `encode_control_page`; None for anything but a control page of this version."
+    "The inverse of `encode_control_page`; None if `page` is not a control page of this version."
     if len(page) != PAGE_BYTES or xxhash.xxh3_64_digest(page[:-8]) != page[-8:]: return None
     *mark, count, size, length, sum = _FIELDS.unpack_from(page)
     return ControlPage(count, size, length, sum) if tuple(mark) == _MARK else None
@@ -64,7 +64,7 @@ class ReadWriteLock:
         self.fd, self.holders, self.exclusive, self.mutex = fd, 0, False, threading.Lock()
 
     def try_acquire(self, alone: bool) -> bool:
-        "Take it, `alone` to write, otherwise to read. Never waits; False if another holder is in the way."
+        "Take the lock, `alone` to write, otherwise to read. Never waits; False if another holder blocks it."
         with self.mutex:
             if self.exclusive or (alone and self.holders): return False
             if not self.holders and not self._ask(fcntl.LOCK_EX if alone else fcntl.LOCK_SH): return False
@@ -72,7 +72,7 @@ class ReadWriteLock:
             return True
 
     def downgrade(self) -> None:
-        "The writer becomes a reader."
+        "Turn the write lock into a read lock."
         with self.mutex: self.exclusive = not self._ask(fcntl.LOCK_SH)
 
     def release(self) -> None:
@@ -89,24 +89,24 @@ class ReadWriteLock:
 FinishCopy = Callable[[], None] # Completes a copy
 
 class SharedMapping:
-    "The pages behind `fd` in this process, and the copier that knows the place of every tensor in them."
+    "The pages of `fd`, mapped into this process, and the copier that knows each tensor's offset in them."
     def __init__(self, fd: int):
         self.fd = fd
         self.layout: SafetensorsLayout | None = None
         self.maps: list[mmap.mmap] = []
 
     def prepare(self, layout: SafetensorsLayout) -> None:
-        "Make everything that copies with `layout` need. Raises OSError if there is no memory."
+        "Allocate everything that a copy with `layout` needs. Raises OSError if there is not enough memory."
         end = PAGE_BYTES + layout.size
         os.posix_fallocate(self.fd, 0, end)
         if not self.maps or len(self.maps[-1]) < end:
-            self.maps.append(mmap.mmap(self.fd, end))   # the old ones stay: closing one would drop our locks
+            self.maps.append(mmap.mmap(self.fd, end))   # old maps stay open: closing one would drop our locks
         self.copier = TensorCopier(layout, torch.frombuffer(self.maps[-1], dtype=torch.uint8)[PAGE_BYTES:end])
         self.layout = layout
 
     def copy_tensors(self, tensors: dict[str, Tensor],
                      staging: PinnedStaging) -> tuple[list[str | None], FinishCopy | None]:
-        """Copy `tensors`. Copies of tensors on a GPU are only begun. Returns the checksums, and the function
+        """Copy `tensors`. Copies of GPU tensors are only started. Returns the checksums, and the function
         that completes the copy."""
         far = [k for k, t in tensors.items() if staging.needs_staging(t)]
         land = staging.begin_copy([tensors[k] for k in far],
@@ -122,21 +122,21 @@ def _after(size: int) -> int:
 class SnapshotSlot:
     "Room for one snapshot behind `fd`: control page, image, manifest."
     def __init__(self, fd: int):
-        os.set_inheritable(fd, False)   # programs that this process starts get no copy
+        os.set_inheritable(fd, False)   # child programs do not inherit it
         self.fd, self.lock, self.pages = fd, ReadWriteLock(fd), SharedMapping(fd)
         self.count = 0   # of the snapshot that is being written to this slot, or from it
-        self.snapshot: Snapshot | None = None   # that one
+        self.snapshot: Snapshot | None = None   # that snapshot
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #1ac74597
 @patch
 def invalidate(self: SnapshotSlot) -> None:
-    "Wipe the control page."
+    "Clear the control page."
     os.pwrite(self.fd, _BLANK, 0)
 
 @patch
 def copy(self: SnapshotSlot, layout: SafetensorsLayout, tensors: dict[str, Tensor], about: dict[str, Any],
          staging: PinnedStaging) -> Snapshot:
-    "The blocking part of a save. Anything that was here does not count from now on."
+    "The blocking part of a save. Invalidates the previous content of the slot."
     if self.pages.layout is not layout: self.pages.prepare(layout)
     self.invalidate()
     sums, land = self.pages.copy_tensors(tensors, staging)
@@ -157,7 +157,7 @@ def publish(self: SnapshotSlot, manifest: bytes) -> None:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #60071e80
 @patch
 def read_sealed(self: SnapshotSlot) -> tuple[ControlPage, bytes]:
-    "The control page, and the encoded manifest that it vouches for. Raises DamagedCheckpoint."
+    "The control page, and the encoded manifest whose checksum it holds. Raises DamagedCheckpoint."
     control = decode_control_page(os.pread(self.fd, PAGE_BYTES, 0))
     if control is None: raise DamagedCheckpoint("there is no complete snapshot here")
     data = os.pread(self.fd, control.length, _after(control.size))
@@ -182,25 +182,25 @@ def read_manifest(self: SnapshotSlot) -> tuple[int, Manifest]:
 
 @patch
 def read_at(self: SnapshotSlot, file: str, offset: int, out: memoryview) -> None:
-    "For `snapshot.read_state`; reads with no mapping, so that nothing can happen but a short read."
+    "For `snapshot.read_state`; reads without a mapping, so that the worst failure is a short read."
     if os.preadv(self.fd, [out], PAGE_BYTES
                  + offset) != len(out): raise DamagedCheckpoint(f"{file} is too short")
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #6428baf4
 @patch
 def clear(self: SnapshotSlot) -> None:
-    "Give all pages back. Take the lock alone, then let go: closing the mapping here drops the lock."
+    "Free all pages. Hold the write lock for this: closing the mapping releases the lock."
     self.invalidate()
     self.pages.layout = None
     with mmap.mmap(self.fd, 0) as whole: whole.madvise(mmap.MADV_REMOVE)
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #b0b0736c
 class MemorySnapshotBackend:
-    "The newest states of a run in shared memory. Without `fds` it makes its own, which die with the process."
+    "The newest states of a run in shared memory. Without `fds` it creates its own, lost with the process."
     def __init__(self,
-        max_snapshots: int = 2, # Number of slots; with one, none is good during a save
-        max_memory_mb: int | None = None, # Limit for all images together; too low, and fewer slots are used
-        fds: Sequence[int] = (), # Of the supervisor, from `create_memfds`; for one backend in a process
+        max_snapshots: int = 2, # Number of slots; with one, no snapshot is valid during a save
+        max_memory_mb: int | None = None, # Limit for all images together; a low one reduces the slots in use
+        fds: Sequence[int] = (), # From the supervisor's `create_memfds`; for one backend per process
     ):
         if max_snapshots < 1: raise ValueError(f"max_snapshots is {max_snapshots}, and must be at least 1")
         own = [] if fds else create_memfds(max_snapshots)
@@ -211,13 +211,13 @@ class MemorySnapshotBackend:
         # Of the tensors of the newest save
         self.tensor_shapes: dict[str, tuple[torch.dtype, torch.Size]] | None = None
         self.layout: SafetensorsLayout | None = None # Likewise
-        self.usable_slots = self.slots   # as many of them as the limit allows
-        self.limited = ''   # the consequence, if there are fewer than asked for
+        self.usable_slots = self.slots   # the slots that the limit allows
+        self.limited = ''   # the consequence, if there are fewer than configured
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #f9e98c1c
 @patch
 def _lay_out(self: MemorySnapshotBackend, tensors: dict[str, Tensor]) -> SafetensorsLayout:
-    "The layout, worked out when a name, type or shape has changed. Raises ValueError if not one image fits."
+    "The layout, recomputed when a name, type or shape changes. Raises ValueError if not even one image fits."
     form = {k: (t.dtype, t.shape) for k, t in tensors.items()}
     if self.layout and form == self.tensor_shapes: return self.layout
     layout = make_layout(tensors, align=PAGE_BYTES)
@@ -235,7 +235,7 @@ def _lay_out(self: MemorySnapshotBackend, tensors: dict[str, Tensor]) -> Safeten
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #78faba89
 @patch
 def _free(self: MemorySnapshotBackend) -> SnapshotSlot | None:
-    "The slot with the oldest content, held; not the newest that counts, unless there is one slot only."
+    "The slot with the oldest content, locked; never the newest valid one, unless it is the only slot."
     for slot in sorted(self.usable_slots, key=SnapshotSlot.saved_count):
         if not slot.lock.try_acquire(alone=True): continue
         newest = max(s.saved_count() for s in self.slots)
@@ -247,9 +247,9 @@ def _free(self: MemorySnapshotBackend) -> SnapshotSlot | None:
 @patch
 def take_snapshot(self: MemorySnapshotBackend, tensors: dict[str, Tensor],
                   about: dict[str, Any]) -> Snapshot | None:
-    """Copy `tensors` to a free slot, and hold it; None if no slot is free, or the staging is not.
+    """Copy `tensors` to a free slot and lock it; None if no slot is free, or the staging buffer is busy.
 
-    Those of a GPU must not change until `wait_for_copies` has returned. Raises ValueError
+    GPU tensors must not change until `wait_for_copies` has returned. Raises ValueError
     (too large), OSError
     and MemoryError."""
     layout = self._lay_out(tensors)
@@ -264,7 +264,7 @@ def take_snapshot(self: MemorySnapshotBackend, tensors: dict[str, Tensor],
 
 @patch
 def wait_for_copies(self: MemorySnapshotBackend) -> None:
-    "Return when no tensor that was taken is being copied any more: from now on all may change."
+    "Wait until no tensor is being copied any more; all may change afterwards."
     self.staging.wait()
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #69d6b9c0
@@ -274,13 +274,13 @@ def _slot_of(self: MemorySnapshotBackend, snapshot: Snapshot) -> SnapshotSlot | 
 
 @patch
 def publish(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
-    "Complete its image and its checksums, and write its manifest: now it counts, and others may read it."
+    "Complete the image and its checksums, and write the manifest: the snapshot is valid, and readable."
     slot = self._slot_of(snapshot)
     if slot is None: raise ValueError("this snapshot was released; its memory may hold another one")
     snapshot.wait_for_copy()
     slot.publish(snapshot.encode_manifest())
     slot.lock.downgrade()
-    # it may be full from a time with more room, or smaller images
+    # it may be full from when there was more room, or images were smaller
     for spare in self.slots[len(self.usable_slots):]:
         if spare.saved_count() and spare.lock.try_acquire(alone=True):
             spare.clear()
@@ -288,7 +288,7 @@ def publish(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
 
 @patch
 def release(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
-    """The caller will not use its image any more. Publish it before, or it is lost. A second call does
+    """Release the snapshot's image. One that was not published before is lost. A second call does
     nothing."""
     slot = self._slot_of(snapshot)
     if slot is None: return
@@ -298,7 +298,7 @@ def release(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #123d19f4
 @patch
 def list_checkpoints(self: MemorySnapshotBackend) -> list[CheckpointRef]:
-    "The snapshots that can be opened, newest first. Manifests are verified here, images when they are read."
+    "The snapshots that can be opened, newest first. Verifies manifests; images are verified when read."
     out = []
     for i, slot in enumerate(self.slots):
         with suppress(DamagedCheckpoint):
@@ -309,8 +309,8 @@ def list_checkpoints(self: MemorySnapshotBackend) -> list[CheckpointRef]:
 @patch
 @contextmanager
 def open(self: MemorySnapshotBackend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-    """Manifest and bytes for `snapshot.read_state`, locked meanwhile. Raises DamagedCheckpoint, and
-    forgets a snapshot that is damaged."""
+    """Manifest and bytes for `snapshot.read_state`, locked during the block. Raises DamagedCheckpoint, and
+    discards a damaged snapshot."""
     slot = self.slots[int(name.split('.')[0])]
     if not slot.lock.try_acquire(alone=False):
         raise DamagedCheckpoint(f"snapshot {name} is being overwritten")
@@ -326,7 +326,7 @@ def open(self: MemorySnapshotBackend, name: str) -> Iterator[tuple[Manifest, Rea
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #dbdd4a37
 @patch
 def clear(self: MemorySnapshotBackend) -> None:
-    "Forget all snapshots but those in use, and give their pages back."
+    "Discard all snapshots except those in use, and free their pages."
     for slot in self.slots:
         if slot.lock.try_acquire(alone=True):
             slot.clear()
@@ -335,8 +335,8 @@ def clear(self: MemorySnapshotBackend) -> None:
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #d71097b2
 @patch
 def save(self: MemorySnapshotBackend, state: Any) -> str:
-    """Copy `state` (a CheckpointState, a TrainState, or a tree with a `step`), so that it counts at once; its
-    name, '' if no slot is free. Raises TypeError, and what `take_snapshot` raises."""
+    """Copy and publish `state` (a CheckpointState, a TrainState, or a tree with a `step`). Returns its name,
+    '' if no slot is free. Raises TypeError, and what `take_snapshot` raises."""
     from elastic_nb.checkpoint.restore import describe_state
     tree, about = describe_state(state)
     tensors, skeleton = flatten(tree)
@@ -349,7 +349,7 @@ def save(self: MemorySnapshotBackend, state: Any) -> str:
 
 @patch
 def load_latest(self: MemorySnapshotBackend) -> Any:
-    "The newest good state; None without one. Raises CheckpointError if every one is damaged."
+    "The newest valid state; None if there is none. Raises CheckpointError if all are damaged."
     from elastic_nb.checkpoint.restore import load_latest_valid
     return load_latest_valid(dict(memory=self)).state
 

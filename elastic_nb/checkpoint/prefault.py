@@ -39,12 +39,12 @@ def parallel_for(work: Callable[[Any], Any], items: Iterable[Any], threads: int 
     helpers = [start_daemon_thread(run) for _ in range(threads - 1)]
     run()
     for t in filter(None, helpers): t.join()
-    if errors: raise errors.pop()   # kept here, it would keep all that its traceback refers to
+    if errors: raise errors.pop()   # a reference here would keep its traceback's objects alive
 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #9ac4b72d
 def allocate_aligned(sizes: list[int]) -> 'list[Tensor]':
     "One uint8 tensor per size, 64 bytes aligned, in one piece of new memory that begins on a page."
-    import torch   # late: a module that needs the threads alone, a store say, does not wait for it
+    import torch   # here, so that modules that need only the threads (stores) skip it
     starts = [*accumulate((-(-n // 64) * 64 for n in sizes), initial=0)]
     pages = mmap.mmap(-1, max(1, starts[-1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     whole = torch.frombuffer(pages, dtype=torch.uint8)
@@ -56,9 +56,9 @@ MADV_POPULATE_WRITE = 23 # From the kernel's headers; Python does not name it
 
 @contextmanager
 def prefault_ahead(t: 'Tensor', lead: int = 1 << 28) -> Iterator[Callable[[int], None]]:
-    """In the block, a thread prepares the pages of the memory of `t`, from its beginning.
-    The block gets a function `done(bytes)`; the thread stays at most `lead` bytes ahead of the sum of its
-    calls."""
+    """In the block, a thread faults in the pages of `t`, from the start. Yields a function `done(bytes)`;
+    the thread stays at most `lead` bytes ahead of the sum of its calls.
+    """
     begin, size = t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()
     more, over, told = threading.Semaphore(max(1, lead // PREFAULT_BYTES)), threading.Event(), [0]
     madvise: Any = getattr(ctypes.CDLL(None), 'madvise', None)

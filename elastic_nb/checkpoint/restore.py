@@ -64,7 +64,7 @@ class CheckpointState:
         return cls(**values)
 
     def cpu_copy(self) -> 'CheckpointState':
-        "A copy in the memory of the CPU that training cannot change any more; tied tensors stay tied."
+        "A copy in CPU memory that training cannot change; tied tensors stay tied."
         tensors, skeleton = flatten(self.to_dict())
         return self.from_dict(unflatten(skeleton, {k: _copied(t) for k, t in tensors.items()}))
 
@@ -77,7 +77,7 @@ def as_checkpoint_state(tree: Any) -> Any:
     return CheckpointState.from_dict(tree) if isinstance(tree, dict) and set(tree) == names else tree
 
 def describe_state(state: Any) -> tuple[Any, dict[str, Any]]:
-    "The tree of `state` (CheckpointState, TrainState, or a tree with a `step`); the fields of its manifest."
+    "The tree of `state` (CheckpointState, TrainState, or a tree with a `step`), and its manifest fields."
     tree = state.to_tree() if isinstance(state, TrainState) else state
     if isinstance(tree, CheckpointState): tree = tree.to_dict()
     if not isinstance(tree, Mapping) or not isinstance(tree.get('step'), int):
@@ -95,7 +95,7 @@ def _whole(x: Any) -> Any:
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #a844c388
 def create_checkpoint_state(model: nn.Module, optimizer: torch.optim.Optimizer, step: int,
                             lr_scheduler: Any = None, dataset: Any = None, **rest: Any) -> CheckpointState:
-    """The state of these objects, under the names of the bare model. Tensors are shared, not copied, but for
+    """The state of these objects, under the names of the bare model. Tensors are shared, not copied, except
     sharded ones, which all ranks gather. `rest`: other fields of CheckpointState. Raises TypeError."""
     _refuse_flattened(model)
     def of(x: Any) -> Any: return _whole(x.state_dict()) if x is not None else None
@@ -112,8 +112,8 @@ def _refuse_flattened(model: nn.Module) -> None:
 def load_checkpoint_to_model(state: CheckpointState, model: nn.Module,
                              optimizer: torch.optim.Optimizer | None = None, lr_scheduler: Any = None,
                              dataset: Any = None) -> int:
-    """Put `state` into these objects, wrapped or not; the step. Raises RuntimeError or ValueError if it does
-    not fit them, TypeError for a model that was flattened."""
+    """Load `state` into these objects, wrapped or not; returns the step. Raises RuntimeError or ValueError if
+    it does not fit, TypeError for a flattened model."""
     _refuse_flattened(model)
     model.load_state_dict(_named_as(model, state.model_state_dict))
     if optimizer is not None: optimizer.load_state_dict(_cut_as(optimizer, state.optimizer_state_dict))
@@ -123,7 +123,7 @@ def load_checkpoint_to_model(state: CheckpointState, model: nn.Module,
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #c43112ca
 def _named_as(model: nn.Module, values: Mapping[str, Any]) -> dict[str, Any]:
-    "A model's state, named and cut as `model` has it."
+    "A model's state, named and sharded as in `model`."
     names = bare_names(model)
     values = strip_wrappers(values, names.values())
     own = model.state_dict(keep_vars=True)
@@ -131,7 +131,7 @@ def _named_as(model: nn.Module, values: Mapping[str, Any]) -> dict[str, Any]:
     return {theirs.get(k, k): _cut(v, own.get(theirs.get(k, k))) for k, v in values.items()}
 
 def _cut_as(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> dict[str, Any]:
-    "An optimizer's state, cut as its parameters are."
+    "An optimizer's state, sharded like its parameters."
     params = [p for group in optimizer.param_groups for p in group['params']]
     if not any(hasattr(p, 'full_tensor') for p in params): return values
     def cut(p: Tensor, slots: dict[str, Any]) -> dict[str, Any]:
@@ -139,14 +139,14 @@ def _cut_as(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> dict[st
     return dict(values, state={i: cut(params[i], slots) for i, slots in values['state'].items()})
 
 def _cut(value: Any, own: Any) -> Any:
-    "`value` as the sharded tensor that `own` is, or as it is. Collective if it is cut."
+    "`value`, sharded like `own`, or unchanged if `own` is not sharded. Collective if it is sharded."
     if not hasattr(own, 'full_tensor') or hasattr(value, 'full_tensor'): return value
     from torch.distributed.tensor import distribute_tensor
     return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #6885d05a
 def model_target(model: nn.Module, prefix: str = 'model_state_dict.') -> TensorTarget:
-    "Read tensors named `prefix` + a bare name of `model` straight into it, if type and shape are right."
+    "Reads tensors named `prefix` + a bare name of `model` directly into it, if type and shape match."
     names = bare_names(model)
     own = {names[k]: v for k, v in model.state_dict(keep_vars=True).items() if not hasattr(v, 'full_tensor')}
     def target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
@@ -156,7 +156,7 @@ def model_target(model: nn.Module, prefix: str = 'model_state_dict.') -> TensorT
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #3c0320c3
 def describe_architecture(model: nn.Module) -> dict[str, Any]:
-    """The description that `model` gives of itself, as JSON values: the config of a transformers model with
+    """The model's description of itself, as JSON values: the config of a transformers model with
     the name of its class, or the fields of a dataclass with the name of the class of the model; {} if it has
     none."""
     config: Any = getattr(model, 'config', None)
@@ -170,32 +170,32 @@ def describe_architecture(model: nn.Module) -> dict[str, Any]:
             known = dict(asdict(config), model=f'{kind.__module__}.{kind.__qualname__}')
         else: return {}
         return json.loads(json.dumps(known, default=str, allow_nan=False))
-    except (TypeError, ValueError): return {}   # it is not a config that JSON can hold
+    except (TypeError, ValueError): return {}   # not a config that JSON can represent
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #b6653264
-class CheckpointError(RuntimeError): "A checkpoint could not be saved, or there is no good one to load."
+class CheckpointError(RuntimeError): "A checkpoint could not be saved, or there is no valid one to load."
 
 class SaveFailed(CheckpointError):
-    "A save has failed, and the config asks for the end of the run then (`async_save_policy`)."
-    final = True # Another worker would fail, too
+    "A save failed, and the config says that this ends the run (`async_save_policy`)."
+    final = True # Another worker would fail as well
 
 class TierRefused(CheckpointError):
-    "Nothing to load was found, and a tier that refused access may hold something."
-    final = refused = True # Trying again does not help; the right secret does
+    "Nothing was found to load, and a tier that refused access may hold a checkpoint."
+    final = refused = True # Retrying does not help; correct credentials do
 
 @dataclass(frozen=True)
 class SkippedCheckpoint:
-    "A checkpoint that was passed over, and why."
+    "A checkpoint that was skipped, and why."
     tier: str
     name: str
     why: str
-    seconds: float = 0. # Seconds until it was given up
-    refused: bool = False # The whole tier: wrong credentials, which no new try fixes
+    seconds: float = 0. # Seconds spent before it was skipped
+    refused: bool = False # The whole tier refused: wrong credentials, which a retry does not fix
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #613eb80f
 def list_candidates(tiers: Mapping[str, Any],
                     skipped: list[SkippedCheckpoint]) -> list[tuple[str, CheckpointRef]]:
-    "The checkpoints that `tiers` (the fastest first) report, the newest first. Adds to `skipped`."
+    "The checkpoints that `tiers` (fastest first) list, newest first. Adds to `skipped`."
     every = []
     for speed, (tier, backend) in enumerate(tiers.items()):
         try: every += [(-f.step, speed, -f.number, tier, f) for f in backend.list_checkpoints()]
@@ -214,22 +214,22 @@ def _load(backend: Any, name: str, fingerprint: str, target: TensorTarget,
     with backend.open(name) as (manifest, read_at):
         why = describe_mismatch(manifest, fingerprint, identity)
         if not why: return as_checkpoint_state(read_state(manifest, read_at, target)), manifest
-    raise RunMismatch(mismatch_message(getattr(backend, 'base', name), why))   # only now: no tier need know
+    raise RunMismatch(mismatch_message(getattr(backend, 'base', name), why))   # tiers need not know the run
 
 class LoadedCheckpoint(NamedTuple):
-    "A state, where it was found, and what was passed over before."
-    state: Any # None if there is nothing at all
+    "A state, its source, and the checkpoints skipped before it."
+    state: Any # None if there are no checkpoints
     tier: str
     name: str
     skipped: list[SkippedCheckpoint]
     manifest: Manifest | None = None
     seconds: float = 0. # Seconds to read and verify it
 
-VOLATILE_TIERS = 'memory', 'peer' # Empty after a restart: if it does not answer, a new run still starts
+VOLATILE_TIERS = 'memory', 'peer' # Empty after a restart: if one does not respond, a new run still starts
 
 def load_latest_valid(tiers: Mapping[str, Any], fingerprint: str = '', target: TensorTarget = fresh_target,
                       identity: Mapping[str, Any] | None = None) -> LoadedCheckpoint:
-    """The newest good state in `tiers`. Raises CheckpointError if there are checkpoints and none is good,
+    """The newest valid state in `tiers`. Raises CheckpointError if there are checkpoints but none is valid,
     RunMismatch if that is because they belong to another run."""
     skipped: list[SkippedCheckpoint] = []
     foreign: RunMismatch | None = None

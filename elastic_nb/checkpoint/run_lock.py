@@ -28,19 +28,19 @@ class FolderInUse(ValueError): "Another run writes to this folder."
 
 _LEASES: weakref.WeakValueDictionary[tuple[int, int, int], 'RunLock'] = weakref.WeakValueDictionary()
 _LEASING = threading.Lock()
-_PLACES = dict(both=(0, 0), run=(0, 1), writer=(1, 1)) # First byte of the lock file, and how many; 0: all
+_PLACES = dict(both=(0, 0), run=(0, 1), writer=(1, 1)) # First byte in the lock file, and length; 0: all
 
 class RunLock:
-    """The right to write to `folder`: until `close()`, or until the last reference to this object is gone.
+    """The exclusive right to write to `folder`, until `close()` or the last reference to this object is gone.
     Raises FolderInUse, OSError.
 
-    Its `place`: the supervisor holds the place of the `run`, its writing worker that of the `writer`, and a
-    process that trains alone has `both`."""
+    `place`: the supervisor holds `run`, its writing worker holds `writer`, and a process that trains
+    alone holds `both`."""
     def __init__(self, folder: Path, place: str = 'both'):
         at = os.stat(folder)
-        self.key = os.getpid(), at.st_dev, at.st_ino   # the lock keeps processes apart, this the runs in one
+        self.key = os.getpid(), at.st_dev, at.st_ino   # for runs in one process; the lock is for others
         start, length = _PLACES[place]
-        with _LEASING:   # ask first: closing a second descriptor would drop the lock of the first
+        with _LEASING:   # check first: closing a second descriptor would drop the first one's lock
             if self.key in _LEASES: raise FolderInUse(_in_use('another run in this process', folder))
             fd = os.open(folder / '.lease', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self.free = weakref.finalize(self, os.close, fd)
@@ -48,12 +48,12 @@ class RunLock:
             try: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
             except OSError as e:
                 self.free()
-                if e.errno not in (errno.EACCES, errno.EAGAIN): raise   # no lock; no other has it either
+                if e.errno not in (errno.EACCES, errno.EAGAIN): raise   # locks are unsupported here
                 raise FolderInUse(_in_use('another running process', folder)) from None
             _LEASES[self.key] = self
 
     def close(self) -> None:
-        "Give it back; a second call does nothing."
+        "Release the lock; a second call does nothing."
         with _LEASING:
             if self.free.alive: del _LEASES[self.key]
             self.free()
@@ -73,27 +73,27 @@ def _brief(value: Any) -> str:
 
 _LATER = ('outer_warmup', 'moments', 'fragments', 'overlap', 'alpha', 'compression', 'empty_at', 'quorum',
           'late', 'rule', 'attackers')
-# Meaning of a manifest without the key: it is older, and did as is the default today.
+# Value for a manifest without the key: it is older, and behaved like today's default.
 IDENTITY_DEFAULTS = {'scaling.policy': 'constant', 'lowcomm.steps_at': '{}',
            **{f'lowcomm.{k}': getattr(LowCommConfig(), k) for k in _LATER}}
-UNENFORCED_SECTIONS = 'code', 'callbacks', 'runtime', 'notes' # Reported at a resume, and no reason to refuse
-COURSE_SECTION = 'course' # What must be equal in one world, and may differ at a resume: how long a run is
+UNENFORCED_SECTIONS = 'code', 'callbacks', 'runtime', 'notes' # Reported at a resume, but never refused
+COURSE_SECTION = 'course' # Must be equal on all ranks, and may differ at a resume: the run's length
 
 def diff_identities(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    "Key with dots -> both values, where two identities differ. A key that only one of them has counts not."
+    "Dotted key -> both values, where two identities differ. A key that only one of them has is ignored."
     a, b = _flat(there), json.loads(json.dumps(_flat(here)))   # tuples become lists
-    repeats = any(k.startswith('lowcomm.steps_at.') for k in a)   # in the form of an older manifest
+    repeats = any(k.startswith('lowcomm.steps_at.') for k in a)   # the form in older manifests
     if not repeats: a = IDENTITY_DEFAULTS | a
     out = {k: (a[k], b[k]) for k in b if k in a and a[k] != b[k]}
     for k in ('fingerprint', 'model.dressed'): out.pop(k, None)
     if 'model.shapes' in out and a['model.shapes'] == b.get('model.dressed'):
-        del out['model.shapes']   # the same, by a wrapper's names
+        del out['model.shapes']   # the same shapes, under a wrapper's names
     return out
 
 def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any], remarks: bool = False,
                          live: bool = False) -> list[str]:
-    """The differences between two identities, as text: in what decides the result, or (`remarks`) beside it;
-    `live`: of two that train at the same time, in anything."""
+    """The differences between two identities, as text: those that affect the result, or (`remarks`) those
+    that do not. `live`: all differences, between two processes that train together."""
     out: dict[str, list[str]] = {}
     for k, (a, b) in diff_identities(there, here).items():
         of = k.split('.')[0]
@@ -109,11 +109,11 @@ def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any], rema
 # %% ../../nbs/03_checkpoint/04_run_lock.ipynb #b4eca320
 class RunMismatch(FolderInUse):
     "A checkpoint found here, or a node that joins, belongs to another run."
-    final = refused = True # Trying again does not help; what would, has the user
+    final = refused = True # Retrying does not help; the user must act
 
 def describe_mismatch(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> str:
-    """How the run that wrote `manifest` differs from ours, as text; '' if it is ours, or does not name its
-    run."""
+    """How the run that wrote `manifest` differs from ours, as text; '' if it is ours, or names no run.
+    """
     if identity and manifest.identity:
         return join_first_few(describe_differences(manifest.identity, identity))
     ours = '', fingerprint, (identity or {}).get('fingerprint', '')
@@ -140,11 +140,11 @@ FIXED_SETTINGS = ('training.batch_size', 'training.seed', 'scaling', 'data.sampl
 def _below(key: str, names: Iterable[str]) -> bool: return any(f'{key}.'.startswith(f'{n}.') for n in names)
 
 def strip_accepted(identity: Mapping[str, Any], accept: Iterable[str]) -> dict[str, Any]:
-    "`identity`, flat, without the keys in `accept` and those below them; what is `FIXED_SETTINGS` stays."
+    "`identity`, flat, without the keys in `accept` and those below them; `FIXED_SETTINGS` stay."
     return {k: v for k, v in _flat(identity).items() if _below(k, FIXED_SETTINGS) or not _below(k, accept)}
 
 def invalid_accepts(identity: Mapping[str, Any], accept: Iterable[str]) -> list[str]:
-    "Mistakes in `accept`, one sentence each: keys that there are not, and keys that must not differ."
+    "Mistakes in `accept`, one sentence each: unknown keys, and keys that must not differ."
     keys, wrong = [*_flat(identity)], []
     sections = sorted({k[:i] for k in keys for i, c in enumerate(k) if c == '.'})
     for name in accept:
@@ -159,7 +159,7 @@ def invalid_accepts(identity: Mapping[str, Any], accept: Iterable[str]) -> list[
 
 # %% ../../nbs/03_checkpoint/04_run_lock.ipynb #1de00006
 def identity_hash_parts(identity: Mapping[str, Any]) -> list[int]:
-    "Three numbers: of each, all ranks of a world find the largest, for `compare_identities`."
+    "Three numbers for `compare_identities`, which needs the maximum of each over all ranks."
     text = json.dumps(identity).encode()
     known = int.from_bytes(hashlib.sha256(text).digest()[:7], 'big')
     return [known, -known, len(text)]
@@ -171,7 +171,7 @@ def compare_identities(identity: Mapping[str, Any], rank: int, world: int, sourc
     high, low, size = numbers
     if high == -low: return {}
     text = json.dumps(identity).encode()
-    pieces = -(-size // 7)   # of 7 bytes, so that each is a number that all kinds of messages carry
+    pieces = -(-size // 7)   # 7 bytes each, so that every kind of message can carry the number
     mine = [int.from_bytes(text[7 * i:7 * i + 7].ljust(7), 'big') for i in range(pieces)]
     rows = largest([n for r in range(world) for n in (mine if r == rank else [0] * pieces)])
     found = [json.loads(b''.join(n.to_bytes(7, 'big') for n in rows[r * pieces:(r + 1) * pieces]))

@@ -45,19 +45,19 @@ from ..exact.state import DTYPES, flatten
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #4bad55d7
 def shard_name(name: str, size: torch.Size, chunk: ChunkStorageMetadata) -> str:
-    "The name of a piece of the tensor `name` with `size` in the file."
+    "The file's name for one shard of the tensor `name` with `size`."
     if chunk.sizes == size: return name
     return f"{name}[{','.join(f'{at}:{at + n}' for at, n in zip(chunk.offsets, chunk.sizes))}]"
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #4e6df808
 def list_shards(metadata: Metadata) -> dict[str, Any]:
-    "The shape of each tensor, and its pieces: where each begins, and its name."
+    "The shape of each tensor, and its shards: the offset and the name of each."
     return {k: dict(shape=list(t.size), parts=[[list(c.offsets), {'$tensor': shard_name(k, t.size, c)}]
                                                for c in t.chunks])
             for k, t in tensor_metadata(metadata).items()}
 
 def tensor_metadata(metadata: Metadata) -> dict[str, TensorStorageMetadata]:
-    "What it says of each tensor. There is nothing else in it: we save no objects."
+    "The metadata of each tensor. There are no other entries: no objects are saved."
     return {k: t for k, t in metadata.state_dict_metadata.items() if isinstance(t, TensorStorageMetadata)}
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #36492cbe
@@ -89,8 +89,8 @@ def _tensor(name: str, manifest: Manifest, shape: list[int], parts: list[Any]) -
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #86c2fc61
 class ShardWriter(StorageWriter):
-    """One file per rank and one manifest. DCP plans, and has each rank copy its pieces. Then each must
-    `write`, and when all have, rank 0 must `atomic_folder`; it holds `folder` open until then."""
+    """One file per rank and one manifest. DCP plans, and has each rank copy its shards. Then each must
+    `write`, and when all have, rank 0 must `publish`; it holds `folder` open until then."""
     def __init__(self, path: Path, skeleton: Any, about: dict[str, Any]):
         self.path, self.skeleton, self.about, self.folder = path, skeleton, about, ExitStack()
 
@@ -120,10 +120,10 @@ class ShardWriter(StorageWriter):
     def write(self) -> None:
         "Write this rank's file, from any thread; durable at return. Raises OSError."
         write_image(self.file, self.image)
-        del self.image   # its memory may go
+        del self.image   # frees its memory
 
     def publish(self) -> None:
-        "Look for all files, add the manifest, and make it count. Raises OSError or ValueError."
+        "Check that all files exist, add the manifest, and publish. Raises OSError or ValueError."
         for name, file in self.manifest.files.items():
             if (self.part / name).stat().st_size != file.size: raise ValueError(f"{name} has a wrong size")
         write_durably(self.part / MANIFEST_NAME, encode_manifest(self.manifest))
@@ -136,7 +136,7 @@ def _done(value: Any) -> Future[Any]:
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #27a6c737
 def _merge(reports: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    "All files and all pieces. Raises ValueError if two ranks have the same piece."
+    "All files and all shards. Raises ValueError if two ranks have the same shard."
     tensors = {k: dict(p, file=name) for name, r in reports.items() for k, p in r['tensors'].items()}
     if len(tensors) < sum(len(r['tensors']) for r in reports.values()):
         raise ValueError("two pieces have the same name")
@@ -153,7 +153,7 @@ class ByteRange(NamedTuple):
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #7c5b7452
 def byte_extent(stored: StoredTensor, at: Iterable[int],
                 sizes: Iterable[int]) -> tuple[int, int, tuple[int, ...]]:
-    "The first byte of a box in the file, the one after its last, and the strides between its elements."
+    "The first byte of a box in the file, its end (exclusive), and the strides between its elements."
     strides = torch.empty(stored.shape, device='meta').stride()
     item = DTYPES[stored.dtype].itemsize
     first = stored.start + item * sum(a * s for a, s in zip(at, strides))
@@ -181,7 +181,7 @@ def read_ranges(manifest: Manifest, read_at: ReadAt, ranges: list[ByteRange], th
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #bb4a00eb
 class ShardReader(StorageReader):
-    "Reads, verified, what DCP's plan asks for. Raises DamagedCheckpoint."
+    "Reads and verifies the data in DCP's plan. Raises DamagedCheckpoint."
     def __init__(self, manifest: Manifest, read_at: ReadAt):
         self.manifest, self.read_at, self.metadata = manifest, read_at, dcp_metadata(manifest)
         self.places: dict[Any, StoredTensor] = {(k, torch.Size(at)): manifest.tensors[ref['$tensor']]
@@ -210,7 +210,7 @@ class ShardReader(StorageReader):
         return _done(None)
 
     def _job(self, item: ReadItem, target: Tensor) -> tuple[ByteRange, Tensor, Tensor | None]:
-        "What to read, where it belongs, and the box in a buffer if it cannot be read to there at once."
+        "What to read, its target, and a box in a buffer if it cannot be read there directly."
         t = self.places[item.storage_index.fqn, item.storage_index.offset]
         start, end, strides = byte_extent(t, item.storage_offsets, item.lengths)
         if target.device.type == 'cpu' and target.is_contiguous() and target.nbytes == end - start:
@@ -244,12 +244,12 @@ def sharded_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #67281ddb
 def flatten_sharded(tree: Any) -> tuple[dict[str, Tensor], Any]:
-    "As `flatten`; sharded tensors stay what they are. Names are the same in all ranks."
+    "As `flatten`; sharded tensors stay sharded. Names are the same on all ranks."
     stand_ins: dict[tuple[Any, ...], Tensor] = {}
     real: dict[int, Tensor] = {}
     def swap(x: Any) -> Any:
         if not isinstance(x, DTensor): return x
-        shard = x.to_local()   # an empty one still has a padded memory of its own, or none and no ties
+        shard = x.to_local()   # an empty shard has padded memory of its own, or none and no ties
         key = shard.untyped_storage().data_ptr() or id(x), shard.storage_offset(), x.dtype, x.shape
         one = stand_ins.setdefault(key, torch.empty(1))
         real.setdefault(one.data_ptr(), x)
@@ -259,8 +259,8 @@ def flatten_sharded(tree: Any) -> tuple[dict[str, Tensor], Any]:
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #a46383ef
 class ShardedSaveError(RuntimeError):
-    "A rank could not do its part of a save; the message says which, and why."
-class RankLost(ShardedSaveError): "A rank has died, so there is no world any more that could continue."
+    "A rank failed in its part of a save; the message names it and the reason."
+class RankLost(ShardedSaveError): "A rank has died, so this process group cannot continue."
 
 def _sentence(rank: int, e: BaseException) -> str:
     return f"rank {rank}: " + (str(e) if isinstance(e, (DamagedCheckpoint, ShardedSaveError))
@@ -278,7 +278,7 @@ def gather_json(mine: Any, group: dist.ProcessGroup | None) -> list[Any]:
     return [json.loads(t[:int(n)].numpy().tobytes()) for t, n in zip(texts, sizes)]
 
 def run_collectively(work: Callable[[], Any], error: type[Exception], group: dist.ProcessGroup | None) -> Any:
-    """`work()` if it succeeds in all ranks; else raises `error` in all of them, with the first one's message.
+    """`work()` if it succeeds on all ranks; else raises `error` on all of them, with the first one's message.
     Collective."""
     result, said = None, None
     try: result = work()
@@ -289,7 +289,7 @@ def run_collectively(work: Callable[[], Any], error: type[Exception], group: dis
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #ff166d90
 @contextmanager
 def translate_dcp_errors(error: type[Exception]) -> Iterator[None]:
-    "Turns what DCP raises in all ranks into `error`."
+    "Turn what DCP raises on all ranks into `error`."
     try: yield
     except CheckpointException as e:
         rank, (cause, _) = min(e.failures.items())
@@ -297,12 +297,12 @@ def translate_dcp_errors(error: type[Exception]) -> Iterator[None]:
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #8ac4d03d
 class PendingSave:
-    "A save that was copied, and is on its way to the disk in every rank. `publish` it, or `abort` it."
+    "A save that every rank has copied and is writing to disk. `publish` it, or `abort` it."
     def __init__(self, writer: ShardWriter, group: dist.ProcessGroup | None):
         self.writer, self.group = writer, group
         self.error: Exception | None = None
         self.thread = start_daemon_thread(self._write, 'sharded save')
-        if self.thread is None: self._write()   # the system has no thread for us
+        if self.thread is None: self._write()   # no thread could be started
 
     def _write(self) -> None:
         try: self.writer.write()
@@ -312,8 +312,8 @@ class PendingSave:
         if self.error: raise self.error
 
     def publish(self, wait: bool = True, limit: float = 600.) -> bool:
-        """Publish it if all ranks have written; `wait` for that, `limit` seconds. Whether it is there now.
-        Collective. Raises ShardedSaveError in all ranks; if that is RankLost, the folder may be there,
+        """Publish it if all ranks have written; `wait` up to `limit` seconds for that. Returns whether it is
+        published. Collective. Raises ShardedSaveError on all ranks; after RankLost, the folder may exist,
         complete."""
         try:
             with _lost(): return self._settle(wait, limit)
@@ -332,13 +332,13 @@ class PendingSave:
         return True
 
     def abort(self, limit: float = 600.) -> None:
-        "Give up an unpublished save, in this rank alone. Waits for its thread, at most `limit` seconds."
+        "Abandon an unpublished save, on this rank only. Waits up to `limit` seconds for its thread."
         if self.thread: self.thread.join(limit)
         with suppress(ShardedSaveError), self.writer.folder: raise ShardedSaveError("abandoned")
 
 @contextmanager
 def _lost() -> Iterator[None]:
-    "Turns PyTorch's error for a lost rank into RankLost."
+    "Turn PyTorch's error for a lost rank into RankLost."
     try: yield
     except ShardedSaveError: raise
     except RuntimeError as e: raise RankLost(f"a rank was lost: {str(e).splitlines()[0]}") from e
@@ -346,11 +346,11 @@ def _lost() -> Iterator[None]:
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #c37195c5
 def begin_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer, values: Any = None,
                   group: dist.ProcessGroup | None = None, **about: Any) -> PendingSave:
-    """Copy the state of an FSDP run, which may then continue, and begin to write it to the folder `path`;
+    """Copy the state of an FSDP run, which may then continue, and start writing it to the folder `path`;
     `about`: step and other fields of the manifest. Collective. Raises ShardedSaveError in all ranks."""
     about = dict(about, world=dist.get_world_size(group))
     def prepare() -> tuple[dict[str, Tensor], Any]:
-        Manifest(files={}, tensors={}, state=None, **about)   # mistakes in `about` must come out now
+        Manifest(files={}, tensors={}, state=None, **about)   # reports mistakes in `about` now
         mine = dict(values=values) if dist.get_rank(group) == 0 else {}
         return flatten_sharded(sharded_state(model, optimizer) | mine)
     with _lost():
@@ -364,8 +364,8 @@ def begin_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opt
 
 def save_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer, values: Any = None,
                  group: dist.ProcessGroup | None = None, **about: Any) -> None:
-    """As `begin_sharded`, and wait until it is published. Raises ShardedSaveError as `PendingSave.publish`
-    does."""
+    """As `begin_sharded`, and wait until it is published. Raises ShardedSaveError like
+    `PendingSave.publish`."""
     begin_sharded(path, model, optimizer, values, group, **about).publish()
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #a6cbede7
@@ -389,9 +389,9 @@ def load_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opti
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #130e4f98
 def _targets(saved: Metadata, skeleton: Any, model: nn.Module,
              optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    "The target of each tensor: the run's own ones, and new ones for `values`. Raises DamagedCheckpoint."
+    "The target of each tensor: the run's own tensors, and new ones for `values`. Raises DamagedCheckpoint."
     if not optimizer.state and skeleton['optimizer']['state']:
-        optimizer.zero_grad()   # with gradients around, the state would not be made up
+        optimizer.zero_grad()   # with gradients present, the state would not be initialized
         get_state_dict(model, optimizer)
     state = sharded_state(model, optimizer)
     if not skeleton['optimizer']['state']: state['optimizer']['state'] = {}   # saved before the first step

@@ -31,10 +31,10 @@ from .format import (checksum, CHUNK_BYTES, DamagedCheckpoint, Manifest, compute
 from ..exact.state import DTYPES, flatten, make_layout, SafetensorsLayout
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #e22c189b
-COPY_BLOCK = 1 << 20 # Bytes that are copied and then hashed in one go; a part of a chunk
+COPY_BLOCK = 1 << 20 # Bytes copied and then hashed at once; part of a chunk
 
 class TensorSegment(NamedTuple):
-    "Bytes of one tensor in one block."
+    "The bytes of one tensor in one block."
     name: str | None # None: the header of the file
     start: int # First byte in the tensor
     to: int # First byte in the image
@@ -57,11 +57,11 @@ def is_contiguous_cpu(t: Tensor) -> bool:
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #2815d9f2
 STATE_FILE = 'state.safetensors' # The file, unless several ranks write one each
-SMALL_TENSOR_BYTES = 1 << 16 # Bytes; tensors below are copied in one call
-COPY_THREADS = min(4, os.cpu_count() or 1) # Threads that copy; memory is busy with a few
+SMALL_TENSOR_BYTES = 1 << 16 # Bytes; smaller tensors are copied in one call
+COPY_THREADS = min(4, os.cpu_count() or 1) # Threads that copy; a few saturate the memory bandwidth
 
 class TensorCopier:
-    "Copies tensors to their places in `image` (uint8, on the CPU), and takes checksums on the way."
+    "Copies tensors into `image` (uint8, on the CPU), and computes checksums during the copy."
     def __init__(self, layout: SafetensorsLayout, image: Tensor):
         self.layout, self.address, self.image = layout, image.data_ptr(), image.numpy().data
         self.head = torch.frombuffer(bytearray(layout.head), dtype=torch.uint8)
@@ -72,8 +72,8 @@ class TensorCopier:
         self.table = json.dumps({k: dict(p._asdict(), file=STATE_FILE) for k, p in layout.places.items()})
 
     def copy(self, tensors: Mapping[str, Tensor]) -> list[str | None]:
-        """Copy `tensors`, all of the layout or some; the checksum of each chunk that now has all its pieces.
-        Raises ValueError for a tensor that the layout does not have like that."""
+        """Copy `tensors`, all of the layout or some; returns the checksum of each chunk that is now complete.
+        Raises ValueError for a tensor that does not match the layout."""
         given: dict[Any, Tensor] = {None: self.head, **tensors}
         for k, t in given.items():
             if (t.dtype, t.shape) != self.forms.get(k):
@@ -99,11 +99,11 @@ class TensorCopier:
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #7cb5b362
 @dataclass
 class Snapshot:
-    "The image of a tensor file, and what is known of it."
-    copier: TensorCopier # Whose image it is
+    "The image of a tensor file, with its metadata."
+    copier: TensorCopier # The copier that owns the image
     about: dict[str, Any] # The other fields of the manifest: step, state, ...
-    sums: list[str | None] # Of its chunks, as far as they are known
-    finish_copy: Callable[[], None] | None = None # Completes the image, if something is still on its way
+    sums: list[str | None] # Checksums of its chunks; None: not computed yet
+    finish_copy: Callable[[], None] | None = None # Completes the image, if a copy is in progress
 
     def __post_init__(self) -> None:
         self.image, self.text, self.mutex = self.copier.image, b'', threading.Lock()
@@ -121,14 +121,14 @@ class Snapshot:
         return found
 
     def encode_manifest(self) -> bytes:
-        "The manifest; the first caller makes it and the others wait. Raises ValueError for a bad field."
+        "The manifest; the first caller encodes it, later callers wait. Raises ValueError for a bad field."
         with self.mutex:
             self.text = self.text or self._encode()
             return self.text
 
     @property
     def seal(self) -> str:
-        "As that of the manifest."
+        "The seal of the manifest."
         self.encode_manifest()
         return compute_seal({STATE_FILE: [self.chunk_checksum(i) for i in range(len(self.sums))]},
                             self.about['state'])
@@ -183,12 +183,12 @@ def read_state(manifest: Manifest, read_at: ReadAt, target: TensorTarget = fresh
     return unflatten(manifest.state, direct)
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #f4e0b7fb
-# file, first byte, the one after the last; the bytes
+# file, first byte, end (exclusive), the bytes
 RangeConsumer = Callable[[str, int, int, mmap.mmap], None]
 
 def verify_checkpoint(manifest: Manifest, read_at: ReadAt, use: RangeConsumer = lambda *_: None,
                       threads: int = 4) -> None:
-    "Read every byte, in chunks; `use` gets those that are good. Raises DamagedCheckpoint at the first other."
+    "Read every byte, in chunks; `use` gets the valid ones. Raises DamagedCheckpoint at the first bad one."
     own, size = threading.local(), manifest.chunk
     def one(item: tuple[str, int]) -> None:
         (name, i), file = item, manifest.files[item[0]]
@@ -207,7 +207,7 @@ def _scatter(manifest: Manifest, bytes_of: dict[str, Tensor], done: Callable[[in
               for f in manifest.files}
     def use(file: str, low: int, high: int, pages: mmap.mmap) -> None:
         chunk, at = torch.frombuffer(pages, dtype=torch.uint8), bisect(places[file], (low, high, ''))
-        for end, start, name in islice(places[file], at, None):   # those before it end before the chunk
+        for end, start, name in islice(places[file], at, None):   # earlier ones end before the chunk
             if start >= high: break
             a, b = max(start, low), min(end, high)
             if a < b: bytes_of[name][a - start:b - start] = chunk[a - low:b - low]
@@ -218,7 +218,7 @@ def _scatter(manifest: Manifest, bytes_of: dict[str, Tensor], done: Callable[[in
 class AsyncCopier(Protocol):
     "Copies tensors of one device while that device keeps computing."
     def copy(self, to: Sequence[Tensor], tensors: Sequence[Tensor]) -> None: "Begin."
-    def wait(self) -> None: "Return when all that was begun is done; from any thread."
+    def wait(self) -> None: "Return when every copy has finished; may be called from any thread."
 
 class StreamCopier:
     "An `AsyncCopier` for a GPU, on a stream of its own."
@@ -235,12 +235,12 @@ class StreamCopier:
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #57f3fa30
 def allocate_pinned(n: int) -> Tensor:
-    "`n` bytes of memory that a GPU can write to by itself. Raises MemoryError."
+    "`n` bytes of pinned memory, which a GPU can write to directly. Raises MemoryError."
     try: return torch.empty(n, dtype=torch.uint8, pin_memory=True)
     except RuntimeError as e: raise MemoryError(f"{n / 1e6:.0f} MB cannot be pinned: {e}") from None
 
 class PinnedStaging:
-    "Pinned memory through which tensors of GPUs come to the host: one copy at a time."
+    "Pinned memory through which GPU tensors are copied to the host: one copy at a time."
     def __init__(self, engine: Callable[[torch.device], AsyncCopier] = StreamCopier,
                  memory: Callable[[int], Tensor] = allocate_pinned):
         self.new_engine, self.new_memory = engine, memory
@@ -248,7 +248,7 @@ class PinnedStaging:
         self.memory, self.busy = torch.empty(0, dtype=torch.uint8), False
 
     def needs_staging(self, t: Tensor) -> bool:
-        "Whether `t` comes this way."
+        "Whether `t` must be copied through this memory."
         return t.is_cuda
 
     def begin_copy(self, tensors: Sequence[Tensor], views: Sequence[Tensor]) -> Callable[[], None]:
@@ -274,5 +274,5 @@ class PinnedStaging:
         return land
 
     def wait(self) -> None:
-        "Return when all tensors have been copied: from now on they may change."
+        "Return when all tensors have been copied; they may change afterwards."
         for engine in self.engines.values(): engine.wait()

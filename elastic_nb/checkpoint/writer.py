@@ -30,7 +30,7 @@ from ..config import CheckpointConfig
 ReportEvent = Callable[..., None] # report(kind, **data)
 
 class TierHealth:
-    "The reports of all tiers: which do not work at the moment, and an error that must be raised."
+    "The state of all tiers: which are failing now, and errors that must be raised."
     def __init__(self, report: ReportEvent):
         self.report = report # Receives saves and failures, from any thread
         self.degraded: dict[str, str] = {} # Tier -> why
@@ -46,28 +46,28 @@ class TierHealth:
         if self.degraded.pop(tier, None): self.report('healed', tier=tier)
 
     def raise_pending(self) -> None:
-        "Raise what went wrong since the last call, in the thread of the caller."
-        if self.errors: raise self.errors.pop()   # popped, not kept in a name: see below
+        "Raise an error recorded since the last call, in the caller's thread."
+        if self.errors: raise self.errors.pop()   # popped, not bound to a name: see below
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #edf90fe4
 class Uploader:
-    "Keeps the newest folder of `local` in the far tier `name` too, in a thread of its own."
+    "Copies the newest folder of `local` to the remote tier `name`, in a background thread."
     def __init__(self, name: str, far: S3Backend, local: NVMeBackend, board: TierHealth, fails: bool = False):
         self.name, self.remote, self.local, self.health = name, far, local, board
-        self.fail_run = fails   # what goes wrong ends the run (`async_save_policy=fail`)
-        self.newest = ''   # name of the folder that goes up next
+        self.fail_run = fails   # an error ends the run (`async_save_policy=fail`)
+        self.newest = ''   # name of the next folder to upload
         self.wake, self.closing = threading.Condition(), False
-        self.stopped = threading.Event()   # the time is up: an upload on its way stops
+        self.stopped = threading.Event()   # time limit reached: the current upload stops
         self.thread: threading.Thread | None = None
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #6931245c
 @patch
 def _upload(self: Uploader, name: str) -> bool:
-    "Make one attempt; True if `name` is in the far tier now."
+    "Make one attempt; True if `name` is in the remote tier now."
     start = time.monotonic()
     try:
         if not self.remote.upload(self.local, name, self.stopped): return False
-    except (OSError, DamagedCheckpoint) as e:   # of the store, or of the disk it copies from
+    except (OSError, DamagedCheckpoint) as e:   # from the store, or from the local disk
         if not self.stopped.is_set(): self._bad(e)
         return False
     self.health.mark_healthy(self.name)
@@ -94,7 +94,7 @@ def _attempt(self: Uploader, name: str) -> bool:
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #06bc2575
 @patch
 def _work(self: Uploader) -> None:
-    "The loop of the thread: attempts with growing pauses, until the last call."
+    "The thread's loop: attempts with growing pauses, until shutdown."
     pause = 0.
     while True:
         with self.wake:
@@ -109,7 +109,7 @@ def _work(self: Uploader) -> None:
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #c1db8664
 @patch
 def request_upload(self: Uploader, name: str) -> None:
-    "Announce a newer folder; it replaces one that still waits."
+    "Request the upload of a newer folder; it replaces a waiting one."
     with self.wake:
         self.newest = name
         self.wake.notify_all()
@@ -117,38 +117,38 @@ def request_upload(self: Uploader, name: str) -> None:
 
 @patch
 def wait(self: Uploader, timeout: float) -> bool:
-    "Wait until the newest is there; False if it is not after `timeout` seconds."
+    "Wait until the newest folder is uploaded; False if it is not after `timeout` seconds."
     with self.wake: return self.wake.wait_for(lambda: not self.newest, timeout)
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #da0eaab5
 @patch
 def begin_shutdown(self: Uploader) -> None:
-    "Prepare to end: no more pauses, and stop after one more attempt."
+    "Begin to shut down: no more pauses, and stop after one more attempt."
     with self.wake:
         self.closing = True
         self.wake.notify_all()
 
 @patch
 def close(self: Uploader, timeout: float) -> None:
-    "Stop after `timeout` seconds at most. If the newest is not there then, the board notes it."
+    "Stop within `timeout` seconds. If the newest is not uploaded by then, `TierHealth` records it."
     self.begin_shutdown()
     if self.thread: self.thread.join(max(0., timeout))
-    elif self.newest: self._attempt(self.newest)   # Python 3.12 starts no thread any more when it ends
+    elif self.newest: self._attempt(self.newest)   # Python 3.12 starts no threads during shutdown
     self.stopped.set()
     if self.newest and self.name not in self.health.degraded:
         self._bad(TimeoutError(f"the run ended before {self.newest} was there"))
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #59ceea36
 class SaveFuture:
-    "The outcome of a save: true if it was taken. As a path it is the folder, once that is durable."
+    "The outcome of a save: true if accepted. As a path, the folder, once it is durable."
     def __init__(self, step: int = 0, taken: bool = True):
         self.step, self.taken = step, taken
-        self.path: str | None = None   # of the folder; None before it is durable, and if there will be none
-        self.done = threading.Event()   # nothing more will come
+        self.path: str | None = None   # of the folder; None until it is durable, or if the save failed
+        self.done = threading.Event()   # the outcome is final
         if not taken: self.done.set()
 
     def set_path(self, path: str | None) -> None:
-        "Called by the writer: the folder is durable there, or there is none."
+        "Called by the writer when the folder at `path` is durable, or None if there is none."
         self.path = path
         self.done.set()
 
@@ -170,12 +170,12 @@ class SaveFuture:
 @dataclass
 class SaveJob:
     snapshot: Snapshot
-    shared: bool # In the memory tier, and not in a buffer of its own
-    durable: bool # To be written to disk, too
+    shared: bool # In the memory tier, not in a private buffer
+    durable: bool # Also written to disk
     start: float # time.monotonic() when training stopped for it
-    blocking: float # Seconds that training stood still
-    report_fields: dict[str, Any] # To be reported with it
-    saved: SaveFuture = field(default_factory=SaveFuture) # The promise that the caller holds
+    blocking: float # Seconds that training was blocked
+    report_fields: dict[str, Any] # Extra fields of its report
+    saved: SaveFuture = field(default_factory=SaveFuture) # The future returned to the caller
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #47b89d86
 class CheckpointWriter:
@@ -186,17 +186,17 @@ class CheckpointWriter:
         self.uploaders, self.health = uploaders, board
         self.jobs: queue.Queue[SaveJob | None] = queue.Queue()
         self.thread: threading.Thread | None = None
-        self.stopping = threading.Event()   # no pause between two attempts any more
+        self.stopping = threading.Event()   # no more pauses between attempts
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #6e30f0a6
 @patch
 def write_to_disk(self: CheckpointWriter, snap: Snapshot) -> str | None:
-    "The name of the folder; None if the write failed, and then the board has the reason."
+    "The name of the folder; None if the write failed, with the reason in `TierHealth`."
     policy, why = self.config.async_save_policy, ''
     for _ in range(1 + (self.config.async_save_retries if policy == 'retry' else 0)):
         if why: self.stopping.wait(self.config.async_save_retry_delay)
         try: name = self.nvme.save(snap)
-        except FolderInUse as e:   # a mistake in how the run was started, which no waiting fixes
+        except FolderInUse as e:   # a mistake in starting the run, which waiting does not fix
             self.health.errors.append(e)
             return None
         except OSError as e:
@@ -211,7 +211,7 @@ def write_to_disk(self: CheckpointWriter, snap: Snapshot) -> str | None:
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #583a89ee
 @patch
 def _publish(self: CheckpointWriter, memory: MemorySnapshotBackend, snap: Snapshot) -> bool:
-    "Whether the memory tier has it, for others to read."
+    "Publish in the memory tier; returns whether that succeeded."
     try: memory.publish(snap)
     except OSError as e: self.health.mark_failed('memory', e)   # no room for the manifest
     else: self.health.mark_healthy('memory')
@@ -224,7 +224,7 @@ def write(self: CheckpointWriter, job: SaveJob) -> None:
     def disk() -> None:
         nonlocal name
         if not job.durable: return
-        self.health.report('saving', saved=job.snapshot.about['step'])   # a ledger may come first
+        self.health.report('saving', saved=job.snapshot.about['step'])   # the ledger may record it first
         name = self.write_to_disk(job.snapshot)
     def memory() -> None:
         nonlocal published
@@ -250,12 +250,12 @@ def _work(self: CheckpointWriter) -> None:
         try: self.write(job)
         except BaseException as e: self.health.errors.append(e)   # raised in the thread that trains
         finally: self.jobs.task_done()
-        del job   # while it waits for the next one, this one's memory may go
+        del job   # frees its memory while the loop waits for the next job
     self.jobs.task_done()
 
 @patch
 def put(self: CheckpointWriter, job: SaveJob) -> None:
-    """Hand over a job. Writes it at once if there is no thread, because of the config or because none can be
+    """Hand over a job. Writes it synchronously if the config asks for no thread, or none can be
     started."""
     if self.config.async_save and self.thread is None: self.thread = start_daemon_thread(self._work, 'writer')
     if self.thread is None: return self.write(job)
@@ -267,13 +267,13 @@ def busy(self: CheckpointWriter) -> bool: return self.jobs.unfinished_tasks > 0
 
 @patch
 def wait(self: CheckpointWriter, timeout: float) -> bool:
-    "Wait until there is nothing to do; False if there still is after `timeout` seconds."
+    "Wait until all jobs are done; False if they are not after `timeout` seconds."
     done = self.jobs.all_tasks_done
     with done: return done.wait_for(lambda: not self.busy, timeout)
 
 @patch
 def close(self: CheckpointWriter, timeout: float) -> None:
-    "Finish all jobs, for `timeout` seconds at most, and end the thread."
+    "Finish all jobs, within `timeout` seconds, and end the thread."
     self.stopping.set()
     thread, self.thread = self.thread, None
     if thread is None: return

@@ -41,7 +41,7 @@ def split_counts(m: int, weights: Sequence[int]) -> list[int]:
 
 # %% ../../nbs/02_data/09_mixture.ipynb #387e7c68
 def integer_weights(weights: Iterable[Any]) -> list[int]:
-    "The smallest integers in the same proportion. 0.7 counts as seven tenths, as it is written."
+    "The smallest integers in the same proportion. 0.7 counts as exactly seven tenths."
     exact = [Fraction(str(w)) for w in weights]
     scale = lcm(*(f.denominator for f in exact))
     numbers = [int(f * scale) for f in exact]
@@ -52,12 +52,12 @@ ON_END_MODES = 'stop', 'repeat', 'renormalise' # What happens when a source is e
 
 @dataclass(frozen=True)
 class MixturePhase:
-    "A part of the order in which the same sources give samples."
+    "A part of the order during which the same sources are active."
     start: int # Its first position
-    length: int | None # In samples; None: without end
-    active: tuple[int, ...] # The sources that give, by number
-    weights: tuple[int, ...] # Theirs
-    given: tuple[int, ...] # What every source, active or not, has given before
+    length: int | None # Number of samples; None: endless
+    active: tuple[int, ...] # Numbers of the active sources
+    weights: tuple[int, ...] # Their weights
+    given: tuple[int, ...] # Samples that each source, active or not, has given before
 
 def _longest(weights: Sequence[int], left: Sequence[int | None]) -> int | None:
     "The number of samples until a source must give more than it has `left`; None: no limit."
@@ -72,7 +72,7 @@ def _longest(weights: Sequence[int], left: Sequence[int | None]) -> int | None:
     return low
 
 def mixture_phases(weights: Sequence[int], sizes: Sequence[int | None], on_end: str) -> list[MixturePhase]:
-    "The stretches of a mixture of sources with so many samples (None: endless)."
+    "The phases of a mixture; `sizes`: samples in each source (None: endless)."
     found, start, given, active = [], 0, [0] * len(sizes), [*range(len(sizes))]
     while active:
         w, left = [weights[k] for k in active], [sizes[k] and sizes[k] - given[k] for k in active]
@@ -88,7 +88,7 @@ def mixture_phases(weights: Sequence[int], sizes: Sequence[int | None], on_end: 
 BLOCK_SAMPLES, CHUNK_SAMPLES = 64, 32_768
 
 def _key(*about: Any) -> int:
-    "64 bits that depend on all of it."
+    "A 64-bit key derived from all arguments."
     text = '/'.join(map(str, about)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), 'little')
 
@@ -97,7 +97,7 @@ def assign_sources(stretch: MixturePhase, first: int, key: int, turn: int = 0) -
     """Which active source gives the samples from position `first` of `stretch` on, up to `CHUNK_SAMPLES`:
     an array of places in `active`; and how many each of them has given before `first` in the stretch."""
     size = CHUNK_SAMPLES if stretch.length is None else min(CHUNK_SAMPLES, stretch.length - first)
-    fits = 2 * (first + size) * sum(stretch.weights) < 2**63   # else Python's numbers, which have no end
+    fits = 2 * (first + size) * sum(stretch.weights) < 2**63   # else Python's unbounded integers
     edges = np.append(np.arange(0, size, BLOCK_SAMPLES), size).astype(np.int64 if fits else object) + first
     table = np.stack(split_counts(edges, stretch.weights), 1)
     counts = np.diff(table, axis=0).ravel().astype(np.int64)
@@ -145,7 +145,7 @@ class MixtureSource:
     name: str
     data: Any
     weight: Any # As it was given
-    first: int # The number of its first sample in the mixture
+    first: int # The mixture number of its first sample
 
     @property
     def size(self) -> int | None:
@@ -154,7 +154,7 @@ class MixtureSource:
 
     @property
     def identity(self) -> dict[str, Any]:
-        "A description of it, JSON values."
+        "A description of the source, as JSON values."
         about = dict(name=self.name, samples=len(self.data))
         known = getattr(self.data, 'identity', None)   # of a mixture, or of documents that are packed
         if isinstance(known, Mapping): return about | known
@@ -163,7 +163,7 @@ class MixtureSource:
 
 # %% ../../nbs/02_data/09_mixture.ipynb #9ec4e043
 class Mixture(ResumableDataset):
-    """Samples of several sources, in shares that follow their weights at any moment, shuffled.
+    """Shuffled samples of several sources, at every moment in the proportion of their weights.
 
     Weights are proportions: 7 and 3 are the same as 0.7 and 0.3. `mixture[i]` is the i-th sample of the order
     of this epoch. Raises ValueError with all faults of the sources, one sentence per line."""
@@ -187,12 +187,12 @@ class Mixture(ResumableDataset):
 
     def __len__(self) -> int: return self.samples
 
-    def __getstate__(self) -> dict[str, Any]:   # what is rebuilt where it is needed stays here
+    def __getstate__(self) -> dict[str, Any]:   # omits what the other process can rebuild
         return self.__dict__ | dict(_orders={}, _tokens=None)
 
     @property
     def identity(self) -> dict[str, Any]:
-        "The difference from other mixtures, JSON values: the sources in their order, their weights, on_end."
+        "What identifies this mixture, as JSON values: the ordered sources, their weights, on_end."
         return dict(names=self.names, weights=self.weights, on_end=self.on_end,
                     sources=[s.identity for s in self.sources])
 
@@ -205,7 +205,7 @@ class Mixture(ResumableDataset):
 # %% ../../nbs/02_data/09_mixture.ipynb #441add09
 @patch(as_prop=True)
 def period(self: Mixture) -> int | None:
-    "Positions after which the order repeats, shuffled otherwise; None: never."
+    "Positions after which the order repeats with a new shuffle; None: never."
     last = self.phases[-1]
     return None if last.length is None else last.start + last.length
 
@@ -219,7 +219,7 @@ def samples_per_period(self: Mixture) -> list[int]:
 
 @patch
 def ends_at(self: Mixture, seed: int = 0) -> int | None:
-    "How many samples there are before the end; None: there is no end. The same for every seed."
+    "Number of samples before the end; None: endless. The same for every seed."
     return self.period if self.on_end == 'stop' else None
 
 # %% ../../nbs/02_data/09_mixture.ipynb #6e5cdf37
@@ -276,10 +276,10 @@ def _repr_html_(self: Mixture) -> str:
 # %% ../../nbs/02_data/09_mixture.ipynb #1de0f407
 IdRange = Callable[[int, int], np.ndarray] # (start, count) to ids, int64
 
-class MixtureEnded(ValueError): "A sample was asked for that lies beyond the end of a mixture."
+class MixtureEnded(ValueError): "A requested sample is beyond the end of a mixture."
 
 def _shuffled(n: int, key: int) -> IdRange:
-    "The endless order of `n` samples, as `Order` has it, for as many as are asked for."
+    "The endless order of `n` samples, the same as `Order`, for any requested count."
     def ids(start: int, count: int) -> np.ndarray:
         found = []
         while count > 0:
@@ -316,7 +316,7 @@ def _order_of(data: Any, key: int) -> IdRange:
 # %% ../../nbs/02_data/09_mixture.ipynb #fc9376eb
 @patch
 def locate(self: MixedOrder, position: int) -> tuple[int, int, int, int]:
-    "The place of a position: the period, the stretch in it, the chunk in that, the offset in that."
+    "The location of a position: its period, the phase in that, the chunk in that, the offset in that."
     turn, at = divmod(position, self.period) if self.period else (0, position)
     s = bisect_right(self.phases, at, key=lambda x: x.start) - 1
     return turn, s, *divmod(at - self.phases[s].start, CHUNK_SAMPLES)
@@ -346,7 +346,7 @@ def chunk(self: MixedOrder, position: int) -> tuple[int, np.ndarray]:
 @patch
 def in_order(self: Mixture, seed: int) -> MixedOrder:
     """The order with the key `seed`. An id `e * len(mixture) + k` is sample `k`, in epoch `e` of its
-    source. Beyond the end it raises Ended."""
+    source. Beyond the end it raises MixtureEnded."""
     if seed not in self._orders: self._orders = {seed: MixedOrder(self, seed, self.ends_at(seed))}
     return self._orders[seed]
 
@@ -395,7 +395,7 @@ def explain_mismatch(batches: Mapping[str, Any]) -> str | None:
             "shapes and types, or a collate_fn that takes all of them\n" + '\n'.join(wrong))
 
 # %% ../../nbs/02_data/09_mixture.ipynb #63832312
-class _BatchMismatch(Exception): "Batches that cannot be made one."
+class _BatchMismatch(Exception): "Batches that cannot be joined."
 
 def _texts(x: Any) -> bool: return not x or isinstance(x[0], (str, bytes))
 
@@ -407,10 +407,10 @@ def _kind(x: Any) -> Any:
     return type(x), None if _texts(x) else len(x)
 
 def _placed(tensors: Sequence[Tensor], places: Sequence[np.ndarray]) -> Tensor:
-    "The rows of `tensors`, each at its place."
+    "One tensor with the rows of `tensors` at their `places`."
     size = sum(map(len, places))
     try: arrays = [t.numpy() for t in tensors]
-    except (TypeError, RuntimeError):   # bfloat16, for example, which numpy has not
+    except (TypeError, RuntimeError):   # bfloat16, for example, which numpy lacks
         return torch.cat([*tensors])[torch.from_numpy(np.concatenate(places).argsort())]
     out = np.empty((size, *arrays[0].shape[1:]), arrays[0].dtype)   # numpy copies rows faster
     for at, rows in zip(places, arrays): out[at] = rows
@@ -422,7 +422,7 @@ def _joined(batches: Sequence[Any], places: Sequence[np.ndarray]) -> Any:
     if len({_kind(b) for b in batches}) > 1: raise _BatchMismatch
     if isinstance(first, Tensor): return _placed(batches, places)
     if isinstance(first, Mapping): return {k: _joined([b[k] for b in batches], places) for k in first}
-    if not isinstance(first, (tuple, list)):   # no part of a sample, such as use_cache=False
+    if not isinstance(first, (tuple, list)):   # not part of a sample, such as use_cache=False
         if any(b != first for b in batches): raise _BatchMismatch
         return first
     if _texts(first): return [sum(batches, type(first)())[i] for i in np.concatenate(places).argsort()]
@@ -450,7 +450,7 @@ def read(self: Mixture, ids: Iterable[int], readers: Sequence[Callable[..., Any]
 class _OverlappingItems:
     "All memory from the first of `arrays` to the end of the last, as overlapping items of `width` bytes."
     def __init__(self, arrays: Sequence[np.ndarray], width: int, step: int):
-        self.arrays = arrays   # they must live as long
+        self.arrays = arrays   # keeps them alive
         places = [a.__array_interface__['data'][0] for a in arrays]
         self.unit = gcd(step, *(p - min(places) for p in places)) # Bytes from one item to the next
         self.first = [(p - min(places)) // self.unit for p in places] # The item at which an array begins
@@ -462,7 +462,7 @@ class _OverlappingItems:
 @dataclass(frozen=True)
 class _TokenRows:
     "The samples of all sources, where all are rows of numbers of one type and length."
-    items: np.ndarray # The memory in which all of them lie
+    items: np.ndarray # The memory that holds them all
     starts: np.ndarray # The number in the mixture of the first sample of each source but the first
     step: int # From one sample to the next, in items
     shift: np.ndarray # The item at which the mixture would begin if all were like this source: (sources,)
@@ -471,7 +471,7 @@ class _TokenRows:
     form: Callable[[np.ndarray], Any] # That of `get`
 
 def _tokens_of(sources: Sequence[MixtureSource]) -> _TokenRows | None:
-    kinds = {type(s.data) for s in sources}   # a kind of their own may read in its own way
+    kinds = {type(s.data) for s in sources}   # a subclass may read in its own way
     if kinds == {ResumableDataset}: return _in_windows(sources)
     if kinds == {PackedDataset}: return _in_rows(sources)
     return None
@@ -498,7 +498,7 @@ def _alike(sources: Sequence[MixtureSource], rows: list[np.ndarray],
     if len({(r.shape[1], r.dtype, r.strides) for r in rows}) > 1: return None
     reach = _OverlappingItems(rows, rows[0].shape[1] * rows[0].itemsize, rows[0].strides[0])
     try: items = np.asarray(reach)
-    except ValueError: return None   # they lie so far apart that numpy does not count so far
+    except ValueError: return None   # too far apart in memory for numpy's strides
     step = rows[0].strides[0] // reach.unit
     starts = np.array([s.first for s in sources])
     shift = np.array(reach.first) - starts * step
@@ -555,7 +555,7 @@ def __getitem__(self: Mixture, i: int) -> Any:
 # %% ../../nbs/02_data/09_mixture.ipynb #3b26fb8b
 @patch(as_prop=True)
 def num_remaining(self: Mixture) -> int:
-    "Samples that are left of this epoch; of all, if it stops."
+    "Samples left in this epoch, or in the whole mixture if it stops."
     end = self.ends_at()
     return len(self) - self.state.cursor if end is None else max(0, end - self.num_consumed)
 
@@ -566,7 +566,7 @@ def has_next_epoch(self: Mixture) -> bool:
 
 @patch
 def set_epoch(self: Mixture, epoch: int) -> None:
-    "Go to the beginning of `epoch`; in the middle of it, stay there. Raises Ended if it stops before."
+    "Go to the start of `epoch`, unless already in it. Raises MixtureEnded if the mixture stops before."
     if epoch and not self.has_next_epoch: raise MixtureEnded(f"there is no epoch {epoch}: {self.ending}")
     ResumableDataset.set_epoch(self, epoch)
 
@@ -585,7 +585,7 @@ def load_state_dict(self: Mixture, state: Mapping[str, Any]) -> None:
 # %% ../../nbs/02_data/09_mixture.ipynb #58504145
 @patch
 def places(self: Mixture, position: int, seed: int | None = None) -> dict[str, dict[str, int]]:
-    "How far each source is read before `position`: its epoch, and how many samples of that."
+    "How far each source has been read at `position`: its epoch, and samples of that epoch."
     order = MixedOrder(self, self.state.seed if seed is None else seed)
     *where, skip = order.locate(position)
     which, given = order.assign_sources(*where)
@@ -605,7 +605,7 @@ def for_model(self: Mixture, causal: bool = False, names: set[str] | None = None
 
 @patch(as_prop=True)
 def datasets(self: Mixture) -> list[Any]:
-    "The datasets of all sources, those of mixtures in it, too."
+    "The datasets of all sources, including those of nested mixtures."
     inside = [s.data.datasets if isinstance(s.data, Mixture) else [s.data] for s in self.sources]
     return sum(inside, [])
 

@@ -29,14 +29,14 @@ from .remote_token_index import open_index
 
 # %% ../../nbs/02_data/08_packing.ipynb #d2f89a15
 class _OpenBins:
-    "Samples that have begun, by the room that is left in them."
+    "Partly filled samples, grouped by free room."
     def __init__(self, size: int):
         self.size, self.samples = size, 0
         self.capacities: list[int] = [] # Sorted
         self.bins_by_capacity: dict[int, np.ndarray] = {} # Room -> samples
 
     def take(self, length: int, count: int) -> tuple[int, np.ndarray]:
-        "The least room for `length`, and the samples that have it; new ones for `count` pieces if none has."
+        "The least free room that fits `length`, and its samples; new ones for `count` pieces if none fits."
         k = bisect_left(self.capacities, length)
         if k < len(self.capacities): return (room := self.capacities.pop(k)), self.bins_by_capacity.pop(room)
         new = -(-count // (self.size // length))
@@ -61,11 +61,11 @@ def best_fit_decreasing(lengths: np.ndarray, size: int) -> tuple[np.ndarray, int
     for length, todo in zip(sizes[::-1].tolist(), counts[::-1].tolist()):
         while todo:
             room, some = rooms.take(length, todo)
-            each = room // length   # so many go into one
+            each = room // length   # pieces that fit into one sample
             n = min(todo, each * len(some))
             full, part = divmod(n, each)
             sample[longest_first[at:at + n]] = np.repeat(some, each)[:n]
-            rooms.put(room, some[full + bool(part):])   # those that were not needed
+            rooms.put(room, some[full + bool(part):])   # the samples that were not needed
             rooms.put(room - each * length, some[:full])
             if part: rooms.put(room - part * length, some[full:full + 1])
             at, todo = at + n, todo - n
@@ -84,9 +84,9 @@ def split_documents(doc_ends: np.ndarray, length: int) -> tuple[np.ndarray, np.n
 # %% ../../nbs/02_data/08_packing.ipynb #5b5fe231
 @dataclass(frozen=True)
 class PackingPlan:
-    "Which pieces make which samples. A piece that begins at -1 is padding, which fills a sample up."
+    "Which pieces make up which samples. A piece that begins at -1 is padding."
     length: int # Tokens per sample
-    first: np.ndarray # Number of the first piece of each sample, and of all pieces: (samples + 1,) int64
+    first: np.ndarray # First piece of each sample, then the number of pieces: (samples + 1,) int64
     starts: np.ndarray # Where in the index a piece begins, (pieces,) int64
     lengths: np.ndarray # Its tokens, (pieces,) int64
 
@@ -98,11 +98,11 @@ class PackingPlan:
 
     @property
     def waste(self) -> float:
-        "Padding, as a part of all tokens of all samples."
+        "Padding as a fraction of all tokens."
         return self.padding / (self.num_samples * self.length)
 
 def plan_packing(doc_ends: np.ndarray, length: int) -> PackingPlan:
-    "Pack documents into samples of `length` tokens. Raises ValueError if there is no document."
+    "Pack documents into samples of `length` tokens. Raises ValueError if there are no documents."
     starts, lengths = split_documents(doc_ends, length)
     if not len(starts): raise ValueError("there is no document to be packed")
     sample, samples = best_fit_decreasing(lengths, length)
@@ -123,7 +123,7 @@ def _checksum(head: dict[str, Any], body: Any) -> str:
     return h.hexdigest()
 
 def save_plan(path: str | Path, plan: PackingPlan, fingerprint: str) -> None:
-    "Write `plan`, which is for the index `fingerprint`, so that it is there as a whole or not at all."
+    "Write `plan`, made for the index `fingerprint`, atomically."
     body = b''.join(a.astype('<i8').tobytes() for a in (plan.first, plan.starts, plan.lengths))
     head = dict(format=1, index=fingerprint, length=plan.length, samples=plan.num_samples,
                 pieces=len(plan.starts), how='best-fit decreasing', padding=plan.padding)
@@ -146,11 +146,11 @@ def load_plan(path: str | Path, fingerprint: str, length: int) -> PackingPlan | 
 # %% ../../nbs/02_data/08_packing.ipynb #cbc0a67b
 class PackedDataset(Dataset):
     """Documents of an index in samples of `length` tokens, map-style: `dataset[i]` has `input_ids`, `labels`
-    and (if `apart`) `position_ids`, each (length,) int64. Raises ValueError for anything that is no index."""
+    and (if `apart`) `position_ids`, each (length,) int64. Raises ValueError if `index` is not an index."""
     def __init__(self,
         index: Any, # An index, its path or URL
         length: int = 1024, # Tokens per sample
-        apart: bool = True, # Each document sees itself alone; otherwise all before it in the sample, too
+        apart: bool = True, # Each document attends only to itself; else to earlier ones, too
         plan_file: str | Path | None = None, # Where the plan is kept; None: beside the index
         rows: bool = False, # Keep the samples beside the plan: 6 bytes a token, and read twice as fast
     ):
@@ -178,14 +178,14 @@ class PackedDataset(Dataset):
 # %% ../../nbs/02_data/08_packing.ipynb #0f00c7af
 @patch(as_prop=True)
 def plan_path(self: PackedDataset) -> str | None:
-    "The file of the plan; None: there is no place for it."
+    "The path of the plan's file; None if there is no place for it."
     if self.plan_file: return str(self.plan_file)
     beside = getattr(self.index, 'path', None)
     return f'{beside}.pack{self.length}' if beside else None
 
 @patch
 def _plan(self: PackedDataset) -> PackingPlan:
-    "From its file; if that is not there or not good, made and written."
+    "The plan from its file; if that is missing or invalid, computed and written."
     where = self.plan_path
     if where and (found := load_plan(where, self.index.fingerprint, self.length)): return found
     plan = plan_packing(self.index.doc_ends, self.length)
@@ -198,11 +198,11 @@ def _plan(self: PackedDataset) -> PackingPlan:
 
 @patch(as_prop=True)
 def identity(self: PackedDataset) -> dict[str, Any]:
-    "All that decides the samples, in JSON values: the index (its fingerprint), and how it is packed."
+    "Everything that determines the samples, as JSON values: the index fingerprint and the packing options."
     return dict(index=self.index.fingerprint, packed=self.length, apart=self.apart)
 
 # %% ../../nbs/02_data/08_packing.ipynb #9f6422bb
-_IGNORED = -100 # What a loss function of torch does not count
+_IGNORED = -100 # The label that torch's loss functions ignore
 
 @lru_cache(maxsize=8)
 def _counted(most: int) -> np.ndarray:
@@ -215,8 +215,8 @@ def _place(n: int) -> np.ndarray:
 
 @patch
 def _pieced(self: PackedDataset, ids: Iterable[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokens, labels and positions of samples (of any epoch) in a row, int64; a last label that is ignored
-    follows the others."""
+    """Tokens, labels and positions of samples (of any epoch) in a row, int64; one ignored label
+    is appended."""
     ids = np.asarray(ids, np.int64) % len(self)
     plan, low = self.plan, self.plan.first[ids]
     count = plan.first[ids + 1] - low
@@ -227,7 +227,7 @@ def _pieced(self: PackedDataset, ids: Iterable[int]) -> tuple[np.ndarray, np.nda
     place = _place(len(ids) * self.length)
     positions, tokens = at.repeat(lengths), (starts - at).repeat(lengths)
     np.subtract(place, positions, out=positions)   # in place: fresh memory costs more than arithmetic
-    tokens += place   # as yet their places in the index
+    tokens += place   # still positions in the index
     labels = np.empty(len(place) + 1, np.int64)
     labels[:-1] = self.tokens.take(tokens, mode='wrap')
     tokens[:] = labels[:-1]
@@ -239,7 +239,7 @@ def _pieced(self: PackedDataset, ids: Iterable[int]) -> tuple[np.ndarray, np.nda
 
 # %% ../../nbs/02_data/08_packing.ipynb #f7f2ef79
 # Tokens, labels and (if documents are `apart`) positions, each (samples, length) int64; and all labels in a
-# row, with a last one that is ignored.
+# row, followed by one ignored label.
 _Parts = tuple[Sequence[np.ndarray], np.ndarray]
 
 @patch
@@ -249,7 +249,7 @@ def _shaped(self: PackedDataset, tokens: np.ndarray, labels: np.ndarray, positio
 
 @patch
 def _read(self: PackedDataset, ids: Iterable[int]) -> _Parts:
-    "From the rows if they are kept, else put together."
+    "Samples from the stored rows if there are any, else assembled from pieces."
     if self.rows is None: return self._shaped(*self._pieced(ids))
     ids = np.asarray(ids, np.int64) % self.plan.num_samples
     return self._unfolded(self.rows.take(ids, 0) if self.apart else self.rows[:, :self.columns][ids])
@@ -293,7 +293,7 @@ def for_model(self: PackedDataset, causal: bool = False, names: set[str] | None 
 @patch
 def probe(self: PackedDataset, causal: bool = False, names: set[str] | None = None) -> tuple[Any, Any] | None:
     """Two batches of one sample: the targets of both are those of its last document, and the documents before
-    differ. Of a model that keeps documents apart they have the same loss. None if no sample has two."""
+    differ. A model that keeps documents apart gives both the same loss. None if no sample has two."""
     count = np.add.reduceat(self.plan.starts >= 0, self.plan.first[:-1].astype(np.intp))
     last = self.plan.lengths[self.plan.first[:-1] + count - 1]
     found = np.flatnonzero((count > 1) & (last > 1))
@@ -309,22 +309,22 @@ def probe(self: PackedDataset, causal: bool = False, names: set[str] | None = No
     return form(*self._shaped(tokens, labels, positions)), form(*self._shaped(other, labels, positions))
 
 # %% ../../nbs/02_data/08_packing.ipynb #5ca9a9a1
-LABEL_OFFSET = -_IGNORED # Labels are stored this much higher: none is below 0
+LABEL_OFFSET = -_IGNORED # Added to stored labels, so that none is negative
 
 @patch(as_prop=True)
 def columns(self: PackedDataset) -> int:
-    "How many numbers of a row are read: positions come last, and are left out where they are not needed."
+    "How many numbers of a row are read: positions come last, and are skipped where they are not needed."
     return (3 if self.apart else 2) * self.length
 
 @patch
 def _laid_out(self: PackedDataset, ids: Iterable[int]) -> np.ndarray:
-    "Samples as rows: tokens, labels (by `LABEL_OFFSET` higher), positions; (len(ids), 3 * length), int64."
+    "Samples as rows: tokens, labels (plus `LABEL_OFFSET`), positions; (len(ids), 3 * length), int64."
     tokens, labels, positions = self._pieced(ids)
     return np.hstack([a.reshape(-1, self.length) for a in (tokens, labels[:-1] + LABEL_OFFSET, positions)])
 
 @patch
 def _unfolded(self: PackedDataset, rows: np.ndarray) -> _Parts:
-    "The inverse. `rows`: (samples, `columns`)."
+    "The inverse of `_laid_out`. `rows`: (samples, `columns`)."
     count, n = len(rows), self.length
     folded = rows.reshape(count, rows.shape[1] // n, n).transpose(1, 0, 2)
     lines = np.empty((len(folded), count * n + 1), np.int64)
@@ -336,7 +336,7 @@ def _unfolded(self: PackedDataset, rows: np.ndarray) -> _Parts:
     return parts, labels
 
 # %% ../../nbs/02_data/08_packing.ipynb #d1d33023
-FULL_CHECK_BYTES = 1 << 30 # Bytes of a file of rows up to which all of it is checked when it is opened
+FULL_CHECK_BYTES = 1 << 30 # Size in bytes up to which a file of rows is verified in full when opened
 _HEAD = 512 # Bytes before the first row
 
 @patch(as_prop=True)
@@ -347,7 +347,7 @@ def _of_rows(self: PackedDataset) -> dict[str, Any]:
 
 @patch
 def _row_type(self: PackedDataset) -> str:
-    "The smallest type that holds all numbers of the rows."
+    "The smallest integer type that holds all numbers in the rows."
     some = 1 << 22
     most = max(int(self.tokens[a:a + some].max()) for a in range(0, len(self.tokens), some))
     most = max(max(most, self.index.eot or 0) + LABEL_OFFSET, self.length)
@@ -355,9 +355,9 @@ def _row_type(self: PackedDataset) -> str:
 
 @patch
 def _save_rows(self: PackedDataset, path: Path) -> None:
-    "Write all samples, so that they are there as a whole or not at all. One process at a time."
+    "Write all samples atomically. One process at a time."
     dtype, some, h = self._row_type(), max(1, (1 << 20) // self.length), xxhash.xxh3_64()
-    for left in path.parent.glob(f'{escape(path.name)}.*.tmp'): left.unlink(missing_ok=True)   # by the dead
+    for left in path.parent.glob(f'{escape(path.name)}.*.tmp'): left.unlink(missing_ok=True)   # stale files
     with atomic_file(path) as f:
         f.write(bytes(_HEAD))
         for a in range(0, len(self), some):
@@ -371,8 +371,8 @@ def _save_rows(self: PackedDataset, path: Path) -> None:
 # %% ../../nbs/02_data/08_packing.ipynb #8db54719
 @patch
 def _load_rows(self: PackedDataset, path: Path, whole: bool = False) -> np.ndarray | None:
-    """The rows in a file, memory-mapped, (samples, 3 * length); None if it is missing, damaged, or of other
-    samples. `whole`: read all of it, however large it is."""
+    """The rows in a file, memory-mapped, (samples, 3 * length); None if it is missing, damaged, or for other
+    samples. `whole`: verify all of it, whatever its size."""
     try:
         with open(path, 'rb') as f: head = json.loads(f.read(_HEAD))
         if {k: head.get(k) for k in self._of_rows} != self._of_rows: return None
@@ -386,14 +386,14 @@ def _load_rows(self: PackedDataset, path: Path, whole: bool = False) -> np.ndarr
 
 @patch
 def _open_rows(self: PackedDataset) -> np.ndarray | None:
-    "From their file; if that is not there or not good, laid out and written, by one process at a time."
+    "The rows from their file; if that is missing or invalid, one process at a time writes it."
     why = "an index in memory has no place beside it"
     if self.plan_path:
         path = Path(f'{self.plan_path}.rows')
         if (rows := self._load_rows(path)) is not None: return rows
         try:
             with open(f'{path}.lock', 'w') as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)   # that of a dead process is free
+                fcntl.flock(lock, fcntl.LOCK_EX)   # a dead process's lock is free
                 try:
                     if self._load_rows(path) is None: self._save_rows(path)
                 finally: Path(lock.name).unlink(missing_ok=True)

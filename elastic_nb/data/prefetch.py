@@ -40,9 +40,9 @@ from ..basics import die_with_parent, ignore_signals, set_process_name, patch
 from ..exact.determinism import RNG_LOCK
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #a4413a63
-# Bytes; kernels may round differently for numbers that begin elsewhere in a line of the cache
+# Bytes; kernels may round differently if data begins elsewhere in a cache line
 BATCH_ALIGNMENT = 64
-MAX_NESTING = 64 # Of lists in lists, at most; a list that holds itself is deeper
+MAX_NESTING = 64 # Maximum nesting of lists; a list that contains itself exceeds it
 SENDABLE_TYPES = ('tensors on the CPU, numpy arrays, numbers, str, bytes, None, and '
                   'lists, tuples, sets, dicts, '
             'UserDicts and dataclasses of them')
@@ -52,39 +52,39 @@ _MANY: dict[str, Any] = dict(list=list, tuple=tuple, set=set, frozenset=frozense
 _DICTS: dict[str, Any] = dict(dict=dict, OrderedDict=OrderedDict)
 
 class UnsendableBatch(TypeError):
-    "A batch holds something that no reader sends; the message says what."
+    "A batch contains an object that a reader cannot send; the message names it."
     def __init__(self, what: str): super().__init__(f"a reader cannot send {what}, only {SENDABLE_TYPES}")
 
 def _find_class(module: str, name: str) -> type | None:
-    "The class `name` of a module that is imported."
+    "The class `name` of an imported module; None if it is not there."
     found = vars(sys.modules[module]).get(name) if module in sys.modules else None
     return found if isinstance(found, type) else None
 
 def _is_named(x: Any) -> bool:
-    "Whether `x` is a named tuple, and no more."
+    "Whether `x` is a plain named tuple."
     return isinstance(x, tuple) and hasattr(x, '_fields') and not getattr(x, '__dict__', None)
 
 def _is_record(x: Any) -> bool:
-    "Whether `x` is a dataclass or a UserDict that keeps all in its `__dict__`."
+    "Whether `x` is a dataclass or UserDict whose whole state is in `__dict__`."
     kind: Any = type(x)
     if not (is_dataclass(kind) or isinstance(x, UserDict)) or kind.__new__ is not object.__new__: return False
     return not any(vars(base).get('__slots__') for base in kind.__mro__)
 
 def _span(x: Tensor) -> int:
-    "How many numbers lie between the first and the last one of `x` in memory, both included."
+    "Number of elements from the first to the last of `x` in memory, both included."
     if x.is_contiguous(): return x.numel()
     return 1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride())) if x.numel() else 0
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #7ad32452
 class BatchEncoder:
-    "Describes a batch in JSON, and gives the memory that it refers to places in a file."
+    "Describes a batch in JSON, and assigns the memory it refers to offsets in a file."
     def __init__(self) -> None:
-        self.parts: list[tuple[int, np.ndarray]] = [] # Where they go in the file, and their bytes
+        self.parts: list[tuple[int, np.ndarray]] = [] # Offset in the file, and bytes
         self.size = 0 # Of the file
-        self.known: dict[int, int] = {} # Number of an object that is described already, by its id
+        self.known: dict[int, int] = {} # id() of each described object -> its number
 
     def describe(self, x: Any, depth: int = 0) -> Any:
-        "`x` in values of JSON: a list for all but the plainest. Raises UnsendableBatch."
+        "`x` as JSON values: a list for all but the simplest types. Raises UnsendableBatch."
         if type(x) in _AS_JSON: return x
         if id(x) in self.known: return ['again', self.known[id(x)]]
         if depth > MAX_NESTING: raise UnsendableBatch(f'lists in lists, {MAX_NESTING} deep')
@@ -93,7 +93,7 @@ class BatchEncoder:
         return found
 
     def _memory(self, x: Any) -> list[Any] | None:
-        "The description of what has numbers or bytes of its own; None if `x` has none."
+        "The description of a value with a buffer of its own; None if `x` has no buffer."
         if type(x) is Tensor: return self._tensor(x)
         if type(x) is np.ndarray or isinstance(x, np.generic): return self._array(x)
         if type(x) is bytes: return ['bytes', x.decode('latin-1')]
@@ -108,13 +108,13 @@ class BatchEncoder:
         if kind in _MANY.values(): return [kind.__name__, *of(x)]
         if kind in _DICTS.values(): return [kind.__name__, of(x), of(x.values())]
         name = kind.__module__, kind.__qualname__
-        if _find_class(*name) is kind:   # as the training process finds it
+        if _find_class(*name) is kind:   # as the training process will look it up
             if _is_named(x): return ['named', *name, *of(x)]
             if _is_record(x): return ['record', *name, self.describe(vars(x), depth)]
         raise UnsendableBatch(f"a {'.'.join(name)}")
 
     def _placed(self, raw: np.ndarray, address: int) -> int:
-        "The place of `raw`: as far from a multiple of BATCH_ALIGNMENT as its address."
+        "The offset of `raw` in the file, equal to its address modulo BATCH_ALIGNMENT."
         at = self.size + (address - self.size) % BATCH_ALIGNMENT
         self.parts.append((at, raw))
         self.size = at + raw.nbytes
@@ -146,11 +146,11 @@ def _array(self: BatchEncoder, x: Any) -> list[Any]:
     return ['array', x.dtype.str, [*x.shape], order, at, isinstance(x, np.generic)]
 
 class BatchDecoder:
-    "Builds a batch as `BatchEncoder` has described it, in the memory `whole`."
+    "Rebuilds a batch from a `BatchEncoder` description, over the memory `whole`."
     def __init__(self, whole: memoryview): self.whole, self.made = whole, list[Any]()
 
     def build(self, told: Any) -> Any:
-        "What `told` describes. Raises UnsendableBatch for a class that this process has not imported."
+        "The object that `told` describes. Raises UnsendableBatch for a class that is not imported here."
         if type(told) is not list: return told
         if told[0] == 'again': return self.made[told[1]]
         found: Any = self._built(*told)
@@ -183,15 +183,15 @@ def _array(self: BatchDecoder, dtype: str, shape: list[int], order: Any, at: int
 
 @patch
 def _record(self: BatchDecoder, kind: type, told: Any) -> Any:
-    "An object of class `kind` with fields as told; its `__init__` is not called."
+    "An object of class `kind` with the described fields; its `__init__` is not called."
     x = object.__new__(kind)
     x.__dict__.update(self.build(told))
     return x
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #0eb7d628
 def pack_batch(batch: Any) -> tuple[int, int, int]:
-    """A file in memory that holds `batch`: its descriptor, where the description of the batch begins, and its
-    length in bytes. Raises UnsendableBatch."""
+    """Write `batch` to a file in memory. Returns its descriptor, the offset of the description, and the
+    description's length in bytes. Raises UnsendableBatch."""
     encoder = BatchEncoder()
     about = json.dumps(encoder.describe(batch), ensure_ascii=False).encode('utf-8', 'surrogatepass')
     fd = os.memfd_create('elastic-nb batch')
@@ -203,7 +203,7 @@ def pack_batch(batch: Any) -> tuple[int, int, int]:
         raise
 
 def _write(fd: int, data: Any, at: int) -> int:
-    "Write all of `data` at `at`; where it ends."
+    "Write all of `data` at offset `at`; returns the offset of its end."
     data = memoryview(data)
     while data.nbytes:   # the kernel takes 2 GB at a time
         n = os.pwrite(fd, data, at)
@@ -211,7 +211,7 @@ def _write(fd: int, data: Any, at: int) -> int:
     return at
 
 def unpack_batch(fd: int, at: int, size: int) -> Any:
-    """The batch in the file `fd`, which is closed; the memory is given back with the last tensor of the
+    """The batch in the file `fd`, which is closed; the memory is freed with the last tensor of the
     batch. Raises UnsendableBatch for a class that is not imported here."""
     try: file = torch.UntypedStorage.from_file(f'/proc/self/fd/{fd}', True, size)   # keeps no descriptor
     finally: os.close(fd)
@@ -220,8 +220,8 @@ def unpack_batch(fd: int, at: int, size: int) -> Any:
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #8c4ed4ca
 def detach_descriptors(keep: Iterable[int] = ()) -> None:
-    """Let this process, a fresh copy of another one, share no connection and no place in a file with it: its
-    sockets and pipes are dead, and files open for reading are opened again at their position (Linux only)."""
+    """Separate this freshly forked process from its parent's connections and file positions: sockets and
+    pipes are closed, and files open for reading are reopened at their position (Linux only)."""
     dead, other = socket.socketpair()
     other.close()
     for fd in map(int, os.listdir('/proc/self/fd')):
@@ -237,7 +237,7 @@ def _shareable(fd: int, kind: int) -> bool:
     return not stat.S_ISREG(kind) or fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
 
 def _opened_again(fd: int) -> bool:
-    "Give `fd`, a file open for reading, a place of its own; whether that was possible."
+    "Reopen `fd`, a file open for reading, with a position of its own; returns whether that was possible."
     if _shareable(fd, stat.S_IFREG): return False
     try: new = os.open(f'/proc/self/fd/{fd}', os.O_RDONLY)
     except OSError: return False
@@ -248,13 +248,13 @@ def _opened_again(fd: int) -> bool:
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #bbc11f09
 def _become(number: int, parent: int, keep: Iterable[int]) -> None:
-    "Turn a fresh copy of the training process into reader `number`."
+    "Turn a fresh fork of the training process into reader `number`."
     die_with_parent()
-    if os.getppid() != parent: os._exit(0)   # it died before we asked
+    if os.getppid() != parent: os._exit(0)   # the parent died before this check
     ignore_signals(heirs=False)
-    for s in signal.valid_signals() - {signal.SIGTERM}:   # the handlers of its parent save checkpoints
+    for s in signal.valid_signals() - {signal.SIGTERM}:   # the parent's handlers save checkpoints
         if callable(signal.getsignal(s)): signal.signal(s, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)   # for a dataset that runs programs
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)   # for a dataset that starts processes
     signal.set_wakeup_fd(-1)
     set_process_name(f'elastic-nb reader {number}')
     null = os.open(os.devnull, os.O_RDONLY)
@@ -267,11 +267,11 @@ def _become(number: int, parent: int, keep: Iterable[int]) -> None:
     with suppress(AttributeError, ValueError): sys.stdout.reconfigure(line_buffering=True)
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #44133904
-ORDER_STRUCT = struct.Struct('<qqq') # Number of the order, step, micro-batch; then the samples as int64
-# Number of the order, one of these three, where the description begins, length
+ORDER_STRUCT = struct.Struct('<qqq') # Order number, step, micro-batch; then the sample ids as int64
+# Order number, one of these three kinds, offset of the description, length
 NEWS_STRUCT = struct.Struct('<qqqq')
 TOOK, DONE, FAILED = range(3)
-MAX_ORDER_BYTES = 1 << 20 # Bytes of an order
+MAX_ORDER_BYTES = 1 << 20 # Maximum bytes of an order
 
 def _serve(orders: socket.socket, news: socket.socket, read: Callable[[int, int, list[int]], Any]) -> None:
     """The main loop of a reader: take an order, report it, read, send the batch. Ends with the training
@@ -294,7 +294,7 @@ class MicroBatchKey(NamedTuple):
     ids: tuple[int, ...]
 
     def describe(self, samples: int | None = None) -> str:
-        "As text; `samples`: of an epoch."
+        "As text; `samples`: number of samples in an epoch."
         ids = [str(k % samples if samples and self.i >= 0 else k) for k in self.ids]
         some = ', '.join(ids[:8]) + (', ...' if len(ids) > 8 else '')
         what = f"micro-batch {self.i} of step {self.step}" if self.i >= 0 else \
@@ -302,25 +302,25 @@ class MicroBatchKey(NamedTuple):
         return f"{what} (sample{'s' * (len(ids) > 1)} {some})"
 
 class UnreadableBatch(RuntimeError):
-    "Readers end while they read a certain micro-batch; the message says which."
-    final = True # Another worker would come to the same
+    "Readers die on one particular micro-batch; the message names it."
+    final = True # Another worker would fail the same way
 
 @dataclass
 class ReaderProcess:
-    "What the training process knows of one of its readers."
-    number: int # From 0; a replacement has the number of the one before
+    "The training process's record of one reader."
+    number: int # From 0; a replacement keeps the number
     pid: int
     news: socket.socket
     last_heard: float # Time of its last message, on the clock of the pool
-    initial_memory: int | None # Bytes of its own memory when it began
-    current_order: int | None = None # The order that it works on
+    initial_memory: int | None # Bytes of private memory at its start
+    current_order: int | None = None # Number of the order in progress
     has_replied: bool = False # Whether it has ever sent a message
-    stopped_since: float | None = None # Since when it is stopped
+    stopped_since: float | None = None # When it was first seen stopped
     kill_reason: str = '' # Why we killed it, if we did
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #45f53a9b
 def process_stats(pid: int) -> tuple[str, int] | None:
-    "The kernel's letter for the state of a process, and how many bytes of memory are its own; None if gone."
+    "The kernel's state letter of a process, and its private memory in bytes; None if it has ended."
     try:
         state = Path(f'/proc/{pid}/stat').read_bytes().rsplit(b')', 1)[1].split()[0].decode()
         _, resident, shared, *_ = map(int, Path(f'/proc/{pid}/statm').read_bytes().split())
@@ -329,34 +329,34 @@ def process_stats(pid: int) -> tuple[str, int] | None:
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #3826b143
 class ReaderPool:
-    """Processes that read micro-batches ahead. `get` gives them out in any order, and is all that can fail:
-    with the errors of the dataset, or with Unreadable."""
+    """Processes that read micro-batches ahead. `get` returns them in any order, and is the only method
+    that raises: the errors of the dataset, or UnreadableBatch."""
     def __init__(self,
         read: Callable[[int, int, list[int]], Any], # read(step, i, ids): the same batch in any process
         count: int = 1, # Processes
         prefetch: int = 2, # Micro-batches read ahead, per reader
-        timeout: float = 30., # Seconds for a micro-batch that training waits for; 0: no limit
+        timeout: float = 30., # Seconds a reader may take while training waits; 0: no limit
         memory: int = 2048, # MB by which a reader may grow; 0: no limit
         report: Callable[..., None] | None = None, # Called as report('reader', text=...); None: a warning
-        behind: Callable[[Any], Any] | None = None, # Run on each batch in a thread behind training
+        behind: Callable[[Any], Any] | None = None, # Run on each batch in a background thread
         tick: Callable[[], None] = lambda: None, # Called while training waits; may raise
-        samples: int | None = None, # Of an epoch, to name them
+        samples: int | None = None, # Samples in an epoch, for messages
     ):
         self.read, self.count, self.max_ahead = read, count, count * prefetch
         self.timeout = timeout or float('inf')
         self.memory, self.report, self.postprocess, self.tick = memory * 2**20, report, behind, tick
         self.samples = samples
         self.readers: list[ReaderProcess] = []
-        self.expected: deque[MicroBatchKey] = deque() # What comes next, as far as it is planned
+        self.expected: deque[MicroBatchKey] = deque() # Micro-batches planned next
         self.later: Iterator[MicroBatchKey] = iter(()) # The rest of the plan
         self.done: dict[MicroBatchKey, Any] = {} # Batches that were read ahead
-        self.outstanding: dict[int, MicroBatchKey] = {} # Orders that are not answered
+        self.outstanding: dict[int, MicroBatchKey] = {} # Unanswered orders
         self.number = 0 # Of the next order
-        self.deaths: dict[MicroBatchKey, list[str]] = {} # How its readers have died
-        self.clock = self.since = 0. # Seconds spent waiting; how many those were when `get` was called last
-        self.last_check = 0. # Time of the last look after the readers
-        self.reported_errors: set[str] = set() # Number of errors that only readers had
-        self.silent = 0 # Readers in a row that ended without a message
+        self.deaths: dict[MicroBatchKey, list[str]] = {} # Causes of its readers' deaths
+        self.clock = self.since = 0. # Seconds spent waiting, now and when `get` was last called
+        self.last_check = 0. # Time of the last check of the readers
+        self.reported_errors: set[str] = set() # Kinds of errors that occurred only in readers
+        self.silent = 0 # Consecutive readers that ended without a message
         self.ours, self.orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MAX_ORDER_BYTES)
         self.thread = ThreadPoolExecutor(1) if behind else None
@@ -365,7 +365,7 @@ class ReaderPool:
 # %% ../../nbs/02_data/07_prefetch.ipynb #970575c5
 @patch
 def _start(self: ReaderPool, number: int) -> bool:
-    "Fork reader `number`; whether that was possible."
+    "Fork reader `number`; returns whether that was possible."
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     for stream in (sys.stdout, sys.stderr):
@@ -401,7 +401,7 @@ def _tell(self: ReaderPool, cause: str, text: str, **data: Any) -> None:
 def get(self: ReaderPool, step: int, i: int, ids: list[int],
         plan: Callable[[], Iterable[MicroBatchKey]]) -> Any:
     """The micro-batch `i` of `step`; `plan()` lists the ones that follow, and is called if this was not the
-    expected one. Raises the errors of the dataset, and Unreadable."""
+    expected one. Raises the errors of the dataset, and UnreadableBatch."""
     place = MicroBatchKey(step, i, tuple(ids))
     if not self.expected or self.expected[0] != place: self._turn(place, iter(plan()))
     self.since = self.clock
@@ -410,17 +410,17 @@ def get(self: ReaderPool, step: int, i: int, ids: list[int],
     while place not in self.done and self.readers: self._wait(place)
     found = self.done.pop(place, None)
     self.expected.popleft()
-    self._plan(self.max_ahead)   # the readers work while this one is computed
+    self._plan(self.max_ahead)   # the readers work while training computes this one
     if isinstance(found, Future): found = found.result()
     if isinstance(found, UnreadableBatch): raise found
     if found is not None and not isinstance(found, _ReadFailure): return found.batch
-    batch = self.read(step, i, ids)   # here it raises the user's error, with all of its traceback
+    batch = self.read(step, i, ids)   # here the user's error is raised with its full traceback
     if found: self._tell_of_failure(place, *found)
     return batch
 
 @patch
 def _tell_of_failure(self: ReaderPool, place: MicroBatchKey, kind: str, text: str) -> None:
-    "Say once for each `kind` of error that the training process has read what a reader could not."
+    "Report, once per `kind` of error, that the training process read a batch that a reader could not."
     if kind in self.reported_errors: return
     self.reported_errors.add(kind)
     where = place.describe(self.samples)
@@ -456,14 +456,14 @@ def _plan(self: ReaderPool, n: int) -> None:
 
 @patch
 def _post(self: ReaderPool) -> None:
-    "Write orders for all that is wanted, in this order; whichever reader is free takes the next one."
+    "Send orders for all wanted micro-batches, in sequence; the next free reader takes the next one."
     known = {*self.outstanding.values(), *self.done}
     for place in self.expected:
         if place in known: continue
         order = ORDER_STRUCT.pack(self.number, place.step, place.i) + np.array(place.ids, np.int64).tobytes()
         try: self.ours.send(order, socket.MSG_DONTWAIT)
         except BlockingIOError: return   # the queue is full: later
-        except OSError:   # more samples than an order can name: the training process reads them
+        except OSError:   # too many samples for one order: the training process reads them
             self.done[place] = None
             continue
         self.outstanding[self.number] = place
@@ -471,7 +471,7 @@ def _post(self: ReaderPool) -> None:
 
 @patch
 def _withdraw(self: ReaderPool) -> None:
-    "Take all orders back that no reader has taken."
+    "Withdraw all orders that no reader has taken."
     with suppress(BlockingIOError):
         while True:
             number, *_ = ORDER_STRUCT.unpack_from(self.orders.recv(MAX_ORDER_BYTES, socket.MSG_DONTWAIT))
@@ -507,7 +507,7 @@ def _hear_one(self: ReaderPool, r: ReaderProcess) -> bool:
 
 @patch
 def _taken(self: ReaderPool, kind: int, *file: int) -> Any:
-    "What a message brings: a batch, perhaps to come, or a failure."
+    "The content of a message: a batch, possibly still being processed, or a failure."
     try: batch = unpack_batch(*file)
     except UnsendableBatch as e: return _ReadFailure(type(e).__name__, str(e))
     if kind == FAILED: return _ReadFailure(*batch)
@@ -515,7 +515,7 @@ def _taken(self: ReaderPool, kind: int, *file: int) -> Any:
     return self.thread.submit(lambda: _ReadBatch(self.postprocess(batch)))
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #b02eb04f
-# Readers that a micro-batch may end, or that may end one after the other before they say a word
+# Limits: readers that one micro-batch may kill, and consecutive readers that die without a message
 MAX_READER_DEATHS = 3
 
 @patch
@@ -526,7 +526,7 @@ def _ended(self: ReaderPool, r: ReaderProcess) -> None:
     place, ended = self.outstanding.get(r.current_order), _reaped(r.pid)
     cause = r.kill_reason or _how(ended)
     taken = {other.current_order for other in self.readers}
-    # in doubt, twice
+    # if in doubt, order it twice
     for number in [n for n in self.outstanding if n not in taken]: del self.outstanding[number]
     self._withdraw()
     if place: self._strike(place, cause)
@@ -541,7 +541,7 @@ def _ended(self: ReaderPool, r: ReaderProcess) -> None:
 
 @patch
 def _strike(self: ReaderPool, place: MicroBatchKey, cause: str) -> None:
-    "Count a reader that ended at `place`; after the third time the pool gives up."
+    "Count a reader death at `place`; after the third the pool gives up."
     ends = self.deaths.setdefault(place, [])
     ends.append(cause)
     if len(ends) < MAX_READER_DEATHS or place not in self.expected: return
@@ -555,7 +555,7 @@ def _how(code: int | None) -> str:
     return f'was killed by {signal.Signals(-code).name}' if code < 0 else f'ended with exit code {code}'
 
 def _reaped(pid: int) -> int | None:
-    "How the child `pid` has ended, negative for a signal; None if that cannot be known."
+    "Exit status of the child `pid`, negative for a signal; None if unknown."
     for _ in range(100):
         try: done, status = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError: return None
@@ -571,7 +571,7 @@ def _wait(self: ReaderPool, place: MicroBatchKey) -> None:
     "Wait for messages for at most a tenth of a second, and check the readers."
     before = time.monotonic()
     self._hear(.1)
-    self.clock += min(time.monotonic() - before, .5)   # if it was more, this process was suspended
+    self.clock += min(time.monotonic() - before, .5)   # a longer gap means that this process was suspended
     self._look_after(place)
     self.tick()
 
@@ -582,14 +582,14 @@ def _look_after(self: ReaderPool, place: MicroBatchKey) -> None:
     if now - self.last_check < .1: return
     self.last_check, taken = now, {self.outstanding.get(r.current_order) for r in self.readers}
     for r in [*self.readers]:
-        if (found := process_stats(r.pid)) is None: continue   # it has ended, and its line will say so
+        if (found := process_stats(r.pid)) is None: continue   # it has ended; its socket will report that
         r.stopped_since = None if found[0] != 'T' else now if r.stopped_since is None else r.stopped_since
         if why := self._wrong(r, found[1], place not in taken, now): self._kill(r, why)
 
 @patch
 def _wrong(self: ReaderPool, r: ReaderProcess, own: int, free: bool, now: float) -> str:
-    """Why `r` must go, or ''. `own`: its memory, in bytes; `free`: no reader has taken the micro-batch that
-    training waits for."""
+    """Why `r` must be killed, or ''. `own`: its memory in bytes; `free`: no reader has taken the micro-batch
+    that training waits for."""
     quiet = self.clock - (max(r.last_heard, self.since) if r.current_order is None else r.last_heard)
     if r.stopped_since is not None and now - r.stopped_since >= MAX_STOPPED_S: return "was stopped"
     if quiet > self.timeout and (free or r.current_order is not None):
@@ -600,16 +600,16 @@ def _wrong(self: ReaderPool, r: ReaderProcess, own: int, free: bool, now: float)
 
 @patch
 def _kill(self: ReaderPool, r: ReaderProcess, why: str) -> None:
-    "End `r`; messages that it has sent before are read."
+    "Kill `r`; messages that it sent before are still read."
     r.kill_reason, end = why, time.monotonic() + 1
     with suppress(ProcessLookupError): os.kill(r.pid, signal.SIGKILL)
     while r in self.readers and time.monotonic() < end: self._hear(.1)
-    if r in self.readers: self._ended(r)   # the kernel cannot let go of it yet
+    if r in self.readers: self._ended(r)   # the kernel has not released it yet
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #68408129
 @patch
 def close(self: ReaderPool) -> None:
-    "Kill all readers, and drop what was read ahead."
+    "Kill all readers, and discard the batches read ahead."
     for r in self.readers:
         with suppress(ProcessLookupError): os.kill(r.pid, signal.SIGKILL)
     for r in self.readers:

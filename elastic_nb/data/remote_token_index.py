@@ -66,7 +66,7 @@ def publish_index(
     return True
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #c4aa2172
-_NO_FORK = threading.Lock() # Held with a lock on a file, which a forked child would inherit and keep
+_NO_FORK = threading.Lock() # Held together with a file lock, which a forked child would inherit
 os.register_at_fork(before=_NO_FORK.acquire, after_in_parent=_NO_FORK.release,
                     after_in_child=_NO_FORK.release)
 
@@ -134,7 +134,7 @@ class BlockCache:
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #32711bcd
 @patch
 def block_view(self: BlockCache, b: int) -> np.ndarray:
-    "What the file has where block `b` belongs."
+    "The file's content at the position of block `b`."
     return self.view[self.starts[b]:self.starts[b + 1]]
 
 @patch
@@ -160,7 +160,7 @@ def are_current(self: BlockCache, blocks: np.ndarray) -> bool:
 
 @patch
 def is_complete(self: BlockCache) -> bool:
-    "Whether every block is there and verified. Costs one look at a number."
+    "Whether every block is present and verified. Reads a single number."
     return self._whole_at == self._evictions[0]
 
 @patch
@@ -174,9 +174,9 @@ def refresh_complete(self: BlockCache) -> None:
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #b29166a8
 @patch
 def _drop(self: BlockCache, b: int) -> None:
-    """Evict block `b`. Readers that are copying it see its age move; readers that compare it now do not trust
+    """Evict block `b`. Readers copying it see its age change; readers verifying it now reject
     it."""
-    self.age[b] |= 1   # also after the death of the process that was evicting it
+    self.age[b] |= 1   # also if the process evicting it has died
     self._evictions[0] += 1
     self.used[b] = 0
     _punch(self._file, int(self.starts[b]) * self.view.itemsize, int(self.sizes[b]))
@@ -200,7 +200,7 @@ def _room(self: BlockCache, b: int) -> bool:
 def _write(self: BlockCache, b: int, tokens: np.ndarray) -> None:
     "Write block `b`; used from its first byte on: a death may leave it half-written. Raises OSError."
     self.used[b] = time.time_ns()
-    self.age[b] += self.age[b] & 1   # odd: a death while it was evicted
+    self.age[b] += self.age[b] & 1   # odd: a process died while evicting it
     data, at = memoryview(tokens).cast('B'), int(self.starts[b]) * self.view.itemsize
     while data:
         n = os.pwrite(self._file.fileno(), data, at)
@@ -225,7 +225,7 @@ def put(self: BlockCache, b: int, tokens: np.ndarray) -> bool:
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #9c0d1b79
 @patch
 def touch(self: BlockCache, blocks: np.ndarray) -> None:
-    "Mark these as just used; matters only if the cache cannot hold every block."
+    "Mark `blocks` as just used; matters only if the cache cannot hold every block."
     if self.limit < self.sizes.sum():
         there = blocks[self.used[blocks] > 0]
         self.used[there] = time.time_ns()
@@ -246,7 +246,7 @@ def claim(self: BlockCache, b: int, limit_s: float) -> Iterator[None]:
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #c3ac0a91
 class MemoryBlocks:
-    "Blocks in this process for which the disk has no room; the oldest go first."
+    "Blocks in this process's memory for which the disk has no room; the oldest are dropped first."
     def __init__(self, limit: int) -> None: self.limit, self.blocks = limit, OrderedDict[int, np.ndarray]()
 
     def put(self, b: int, tokens: np.ndarray) -> None:
@@ -264,7 +264,7 @@ class ReadAhead:
         return [c for b in after for c in range(b + 1, min(b + 1 + self.count, end))]
 
 class ProcessResources:
-    "What a process must have for itself: connections, threads and locks do not survive a fork."
+    "Per-process resources: connections, threads and locks do not survive a fork."
     def __init__(self, store: ObjectStore) -> None:
         self.owner, self.store = os.getpid(), store
         self.turns, self.busy = threading.Condition(), set[int]() # Blocks that a thread obtains now
@@ -311,7 +311,7 @@ class RemoteIndex(TokenIndexFile):
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #e07e499d
 @patch
 def _begin(self: RemoteIndex) -> None:
-    "The parts that a process must have for itself; a forked one gets its own at first use."
+    "Create the per-process resources; a forked process creates its own at first use."
     folder = split_index_url(self.url)[0]
     self.own = ProcessResources(open_store(folder, self.about['endpoint'], **self._options))
 
@@ -400,7 +400,7 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
     own: dict[int, np.ndarray] = {} # Blocks that this call holds itself
     while True:
         missing = [b for b in blocks.tolist() if b not in own and not (self.disk and self.disk.is_valid(b))]
-        if len(missing) > 2 * self.threads and len(starts) > 1:   # so many at once would fill the memory
+        if len(missing) > 2 * self.threads and len(starts) > 1:   # that many at once would fill the memory
             return np.concatenate([self.read(part, count) for part in np.array_split(starts, 2)])
         self._bring(missing, own)
         rows = self._from_disk(starts, count, first, last, own)
@@ -449,7 +449,7 @@ def _lay(self: RemoteIndex, rows: np.ndarray, starts: np.ndarray, which: Iterabl
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #8cb4d982
 @patch
 def _soon(self: RemoteIndex, blocks: Iterable[int]) -> None:
-    if not (self.disk and self.writes): return   # they would push others out of the memory
+    if not (self.disk and self.writes): return   # they would evict other blocks from memory
     with self.own.turns:
         self.own.queue.extend(blocks)
         while self.own.readers < min(len(self.own.queue), max(1, self.threads // 2)):
@@ -481,12 +481,12 @@ def prefetch(self: RemoteIndex, wait: bool = True) -> int:
 
 @patch
 def verify(self: RemoteIndex) -> None:
-    "Read all of it from the store and compare with the checksums. Raises DamagedIndex, StoreError."
+    "Read the whole index from the store and compare it with the checksums. Raises DamagedIndex, StoreError."
     parallel_for(self._download, range(len(self.starts) - 1), self.threads)
     self._fetch_docs()
 
 @patch
-def __reduce__(self: RemoteIndex) -> tuple: return _opened, (self.about,)   # a worker process opens its own
+def __reduce__(self: RemoteIndex) -> tuple: return _opened, (self.about,)   # a worker opens its own index
 
 def _opened(about: dict[str, Any]) -> RemoteIndex: return RemoteIndex(**about)
 

@@ -33,7 +33,7 @@ from ..exact.shuffle import SampleOrder, shard_range, SampleSpan
 
 # %% ../../nbs/02_data/05_sampler.ipynb #b54b0dbb
 def _no_samples(dataset: Any) -> str:
-    "Why `dataset` has no samples by number, and what has, after its name; '' if it has."
+    "Why `dataset` cannot be indexed by number, and what to use instead; '' if it can."
     if hasattr(dataset, 'batch_sampler'): return "makes batches itself: give its dataset, and batch_size"
     numbered = getattr(type(dataset), '__getitem__', Dataset.__getitem__) is not Dataset.__getitem__
     if not (hasattr(dataset, '__len__') and (numbered or hasattr(dataset, '__getitems__'))):
@@ -55,7 +55,7 @@ def _has_rows(x: Any) -> bool: return isinstance(x, (Tensor, np.ndarray)) and x.
 
 def make_batch_reader(dataset: Any, collate: Callable[[list[Any]], Any] | None = None, causal: bool = False,
                       names: set[str] | None = None) -> Callable[[list[int]], Any]:
-    """A function from sample numbers to a batch. `collate`: as collate_fn of a DataLoader; `causal`, `names`:
+    """Return a function from ids to a batch. `collate`: as collate_fn of a DataLoader; `causal`, `names`:
     as for `MicroBatchSampler`. Raises TypeError for a dataset without samples by number."""
     if hasattr(dataset, 'with_format') and isinstance(dataset, Mapping):
         raise TypeError(f"{type(dataset).__name__} holds the datasets {', '.join(dataset)}: give one of them")
@@ -74,7 +74,7 @@ def make_batch_reader(dataset: Any, collate: Callable[[list[Any]], Any] | None =
     return lambda ids: (collate or default_collate)(many(ids))
 
 def _transformed(dataset: Any) -> bool:
-    "Whether it is of the hub, with a transform, which must see one sample at a time; or a subset of it."
+    "Whether it is a Hub dataset (or a subset of one) whose transform must see one sample at a time."
     while isinstance(dataset, Subset): dataset = dataset.dataset
     return hasattr(dataset, 'with_format') and dataset.format['type'] == 'custom'
 
@@ -86,7 +86,7 @@ def _one_by_one(dataset: Any, ids: list[int]) -> list[Any]:
     return samples
 
 def with_sample_note(error: Exception, what: str) -> Exception:
-    """`error` with a note that names the samples that were being read (Python 3.11 and newer), unless it has
+    """`error` with a note that names the samples being read (Python 3.11 and newer), unless it already has
     one."""
     if hasattr(error, 'add_note') and not getattr(error, '__notes__', None):
         error.add_note(f"while reading {what}")
@@ -94,7 +94,7 @@ def with_sample_note(error: Exception, what: str) -> Exception:
 
 # %% ../../nbs/02_data/05_sampler.ipynb #7fb675cd
 def _as_torch(dataset: Any) -> Any:
-    "A dataset of the hub that gives tensors: in its own torch format, or with the columns that it gives."
+    "A Hub dataset that returns tensors: in its own torch format, or with the columns that it selects."
     if (own := dataset.format)['type'] == 'torch': return dataset
     chosen = None if own['columns'] == dataset.column_names else own['columns']
     return dataset.with_format('torch', chosen, output_all_columns=own['output_all_columns'])
@@ -109,7 +109,7 @@ def _columns(dataset: Any, ids: list[int]) -> dict[str, Any]:
 # %% ../../nbs/02_data/05_sampler.ipynb #b748c475
 def resolve_dataset(dataset: Any, length: int) -> Any:
     """Windows of `length` tokens if `dataset` is a token index or the path of one, else `dataset` itself.
-    Raises ValueError for a path at which there is no good index, and for one that is too short."""
+    Raises ValueError if the path holds no valid index, or one that is too short."""
     if isinstance(dataset, (str, os.PathLike)):
         # not needed for your own data
         from elastic_nb.data.remote_token_index import open_index
@@ -120,14 +120,14 @@ def resolve_dataset(dataset: Any, length: int) -> Any:
 # %% ../../nbs/02_data/05_sampler.ipynb #2f4e81b6
 @dataclass(frozen=True)
 class FixedBatchSchedule:
-    "Schedule in which all steps take the same number of samples."
+    "Schedule in which every step takes the same number of samples."
     size: int # Samples per step
     pieces: int # Micro-batches per step
 
     def span(self, step: int) -> SampleSpan: return SampleSpan(step * self.size, self.size, self.pieces)
 
     def steps_to_reach(self, samples: float) -> int:
-        "The number of steps after which at least so many samples have been taken."
+        "The number of steps that take at least `samples` samples."
         return ceil(samples / self.size)
 
 # %% ../../nbs/02_data/05_sampler.ipynb #9900273a
@@ -136,7 +136,7 @@ class MicroBatchSampler:
     def __init__(self,
         dataset: Any, # Map-style: torch, datasets, or ours
         size: int, # Samples per global batch
-        micro_batches: int, # Pieces that it is cut into
+        micro_batches: int, # Micro-batches per global batch
         seed: int = 0, # Key of the shuffle
         collate: Callable[[list[Any]], Any] | None = None, # As collate_fn of a DataLoader
         names: set[str] | None = None, # Columns to keep; None: all
@@ -150,7 +150,7 @@ class MicroBatchSampler:
         self.schedule: Any = FixedBatchSchedule(size, micro_batches)
         self.order = dataset.in_order(seed) if hasattr(dataset, 'in_order') else SampleOrder(self.samples,
                                                                                              seed)
-        self.reading: tuple[float, list[int]] | None = None # Since when it reads which samples
+        self.reading: tuple[float, list[int]] | None = None # Start time and ids of the read in progress
 
     def ids(self, step: int, i: int) -> list[int]:
         "Samples of micro-batch `i` of `step`; an id of `e * samples + k` is sample `k` in epoch `e`."
@@ -175,7 +175,7 @@ class MicroBatchSampler:
         finally: self.reading = None
         if not isinstance(batch, Mapping) or self.names is None and not self.causal: return batch
         batch = self._with_labels(dict(batch))
-        if isinstance(batch.get('input_ids'), list):   # the first tokens of all, the second ones, ...
+        if isinstance(batch.get('input_ids'), list):   # transposed: the first tokens of all samples, ...
             raise ValueError("the input_ids of a sample are a list of numbers, which make no batch: give "
                              "tensors, or a set of `datasets`")
         if self.causal and 'labels' not in batch:
@@ -184,7 +184,7 @@ class MicroBatchSampler:
         return {k: v for k, v in batch.items() if self.names is None or k in self.names}
 
     def cursor(self, step: int) -> dict[str, Any]:
-        "The state of the data after `step` steps: epoch and position in it, and in each source of a mixture."
+        "The data position after `step` steps: epoch and offset, also for each source of a mixture."
         at = self.schedule.span(step).position
         epoch, position = divmod(at, self.samples)
         places = getattr(self.dataset, 'places', None)
@@ -193,8 +193,8 @@ class MicroBatchSampler:
 # %% ../../nbs/02_data/05_sampler.ipynb #0e3922ae
 @patch
 def _with_labels(self: MicroBatchSampler, batch: dict[str, Any]) -> dict[str, Any]:
-    """With `labels`, if the model takes them and `label` or `label_ids` is there, as the collator of
-    transformers has it. The label of a whole text is none of its tokens."""
+    """`batch` with `labels`, if the model takes them and `label` or `label_ids` is present, as in the
+    collator of transformers. The label of a whole text is not one of its tokens."""
     given = next((k for k in ('label', 'label_ids') if isinstance(batch.get(k), Tensor)), None)
     if given is None or 'labels' in batch or 'labels' not in (self.names or ()) or given in self.names:
         return batch
@@ -208,12 +208,12 @@ _CHECKED = (". Before the first step some are read several times, which check_da
 
 @contextmanager
 def warn_if_reads_slow(
-    known: Callable[[], Iterable[MicroBatchSampler]], # Those that may be read in the block
+    known: Callable[[], Iterable[MicroBatchSampler]], # Samplers that may be read in the block
     late: float = SLOW_WAIT_S, # Seconds that a read may take
-    tell: Callable[[str], None] = print_notice, # Takes a sentence
-    ahead: bool = False, # Before the first step: say also which checks read samples there
+    tell: Callable[[str], None] = print_notice, # Called with the warning
+    ahead: bool = False, # Before the first step: also name the checks that read samples
 ) -> Iterator[None]:
-    "A block in which it is said, once, while samples are waited for, if they take longer than that."
+    "In the block, report once if a read takes longer than `late` seconds, while it is still waiting."
     over, began, reads = threading.Event(), time.monotonic(), set[float]()
     def look() -> None:
         while not over.wait(late / 5):
@@ -235,7 +235,7 @@ def warn_if_reads_slow(
 
 # %% ../../nbs/02_data/05_sampler.ipynb #141bd362
 def update_hash(h: xxhash.xxh3_64, x: Any) -> None:
-    "Feed the values in `x` to the hash `h`: tensors, arrays, numbers, texts, and containers of them."
+    "Update hash `h` with the values in `x`: tensors, arrays, numbers, strings, and containers of them."
     if isinstance(x, Mapping):
         for k in sorted(x, key=str): update_hash(h, (str(k), x[k]))
     elif isinstance(x, (tuple, list)):
@@ -259,22 +259,22 @@ def _digest(x: Any) -> str:
     update_hash(h := xxhash.xxh3_64(), x)
     return h.hexdigest()
 
-# Seconds in which more samples are read twice, and how many at most
+# Time limit in seconds, and maximum number, for reading further samples twice
 REREAD_BUDGET_S, MAX_REREAD_SAMPLES = .05, 4096
 
 def rng_state_hash() -> int:
-    "A number for the state of torch's (on a CPU), numpy's and random's generator: each draw changes it."
+    "Hash of the states of the torch (CPU), numpy and `random` generators: each draw changes it."
     _, key, *rest = np.random.get_state()
     state = torch.get_rng_state().numpy().tobytes(), np.asarray(key).tobytes()
     return hash((*state, *rest, random.getstate()))
 
 @patch
 def content_hash(self: MicroBatchSampler, place: int = 0) -> str:
-    """16 hex digits that distinguish these data from others by a few samples, read with the random numbers of
-    `place`. Raises Stateful if a sample differs when it is read again, ValueError if the samples of a mixture
-    do not fit into one batch. Warns of samples that were drawn at random once, and kept."""
+    """16 hex digits that identify the data by a few samples, read with the random seed of `place`. Raises
+    NondeterministicSample if a sample differs when read again, ValueError if the samples of a mixture
+    do not fit into one batch. Warns about samples that were drawn at random once, and then cached."""
     ids = [0, self.samples // 2, self.samples - 1]
-    if hasattr(self.dataset, 'shown'):   # some of each source, and first all in one batch
+    if hasattr(self.dataset, 'shown'):   # a few samples of each source, first in one batch
         ids = self.dataset.shown()
         with seeded_temporarily(self.seed, -1, place): self.get(ids)
     with seeded_temporarily(self.seed, -1, place): own, kept = self._read_twice(ids, place)
@@ -287,7 +287,7 @@ def content_hash(self: MicroBatchSampler, place: int = 0) -> str:
 # %% ../../nbs/02_data/05_sampler.ipynb #4714724e
 @patch
 def _read_twice(self: MicroBatchSampler, ids: list[int], place: int) -> tuple[str, list[int]]:
-    "What samples `ids` are, for checkpoints; which of them, and of as many others as time allows, are kept."
+    "Digest of samples `ids` for checkpoints; which of them, and of as many others time allows, are cached."
     found: dict[int, tuple[str, bool]] = {}
     kept = [i for i in ids + ids[::-1] if self._is_kept(i, place, found)]
     own = ''.join(told for told, _ in found.values())
@@ -303,12 +303,12 @@ def _read_twice(self: MicroBatchSampler, ids: list[int], place: int) -> tuple[st
 
 @patch
 def _is_kept(self: MicroBatchSampler, i: int, place: int, found: dict[int, tuple[str, bool]]) -> bool:
-    """Read sample `i` and note in `found` what it is, and whether it was drawn at random. True if only the
-    first time. Raises Stateful if it was another one before."""
+    """Read sample `i`; record in `found` its digest and whether it was drawn at random. True if only the
+    first read was random. Raises NondeterministicSample if it differs from an earlier read."""
     with seeded(self.seed, -1, place + i):
         before, one = rng_state_hash(), self.get([i])
         draws = rng_state_hash() != before
-    if hasattr(self.dataset, 'with_format') and isinstance(one, Mapping):   # without texts, as always
+    if hasattr(self.dataset, 'with_format') and isinstance(one, Mapping):   # without text columns
         one = {k: v for k, v in one.items() if isinstance(v, Tensor)}
     now = _digest(one)
     told, drew = found.setdefault(i, (now, draws))
@@ -321,14 +321,14 @@ def _is_kept(self: MicroBatchSampler, i: int, place: int, found: dict[int, tuple
 
 # %% ../../nbs/02_data/05_sampler.ipynb #b099c2fd
 def _one_by_one_read(dataset: Any) -> bool:
-    "Whether a batch is made of its samples, each of them read by `dataset[i]`."
+    "Whether a batch is built from samples that are each read with `dataset[i]`."
     while isinstance(dataset, Subset): dataset = dataset.dataset
     own = 'for_model', 'by_number', '__getitems__', 'with_format'
     return not isinstance(dataset, ResumableDataset) and not any(hasattr(dataset, k) for k in own)
 
 @patch
 def _check_apart(self: MicroBatchSampler, place: int) -> None:
-    "Raises Stateful if a sample changes when another one is read, or the length of the dataset does."
+    "Raises NondeterministicSample if reading a sample changes another one, or the dataset's length."
     own, last, span = self.dataset, self.samples - 1, self.schedule.span(0)
     if span.size > span.micro_batches and last and _one_by_one_read(own):
         with seeded_temporarily(self.seed, -1, place):

@@ -57,27 +57,27 @@ from .zygote import JsonLineReader, address_family, loopback_store, send
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #83f475b0
 class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
-    "The state of PyTorch's rendezvous; all times are measured here. What others wrote goes back as it was."
+    "PyTorch's rendezvous state with local times; writes back other nodes' times unchanged."
     def __init__(self, backend: Any, settings: Any, cache: int = 1,
                  clock: Callable[[], float] = time.monotonic):
         super().__init__(backend, settings, cache)
         self.clock = clock # Seconds
-        self.seen: dict[Any, tuple[Any, float]] = {} # A time as written, and when it came; None: last call
-        self.shown: dict[Any, tuple[Any, Any]] = {} # The same, and what it became here
+        self.seen: dict[Any, tuple[Any, float]] = {} # A time as written, and when it arrived; None: last call
+        self.shown: dict[Any, tuple[Any, Any]] = {} # A time as written, and its local equivalent
 
     def age(self, key: Any, value: Any) -> timedelta:
-        "For how long `value` has been what is written for `key`."
+        "How long `value` has been the written value of `key`."
         if self.seen.get(key, (None,))[0] != value: self.seen[key] = value, self.clock()
         return timedelta(seconds=self.clock() - self.seen[key][1])
 
     def to_local_time(self, key: Any, value: Any, ends: timedelta = timedelta()) -> Any:
-        "A time for `value` by the clock that PyTorch compares it with."
+        "The time of `value` on the clock that PyTorch compares it with."
         own = torch_rendezvous.datetime.now(timezone.utc) - self.age(key, value) + ends
         self.shown[key] = own, value
         return own
 
     def to_written_time(self, key: Any, own: Any) -> Any:
-        "What to write for `key`: a time that is not ours as its node wrote it."
+        "The value to write for `key`: another node's time exactly as that node wrote it."
         known = self.shown.get(key)
         return known[1] if known and known[0] == own else own
 
@@ -96,7 +96,7 @@ class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
         if s.deadline is not None: s.deadline = of(None, s.deadline)
 
 def with_local_clock(handler: Any) -> Any:
-    "A handler of PyTorch that compares no clocks; one that does not do so anyway is returned as it is."
+    "Makes a PyTorch handler compare no clocks; returns a handler that never does so unchanged."
     old = getattr(handler, '_state_holder', None)
     if type(old) is torch_rendezvous._BackendRendezvousStateHolder:
         handler._state_holder = LocalClockStateHolder(old._backend, old._settings, old._cache_duration)
@@ -109,20 +109,20 @@ def with_local_clock(handler: Any) -> Any:
 @dataclass(frozen=True)
 class RendezvousConfig:
     "The rendezvous settings of a run, in torchrun's terms."
-    least: int = 1 # Nodes without which nothing is trained
-    most: int = 1 # Nodes that train at the same time; more are spares
+    least: int = 1 # Minimum number of nodes to train
+    most: int = 1 # Maximum number of nodes that train; more are spares
     backend: str = 'c10d' # Name of a rendezvous backend that PyTorch knows
-    endpoint: str = '' # Where its store is: host:port
+    endpoint: str = '' # Address of its store, host:port
     run_id: str = 'none' # The same for all nodes of a run
-    host: str = '127.0.0.1' # Address of this node, for the other nodes
-    is_host: bool | None = None # Whether this node hosts the store of c10d; None: as PyTorch finds out
-    conf: dict[str, str] = field(default_factory=dict) # More for the backend
+    host: str = '127.0.0.1' # Address of this node for the other nodes
+    is_host: bool | None = None # Whether this node hosts the c10d store; None: PyTorch decides
+    conf: dict[str, str] = field(default_factory=dict) # More backend options
     patience: float = 600. # Seconds to wait for enough nodes
-    folder: str = '' # Of this node's checkpoints
-    remark: str = '' # What to say about it at the start
+    folder: str = '' # Folder of this node's checkpoints
+    remark: str = '' # Remark to print at the start
 
 RDZV_DEFAULTS = dict(last_call_timeout=1, keep_alive_interval=1, keep_alive_max_attempt=3, close_timeout=5)
-STORE_READ_TIMEOUT_S = 10 # Seconds until a request to a store that does not answer is given up
+STORE_READ_TIMEOUT_S = 10 # Seconds until a request to an unresponsive store fails
 
 def make_torch_handler(m: RendezvousConfig) -> Any:
     "PyTorch's rendezvous handler. Raises BadConfig for an unknown backend, RendezvousError."
@@ -136,14 +136,14 @@ def make_torch_handler(m: RendezvousConfig) -> Any:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #3cca8efb
 class NodeConnection:
-    "A connection to another node: a thread reads it, any thread may write."
+    "A connection to another node; one thread reads it, any thread may write."
     def __init__(self, sock: socket.socket, node: int = -1):
         self.sock, self.node, self.lines, self.lock = sock, node, JsonLineReader(sock), threading.Lock()
-        self.heard = time.monotonic() # When something came last
+        self.heard = time.monotonic() # Time of the last message
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, message: dict[str, Any]) -> None:
-        "Send it; if the other end is gone, the reader will notice."
+        "Sends a message; if the other end is gone, the reader notices."
         with suppress(OSError), self.lock: send(self.sock, message)
 
     def close(self) -> None:
@@ -151,19 +151,19 @@ class NodeConnection:
         self.sock.close()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #367a6e40
-PING_INTERVAL_S = .25 # Seconds between two signs of life
-MIN_LINE_TIMEOUT_S = 2. # Seconds without any, at least, until a line counts as closed
-LINE_TIMEOUT_FACTOR = 4 # The same in times of `elastic.silence`; the longer one counts
-MAX_FIRST_LINE = 65536 # Bytes of a first line
+PING_INTERVAL_S = .25 # Seconds between two pings
+MIN_LINE_TIMEOUT_S = 2. # Minimum seconds of silence until a line counts as closed
+LINE_TIMEOUT_FACTOR = 4 # The same as a multiple of `elastic.silence`; the longer one applies
+MAX_FIRST_LINE = 65536 # Maximum bytes of a first line
 
 class NodeTransport:
-    "The lines of a node and its questions to the store, each with a thread; what comes is put in `inbox`."
+    "A node's lines and store requests, each with a thread; puts whatever arrives in `inbox`."
     def __init__(self, host: str, quiet: float = MIN_LINE_TIMEOUT_S):
         self.host, self.quiet, self.token = host, quiet, secrets.token_hex(16)
         self.server = socket.create_server((host, 0), family=address_family(host))
         self.port = self.server.getsockname()[1]
         self.inbox: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
-        self.bell, self._rope = socket.socketpair() # Readable when there is something in the inbox
+        self.bell, self._rope = socket.socketpair() # Readable when the inbox is not empty
         for end in (self.bell, self._rope): end.setblocking(False)
         self.lines: dict[int, NodeConnection] = {} # By node
         self.jobs: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
@@ -176,7 +176,7 @@ class NodeTransport:
         with suppress(OSError): self._rope.send(b'.')
 
     def drain(self) -> list[tuple[Any, ...]]:
-        "All received messages. Never waits."
+        "All received messages. Never blocks."
         with suppress(OSError): self.bell.recv(4096)
         items = []
         with suppress(Empty):
@@ -193,7 +193,7 @@ def _accept(self: NodeTransport) -> None:
 
 @patch
 def _guest(self: NodeTransport, sock: socket.socket) -> None:
-    "A client has connected: only one that knows the token is served."
+    "Handles a new client; serves it only if it knows the token."
     sock.settimeout(5)
     line, said = NodeConnection(sock), list[Any]()
     try:
@@ -227,7 +227,7 @@ def _ping(self: NodeTransport) -> None:
 
 @patch
 def _clerk(self: NodeTransport) -> None:
-    "Asks the store, one question after the other."
+    "Sends requests to the store, one at a time."
     while (job := self.jobs.get()) is not None:
         try: self.put('recorded', job())
         except Exception as e: self.put('unreachable', e)
@@ -243,7 +243,7 @@ def disconnect(self: NodeTransport, node: int | None = None) -> None:
 
 @patch
 def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) -> None:
-    "Dial in a thread: the leader may be far, or gone."
+    "Dials in a thread, because the leader may be slow or gone."
     def run() -> None:
         try: sock = socket.create_connection((record.host, record.port), self.quiet, (self.host, 0))
         except OSError: return self.put('failed', record)
@@ -255,7 +255,7 @@ def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) ->
 
 @patch
 def silent_connections(self: NodeTransport) -> list[NodeConnection]:
-    "Lines that were silent for too long; none, if this process slept itself."
+    "Lines that were silent for too long; none if this process itself was suspended."
     now, before = time.monotonic(), self.slept
     self.slept = now
     if now - before > self.quiet / 4:
@@ -271,7 +271,7 @@ def close(self: NodeTransport) -> None:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #ea877d82
 class NodeAgent(SimpleElasticAgent):
-    "TorchElastic's agent, whose workers are a supervisor's: a membership change does not touch them."
+    "TorchElastic's agent; a supervisor owns the workers, so a membership change does not affect them."
     def __init__(self, handler: RendezvousHandler, id: int, workers: int, put: Callable[..., None]):
         super().__init__(WorkerSpec('default', workers, handler, entrypoint='elastic_nb',
                                     monitor_interval=.2))
@@ -279,7 +279,7 @@ class NodeAgent(SimpleElasticAgent):
         self.again, self.over, self.ended = threading.Event(), threading.Event(), False
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        "Meet the other nodes; returns the round and its members."
+        "Meets the other nodes; returns the round and its members."
         info = self.handler.next_rendezvous()
         for key in ('MASTER_ADDR', 'MASTER_PORT'): info.store.set(key, '0')   # a newcomer waits for them
         self.again.clear()
@@ -308,7 +308,7 @@ IDENTIFY_TIMEOUT_S = 5. # Seconds for all nodes of a round to identify themselve
 
 def round_members(store: dist.Store, base: dist.Store, rank: int, world: int, id: int
                   ) -> tuple[int, list[int]]:
-    "The number of this round, and the nodes in it in the order of their ranks, as far as they are alive."
+    "The number of this round, and its living nodes in rank order."
     number = int(store.compare_set('elastic-nb/round', '', str(base.add('rounds', 1))))
     store.set(f'elastic-nb/node/{rank}', str(id))
     keys, end = [f'elastic-nb/node/{r}' for r in range(world)], time.monotonic() + IDENTIFY_TIMEOUT_S
@@ -317,7 +317,7 @@ def round_members(store: dist.Store, base: dist.Store, rank: int, world: int, id
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #59b058b8
 class RendezvousClient:
-    "The way to the other nodes: PyTorch's handler, our agent in a thread, and the board."
+    "The path to the other nodes: PyTorch's handler, our agent in a thread, and the board."
     def __init__(self, meeting: RendezvousConfig, workers: int, wires: NodeTransport):
         self.meeting, self.workers, self.wires = meeting, workers, wires
         if meeting.backend == 'c10d' and meeting.is_host is False: wait_for_port(meeting.endpoint)
@@ -328,7 +328,7 @@ class RendezvousClient:
 
     @property
     def is_waiting_for_place(self) -> bool:
-        "Whether all places are taken, and this node waits for one. Asks no store."
+        "Whether this node waits because all places are taken. Makes no store request."
         state = rendezvous_state(self.handler)
         if state is None or not state.complete or len(state.participants) < self.meeting.most: return False
         return self.handler._this_node in {*state.redundancy_list, *state.wait_list}
@@ -345,35 +345,35 @@ class RendezvousClient:
         threading.Thread(target=run, daemon=True).start()
 
     def reconnect(self) -> None:
-        """Reconnect to the store, in the thread that asks. Raises RendezvousError, or OSError
-        (ConnectionRefusedError if nothing listens where the store was)."""
+        """Reconnects to the store in the requesting thread. Raises RendezvousError, or OSError
+        (ConnectionRefusedError if nothing listens at the store's address)."""
         if self.meeting.backend == 'c10d':   # PyTorch would try for a minute
             socket.create_connection(parse_host_port(self.meeting.endpoint), 2).close()
-        if seat := getattr(self.handler, '_seat', None):   # of etcd-v3: a process has one lease
-            if self.agent and not self.agent.ended: return   # it replaces a lost one, and meets again
+        if seat := getattr(self.handler, '_seat', None):   # etcd-v3: a process has one lease
+            if self.agent and not self.agent.ended: return   # it replaces a lost agent and meets again
             seat.close()
         self.handler = make_torch_handler(self.meeting)
         self.board = ClusterStateStore(base_store(self.handler))
 
 def wait_for_port(endpoint: str, seconds: float = STORE_READ_TIMEOUT_S) -> None:
-    "Wait until something listens at `endpoint`. Raises OSError after so many seconds."
+    "Waits until something listens at `endpoint`. Raises OSError after a timeout."
     end = time.monotonic() + seconds
     while True:
         try:
             with socket.create_connection(parse_host_port(endpoint), seconds) as s:
-                if s.getsockname() != s.getpeername(): return   # a free port of this machine can reach itself
+                if s.getsockname() != s.getpeername(): return   # a free local port can connect to itself
         except OSError:
             if time.monotonic() > end: raise
         time.sleep(.2)
 
 def rendezvous_state(handler: RendezvousHandler) -> Any:
-    "What a handler of PyTorch knows of the meeting; None for a handler of another kind."
+    "What a PyTorch handler knows about the rendezvous; None for another kind of handler."
     return getattr(getattr(handler, '_state_holder', None), 'state', None)
 
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #33337d11
 class LocalNodeIO:
-    "What a node can do to the world around it: the `NodeIO` of its controller."
+    "The I/O of a node: the `NodeIO` of its controller."
     def __init__(self, membership: RendezvousClient, pool: WorkerPool, log: EventBuffer) -> None:
         self.membership, self.wires, self.pool, self.log = membership, membership.wires, pool, log
         self.host, self.port, self.token = self.wires.host, self.wires.port, self.wires.token
@@ -386,7 +386,7 @@ class LocalNodeIO:
         if self.membership.agent: self.membership.agent.again.set()
     def serve_store(self) -> tuple[dist.Store, tuple[str, int]]:
         store = loopback_store(self.host)
-        self.stores = [store]   # the one before closes: no node can be in it any more
+        self.stores = [store]   # the previous store closes: no node uses it any more
         return store, (self.host, store.port)
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None: self.wires.connect(record, hello)
     def send(self, node: int, message: dict[str, Any]) -> None: self.wires.send(node, message)
@@ -403,38 +403,38 @@ class LocalNodeIO:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #b4da2252
 class NodeWait:
-    "How long this node waits for enough others, and what it says meanwhile."
+    "How long this node waits for enough other nodes, and the messages meanwhile."
     def __init__(self, meeting: RendezvousConfig, now: float) -> None:
         self.meeting = meeting
-        self.since = now # When it last trained, or could have been a spare
-        self.told = False # It has said that it waits
-        self.spare = False # It waits while others train, and has never trained itself
+        self.since = now # Last time that it trained or could have been a spare
+        self.told = False # Whether it has reported that it waits
+        self.spare = False # Whether it waits while others train and has never trained
 
     def is_over(self, now: float) -> bool: return now - self.since > self.meeting.patience
 
     def notice(self, now: float) -> str:
-        "What to say, once there have been too few nodes for some seconds."
+        "The message once there have been too few nodes for some seconds."
         m, late = self.meeting, now - self.since >= SLOW_WAIT_S
         news, self.told = late and not self.told, late
         who = f"other nodes: {m.least} must meet at {m.endpoint} as {m.run_id!r}"
         return waiting_message(who, m.patience, time.time() - (now - self.since)) if news else ''
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #26cb4c0d
-STORE_LOSS_LIMIT_S = 20. # Seconds for a store of c10d to come back: a cable may have been cut
+STORE_LOSS_LIMIT_S = 20. # Seconds for a c10d store to come back, for example after a cut cable
 LOST_HOST_MESSAGE = ("with --rdzv-backend c10d the node at {} holds the store of the rendezvous, "
                      "and must not "
                 "die: its death ends the run (etcd-v3 has no such node)")
 
 class StoreWatch:
-    "Whether the store of the rendezvous answers, and how long to wait for one that does not."
+    "Whether the rendezvous store answers, and how long to wait if it does not."
     def __init__(self, meeting: RendezvousConfig) -> None:
         self.meeting = meeting
-        self.since = math.inf # Since when it has not answered
-        self.apart = False # The agent has lost it, and meets again when it is back
-        self.closed = False # The rendezvous: no one meets any more
+        self.since = math.inf # Time since which it has not answered
+        self.apart = False # Whether the agent lost it and will meet again when it is back
+        self.closed = False # Whether the rendezvous is closed
 
     def fail(self, error: BaseException, now: float) -> str:
-        "Take in a failed request; what to say, the first time."
+        "Records a failed request; returns a message the first time."
         first, self.since = self.since == math.inf, min(self.since, now)
         text = str(error).split('\n')[0]
         if not first or isinstance(error, LeaseLost): return text if first else ''
@@ -446,29 +446,29 @@ class StoreWatch:
         return refused or now - self.since > (STORE_LOSS_LIMIT_S if m.backend == 'c10d' else m.patience)
 
     def explain(self, is_member: bool) -> str:
-        "Why the run ends on this node."
+        "The reason why the run ends on this node."
         m = self.meeting
         text = f"the store of the rendezvous at {m.endpoint} is gone"
         if m.backend == 'c10d': text += f'; {LOST_HOST_MESSAGE.format(m.endpoint)}'
         return text if is_member else text + '; this node was not in the run: perhaps it has ended'
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #5655a66a
-LEAVE_MERGE_S = .7 # Seconds in which the orders to leave of several nodes count as one
+LEAVE_MERGE_S = .7 # Seconds within which requests to leave on several nodes count as one
 
 class NodeShutdownRequest(ShutdownRequest):
-    "The request to one node of several."
+    "The request to this node, one of several, to leave."
     def __init__(self, grace: float = 30.) -> None:
         super().__init__(grace)
-        self.saving = False # All nodes save and leave
+        self.saving = False # Whether all nodes save and leave
         self.asked_at = math.inf # When this node was asked to leave
-        self.said_bye = 0. # When it told the leader
+        self.said_bye = 0. # When it notified the leader
 
     def is_overdue(self, now: float) -> bool:
         if self.is_set(): self.asked_at = min(self.asked_at, now)
         return super().is_overdue(now)
 
     def is_settled(self, now: float) -> bool:
-        "Whether other nodes that were asked with this one have said so."
+        "Whether other nodes that were asked at the same time have reported it."
         return now > self.asked_at + LEAVE_MERGE_S
 
     def is_bye_due(self, now: float) -> bool:
@@ -478,7 +478,7 @@ class NodeShutdownRequest(ShutdownRequest):
 
     def error(self, text: str) -> BaseException:
         error = super().error(text)
-        # no failure: the node may come back, and the run continues
+        # not a failure: the node may come back, and the run continues
         if isinstance(error, RunStopped): error.code = 3
         return error
 
@@ -486,34 +486,34 @@ class NodeShutdownRequest(ShutdownRequest):
 REFUSAL_FILE = '.refused' # A file in the folder of checkpoints
 
 def write_refusal(meeting: RendezvousConfig) -> None:
-    "Notify the node that has this folder that another one of its run was refused it."
+    "Notifies the node that owns this folder that it was refused to another node of its run."
     said = dict(run_id=meeting.run_id, host=meeting.host)
     with suppress(OSError): Path(meeting.folder, REFUSAL_FILE).write_text(json.dumps(said))
 
 def read_refusal(m: RendezvousConfig) -> str:
-    "A sentence, if another node was refused the folder of this one; read once."
+    "The message if another node was refused this node's folder; read once."
     note = Path(m.folder, REFUSAL_FILE)
     try: said = json.loads(note.read_text())
-    except (OSError, ValueError): return ''   # none was, or it is about to say so
+    except (OSError, ValueError): return ''   # no refusal, or it is still being written
     note.unlink(missing_ok=True)
     if said['run_id'] != m.run_id: return ''
     return (f"a node at {said['host']} was given the folder of this one, {m.folder}, and has ended: start it "
             "again with a folder of its own (--out)")
 
 class RefusalNotes:
-    "Looks once per second whether another node was refused the folder of this one."
+    "Checks once per second whether another node was refused this node's folder."
     def __init__(self, meeting: RendezvousConfig) -> None: self.meeting, self.looked = meeting, 0.
 
     def look(self, now: float) -> str:
-        "A sentence, if there is a note."
+        "The message, if there is a note."
         if not self.meeting.folder or now < self.looked + 1.: return ''
         self.looked = now
         return read_refusal(self.meeting)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #8f27eaf7
 class NodeSupervisor(Supervisor):
-    "A supervisor whose workers are those of one node of several. Raises RunFailed."
-    news: ClassVar[dict[str, Callable[..., None]]] = {} # What to do with each kind from a wire
+    "A supervisor for the workers of one node among several. Raises RunFailed."
+    news: ClassVar[dict[str, Callable[..., None]]] = {} # Handlers for each kind of message
     shutdown_request: NodeShutdownRequest
 
     def __init__(self,
@@ -529,7 +529,7 @@ class NodeSupervisor(Supervisor):
         self.wires = NodeTransport(meeting.host, max(MIN_LINE_TIMEOUT_S, LINE_TIMEOUT_FACTOR * silence))
         self.membership = self.join(meeting)
         self.io = LocalNodeIO(self.membership, self.pool, self.log)
-        # all that a supervisor asks of a Coordinator
+        # everything that a supervisor needs from a Coordinator
         self.coordinator: NodeController = NodeController(  # type: ignore[assignment]
             self.membership.id, self.io, meeting.least, has_checkpoints, most=meeting.most)
         self.slots.first = SLOTS_PER_NODE * self.membership.id
@@ -542,7 +542,7 @@ class NodeSupervisor(Supervisor):
         self.membership.start()
 
     def join(self, meeting: RendezvousConfig) -> RendezvousClient:
-        "The way to the other nodes. Raises RunFailed."
+        "The path to the other nodes. Raises RunFailed."
         try: return RendezvousClient(meeting, self.slots.workers, self.wires)
         except (RendezvousError, OSError) as e:
             why = [explain_missing_store(meeting, e), read_refusal(meeting) if meeting.folder else '']
@@ -551,7 +551,7 @@ class NodeSupervisor(Supervisor):
 # %% ../../nbs/06_elastic/17_agent.ipynb #29a98b6e
 @patch
 def spawn(self: NodeSupervisor, name: str) -> None:
-    "Fork the worker `name`, and tell the leader. Raises RunFailed."
+    "Forks the worker `name` and notifies the leader. Raises RunFailed."
     Supervisor.spawn(self, name)
     self.coordinator.spawned(name)
 
@@ -562,7 +562,7 @@ def on_ready(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def fence_if_stalled(self: NodeSupervisor) -> None:
-    "While this node waits for others, no worker is in the way."
+    "While this node waits for others, no worker blocks it."
     node = self.coordinator
     waits = not node.is_member or node.newest is None or (node.is_leader and node.coordinator.held) \
         or not (node.is_leader or node.link.term is not None)
@@ -630,7 +630,7 @@ def handle_rendezvous(self: NodeSupervisor, round: int, ids: list[int]) -> None:
 @patch
 def handle_cluster_state(self: NodeSupervisor, found: ClusterState | None) -> None:
     self.store_watch.since = math.inf
-    if self.store_watch.apart:   # the store is there again: meet again
+    if self.store_watch.apart:   # the store is back: meet again
         self.store_watch.apart, self.coordinator.session.meeting = False, True
         self.membership.start()
     before = self.coordinator.record
@@ -645,7 +645,7 @@ def handle_cluster_state(self: NodeSupervisor, found: ClusterState | None) -> No
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #846c5842
 def explain_missing_store(m: RendezvousConfig, error: BaseException) -> str:
-    "Why a starting node does not find the store."
+    "The reason why a starting node does not find the store."
     if m.backend != 'c10d' or m.is_host:
         return f"the store of the rendezvous at {m.endpoint} cannot be reached: {error}"
     return (f"nothing answers at {m.endpoint}, where the nodes of the run {m.run_id!r} meet: the node that "
@@ -654,7 +654,7 @@ def explain_missing_store(m: RendezvousConfig, error: BaseException) -> str:
 # %% ../../nbs/06_elastic/17_agent.ipynb #13c47772
 @patch
 def retry_store(self: NodeSupervisor, error: BaseException) -> None:
-    "Retry a store that does not answer, for a while. Raises RunFailed."
+    "Retries an unresponsive store for a while. Raises RunFailed."
     now = time.monotonic()
     if text := self.store_watch.fail(error, now): self.io.warn(text)
     if not self.store_watch.is_gone(error, now): return
@@ -663,13 +663,13 @@ def retry_store(self: NodeSupervisor, error: BaseException) -> None:
 
 @patch
 def handle_unreachable_store(self: NodeSupervisor, error: BaseException) -> None:
-    "Handle a failed request to the store. Raises RunFailed after a while."
+    "Handles a failed request to the store. Raises RunFailed after a while."
     self.retry_store(error)
     self.reconnect_store()
 
 @patch
 def reconnect_store(self: NodeSupervisor) -> None:
-    "Reconnect to the store, and ask what is there."
+    "Reconnects to the store and reads its content."
     membership = self.membership
     def run() -> ClusterState | None:
         time.sleep(.3)
@@ -679,18 +679,18 @@ def reconnect_store(self: NodeSupervisor) -> None:
 
 @patch
 def check_rendezvous_closed(self: NodeSupervisor) -> None:
-    "If the rendezvous is closed, and this node is not in the run any more: end. Raises RunFailed."
+    "Ends if the rendezvous is closed and this node is no longer in the run. Raises RunFailed."
     node = self.coordinator
     if self.store_watch.closed and not node.is_member and not node.over: self.end_as_outsider()
 
 @patch
 def handle_agent_end(self: NodeSupervisor, error: BaseException | None) -> None:
-    "Handle the end of the agent's loop: rendezvous closed, or its store lost. Raises RunFailed."
+    "Handles the end of the agent's loop: rendezvous closed or store lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
-        self.store_watch.closed = True   # the others have finished; members are about to learn of it
+        self.store_watch.closed = True   # the others have finished; members will learn of it soon
         return self.check_rendezvous_closed()
     self.retry_store(error)
-    self.store_watch.apart = True   # until the store is there again
+    self.store_watch.apart = True   # until the store is back
     if not self.coordinator.question.asking:
         self.coordinator.question.asking = True
         self.reconnect_store()
@@ -706,7 +706,7 @@ NodeSupervisor.news = dict(
 # %% ../../nbs/06_elastic/17_agent.ipynb #0b909a64
 @patch
 def report_full(self: NodeSupervisor) -> None:
-    "Say once that all places are taken."
+    "Reports once that all places are taken."
     if self.wait.spare or self.coordinator.newest or not self.membership.is_waiting_for_place: return
     self.wait.spare = True
     self.io.warn(f"all places are taken (--nnodes {self.meeting.least}:{self.meeting.most}): this node is a "
@@ -716,7 +716,7 @@ RUN_ENDED_MESSAGE = 'the run {!r} has ended on the other nodes while {}: the res
 
 @patch
 def end_as_outsider(self: NodeSupervisor) -> None:
-    "The run has ended, and this node was not in it. A spare was not needed. Raises RunFailed for others."
+    "Handles the end of a run without this node. Raises RunFailed unless it was an unneeded spare."
     membership, run_id = self.membership, self.meeting.run_id
     with suppress(Exception): base_store(membership.handler).add('seen', 1)
     if self.coordinator.newest: raise RunFailed(RUN_ENDED_MESSAGE.format(run_id,
@@ -728,11 +728,11 @@ def end_as_outsider(self: NodeSupervisor) -> None:
     self.coordinator.over = True
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #eebe4633
-HOST_LINGER_S = 3. # Seconds that the host of the store stays for the nodes that wait
+HOST_LINGER_S = 3. # Seconds that the store host stays for waiting nodes
 
 @patch
 def close_rendezvous(self: NodeSupervisor) -> None:
-    "The leader: let no node in any more. Returns after two seconds at most."
+    "As the leader, closes the rendezvous to new nodes. Returns after two seconds at most."
     def close() -> None:
         with suppress(Exception): self.membership.handler.shutdown()
     closing = threading.Thread(target=close, daemon=True)
@@ -741,7 +741,7 @@ def close_rendezvous(self: NodeSupervisor) -> None:
 
 @patch
 def linger(self: NodeSupervisor) -> None:
-    "The host of a c10d store stays until the nodes that wait have seen that the run is over."
+    "As the host of a c10d store, stays until the waiting nodes know that the run is over."
     handler = self.membership.handler
     state = rendezvous_state(handler)
     if self.meeting.backend != 'c10d' or self.meeting.is_host is False or not state: return
@@ -757,12 +757,12 @@ OTHERS_GONE = ('; the other nodes are gone, and what they have saved is not know
 
 @patch
 def save_and_leave(self: NodeSupervisor, now: float) -> None:
-    "A signal came: leave, if enough nodes stay; else all save. Raises RunFailed, KeyboardInterrupt."
+    "Handles a signal: leaves if enough nodes stay, else all save. Raises RunFailed, KeyboardInterrupt."
     node, asked = self.coordinator, self.shutdown_request
     if asked.saving and self.is_stranded: raise asked.error(OTHERS_GONE)
     if asked.saving or asked.is_overdue(now): return Supervisor.save_and_leave(self, now)
     if not node.is_member: raise asked.error('')
-    if self.meeting.is_host and len(node.record.nodes) > 1:   # no store, no run
+    if self.meeting.is_host and len(node.record.nodes) > 1:   # without the store there is no run
         node.contacts.leaving |= {*node.record.nodes}
     if node.is_leader:
         node.contacts.leaving.add(node.id)
@@ -773,16 +773,16 @@ def save_and_leave(self: NodeSupervisor, now: float) -> None:
 
 @patch(as_prop=True)
 def is_stranded(self: NodeSupervisor) -> bool:
-    "Whether this node is left over from a world that was to save, and cannot do it."
+    "Whether this node remains from a world that was asked to save and can no longer do so."
     node = self.coordinator
     return not node.is_member or (node.is_leader and len(node.record.nodes) < self.meeting.least)
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #ef610782
 @patch
 def order_save_and_leave(self: NodeSupervisor) -> None:
-    "The leader: too few nodes would be left, so all save and leave."
+    "As the leader, makes all nodes save and leave, because too few would be left."
     self.shutdown_request.saving = True
-    self.coordinator.contacts.leaving.clear()   # no node is left out: they end together
+    self.coordinator.contacts.leaving.clear()   # no node is dropped: they end together
     self.shutdown_request.set()
     self.broadcast(kind='asked', by=self.shutdown_request.by)
 
@@ -793,12 +793,12 @@ def broadcast(self: NodeSupervisor, **message: Any) -> None:
 @patch
 def on_saved(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
     if not event['ok']: return
-    self.broadcast(kind='saved', step=event['step'])   # the others end with us
+    self.broadcast(kind='saved', step=event['step'])   # the others end with this node
     Supervisor.on_saved(self, w, event)
 
 @patch
 def handle_leave_message(self: NodeSupervisor, node: int, m: dict[str, Any]) -> bool:
-    "A message about leaving; whether it was one. Raises RunFailed, KeyboardInterrupt."
+    "Handles a message about leaving; returns whether it was one. Raises RunFailed, KeyboardInterrupt."
     kind = m['kind']
     if kind == 'bye' and self.coordinator.is_leader and not self.shutdown_request.saving:
         self.coordinator.contacts.leaving.add(node)
@@ -818,8 +818,8 @@ def handle_leave_message(self: NodeSupervisor, node: int, m: dict[str, Any]) -> 
 # %% ../../nbs/06_elastic/17_agent.ipynb #f38632a5
 @patch
 def stop(self: NodeSupervisor) -> None:
-    """All have finished: the leader tells the others, and stays until they have left. Raises RunFailed on a
-    node that has trained, and has no worker that saw the end."""
+    """Handles the end of training: the leader notifies the others and stays until they have left. Raises
+    RunFailed on a node that trained but has no worker that saw the end."""
     node, agent = self.coordinator, self.membership.agent
     if node.newest is None: return self.dismiss_spares()
     if node.is_leader:
@@ -838,17 +838,17 @@ def stop(self: NodeSupervisor) -> None:
 
 @patch
 def dismiss_spares(self: NodeSupervisor) -> None:
-    "Stop the workers of a node that has never trained."
+    "Stops the workers of a node that never trained."
     self.commands.close()
     for w in self.pool.workers.values(): w.send(kind='stop')
 
 @patch
 def close_transport(self: NodeSupervisor) -> None:
-    "Leave no thread and no socket behind."
+    "Closes all threads and sockets."
     membership = self.membership
     membership.agent.over.set()
     stop_heartbeats = getattr(membership.handler, '_stop_heartbeats', lambda: None)
-    threading.Thread(target=stop_heartbeats, daemon=True).start()   # it may wait for a store that is gone
+    threading.Thread(target=stop_heartbeats, daemon=True).start()   # it may be waiting for a lost store
     self.wires.close()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #7ab194a5
@@ -856,7 +856,7 @@ def supervise_local_node(meeting: RendezvousConfig, pool: WorkerPool, entry: str
                          elastic: ElasticConfig, ledger: Ledger, faults: Iterable[Fault] = (),
                          tell: EventListener = lambda event: None,
                          kept: bool = False, orders: CommandQueue | None = None) -> list[Event]:
-    "As `supervise`, for this node's part of a run whose nodes meet as `meeting` says."
+    "Like `supervise`, for this node's part of a run on several nodes; `meeting`: their rendezvous."
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)
@@ -867,7 +867,7 @@ def supervise_local_node(meeting: RendezvousConfig, pool: WorkerPool, entry: str
         supervisor = NodeSupervisor(pool, entry, config, record, e.workers, e.spares, faults, meeting=meeting,
                               silence=e.silence, max_restarts=e.max_restarts, stall=e.stall, grace=e.grace,
                               has_checkpoints=kept, commands=orders, promised=promised)
-    except (RunFailed, KeyboardInterrupt) as error:   # it has not met the other nodes
+    except (RunFailed, KeyboardInterrupt) as error:   # it did not meet the other nodes
         by = dict(stopped='SIGTERM' if isinstance(error, SigtermInterrupt) else 'Ctrl-C')
         record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,
                      error=str(error) or 'interrupted') | ({} if isinstance(error, RunFailed) else by)])
@@ -880,7 +880,7 @@ def supervise_local_node(meeting: RendezvousConfig, pool: WorkerPool, entry: str
 # %% ../../nbs/06_elastic/17_agent.ipynb #a4eaad4d
 def parse_rendezvous(nnodes: str, backend: str, endpoint: str, run_id: str, conf: dict[str, str],
                      node_rank: int | None, local_addr: str | None) -> RendezvousConfig:
-    "A rendezvous from torchrun's options. Raises BadConfig."
+    "Creates the rendezvous settings from torchrun's options. Raises BadConfig."
     least, _, most = nnodes.partition(':')
     if not (least.isdigit() and (most or least).isdigit() and 1 <= int(least) <= int(most or least)):
         raise BadConfig(f"nnodes: {nnodes!r} is neither a number nor MIN:MAX, such as 1:4")
@@ -910,10 +910,10 @@ def parse_host_port(endpoint: str) -> tuple[str, int]:
 def is_loopback(host: str) -> bool:
     "Whether this is an address that no other machine can reach; `localhost` says that it is meant so."
     try: return host == 'localhost' or ip_address(host).is_loopback
-    except ValueError: return False   # a name
+    except ValueError: return False   # a host name
 
 def own_address(place: str) -> str:
-    "The address of this machine that others see on the way to `place`. Raises BadConfig."
+    "This machine's address on the route to `place`. Raises BadConfig."
     try:
         family, *_, at = socket.getaddrinfo(place, 1, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as s:   # no packet is sent
@@ -922,7 +922,7 @@ def own_address(place: str) -> str:
     except OSError as e: raise BadConfig(f"rdzv_endpoint: {place}: {e.strerror or e}") from None
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #f9dfea38
-SIOCGIFADDR = 0x8915 # Ask Linux for the address of an interface
+SIOCGIFADDR = 0x8915 # Linux request for the address of an interface
 
 def ipv4_addresses() -> list[str]:
     "The IPv4 addresses of this machine that are not loopback, one for each network (Linux)."
@@ -935,10 +935,10 @@ def ipv4_addresses() -> list[str]:
     return [a for a in dict.fromkeys(found) if not is_loopback(a)]
 
 def reachable_address(place: str) -> tuple[str, str]:
-    "An address for other machines, where `place` is a name of this one, and why. Raises BadConfig."
+    "An address for other machines if `place` is a name of this one, and why. Raises BadConfig."
     known = ipv4_addresses()
     with suppress(BadConfig):
-        if (first := own_address('198.51.100.1')) in known: known = [first]   # on the way to all networks
+        if (first := own_address('198.51.100.1')) in known: known = [first]   # on the route to all networks
     named = socket.getaddrinfo(place, 1)[0][4][0]
     about = f"{place} is {named} on this machine, which other machines cannot reach"
     if len(known) == 1: return known[0], f"{about}: they get {known[0]} (local_addr gives another one)"

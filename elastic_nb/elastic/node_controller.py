@@ -27,7 +27,7 @@ from .membership import (GENERATION_KEY, Coordinator, Generation, StateLost,
                                            propose_generation)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #f33caea8
-SLOTS_PER_NODE = 1000 # Slots of node k begin at SLOTS_PER_NODE * k
+SLOTS_PER_NODE = 1000 # Slots of node k start at SLOTS_PER_NODE * k
 
 def node_of(worker: str) -> int:
     "The node of the worker `slot.incarnation`."
@@ -36,17 +36,17 @@ def node_of(worker: str) -> int:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a7f11693
 @dataclass(frozen=True)
 class ClusterState:
-    "The record: the nodes of the run and their leader. There is one, in the rendezvous store."
-    term: int # Counts up by one with every change
+    "The record of the run's nodes and their leader. The rendezvous store holds exactly one."
+    term: int # Increases by one with every change
     round: int # Newest rendezvous round that it includes
     leader: int # The leader: only this node proposes generations
     nodes: tuple[int, ...] # All nodes of the run
     host: str # Where the leader listens
     port: int
-    token: str # Token that a node must send there
-    why: str = 'start' # As text
+    token: str # Token that a node must send to the leader
+    why: str = 'start' # Reason for the change, as text
 
-    def encode(self) -> str: # In the store the leader is called `boss`
+    def encode(self) -> str: # The stored key for the leader is `boss`
         return json.dumps({'boss' if k == 'leader' else k: v for k, v in asdict(self).items()})
 
 def decode_record(text: str | bytes) -> ClusterState:
@@ -58,45 +58,45 @@ def decode_record(text: str | bytes) -> ClusterState:
 RECORD_KEY = 'record'
 
 class ClusterStateStore:
-    "Access to the record in a store. Each call is one request or two; errors of the store pass through."
+    "Access to the record in a store. Each call makes one or two requests; store errors pass through."
     def __init__(self, store: dist.Store): self.store = store
 
     def read(self) -> ClusterState | None:
-        "The record, None before the first."
+        "The record; None before the first one."
         return decode_record(self.store.get(RECORD_KEY)) if self.store.check([RECORD_KEY]) else None
 
     def compare_and_swap(self, old: ClusterState | None, new: ClusterState) -> ClusterState | None:
-        "Write `new` if `old` is still there; returns the record that is there now."
+        "Writes `new` if the store still holds `old`; returns the current record."
         text = self.store.compare_set(RECORD_KEY, old.encode() if old else '', new.encode())
-        if old and text.decode() == old.encode(): return self.read()   # a store that is empty answers so, too
+        if old and text.decode() == old.encode(): return self.read()   # an empty store answers like this, too
         return decode_record(text)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #5baa9a8d
 class NodeIO(Protocol):
-    "A node's I/O. No call waits; answers arrive as calls of the node."
-    host: str # Where this node listens,
+    "A node's I/O. No call blocks; answers arrive as calls to the node."
+    host: str # Address where this node listens,
     port: int
-    token: str # and what other nodes must send there
+    token: str # and token that other nodes must send to it
     def read(self) -> None: "Read the record; `handle_cluster_state` follows."
     def compare_and_swap(self, old: ClusterState | None, new: ClusterState):
-        "Write `new` if `old` is there; `handle_cluster_state` follows."
+        "Writes `new` if the store holds `old`; a call to `handle_cluster_state` follows."
     def rejoin_rendezvous(self) -> None: "Go through the next rendezvous; `handle_rendezvous` follows."
     def serve_store(self) -> tuple[dist.Store, tuple[str, int]]:
-        "A new store for generations, and its address."
+        "Creates a store for generations; returns its address."
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None:
-        "Open a line to the leader, say `hello`."
+        "Opens a line to the leader and sends `hello`."
     def send(self, node: int, message: dict[str, Any]) -> None: "Send it to `node`, if there is a line."
     def disconnect(self, node: int | None = None) -> None: "Close the line to `node`, or all lines."
     def notify_workers(self, gen: Generation, store: tuple[str, int]) -> None:
-        "Send `gen` to this node's workers."
+        "Sends `gen` to this node's workers."
     def warn(self, text: str) -> None: "Warn the user, and note it in the ledger."
     def refuse(self, why: str) -> None: "End this node, which may not join the run. Raises RunRefused."
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #19f8b3dc
 class NodeCoordinator(Coordinator):
-    "The coordinator of the workers of all nodes. Proposes nothing while it is `held`."
+    "Coordinates the workers of all nodes. Proposes nothing while `held` is true."
     held = True # Not all nodes have sent hello yet, or there are too few nodes
-    late: frozenset[str] = frozenset() # Starting workers that are worth waiting for
+    late: frozenset[str] = frozenset() # Starting workers to wait for
 
     def _propose(self, reason: str) -> None:
         if not self.held: super()._propose(reason)
@@ -110,52 +110,52 @@ class NodeCoordinator(Coordinator):
 VACANT_ROUND_S = 3. # Seconds until another node takes over a round that no leader has adopted
 
 class RendezvousRound:
-    "The newest rendezvous round of this node, and which node leads it next."
+    "The newest rendezvous round of this node, and which node leads next."
     def __init__(self, id: int, most: float = math.inf) -> None:
-        self.id, self.most = id, most # This node; nodes that may train at the same time
+        self.id, self.most = id, most # This node; maximum number of nodes that train at the same time
         self.round = 0
-        self.ids: tuple[int, ...] = () # The nodes of the round, in the order of their ranks
-        self.met_at = 0. # When it was complete
-        self.meeting = True # This node is on its way through a round
+        self.ids: tuple[int, ...] = () # The nodes of the round, in rank order
+        self.met_at = 0. # When the round was complete
+        self.meeting = True # Whether this node is in the middle of a round
 
     def complete(self, round: int, ids: Iterable[int], now: float) -> None:
         self.meeting = False
         self.round, self.ids, self.met_at = round, tuple(ids), now
 
     def is_vacant(self, now: float) -> bool:
-        "Whether the leader has not taken in the round, and it is the turn of this node."
+        "Whether no leader has adopted the round and it is this node's turn."
         return now - self.met_at > VACANT_ROUND_S + self.ids.index(self.id)
 
     def is_my_turn(self, leader: int | None, now: float) -> bool:
-        "The same for a node in no record; the first one need not wait for a leader that is absent."
+        "The same for a node in no record; the first node need not wait for an absent leader."
         absent = leader is None or leader not in self.ids
         wait = 0. if absent and self.ids[0] == self.id else VACANT_ROUND_S
         return now - self.met_at >= wait + self.ids.index(self.id)
 
     def members(self, nodes: Iterable[int], heard: Iterable[int]) -> tuple[int, ...]:
-        "The nodes of the round, and those that were too slow for it and still in contact."
+        "The nodes of the round, plus those that were too slow for it but are still in contact."
         late = tuple(n for n in nodes if n in heard and n not in self.ids)
         return self.ids + late if len(self.ids + late) <= self.most else self.ids
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #0baa26c9
-CANDIDATE_DELAY_S = .3 # Seconds that each next candidate waits longer after a leader was lost
+CANDIDATE_DELAY_S = .3 # Extra seconds that each further candidate waits after a leader is lost
 
 class StateQuestion:
-    "A question to the store: there is one at a time."
+    "A request to the store; only one at a time."
     def __init__(self) -> None: self.asking, self.asked_at = False, 0. # One is under way; since when
 
     def begin(self, now: float) -> bool:
-        "Whether a question may be asked now; if so, it is under way."
+        "Whether a request may start now; if so, marks it as in progress."
         if self.asking: return False
         self.asking, self.asked_at = True, now
         return True
 
 class LeaderLine:
-    "The line of a node to its leader."
+    "The connection of a node to its leader."
     def __init__(self) -> None:
-        self.term: int | None = None # Term of the leader to whom there is a line
-        self.said = False # Whether that line has brought a generation
-        self.followed = -1 # The leader to whom the last line led
+        self.term: int | None = None # Term of the connected leader
+        self.said = False # Whether that line has delivered a generation
+        self.followed = -1 # The leader at the end of the last line
         self.lost_at = 0. # When the leader was lost
 
     def open(self, record: ClusterState) -> None:
@@ -164,35 +164,35 @@ class LeaderLine:
     def lose(self, now: float) -> None: self.term, self.lost_at = None, now
 
     def is_my_turn(self, place: int, now: float) -> bool:
-        "Whether the candidate number `place` takes over from the leader that was lost."
+        "Whether candidate number `place` takes over from the lost leader."
         return now - self.lost_at > CANDIDATE_DELAY_S * place
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #d2078046
 LEASE_S = 5. # Seconds for which workers may continue without confirmation from the store
 
 class Lease:
-    "How long the workers of a node may continue without word from the store."
+    "How long the workers of a node may continue without confirmation from the store."
     def __init__(self) -> None:
-        self.at = 0. # When the store, or a leader that asked it, last confirmed the record
-        self.paused: int | None = None # Number of the generation that the own workers wait in
+        self.at = 0. # Last time the store, or a leader that asked it, confirmed the record
+        self.paused: int | None = None # Number of the generation in which this node's workers wait
 
     def is_over(self, now: float) -> bool: return now - self.at > LEASE_S
 
     def renew(self, now: float) -> int | None:
-        "The record is confirmed; the number of the generation in which the workers have waited."
+        "Records a confirmation; returns the number of the generation in which the workers waited."
         self.at, number, self.paused = now, self.paused, None
         return number
 
     def resume(self, gen: Generation) -> None:
-        "A generation has come: if it is above the one to wait in, nothing waits."
+        "Handles a generation: if it is newer than the one to wait in, the workers no longer wait."
         if self.paused is not None and gen.number > self.paused: self.paused = None
 
 class WorldFence:
-    "Whether a world that this leader makes could begin beside another one."
+    "Whether a world that this leader creates could run at the same time as another one."
     def __init__(self) -> None:
         self.fresh = True # No generation has been proposed in this leader's store
-        self.sound = False # Whether what this leader knew when it took over was the newest
-        self.waits = False # It gives another world time to end
+        self.sound = False # Whether this leader had the newest knowledge when it took over
+        self.waits = False # Whether it gives another world time to end
         self.changed_at = 0. # When this node became the leader, or left a node out
 
     def must_wait(self, gen: Generation | None, nodes: set[int], alive: Iterable[str], term: int, now: float
@@ -206,20 +206,20 @@ class WorldFence:
         return self.waits
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #05815455
-HELLO_TIMEOUT_S = 5. # Seconds for a node of the record to say hello to a new leader
+HELLO_TIMEOUT_S = 5. # Seconds for a recorded node to send hello to a new leader
 
 class NodeContacts:
-    "With which nodes the leader is in contact."
+    "The nodes that the leader is in contact with."
     def __init__(self) -> None:
         self.heard: dict[int, float] = {} # When the leader received a node's hello; own since it leads
         self.since = 0. # When the leader began to wait for hellos
-        self.due: set[int] = set() # Nodes whose hello a new leader needs before it proposes anything
+        self.due: set[int] = set() # Nodes whose hello a new leader needs before it makes a proposal
         self.lost: set[int] = set() # Nodes that the leader has lost contact with
-        self.leaving: set[int] = set() # Nodes that have asked the leader to go
-        self.early: dict[int, dict[str, Any]] = {} # Hellos to a leader that does not know yet that it is one
+        self.leaving: set[int] = set() # Nodes that asked the leader to let them go
+        self.early: dict[int, dict[str, Any]] = {} # Hellos that arrived before this node knew that it leads
 
     def lead(self, id: int, nodes: Iterable[int], now: float) -> None:
-        "The node `id` begins to lead."
+        "Records that node `id` starts to lead."
         self.heard, self.since, self.lost, self.due = {id: now}, now, set(), set(nodes)
 
     def hear(self, node: int, now: float) -> None:
@@ -227,33 +227,33 @@ class NodeContacts:
         self.lost.discard(node)
 
     def narrow(self, nodes: Iterable[int]) -> None:
-        "The record has these nodes."
+        "Sets the nodes of the record."
         self.lost &= set(nodes)
         self.leaving &= set(nodes)
 
     def all_said_hello(self, nodes: set[int]) -> bool: return self.due & nodes <= set(self.heard)
 
     def give_up_silent(self, nodes: Iterable[int], now: float) -> None:
-        "Nodes that have not said hello in time are lost."
+        "Marks nodes as lost if their hello did not arrive in time."
         if now - self.since > HELLO_TIMEOUT_S: self.lost |= set(nodes) - set(self.heard)
 
     def staying(self, nodes: Iterable[int], id: int) -> tuple[int, ...]:
-        "Those of `nodes` that are neither lost nor about to go; the leader `id` goes last."
+        "Those of `nodes` that are neither lost nor leaving; the leader `id` leaves last."
         return tuple(n for n in nodes if n not in self.lost | self.leaving - {id})
 
 class NodeRegistry:
-    "What is known of each node: its workers, its run, its newest checkpoint."
+    "What is known about each node: its workers, its run, its newest checkpoint."
     def __init__(self, id: int) -> None:
         self.id = id # This node
-        self.alive: dict[int, dict[str, int | None]] = {id: {}} # Workers; micro-batches once one is ready
-        self.identity: dict[int, dict[str, Any]] = {} # What decides the result, by node, once it has said it
-        self.has: dict[int, int] = {} # Steps of the newest checkpoint, by node, once it has said it
+        self.alive: dict[int, dict[str, int | None]] = {id: {}} # Workers; their micro-batches once ready
+        self.identity: dict[int, dict[str, Any]] = {} # Identity of the run, by node, once reported
+        self.has: dict[int, int] = {} # Steps of the newest checkpoint, by node, once reported
         self.refused: set[int] = set() # Nodes that would train another run
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #01409cba
 @patch
 def lead(self: NodeRegistry) -> None:
-    "This node begins to lead: the other nodes are about to say what they have."
+    "Starts to lead: the other nodes will report what they have."
     self.keep_own()
     self.identity = {node: said for node, said in self.identity.items() if node == self.id}
     self.refused = set()
@@ -267,7 +267,7 @@ def forget(self: NodeRegistry, node: int) -> None:
 
 @patch
 def introduce(self: NodeRegistry, node: int, m: dict[str, Any]) -> None:
-    "A node has said for which run it is, and which checkpoint it has."
+    "Records the run and the checkpoint that a node reported."
     self.identity[node], self.has[node] = m['identity'], m['kept']
 
 @patch
@@ -277,31 +277,31 @@ def own_identity(self: NodeRegistry) -> dict[str, Any]:
 
 @patch
 def differences(self: NodeRegistry, node: int, of: int) -> list[str]:
-    "Why `node` would not train the run of the node `of`."
+    "How the run of `node` differs from the run of node `of`."
     return describe_differences(self.identity[of], self.identity[node], live=True)
 
 @patch
 def are_silent(self: NodeRegistry, nodes: Iterable[int]) -> bool:
-    "Whether one of `nodes` has a worker that is ready, and has not said for which run."
-    silent = {*nodes} - set(self.identity)   # its `here` is on the way
+    "Whether one of `nodes` has a ready worker but has not reported its run."
+    silent = {*nodes} - set(self.identity)   # its `here` has not arrived yet
     return any(most is not None for node in silent for most in self.alive[node].values())
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #da83f41f
-PLACEHOLDER_WORKER = '-1000.0' # A worker that never comes; there is no such node
-FIRST_WORKERS_S = 60. # Seconds for which the first workers of a node are waited for
+PLACEHOLDER_WORKER = '-1000.0' # A worker that never joins; there is no such node
+FIRST_WORKERS_S = 60. # Seconds to wait for the first workers of a node
 
 class NodeController:
-    "The state and the decisions of one node. To be called from one thread."
+    "The state and the decisions of one node. Call it from one thread only."
     def __init__(self,
-        id: int, # Its number, for its life
-        reach: NodeIO, # What it can do
-        least: int = 1, # Nodes without which nothing is trained
-        kept: bool = False, # Whether workers keep checkpoints
+        id: int, # Its permanent number
+        reach: NodeIO, # Its I/O
+        least: int = 1, # Minimum number of nodes to train
+        kept: bool = False, # Whether workers save checkpoints
         clock: Callable[[], float] = time.monotonic, # Seconds
-        most: float = math.inf, # Nodes that may train at the same time
+        most: float = math.inf, # Maximum number of nodes that train at the same time
     ):
         self.id, self.reach, self.least, self.kept, self.clock = id, reach, least, kept, clock
-        self.record: ClusterState | None = None # The newest that it knows
+        self.record: ClusterState | None = None # The newest record that it knows
         self.session = RendezvousRound(id, most)
         self.question = StateQuestion()
         self.link = LeaderLine()
@@ -310,13 +310,13 @@ class NodeController:
         self.contacts = NodeContacts()
         self.fence = WorldFence()
         self.newest: Generation | None = None # The newest generation that it knows
-        self.store_at: tuple[str, int] = ('', 0) # And the place of its store
-        self.floor = 0 # Steps committed, as far as it knows
-        self.final: dict[str, int] = {} # Own workers that have finished, and in which generation
-        self.coordinator: NodeCoordinator | None = None # If this node leads
-        self.few: set[int] = set() # The nodes that were too few, as was said last
-        self.heir_of: int | None = None # Leader before this node; it is gone, and this node never met it
-        self.over = False # All have finished
+        self.store_at: tuple[str, int] = ('', 0) # Address of its store
+        self.floor = 0 # Committed steps that it knows of
+        self.final: dict[str, int] = {} # This node's finished workers, and their generations
+        self.coordinator: NodeCoordinator | None = None # Set if this node leads
+        self.few: set[int] = set() # The too few nodes of the last warning
+        self.heir_of: int | None = None # The previous leader, if it is gone and this node never met it
+        self.over = False # Whether all have finished
 
     @property
     def is_leader(self) -> bool: return self.coordinator is not None
@@ -326,7 +326,7 @@ class NodeController:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #999fef87
 @patch(as_prop=True)
 def require_coordinator(self: NodeController) -> NodeCoordinator:
-    "Raises RuntimeError if this node does not lead."
+    "The coordinator. Raises RuntimeError if this node does not lead."
     if self.coordinator: return self.coordinator
     raise RuntimeError(f"node {self.id} does not lead")
 
@@ -339,18 +339,18 @@ def require_state(self: NodeController) -> ClusterState:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a1363e53
 @patch
 def handle_rendezvous(self: NodeController, round: int, ids: Iterable[int]) -> None:
-    "Handle a complete rendezvous `round`; `ids`: its nodes in the order of their ranks."
+    "Handles a complete rendezvous `round`; `ids`: its nodes in rank order."
     self.session.complete(round, ids, self.clock())
     self.read_state()
 
 @patch
 def read_state(self: NodeController) -> None:
-    "Read the record, if no question is under way."
+    "Reads the record if no request is in progress."
     if self.question.begin(self.clock()): self.reach.read()
 
 @patch
 def propose_state(self: NodeController, **changes: Any) -> None:
-    "Try to write the next record."
+    "Tries to write the next record."
     if not self.question.begin(self.clock()): return
     old = self.record
     if old: new = replace(old, term=old.term + 1, **changes)
@@ -359,7 +359,7 @@ def propose_state(self: NodeController, **changes: Any) -> None:
 
 @patch
 def take_over(self: NodeController, nodes: Iterable[int], why: str, sound: bool = False) -> None:
-    "Try to become the leader of `nodes`; `sound`: this node has followed the leader until now."
+    "Tries to become the leader of `nodes`; `sound`: this node followed the leader until now."
     r, self.fence.sound = self.reach, sound and self.link.said
     known = self.require_state.round if self.record else 0
     self.propose_state(round=max(self.session.round, known), leader=self.id, why=why,
@@ -368,12 +368,12 @@ def take_over(self: NodeController, nodes: Iterable[int], why: str, sound: bool 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #bfacc51e
 @patch
 def handle_cluster_state(self: NodeController, found: ClusterState | None) -> None:
-    "Handle the answer of the store: the current record."
+    "Handles the store's answer, the current record."
     self.question.asking = False
     known = self.record
     if known and (found is None or found.term < known.term):
         self.reach.warn("the store of the rendezvous has forgotten the newest record")
-        if self.is_leader and self.question.begin(self.clock()):   # say it again, above both
+        if self.is_leader and self.question.begin(self.clock()):   # propose it again, above both
             self.reach.compare_and_swap(found,
                                         replace(known, term=known.term + 1, why='the store had forgotten it'))
         return
@@ -385,13 +385,13 @@ def handle_cluster_state(self: NodeController, found: ClusterState | None) -> No
 
 @patch
 def renew_lease(self: NodeController) -> None:
-    "The store confirms the record: continue, if the lease had run out."
+    "Handles a confirmation by the store: continues if the lease had expired."
     number = self.lease.renew(self.clock())
     if number is not None: self.send_to_leader(dict(kind='behind', worker=None, number=number))
 
 @patch
 def pause_workers(self: NodeController) -> None:
-    "Other nodes may have begun without this one: its workers wait for a member that never comes."
+    "Makes the workers wait for a placeholder, because other nodes may have started without this one."
     if self.lease.paused is not None or self.newest is None: return
     gen = self.newest
     self.lease.paused = gen.number + 1
@@ -404,7 +404,7 @@ def pause_workers(self: NodeController) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #16dfdfe3
 @patch
 def adopt_state(self: NodeController, record: ClusterState) -> None:
-    "Act on a newer record: lead, follow, or leave."
+    "Acts on a newer record: leads, follows, or leaves."
     before, self.record = self.record, record
     self.contacts.narrow(record.nodes)
     if record.leader == self.id:
@@ -433,7 +433,7 @@ def adopt_state(self: NodeController, record: ClusterState) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #18cbca6b
 @patch
 def hello_message(self: NodeController) -> dict[str, Any]:
-    "A node's first message: all that a new leader must know of it."
+    "A node's first message: everything that a new leader must know about it."
     return dict(kind='hello', node=self.id, token=self.require_state.token, term=self.require_state.term,
                 floor=self.floor,
                 newest=self.newest.encode() if self.newest else None, alive=self.registry.alive[self.id],
@@ -441,7 +441,7 @@ def hello_message(self: NodeController) -> dict[str, Any]:
 
 @patch
 def follow_leader(self: NodeController) -> None:
-    "Open a line to the leader."
+    "Opens a line to the leader."
     self.reach.disconnect()
     self.link.open(self.require_state)
     self.lease.at = self.clock()
@@ -449,7 +449,7 @@ def follow_leader(self: NodeController) -> None:
 
 @patch
 def become_leader(self: NodeController) -> None:
-    "Become the leader: propose generations, in a store of this node."
+    "Becomes the leader, which proposes generations in a store of this node."
     if self.link.term is not None: self.reach.disconnect(self.link.followed)
     self.link.lose(0.)
     store, self.store_at = self.reach.serve_store()
@@ -463,7 +463,7 @@ def become_leader(self: NodeController) -> None:
 
 @patch
 def step_down(self: NodeController) -> None:
-    "Stop leading."
+    "Stops leading."
     self.coordinator, self.contacts.heard = None, {}
     self.registry.keep_own()
     self.reach.disconnect()
@@ -477,7 +477,7 @@ def forget_node(self: NodeController, node: int) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #30d20778
 @patch
 def reconcile(self: NodeController, why: str) -> None:
-    "The leader checks all workers, and makes a new generation if one is needed."
+    "As the leader, checks all workers and creates a new generation if needed."
     c, nodes = self.require_coordinator, set(self.require_state.nodes)
     now = self.clock()
     c.held = not self.contacts.all_said_hello(nodes) or len(nodes) < self.least
@@ -514,7 +514,7 @@ def reconcile(self: NodeController, why: str) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #7f0374fa
 @patch
 def report_too_few(self: NodeController, nodes: set[int]) -> None:
-    "Warn once if there are fewer `nodes` than required, and say what follows."
+    "Warns once, with the consequence, if there are fewer `nodes` than required."
     few = nodes if len(nodes) < self.least and self.newest else set()
     if self.newest and few and few != self.few:
         whole = {node_of(n) for n in self.newest.roster} <= few
@@ -524,7 +524,7 @@ def report_too_few(self: NodeController, nodes: set[int]) -> None:
 
 @patch
 def report_lost_state(self: NodeController, nodes: set[int]) -> None:
-    "Warn once that none of `nodes` knows the progress of nodes that trained or led before and are gone."
+    "Warns once if none of `nodes` knows the progress of lost nodes that trained or led before."
     trained = {node_of(n) for n in (self.newest.roster if self.newest else ())}
     gone = trained or {n for n in (self.heir_of,) if n is not None}
     self.heir_of = None
@@ -537,7 +537,7 @@ def report_lost_state(self: NodeController, nodes: set[int]) -> None:
 @patch
 def admissible_nodes(self: NodeController, nodes: set[int]) -> list[int]:
     """Those of `nodes` whose workers may be in the next generation: they train, or would train the same run.
-    The rest are refused. Before the first generation: all that do not differ from this node."""
+    Refuses the rest. Before the first generation: all nodes with the same run as this one."""
     inside = nodes & {node_of(n) for n in (self.newest.roster if self.newest else ())}
     if not inside: return sorted(self.same_run_nodes(nodes))
     of = next((n for n in sorted(inside) if n in self.registry.identity), -1)
@@ -549,8 +549,8 @@ def admissible_nodes(self: NodeController, nodes: set[int]) -> list[int]:
 
 @patch
 def same_run_nodes(self: NodeController, nodes: set[int]) -> set[int]:
-    "The leader, while no node trains: `nodes` without those that differ from it, which are refused."
-    if self.id not in self.registry.identity: return nodes   # its workers start, and all wait for them
+    "As the leader, while no node trains: refuses nodes with a different run and returns the others."
+    if self.id not in self.registry.identity: return nodes   # its workers are starting, and all wait for them
     for node in (nodes & set(self.registry.identity)) - {self.id}:
         found = self.registry.differences(node, self.id)
         if found: self.refuse_node(node, self.id, found)
@@ -558,14 +558,14 @@ def same_run_nodes(self: NodeController, nodes: set[int]) -> set[int]:
 
 @patch
 def is_run_unknown(self: NodeController, let_in: list[int]) -> bool:
-    "Whether no node trains, and a node of `let_in` with a worker that is ready has not said for which run."
+    "Whether no node trains and a node of `let_in` with a ready worker has not reported its run."
     trains = {node_of(n) for n in (self.newest.roster if self.newest else ())}
     if self.id not in self.registry.identity or not trains.isdisjoint(let_in): return False
     return self.registry.are_silent(let_in)
 
 @patch
 def report_newer_checkpoint(self: NodeController, node: int) -> None:
-    "Report once if `node` has a newer checkpoint than the world: its workers load it when they join."
+    "Reports once if `node` has a newer checkpoint than the world; its workers load it when they join."
     kept = self.registry.has.pop(node, 0)
     if kept > self.floor:
         self.reach.warn(f"node {node} has a checkpoint of step {kept}, and the others have done {self.floor} "
@@ -573,7 +573,7 @@ def report_newer_checkpoint(self: NodeController, node: int) -> None:
 
 @patch
 def refuse_node(self: NodeController, node: int, of: int, found: list[str]) -> None:
-    "The leader: `node` would train another run than node `of`. Raises RunRefused if it is this one."
+    "As the leader, refuses `node`, whose run differs from that of `of`. Raises RunRefused for this node."
     if node in self.registry.refused: return
     self.registry.refused.add(node)
     why = (f"node {node} (here) and node {of} (there) would not train the same run: {join_first_few(found)}. "
@@ -586,7 +586,7 @@ def refuse_node(self: NodeController, node: int, of: int, found: list[str]) -> N
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #124510b6
 @patch
 def handle_new_generation(self: NodeController, gen: Generation) -> None:
-    "Send a new generation of the coordinator to all nodes."
+    "Sends a new generation of the coordinator to all nodes."
     self.fence.fresh, self.fence.sound = False, True
     self.newest = gen
     self.lease.resume(gen)
@@ -602,7 +602,7 @@ def broadcast_generation(self: NodeController, gen: Generation, nodes: Iterable[
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #b13bfd6a
 @patch
 def handle(self: NodeController, event: dict[str, Any]) -> None:
-    "Handle a message of one of this node's workers."
+    "Handles a message from one of this node's workers."
     name, kind = event['worker'], event['kind']
     if kind == 'ready':
         self.registry.alive[self.id][name] = event.get('micro_batches') or 0
@@ -619,19 +619,19 @@ def handle(self: NodeController, event: dict[str, Any]) -> None:
 
 @patch
 def send_to_leader(self: NodeController, message: dict[str, Any]) -> None:
-    "Send it to the leader, which may be this node. Without a leader the next hello carries it."
+    "Sends it to the leader, which may be this node. Without a leader, the next hello includes it."
     if self.is_leader: self.handle_node_report(self.id, message)
     elif self.link.term is not None: self.reach.send(self.require_state.leader, message)
 
 @patch
 def spawned(self: NodeController, name: str) -> None:
-    "Handle the start of a worker of this node."
+    "Handles the start of a worker on this node."
     self.registry.alive[self.id][name] = None
     self.send_to_leader(dict(kind='spawned', worker=name))
 
 @patch
 def remove_workers(self: NodeController, names: Iterable[str]) -> None:
-    "Handle the loss of workers of this node."
+    "Handles the loss of workers on this node."
     for name in names:
         self.registry.alive[self.id].pop(name, None)
         self.send_to_leader(dict(kind='lost', worker=name))
@@ -639,7 +639,7 @@ def remove_workers(self: NodeController, names: Iterable[str]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #84c2b4fe
 @patch
 def handle_node_report(self: NodeController, node: int, m: dict[str, Any]) -> None:
-    "The leader handles a node's message. Raises StateLost."
+    "As the leader, handles a node's message. Raises StateLost."
     c, name, kind = self.require_coordinator, m.get('worker', ''), m['kind']
     if node not in self.contacts.heard: return
     if kind == 'spawned': self.registry.alive[node][name] = None
@@ -659,7 +659,7 @@ def handle_node_report(self: NodeController, node: int, m: dict[str, Any]) -> No
 
 @patch
 def repropose_above(self: NodeController, number: int) -> None:
-    "Propose again above generation `number`, which a worker already knows."
+    "Proposes again above generation `number`, which a worker already knows."
     gen = self.require_coordinator.generation
     if self.newest and (self.fence.fresh or self.require_coordinator.held):   # the next one will be above it
         self.newest = replace(self.newest, number=max(number, self.newest.number))
@@ -671,7 +671,7 @@ def repropose_above(self: NodeController, number: int) -> None:
 
 @patch
 def handle_message(self: NodeController, node: int, m: dict[str, Any]) -> None:
-    "Handle a message from `node`. Raises StateLost."
+    "Handles a message from `node`. Raises StateLost."
     kind = m['kind']
     if kind == 'hello': self.handle_hello(node, m)
     elif self.is_leader: self.handle_node_report(node, m)
@@ -690,7 +690,7 @@ def handle_message(self: NodeController, node: int, m: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a7c1e0d3
 @patch
 def adopt_generation(self: NodeController, gen: Generation, store: Iterable[Any]) -> None:
-    "Handle a generation announced by the leader."
+    "Handles a generation announced by the leader."
     self.link.said = True
     if self.newest is None or gen.number > self.newest.number: self.newest = gen
     self.lease.resume(gen)
@@ -700,14 +700,14 @@ def adopt_generation(self: NodeController, gen: Generation, store: Iterable[Any]
 
 @patch
 def handle_hello(self: NodeController, node: int, m: dict[str, Any]) -> None:
-    "The leader handles a node's hello. Raises StateLost."
+    "As the leader, handles a node's hello. Raises StateLost."
     if m['token'] == self.reach.token and (self.record is None or m['term'] > self.require_state.term):
-        self.contacts.early[node] = m   # it has read of our term before we have
+        self.contacts.early[node] = m   # it read our new term before we did
         return self.read_state()
     if not self.is_leader or node not in self.require_state.nodes or m['token'] != self.require_state.token:
         return self.reach.disconnect(node)
     self.contacts.hear(node, self.clock())
-    self.registry.refused.discard(node)   # it may not have received it
+    self.registry.refused.discard(node)   # it may not have received the refusal
     self.registry.alive[node] = dict(m['alive'])
     self.require_coordinator.final.update(m['final'])
     self.floor = self.require_coordinator.floor = max(self.floor, m['floor'])
@@ -723,7 +723,7 @@ def handle_hello(self: NodeController, node: int, m: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #7dd7f6cf
 @patch
 def handle_disconnected(self: NodeController, node: int) -> None:
-    "Handle a lost line to `node`: closed, or silent for too long."
+    "Handles a lost line to `node`: closed, or silent for too long."
     if self.is_leader:
         if node in self.require_state.nodes: self.contacts.lost.add(node)
     elif self.record and node == self.require_state.leader and self.link.term is not None:
@@ -732,7 +732,7 @@ def handle_disconnected(self: NodeController, node: int) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #60b47134
 @patch
 def tick(self: NodeController) -> None:
-    "Do what is due; to be called ten times a second or more often. Raises StateLost."
+    "Does whatever is due; call it at least ten times per second. Raises StateLost."
     now, r = self.clock(), self.record
     if self.over: return
     if self.lease.is_over(now): self.pause_workers()
@@ -749,15 +749,15 @@ def tick(self: NodeController) -> None:
 
 @patch
 def can_spare_leaving(self: NodeController) -> bool:
-    "For the leader: whether enough nodes remain without those that are leaving."
+    "As the leader: whether enough nodes remain without those that are leaving."
     return len({*self.require_state.nodes} - self.contacts.leaving) >= max(1, self.least)
 
 @patch
 def rejoin_tick(self: NodeController, now: float) -> None:
-    "Act while this node is in no record: meet, or take over."
+    "Acts while this node is in no record: meets, or takes over."
     r = self.record
     if self.session.meeting: return
-    if r and self.session.round <= r.round:   # a round that has been taken in, or that went by without us
+    if r and self.session.round <= r.round:   # the round was adopted or passed without us
         self.session.meeting = True
         return self.reach.rejoin_rendezvous()
     if self.session.is_my_turn(r.leader if r else None, now):
@@ -767,14 +767,14 @@ def rejoin_tick(self: NodeController, now: float) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #66cd3548
 @patch
 def lead_tick(self: NodeController, now: float) -> None:
-    "The leader: take in a new round, leave out lost nodes, and look at the store now and then."
+    "As the leader, adopts a new round, drops lost nodes, and regularly checks the store."
     r = self.require_state
     contacts = self.contacts
     contacts.give_up_silent(r.nodes, now)
     if self.session.round > r.round: wanted, why = self.session.members(r.nodes, contacts.heard), 'join'
     else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str, sorted(contacts.lost | contacts.leaving)))
     nodes = contacts.staying(wanted, self.id)
-    if nodes == r.nodes: why = f'round {self.session.round}'   # all have met again, and are the same
+    if nodes == r.nodes: why = f'round {self.session.round}'   # the same nodes met again
     if nodes != r.nodes or self.session.round > r.round:
         self.propose_state(nodes=nodes, round=max(r.round, self.session.round), why=why)
     elif now - self.question.asked_at > 1.: self.read_state()
@@ -793,9 +793,9 @@ def generation(self: NodeController) -> Generation | None: return self.newest
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #b7b7fa99
 def samples_of_own_workers(events: Iterable[Event], pieces: Callable[[int], int],
                            ids: Callable[[int, int], list[int]]) -> Callable[[int], list[int]] | None:
-    """The samples that the workers of this ledger's node had to contribute to a committed step, from the
-    rosters; None if all workers are this node's. `pieces(step)`: micro-batches of a step; `ids(step, i)`:
-    samples of one."""
+    """The samples of a committed step that this ledger's node had to contribute, according to the rosters;
+    None if all workers are on this node. `pieces(step)`: micro-batches of a step; `ids(step, i)`: samples of
+    one micro-batch."""
     events = [e for e in events if e.kind in ('spawn', 'generation', 'commit')]
     own = {e.worker for e in events if e.kind == 'spawn'}
     rosters = {e.gen: e.data['roster'] for e in events if e.kind == 'generation'}

@@ -19,7 +19,7 @@ from ..exact.sharded_optimizer import ShardLayout, even_layout, merge_spans
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de07
 def uncovered_spans(spans: Iterable[range], held: Iterable[range]) -> list[range]:
-    "What of `spans` is in none of `held`."
+    "The parts of `spans` that are in none of `held`."
     out, held = [], merge_spans(held)
     for span in spans:
         at = span.start
@@ -30,8 +30,8 @@ def uncovered_spans(spans: Iterable[range], held: Iterable[range]) -> list[range
     return out
 
 def plan_moves(have: dict[int, list[range]], want: dict[int, list[range]]) -> list[tuple[int, int, range]]:
-    """(from, to, span) such that each rank of `want` gets what it does not have, from ranks of `have` in
-    turn. Raises ValueError for a number without a holder."""
+    """Transfers (from, to, span) that give each rank of `want` its missing spans, from the ranks of `have` in
+    turn. Raises ValueError for an element without a holder."""
     load, out = {r: 0 for r in have}, []
     for to, spans in want.items():
         for gap in uncovered_spans(spans, have.get(to, [])):
@@ -47,20 +47,20 @@ def plan_moves(have: dict[int, list[range]], want: dict[int, list[range]]) -> li
     return out
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de11
-# Costs of a block: to move, to have both holders on one node, no way
+# Costs of a block: a move, both holders on one node, not allowed
 MOVE_COST, SAME_NODE_COST, FORBIDDEN_COST = 10**5, 10**9, 10**13
 
 def min_cost_assignment(
     amounts: Sequence[int], # Blocks of each kind
-    cost: Sequence[Sequence[int]], # Of one block, kind by rank
-    nodes: Sequence[int], # Of each rank; a second holder on the same one costs `SAME_NODE_COST` more
-    room: int, # Blocks that a rank holds, at most
-    copies: int, # Holders of a block
+    cost: Sequence[Sequence[int]], # Cost of one block, kind by rank
+    nodes: Sequence[int], # Node of each rank; a second holder on it costs `SAME_NODE_COST` more
+    room: int, # Maximum number of blocks per rank
+    copies: int, # Holders per block
 ) -> np.ndarray:
-    "How many blocks of each kind each rank holds, (kinds, ranks), at the least cost."
+    "The number of blocks of each kind per rank, (kinds, ranks), at minimum cost."
     n, cost, same = np.array(amounts)[:, None], np.array(cost), np.equal.outer(nodes, nodes)
     x = np.zeros_like(cost)
-    for k, r in np.argwhere(cost == 0):   # what costs nothing stays
+    for k, r in np.argwhere(cost == 0):   # blocks that cost nothing stay
         left = min(n[k, 0] - x[k] @ same[r], room - x[:, r].sum(), copies * n[k, 0] - x[k].sum())
         x[k, r] = max(0, left)
     while (left := copies * n[:, 0] - x.sum(1)).any():
@@ -69,7 +69,7 @@ def min_cost_assignment(
         path, most = _cheapest(x, more, cost + SAME_NODE_COST * (there > n), cost, same, left,
                                room - x.sum(0))
         for k, r, sign in path:
-            over = there[k, r] - n[k, 0]   # where another price begins
+            over = there[k, r] - n[k, 0]   # where the cost changes
             most = min(most, n[k, 0] - x[k, r] if sign > 0 else x[k, r])
             if sign * over < 0: most = min(most, abs(over))
         for k, r, sign in path: x[k, r] += sign * most
@@ -77,15 +77,15 @@ def min_cost_assignment(
 
 def _cheapest(x: np.ndarray, more: np.ndarray, less: np.ndarray, cost: np.ndarray, same: np.ndarray,
               left: np.ndarray, free: np.ndarray) -> tuple[list[tuple[int, int, int]], int]:
-    "The cheapest way to place blocks: (kind, rank, +1 or -1), and for how many there is room."
-    # [kind, a, b]: the price if rank a, which is full, hands a block of this kind on to b
+    "The cheapest path to place blocks: steps (kind, rank, +1 or -1), and its capacity."
+    # [kind, a, b]: the cost if the full rank a passes a block of this kind to b
     swap = np.where(same, cost[:, None, :] - cost[:, :, None], more[:, None, :] - less[:, :, None])
     swap = np.where((x > 0)[:, :, None] & (more < FORBIDDEN_COST)[:, None, :], swap, 2 * FORBIDDEN_COST)
-    via, step = swap.argmin(0), swap.min(0)   # the kind that a full rank hands on to another one
+    via, step = swap.argmin(0), swap.min(0)   # the kind that a full rank passes to another rank
     first = np.where(left[:, None] > 0, more, 2 * FORBIDDEN_COST)
     kind, far = first.argmin(0), first.min(0)
     before = np.full(len(far), -1)
-    for _ in far:   # Bellman and Ford
+    for _ in far:   # Bellman-Ford
         new = far[:, None] + step
         better = new.min(0) < far
         before, far = np.where(better, new.argmin(0), before), np.minimum(far, new.min(0))
@@ -97,10 +97,10 @@ def _cheapest(x: np.ndarray, more: np.ndarray, less: np.ndarray, cost: np.ndarra
     return [*path, (kind[r], r, 1)], min(most, left[kind[r]])
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de16
-PLACEMENT_BLOCKS = 840 # Into so many a vector is cut, if it is so long; each world up to eight divides it
+PLACEMENT_BLOCKS = 840 # Blocks per vector, if it is long enough; divisible by each world size up to eight
 
 def _lie_down(blocks: Sequence[int], lengths: dict[int, int]) -> list[list[int]]:
-    "The holders of each of `blocks`: ranks take their lengths in turn, wrapping around."
+    "The holders of each of `blocks`: ranks take their lengths in sequence, wrapping around."
     holders: list[list[int]] = [[] for _ in blocks]
     at = 0
     for rank, length in lengths.items():
@@ -109,7 +109,7 @@ def _lie_down(blocks: Sequence[int], lengths: dict[int, int]) -> list[list[int]]
     return holders
 
 def _kinds(holders: Sequence[Iterable[int]]) -> dict[tuple[int, ...], list[int]]:
-    "Holders -> the blocks that they hold."
+    "Maps each set of holders to its blocks."
     found: dict[tuple[int, ...], list[int]] = {}
     for k, each in enumerate(holders): found.setdefault(tuple(sorted(each)), []).append(k)
     return found
@@ -131,7 +131,7 @@ def _held_in_two(holders: list[list[int]], nodes: Sequence[int], copies: int) ->
     return out
 
 def _owned_in_one(holders: list[list[int]], world: int) -> list[int]:
-    "The owner of each block, one of its holders."
+    "The owner of each block, which is one of its holders."
     kinds = _kinds(holders)
     free = [[0 if r in held else FORBIDDEN_COST for r in range(world)] for held in kinds]
     x = min_cost_assignment([*map(len, kinds.values())], free, [*range(world)], -(-len(holders) // world), 1)
@@ -143,14 +143,14 @@ def _owned_in_one(holders: list[list[int]], world: int) -> list[int]:
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de18
 def shadow_rank_distance(roster: Sequence[str]) -> int:
-    "The least number of ranks from slices to their shadows with which most shadows are on another node."
+    "The smallest distance in ranks at which the most shadows are on another node."
     nodes = [node_of(name) for name in roster]
     def away(distance: int) -> int: return sum(a != b for a, b in zip(nodes, nodes[distance:] + nodes))
-    return max(range(1, len(nodes)), key=away, default=1)   # of several the first
+    return max(range(1, len(nodes)), key=away, default=1)   # the first of several
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de22
 def merge_segments(segments: Iterable[tuple[range, tuple[int, ...]]]) -> ShardLayout:
-    "The layout of `segments`, neighbors with the same holders merged."
+    "The layout of `segments`, with adjacent segments merged if they have the same holders."
     out: list[tuple[range, tuple[int, ...]]] = []
     for span, holders in segments:
         if out and out[-1][1] == holders: span = range(out.pop()[0].start, span.stop)
@@ -158,12 +158,12 @@ def merge_segments(segments: Iterable[tuple[range, tuple[int, ...]]]) -> ShardLa
     return ShardLayout(tuple(out))
 
 def plan_layout(
-    have: Sequence[list[range]], # What each rank holds; together all of the vector
-    roster: Sequence[str], # Names of the ranks; they say on which nodes they are
-    size: int, # Numbers of the vector
-    shadow: int | None, # Ranks from a fresh slice to its second holder; None: `shadow_rank_distance`
+    have: Sequence[list[range]], # Spans that each rank holds; together the whole vector
+    roster: Sequence[str], # Names of the ranks, which include their nodes
+    size: int, # Length of the vector
+    shadow: int | None, # Rank distance from a fresh shard to its second holder; None: `shadow_rank_distance`
 ) -> ShardLayout:
-    "The layout for these ranks: holders on two nodes, if possible, and few numbers move."
+    "The layout for these ranks: holders on two nodes if possible, and few elements move."
     world, copies = len(have), 1 if shadow == 0 or len(have) == 1 else 2
     if not any(uncovered_spans([range(size)], held) for held in have):
         return even_layout(size, world, shadow_rank_distance(roster) if shadow is None else shadow)
@@ -181,7 +181,7 @@ def plan_layout(
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de51
 def transitional_layout(goal: ShardLayout, have: dict[int, list[range]]) -> ShardLayout:
-    "The layout on the way to `goal`: who holds what now. The owner to be owns a span, if it has it."
+    "The layout during the transition to `goal`. A span's future owner owns it already if it holds it."
     all_spans = [*(span for span, _ in goal.segments), *(s for spans in have.values() for s in spans)]
     edges = sorted({edge for s in all_spans for edge in (s.start, s.stop)})
     def holders(at: int) -> tuple[int, ...]:
@@ -191,9 +191,9 @@ def transitional_layout(goal: ShardLayout, have: dict[int, list[range]]) -> Shar
     return merge_segments((range(a, b), holders(a)) for a, b in pairwise(edges))
 
 def batch_moves(moves: Iterable[tuple[int, int, range]], most: int) -> list[list[tuple[int, int, range]]]:
-    "`moves` in turns, in each of which no rank sends and receives more than `most` numbers."
+    "Splits `moves` into turns in which no rank sends or receives more than `most` elements."
     out: list[list[tuple[int, int, range]]] = []
-    busy: dict[tuple[int, int], int] = {}   # turn, rank -> numbers
+    busy: dict[tuple[int, int], int] = {}   # (turn, rank) -> elements
     for source, to, span in moves:
         turn = 0
         while span:

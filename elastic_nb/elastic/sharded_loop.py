@@ -33,18 +33,18 @@ from ..exact.state import TrainState, from_buffer, to_buffer
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #31d869b4
 def target_step(facts: Sequence[dict[str, Any]], floor: int) -> int:
-    "Steps that the next generation begins with, from the facts of all its members."
+    "The step count that the next generation starts from, given the facts of all its members."
     most = max(f['step'] for f in facts)
     if any(f['pending'] and f['step'] + 1 == floor for f in facts): most = max(most, floor)
     return most
 
 def can_reach(fact: dict[str, Any], target: int) -> bool:
-    "Whether a member has the state after `target` steps, or can compute its spans of it."
+    "Whether a member has the state after `target` steps or can compute its spans."
     return fact['step'] == target or (fact['pending'] and fact['step'] == target - 1)
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #5278107b
 def pack_shards(parts: list[OptimizerShard]) -> Tensor:
-    "Parts as bytes, uint8 of one dimension."
+    "Packs shards into a 1-D uint8 tensor."
     each = [(f'{n}.{i}.{k}', v) for n, p in enumerate(parts)
             for i, slots in p.slots.items() for k, v in slots.items()]
     tensors = {name: v for name, v in each if isinstance(v, Tensor)}
@@ -52,7 +52,7 @@ def pack_shards(parts: list[OptimizerShard]) -> Tensor:
     return to_buffer(TrainState(tensors, dict(spans=[[p.span.start, p.span.stop] for p in parts], rest=rest)))
 
 def unpack_shards(data: Tensor) -> list[OptimizerShard]:
-    "The inverse of `pack_shards`. Raises ValueError if it is none."
+    "The inverse of `pack_shards`. Raises ValueError for malformed bytes."
     state = from_buffer(data)
     parts = [OptimizerShard(range(*span)) for span in state.meta['spans']]
     for name, v in (state.tensors | state.meta['rest']).items():
@@ -61,7 +61,7 @@ def unpack_shards(data: Tensor) -> list[OptimizerShard]:
     return parts
 
 def all_gather_json(group: dist.ProcessGroup, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    "The JSON objects of all ranks, in their order. Raises RuntimeError if a peer is gone."
+    "The JSON objects of all ranks, in rank order. Raises RuntimeError if a peer is lost."
     rank, others = group.rank(), [r for r in range(group.size()) if r != group.rank()]
     text = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
     found = send_recv_bytes(group, [(r, text) for r in others], others)
@@ -70,7 +70,7 @@ def all_gather_json(group: dist.ProcessGroup, mine: dict[str, Any]) -> list[dict
 
 def send_recv_bytes(group: dist.ProcessGroup, sends: list[tuple[int, Tensor]], sources: list[int]
                     ) -> dict[int, Tensor]:
-    "One message of any length, uint8, to each rank of `sends`, and from each of `sources`: rank -> message."
+    "Sends a uint8 message to each rank of `sends`, receives one from each of `sources`: rank -> message."
     sizes = {r: torch.zeros(1, dtype=torch.int64) for r in sources}
     batch_send_recv(group, [(r, torch.tensor([len(t)])) for r, t in sends], [*sizes.items()])
     out = {r: torch.empty(int(n), dtype=torch.uint8) for r, n in sizes.items()}
@@ -79,17 +79,17 @@ def send_recv_bytes(group: dist.ProcessGroup, sends: list[tuple[int, Tensor]], s
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #e4409549
 class ShardedOptimizerSync(ShardedReducer):
-    "The grouping-independent sum with an optimizer in slices: same bits at every world size."
+    "The grouping-independent sum with a sharded optimizer: same bits at every world size."
     scale = 1.
-    tick: Callable[[], None] # What a sum calls that waits for others in the middle of backward
+    tick: Callable[[], None] # Called while a sum waits for other ranks during backward
     def __init__(self,
-        module: nn.Module, # Its trainable parameters are summed
-        optimizer: ShardedOptimizer, # Takes the steps for some of them
+        module: nn.Module, # The module whose trainable gradients are summed
+        optimizer: ShardedOptimizer, # The optimizer that updates some of them
         micro_batches: int, # Leaves of the tree
-        beside: int = 1, # Numbers that are summed beside the gradient; the first is the loss
-        # Ranks from a fresh slice to its second holder; 0: none; None: see `shadow_rank_distance`
+        beside: int = 1, # Numbers summed with the gradient; the first is the loss
+        # Rank distance from a fresh shard to its second holder; 0: none; None: `shadow_rank_distance`
         shadow: int | None = None,
-        measure: bool = False, # Whether the norm of the gradient is needed: then all ranks get the whole
+        measure: bool = False, # Whether the gradient norm is needed; then all ranks get the whole gradient
         **options: Any, # As in the reducer
     ):
         super().__init__(optimizer, params_outside_optimizer(module, optimizer), micro_batches, beside, None,
@@ -97,17 +97,17 @@ class ShardedOptimizerSync(ShardedReducer):
         self.module, self.shadow = module, shadow
 
     def refusal_reason(self, settings: Sequence[str]) -> str:
-        "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
+        "Why one of `settings`, which need the whole gradient, is unsupported; empty if all are supported."
         if self.whole or not settings: return ''
         return f"{settings[0]} looks at the whole gradient: take ShardedOptimizerSync(..., measure=True)"
 
 def params_outside_optimizer(model: nn.Module, optimizer: ShardedOptimizer) -> list[nn.Parameter]:
-    "The trainable parameters of `model` that `optimizer` does not have."
+    "The trainable parameters of `model` that `optimizer` lacks."
     known = {id(p) for p in optimizer.params}
     return [p for p in model.parameters() if p.requires_grad and id(p) not in known]
 
 def whole_gradient_settings(c: RunConfig | None) -> list[str]:
-    "The settings of `c` that look at the whole gradient."
+    "The settings of `c` that need the whole gradient."
     if c is None: return []
     found = dict(clip=c.training.clip, noise=c.scaling.noise, precision=c.training.precision == 'fp16',
                  on_nonfinite=c.training.on_nonfinite == 'skip')
@@ -124,48 +124,48 @@ LINES = dict(
     held='all go on, and it has let go of what others hold as well',
     turn='it has received moments of this turn, and others may not',
     filled='all that had to move has moved, and it has let go of the rest',
-) # Fault points of this loop, besides those of every loop
+) # Extra fault points of this loop
 
 class ShardedLoop(ElasticLoop):
-    "The elastic loop with an optimizer in slices, each with a shadow. One object per worker."
+    "The elastic loop with a sharded optimizer; each shard has a shadow. One object per worker."
     sync: ShardedOptimizerSync
-    portion = 1 << 18 # Numbers whose moments a worker sends and receives after a step, at most
+    portion = 1 << 18 # Maximum elements whose moments a worker sends or receives after a step
     def __init__(self,
-        member: Member, # This worker in the world
-        engine: Trainable, # What is trained; steps with the optimizer of `sync`
-        sync: ShardedOptimizerSync, # How replicas agree
-        checkpoints: CheckpointManager | None = None, # Keeps states for when a slice is lost
+        member: Member, # This worker's membership
+        engine: Trainable, # The engine to train; it steps with the optimizer of `sync`
+        sync: ShardedOptimizerSync, # The sync between replicas
+        checkpoints: CheckpointManager | None = None, # Stores states for the case that a shard is lost
         comm: Communicator | None = None, # As in `ElasticLoop`
     ):
         super().__init__(member, engine, sync, checkpoints, comm)
-        self.pending: Tensor | None = None # The numbers of a step, if its sums are here and not used
-        self.whole = True # Whether all parameters are those after `engine.step` steps
-        self.broken = False # A slice is lost: what is held here is of no use
-        self.leaving = False # A member was asked to save and leave; all know it
-        self.have: dict[int, list[range]] = {} # Rank -> what it holds
-        self.goal: ShardLayout | None = None # Which worker holds what in this generation
-        self.turns: list[list[tuple[int, int, range]]] = [] # What has to move until then, step by step
-        self.moved = self.steps = 0 # Bytes that this worker has received in this generation, and turns
+        self.pending: Tensor | None = None # The sums of a step that have arrived and are not used yet
+        self.whole = True # Whether all parameters are current as of `engine.step` steps
+        self.broken = False # A shard is lost, so the held state is unusable
+        self.leaving = False # All members know that one was asked to save and leave
+        self.have: dict[int, list[range]] = {} # Rank -> spans that it holds
+        self.goal: ShardLayout | None = None # Target layout of this generation
+        self.turns: list[list[tuple[int, int, range]]] = [] # Remaining moves, by step
+        self.moved = self.steps = 0 # Bytes received in this generation, and turns
         if why := sync.refusal_reason(whole_gradient_settings(getattr(engine, 'c', None))):
             raise ValueError(why)
-        if isinstance(sync, BucketReducer):   # its sum may wait for others in the middle of backward
+        if isinstance(sync, BucketReducer):   # its sum may wait for other ranks during backward
             sync.wire.tick = member.raise_if_peer_gone
 
     @property
     def optimizer(self) -> ShardedOptimizer: return self.sync.optimizer
 
     def wanted_spans(self, rank: int) -> list[range]:
-        "The spans that `rank` holds in this generation now."
+        "The spans that `rank` currently holds in this generation."
         return self.sync.plan.held_by(rank)
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #6d1eeb9f
 @patch
 def apply_sum(self: ShardedLoop, summed: Tensor) -> int:
-    "Agree, step, and exchange parameters; returns the number of the newest generation."
+    "Agrees, steps, and exchanges parameters; returns the number of the newest generation."
     self.pending = summed
     self.fault_point('prepared')
     asked = int(self.member.leave.is_set())
-    # all are pending: whatever happens, we step
+    # the step is pending on all ranks: we step in any case
     newest, asked = self.comm.all_reduce_max(self.comm.newest_generation(), asked)
     self.leaving = asked > 0
     self.fault_point('commit')
@@ -183,14 +183,14 @@ def apply_sum(self: ShardedLoop, summed: Tensor) -> int:
 
 @patch
 def optimizer_step(self: ShardedLoop, summed: Tensor) -> None:
-    "The step of the spans that are held here."
+    "Steps the spans that this worker holds."
     super(ShardedLoop, self).optimizer_step(summed)
     self.pending, self.whole = None, False
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #9c0deec7
 @patch
 def restore_if_nothing_committed(self: ShardedLoop, gen: Generation) -> None:
-    "As in the elastic loop; even if what is held here is of no use."
+    "As in the elastic loop, even if the held state is unusable."
     if not self.broken: return super(ShardedLoop, self).restore_if_nothing_committed(gen)
     self.pending, self.whole, self.last = None, True, None
     if self.engine.restore(self.checkpoints) is None:
@@ -201,24 +201,24 @@ def restore_if_nothing_committed(self: ShardedLoop, gen: Generation) -> None:
 
 @patch
 def check_roll_call(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> None:
-    "A roll call knows nothing of slices: the facts that `choose_source` exchanges decide."
+    "A roll call does not know about shards; the facts that `choose_source` exchanges decide."
 
 @patch
 def after_copy(self: ShardedLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
-    "After how many steps moments will have moved; nothing waits for them."
+    "The number of steps until all moments have moved; training does not wait for them."
     return dict(turns=len(self.turns))
 
 @patch
 def finish_join(self: ShardedLoop) -> None:
-    "Drop what is not in the layout, once all members are here."
+    "Drops spans outside the layout once all members are present."
     self.optimizer.keep_spans(self.wanted_spans(self.comm.rank))
     self.fault_point('held')
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #1d22038d
 @patch
 def choose_source(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
-    """Exchange facts, step if the world does, and complete the parameters. Returns the first member with the
-    state, and those without it. Raises StateLost, or StaleGeneration after a way back."""
+    """Exchanges facts, steps if the world does, and completes the parameters. Returns the first member with
+    the state and the members without it. Raises StateLost, or StaleGeneration after a rollback."""
     rank, mine = self.comm.rank, [[s.start, s.stop] for s in self.optimizer.spans]
     fact = dict(step=self.engine.step, pending=self.pending is not None, whole=self.whole, spans=mine)
     facts = self.comm.run_collective(all_gather_json, self.comm.group, fact)
@@ -231,7 +231,7 @@ def choose_source(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> 
         self.handle_lost_shard(gen)
     self.plan_resharding(gen.roster)
     if rank in able and self.engine.step < target:
-        self.optimizer_step(self.pending)   # another one has, or has reported it
+        self.optimizer_step(self.pending)   # another member has stepped or reported the step
         self.fault_point('stepped')
     self.pending = None
     done = {r: facts[r]['whole'] and facts[r]['step'] == target for r in able}
@@ -243,7 +243,7 @@ def choose_source(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> 
 
 @patch
 def exchange_params(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> None:
-    "Send and receive parameters: (from, to, span)."
+    "Sends and receives parameters: (from, to, span)."
     o, rank = self.optimizer, self.comm.rank
     sends = [(to, torch.cat(o.param_views(s))) for source, to, s in moves if source == rank]
     recvs = [(source, s, o.params[0].new_empty(len(s))) for source, to, s in moves if to == rank]
@@ -252,7 +252,7 @@ def exchange_params(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> N
 
 @patch
 def plan_resharding(self: ShardedLoop, roster: Sequence[str]) -> None:
-    "The layout to reach, the moves to it, and the layout until then."
+    "The target layout, the moves to it, and the layout until then."
     ranks, size = range(len(roster)), self.optimizer.size
     self.goal = plan_layout([self.have.get(r, []) for r in ranks], roster, size, self.sync.shadow)
     self.turns = batch_moves(plan_moves(self.have, {r: self.goal.held_by(r) for r in ranks}), self.portion)
@@ -262,14 +262,14 @@ def plan_resharding(self: ShardedLoop, roster: Sequence[str]) -> None:
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #7a38b7fb
 @patch
 def copy_state(self: ShardedLoop, source: str, behind: list[str]) -> None:
-    "As in the elastic loop, without the state of the optimizer: `transfer_moments` brings it."
+    "As in the elastic loop, without the optimizer state, which `transfer_moments` sends."
     with state_dict_showing(self.optimizer, OptimizerShard(range(0))):
         super(ShardedLoop, self).copy_state(source, behind)
     if self.member.name in behind: self.optimizer.replace_shards([])
 
 @patch
 def exchange_shards(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> list[OptimizerShard]:
-    "Send and receive parts: (from, to, span). Returns those received."
+    "Sends and receives shards: (from, to, span). Returns the received ones."
     o, rank, held = self.optimizer, self.comm.rank, self.optimizer.shards()
     to = {r: [merge_shards(held, s, o.starts) for a, b, s in moves if (a, b) == (rank, r)]
           for r in range(self.comm.world)}
@@ -280,7 +280,7 @@ def exchange_shards(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> l
 
 @patch
 def transfer_moments(self: ShardedLoop) -> None:
-    "One turn of what has to move: a receiver of moments steps them, too, from the next step on."
+    "Runs one turn of moves; a receiver of moments also updates them from the next step on."
     if not self.turns: return
     turn, self.turns = self.turns[0], self.turns[1:]
     new = self.exchange_shards(turn)
@@ -298,7 +298,7 @@ def transfer_moments(self: ShardedLoop) -> None:
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #01f67668
 @patch
 def handle_lost_shard(self: ShardedLoop, gen: Generation) -> None:
-    "Handle a slice without a holder. Raises StaleGeneration after the proposal to go back, else StateLost."
+    "Handles a shard without a holder. Raises StaleGeneration after proposing a rollback, else StateLost."
     if not self.checkpoints:
         raise StateLost("all workers that held a slice of the optimizer's state are gone, and there is no "
                         "checkpoint")
@@ -307,7 +307,7 @@ def handle_lost_shard(self: ShardedLoop, gen: Generation) -> None:
 
 @patch
 def gather_optimizer_state(self: ShardedLoop, *ranks: int) -> OptimizerShard:
-    "The whole state of the optimizer, from all ranks, on the CPU of `ranks`; an empty part in the others."
+    "Gathers the whole optimizer state on the CPU of `ranks`; the other ranks get an empty shard."
     world, everything = range(self.comm.world), range(self.optimizer.size)
     found = self.exchange_shards(plan_moves({r: self.wanted_spans(r) for r in world},
                                             {r: [everything] for r in ranks}))
@@ -317,32 +317,32 @@ def gather_optimizer_state(self: ShardedLoop, *ranks: int) -> OptimizerShard:
 
 @patch
 def save_if_due(self: ShardedLoop) -> None:
-    "As in the elastic loop. All give their slices if a save may be due, which all know."
+    "As in the elastic loop. All ranks send their shards if a save may be due; all know when."
     if not (self.checkpoints and self.engine.is_save_due): return super(ShardedLoop, self).save_if_due()
     with state_dict_showing(self.optimizer, self.gather_optimizer_state(0)):
         super(ShardedLoop, self).save_if_due()
 
 @patch
 def save_if_asked(self: ShardedLoop) -> None:
-    "Before all leave, rank 0 saves what all put together."
+    "Before all ranks leave, rank 0 saves the gathered state."
     if not (self.leaving and self.checkpoints): return
     with state_dict_showing(self.optimizer, self.gather_optimizer_state(0)): self.save_now()
 
 @patch
 def finish(self: ShardedLoop) -> None:
-    "As in the elastic loop; the state is put together to be compared."
+    "As in the elastic loop; gathers the state for the comparison."
     with state_dict_showing(self.optimizer, self.gather_optimizer_state(*range(self.comm.world))):
         super(ShardedLoop, self).finish()
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #95e28ffb
 class ShardedGradientSync(ShardedOptimizerSync, BucketReducer):
-    "The grouping-independent sum with optimizer and gradient in slices: same bits at every world size."
+    "The grouping-independent sum with sharded optimizer and gradient: same bits at every world size."
     def __init__(self, module: nn.Module, *args: Any, **options: Any):
-        "As ShardedOptimizerSync, and `least` as in BucketReducer; a norm needs no whole gradient here."
+        "As in ShardedOptimizerSync, and `least` as in BucketReducer; a norm needs no whole gradient here."
         super().__init__(module, *args, model=[*module.parameters()], launch=beside_training, **options)
 
     def refusal_reason(self, settings: Sequence[str]) -> str:
-        "Why this sum cannot serve one of `settings`, which look at the whole gradient; empty if it can."
+        "Why one of `settings`, which need the whole gradient, is unsupported; empty if all are supported."
         if odd := [s for s in settings if s not in ('clip', 'on_nonfinite')]:
             return f"{odd[0]} looks at the whole gradient: take ShardedOptimizerSync(..., measure=True)"
         if not self.wire.measure and settings:

@@ -304,8 +304,8 @@ _BUILT = 1.7e9 # Seconds since 1970: an earlier clock is wrong
 
 # %% ../../nbs/08_report/17_doctor.ipynb #4f1d0009
 def check_services(c: RunConfig, etcd: str = '', endpoint: str = '', limit_s: float = 3.) -> list[Diagnosis]:
-    """Do the object store of the config, `etcd` (H:P,...) and the port of `endpoint` (H:P, where this machine
-    is to serve the rendezvous) answer? `limit_s`: seconds for each."""
+    """Check that the config's object store, `etcd` (H:P,...) and the port of `endpoint` (H:P, where this
+    machine will serve the rendezvous) answer. `limit_s`: seconds for each."""
     found = []
     for name, url in c.checkpoint.remote_urls.items():
         try: open_store(url, limit_s=limit_s).list('')

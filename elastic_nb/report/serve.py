@@ -54,9 +54,9 @@ from .status import RunReader, runs_in
 class ServedRun:
     "A run below the folder that is served."
     id: str # Sixteen hex digits, a stable hash of the folder and the name, safe in a URL
-    folder: str # Of the ledger, relative to the folder that is served; '.' for that folder
-    name: str # Of the run in its ledger: the name of its first start
-    path: Path # Of the ledger
+    folder: str # Folder of the ledger, relative to the served folder; '.' for that folder
+    name: str # Name of the run in its ledger: the name of its first start
+    path: Path # Path of the ledger
 
 def run_id(folder: str, name: str) -> str:
     "The id of a run in URLs."
@@ -124,8 +124,8 @@ class RunIndex:
 def downsample_m4(
     x: np.ndarray, # Sorted, shape (n,)
     y: np.ndarray, # Shape (n,)
-    left: float, # The first x that is visible
-    right: float, # The last one
+    left: float, # First visible x
+    right: float, # Last visible x
     width: int, # Pixels between them
 ) -> np.ndarray:
     """The indices of at most `4 * width` points that draw the same line: of each column of pixels the first,
@@ -243,7 +243,7 @@ def _cut(lane: dict[str, Any], zero: float, left: float, right: float, width: in
 
 # %% ../../nbs/08_report/10_serve.ipynb #dedcd664
 class RunReaderCache:
-    "The runs that clients look at, with one shared reader each; the least recently used one is dropped."
+    "The runs that clients look at, with one shared reader each; drops the least recently used one."
     def __init__(self, most: int = 4):
         self.most, self._lock = most, threading.Lock()
         self._known: OrderedDict[str, CachedRun] = OrderedDict()
@@ -298,7 +298,7 @@ def error_response(why: str, status: int) -> HttpResponse:
 
 @dataclass
 class HttpRequest:
-    "All that the response depends on."
+    "A request: everything that the response depends on."
     method: str = 'GET'
     path: str = '/'
     query: Mapping[str, str] = field(default_factory=dict)
@@ -307,10 +307,10 @@ class HttpRequest:
 
 # %% ../../nbs/08_report/10_serve.ipynb #c45b12b7
 class Dashboard:
-    "Answers requests for the runs below `root`. Raises BadConfig if it is not there."
+    "Answers requests for the runs below `root`. Raises BadConfig if `root` does not exist."
     def __init__(self,
         root: str | Path, # A run, or a folder of runs
-        may: bool = False, # May requests kill, hang and add workers?
+        may: bool = False, # Whether requests may kill, hang and add workers
         token: str = '', # Every client must send this; empty if the server listens on loopback only
         hosts: Iterable[str] = (), # Host names that browsers may use, besides localhost
     ):
@@ -322,7 +322,7 @@ class Dashboard:
 # %% ../../nbs/08_report/10_serve.ipynb #375f4a42
 @patch
 def run_details(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse:
-    "All about one run, and its chart."
+    "The details of one run, and its chart."
     def number(name: str) -> float | None:
         value = float(request.query[name]) if request.query.get(name) else None
         if value is not None and not math.isfinite(value): raise ValueError(f"{name} must be a number")
@@ -366,7 +366,7 @@ def run_summary(self: Dashboard, found: ServedRun) -> dict[str, Any]:
 
 @patch
 def list_runs(self: Dashboard) -> list[dict[str, Any]]:
-    "The list, the newest first."
+    "The list of runs, newest first."
     runs = self.shelf.runs()
     for gone in {*self._brief} - {*runs}: self._brief.pop(gone, None)
     return sorted(map(self.run_summary, runs.values()), key=lambda row: row.get('started') or '',
@@ -605,7 +605,7 @@ class DashboardApp:
 @patch
 async def run_in_thread(self: DashboardApp, pool: ThreadPoolExecutor, work: Callable[..., Any],
                         *args: Any) -> Any:
-    "Run it in a thread, so that no other request waits for the disk."
+    "Run `work` in a thread, so that no other request waits for the disk."
     return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
 
 @patch
@@ -653,7 +653,7 @@ async def stream_events(self: DashboardApp, request: HttpRequest, receive: Calla
 
 @patch
 async def wait_disconnect(self: DashboardApp, receive: Callable) -> None:
-    "Returns when the client has hung up."
+    "Returns when the client has disconnected."
     while (await receive())['type'] != 'http.disconnect': pass
 
 @patch
@@ -736,7 +736,7 @@ def uvicorn_server(gate: DashboardApp) -> Any:
 @contextmanager
 def serving(root: str | Path, port: int = 0, patience: float = CLIENT_TIMEOUT_S,
             **options: Any) -> Iterator[str]:
-    "In the block, a thread serves `root` on loopback at the URL that it yields; `options` of `Dashboard`."
+    "Serve `root` on loopback from a thread within the block; yields the URL. `options`: of `Dashboard`."
     gate = DashboardApp(Dashboard(root, **options), patience)
     server, line = uvicorn_server(gate), open_listener('127.0.0.1', port, patience)
     thread = threading.Thread(target=server.run, kwargs=dict(sockets=[line]), daemon=True)

@@ -37,7 +37,7 @@ from ..config import BadConfig, TrackingConfig
 # %% ../../nbs/08_report/11_tracking.ipynb #f0a2525b
 class JournalRow(NamedTuple):
     "One row of the journal."
-    line: int # Its place among the readable lines of the journal, from 0
+    line: int # Its index among the readable lines of the journal, from 0
     step: int # Steps done
     t: float # Unix time
     values: dict[str, float] # Name -> number
@@ -77,7 +77,7 @@ class RunMetadata:
     name: str # The name of the run
     project: str # The project it belongs to
     id: str # Distinguishes it from other runs of the same name
-    folder: str # For the files of sinks
+    folder: str # Folder for the files of sinks
     config: dict[str, Any] # Settings, JSON values
 
     def user_metadata(self, **names: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class MetricSink:
     # metric -> its last stored step; '': that of all other metrics
     def sent_steps(self) -> dict[str, int]: return {}
     def lines_done(self) -> int: return 0                # lines of the journal that are stored safely
-    def metric_name(self, name: str) -> str: return name   # what a metric is called there
+    def metric_name(self, name: str) -> str: return name   # the sink's name for a metric
     def write(self, rows: list[JournalRow]) -> None: raise NotImplementedError
     def roll_back(self, step: int) -> None: ...         # rows after `step` are void
     def flush(self) -> None: ...                   # no more rows for now
@@ -269,7 +269,7 @@ class WandbSink(MetricSink):
         quiet = wandb.Settings(console='off', silent=True, disable_git=True, save_code=False,
                                x_disable_stats=True)
         self.offline = mode != 'online'
-        self.known = self.steps_in_files()   # now: from here on there is a file of our own
+        self.known = self.steps_in_files()   # read now: later the folder has a file of ours
         project = re.sub(r'[^\w. -]+', '-', run.project)[:100]   # W&B refuses some characters
         self.sink = wandb.init(project=project, name=run.name, id=run.label, dir=run.folder,
                                mode=mode, resume='allow', config=run.config, settings=quiet,
@@ -398,7 +398,7 @@ def feed_with_retries(make: Callable[[], MetricSink], journal: Path, ended: thre
         pause = min(60., 2 * pause)
 
 def sink_process_main() -> None:
-    "What the process of a sink does; see `SinkProcess`."
+    "Main function of a sink's process; see `SinkProcess`."
     out = os.fdopen(os.dup(1), 'w', buffering=1)
     os.dup2(2, 1)   # what libraries print goes to this process's log
     os.nice(10)
@@ -457,8 +457,8 @@ class SinkGroup:
     "Where a run's metrics go besides its ledger. No method raises, and only `close` waits for a sink."
     def __init__(self,
         tracking: TrackingConfig, # Which sinks to use, and names
-        name: str, # Of the run; `tracking.run` overrides it
-        folder: str | Path, # Of the run; its folder `tracking` has what a resume needs
+        name: str, # Name of the run; `tracking.run` overrides it
+        folder: str | Path, # Folder of the run; its `tracking` subfolder has what a resume needs
         config: Mapping[str, Any] | None = None, # Settings, JSON values
         limit: float | None = None, # Seconds that `close` waits; None: `DRAIN_LIMIT_S`
     ):
@@ -476,7 +476,7 @@ class SinkGroup:
         self.warned: set[str] = set()
 
     def warn(self, about: str, text: str) -> None:
-        "Once per sink."
+        "Warn once per sink."
         if about not in self.warned: warnings.warn(f"tracking: {about}: {text}", stacklevel=3)
         self.warned.add(about)
 
@@ -500,7 +500,7 @@ def _begin(self: SinkGroup, step: int) -> None:
 
 @patch
 def _look(self: SinkGroup, journal: Path) -> None:
-    "Record what a journal already has."
+    "Record the last steps that a journal already has."
     if not journal.exists(): return
     text = journal.read_bytes()
     self.torn = bool(text) and not text.endswith(b'\n')

@@ -69,20 +69,20 @@ class VerificationFinding:
 @dataclass
 class RunVerification:
     "What the receipts of a run prove."
-    path: Path # Its ledger
-    name: str # Of its first start
+    path: Path # Path of its ledger
+    name: str # Name of its first start
     starts: list[str] # Names of all starts
     findings: list[VerificationFinding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list) # What cannot be proved, and why
-    steps: dict[int, StepReceipt] = field(default_factory=dict) # As they went into the final weights
+    steps: dict[int, StepReceipt] = field(default_factory=dict) # Receipts behind the final weights, by step
     # Steps done -> receipts
     receipts_by_step: dict[int, set[int]] = field(default_factory=lambda: {0: {root_receipt()}})
     seals: dict[int, set[str]] = field(default_factory=dict) # Steps done -> hashes of checkpoints
-    made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, as workers say
-    identity: dict[str, Any] = field(default_factory=dict) # What decides the result, as the newest says
+    made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, reported by workers
+    identity: dict[str, Any] = field(default_factory=dict) # What determines the result, from the newest start
     trained_with: tuple[Any, ...] = () # Config and code of the newest start that has trained
     sha256: str | None = None # Of the final state
-    digests: dict[int, str] = field(default_factory=dict) # The same after this many steps, of all starts
+    digests: dict[int, str] = field(default_factory=dict) # Steps done -> sha256 of the state, of all starts
     val: dict[int, str] = field(default_factory=dict) # Steps done -> validation loss, as text
     ended: bool = False # Whether the last start reached the end of the run
     exact: bool = True # Whether the newest start that was read promises the same bits at any world size
@@ -152,7 +152,7 @@ def recompute_receipts(self: RunVerification, start: str, entries: dict[StepRece
     for (gen, step), group in groupby(entries, key=lambda e: e[:2]):
         group, before = [*group], self.receipts_by_step.get(step) or self._from_elsewhere(start, step, facts)
         if not before:
-            self._unknown(start, gen, step, facts)   # and what it says is taken as it is
+            self._unknown(start, gen, step, facts)   # and its receipt is accepted as it is
             right = {e.receipt for e in group}
         else:
             if step - 1 in wrong_in: before = before | {e.receipt for e in entries}   # it may be anywhere
@@ -376,7 +376,7 @@ _DECIDE = 'model', 'data', 'training', 'scaling', 'distributed', 'lowcomm' # Sec
 
 @patch
 def check_configs(self: RunVerification, start: RunAttempt, facts: AttemptEvidence) -> None:
-    "Compare the configs of those who have trained with each other, with the row of the run, and with before."
+    "Compare the configs of workers that trained with each other, the row of the run, and earlier starts."
     if not len(facts.rows.steps()): return
     ready = [e for e in facts.rows_by_kind.get('ready', []) if not facts.entered or e.worker in facts.entered]
     configs = [*dict.fromkeys(e.data['receipts'].get('config', '') for e in ready
@@ -475,7 +475,7 @@ def missing_row_ranges(path: Path) -> list[tuple[int, int]]:
     return [(int(ids[i]) + 1, int(ids[i + 1]) - 1) for i in holes]
 
 def verify_run(path: str | Path, name: str | None = None) -> RunVerification:
-    """What the receipts of the run at `path` prove, with all its starts; `name`: of only one start.
+    """What the receipts of the run at `path` prove, over all its starts; `name`: only this start.
     Raises ValueError if there is no run, or one without receipts."""
     watch = RunReader(path, name)
     found = RunVerification(watch.path, watch.name, [p.attempt.name for p in watch.segments])
@@ -491,7 +491,7 @@ def verify_run(path: str | Path, name: str | None = None) -> RunVerification:
 # %% ../../nbs/08_report/15_verify.ipynb #a9a4f436
 @patch
 def verify_attempt(self: RunVerification, part: AttemptSegment) -> None:
-    "One start after the other. Raises ValueError."
+    "Verify one start after the other. Raises ValueError."
     start, facts = part.attempt.name, AttemptEvidence(part.rows)
     try: entries = step_receipts(part.rows)
     except ValueError as e: raise ValueError(f"{self.path}: {start}: {e}") from None
@@ -515,7 +515,7 @@ def verify_attempt(self: RunVerification, part: AttemptSegment) -> None:
 
 @patch
 def check_disk(self: RunVerification, part: AttemptSegment) -> None:
-    "Whether there is a checkpoint of a step that has no row."
+    "Check whether there is a checkpoint of a step that has no row."
     facts, last = AttemptEvidence(part.rows), max(self.receipts_by_step)
     place = Path(part.attempt.checkpoint_folder or '')
     if part.attempt.checkpoint_folder is None or facts.has_remote_workers: return
@@ -531,8 +531,8 @@ class RunDivergence:
     same: int # Steps that are the same in both, counted from the first common one
     step: int | None = None # The first that differs; None if none does
     what: str | None = None # order, rate, loss or weights
-    mine: Any = None # What differs there,
-    theirs: Any = None # in both
+    mine: Any = None # The value that differs, in the first run
+    theirs: Any = None # The same in the second run
     weights_same: int | None = None # Newest checkpoint with the same state in both, before they diverge
     longer: int = 0 # Steps that only the first run has; negative: only the second
     other: dict[str, tuple[str, str]] = field(default_factory=dict) # Config, code, machine, where they differ
@@ -560,7 +560,7 @@ def find_divergence(mine: RunVerification, theirs: RunVerification) -> RunDiverg
     return found
 
 def _compare_weights(mine: RunVerification, theirs: RunVerification, found: RunDivergence) -> None:
-    "The checkpoints that both have, and the ends."
+    "Compare the checkpoints that both runs have, and their final states."
     common = {*mine.seals} & {*theirs.seals}
     both = [(step, min(mine.seals[step]), min(theirs.seals[step])) for step in common]
     end = 1 + min(max(mine.steps), max(theirs.steps))

@@ -26,17 +26,17 @@ from urllib.parse import parse_qs, urlsplit
 
 # %% ../../nbs/09_testing/06_object_store_servers.ipynb #25d63c22
 def program_path(name: str) -> str:
-    "Path of a program of this Python environment. Raises FileNotFoundError that says what to install."
+    "Path of a program in this Python environment. Raises FileNotFoundError that says what to install."
     path = Path(sys.executable).parent / name
     if not path.exists():
         raise FileNotFoundError(f"there is no {name} beside Python: pip install 'elastic-nb[dev]'")
     return str(path)
 
 # %% ../../nbs/09_testing/06_object_store_servers.ipynb #aafb4f61
-SAFE_PORTS = range(10_000, 16_000) # Ports below those that systems lend to clients
+SAFE_PORTS = range(10_000, 16_000) # Ports below the ephemeral range
 
 def free_port() -> int:
-    "A TCP port of 127.0.0.1 that was free a moment ago, and that no client gets by chance. Raises OSError."
+    "A TCP port of 127.0.0.1 that was free a moment ago, outside the ephemeral range. Raises OSError."
     for port in random.SystemRandom().sample(SAFE_PORTS, 100):
         with socket.socket() as s, suppress(OSError):
             s.bind(('127.0.0.1', port))
@@ -44,7 +44,7 @@ def free_port() -> int:
     raise OSError(f"none of a hundred ports from {SAFE_PORTS.start} to {SAFE_PORTS.stop} is free")
 
 class ServerProcess:
-    "A server program on a port of its own; `start` after `kill` brings it back at the same address."
+    "A server program on its own port; `start` after `kill` brings it back at the same address."
     def __init__(self,
         *command: str, # Program and arguments; '{port}' stands for the port
         limit_s: float = 60., # Seconds until it must answer
@@ -57,7 +57,7 @@ class ServerProcess:
     def url(self) -> str: return f'http://127.0.0.1:{self.port}'
 
     def start(self) -> None:
-        "Start it and wait until it answers. Raises RuntimeError with its last words."
+        "Start it and wait until it answers. Raises RuntimeError with its last output."
         with tempfile.TemporaryFile() as log:
             self.process = subprocess.Popen([a.format(port=self.port) for a in self.command],
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -71,7 +71,7 @@ class ServerProcess:
                 time.sleep(.02)
 
     def kill(self) -> None:
-        "SIGKILL: it has no time to tidy up."
+        "Kill it with SIGKILL: it cannot clean up."
         if self.process is None: return
         atexit.unregister(self.kill)
         self.process.kill()
@@ -89,17 +89,17 @@ def port_answers(port: int) -> bool:
 # %% ../../nbs/09_testing/06_object_store_servers.ipynb #4350a317
 def rclone_s3(folder: str | Path, key: str = 'KEYKEY', secret: str = 'SECRET',
               *options: str) -> ServerProcess:
-    "S3 from `folder` (buckets are its folders). Checks credentials; ignores conditions."
+    "S3 server for `folder` (buckets are its folders). Checks credentials; ignores conditions."
     return ServerProcess(program_path('rclone'), 'serve', 's3', '--config', '/dev/null', '--addr',
                          '127.0.0.1:{port}',
                          '--auth-key', f'{key},{secret}', *options, str(folder))
 
 def moto_s3() -> ServerProcess:
-    "S3 in memory. Knows If-None-Match; checks neither credentials nor checksums."
+    "S3 server in memory. Supports If-None-Match; checks neither credentials nor checksums."
     return ServerProcess(program_path('moto_server'), '-H', '127.0.0.1', '-p', '{port}')
 
 def gcs_emulator(folder: str | Path, bucket: str) -> ServerProcess:
-    "Google Cloud Storage from `folder`, with one bucket. Checks checksums, but no credentials or conditions."
+    "Google Cloud Storage server for `folder`, with one bucket. Verifies checksums only."
     return ServerProcess(program_path('gcp-storage-emulator'), '-d', str(folder), 'start', '-q', '-H',
                          '127.0.0.1',
                          '--port', '{port}', '--default-bucket', bucket)
@@ -109,21 +109,21 @@ def gcs_emulator(folder: str | Path, bucket: str) -> ServerProcess:
 class HttpCall:
     "One request, as it arrived at the proxy."
     method: str
-    path: str # With the query
+    path: str # Path, including the query
     headers: dict[str, str]
     body: bytes
-    begin: float # Seconds (time.monotonic) when it had arrived
-    end: float = 0. # Seconds when it was answered
-    status: int = 0 # Of the answer; 0 if the connection was cut
+    begin: float # Arrival time (time.monotonic), in seconds
+    end: float = 0. # Time of the answer, in seconds
+    status: int = 0 # Status of the answer; 0 if the connection was cut
 
     @property
     def query(self) -> dict[str, str]:
-        "The parameters behind the question mark."
+        "The query parameters."
         return {k: v[0] for k, v in parse_qs(urlsplit(self.path).query, keep_blank_values=True).items()}
 
 @dataclass
 class ProxyAnswer:
-    "The answer to the client. A Content-Length beyond the body means: cut in the middle."
+    "The answer to the client. If Content-Length exceeds the body, the connection is cut after the body."
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b''
@@ -135,11 +135,11 @@ ProxyFault = Callable[[HttpCall, Callable[[], ProxyAnswer | None]], ProxyAnswer 
 _HOP = {'connection', 'keep-alive', 'transfer-encoding'} # These concern one connection, not the message
 
 def forward(target: str, call: HttpCall) -> ProxyAnswer | None:
-    "The answer of the server at `target`; None if it is dead. The Host header stays, as signatures cover it."
+    "The answer of the server at `target`; None if it is dead. Keeps the Host header: signatures cover it."
     conn = http.client.HTTPConnection(target, timeout=60)
     try:
         try: conn.request(call.method, call.path, call.body or None, call.headers)
-        except (BrokenPipeError, ConnectionResetError): pass   # it may have answered without reading on
+        except (BrokenPipeError, ConnectionResetError): pass   # it may have answered early
         got = conn.getresponse()
         body = got.read()
         return ProxyAnswer(got.status, {k: v for k, v in got.getheaders() if k.lower() not in _HOP}, body)
@@ -148,10 +148,10 @@ def forward(target: str, call: HttpCall) -> ProxyAnswer | None:
 
 # %% ../../nbs/09_testing/06_object_store_servers.ipynb #7e2ffed3
 class _ProxyHandler(BaseHTTPRequestHandler):
-    protocol_version = 'HTTP/1.1' # Connections are kept, as clients of object stores do
+    protocol_version = 'HTTP/1.1' # Keeps connections open, as clients of object stores expect
     timeout = 60
     server: Any # Has the proxy
-    disable_nagle_algorithm = True # Else a body waits 40 ms, until the other end has acknowledged the head
+    disable_nagle_algorithm = True # Otherwise a body waits 40 ms for the client to acknowledge the headers
 
     def handle_one(self) -> None:
         proxy: FaultProxy = self.server.proxy
@@ -178,16 +178,16 @@ class _ProxyHandler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body[i:i + step])
         if len(answer.body) < length and self.command != 'HEAD': self.close_connection = True
 
-    def log_message(self, *args: Any) -> None: "Be silent."
+    def log_message(self, *args: Any) -> None: "Log nothing."
 
 # %% ../../nbs/09_testing/06_object_store_servers.ipynb #ec37306b
 class _ProxyServer(ThreadingHTTPServer):
-    proxy: Any # Whose it is
+    proxy: Any # The proxy that owns this server
     daemon_threads = True
-    def handle_error(self, *args: Any) -> None: "A client that has gone is no news here."
+    def handle_error(self, *args: Any) -> None: "Ignore errors of clients that have disconnected."
 
 class FaultProxy:
-    "A real socket in front of the server at `target`, which obeys `fault` and keeps a record."
+    "A real socket in front of the server at `target`. Applies `fault` to each request and records it."
     def __init__(self, target: str, fault: ProxyFault = lambda call, ask: ask()):
         self.target, self.fault = urlsplit(target).netloc, fault
         self.calls: list[HttpCall] = [] # All requests, without their bodies once they are answered

@@ -34,7 +34,7 @@ from .distributed import (RankFailed, WorldInfo, raise_on_all_ranks, cleanup_dis
 
 # %% ../../nbs/07_train/17_torchrun.ipynb #9ce066b0
 def _command_of(pid: int) -> list[str]:
-    "The command line of a process; empty if it cannot be known."
+    "The command line of a process; empty if unknown."
     try: return Path(f'/proc/{pid}/cmdline').read_bytes().decode(errors='replace').split('\0')
     except OSError: return []
 
@@ -58,7 +58,7 @@ def check_launcher(env: Mapping[str, str] = os.environ, command: Sequence[str] |
 # %% ../../nbs/07_train/17_torchrun.ipynb #670bbab9
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    "In the block, no other process of this machine is in such a block for the same folder."
+    "A lock: only one process of this machine at a time runs such a block for the same folder."
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / '.lock', 'w') as f:
         fcntl.flock(f, fcntl.LOCK_EX)
@@ -71,7 +71,7 @@ def _not_here(config: Config) -> None:
                         "elastic-nb train")
 
 def trainer_from_config(asked: Config, out: Path, folder: Path = Path()) -> ElasticTrainer:
-    "What a config describes, with its checkpoints in `out`. Raises BadConfig, OSError (a full disk)."
+    "Builds what a config describes, with checkpoints in `out`. Raises BadConfig, OSError (a full disk)."
     config = asked.update(nvme_path=str(out / 'checkpoints'))
     run_checks(config.checked, lambda: check_recipe(config, folder), lambda: _not_here(config),
                lambda: check_same_schedule(config, out))
@@ -124,11 +124,11 @@ def _train(args: argparse.Namespace, info: WorldInfo) -> int:
 
 # %% ../../nbs/07_train/17_torchrun.ipynb #62df0125
 def main(argv: Sequence[str] | None = None) -> int:
-    "Train as one rank; the exit code: 2 for bad input, 1 if the run ended before its last step."
+    "Trains as one rank; returns the exit code: 2 for bad input, 1 if the run ended early."
     use_ascii_fallback()
     args, info = _arguments(sys.argv[1:] if argv is None else argv), get_world_info()
-    if 'TORCHELASTIC_RUN_ID' in os.environ: die_with_parent()   # an agent that is killed leaves no orphans
-    torch.set_num_threads(1)   # the bits of a sum depend on how many threads made it
+    if 'TORCHELASTIC_RUN_ID' in os.environ: die_with_parent()   # a killed agent leaves no orphans
+    torch.set_num_threads(1)   # the bits of a sum depend on the number of threads
     try:
         check_launcher()
         return _train(args, info)

@@ -50,12 +50,12 @@ from ..exact.state import flatten
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000a
 _LIBRARIES = (*map(sysconfig.get_paths().__getitem__, ('stdlib', 'platstdlib', 'purelib', 'platlib')),)
-_STILL = ModuleType, FunctionType, BuiltinFunctionType, type # They remember nothing
+_STILL = ModuleType, FunctionType, BuiltinFunctionType, type # They hold no state
 
-PROGRAM_NAMESPACES = SimpleNamespace, Namespace # Their attributes are of the program that trains
+PROGRAM_NAMESPACES = SimpleNamespace, Namespace # Their attributes belong to the training program
 
 def is_user_code(x: Any) -> bool:
-    "Whether a class, function or module is of the program that trains, and not of a library or this package."
+    "Whether a class, function or module belongs to the training program, not to a library or this package."
     if x in PROGRAM_NAMESPACES: return True
     module = x.__name__ if isinstance(x, ModuleType) else x.__module__ or 'builtins'
     root = module.split('.')[0]
@@ -66,7 +66,7 @@ def is_user_code(x: Any) -> bool:
 def has_state(x: Any) -> bool:
     "Whether `x` has `state_dict` and `load_state_dict`."
     if isinstance(x, type): return False
-    with suppress(Exception):   # an object that answers for another one, such as a dict with attributes
+    with suppress(Exception):   # a proxy object, such as a dict with attributes
         return all(callable(getattr(x, k, None)) for k in ('state_dict', 'load_state_dict'))
     return False
 
@@ -76,39 +76,39 @@ def _slots(kind: type) -> frozenset[str]:
     return frozenset(k for k, v in inside if isinstance(v, MemberDescriptorType) and not k.startswith('__'))
 
 def object_attributes(x: Any) -> dict[str, Any]:
-    "What `x` has in its `__dict__` and in slots."
+    "The contents of the `__dict__` and slots of `x`."
     kind: Any = type(x)
     return {k: getattr(x, k) for k in sorted(_slots(kind)) if hasattr(x, k)} | getattr(x, '__dict__', {})
 
 def _put(x: Any, k: str, value: Any) -> None:
     kind: Any = type(x)
     if hasattr(x, '__dict__') and k not in _slots(kind): x.__dict__[k] = value
-    else: object.__setattr__(x, k, value)   # a frozen one, too
+    else: object.__setattr__(x, k, value)   # also for a frozen object
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000b
-# (place, name): value, and what sets it
+# (place, name): value, and its setter
 CapturedVariables = dict[tuple[str, str], tuple[Any, Callable[[Any], None]]]
 
 def code_objects_in(*codes: CodeType) -> Iterator[CodeType]:
-    "`codes`, and those of functions inside."
+    "`codes` and the code objects of nested functions."
     for code in codes:
         yield code
         yield from code_objects_in(*(c for c in code.co_consts if isinstance(c, CodeType)))
 
 def names_in(*codes: CodeType) -> set[str]:
-    "Names that instructions mention, in functions inside, too."
+    "Names that instructions mention, including nested functions."
     return {k for c in code_objects_in(*codes) for k in c.co_names}
 
 def _used(f: FunctionType) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
-    "The cells of `f`, and the globals that it names."
+    "The closure cells of `f` and the globals that it names."
     for k, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
         try: yield f'{k} in {f.__qualname__}', cell.cell_contents, partial(setattr, cell, 'cell_contents')
-        except ValueError: pass   # one that is not filled yet
+        except ValueError: pass   # an empty cell
     for k in sorted(names_in(f.__code__) & f.__globals__.keys()):
         yield k, f.__globals__[k], partial(f.__globals__.__setitem__, k)
 
 def _around(functions: Iterable[Any]) -> CapturedVariables:
-    "The variables around `functions`, and around those that they use."
+    "The outer variables of `functions` and of the functions that they use."
     found: CapturedVariables = {}
     waiting, done = [*functions], set[int]()
     while waiting:
@@ -121,7 +121,7 @@ def _around(functions: Iterable[Any]) -> CapturedVariables:
     return found
 
 def captured_variables(c: Any) -> CapturedVariables:
-    "What an object or a function may remember: attributes, those of its class, variables around its methods."
+    "The possible state of an object or function: attributes, class attributes, outer variables of methods."
     while isinstance(c, partial): c = c.func
     own = object_attributes(c)
     found: CapturedVariables = {('attributes', k): (v, partial(_put, c, k)) for k, v in own.items()}
@@ -135,10 +135,10 @@ def captured_variables(c: Any) -> CapturedVariables:
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #3fd1e039
 GENERATORS = random.Random, np.random.Generator, np.random.RandomState, torch.Generator
-_GET = {np.random.RandomState: dict(legacy=False)} # How they are asked for a state in plain values
+_GET = {np.random.RandomState: dict(legacy=False)} # Arguments that request a state in plain values
 
 def generator_state(generator: Any) -> Any:
-    "The state of a generator, for `set_generator_state`."
+    "The state of a random generator, for `set_generator_state`."
     if type(generator) is random.Random: return generator.getstate()
     if type(generator) is np.random.Generator: return generator.bit_generator.state
     return generator.get_state(**_GET.get(type(generator), {}))
@@ -151,14 +151,14 @@ def set_generator_state(generator: Any, state: Any) -> None:
     else: generator.set_state(state)
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000f
-TAG_KEY = '::' # The key in a dict that stands for something else
+TAG_KEY = '::' # Key of a dict that encodes another object
 _LEAVES = type(None), bool, int, float, str, bytes
 _DICTS = {k.__name__: k for k in (dict, OrderedDict, Counter, defaultdict)}
 _ROWS = {k.__name__: k for k in (set, frozenset, deque)}
 _VALUES = {k.__name__: k for k in (
     datetime.date, datetime.datetime, datetime.time, datetime.timedelta, type(Path()), Decimal, Fraction,
-    bytearray, torch.Size, torch.device)} # They say what they are made of
-_MAKERS = {k.__name__: k for k in (int, float, str, list, dict, set)} # What a defaultdict makes
+    bytearray, torch.Size, torch.device)} # Types that can list their contents
+_MAKERS = {k.__name__: k for k in (int, float, str, list, dict, set)} # Allowed factories of a defaultdict
 
 def _is_leaf(x: Any) -> bool:
     if isinstance(x, Tensor):
@@ -167,7 +167,7 @@ def _is_leaf(x: Any) -> bool:
     return type(x) in _LEAVES or isinstance(x, np.generic) and x.dtype.kind in 'biuf' and x.itemsize <= 8
 
 def _parts(x: Any) -> dict[str, Any] | None:
-    "What an object is made of, with its kind; None: only the object itself knows, or it is unknown."
+    "The kind and contents of an object; None if only the object itself can give them, or nothing can."
     kind, name = type(x), type(x).__name__
     if kind is torch.Generator: return {TAG_KEY: 'torch', 'device': str(x.device),
                                         'state': generator_state(x)}
@@ -250,7 +250,7 @@ class _Reading:
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90013
 @patch
 def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
-    "The object that a dict with a kind describes; it is the `n`-th one."
+    "The object that a tagged dict describes; it is the `n`-th one."
     if kind in _DICTS: return self.of_items(n, _DICTS[kind], t, own)
     if kind in _ROWS:
         row = [*own] if type(own) is deque and len(own) == len(t['row']) else None
@@ -272,7 +272,7 @@ def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
     if kind == 'object':
         same = type(own).__qualname__ == t['name']
         outside = [v['made'] for v in t['attributes'].values() if isinstance(v, dict) and 'made' in v]
-        if outside and not same: return own   # it holds a file or a thread: its owner rebuilds it
+        if outside and not same: return own   # it holds a file or a thread, and its owner rebuilds it
         self.seen[n] = out = own if same else object.__new__(self.of_name(t['name']))
         for k, v in self.walk(t['attributes'], object_attributes(out)).items(): _put(out, k, v)
         return out
@@ -292,7 +292,7 @@ def of_items(self: _Reading, n: int, kind: type, t: dict[str, Any], own: Any) ->
 
 @patch
 def of_generator(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
-    "A generator of random numbers in its state."
+    "A random generator restored to its state."
     if kind == 'Generator':
         of = {k.__name__: k for k in np.random.BitGenerator.__subclasses__()}[t['of']]
         if type(getattr(own, 'bit_generator', None)) is not of: own = np.random.Generator(of())
@@ -304,11 +304,11 @@ def of_generator(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any)
     return own
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #8465d6cd
-# Objects and numbers that are looked at; things of a container
+# Limits: objects and numbers inspected; items of a container
 MAX_OBJECTS, MAX_CONTAINER_ITEMS = 10_000, 1000
 
 def _inside(name: str, x: Any) -> Iterator[tuple[str, Any]]:
-    "What `x` holds, and where."
+    "The contents of `x`, with their places."
     if isinstance(x, (*_LEAVES, *GENERATORS, Tensor, np.ndarray, ModuleType, type)): return
     if isinstance(x, (list, tuple, set, frozenset, deque)):
         yield from ((f'{name}[{i}]', v) for i, v in enumerate(x) if len(x) <= 1000)
@@ -327,7 +327,7 @@ def _inside(name: str, x: Any) -> Iterator[tuple[str, Any]]:
                         captured_variables(x).items() if place != 'attributes')
 
 def walk_objects(roots: dict[str, Any], ends: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
-    "The nearest `MAX_OBJECTS` objects that `roots` hold, with their places; those in `ends` as a whole."
+    "The nearest `MAX_OBJECTS` objects reachable from `roots`, with places; does not descend into `ends`."
     seen, todo = dict[int, Any](), deque(roots.items())
     for _ in range(MAX_OBJECTS):
         if not todo: return
@@ -336,7 +336,7 @@ def walk_objects(roots: dict[str, Any], ends: Callable[[Any], bool]) -> Iterator
         if not isinstance(x, _LEAVES): seen[id(x)] = x
         yield name, x
         if ends(x): continue
-        with suppress(Exception): todo += _inside(name, x)   # an object that answers for another one
+        with suppress(Exception): todo += _inside(name, x)   # a proxy object
 
 def find_objects(roots: dict[str, Any], wanted: Callable[[Any], bool]) -> dict[str, Any]:
     "What `wanted` chooses of the objects that `roots` hold, by its place; of the nearest `MAX_OBJECTS`."
@@ -344,12 +344,12 @@ def find_objects(roots: dict[str, Any], wanted: Callable[[Any], bool]) -> dict[s
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #5ee1d43b
 def is_generator(x: Any) -> bool:
-    "Whether `x` is a generator of random numbers, and not one of those that all share."
+    "Whether `x` is a random generator other than the global ones."
     shared = torch.default_generator, random._inst, np.random.mtrand._rand
     return type(x) in GENERATORS and all(x is not g for g in shared)
 
 def value_digest(state: Any) -> str:
-    "16 hex digits of tensors, arrays, numbers, texts, and containers of them."
+    "A digest (16 hex digits) of tensors, arrays, numbers, strings, and containers of them."
     update_hash(h := xxhash.xxh3_64(), state)
     return h.hexdigest()
 
@@ -358,7 +358,7 @@ def generator_advanced(generator: Any, before: Any) -> bool:
     return value_digest(before) != value_digest(generator_state(generator))
 
 def reseed(generator: Any, seed: int) -> None:
-    "Start again with `seed`."
+    "Reseeds the generator with `seed`."
     if type(generator) is torch.Generator: generator.manual_seed(seed)
     elif type(generator) is not np.random.Generator: generator.seed(seed)
     else: set_generator_state(generator, type(generator.bit_generator)(seed).state)
@@ -384,7 +384,7 @@ def values_in(roots: dict[str, Any], but: Container[int] = ()) -> Iterator[tuple
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #8d29f6e4
 _CONTAINERS = list, dict, set, deque
-_HANDLES = IOBase, Thread, Logger, socket, tqdm # Handles to the outside: a rebuilt one is as good
+_HANDLES = IOBase, Thread, Logger, socket, tqdm # External handles: a rebuilt one is equivalent
 _LOCKS, CLOCKS = (type(Lock()), type(RLock())), (time.time, time.monotonic, time.perf_counter)
 _SHOWN = 'matplotlib', 'plotly', 'IPython', 'ipywidgets', 'rich', 'tqdm', 'wandb', 'torch.profiler', '_csv'
 
@@ -395,7 +395,7 @@ def may_be_clock_time(x: Any, since: Iterable[float] = IMPORT_TIMES) -> bool:
     return isinstance(x, float) and any(a <= x <= clock() for a, clock in zip(since, CLOCKS))
 
 def is_output_handle(x: Any) -> bool:
-    "Whether an object of a library shows something, or leads out of this process by a file or thread."
+    "Whether a library object displays something or refers outside this process through a file or thread."
     if isinstance(x, _HANDLES) or type(x).__module__.startswith(_SHOWN): return True
     if has_state(x) or is_user_code(type(x)) or isinstance(x, (*_STILL, *_LOCKS, *_CONTAINERS)): return False
     return any(isinstance(v, (*_HANDLES, *_LOCKS))
@@ -408,14 +408,14 @@ def _size(x: Any) -> bytes | str:
     return ''
 
 def _moves_on(x: Any) -> bool:
-    "Whether `x` is an iterator, which remembers how far it is, or a container that holds one."
+    "Whether `x` is an iterator, which keeps its position, or a container that holds one."
     if isinstance(x, (list, tuple, dict)): x = [*(x.values() if isinstance(x, dict)
                                                   else x)][:MAX_CONTAINER_ITEMS]
     some = x if isinstance(x, list) else [x]
     return any(hasattr(type(v), '__next__') and not isinstance(v, IOBase) for v in some)
 
 def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
-    "What a module remembers in containers, and in variables around its methods and hooks."
+    "The state of a module in containers and in outer variables of its methods and hooks."
     held = {('attributes', k): v for k, v in vars(m).items()
             if k[0] != '_' and (isinstance(v, _CONTAINERS) or _moves_on(v))}
     hooks = m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
@@ -425,7 +425,7 @@ def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
     return held | {k: v for k, (v, _) in _around([*given, *methods]).items()}
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #4d87e619
-_OF_TORCH = {*vars(nn.Module())} - {'training'} # What PyTorch keeps in a module
+_OF_TORCH = {*vars(nn.Module())} - {'training'} # Attributes that PyTorch keeps in a module
 
 def state_outside_state_dict(x: Any) -> dict[str, Any]:
     "Attributes of `x`, which has a state; of a module, by path, those that are in no state of PyTorch's."
@@ -468,7 +468,7 @@ def missing_from_state(x: Any, names: Iterable[str]) -> list[str]:
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90018
 class CallbackState:
-    "What callbacks remember: made when a run begins, it knows later what has changed."
+    "The state of callbacks: created when a run begins, it later finds what has changed."
     def __init__(self, callbacks: Iterable[Any], others: Iterable[Any] = (), deep: bool = True):
         self.callbacks, self.deep = [*callbacks], deep # deep: into objects of libraries, and beside states
         self.lost, self.left = list[str](), list[str]() # What cannot be held; what a state_dict forgets
@@ -572,7 +572,7 @@ def _more(memory: CallbackState, x: Any, known: Container[int], odd: Callable[[A
            if mark != marks.get(k) or whole and not mark if id(there[k]) not in known]
     if whole: return {k: there[k] for k in new if _can_be_kept(memory, f'{name}.{k}', there[k], known, odd)}
     new = [k for k in new if f'{name}.{k}' not in memory.said
-           # shown, or a time
+           # displayed, or a time
            and not (is_output_handle(there[k]) or may_be_clock_time(there[k], memory.since))]
     some = {f'{name}.{k}' for k in missing_from_state(x, new)}
     memory.said |= {f'{name}.{k}' for k in new} - some
@@ -603,7 +603,7 @@ def load(self: CallbackState, saved: list[Any], device: str = 'cpu') -> None:
                       "callback: it is left out")
 
 def _recalled(memory: CallbackState, c: Any, told: dict[str, Any], device: str) -> list[str]:
-    "Give `c` what it had; names of what could not be given."
+    "Restores the state of `c`; returns the names of what could not be restored."
     name, module, missing = type(c).__name__, type(c).__module__, []
     if 'state' in told: c.load_state_dict(decode_object(told['state'], None, module, device))
     try:
@@ -621,7 +621,7 @@ def _recalled(memory: CallbackState, c: Any, told: dict[str, Any], device: str) 
     return missing
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #2bfe0d08
-MAX_PLACES = 2000 # Containers and objects that are looked at
+MAX_PLACES = 2000 # Maximum number of inspected containers and objects
 _NOTHING = object()
 
 def _row(x: Any) -> dict[Any, Any]:
@@ -677,12 +677,12 @@ def changes_result(holder: Any, key: Any, old: Any, new: Any) -> bool:
     return not _alike(old, new)
 
 def _alike(a: Any, b: Any) -> bool:
-    "Whether two objects are of one kind and hold the same."
+    "Whether two objects have the same type and contents."
     if isinstance(a, nn.Module) and isinstance(b, nn.Module): return repr(a) == repr(b)
     if type(a) is not type(b): return False
     if not isinstance(a, (list, tuple, dict, set, deque)) and not is_user_code(type(a)):
         with suppress(Exception): return bool(a == b)
-        return True   # of a library, and it cannot be said
+        return True   # a library object; unknown
     def seen(x: Any) -> Any:
         tensors, skeleton = flatten(encode_object(x, (), lambda x: type(x).__qualname__))
         return value_digest([json.dumps(skeleton), *tensors.values()])

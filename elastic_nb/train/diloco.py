@@ -35,14 +35,14 @@ from .strategies import ExactStrategy
 CODECS: dict[str, Codec] = dict(fp16=Half(), int8=Quantized(), int4=Quantized(4, 64), sparse=Sparse())
 
 def make_codec(name: str, params: Iterable[Tensor]) -> Codec | None:
-    "What packs the moves of `params`; None if they are sent as they are."
+    "The codec for the pseudo-gradients of `params`; None if they are sent uncompressed."
     return DeMoCodec(tuple(tuple(p.shape) for p in params)) if name == 'demo' else CODECS.get(name)
 
 class DiLoCoStrategy(ExactStrategy):
     """Replicas take `lowcomm.inner_steps` steps each, then all agree on one outer step (DiLoCo, Douillard et
-    al. 2023, arXiv 2311.08105). The same bits for any number of workers, on one kind of processor."""
+    al. 2023, arXiv 2311.08105). The same bits for any number of workers on one type of processor."""
     name, spares = 'diloco', False
-    rounds: DiLoCoSync | None = None # How its ranks agree, once they do
+    rounds: DiLoCoSync | None = None # The sync of its ranks, once created
 
     @property
     def passes(self) -> int:
@@ -91,7 +91,7 @@ class DiLoCoStrategy(ExactStrategy):
 # %% ../../nbs/07_train/19_diloco.ipynb #5ac0d1e7
 @patch
 def make_sync(self: DiLoCoStrategy, task: nn.Module, world: int | None = None) -> DiLoCoSync:
-    "The replicas of `task`, and the exact sum of what they move. Call it after `default_optimizer`."
+    "The replicas of `task` and the exact sum of their pseudo-gradients. Call `default_optimizer` first."
     t, c = self.c.training, self.c.lowcomm
     if c.keeps_local_weights: return _of_fragments(self, task)
     late = c.quorum is not None or c.steps_at or c.rule != 'mean'
@@ -106,12 +106,12 @@ def make_sync(self: DiLoCoStrategy, task: nn.Module, world: int | None = None) -
 # %% ../../nbs/07_train/19_diloco.ipynb #625e4fd8
 @patch
 def begins_empty(self: DiLoCoStrategy, step: int) -> bool:
-    "Whether a round begins with no kept state: a save may precede it, or the config lists it."
+    "Whether a round starts without kept state, because a save may precede it or the config lists it."
     return step in self.c.lowcomm.empty_at or self.is_save_point(step)
 
 @patch
 def is_save_point(self: DiLoCoStrategy, step: int) -> bool:
-    "Whether a state may be saved or validated after `step` rounds, by the config."
+    "Whether the config allows a save or a validation after `step` rounds."
     every = [*self.c.checkpoint.save_intervals, *([n] if (n := self.c.training.val_every) else [])]
     return any(step % n == 0 for n in every)
 
@@ -121,11 +121,11 @@ def rounds_begun_empty(events: Iterable[Event]) -> list[int]:
     started = {e.gen for e in events if e.kind == 'entered' and e.step is None}   # by a launcher
     for e in events:
         if e.kind == 'ready':
-            if e.worker in ready: newest, ready = -1, set()   # another start counts from 0 again
+            if e.worker in ready: newest, ready = -1, set()   # a new start counts from 0 again
             ready.add(e.worker)
         elif e.kind == 'entered' or e.kind == 'restored' and e.gen in started:
             if e.step is None or e.gen <= newest: continue
-            newest, rounds = e.gen, [*(r for r in rounds if r < e.step), e.step]   # later ones are undone
+            newest, rounds = e.gen, [*(r for r in rounds if r < e.step), e.step]   # later rounds are undone
     return [r for r in rounds if r]
 
 # %% ../../nbs/07_train/19_diloco.ipynb #4f861a38
@@ -140,7 +140,7 @@ def check_batch(self: DiLoCoStrategy, read: Callable[[int], Any]) -> None:
     if self.passes == 1: return
     split_batch(two := read(2), 2, 2)
     try: other = batch_wide_scalars(read(1))
-    except Exception: return   # one sample alone may be no batch
+    except Exception: return   # a single sample may not form a batch
     for k, v in batch_wide_scalars(two).items():
         if other.get(k, v) == v: continue
         raise UnsupportedModel(
@@ -174,7 +174,7 @@ def _of_fragments(strategy: DiLoCoStrategy, task: nn.Module) -> StreamingSync:
 # %% ../../nbs/07_train/19_diloco.ipynb #b2cb6c8a
 @patch
 def make_partial_sync(self: DiLoCoStrategy, args: tuple[Any, ...]) -> PartialSync:
-    "Rounds in which replicas may be late, or wrong; `args`: as for those without."
+    "Rounds in which replicas may be late or wrong; `args` as in the base class."
     c = self.c.lowcomm
     window = None if c.quorum is None else QuorumWindow(c.quorum, c.grace)
     args[2].drops_partial = window is not None and c.late == 'drop'

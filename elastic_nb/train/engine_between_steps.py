@@ -29,7 +29,8 @@ from ..data.prefetch import MicroBatchKey, ReaderPool
 from ..data.sampler import warn_if_reads_slow
 from ..exact.determinism import seeded_temporarily, seeded
 from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, state_dict_showing
-from ..exact.state import ASIDE, TrainState, bit_sums, flatten, make_layout, pack_state, unpack_state
+from ..exact.state import (UNCOMPARED_KEY, TrainState, bit_sums, flatten, make_layout, pack_state,
+                                    unpack_state)
 from ..exact.buffers import UnsupportedModel, ModuleBuffer, attribute_values
 from .callbacks import (TrainResult, best_step, call_callbacks, check_guarded_values,
                                         guarded_values, listens_to, attribute_numbers, class_values,
@@ -39,7 +40,7 @@ from .engine_step import (CODE, Engine, NonFiniteLoss, Surroundings, copy_batch,
 from .split_check import (UntrainedParameters, gradient_change_report, check_cut, has_hooks,
                                           set_by_first_forward, own_functions, nondeterminism_report,
                                           unaverageable_buffers, preserved_model)
-from .identity import UNUSED, content_digests, describe_kernels, restore_settings
+from .identity import UNUSED_CONFIG_KEYS, content_digests, describe_kernels, restore_settings
 from .callback_state import changes_result
 from .loss_adapter import call_model, extract_loss, forbid_backward
 from .distributed import sum_over_ranks
@@ -137,7 +138,8 @@ def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
             if plain and (x is engine.loss_fn or new == old): continue   # goes with the state, or is the same
             if (id(x), k) in around.moving: continue
             around.moving.add((id(x), k))   # once is enough
-            if old is not None if of == 'data' else k not in UNUSED and changes_result(x, k, old, new):
+            if old is not None if of == 'data' else k not in UNUSED_CONFIG_KEYS and changes_result(x, k, old,
+                                                                                                   new):
                 name = name.removesuffix('._modules')
                 found[of].append(name if isinstance(x, (list, set, deque)) else f'{k} of {name}')
         around.rows[of] = rows
@@ -353,8 +355,8 @@ def state(self: Engine) -> TrainState:
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)
     state.tensors |= {f'values.{k}': v for k, v in tensors.items()}
     if remembered := self.callback_states():
-        tensors, state.meta[ASIDE] = flatten(remembered)
-        state.tensors |= {f'{ASIDE}.{k}': v for k, v in tensors.items()}
+        tensors, state.meta[UNCOMPARED_KEY] = flatten(remembered)
+        state.tensors |= {f'{UNCOMPARED_KEY}.{k}': v for k, v in tensors.items()}
     return state
 
 @patch
@@ -372,8 +374,9 @@ def load(self: Engine, state: TrainState) -> int:
         return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
     around = self.unsaved.around
     before = {k: tensor_version(around.tensors[k][0]) for k in around.of_callbacks}
-    if ASIDE in state.meta:
-        remembered = unflatten(state.meta[ASIDE], part(f'{ASIDE}.'))
+    if UNCOMPARED_KEY in state.meta:
+        remembered = unflatten(state.meta[UNCOMPARED_KEY],
+                                                                part(f'{UNCOMPARED_KEY}.'))
         self.callback_effects.memory.load(remembered, self.device)
     _note_own(around, before)
     return self.load_state_values(unflatten(state.meta['values'], part('values.')))

@@ -51,7 +51,8 @@ from ..scaling.lr_rules import ScalingConfig, warmup_cosine
 from ..scaling.schedule import ElasticSchedule
 from .callbacks import (attribute_numbers, user_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
-from .identity import (LARGE, RunFacts, run_identity, initial_settings, optimizer_identity,
+from .identity import (MAX_LITERAL_NUMBERS, RunFacts, run_identity, initial_settings,
+                                       optimizer_identity,
                                        scheduler_identity, user_code, numbers_set_by_forward,
                                        nondeterministic_lr_lambdas)
 from .callback_state import (CallbackState, ContainerSnapshot, compare_baselines,
@@ -756,7 +757,8 @@ def _look_around(engine: Engine) -> UnsavedState:
     data = dict(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset)
     around.data_tensors = find_objects(data, lambda x: isinstance(x, Tensor))
     def small(x: Any) -> bool:
-        return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE and x.flags.writeable
+        return (type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= MAX_LITERAL_NUMBERS
+                and x.flags.writeable)
     around.data_arrays = find_objects(data, small)
     _note_places(engine, around)
     return UnsavedState(around, code, OptimizerAttributes(engine.optimizer),

@@ -40,7 +40,7 @@ from .identity import (all_code_hash, keep_unchanged, initial_settings, function
 
 # %% ../../nbs/07_train/15_lightning.ipynb #71d13d74
 def _bases() -> tuple[type, type]:
-    "`CheckpointIO` and `Callback` of the Lightning that is in use. Raises BadConfig if there is none."
+    "`CheckpointIO` and `Callback` of the Lightning package in use. Raises BadConfig if there is none."
     places = dict(lightning=('lightning.fabric.plugins', 'lightning.pytorch.callbacks'),
                   pytorch_lightning=('lightning_fabric.plugins', 'pytorch_lightning.callbacks'))
     found = [k for k in places if k in sys.modules] + [k for k in places if importlib.util.find_spec(k)]
@@ -52,7 +52,7 @@ _CheckpointIO, _Callback = _bases()
 
 # %% ../../nbs/07_train/15_lightning.ipynb #7c1710c3
 def to_plain_tree(value: Any, where: str = 'checkpoint') -> Any:
-    "`value` with nothing in it but dicts, lists, tensors and JSON values. Raises TypeError with the place."
+    "`value` as dicts, lists, tensors and JSON values only. Raises TypeError with the place."
     if isinstance(value, Mapping): return {k: to_plain_tree(v, f'{where}.{k}') for k, v in value.items()}
     if isinstance(value, tuple): return tuple(to_plain_tree(v, where) for v in value)
     if isinstance(value, list): return [to_plain_tree(v, where) for v in value]
@@ -63,7 +63,7 @@ def to_plain_tree(value: Any, where: str = 'checkpoint') -> Any:
 
 # %% ../../nbs/07_train/15_lightning.ipynb #56e0517a
 def resolve_folder(path: Any) -> Path | None:
-    "Our folder to which `path` refers, or which it is; None if there is none. Raises ValueError."
+    "The checkpoint folder that `path` is or refers to; None if there is none. Raises ValueError."
     path = Path(path)
     if (path / MANIFEST_NAME).exists(): return path
     if not path.is_file(): return None
@@ -76,24 +76,24 @@ def resolve_folder(path: Any) -> Path | None:
 class ElasticIO(_CheckpointIO):
     """Writes and reads the checkpoints of a Lightning `Trainer` with our manager; one object per fit.
 
-    At `best_model_path` and the like stays a note, and no file of torch: `load_module(Lit, path)` takes the
-    place of `Lit.load_from_checkpoint(path)`, and `load_checkpoint_at(path)` that of `torch.load(path)`."""
+    `best_model_path` and similar paths hold a note, not a torch file: use `load_module(Lit, path)` instead of
+    `Lit.load_from_checkpoint(path)`, and `load_checkpoint_at(path)` instead of `torch.load(path)`."""
     def __init__(self, folder: Any, checkpoint: CheckpointConfig | None = None, fingerprint: str = ''):
         own = CheckpointConfig(nvme_path=str(folder), memory_snapshot_interval=0)
         self.manager = CheckpointManager(checkpoint or own, fingerprint=fingerprint)
         self.manager.enter_generation(0, 1, 0)
-        self.last, self.pins = -1, set[int]() # Step of the last save, and those that it has pinned
+        self.last, self.pins = -1, set[int]() # Step of the last save, and the steps that it pinned
 
     def resume_path(self) -> str | None:
-        "What to give `fit` as `ckpt_path`: None if there is no checkpoint yet."
+        "The value for `ckpt_path` of `fit`; None if there is no checkpoint yet."
         return str(self.manager.nvme.base) if any(t.list_checkpoints()
                                                   for t in self.manager.tiers.values()) else None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Take a copy of `checkpoint` and write it in the background; at `path` stays a note of where it is.
+        """Copies `checkpoint` and writes it in the background; leaves a note at `path` that says where.
         Raises CheckpointError, TypeError."""
         step, path, tier = int(checkpoint['global_step']), Path(path), self.manager.nvme
-        if step == self.last: self.manager.wait_for_pending_saves()   # a second one has another number
+        if step == self.last: self.manager.wait_for_pending_saves()   # a second save has a different number
         self.last, note = step, dict(checkpoint=str(tier.base.absolute() / tier.new_name(step)))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(note))
@@ -102,7 +102,7 @@ class ElasticIO(_CheckpointIO):
                                            c.get('last_model_path')) if p}
         steps = {found.step for p in best if (at := resolve_folder(p))
                  and (found := parse_checkpoint_name(at.name))}
-        tier.protected_steps = steps | self.pins   # those of the save before, until this one is there
+        tier.protected_steps = steps | self.pins   # keep the pins of the previous save until this one exists
         self.pins = steps
         self.manager.save_checkpoint(dict(step=step, state=to_plain_tree(checkpoint)))
 
@@ -115,7 +115,7 @@ class ElasticIO(_CheckpointIO):
         one = None if Path(path).absolute() == base.absolute() else resolve_folder(path)
         if one is None and Path(path).absolute() != base.absolute():
             raise FileNotFoundError(f"there is no checkpoint {path}; that of {base} is the newest")
-        if one and not one.exists(): one = base / one.name   # the folder was moved
+        if one and not one.exists(): one = base / one.name   # the folder has moved
         if one and not (one / MANIFEST_NAME).exists():
             raise FileNotFoundError(f"{path} was saved as {one}, which is not there: it was removed with the "
                                     "old ones (keep_last_n), or its save was not complete")
@@ -124,16 +124,16 @@ class ElasticIO(_CheckpointIO):
         return tree['state']
 
     def remove_checkpoint(self, path: Any) -> None:
-        "Forget `path`. The manager removes old checkpoints to which no path refers."
+        "Forgets `path`. The manager removes old checkpoints to which no path refers."
         Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
-        "Wait for the last save. Raises CheckpointError for what went wrong."
+        "Waits for the last save. Raises CheckpointError if it failed."
         self.manager.close()
 
 # %% ../../nbs/07_train/15_lightning.ipynb #d0bc53e8
 def load_checkpoint_at(path: Any) -> dict[str, Any]:
-    """What Lightning has saved at `path` with an `ElasticIO`, in the place of `torch.load`. Raises
+    """Loads what Lightning saved at `path` with an `ElasticIO`; use it instead of `torch.load`. Raises
     DamagedCheckpoint, FileNotFoundError, ValueError for a file of another kind."""
     folder = resolve_folder(path)
     if folder is None or not (folder / MANIFEST_NAME).exists():
@@ -157,7 +157,7 @@ def load_module(kind: Callable[..., Any], path: Any, strict: bool = True, **kwar
 
 # %% ../../nbs/07_train/15_lightning.ipynb #87fd2f15
 class LightningLoader:
-    "Batches for a Lightning `Trainer`, in an order that a resume continues. Give it to `fit` as a loader."
+    "Batches for a Lightning `Trainer`, in an order that a resume continues. Pass it to `fit` as a loader."
     def __init__(self, dataset: Any, batch_size: int, seed: int = 0, num_workers: int = 0,
                  collate_fn: Callable[[list[Any]], Any] | None = None):
         self.dataset, self.size, self.seed = SeededDataset(dataset, seed), batch_size, seed
@@ -168,7 +168,7 @@ class LightningLoader:
     def __len__(self) -> int: return len(self.dataset) // self.size
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(seed=self.seed, batch_size=self.size)   # Lightning knows the rest
+        return dict(seed=self.seed, batch_size=self.size)   # Lightning tracks the rest
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
         "Raises BadConfig for those of a different order; an older checkpoint has no size."
@@ -206,7 +206,7 @@ def _of_module(module: Any) -> dict[str, Any]:
     return model_identity(module, {*vars(module)} - words) | dict(hparams=plain_settings(hparams))
 
 def _settings_of(trainer: Any) -> dict[str, Any]:
-    "Arguments of a `Trainer` that decide its result."
+    "Arguments of a `Trainer` that determine its result."
     found = [c.scheduling for c in trainer.callbacks if isinstance(getattr(c, 'scheduling', None), dict)]
     many = {k: v for some in found for k, v in some.items()} or {0: trainer.accumulate_grad_batches}
     names = 'gradient_clip_val', 'limit_train_batches', 'overfit_batches'
@@ -218,7 +218,7 @@ def _numbered(some: list[dict[str, Any]]) -> dict[str, Any]:
     return some[0] if len(some) == 1 else {str(i): one for i, one in enumerate(some)}
 
 def lightning_identity(trainer: Any, module: Any, loader: LightningLoader) -> dict[str, Any]:
-    "What decides the result of a fit, as far as it can be seen: JSON values by section."
+    "Everything visible that determines the result of a fit: JSON values by section."
     data, collate = loader.dataset.dataset, loader.options['collate_fn']
     timed = [dict(interval=c.interval, frequency=c.frequency, monitor=c.monitor)
              | scheduler_identity(c.scheduler)
@@ -239,19 +239,19 @@ def _schedule_of(trainer: Any, optimizer: Any) -> Any:
     return next((s for s in some if getattr(s, 'optimizer', None) is optimizer), None)
 
 def _place_of(trainer: Any) -> tuple[str, list[str]]:
-    "Where the checkpoints of an `ElasticIO` are, and what may differ from them; nothing for another plugin."
+    "The checkpoints' path of an `ElasticIO` and its accepted differences; empty for other plugins."
     io = trainer.strategy.checkpoint_io
     while not isinstance(io, ElasticIO) and hasattr(io, 'checkpoint_io'): io = io.checkpoint_io
     return (str(io.manager.nvme.base), io.manager.config.accept) if isinstance(io, ElasticIO) else ('', [])
 
 # %% ../../nbs/07_train/15_lightning.ipynb #1ca6b40b
 class _Seeds(_Callback):
-    "Tells a loader of its trainer, sets the random numbers of a step, and compares the run at a resume."
+    "Connects a loader to its trainer, seeds each step, and compares the run at a resume."
     def __init__(self, loader: LightningLoader):
         super().__init__()
         self.loader = loader
         self.about = dict[str, Any]() # Identity of this run
-        self.there = dict[str, Any]() # That of the run that it resumes from
+        self.there = dict[str, Any]() # Identity of the run that it resumes from
         self.made: list[Any] = [] # Groups and arguments, before those of the checkpoint are loaded
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -290,5 +290,5 @@ class _Seeds(_Callback):
 
 @patch
 def callback(self: LightningLoader) -> Any:
-    "What to give the `Trainer` as a callback."
+    "The callback to pass to the `Trainer`."
     return _Seeds(self)

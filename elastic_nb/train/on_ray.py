@@ -23,7 +23,7 @@ from ..config import BadConfig, Config, RunConfig
 
 # %% ../../nbs/07_train/26_on_ray.ipynb #b269182d
 def agent_resources(node: dict[str, Any], c: RunConfig) -> dict[str, int]:
-    "Cores and GPUs that an agent takes of this Ray node, in Ray's words; {} if the node has too few."
+    "The CPUs and GPUs that an agent takes on this Ray node, in Ray's terms; {} if too few."
     workers, has, device = c.elastic.workers, node['Resources'], c.distributed.device
     gpus = 0 if device == 'cpu' else min(workers, int(has.get('GPU', 0)))
     enough = has.get('CPU', 0) >= workers and (gpus or device != 'cuda')
@@ -33,7 +33,7 @@ def agent_resources(node: dict[str, Any], c: RunConfig) -> dict[str, int]:
 # %% ../../nbs/07_train/26_on_ray.ipynb #54e73bb8
 def assign_agents(nodes: list[dict[str, Any]], taken: set[int],
                   most: int) -> list[tuple[int, dict[str, Any]]]:
-    "These nodes, as far as there are numbers for them: by address, the lowest free number first."
+    "Assigns the lowest free numbers to these nodes, ordered by address, as far as numbers remain."
     free = sorted({*range(most)} - taken)
     return [*zip(free, sorted(nodes, key=lambda n: (n['NodeManagerAddress'], n['NodeID'])))]
 
@@ -46,14 +46,14 @@ def called(call: str, **how: Any) -> dict[str, Any]:
     except (Exception, KeyboardInterrupt) as e: return dict(code=1, text=str(e) or type(e).__name__)
 
 def agent_main() -> None:
-    "The program of an agent: a job on stdin, an answer on stdout. It dies with the process that started it."
+    "The agent program: reads a job from stdin, writes an answer to stdout, dies with its parent."
     with DEFERRED_SIGNALS.handling():
         job = json.load(sys.stdin)
         die_with_parent()
-        if os.getppid() != job.pop('parent'): return   # which was too early for that
-        with suppress(OSError): os.chdir(job.pop('cwd'))   # this node may have no such folder
+        if os.getppid() != job.pop('parent'): return   # the parent already died
+        with suppress(OSError): os.chdir(job.pop('cwd'))   # the folder may not exist on this node
         with os.fdopen(os.dup(1), 'w') as answer:
-            os.dup2(2, 1)   # what is printed from now on is not an answer
+            os.dup2(2, 1)   # later output is not part of the answer
             json.dump(called(**job), answer)
 
 
@@ -62,9 +62,9 @@ def agent_main() -> None:
 AGENT_COMMAND = [sys.executable, '-c', 'from elastic_nb.train.on_ray import agent_main; agent_main()']
 
 class AgentHost:
-    "The actor: starts an agent, and sends it SIGTERM when it is asked to."
+    "The actor: starts an agent and sends it SIGTERM on request."
     agent: Popen[str] | None = None
-    asked = False # Whether the agent is to save and leave
+    asked = False # Whether the agent was asked to save and leave
 
     def run(self, text: str) -> str:
         "The answer of an agent. If the agent is killed, this process ends, and Ray starts both again."
@@ -77,14 +77,14 @@ class AgentHost:
         return answer or json.dumps(dict(code=1, text='the agent was ended before it trained'))
 
     def drain(self) -> None:
-        "Ask the agent to save and leave."
+        "Asks the agent to save and leave."
         self.asked = True
         if self.agent: self.agent.terminate()
 
 
 # %% ../../nbs/07_train/26_on_ray.ipynb #e1145b86
 class RayCluster:
-    "The calls of Ray that we need. Raises BadConfig if it is not installed."
+    "The Ray calls that we need. Raises BadConfig if Ray is not installed."
     def __init__(self) -> None:
         try: self.ray = resolve_name('ray')
         except ImportError: raise BadConfig("Ray is missing: pip install 'elastic-nb[ray]'") from None
@@ -111,20 +111,20 @@ class RayCluster:
 
 
 # %% ../../nbs/07_train/26_on_ray.ipynb #3ca11078
-# Seconds between two looks at the cluster; to wait for a node, if there is none
+# Seconds between two checks of the cluster; seconds to wait for a first node
 POLL_INTERVAL_S, NODE_WAIT_S = .5, 600.
 
 class AgentFleet:
     "The agents of a run, one for each Ray node."
     def __init__(self, cluster: Any, c: RunConfig, job: dict[str, Any], most: int):
         self.cluster, self.c, self.job, self.most = cluster, c, job, most
-        self.agents: dict[Any, tuple[int, str, Any]] = {} # By their answers to be: number, node, actor
-        self.had, self.drained = set[str](), set[str]() # Nodes that get no agent any more; that Ray drains
-        self.done: list[dict[str, Any]] = [] # Answers of those that have trained to the end
-        self.failed, self.since = '', time.monotonic() # Why an agent gave up; when the last answer came
+        self.agents: dict[Any, tuple[int, str, Any]] = {} # By future answer: number, node, actor
+        self.had, self.drained = set[str](), set[str]() # Nodes that get no more agents; nodes that Ray drains
+        self.done: list[dict[str, Any]] = [] # Answers of agents that trained to the end
+        self.failed, self.since = '', time.monotonic() # Why an agent gave up; when the last answer arrived
 
     def reconcile(self) -> None:
-        "Forward drains; start agents where there are none."
+        "Forwards drain requests; starts agents on nodes without one."
         leaving = self.cluster.draining_nodes() - self.drained
         for actor in [a for _, node, a in self.agents.values() if node in leaving]: actor.drain.remote()
         self.had, self.drained = self.had | leaving, self.drained | leaving
@@ -139,7 +139,7 @@ class AgentFleet:
             self.agents |= self.cluster.start(number, n['NodeID'], job, **how)
 
     def wait_for_answers(self) -> None:
-        "Wait a moment for answers. Raises BadConfig."
+        "Waits briefly for answers. Raises BadConfig."
         for ref, answer in self.cluster.answers([*self.agents], POLL_INTERVAL_S).items():
             (number, node, _), code, self.since = self.agents.pop(ref), answer['code'], time.monotonic()
             if code == 2: raise BadConfig(answer['text'])
@@ -151,7 +151,7 @@ class AgentFleet:
 
 # %% ../../nbs/07_train/26_on_ray.ipynb #4dfa878c
 def launch_agents(fleet: AgentFleet) -> dict[str, Any]:
-    "The answer of an agent that has trained to the end. Raises BadConfig, RunFailed."
+    "The answer of an agent that trained to the end. Raises BadConfig, RunFailed."
     from elastic_nb.elastic.worker_pool import RunFailed   # here: an actor needs no torch
     e, cluster = fleet.c.elastic, fleet.cluster
     try:
@@ -178,11 +178,11 @@ def ray_connection(ray: Any) -> AbstractContextManager[Any]:
     try: block = nullcontext() if ray.is_initialized() else ray.init(address, logging_level='warning')
     except (ConnectionError, RuntimeError, ValueError) as e:
         raise BadConfig(f"no Ray cluster ({e}): start one (ray start --head), or set RAY_ADDRESS") from None
-    with suppress(ValueError): signal.signal(signal.SIGTERM, before)   # of the main thread
+    with suppress(ValueError): signal.signal(signal.SIGTERM, before)   # only in the main thread
     return block
 
 def run_on_ray(call: str, config: Config, nnodes: int | str | None, **how: Any) -> dict[str, Any]:
-    "`call(out=, folder=, ...)` on `nnodes` nodes of a Ray cluster; an answer. Raises BadConfig, RunFailed."
+    "Runs `call(out=, folder=, ...)` on `nnodes` Ray nodes; returns an answer. Raises BadConfig, RunFailed."
     from elastic_nb.elastic.agent import parse_rendezvous
     from elastic_nb.elastic.zygote import loopback_store
     if not nnodes: raise BadConfig("nnodes: how many Ray nodes train together? N or MIN:MAX, such as 1:4")
@@ -193,7 +193,7 @@ def run_on_ray(call: str, config: Config, nnodes: int | str | None, **how: Any) 
             host = cluster.ray.util.get_node_ip_address()
             store = loopback_store(host)   # it lives as long as this call
             at = f'[{host}]:{store.port}' if ':' in host else f'{host}:{store.port}'
-            job |= dict(rdzv_endpoint=at, rdzv_id='ray', node_rank=1)   # number 0 would hold a store
+            job |= dict(rdzv_endpoint=at, rdzv_id='ray', node_rank=1)   # number 0 would host a store
         most = parse_rendezvous(job['nnodes'], '', job['rdzv_endpoint'], 'ray', {}, 1, None).most
         return launch_agents(AgentFleet(cluster, config.checked(), job, most))
 

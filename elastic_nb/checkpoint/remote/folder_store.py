@@ -27,19 +27,19 @@ from .object_store import (StoredObject, StoreError, StoreRefused,
                                                        StoreUnavailable, check_key, retry)
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #44fc98b6
-# Behind the name of an object: it is whole; it is being written
+# Suffixes of an object's name: sealed; being written
 SEAL_SUFFIX, PARTIAL_SUFFIX = '.seal', '.open'
 IO_CHUNK_BYTES = 4 << 20 # Bytes written or read at once
-MIN_BYTES_PER_S = 1 << 20 # Bytes per second that a file system manages which is alive
+MIN_BYTES_PER_S = 1 << 20 # Minimum bytes per second of a working file system
 MAX_HUNG_CALLS = 8 # Calls that may hang at the same time
 
 def encode_seal(size: int, sum: str) -> bytes:
-    "What the seal of an object says: its size in bytes, its xxh3, and the xxh3 of these two."
+    "The seal of an object: its size in bytes, its xxh3, and the xxh3 of these two."
     text = f'{size} {sum} '
     return f'{text}{xxhash.xxh3_64_hexdigest(text.encode())}\n'.encode()
 
 def decode_seal(text: bytes) -> tuple[int, str] | None:
-    "Size and checksum that the seal `text` says; None if it is not a whole seal."
+    "Size and checksum in the seal `text`; None if it is not a complete seal."
     m = re.fullmatch(rb'(\d{1,18}) ([0-9a-f]{16}) [0-9a-f]{16}\n', text)
     found = (int(m[1]), m[2].decode()) if m else None
     return found if found and encode_seal(*found) == text else None
@@ -53,7 +53,7 @@ _NO_SYNC = errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP # fsync: 
 
 @contextmanager
 def translate_os_errors(what: str) -> Iterator[None]:
-    "Turns what the system says into StoreUnavailable or StoreRefused."
+    "Turn OS errors into StoreUnavailable or StoreRefused."
     try: yield
     except StoreError: raise
     except OSError as e:
@@ -64,7 +64,7 @@ def translate_os_errors(what: str) -> Iterator[None]:
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #8cfcb729
 class WatchdogTask:
     """Work with a file system that may hang, for a thread of its own; `work(errand)` calls `heartbeat` as it
-    gets on."""
+    progresses."""
     def __init__(self, what: str, limit_s: float, work: Callable[['WatchdogTask'], Any]):
         self.what, self.limit_s, self.work = what, limit_s, work
         self.result: Any = None
@@ -73,7 +73,7 @@ class WatchdogTask:
         self.heartbeat()
 
     def heartbeat(self, more_s: float = 0.) -> None:
-        """The work continues; the next sign of life may take `limit_s` and `more_s` seconds. Raises
+        """Signal progress; the next heartbeat may take `limit_s` plus `more_s` seconds. Raises
         StoreUnavailable."""
         if self.abandoned: raise StoreUnavailable(f"{self.what}: it was given up meanwhile")
         self.end = time.monotonic() + self.limit_s + more_s
@@ -97,17 +97,17 @@ class WatchdogTask:
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #71bd693e
 class FolderStore:
-    """Objects as files below the folder `base`, on a file system of which little is assumed; see
+    """Objects as files below the folder `base`, with few assumptions about the file system; see
     `ObjectStore`."""
     least = 2 # Checkpoints that must stay: the newest may not have arrived when the machine is lost
 
     def __init__(self, base: str, # An absolute path; the folder above it must be there
                  limit_s: float = 60., # Seconds without a sign of life until a call counts as hanging
-                 late_s: float | None = None, # Seconds that bytes may take until they show; None: limit_s
+                 late_s: float | None = None, # Seconds until written bytes are visible; None: limit_s
                  system: Any = os): # Has `open`, `write`, `pread` and so on
         self.base, self.limit_s, self.system = base, limit_s, system
         self.late_s = limit_s if late_s is None else late_s
-        self.device: int | None = None # Where the folder was when it was first seen
+        self.device: int | None = None # Device of the folder when first seen
         self._hung: list[tuple[str, WatchdogTask]] = []
         self._lock = threading.Lock()
 
@@ -120,7 +120,7 @@ def _do(self: FolderStore, what: str, key: str, work: Callable[[WatchdogTask], A
         self._hung = [(k, e) for k, e in self._hung if not e.finished.is_set()]
         if len(self._hung) >= MAX_HUNG_CALLS or key and key in [k for k, _ in self._hung]:
             raise StoreUnavailable(f"{errand.what}: {len(self._hung)} earlier calls still hang")
-    # Python is about to end, and starts no thread
+    # Python is shutting down, and starts no threads
     if start_daemon_thread(errand.run, 'folder') is None: errand.run()
     try: return errand.wait()
     finally:
@@ -208,7 +208,7 @@ def _write(self: FolderStore, path: str, pieces: Iterable[bytes], errand: Watchd
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #d8c61ece
 @patch
 def _arrived(self: FolderStore, path: str, size: int, sum: str, errand: WatchdogTask) -> None:
-    "Read back a file until it is as it was written. Raises StoreUnavailable after `late_s` seconds."
+    "Read a file back until it matches what was written. Raises StoreUnavailable after `late_s` seconds."
     def look(number: int) -> None:
         seen, got = 0, xxhash.xxh3_64()
         with suppress(FileNotFoundError):
@@ -238,7 +238,7 @@ def _foreign(self: FolderStore, path: str, errand: WatchdogTask) -> bool:
                                                                               errand) is None
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #4fa38608
-ByteChunks = Callable[[], Iterable[bytes]] # The bytes of an object, in pieces; may be asked for again
+ByteChunks = Callable[[], Iterable[bytes]] # Yields the bytes of an object in chunks; may be called again
 
 def _measured(pieces: Iterable[bytes], errand: WatchdogTask) -> tuple[int, str]:
     size, sum = 0, xxhash.xxh3_64()
@@ -286,7 +286,7 @@ def _size(self: FolderStore, path: str) -> int | None:
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #2a0151ca
 @patch
 def _put_or_clean(self: FolderStore, key: str, pieces: ByteChunks) -> None:
-    "As `_put`; if there is no room, remove what was written of it."
+    "As `_put`; if the disk is full, remove the partial object."
     path = self._path(key)
     def work(errand: WatchdogTask) -> None:
         try: self._put(path, pieces, errand)
@@ -314,7 +314,7 @@ def _there(self: FolderStore, key: str) -> bool:
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #8ad9e3ff
 @patch
 def put_file(self: FolderStore, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
-    "Store the file at `path`, verified; one that is there already is not sent again. `stop`: end early."
+    "Store the file at `path`, verified; an identical one is not sent again. `stop`: end early."
     def pieces() -> Iterator[bytes]:
         with open(path, 'rb') as file:
             while data := file.read(IO_CHUNK_BYTES):
@@ -323,7 +323,7 @@ def put_file(self: FolderStore, key: str, path: str | Path, stop: threading.Even
     self._put_or_clean(key, pieces)
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #a705abd5
-class _TornObject(StoreUnavailable): "What is there is not what was sealed: damaged, or not all there yet."
+class _TornObject(StoreUnavailable): "An object does not match its seal: damaged, or not fully visible yet."
 
 @patch
 def get(self: FolderStore, key: str, limit: int = 1 << 24) -> bytes:
@@ -399,7 +399,7 @@ def delete(self: FolderStore, key: str) -> None:
 
 @patch
 def abort_stale(self: FolderStore, prefix: str, older_than_s: float) -> int:
-    "Remove what under `prefix` was begun longer ago than this and never sealed; how much."
+    "Remove objects under `prefix` begun longer ago than this and never sealed; returns how many."
     def work(errand: WatchdogTask) -> int:
         n, start = 0, f'{self.base}/{prefix}'
         marks = self._walk(self.base, errand) if self._mounted() else ()
@@ -415,6 +415,6 @@ def abort_stale(self: FolderStore, prefix: str, older_than_s: float) -> int:
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #0f262ad1
 def connect(name: str, base: str, endpoint: str | None = None, **options: Any) -> FolderStore:
-    "What `open_store` calls for folder:///absolute/path; asks nothing of it yet."
+    "What `open_store` calls for folder:///absolute/path; makes no call yet."
     known = {k: v for k, v in options.items() if k in ('limit_s', 'late_s', 'system')}
-    return FolderStore(base, **known)   # parts and pages mean nothing here
+    return FolderStore(base, **known)   # parts and pages do not apply here

@@ -34,7 +34,7 @@ from .object_store import (StoredObject, StoreError, StoreRefused,
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #b1faf4a6
 @contextmanager
 def translate_gcs_errors(what: str, key: str | None) -> Iterator[None]:
-    "Turns what Google's library raises into StoreUnavailable, StoreRefused, or KeyError(key)."
+    "Turn errors of Google's library into StoreUnavailable, StoreRefused, or KeyError(key)."
     try: yield
     except (GoogleAPICallError, InvalidResponse) as e:
         code = (e.code if isinstance(e, GoogleAPICallError) else e.response.status_code) or 0   # 0: none said
@@ -56,7 +56,7 @@ def encode_crc32c(value: int) -> str:
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #687cc6fa
 class _BoundedSink:
-    "A file to write to that is a piece of memory; too many bytes or too much time raise."
+    "A writable file over a buffer; raises on too many bytes, or after too much time."
     def __init__(self, out: memoryview, end: float): self.out, self.end, self.at = out, end, 0
 
     def write(self, piece: bytes) -> int:
@@ -92,7 +92,7 @@ def _blob(self: GCSStore, key: str) -> storage.Blob:
 
 @patch
 def _ask(self: GCSStore, what: str, key: str | None, call: Callable[[], Any]) -> Any:
-    "`call()`, tried again for `limit_s` seconds. Raises StoreError, or KeyError(key)."
+    "`call()`, retried for `limit_s` seconds. Raises StoreError, or KeyError(key)."
     def attempt(number: int) -> Any:
         with translate_gcs_errors(f"{what} gs://{self.bucket.name}/{self.prefix}{key or ''}", key):
             return call()
@@ -143,7 +143,7 @@ def get(self: GCSStore, key: str, limit: int = 1 << 24) -> bytes:
 @patch
 def read_into(self: GCSStore, key: str, offset: int, out: memoryview) -> None:
     window, blob = _BoundedSink(memoryview(out).cast('B'), time.monotonic() + self.limit_s), self._blob(key)
-    def attempt() -> None:   # resumes where the last one was cut
+    def attempt() -> None:   # resumes where the last one stopped
         if window.at == len(window.out): return
         blob.download_to_file(window, start=offset + window.at, end=offset + len(window.out) - 1,
                               raw_download=True, checksum=None, **self.how)
@@ -153,7 +153,7 @@ def read_into(self: GCSStore, key: str, offset: int, out: memoryview) -> None:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #05def926
 @patch
 def _found(self: GCSStore, prefix: str) -> list[storage.Blob]:
-    "All objects whose names begin with `prefix`, parts too."
+    "All objects whose names begin with `prefix`, including parts."
     return self._ask('list', None, lambda: list(self.bucket.list_blobs(
         prefix=self.prefix + prefix, page_size=self.page, **self.how)))
 
@@ -170,8 +170,8 @@ def delete(self: GCSStore, key: str) -> None:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #524ca00c
 @dataclass(frozen=True)
 class UploadPart:
-    "A piece of a file."
-    name: str # Of the object that holds it
+    "One part of a file."
+    name: str # Name of the object that holds it
     offset: int # Bytes
     size: int # Bytes
     crc: str # CRC32C
@@ -189,7 +189,7 @@ def plan_parts(fd: int, prefix: str, part_size: int) -> tuple[list[UploadPart], 
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #e59d52e5
 class _ComposedUpload:
-    "One file on its way into a store, in parts."
+    "The upload of one file in parts, which are then composed."
     def __init__(self, store: GCSStore, key: str, fd: int, stop: threading.Event):
         self.store, self.key, self.fd, self.stop = store, key, fd, stop
         self.parts_prefix = f'{store.prefix}.parts/{key}/'
@@ -210,7 +210,7 @@ def send_part(self: _ComposedUpload, part: UploadPart) -> None:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #4d3f3114
 @patch
 def compose(self: _ComposedUpload, sources: list[str], target: storage.Blob) -> storage.Blob:
-    "Join up to 32 objects to a new one; may be done twice."
+    "Join up to 32 objects into a new one; idempotent."
     target.content_type, store = 'application/octet-stream', self.store
     blobs = [store.bucket.blob(s) for s in sources]
     store._ask('compose', None, lambda: target.compose(blobs, **store.how))
@@ -223,7 +223,7 @@ def _drop_blob(store: GCSStore, blob: storage.Blob) -> None:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #46f009d3
 @patch
 def compose_all(self: _ComposedUpload) -> None:
-    "Compose the object, compare it with the file, remove the parts. Raises StoreUnavailable."
+    "Compose the object, compare it with the file, and remove the parts. Raises StoreUnavailable."
     sources, level, store = [p.name for p in self.parts], 0, self.store
     while len(sources) > 32:
         names = {i: f'{self.parts_prefix}joined-{level}-{i:05}' for i in range(0, len(sources), 32)}
@@ -239,7 +239,7 @@ def compose_all(self: _ComposedUpload) -> None:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #8aea7ed4
 @patch
 def run(self: _ComposedUpload) -> None:
-    "Missing parts, then join and verify."
+    "Send the missing parts, then compose and verify."
     found = self.store._found(f'.parts/{self.key}/')
     there = {(b.name, b.crc32c, int(b.size)) for b in found}
     missing = [p for p in self.parts if (p.name, p.crc, p.size) not in there]

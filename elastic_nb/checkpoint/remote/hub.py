@@ -27,7 +27,7 @@ from .object_store import (StoredObject, StoreError, StoreRefused,
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #6fa0afda
 @contextmanager
 def translate_hub_errors(what: str, key: str) -> Iterator[None]:
-    "Turns what the Hub's library raises into StoreUnavailable, StoreRefused, or KeyError(key)."
+    "Turn errors of the Hub's library into StoreUnavailable, StoreRefused, or KeyError(key)."
     try: yield
     except StoreError: raise
     except EntryNotFoundError as e: raise KeyError(key) from e
@@ -59,7 +59,7 @@ class HubStore:
 
 @patch
 def _ask(self: HubStore, what: str, key: str, call: Callable[[], Any], size: int = 0) -> Any:
-    """`call()`, tried again for `limit_s` seconds; `size` bytes go with it. Raises StoreError, or
+    """`call()`, retried for `limit_s` seconds; it sends `size` bytes. Raises StoreError, or
     KeyError(key)."""
     text = f"{what} hub://{self.repo}/{self.prefix}{key}"
     def work(errand: WatchdogTask) -> Any:
@@ -78,19 +78,19 @@ def _ask(self: HubStore, what: str, key: str, call: Callable[[], Any], size: int
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #6b622899
 @patch
 def _make(self: HubStore) -> None:
-    "Make the repository, private, unless it is there. Raises StoreError."
+    "Create the private repository, unless it exists. Raises StoreError."
     if self.ready: return
     def call() -> None:
         try: self.api.create_repo(self.repo, private=True, exist_ok=True)
         except HfHubHTTPError as e:
             if getattr(e.response, 'status_code', 0) != 403: raise
-            self.api.repo_info(self.repo)   # a token that may only read
+            self.api.repo_info(self.repo)   # a read-only token
     self._ask('open', '', call)
     self.ready = True
 
 @patch
 def _about(self: HubStore, key: str) -> Any:
-    "What the Hub knows of a file: size, blob_id, lfs. None if there is none. Raises StoreError."
+    "The Hub's record of a file: size, blob_id, lfs. None if there is no file. Raises StoreError."
     self._make()
     path = self.prefix + check_key(key)
     found = self._ask('look for', key, lambda: self.api.get_paths_info(self.repo, [path]))
@@ -133,7 +133,7 @@ def put_bytes(self: HubStore, key: str, data: bytes, absent: bool = False) -> bo
         self._put(key, None, data)
         return True
     self._make()
-    def attempt(number: int) -> bool:   # another commit in between: look again
+    def attempt(number: int) -> bool:   # another commit came first: check again
         head = self._ask('look at', key, lambda: self.api.repo_info(self.repo)).sha
         if (about := self._about(key)) is not None: return number > 0 and _same(about, None, data)
         self._put(key, None, data, head)
@@ -197,7 +197,7 @@ def delete(self: HubStore, key: str) -> None:
 
 @patch
 def abort_stale(self: HubStore, prefix: str, older_than_s: float) -> int:
-    "Does nothing: the Hub itself forgets large files that no commit names."
+    "Does nothing: the Hub itself discards large files that no commit references."
     return 0
 
 def connect(name: str, prefix: str, endpoint: str | None = None, **options: Any) -> HubStore:

@@ -20,11 +20,11 @@ from typing import Any, Protocol, TypeVar
 
 # %% ../../../nbs/03_checkpoint/remote/01_object_store.ipynb #881d52e7
 class StoreError(OSError):
-    "An object store did not do what it was asked: what failed, for which key, and what would be right."
+    "A request to an object store failed; the message names the operation, the key and the remedy."
 class StoreUnavailable(StoreError):
-    "Worth trying again later: timeouts, cut connections, 5xx, slow-down, damage on the way."
+    "Worth a retry: timeouts, cut connections, 5xx, throttling, damage in transit."
 class StoreRefused(StoreError):
-    "Will not get better by itself: wrong credentials, no such bucket, a bad name."
+    "A retry does not help: wrong credentials, no such bucket, a bad name."
 
 # %% ../../../nbs/03_checkpoint/remote/01_object_store.ipynb #38b1955b
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class StoredObject:
     size: int # Bytes
 
 class ObjectStore(Protocol):
-    "Named blobs under one prefix of a bucket. Methods are safe to call again, and from several threads."
+    "Named blobs under one prefix of a bucket. Methods are idempotent and thread-safe."
     def put_file(self, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
         "Store the file at `path`, verified; resumes an upload that was cut short. `stop`: end early."
     def put_bytes(self, key: str, data: bytes, absent: bool = False) -> bool:
@@ -59,10 +59,10 @@ def check_key(key: str) -> str:
 
 # %% ../../../nbs/03_checkpoint/remote/01_object_store.ipynb #6592f5e6
 T = TypeVar('T')
-_jitter = random.Random() # Of our own: a retry must not shift anyone else's random numbers
+_jitter = random.Random() # Private: a retry must not advance other random generators
 
 def retry(attempt: Callable[[int], T], limit_s: float, stop: threading.Event | None = None) -> T:
-    "`attempt(number)` until it raises no StoreUnavailable, or `limit_s` seconds are over, or `stop` is set."
+    "Retry `attempt(number)` on StoreUnavailable until `limit_s` seconds are over, or `stop` is set."
     begin, tries, stop = time.monotonic(), 0, stop or threading.Event()
     while True:
         try: return attempt(tries)
@@ -80,7 +80,7 @@ class PartChecksums:
     "Checksums of one part of an object."
     md5: bytes
     crc: bytes # CRC32, big-endian
-    etag: str = '' # What the server calls this part
+    etag: str = '' # The server's identifier of this part
 
     @classmethod
     def of(cls, data: bytes | bytearray) -> 'PartChecksums':
@@ -88,11 +88,11 @@ class PartChecksums:
 
     @property
     def headers(self) -> dict[str, str]:
-        "Checksums for the server, which refuses any other body."
+        "Checksums with which the server rejects any other body."
         return dict(ContentMD5=_b64(self.md5), ChecksumCRC32=_b64(self.crc))
 
     def matches(self, seen: dict[str, Any]) -> bool | None:
-        "Whether the answer `seen` has our checksums. None: none that can be compared."
+        "Whether the response `seen` has our checksums. None: it has none to compare."
         return _agree(seen, self.md5.hex(), _b64(self.crc))
 
 # %% ../../../nbs/03_checkpoint/remote/01_object_store.ipynb #bc9d7dc9
@@ -100,11 +100,11 @@ def _agree(seen: dict[str, Any], etag: str, crc: str) -> bool | None:
     keyed = seen.get('ServerSideEncryption', '').startswith('aws:kms') or 'SSECustomerAlgorithm' in seen
     for name, want in (('ChecksumCRC32', crc), ('ETag', '' if keyed else etag)):
         got = seen.get(name, '').strip('"')
-        if want and len(got) == len(want): return got == want   # another length: another kind of checksum
+        if want and len(got) == len(want): return got == want   # other length: another kind of checksum
     return None
 
 def matches_composite(seen: dict[str, Any], parts: list[PartChecksums]) -> bool | None:
-    "Whether `seen` has the composite checksums of `parts`. None: none that can be compared."
+    "Whether `seen` has the composite checksums of `parts`. None: it has none to compare."
     whole, n = PartChecksums.of(b''.join(p.md5 for p in parts)), f'-{len(parts)}'
     crc = zlib.crc32(b''.join(p.crc for p in parts)).to_bytes(4, 'big')
     return _agree(seen, whole.md5.hex() + n, _b64(crc) + n)

@@ -32,7 +32,7 @@ def open_store(
     endpoint: str | None = None, # URL of the service; None: from the environment, or the real one
     **options: Any, # limit_s, part_size, threads, page; for S3 also session, a boto3.Session
 ) -> ObjectStore:
-    "The store at `url`; asks nothing of it yet. Raises StoreRefused."
+    "The store at `url`; sends no request yet. Raises StoreRefused."
     at, (name, _, path) = urlsplit(url), url.partition('://')[2].partition('/')
     if at.scheme == 'folder': return _folder(name, path, options)
     port = re.fullmatch(r'[A-Za-z0-9.-]+:([0-9]{1,5})', name)
@@ -46,21 +46,21 @@ def open_store(
     return module.connect(name, prefix, endpoint, **options)
 
 def _folder(name: str, path: str, options: dict[str, Any]) -> ObjectStore:
-    "A folder has a path and no name in front of it; the path may contain any character."
+    "A folder store: a path without a host name; the path may contain any character."
     if name or not path.strip('/'):
         raise StoreRefused("a folder is written with three slashes: folder:///content/drive/MyDrive/run")
     module = importlib.import_module('elastic_nb.checkpoint.remote.folder_store')
     return module.connect('', '/' + check_key(path.strip('/')), **options)
 
 # %% ../../../nbs/03_checkpoint/remote/06_object_store_tier.ipynb #a8b7c0ab
-STALE_UPLOAD_S = 24 * 3600. # Seconds after which an unfinished upload has no owner any more
+STALE_UPLOAD_S = 24 * 3600. # Seconds after which an unfinished upload counts as abandoned
 
 def _named(keys: Iterable[str]) -> list[CheckpointRef]:
-    "The checkpoints to which these keys belong, the newest first."
+    "The checkpoints to which these keys belong, newest first."
     return sorted({f for key in keys if (f := parse_checkpoint_name(key.split('/')[0]))}, reverse=True)
 
 # %% ../../../nbs/03_checkpoint/remote/06_object_store_tier.ipynb #fba6e048
-STORE_TIMEOUT_S = 20. # Seconds until callers that wait give up on a store that does not answer
+STORE_TIMEOUT_S = 20. # Seconds until a waiting caller gives up on an unresponsive store
 
 class S3Backend:
     "Checkpoints in any `ObjectStore`: S3, GCS, a mounted folder. Uploads copy from a local folder."
@@ -103,9 +103,9 @@ def remove(self: S3Backend, name: str) -> None:
 
 @patch
 def _prune_old(self: S3Backend, saved: CheckpointRef) -> None:
-    "Remove everything older than all that is kept, also leftovers of an upload that died."
+    "Remove everything older than the kept checkpoints, including leftovers of interrupted uploads."
     keys = [s.key for s in self.store.list('')]
-    # Checkpoints newer than this one are damaged or of another future, and do not count.
+    # Checkpoints newer than this one are damaged or from an abandoned timeline; ignore them.
     whole = [f for f in _named(k for k in keys if k.endswith('/' + MANIFEST_NAME)) if f <= saved]
     kept = whole[:self.keep_last_n]
     for f in _named(keys):

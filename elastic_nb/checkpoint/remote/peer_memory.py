@@ -42,7 +42,7 @@ CHECKSUM_BYTES = 16 # Bytes of checksum (xxh3) behind every body
 TOKEN_ENV = 'ELASTIC_NB_PEER_TOKEN' # The environment variable with the secret
 
 def new_checksum(*about: object) -> Any:
-    "The sum of a body that is still to come, bound to its request (and status)."
+    "The checksum of a body still to come, bound to its request (and status)."
     return xxhash.xxh3_128(' '.join(map(str, about)).encode('utf-8', 'replace'))
 
 def split_pages(data: bytes | memoryview) -> Iterator[memoryview]:
@@ -51,7 +51,7 @@ def split_pages(data: bytes | memoryview) -> Iterator[memoryview]:
     return (view[at:at + BODY_PAGE_BYTES] for at in range(0, len(view), BODY_PAGE_BYTES))
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #79c8e605
-_EACH = 8192 # Bytes that a blob counts besides its own: the rest of a page, its name
+_EACH = 8192 # Overhead in bytes counted per blob: page padding, its name
 
 def allocate_zeroed(size: int) -> memoryview:
     "Zeros; only pages that are written to take memory."
@@ -61,13 +61,13 @@ def allocate_zeroed(size: int) -> memoryview:
     return memoryview(room)
 
 class BlobMemory:
-    "Named blobs in the memory of this process: each one whole, all together at most `limit` bytes."
+    "Complete named blobs in this process's memory, at most `limit` bytes in total."
     def __init__(self, limit: int):
         self.limit, self.used, self.lock = limit, 0, threading.Lock()
         self.blobs: dict[str, memoryview] = {}
 
     def put(self, key: str, size: int, fill: Callable[[memoryview], bool], absent: bool = False) -> int:
-        "Show `size` bytes under `key` when `fill` has written them and found them right; an HTTP status."
+        "Publish `size` bytes under `key` once `fill` has written and verified them; returns an HTTP status."
         cost = size + _EACH
         with self.lock:
             if absent and key in self.blobs: return 412
@@ -75,7 +75,7 @@ class BlobMemory:
             if cost > free + self._cost(key): return 413 if cost > self.limit else 507
             if cost > free: self._drop(key)   # there is no room for both
             self.used += cost
-        gone = cost   # given back at the end: the room of the new blob, or of the one that it replaces
+        gone = cost   # freed at the end: the room of the new blob, or of the one it replaces
         try:
             blob = allocate_zeroed(size)
             if not fill(blob): return 422
@@ -113,7 +113,7 @@ _WHY = {412: 'there is one already', 422: 'damaged on the way: the checksum is w
         507: 'this memory is full; keep fewer checkpoints, or give it a higher --limit-mb'}
 
 class _PrefixedSocket(io.RawIOBase):
-    "A connection of which `head` was read already."
+    "A connection whose `head` was already read."
     def __init__(self, head: bytes, line: socket.socket): self.head, self.line = memoryview(head), line
     def readable(self) -> bool: return True
     def readinto(self, out: Any) -> int:
@@ -123,7 +123,7 @@ class _PrefixedSocket(io.RawIOBase):
         return n
 
 class _BlobHandler(BaseHTTPRequestHandler):
-    "One connection, one request; answers with a blob, or with a sentence."
+    "Handles one request per connection; responds with a blob, or an error message."
     server_version, sys_version, disable_nagle_algorithm = 'elastic-nb', '', True
     server: 'PeerMemoryServer'
 
@@ -131,18 +131,18 @@ class _BlobHandler(BaseHTTPRequestHandler):
         "Called by the server, before the request."
         self.timeout = self.server.stall_s  # type: ignore[misc]  # of this connection
         super().setup()
-        head = self.server.heads.pop(self.connection, b'')   # read of the request before it got in
+        head = self.server.heads.pop(self.connection, b'')   # read by the gate
         self.rfile = io.BufferedReader(_PrefixedSocket(head, self.connection), BODY_PAGE_BYTES)
 
     def finish(self) -> None:
-        "Read on until the client closes, or the kernel may cut the line before it has the answer."
+        "Drain until the client closes, else the kernel may reset the connection before it has the response."
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
             while self.rfile.read1(BODY_PAGE_BYTES): pass
         super().finish()
 
     def _serve(self) -> None:
-        "Check the sender and the call; then carry it out, or answer with a sentence why not."
+        "Check sender and request; then execute it, or respond with the reason for refusal."
         try:
             given = self.headers.get('Authorization', '').encode('utf-8', 'replace')
             if self.server.token and not hmac.compare_digest(given, f'Bearer {self.server.token}'.encode()):
@@ -180,26 +180,26 @@ def _reply(self: _BlobHandler, status: int, body: bytes | memoryview) -> None:
     self.wfile.write(total.digest())
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #4c5b0a44
-MAX_HEADER_BYTES = 1 << 17 # Bytes of a head, at most
-_OVER = re.compile(rb'\r?\n\r?\n') # Where it ends
+MAX_HEADER_BYTES = 1 << 17 # Maximum bytes of a head
+_OVER = re.compile(rb'\r?\n\r?\n') # End of a head
 _GIVEN = re.compile(rb'^authorization:[ \t]*(.*?)[ \t]*\r?$', re.I | re.M)
 
 class _PendingConnection:
-    "A connection that has not shown the secret."
+    "A connection that has not sent the secret yet."
     def __init__(self, line: socket.socket, client: Any, end: float):
         self.line, self.client, self.end = line, client, end
         self.head, self.answered = bytearray(), False
 
 class RequestGate:
-    "One thread that reads the heads of requests, and lets in those that have the secret."
+    "One thread that reads request heads, and admits those with the secret."
     max_pending = 256 # Clients at once
     def __init__(self,
         admit: Callable[[socket.socket, Any, bytes], bool], # admit(line, client, head); False: no slot
-        token: str = '', # The secret; '' lets in every client with a whole head
-        head_timeout_s: float = 2., # Seconds until a client must have shown it
+        token: str = '', # The secret; '' admits every client with a complete head
+        head_timeout_s: float = 2., # Seconds within which a client must send it
     ):
         self.admit, self.token, self.head_timeout_s = admit, token, head_timeout_s
-        # those that have been here longest come first
+        # the longest-waiting first
         self.pending: dict[socket.socket, _PendingConnection] = {}
         self.new: deque[_PendingConnection] = deque()
         self.wake_reader, self.wake_writer = socket.socketpair()
@@ -219,12 +219,12 @@ class RequestGate:
         self._ring()
 
     def _ring(self) -> None:
-        with suppress(OSError): self.wake_writer.send(b'!')   # full: then it will wake up anyway
+        with suppress(OSError): self.wake_writer.send(b'!')   # full: the thread will wake up anyway
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #3533a51e
 @patch
 def _work(self: RequestGate) -> None:
-    "The loop of the thread: wait for bytes of any client, or for the first deadline."
+    "The thread's loop: wait for bytes from any client, or for the first deadline."
     while not self.closed:
         first = next(iter(self.pending.values()), None)
         pause = max(0., first.end - time.monotonic()) if first else None
@@ -240,17 +240,17 @@ def _work(self: RequestGate) -> None:
 
 @patch
 def _safely(self: RequestGate, do: Callable[[_PendingConnection], None], g: _PendingConnection) -> None:
-    "Whatever one client does, the others are served."
+    "Run `do(g)`; an error drops this client and leaves the others unaffected."
     try: do(g)
     except Exception: self._leave(g)
 
 @patch
 def _welcome(self: RequestGate, g: _PendingConnection) -> None:
-    "A client connects; at the limit, the one that has been silent longest is dropped."
+    "Accept a client; at the limit, drop the one that has been silent longest."
     if len(self.pending) >= self.max_pending: self._leave(next(iter(self.pending.values())))
     self.pending[g.line] = g
     self.selector.register(g.line, selectors.EVENT_READ, g)
-    self._safely(self._hear, g)   # most have said all by now
+    self._safely(self._hear, g)   # most have sent everything by now
 
 @patch
 def _leave(self: RequestGate, g: _PendingConnection) -> None:
@@ -260,10 +260,10 @@ def _leave(self: RequestGate, g: _PendingConnection) -> None:
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #ecb10e92
 @patch
 def _hear(self: RequestGate, g: _PendingConnection) -> None:
-    "Take what a client has sent, and judge it when its head is complete, too long, or at its end."
+    "Read from a client, and decide once its head is complete, too long, or the client has closed."
     try: data = g.line.recv(1 << 16)
     except BlockingIOError: return
-    if g.answered:   # it was refused, and sends on
+    if g.answered:   # it was refused, but keeps sending
         if not data: self._leave(g)
         return
     g.head += data
@@ -285,7 +285,7 @@ def _judge(self: RequestGate, g: _PendingConnection) -> None:
 
 @patch
 def _answer(self: RequestGate, g: _PendingConnection, status: str, why: str) -> None:
-    "Refuse, and read on until the client has closed."
+    "Refuse, then drain until the client closes."
     g.line.send(f'HTTP/1.0 {status}\r\nContent-Length: {len(why)}\r\n\r\n{why}'.encode())
     g.line.shutdown(socket.SHUT_WR)
     g.answered = True
@@ -298,7 +298,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 
     def __init__(self, address: tuple[str, int], limit: int, token: str = '', stall_s: float = 20.):
         self.blobs, self.token, self.stall_s = BlobMemory(limit), token, stall_s
-        self.deadlines: dict[socket.socket, float] = {}   # until when the next page must have come
+        self.deadlines: dict[socket.socket, float] = {}   # deadline of the next page
         self.heads: dict[socket.socket, bytes] = {}   # read of a request before it was let in
         super().__init__(address, _BlobHandler)
         self.gate = RequestGate(self.admit, token)
@@ -312,7 +312,7 @@ class PeerMemoryServer(ThreadingTCPServer):
         self.gate.add_connection(request, client)
 
     def admit(self, request: socket.socket, client: Any, head: bytes) -> bool:
-        "Called by the lobby: a thread for this connection, if there is a slot."
+        "Called by the gate: start a thread for this connection, if a slot is free."
         if len(self.deadlines) >= self.connections: return False
         self.renew_deadline(request)
         self.heads[request] = head
@@ -336,7 +336,7 @@ class PeerMemoryServer(ThreadingTCPServer):
                 with suppress(OSError): line.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client: Any) -> None:
-        "Ignore a client that has gone."
+        "Ignore a disconnected client."
         if not isinstance(sys.exc_info()[1], OSError): super().handle_error(request, client)
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #b660f4aa
@@ -364,7 +364,7 @@ def _put(self: _BlobHandler, key: str) -> None:
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #5096ffcf
 @patch
 def _get(self: _BlobHandler, key: str) -> None:
-    "A blob, or the range of it that was asked for."
+    "Send a blob, or the requested range of it."
     blob, span = self.server.blobs.get(key), self.headers.get('Range', '')
     if blob is None: raise _HttpError(404, 'no such key')
     asked = re.fullmatch(r'bytes=([0-9]{1,15})-([0-9]{1,15})', span) if span else None
@@ -420,7 +420,7 @@ def _failure(seen: HTTPResponse, key: str) -> Exception:
     return (StoreUnavailable if later else StoreRefused)(f"{seen.status}: {why}")
 
 def _fill(seen: HTTPResponse, out: memoryview, end: float) -> memoryview:
-    "`out`, filled with the bytes that come until time.monotonic() is `end`. Raises StoreUnavailable."
+    "Fill `out` with the bytes that arrive before time.monotonic() is `end`. Raises StoreUnavailable."
     at = 0
     while at < len(out):
         piece = seen.read1(min(BODY_PAGE_BYTES, len(out) - at))
@@ -432,7 +432,7 @@ def _fill(seen: HTTPResponse, out: memoryview, end: float) -> memoryview:
     return out
 
 def _send(line: HTTPConnection, body: Iterable[memoryview], total: Any) -> None:
-    "The pages of `body` and their checksum, unless there is an answer before: then the server wants no more."
+    "Send the pages of `body` and their checksum; stop if the server responds before that."
     answered = select.poll()
     answered.register(line.sock, select.POLLIN)
     for page in body:
@@ -448,7 +448,7 @@ class PeerStore:
         name: str, # 'host:port'
         prefix: str, # '' or 'some/folder/'
         token: str = '', # The server's secret
-        limit_s: float = 60., # Seconds for tries and waits together; an upload that moves may take longer
+        limit_s: float = 60., # Seconds for all attempts and waits; an upload in progress may take longer
     ):
         self.name, self.prefix, self.limit_s = name, prefix, limit_s
         self._secret = {'Authorization': f'Bearer {token}'} if token else {}
@@ -514,7 +514,7 @@ def _put(self: PeerStore, key: str, size: int, body: Callable[[], Iterable[memor
 
 @patch
 def put_file(self: PeerStore, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
-    "Store the file at `path`, verified. An upload that was cut short begins again. `stop`: end early."
+    "Store the file at `path`, verified. An interrupted upload starts over. `stop`: end early."
     with open(path, 'rb') as file:
         size = os.fstat(file.fileno()).st_size
         self._put(key, size, lambda: _file_pages(Path(path), size, file, stop), stop)
@@ -562,7 +562,7 @@ def delete(self: PeerStore, key: str) -> None:
 
 @patch
 def abort_stale(self: PeerStore, prefix: str, older_than_s: float) -> int:
-    "Always 0: an upload that was cut short leaves nothing."
+    "Always 0: an interrupted upload leaves nothing."
     return 0
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #ee193502

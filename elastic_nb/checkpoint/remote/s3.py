@@ -30,9 +30,9 @@ from .object_store import (StoredObject, StoreError, StoreRefused,
                                                        check_key, retry)
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #07b85807
-class _UploadGone(StoreError): "The server knows no such upload (any more)."
-class _ConditionFails(StoreRefused): "A condition of the request does not hold."
-class _FeatureMissing(StoreRefused): "The server does not have this feature."
+class _UploadGone(StoreError): "The server does not know the upload (any more)."
+class _ConditionFails(StoreRefused): "A condition of the request failed."
+class _FeatureMissing(StoreRefused): "The server lacks this feature."
 
 _OURS = dict(NoSuchUpload=_UploadGone, InvalidPart=_UploadGone, PreconditionFailed=_ConditionFails,
              NotImplemented=_FeatureMissing)
@@ -52,7 +52,7 @@ def _classify(e: ClientError, what: str, key: str) -> Exception:
 
 @contextmanager
 def translate_s3_errors(what: str, key: str) -> Iterator[None]:
-    "Turns what boto3 raises into StoreUnavailable, StoreRefused, or KeyError(key)."
+    "Turn boto3's errors into StoreUnavailable, StoreRefused, or KeyError(key)."
     try: yield
     except ClientError as e: raise _classify(e, what, key) from e
     except (NoConnection, HTTPClientError, HTTPError, ResponseParserError, ConnectionError) as e:
@@ -61,7 +61,7 @@ def translate_s3_errors(what: str, key: str) -> Iterator[None]:
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #3f806096
 class S3Store:
-    "A prefix of an S3 bucket, or of anything that speaks its protocol; see `ObjectStore`."
+    "A prefix of an S3 bucket, or of an S3-compatible store; see `ObjectStore`."
     def __init__(self,
         bucket: str,
         prefix: str, # '' or 'some/folder/'
@@ -93,7 +93,7 @@ def _ask(self: S3Store, operation: str, key: str, **args: Any) -> dict[str, Any]
 @patch
 def _send(self: S3Store, operation: str, key: str, data: bytes, sums: PartChecksums,
           **args: Any) -> dict[str, Any]:
-    "Send a request with a body once; the answer has our checksums. Raises StoreUnavailable."
+    "Send a request with a body once, and check the response's checksums. Raises StoreUnavailable."
     seen = self._once(operation, key, Body=io.BytesIO(data), **self._name(key), **sums.headers, **args)
     if sums.matches(seen) is False:
         if operation == 'put_object': self._once('delete_object', key, **self._name(key))
@@ -107,7 +107,7 @@ def _pages(self: S3Store, operation: str, key: str, field: str, marks: dict[str,
     "All entries of `field`, page after page; `marks`: our name of the next page -> theirs."
     while True:
         try: seen = self._ask(operation, key, Bucket=self.bucket, **args)
-        except _UploadGone: return   # rclone says so when there are no uploads at all
+        except _UploadGone: return   # rclone reports this when there are no uploads
         yield from seen.get(field, [])
         if not seen.get('IsTruncated'): return
         args |= {mine: seen[theirs] for mine, theirs in marks.items()}
@@ -120,7 +120,7 @@ def _uploads(self: S3Store, prefix: str) -> Iterator[dict[str, Any]]:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #fb904544
 def read_body(body: Any, out: memoryview, end: float) -> Iterator[int]:
     "Fill `out` from `body` until time.monotonic() is `end`; the size of each piece. Raises StoreUnavailable."
-    raw, at = body._raw_stream, 0   # botocore's own read() waits until all that was asked for has arrived
+    raw, at = body._raw_stream, 0   # botocore's read() waits for all requested bytes
     while at < len(out):
         piece = raw.read1(min(len(out) - at, 1 << 20))
         if not piece: raise StoreUnavailable(f"the connection was cut after {at} of {len(out)} bytes")
@@ -135,7 +135,7 @@ def read_body(body: Any, out: memoryview, end: float) -> Iterator[int]:
 def _put(self: S3Store, key: str, data: bytes, **condition: Any) -> bool:
     "Store a small object; False if the server reports that a condition fails."
     sums = PartChecksums.of(data)
-    condition['Metadata'] = dict(crc32=sums.headers['ChecksumCRC32'])   # any server gives it back
+    condition['Metadata'] = dict(crc32=sums.headers['ChecksumCRC32'])   # every server returns it
     def attempt(number: int) -> bool:
         try: self._send('put_object', key, data, sums, **condition)
         except _ConditionFails: return number > 0 and self.get(key, len(data)) == data
@@ -175,7 +175,7 @@ def get(self: S3Store, key: str, limit: int = 1 << 24) -> bytes:
 @patch
 def read_into(self: S3Store, key: str, offset: int, out: memoryview) -> None:
     view, end, done = memoryview(out).cast('B'), time.monotonic() + self.limit_s, 0
-    def attempt(number: int) -> None:   # resumes where the last one was cut
+    def attempt(number: int) -> None:   # resumes where the last one stopped
         nonlocal done
         first, last = offset + done, offset + len(view) - 1
         seen = self._once('get_object', key, Range=f'bytes={first}-{last}', **self._name(key))
@@ -201,7 +201,7 @@ def delete(self: S3Store, key: str) -> None:
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #ce508364
 class _MultipartUpload:
-    "One file on its way into a store, in parts."
+    "The multipart upload of one file."
     def __init__(self, store: S3Store, key: str, fd: int, stop: threading.Event):
         self.store, self.key, self.fd, self.stop = store, key, fd, stop
         self.size = os.fstat(fd).st_size
@@ -212,8 +212,8 @@ class _MultipartUpload:
 def begin(self: _MultipartUpload, fresh: bool) -> None:
     "Find the newest upload of this key and its parts, or begin one."
     name = self.store._name(self.key)
-    self.there: dict[int, Any] = {} # Parts that the server has
-    self.sent: dict[int, Any] = {} # Parts that are known to be right
+    self.there: dict[int, Any] = {} # Parts that the server reports
+    self.sent: dict[int, Any] = {} # Parts that were verified
     try: old = [] if fresh else [u for u in self.store._uploads(self.key) if u['Key'] == name['Key']]
     except StoreRefused: old = []   # not every writer may list uploads
     found = max(old, key=lambda u: u['Initiated']) if old else self.store._ask(
@@ -252,7 +252,7 @@ def complete(self: _MultipartUpload, parts: list[PartChecksums]) -> None:
     named = [dict(PartNumber=n, ETag=p.etag, ChecksumCRC32=p.headers['ChecksumCRC32'])
              for n, p in enumerate(parts, 1)]
     try: done = store._ask('complete_multipart_upload', key, MultipartUpload=dict(Parts=named), **self.id)
-    except _UploadGone: done = {}   # forgotten, or completed and the answer was lost
+    except _UploadGone: done = {}   # forgotten, or completed with the response lost
     try: head = store._ask('head_object', key, **store._name(key))
     except KeyError: raise _UploadGone(f"put {key}: the server has forgotten the upload") from None
     votes = [matches_composite(seen, parts) for seen in (done, head)]
@@ -274,7 +274,7 @@ def read_back(self: _MultipartUpload, parts: list[PartChecksums]) -> bool:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #d8770bde
 @patch
 def run(self: _MultipartUpload, fresh: bool) -> None:
-    "All parts, then complete and verify. Raises _Gone if the server has forgotten the upload."
+    "All parts, then complete and verify. Raises _UploadGone if the server has forgotten the upload."
     self.begin(fresh)
     numbers = range(1, -(-self.size // self.part_size) + 1)
     parallel_for(self.send_part, numbers, self.store.threads)
