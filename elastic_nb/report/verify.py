@@ -79,7 +79,7 @@ class RunVerification:
     receipts_by_step: dict[int, set[int]] = field(default_factory=lambda: {0: {root_receipt()}})
     seals: dict[int, set[str]] = field(default_factory=dict) # Steps done -> hashes of checkpoints
     made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, reported by workers
-    identity: dict[str, Any] = field(default_factory=dict) # What determines the result, from the newest start
+    identity: dict[str, Any] = field(default_factory=dict) # What determines the result; newest start
     trained_with: tuple[Any, ...] = () # Config and code of the newest start that has trained
     sha256: str | None = None # Of the final state
     digests: dict[int, str] = field(default_factory=dict) # Steps done -> sha256 of the state, of all starts

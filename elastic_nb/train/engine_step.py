@@ -282,7 +282,8 @@ class RunData:
 
 def _of_data(name: str) -> Any:
     "A property of the engine that is an attribute of its data."
-    return property(lambda engine: getattr(engine.data, name), lambda engine, x: setattr(engine.data, name, x))
+    return property(lambda engine: getattr(engine.data, name),
+                    lambda engine, x: setattr(engine.data, name, x))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #af5dad1c
 class Saves:
@@ -487,6 +488,7 @@ def val(self: Engine) -> dict[int, float]:
     "The loss of each validation, by the number of steps before."
     return self.validation.losses
 
+# %% ../../nbs/07_train/05_engine_step.ipynb #9b3c6800
 @patch
 def prepare(self: Engine, device: str | None = None) -> Engine:
     "Check everything, and make what is missing. Raises BadConfig, TypeError (the dataset), ValueError."

@@ -735,6 +735,7 @@ class RunFacts:
     scheduler: dict[str, Any] = field(default_factory=dict) # Empty: it is that of the settings
     identity: dict[str, Any] = field(default_factory=dict) # All of it, once everything is prepared
 
+# %% ../../nbs/07_train/23_identity.ipynb #1d34aba1
 def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     """All that decides the result of a prepared `engine` and is visible to it, in words: JSON values by
     section. `former`: the fingerprint of the first version, from shapes and the number of samples."""
