@@ -117,8 +117,8 @@ class Toleration(ConfigSection):
 class ChartValues(ConfigSection):
     "The values of the chart."
     backend: Literal['job', 'jobset', 'volcano'] = 'job' # job needs no operator, the others need theirs.
-    deploymentName: Annotated[ObjectName,
-                              StringConstraints(min_length=1)] = 'elastic-nb' # Name of all objects.
+    # Name of all objects.
+    deploymentName: Annotated[ObjectName, StringConstraints(min_length=1)] = 'elastic-nb'
     deploymentNamespace: ObjectName = '' # Their namespace; empty: that of the release.
     deploymentImage: str = '' # Image with elastic-nb in it. You must name one.
     imagePullPolicy: Literal['IfNotPresent', 'Always', 'Never'] = 'IfNotPresent' # When it is pulled.

@@ -78,7 +78,7 @@ class RunVerification:
     # Steps done -> receipts
     receipts_by_step: dict[int, set[int]] = field(default_factory=lambda: {0: {root_receipt()}})
     seals: dict[int, set[str]] = field(default_factory=dict) # Steps done -> hashes of checkpoints
-    made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, reported by workers
+    made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, by workers
     identity: dict[str, Any] = field(default_factory=dict) # What determines the result; newest start
     trained_with: tuple[Any, ...] = () # Config and code of the newest start that has trained
     sha256: str | None = None # Of the final state
