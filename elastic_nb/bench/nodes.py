@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -140,7 +141,7 @@ def ray_words(job: BenchJob, address: str, store: str, name: str) -> list[str]:
 
 def forgo_dashboard(node: subprocess.Popen[Any], folder: str, name: str) -> None:
     "Record that the dashboard agent of Ray node `name` serves no port, as a running agent would itself."
-    from ray import _raylet as ray
+    ray: Any = import_module('ray._raylet')
     session = Path(folder) / 'session_latest'
     while not session.exists() and node.poll() is None: time.sleep(.02)
     for port in 'METRICS_AGENT', 'METRICS_EXPORT', 'DASHBOARD_AGENT_LISTEN':

@@ -50,8 +50,7 @@ class JobSpec:
     every: int = 0 # Steps between two saves; 0: nothing is saved
     save: float = 0. # Training pauses while it saves
     durable: float = 0. # From the beginning of a save until a run can start from it; 0: at the end of `save`
-    memory_every: int = 0 # The same for copies in the memory of other nodes, lost if their rack fails
-    memory_save: float = 0.
+    memory: tuple[int, float] = 0, 0. # `every`, `save` of copies on other nodes, lost if their rack fails
     start: float = 0. # From the start of the job to its first step
     detect: float = 0. # Until a failure is noticed; part of `restart` and of `heal`
     restart: float = 0. # From a failure that stops every slot to the next step
@@ -68,7 +67,8 @@ class JobSpec:
     waits: float = 0. # Share of a step in which the others wait for an overdue worker
 
     def __post_init__(self) -> None:
-        wrong = invalid_numbers(self, 'policy', 'by_world', 'spares')
+        wrong = invalid_numbers(self, 'policy', 'by_world', 'spares', 'memory')
+        if min(self.memory) < 0: wrong.append(f"memory is two numbers from 0 on, not {self.memory!r}")
         if self.policy not in POLICIES: wrong.append(f"policy is {', '.join(POLICIES)}, not {self.policy!r}")
         wrong += [f"{k} is 1 at least" for k in ('nodes', 'seats', 'inner', 'quorum') if not getattr(self, k)]
         if not wrong and not self.step: wrong.append("step is above 0")
@@ -220,7 +220,7 @@ def plan_stretch(self: SynchronousJob) -> None:
     "Plan the steps up to the next save, or to the end."
     p, left = self.plan, self.plan.steps - self.done
     if left <= 0: return self.finish()
-    for every in (p.every, p.memory_every):
+    for every in (p.every, p.memory[0]):
         if every: left = min(left, every - self.done % every)
     if self.ready: left = 1   # they are let in after it
     factor = max((max(self.straggler_factors[s]) for s in self.training_slots
@@ -266,7 +266,7 @@ def end_stretch(self: SynchronousJob) -> None:
     "The end of a stretch: save if one is due, admit waiting slots, and continue."
     self.commit(self.stretch[2])
     p, pause = self.plan, 0.
-    tiers = ('memory', p.memory_every, p.memory_save, 0.), ('nvme', p.every, p.save, p.durable)
+    tiers = ('memory', *p.memory, 0.), ('nvme', p.every, p.save, p.durable)
     for tier, every, seconds, lag in tiers:
         if not every or self.done % every or self.done >= p.steps: continue
         if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue   # one by one

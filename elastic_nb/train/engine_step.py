@@ -602,7 +602,7 @@ class OptimizerAttributes:
         self.optimizer = optimizer
         self.values, self.versions = attributes_outside_state(optimizer), tensor_versions(optimizer)
         self.objects = object_digests(optimizer)
-        self.looked_at = 0 # The step after which they were looked at; 0: nobody looks again
+        self.looked_at = 0 # The step after which they were looked at; 0: never again
 
     def changed_objects(self) -> list[str]:
         "Containers and objects that have changed, by name."

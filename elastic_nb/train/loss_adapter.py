@@ -188,6 +188,10 @@ class LossModule(nn.Module):
     """`task(batch, targets)` returns the loss summed over the targets. The gradient of its parameter `count`
     is their number. The gradient of `written` (None for a model without buffers) is the buffer changes of
     the forward passes."""
+    scaler: torch.amp.GradScaler # The engine sets this and the next three
+    seen: Any # What it has seen in this step
+    targets_of: Callable[[Any], float] # Counts the targets of a batch
+    end: Callable[[], int] # The number of steps
     def __init__(self,
         model: nn.Module,
         loss_fn: Callable[[nn.Module, Any], Any] = call_model, # Called as loss_fn(model, batch)
