@@ -34,7 +34,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 import elastic_nb
-from .basics import EARLY, SigtermInterrupt, use_ascii_fallback, escape_control
+from .basics import DEFERRED_SIGNALS, SigtermInterrupt, use_ascii_fallback, escape_control
 from .elastic.fault_injection import Fault, parse_fault, planned_faults
 from .config import BadConfig, Config, run_checks, strip_errno
 
@@ -121,7 +121,7 @@ def _run_failed(e: Exception) -> bool:
 def translate_errors() -> Iterator[None]:
     "Turn expected failures into one message and an exit code: 2 bad input, 1 a failed run, 130 Ctrl-C."
     try:
-        with EARLY.raising(): yield
+        with DEFERRED_SIGNALS.raising(): yield
     except BrokenPipeError:   # as with `| head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(141) from None
@@ -621,8 +621,8 @@ def lowcomm(
 
     Example: elastic-nb bench lowcomm --tiny --seeds 1
     """
-    from elastic_nb.bench.lowcomm import TINY, LowcommJob, bench_lowcomm
-    _bench(lambda: bench_lowcomm(steps, seeds, TINY if tiny else LowcommJob()), json_file)
+    from elastic_nb.bench.lowcomm import TINY_JOB, LowcommJob, bench_lowcomm
+    _bench(lambda: bench_lowcomm(steps, seeds, TINY_JOB if tiny else LowcommJob()), json_file)
 
 # %% ../nbs/00_start/04_cli.ipynb #800e51db
 _add_bench('walltime', 'walltime:bench_walltime', "Seconds of a round over links that lose packets, "
@@ -645,7 +645,7 @@ def simulate_bench(json_file: _Json = '') -> None:
 def main() -> None:
     "The entry point of `elastic-nb`; `command` is its first argument."
     use_ascii_fallback()
-    with EARLY.handling(): app()
+    with DEFERRED_SIGNALS.handling(): app()
 
 # %% ../nbs/00_start/04_cli.ipynb #dbd947c3
 def _of_queue(run: str, controller: str) -> bool:
@@ -947,9 +947,9 @@ def deploy_validate(files: _Files = [], sets: _Set = [], set_files: _SetFile = [
 
     Example: elastic-nb deploy validate -f values.yaml --set-file config=config.yaml
     """
-    from elastic_nb.deploy.chart import VERSIONS, validate_chart
+    from elastic_nb.deploy.chart import KUBERNETES_VERSIONS, validate_chart
     found = validate_chart(files, sets, set_files)[2]
-    typer.echo(f"{len(found)} objects are fine, for Kubernetes {', '.join(VERSIONS)}.")
+    typer.echo(f"{len(found)} objects are fine, for Kubernetes {', '.join(KUBERNETES_VERSIONS)}.")
 
 @deploy_app.command('explain')
 def deploy_explain(files: _Files = [], sets: _Set = [], set_files: _SetFile = []) -> None:

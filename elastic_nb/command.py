@@ -6,11 +6,11 @@
 __all__ = ['command']
 
 # %% ../nbs/00_start/06_command.ipynb #a10eea6a
-from .basics import EARLY
+from .basics import DEFERRED_SIGNALS
 
 # %% ../nbs/00_start/06_command.ipynb #c6813f8e
 def command() -> None:
     "The program `elastic-nb`: catches signals from its first line on."
-    with EARLY.handling():
+    with DEFERRED_SIGNALS.handling():
         from elastic_nb.cli import main   # which takes a moment
         main()

@@ -20,7 +20,7 @@ from .data.resumable_dataset import ResumableDataset
 from .data.demo_text import read_file_bytes, rhyme
 from .elastic.fault_injection import Fault
 from .elastic.ledger import verdict
-from .elastic.supervisor import Listener
+from .elastic.supervisor import EventListener
 from .exact.state import TrainState, digest
 from .models.gpt import GPT, GPTConfig, count_parameters, seeded_gpt
 from .train.run import ElasticRun, build, check_out, check_run, run_elastic
@@ -94,7 +94,7 @@ def run_demo(
     config: Config,
     faults: Iterable[Fault], # Faults of the first run
     out: str | Path, # Folder to create, for run.db, report.html and checkpoints of the first run
-    narrate: Callable[[str, int], Listener] = lambda title, steps: lambda event: None, # Makes a narrator
+    narrate: Callable[[str, int], EventListener] = lambda title, steps: lambda event: None, # Makes a narrator
     command: str = 'run_demo(...)', # The command that started it, for the head of the report
 ) -> dict[str, Any]:
     "Compare runs of `config` with and without `faults`. Raises BadConfig, RunFailed, ValueError (the text)."

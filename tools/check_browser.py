@@ -25,6 +25,7 @@ from browser import browsing, watched
 
 from elastic_nb.elastic.control_socket import send_command
 from elastic_nb.elastic.ledger import Ledger
+from elastic_nb.simulate.job_queue import JobQueue
 from elastic_nb.testing.injection_payloads import PAYLOADS
 
 TRAIN = """
@@ -238,6 +239,31 @@ def hostile(browser: Any, folder: Path) -> None:
     print(f'{len(runs)} hostile names, on a phone: none got through')
 
 
+def queue(browser: Any, folder: Path) -> None:
+    "A controller's queue appears beside the runs, updates itself, and shows hostile plan names as text"
+    jobs = JobQueue(folder / 'jobs.db')
+    plan = 'workers: [{name: a}]\ntasks: [{id: t}]\n'
+    hostile = next(iter(PAYLOADS.values())).replace('\ud800', '?').replace('\x00', '?')
+    for name in ('first.yaml', hostile): jobs.submit(plan, name)
+    with served(folder) as url:
+        page, seen = watched(browser, viewport=dict(width=390, height=844))
+        page.goto(url)
+        page.wait_for_selector('h2:has-text("Queue jobs.db")')
+        def states() -> list[str]:
+            return [text.split()[-1] for text in page.locator('#part-queues .state').all_inner_texts()]
+        assert states() == ['queued', 'queued'], states()
+        jobs.next_job()
+        until(lambda: sorted(states()) == ['queued', 'running'], 20)   # live: it updates itself
+        jobs.execute("UPDATE jobs SET state='done'")
+        until(lambda: states() == ['done', 'done'], 20)
+        assert page.evaluate('window.PWNED') is None and hostile.strip() in page.locator('#part-queues').inner_text()
+        for name in ('script', 'img', 'iframe', 'form'): assert page.locator(f'#part-queues {name}').count() == 0, name
+        wide = page.evaluate('document.documentElement.scrollWidth')
+        assert wide <= 390, f"the page with a queue is {wide} pixels wide on a phone"
+        seen.check()
+    print('a queue: two jobs from queued to done')
+
+
 def pictures(browser: Any, url: str, run: str, shots: Path) -> None:
     "Desktop and phone, light and dark"
     for size, (width, height) in dict(desktop=(1200, 900), phone=(390, 844)).items():
@@ -259,9 +285,8 @@ def main() -> None:
     if shots: shots.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        out, evil, text = home / 'runs' / 'live', home / 'evil', home / 'text.txt'
-        out.mkdir(parents=True)
-        evil.mkdir()
+        out, evil, jobs, text = home / 'runs' / 'live', home / 'evil', home / 'jobs', home / 'text.txt'
+        for made in (out, evil, jobs): made.mkdir(parents=True)
         text.write_text('To kill a worker is easy; to change the result is not. ' * 500)
         with (program(sys.executable, '-c', TRAIN, out, text) as trains, served(out.parent, '--allow-kill') as url,
               served(out.parent) as guarded, browsing() as browser):
@@ -277,6 +302,7 @@ def main() -> None:
             state = until(lambda: (s := call(url, f'/api/runs/{run}')[1]['state']) != 'running' and s)
             if shots: pictures(browser, url, run, shots)
             hostile(browser, evil)
+            queue(browser, jobs)
         print(f'the run is {state}; the browser was content')
 
 

@@ -24,7 +24,7 @@ from elastic_nb.elastic.ledger import Event, Ledger, losses, outages
 from elastic_nb.elastic.loop import ElasticLoop
 from elastic_nb.elastic.gradient_sync import ExactSync
 from elastic_nb.models.gpt import GPTConfig, seeded_gpt
-from elastic_nb.report.pictures import CROSS, FAULT, GENERATIONS, INK, MUTED, RULE, style, timeline
+from elastic_nb.report.pictures import FAULT_MARKER, FAULT_COLOR, GENERATION_COLORS, INK, MUTED, RULE, style, timeline
 from elastic_nb.testing.thread_cluster import run_elastic_in_threads
 from elastic_nb.train.engine_between_steps import Engine
 
@@ -44,14 +44,14 @@ def two_runs(
     with style():
         if axes is None:
             axes = plt.subplots(1, 3, figsize=(9, 2.2), sharex=True, sharey=True, layout='constrained')[1]
-        for ax in (axes[0], axes[2]): ax.plot(alone, color=GENERATIONS[4], linewidth=5, alpha=.7)
+        for ax in (axes[0], axes[2]): ax.plot(alone, color=GENERATION_COLORS[4], linewidth=5, alpha=.7)
         for ax in axes[1:]:
             ax.plot(hit, color=INK, linewidth=1.1)
-            ax.plot(faults, [hit[s] for s in faults], **CROSS)
+            ax.plot(faults, [hit[s] for s in faults], **FAULT_MARKER)
             ax.tick_params(labelleft=False)
         words = 'both: the same line' if same else 'both: not the same'
         for ax, title in zip(axes, ('left alone', 'a worker was killed', words)):
-            ax.set_title(title, fontsize=10, color=FAULT if title == 'both: not the same' else INK)
+            ax.set_title(title, fontsize=10, color=FAULT_COLOR if title == 'both: not the same' else INK)
             ax.tick_params(length=0)
             ax.set(xlabel='step', ylim=(0, 1.05 * max([*hit, *alone], default=1.)))
         axes[0].set_ylabel('loss, nats per token')
@@ -124,15 +124,15 @@ def frame(disturbed: Sequence[Event], undisturbed: Sequence[Event], t: float, wi
         fig.subplots_adjust(left=.09, right=.98, top=.8, bottom=.11, hspace=1.15)
         _lanes(lanes, shown, window)
         lanes.set_ylim(len(lanes.get_yticks()) - .4, -1.4)   # room for a bracket, always
-        curve.plot(alone, color=GENERATIONS[4], linewidth=5, alpha=.7, label='left alone')
+        curve.plot(alone, color=GENERATION_COLORS[4], linewidth=5, alpha=.7, label='left alone')
         curve.plot(so_far, color=INK, linewidth=1.3, label='this run')
         faults = [e.step for e in shown if e.kind == 'fault' and e.step < len(so_far)]
-        curve.plot(faults, [so_far[s] for s in faults], **CROSS)
+        curve.plot(faults, [so_far[s] for s in faults], **FAULT_MARKER)
         curve.legend(labelcolor=MUTED, loc='upper right')
         curve.set(xlim=(0, len(alone)), ylim=(0, 1.05 * max(alone)), xlabel='step', ylabel='loss')
         fig.text(.09, .93, words, fontsize=13, color=INK)
         fig.text(.98, .93, clock, fontsize=15, ha='right', family='monospace', weight='bold',
-                 color=FAULT if words.startswith('a worker was killed') else GENERATIONS[2])
+                 color=FAULT_COLOR if words.startswith('a worker was killed') else GENERATION_COLORS[2])
         if slower != 1: fig.text(.09, .88, f'{slower:g} times slower than it was', color=MUTED)
     return fig
 
@@ -140,7 +140,7 @@ def frame(disturbed: Sequence[Event], undisturbed: Sequence[Event], t: float, wi
 def _palette() -> Image.Image:
     "The package's colors and their shades towards white: all frames share them, so that no color flickers."
     found = []
-    for name in (INK, MUTED, RULE, FAULT, *GENERATIONS):
+    for name in (INK, MUTED, RULE, FAULT_COLOR, *GENERATION_COLORS):
         rgb = np.array(to_rgb(name))
         found += [255 * (1 - k * (1 - rgb)) for k in (1, .85, .7, .5, .35)]
     found = [255 * np.ones(3)] * (256 - len(found)) + found

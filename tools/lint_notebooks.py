@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import nbformat
 from lint_house import (check_linked_pages, check_hidden, check_imports, check_layout, check_list, check_size, check_where, exported,
@@ -57,6 +58,8 @@ LINK = re.compile(r'(?P<site>(?P<raw>raw\.githubusercontent\.com)|github\.com|'
                   r'(?![\w-]|\.\w)')
 
 RELATIVE = re.compile(r'\]\((?!https?:|#|mailto:)([^)\s]+)\)')  # the target of a link inside the repository
+ANCHOR = re.compile(r'\]\((?!https?:|mailto:)([^)\s#]*)#([^)\s]+)\)')  # page ('': this one) and heading of a link
+HEADING = re.compile(r'^#{1,6} +(.+?)\s*$', re.M)
 
 
 # ---- what settings.ini says ----------------------------------------------------------------------
@@ -101,6 +104,36 @@ def lost(page: Path, text: str) -> Iterator[str]:
     "Relative links of `page` that lead nowhere; of a notebook, its markdown counts"
     for target in RELATIVE.findall(re.sub(r'`[^`\n]*`', '', text)):
         if not (page.parent / target.split('#')[0]).exists(): yield target
+
+
+def prose(page: Path) -> str:
+    "The Markdown of a page; of a notebook, that of its cells"
+    text = page.read_text(encoding='utf-8')
+    if page.suffix != '.ipynb': return text
+    try: cells = json.loads(text)['cells']
+    except ValueError: return ''   # which check_notebook complains of
+    return '\n\n'.join(''.join(c['source']) for c in cells if c['cell_type'] == 'markdown')
+
+
+def anchors(page: Path) -> set[str]:
+    "The anchors of a page's headings, as Jupyter makes them for a notebook, and GitHub for a Markdown page"
+    text = re.sub(r'^```.*?^```', '', prose(page), flags=re.M | re.S).replace('`', '')
+    found = HEADING.findall(text)
+    if page.suffix == '.md': found = [re.sub(r'[^\w -]', '', heading).lower() for heading in found]
+    return {heading.replace(' ', '-') for heading in found}
+
+
+def check_anchors(root: Path, cfg: dict[str, str]) -> Iterator[str]:
+    "Complaints about links to a heading that its page does not have"
+    known: dict[Path, set[str]] = {}
+    for page in notebooks(root, cfg) + [root / p for p in PAGES if p.endswith('.md') and (root / p).exists()]:
+        if page.parent.name == 'tools': continue   # its files are templates of other pages
+        for path, anchor in ANCHOR.findall(re.sub(r'`[^`\n]*`', '', prose(page))):
+            there = (page.parent / path).resolve() if path else page
+            if there.suffix not in ('.ipynb', '.md') or not there.exists(): continue
+            if there not in known: known[there] = anchors(there)
+            if unquote(anchor) not in known[there]:
+                yield f'{page.relative_to(root).as_posix()}: there is no such heading: {path}#{anchor}'
 
 
 def relink(text: str, root: Path, cfg: dict[str, str], old: str) -> tuple[str, list[str]]:
@@ -373,7 +406,8 @@ def lint(root: Path) -> list[str]:
     switches = (root / cfg['nbs_path']).rglob('.notest')
     found = [f'{p.relative_to(root)}: nothing may be left untested' for p in switches]
     for path in notebooks(root, cfg): found += check_notebook(path, root, cfg)
-    return [*found, *check_links(root, cfg), *check_modules(root, cfg), *check_tools(root), *check_house(root, cfg)]
+    return [*found, *check_links(root, cfg), *check_anchors(root, cfg), *check_modules(root, cfg), *check_tools(root),
+            *check_house(root, cfg)]
 
 
 def main() -> int:

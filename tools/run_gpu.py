@@ -471,9 +471,9 @@ BENCH = "from elastic_nb.bench.gpu import bench_gpu"
 
 def measure(report: Path, rehearse: bool, seconds: float, commit: str | None) -> None:
     "The rows of the benchmark, in this process; what is measured is written after each section."
-    from elastic_nb.bench.gpu import QUICK, REAL, bench_gpu
+    from elastic_nb.bench.gpu import QUICK_JOB, REAL_JOB, bench_gpu
     more = dict(commit=commit) if commit else {}
-    bench_gpu(QUICK if rehearse else REAL, seconds=seconds, tell=lambda result: result.save(report), **more)
+    bench_gpu(QUICK_JOB if rehearse else REAL_JOB, seconds=seconds, tell=lambda result: result.save(report), **more)
 
 
 def needs(paths: Iterable[Path]) -> None:

@@ -28,14 +28,14 @@ from ..train.run import ElasticRun, run_elastic
 # %% ../../nbs/10_bench/17_goodput.ipynb #e4bd6cdf
 @dataclass(frozen=True)
 class GoodputJob:
-    "What is measured."
+    "Settings of a measurement."
     workers: int = 4 # Slots
-    seconds: float = 300. # Length of the disturbed run, about
-    mtbf: float = 20. # Mean seconds between two kills
-    seed: int = 0 # Of the moments, the victims, and the training
-    calibration: int = 60 # Steps of the run in which one loss is priced
-    kills: int = 4 # Losses in it
-    settings: dict[str, Any] = field(default_factory=dict) # Over those of the demo
+    seconds: float = 300. # Approximate length of the disturbed run
+    mtbf: float = 20. # Mean seconds between kills
+    seed: int = 0 # Seed of the kill times, the victims and the training
+    calibration: int = 60 # Steps of the run that measures the cost of one loss
+    kills: int = 4 # Losses in that run
+    settings: dict[str, Any] = field(default_factory=dict) # Settings that override the demo's
 
     @property
     def config(self) -> Config:
@@ -44,7 +44,7 @@ class GoodputJob:
                                            max_restarts=10_000) | self.settings))
 
 def kill_times(seconds: float, mtbf: float, workers: int, seed: int) -> list[tuple[float, int]]:
-    "Seconds after the first step, and slots: all kills before `seconds`."
+    "All kills before `seconds`, as (seconds after the first step, slot)."
     dice, t, found = random.Random(f'{seed} goodput'), 0., []
     while (t := t + dice.expovariate(1 / mtbf)) < seconds: found.append((t, dice.randrange(workers)))
     return found
@@ -52,7 +52,7 @@ def kill_times(seconds: float, mtbf: float, workers: int, seed: int) -> list[tup
 # %% ../../nbs/10_bench/17_goodput.ipynb #9c6ce304
 def run_with_kills(config: Config, plan: list[tuple[float, int]], out: Path, limit_s: float
                    ) -> tuple[ElasticRun, int]:
-    "The run under fire, and how many kills it took. Raises RunFailed, TimeoutError after `limit_s` seconds."
+    "Run with kills; returns the run and the number of kills carried out. Raises RunFailed, TimeoutError."
     begun, over = threading.Event(), threading.Event()
     def tell(event: dict[str, Any]) -> None:
         if event['kind'] == 'commit': begun.set()
@@ -76,9 +76,9 @@ def run_with_kills(config: Config, plan: list[tuple[float, int]], out: Path, lim
 
 # %% ../../nbs/10_bench/17_goodput.ipynb #865749a2
 def calibrate_costs(job: GoodputJob, out: Path) -> tuple[RunCosts, float]:
-    "The costs of a step and of a loss, from a run of its own; and its usual step."
+    "The costs of a step and of a loss, from a separate run; and the typical time of its step."
     every = max(2, job.calibration // (job.kills + 1))
-    last = job.workers - 1   # always the same slot: the survivors keep the state, however quick the steps are
+    last = job.workers - 1   # always the same slot, so the survivors keep the state even if steps are short
     faults = [Fault(last, every * (k + 1)) for k in range(job.kills)]
     config = job.config.update(steps=job.calibration, checkpoint_interval=0)
     run = run_elastic(ENTRY, config, None, faults, out, tell=lambda event: None, name='priced')
@@ -89,16 +89,16 @@ def calibrate_costs(job: GoodputJob, out: Path) -> tuple[RunCosts, float]:
 class GoodputTrial:
     "One measurement."
     job: GoodputJob
-    costs: RunCosts # Of one loss
+    costs: RunCosts # Costs of one loss
     found: Goodput # The disturbed run
-    kills: int # Orders that were carried out
-    identical: bool # Its end is that of the undisturbed run
+    kills: int # Kills that were carried out
+    identical: bool # Whether final state and losses equal the undisturbed run's
 
     @property
     def predicted(self) -> float: return predicted_goodput(self.costs, self.job.mtbf)
 
 def measure_goodput(job: GoodputJob, out: Path) -> GoodputTrial:
-    "Price a loss, run under fire, run undisturbed, compare. Raises RunFailed, TimeoutError."
+    "Measure the cost of a loss, run with and without kills, compare. Raises RunFailed, TimeoutError."
     costs, step = calibrate_costs(job, out / 'priced')
     steps = max(40, round(job.seconds / step * predicted_goodput(costs, job.mtbf)))
     config = job.config.update(steps=steps)
@@ -111,7 +111,7 @@ def measure_goodput(job: GoodputJob, out: Path) -> GoodputTrial:
 
 # %% ../../nbs/10_bench/17_goodput.ipynb #e8e02b62
 def bench_goodput(job: GoodputJob = GoodputJob()) -> BenchResult:
-    "Goodput at an MTBF, by buckets, beside the prediction. `identical`: 1 for the same end, else 0."
+    "Goodput at an MTBF, by bucket, and the prediction. `identical`: 1 for the same final state, else 0."
     with tempfile.TemporaryDirectory() as folder: return goodput_result(measure_goodput(job, Path(folder)))
 
 def goodput_result(trial: GoodputTrial) -> BenchResult:

@@ -95,10 +95,10 @@ HELD_OUT = (
     KillScenario('all in 25 steps, long interval', 25., 1., every=20, seed=7),
     KillScenario('all in 8 steps, short interval', 8., 1., every=4, seed=8),
     KillScenario('all in 12 steps', 12., 1., every=8, seed=9),
-    KillScenario('the job in 25 steps', 25., 0., 1., every=10, steps=60, seed=10),
+    KillScenario('the job in 25 steps', 25., 0., 1., every=10, steps=56, seed=10),
     KillScenario('the job in 30 steps, long interval', 30., 0., 1., every=25, steps=60, seed=11),
     KillScenario('half all, half one, in 8 steps', 8., .5, every=10, seed=12),
-    KillScenario('of each kind, in 12 steps', 12., .3, .2, every=12, seed=13),
+    KillScenario('of each kind, in 12 steps', 12., .3, .2, every=12, steps=56, seed=13),
     KillScenario('of each kind, in 6 steps', 6., .2, .1, every=5, seed=14))
 
 
@@ -299,7 +299,8 @@ def _say(found: dict[str, Any], rows: str | Path) -> None:
 def prediction_result(costs: JobSpec, found: list[dict[str, Any]], beside: dict[str, float]) -> BenchResult:
     "The rows and ratios of predictions and measurements."
     rows = [row(k, 'seconds, costs', [getattr(costs, k)], 's')
-            for k in ('step', 'save', 'start', 'heal', 'restart', 'relaunch', 'boot', 'join', 'warm', 'end')]
+            for k in ('step', 'save', 'durable', 'start', 'heal', 'restart', 'relaunch', 'backoff', 'boot',
+                      'join', 'warm', 'end')]
     rows += [row(f'step of {n}', 'seconds, costs', [s], 's') for n, s in costs.by_world.items()]
     for f in found:
         for what, unit in (('goodput', ''), ('recovery_s', 's'), ('wall_s', 's')):

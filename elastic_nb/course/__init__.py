@@ -20,7 +20,8 @@ from typing import Any
 import elastic_nb.nano as nano
 from ..basics import patch
 from ..elastic.ledger import Ledger
-from ..report.exam import (CALM, EXAM, MICRO, STEPS, ExamScore, exam_fault_plan, exam_score,
+from ..report.exam import (UNDISTURBED_RUN, EXAM_RUN, EXAM_MICRO_BATCHES, EXAM_STEPS, ExamScore,
+                                    exam_fault_plan, exam_score,
                                     fault_plan_rows)
 from ..testing.puzzles import Puzzle, WrongAnswer
 
@@ -147,13 +148,14 @@ def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: st
     from elastic_nb.demo import ENTRY, demo_config   # imported here, because only the exam needs it
     from elastic_nb.train.run import run_elastic
     plan = exam_fault_plan(seed, workers + spares)
-    settings = dict(steps=STEPS, micro_batches=MICRO, memory_snapshot_interval=0, max_restarts=1000)
+    settings = dict(steps=EXAM_STEPS, micro_batches=EXAM_MICRO_BATCHES, memory_snapshot_interval=0,
+                    max_restarts=1000)
     config = demo_config(**settings, checkpoint_interval=checkpoint_interval, spares=spares)
     def run(name: str, faults: Any, **budget: Any) -> None:
         run_elastic(ENTRY, config, faults=faults, out=out, tell=lambda event: None, name=name, **budget)
-    run(EXAM, plan, workers=workers)
-    with Ledger(Path(out) / 'run.db', EXAM, create=False) as ledger:
+    run(EXAM_RUN, plan, workers=workers)
+    with Ledger(Path(out) / 'run.db', EXAM_RUN, create=False) as ledger:
         ledger.append('plan', faults=fault_plan_rows(plan), min_survivors=0, drawn=dict(exam=seed),
                       text=f'the storm of seed {seed}')
-    run(CALM, [], workers=1, checkpoint_interval=0, spares=0)
+    run(UNDISTURBED_RUN, [], workers=1, checkpoint_interval=0, spares=0)
     return exam_score(out)

@@ -17,7 +17,7 @@ from .quantize import BadMessage, Codec, read_floats, pack_bits, packed_size, un
 
 # %% ../../nbs/12_lowcomm/04_sparse_codec.ipynb #2611b063
 def top_k_positions(rows: Tensor, k: int) -> Tensor:
-    "Positions of the `k` largest sizes in each row, (rows, k), rising; of equal ones the first."
+    "Positions of the `k` largest magnitudes in each row, (rows, k), increasing; of equal ones the first."
     order = rows.abs().sort(dim=1, descending=True, stable=True).indices
     return order[:, :k].sort(dim=1).values
 
@@ -25,7 +25,7 @@ def top_k_positions(rows: Tensor, k: int) -> Tensor:
 def two_levels(kept: Tensor) -> tuple[Tensor, Tensor]:
     """Codes (rows, k), 0 to 3, int64, and levels (rows, 2), float32, low and high, for `kept` (rows, k).
 
-    A code is 2 for a negative number, plus 1 for one whose size is above the mean of its row."""
+    A code is 2 for a negative number, plus 1 for a magnitude above the mean of its row."""
     sizes = kept.abs().double()
     high = sizes > sizes.mean(1, keepdim=True)
     low_mean = (sizes * ~high).sum(1) / (~high).sum(1).clamp(min=1)
@@ -41,16 +41,16 @@ def from_levels(codes: Tensor, levels: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class Sparse(Codec):
     "The `k` largest of each chunk, with 2 bits each (SparseLoCo, arXiv 2508.15706): 136 times fewer bytes."
-    k: int = 64 # Numbers kept of a chunk: 1.56 % of 4096
+    k: int = 64 # Numbers kept per chunk: 1.56 % of 4096
     chunk: int = 4096 # Numbers in a chunk
-    decay: float = .95 # Of the rest
+    decay: float = .95 # Fraction of the residual that is kept
 
     def __post_init__(self) -> None:
         if not (1 <= self.k <= self.chunk <= 1 << 16 and 0 <= self.decay <= 1):
             raise ValueError(f"k from 1 to chunk, chunk up to 65536, decay 0 to 1; not {self}")
 
     def chunk_layout(self, count: int) -> list[tuple[int, int, int]]:
-        "Rows, their width, and how many numbers of each are kept: full chunks, then the shorter last one."
+        "Rows, their width, and how many numbers of each are kept: for full chunks, then for the last one."
         full, left = divmod(count, self.chunk)
         found = [(full, self.chunk, self.k), (1, left, -(-left * self.k // self.chunk))]
         return [(n, width, k) for n, width, k in found if n and width]
@@ -66,17 +66,17 @@ class Sparse(Codec):
         return b''.join(levels + places + codes)
 
 def _in_parts(x: Tensor, parts: list[tuple[int, int, int]]) -> list[Tensor]:
-    "`x` (n,) cut into one matrix per part; views."
+    "Splits `x` (n,) into one matrix per part; the matrices are views."
     return [flat.view(n, width) for flat, (n, width, _) in zip(x.split([n * w for n, w, _ in parts]), parts)]
 
 def position_bits(width: int) -> int:
-    "Bits of a position among `width`."
+    "Bits of a position in a chunk of `width`."
     return max(1, (width - 1).bit_length())
 
 # %% ../../nbs/12_lowcomm/04_sparse_codec.ipynb #880da90f
 @patch
 def sizes(self: Sparse, count: int) -> list[int]:
-    "Bytes of the levels, of the positions of each part, and of the codes of each part."
+    "Bytes of the levels, then of each part's positions, then of each part's codes."
     parts = self.chunk_layout(count)
     return ([8 * sum(n for n, _, _ in parts)] + [packed_size(n * k, position_bits(w)) for n, w, k in parts]
             + [packed_size(n * k, 2) for n, _, k in parts])

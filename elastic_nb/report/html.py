@@ -28,8 +28,9 @@ from rich.text import Text
 
 from .. import __version__
 from ..basics import describe_machine, write_atomically
-from ..elastic.ledger import RunHistory, Story, sample_digests_by_step, to_history
-from .pictures import (FAULT, GENERATIONS, INK, MUTED, PAPER, RULE, draw_loss_pair,
+from ..elastic.ledger import RunHistory, RunRows, sample_digests_by_step, to_history
+from .pictures import (FAULT_COLOR, GENERATION_COLORS, INK, MUTED, PAPER, RULE,
+                                        draw_loss_pair,
                                         format_duration, loss_curves, outage_intervals, run_time_range,
                                         shorten_label, slots_of, style, timeline)
 from .status import RunReader
@@ -81,7 +82,7 @@ def hash_lines(result: Mapping[str, Any]) -> list[str]:
     return [f'sha256 {ours or "-"} disturbed', f'sha256 {theirs or "-"} undisturbed', *weights]
 
 # %% ../../nbs/08_report/03_html.ipynb #f55938e1
-_VARIABLES = {INK: 'ink', MUTED: 'muted', RULE: 'rule', PAPER: 'paper', FAULT: 'fault'}
+_VARIABLES = {INK: 'ink', MUTED: 'muted', RULE: 'rule', PAPER: 'paper', FAULT_COLOR: 'fault'}
 
 def inline_svg(
     fig: Figure, # Drawn in the style of the package
@@ -126,7 +127,7 @@ def _table(rows: Sequence[Mapping[str, Any]], most: int = 100) -> str:
 # %% ../../nbs/08_report/03_html.ipynb #17eb673d
 PHASES_OF_ENTERING = ('roll call', 'group', 'copy', 'agree')
 
-def generation_rows(events: Story) -> list[dict[str, str]]:
+def generation_rows(events: RunRows) -> list[dict[str, str]]:
     "One row of text per generation, with the milliseconds of the slowest member for each phase."
     found, rows = to_history(events), []
     laps: dict[int, list[dict[str, float]]] = {}
@@ -223,7 +224,7 @@ def _checkpoints(saves: Sequence[Mapping[str, Any]]) -> str:
 _NOTE = ('Relative to now, for the same progress, with a learning rate that suits the batch (McCandlish et '
          'al. 2018, arXiv:1812.06162). In brackets: the range, nine times out of ten.')
 
-def _training(events: Story) -> list[str]:
+def _training(events: RunRows) -> list[str]:
     "The run step by step, and what its gradient noise says about the batch size; empty without a commit."
     rows = step_columns(events)
     if not len(rows): return []
@@ -274,7 +275,7 @@ def _details(rows: RunHistory, result: Mapping[str, Any], config: Mapping[str, A
 
 def report_html(
     path: str | Path, # The file to write
-    events_by_run: Mapping[str, Story], # 'disturbed' and 'undisturbed'
+    events_by_run: Mapping[str, RunRows], # 'disturbed' and 'undisturbed'
     result: Mapping[str, Any], # What `ledger.verdict` derives from them
     config: Mapping[str, Any] | None = None, # Of the run
     about: Mapping[str, str] | None = None, # When, how and where; see `report_provenance`
@@ -333,9 +334,9 @@ def _union(gaps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 # %% ../../nbs/08_report/03_html.ipynb #423a21ea
-_LOOK = {'before the first step': (PAPER, '////'), 'steps': (GENERATIONS[0], ''),
-         'stood still for checkpoints': (GENERATIONS[1], '....'),
-         'no progress, workers lost': (FAULT, 'xxxx'), 'steps lost with a start': (RULE, '++++'),
+_LOOK = {'before the first step': (PAPER, '////'), 'steps': (GENERATION_COLORS[0], ''),
+         'stood still for checkpoints': (GENERATION_COLORS[1], '....'),
+         'no progress, workers lost': (FAULT_COLOR, 'xxxx'), 'steps lost with a start': (RULE, '++++'),
          'after the last step': (PAPER, '\\\\\\\\')}
 
 def draw_time_breakdown(fig: Figure, spent: Mapping[str, float]) -> None:

@@ -23,16 +23,16 @@ class RoundingMode(str, Enum):
     "What to do if the world size does not divide the batch. The last three give all ranks equal shares."
     EXACT = 'exact' # Uneven shares, the batch is the target
     CEIL = 'ceil' # The batch is at least the target
-    FLOOR = 'floor' # At most, if one micro-batch per rank allows it
+    FLOOR = 'floor' # The batch is at most the target, if one micro-batch per rank allows it
     NEAREST = 'nearest'
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #9bc065fd
 @dataclass(frozen=True)
 class GradAccumulationConfig:
-    "How large a step is, in samples. Raises ValueError unless all sizes are integers from 1."
+    "Batch sizes in samples. Raises ValueError unless all sizes are integers of at least 1."
     target_global_batch_size: int # Samples per optimizer step, over all workers
-    local_batch_size: int # Samples that a worker processes at once: one micro-batch
-    base_world_size: int # Workers for which the target was chosen
+    local_batch_size: int # Samples in one micro-batch, which a worker processes at once
+    base_world_size: int # World size for which the target was chosen
     rounding_mode: RoundingMode = RoundingMode.EXACT
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class GradAccumulationConfig:
 
     @property
     def micro_batches(self) -> int:
-        "How many micro-batches the target is cut into; only the last may be smaller than `local_batch_size`."
+        "Number of micro-batches in the target; only the last may be smaller than `local_batch_size`."
         return -(-self.target_global_batch_size // self.local_batch_size)
 
     @property
@@ -51,12 +51,12 @@ class GradAccumulationConfig:
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #3ce3f829
 def equal_accumulation_steps(world: int, c: GradAccumulationConfig) -> int:
-    "Micro-batches per rank when all run the same number: the old formula, rounded as `c.rounding_mode` says."
+    "Micro-batches per rank when all run the same number, rounded as `c.rounding_mode` says."
     rounded: dict[str, Callable[[float], int]] = dict(ceil=math.ceil, floor=math.floor, nearest=round)
     return max(1, rounded[c.rounding_mode.value](c.target_global_batch_size / (c.local_batch_size * world)))
 
 def micro_batch_ranges(world: int, c: GradAccumulationConfig) -> list[range]:
-    "Which rank runs which micro-batches of a step: a range of numbers per rank. ValueError for `world` < 1."
+    "The micro-batches of a step, as a range of numbers for each rank. ValueError for `world` < 1."
     if world < 1: raise ValueError(f"a world has at least one worker, not {world}")
     if c.rounding_mode is RoundingMode.EXACT:
         busy = min(world, c.micro_batches)
@@ -97,7 +97,7 @@ class GradientAccumulationManager:
 
     @property
     def micro_batches(self) -> range:
-        "The numbers of this rank's micro-batches; none for a spare. ValueError for a rank out of range."
+        "The numbers of this rank's micro-batches, empty for a spare. ValueError for a rank out of range."
         if self.rank >= self.current_world_size:
             raise ValueError(f"no rank {self.rank} in a world of {self.current_world_size}; give its rank")
         return micro_batch_ranges(self.current_world_size, self.config)[self.rank]

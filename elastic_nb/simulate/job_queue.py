@@ -32,7 +32,7 @@ from ..basics import patch, write_atomically
 from ..config import BadConfig
 from ..config_file import parse_yaml
 from ..elastic.ledger import enable_wal
-from ..report.serve import TOKEN, _same, host_name, is_ip_address, open_listener, token_from_env
+from ..report.serve import TOKEN_ENV, _same, host_name, is_ip_address, open_listener, token_from_env
 from ..report.status import _NoRedirect
 from .tasks import ParsedPlan, PlanRun, parse_plan, run_real, run_simulated
 
@@ -165,7 +165,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         foreign = name not in ('localhost', '127.0.0.1', '::1')
         if foreign and not self.token: return 421, "this name is not mine"
         if 'Origin' in self.headers: return 403, "a page may not ask this"
-        if self.token and not _same(shown, self.token): return 401, f"show the token: {TOKEN}"
+        if self.token and not _same(shown, self.token): return 401, f"show the token: {TOKEN_ENV}"
         kind = self.headers.get('Content-Type', '')
         if self.command == 'POST' and kind != 'application/json': return 415, "send application/json"
         return None
@@ -209,7 +209,8 @@ def http_endpoint(controller: Controller, port: int = 0, host: str = '127.0.0.1'
     "In the block, a thread answers at the URL. Raises BadConfig if a secret is needed, OSError."
     token, host = token_from_env(os.environ), '127.0.0.1' if host == 'localhost' else host
     if not (token or is_ip_address(host) and ipaddress.ip_address(host).is_loopback):
-        raise BadConfig(f"to be asked by other machines, at {host}, the controller needs a secret in {TOKEN}")
+        raise BadConfig(f"to be asked by other machines, at {host}, "
+                        f"the controller needs a secret in {TOKEN_ENV}")
     line = open_listener(host, port)
     asked = type('Asked', (_RequestHandler,), dict(controller=controller, token=token))
     server = ThreadingHTTPServer(line.getsockname()[:2], asked, bind_and_activate=False)
@@ -229,7 +230,7 @@ def ask_controller(url: str, path: str, **wish: Any) -> dict[str, Any]:
     "What a controller answers; with a `wish`, it is sent. Raises ValueError with its words."
     if not url.startswith(('http://', 'https://')):
         raise ValueError(f"{url}: give the http:// address of a controller")
-    token = os.environ.get(TOKEN, '')
+    token = os.environ.get(TOKEN_ENV, '')
     headers = {'Content-Type': 'application/json'} | ({'Authorization': f'Bearer {token}'} if token else {})
     data = json.dumps(wish).encode() if wish else None
     try:

@@ -32,11 +32,11 @@ from pydantic import Field, ValidationError
 
 from ..basics import patch
 from ..config import BadConfig, ConfigSection, _told
-from ..config_file import Lines, parse_yaml
+from ..config_file import LineNumbers, load_migration_hints, parse_yaml
 from ..lowcomm.link_profiles import LinkProfile, link_profile, profile_for, reno_mbit
 from .event_simulation import Simulation, SimulatedLedger
 from .task_schedulers import Dispatcher, TaskAttempt, TaskSpec, WorkerSpec, find_scheduler
-from ..train.on_ray import PATIENCE, RayCluster, ray_connection
+from ..train.on_ray import NODE_WAIT_S, RayCluster, ray_connection
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #d53271b6
 class ControllerSettings(ConfigSection):
@@ -122,29 +122,6 @@ class PlanFile(ConfigSection):
     preferences: ConfigSection = Field(ConfigSection(), exclude=True)
     assertions: list[str] = []
 
-# %% ../../nbs/13_simulate/05_tasks.ipynb #64ef8db2
-_SAME = dict(flops='flops_per_second', bandwidth='network_bandwidth', lr='learning_rate', epochs='num_epochs')
-_SKIPPED = {*('controller.host controller.port controller.max_lattice_size cycles '
-              'controller.lattice_rebuild_interval '
-              'workers.host workers.port training.num_workers simulation.heartbeat_cycles '
-              'simulation.scheduling_cycles preferences.model_path preferences.objective '
-              'preferences.history_db').split()}
-_TOGETHER = ("leave it out: each task trains alone, and no gradients are sent; for one model on many workers "
-             "see elastic-nb train, {}")
-_ASKS = { # Setting -> the value that asks for nothing, and what to write in place of any other
-    'controller.use_lattice': (False, "there is no lattice of matchings; write scheduler: gale-shapley"),
-    'preferences.mode': ('heuristic', "no scheduler learns wishes; write controller.scheduler: capability"),
-    'controller.use_zmq': (False, "leave it out: workers are processes of this machine"),
-    'controller.adaptive_staleness': (False, _TOGETHER.format('lowcomm.quorum and lowcomm.grace')),
-    'controller.gradient_clip_norm': (None, _TOGETHER.format('training.clip')),
-    'controller.enable_differential_privacy': (False, _TOGETHER.format('and elastic_nb.lowcomm.Private')),
-    'training.use_async_training': (False, _TOGETHER.format('lowcomm.quorum and lowcomm.grace')),
-    'training.max_staleness': (None, _TOGETHER.format('lowcomm.quorum and lowcomm.grace')),
-    'training.compression': ('none', _TOGETHER.format('lowcomm.compression')),
-    'training.compression_ratio': (None, _TOGETHER.format('lowcomm.compression')),
-    'training.aggregation_rule': ('mean', _TOGETHER.format('lowcomm.rule')),
-    'training.bulyan_f': (None, _TOGETHER.format('lowcomm.attackers'))}
-
 # %% ../../nbs/13_simulate/05_tasks.ipynb #0abfb5ba
 At = tuple[Any, ...] # The place of a value in the file: section, number or setting, ...
 
@@ -156,7 +133,7 @@ def _part(kind: type[ConfigSection], name: str) -> type[ConfigSection] | None:
 
 class _SettingsFilter:
     "Takes apart what is ours, what can be skipped and what is wrong."
-    def __init__(self, name: str, lines: Lines, wrong: list[str]):
+    def __init__(self, name: str, lines: LineNumbers, wrong: list[str]):
         self.name, self.lines, self.wrong = name, lines, wrong
         self.skipped: list[str] = []
 
@@ -168,12 +145,12 @@ class _SettingsFilter:
         "The value without what is skipped, and under our names."
         if isinstance(value, list): return [self.ours(v, kind, (*at, i)) for i, v in enumerate(value)]
         if not isinstance(value, dict) or not kind: return value
-        found: dict[str, Any] = {}
+        found, hints = dict[str, Any](), load_migration_hints()['plans']
         for key, inside in value.items():
             dotted = '.'.join(str(part) for part in (*at, key) if not isinstance(part, int))
-            idle, instead = _ASKS.get(dotted, (inside, ''))
-            own = _SAME.get(key, key)
-            if dotted in _SKIPPED or dotted in _ASKS and inside == idle: self.skipped.append(dotted)
+            idle, instead = hints['asks'].get(dotted, (inside, ''))
+            own = hints['same'].get(key, key)
+            if dotted in hints['skipped'] or instead and inside == idle: self.skipped.append(dotted)
             elif instead: self.complain((*at, key), f'{dotted}: {instead}')
             elif own in found: self.complain((*at, key), f'{dotted}: {own} is there already')
             elif own in kind.model_fields: found[own] = self.ours(inside, _part(kind, own), (*at, key))
@@ -743,8 +720,8 @@ class RayRun(RealRun):
         try:
             while not self.is_over and (self.actors or self.starts):
                 self.tick()
-                if not self.dispatcher.join_counts and self.now > PATIENCE:
-                    raise RunFailed(f"no core of the Ray cluster was free in {PATIENCE:.0f} s")
+                if not self.dispatcher.join_counts and self.now > NODE_WAIT_S:
+                    raise RunFailed(f"no core of the Ray cluster was free in {NODE_WAIT_S:.0f} s")
             return self.outcome(self.now, False)
         finally:
             for actor in self.actors.values(): self.cluster.kill(actor)

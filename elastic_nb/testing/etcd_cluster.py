@@ -46,7 +46,7 @@ def etcd_program() -> str:
     raise FileNotFoundError(f'there is no etcd here. {_GET}')
 
 def _binary(path: Path) -> bool:
-    "Is this a program of machine code, and not a script that would stand between us and the real one?"
+    "Whether this is a binary, and not a script that wraps one."
     if not path.is_file() or not os.access(path, os.X_OK): return False
     with path.open('rb') as f: return f.read(4) in (b'\x7fELF', b'\xcf\xfa\xed\xfe', b'\xca\xfe\xba\xbe')
 
@@ -54,7 +54,7 @@ def _binary(path: Path) -> bool:
 def member_command(number: int, folder: Path, ports: Sequence[tuple[int, int]],
     hosts: str | Sequence[str] = '127.0.0.1', # Address of all members, or of each
     certificates: Path | None = None, # Folder from `make_certificates`: clients must speak TLS
-    client_certificates: bool = False, # And show a certificate of their own
+    client_certificates: bool = False, # Clients must present a certificate
     election_ms: int = 500, # Time after which the others elect a new leader
 ) -> list[str]:
     "The command line of member `number` of a cluster with these (client, peer) ports."
@@ -83,7 +83,7 @@ done
 rm -rf "$0"
 """
 def start_watchdog(folder: Path) -> subprocess.Popen:
-    "A shell that kills the servers with data in `folder`, and removes it, when this process is gone."
+    "Start a shell that kills the servers with data in `folder`, and removes it, when this process ends."
     return subprocess.Popen(['sh', '-c', _WATCH, str(folder)], stdin=subprocess.PIPE, start_new_session=True,
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -93,11 +93,11 @@ class EtcdCluster:
     def __init__(self,
         members: int = 1,
         certificates: Path | None = None, # Folder from `make_certificates`: clients must speak TLS
-        client_certificates: bool = False, # And show a certificate of their own
+        client_certificates: bool = False, # Clients must present a certificate
         election_ms: int | None = None, # Time after which the others elect a new leader; None: 500, alone 100
     ):
         if election_ms is None: election_ms = 500 if members > 1 else 100
-        warnings.filterwarnings('ignore', 'etcd .* can lose writes')   # these are of no use afterwards
+        warnings.filterwarnings('ignore', 'etcd .* can lose writes')   # this data is temporary
         self.folder = Path(tempfile.mkdtemp(prefix='etcd-'))
         self.ports = [(free_port(), free_port()) for _ in range(members)]
         self.certificates = certificates
@@ -115,12 +115,12 @@ class EtcdCluster:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        "Of all members, dead ones included."
+        "Endpoints of all members, including dead ones."
         return tuple(f'127.0.0.1:{p}' for p, _ in self.ports)
 
     @property
     def url(self) -> str:
-        "For --rdzv-endpoint."
+        "The value for --rdzv-endpoint."
         return ','.join(f'https://{e}' if self.certificates else e for e in self.endpoints)
 
     def __enter__(self) -> 'EtcdCluster': return self
@@ -129,7 +129,7 @@ class EtcdCluster:
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #bc0e8267
 @patch
 def start(self: EtcdCluster, number: int) -> None:
-    "Start a member, with the data that it has."
+    "Start a member with its existing data."
     log = (self.folder / f'm{number}.log').open('ab')
     self.processes[number] = subprocess.Popen(member_command(number, self.folder, self.ports, **self.options),
                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -148,7 +148,7 @@ def pause(self: EtcdCluster, number: int) -> None:
 
 @patch
 def resume(self: EtcdCluster, number: int) -> None:
-    "SIGCONT."
+    "SIGCONT a member."
     self.processes[number].send_signal(signal.SIGCONT)
 
 @patch
@@ -159,14 +159,14 @@ def close(self: EtcdCluster) -> None:
         if p is not None:
             p.kill()
             p.wait()
-    self.watcher.kill() # before its pipe is closed: it has nothing to do
+    self.watcher.kill() # before its pipe is closed, so that it does nothing
     self.watcher.wait()
     self.watcher.stdin.close()
     shutil.rmtree(self.folder, ignore_errors=True)
 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #d4e12df7
 def _answered(access: EtcdAccess, servers: Sequence[Any], limit_s: float = 60.) -> None:
-    "Wait until these members have a leader and write. Raises EtcdError."
+    "Wait until these members have a leader and accept writes. Raises EtcdError."
     end, quick = time.monotonic() + limit_s, EtcdClient(replace(access, limit_s=.5, try_s=.1))
     while True:
         if dead := [i for i, p in enumerate(servers) if p.poll() is not None]:
@@ -179,18 +179,18 @@ def _answered(access: EtcdAccess, servers: Sequence[Any], limit_s: float = 60.) 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #219605de
 @patch
 def client_access(self: EtcdCluster, **more: Any) -> EtcdAccess:
-    "How to get in; `more` replaces fields of EtcdAccess."
+    "The access data of clients; `more` replaces fields of EtcdAccess."
     tls = dict(tls=True, cacert=str(self.certificates / 'ca.crt')) if self.certificates else {}
     return EtcdAccess(**(dict(endpoints=self.endpoints) | tls | more))
 
 @patch
 def client(self: EtcdCluster, **more: Any) -> EtcdClient:
-    "A client of all members."
+    "A client for all members."
     return EtcdClient(self.client_access(**more))
 
 @patch
 def wait_ready(self: EtcdCluster, limit_s: float = 60.) -> None:
-    "Wait until the cluster has a leader and writes. Raises RuntimeError with a member's last words."
+    "Wait until the cluster has a leader and accepts writes. Raises RuntimeError with a member's last output."
     own = dict(cert=str(self.certificates / 'client.crt'), key=str(self.certificates / 'client.key')
                ) if self.options['client_certificates'] else {}
     try: _answered(self.client_access(**own), self.processes, limit_s)
@@ -201,7 +201,7 @@ def wait_ready(self: EtcdCluster, limit_s: float = 60.) -> None:
 
 @patch
 def leader(self: EtcdCluster) -> int:
-    "Number of the member that leads."
+    "Number of the leader."
     for i, endpoint in enumerate(self.endpoints):
         if self.processes[i].poll() is None:
             got = EtcdClient(self.client_access(endpoints=(endpoint,))).request('/v3/maintenance/status', {})
@@ -211,7 +211,7 @@ def leader(self: EtcdCluster) -> int:
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #40421898
 @patch
 def _stopped(self: EtcdCluster, copy: Callable[[], Any]) -> None:
-    "Call `copy` while no member runs."
+    "Call `copy` while no member is running."
     for i in range(len(self.processes)): self.kill(i)
     copy()
     for i in range(len(self.processes)): self.start(i)
@@ -224,7 +224,7 @@ def back_up(self: EtcdCluster, folder: str | Path) -> None:
 
 @patch
 def restore(self: EtcdCluster, folder: str | Path) -> None:
-    "Put the data that `back_up` copied to `folder` in the place of the members' data."
+    "Replace the members' data by what `back_up` copied to `folder`."
     def put_back() -> None:
         for i in range(len(self.processes)):
             shutil.rmtree(self.folder / f'm{i}')
@@ -256,7 +256,7 @@ def make_certificates(folder: Path) -> Path:
 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #fff6618b
 def add_users(client: EtcdClient, users: dict[str, tuple[str, str]]) -> None:
-    "Switch passwords on: `users` are name -> (password, prefix that they may use); root's is for all."
+    "Enable passwords: `users` maps name -> (password, allowed prefix); root may use all keys."
     patient = EtcdClient(replace(client.access, try_s=60., limit_s=60.)) # etcd hashes passwords slowly
     def ask(path: str, body: dict) -> None: patient.request(path, body)
     for name, (password, prefix) in users.items():
@@ -272,19 +272,19 @@ def add_users(client: EtcdClient, users: dict[str, tuple[str, str]]) -> None:
 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #8c0069ae
 def _noted(folder: Path) -> dict[str, Any]:
-    "What `start_etcd` wrote down: host, ports and pids; {} if nothing."
+    "The record of `start_etcd`: host, ports and pids; {} if there is none."
     try: return json.loads((folder / 'etcd.json').read_text(encoding='utf-8'))
     except (FileNotFoundError, ValueError): return {}
 
 def _lives(pid: int, folder: Path) -> bool:
-    "Is process `pid` an etcd with its data in `folder`? A number alone may be another program's by now."
+    "Whether process `pid` is an etcd with its data in `folder`; the pid may have been reused."
     try: words = Path(f'/proc/{pid}/cmdline').read_bytes().split(b'\0')
     except OSError: return False
     return any(w.startswith(f'--data-dir={folder}/'.encode()) for w in words)
 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #6f9de0b3
 def start_etcd(folder: str | Path, members: int = 1, port: int = 2379, host: str = '127.0.0.1') -> list[str]:
-    """Start etcd servers that outlive this process, with the data in `folder`; their endpoints.
+    """Start etcd servers that outlive this process, with the data in `folder`; return their endpoints.
     Member i takes the ports `port` + 10 i and the next one. Raises ValueError, OSError."""
     folder = Path(folder).absolute()
     if not 1 <= members <= 7: raise ValueError(f'--members must be 1 to 7, not {members}')
@@ -315,7 +315,7 @@ def start_etcd(folder: str | Path, members: int = 1, port: int = 2379, host: str
 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #72419e77
 def stop_etcd(folder: str | Path, limit_s: float = 5.) -> int:
-    "End the servers that `start_etcd` started in `folder`: how many lived. Their data stays."
+    "Stop the servers that `start_etcd` started in `folder`; return how many were alive. Their data stays."
     folder = Path(folder).absolute()
     pids = [p for p in _noted(folder).get('pids', ()) if _lives(p, folder)]
     now = time.monotonic()
@@ -344,7 +344,7 @@ def etcd_status(folder: str | Path) -> list[dict[str, Any]]:
 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #f05b2ca7
 def etcd_logs(folder: str | Path, lines: int = 20) -> dict[str, list[str]]:
-    "The last lines of the log of each server of `start_etcd`, by its endpoint."
+    "The last log lines of each server of `start_etcd`, by endpoint."
     folder, noted = Path(folder).absolute(), _noted(Path(folder))
     def last(i: int) -> list[str]:
         try: return (folder / f'm{i}.log').read_text(errors='replace').splitlines()[-lines:]
@@ -352,8 +352,8 @@ def etcd_logs(folder: str | Path, lines: int = 20) -> dict[str, list[str]]:
     return {f"{noted['host']}:{port}": last(i) for i, (port, _) in enumerate(noted.get('ports', ()))}
 
 def clean_etcd(folder: str | Path) -> int:
-    """Remove the data and logs of servers that were stopped; how many there were. Raises ValueError if one
-    lives."""
+    """Remove the data and logs of stopped servers; return their number. Raises ValueError if one
+    is alive."""
     folder = Path(folder).absolute()
     noted = _noted(folder)
     if any(_lives(p, folder) for p in noted.get('pids', ())):

@@ -16,27 +16,27 @@ from typing import Any, TypeVar
 _T = TypeVar('_T')
 
 def retry_until(
-    measure: Callable[[], _T], # Takes one measurement; asserts in itself what must be right each time
+    measure: Callable[[], _T], # Takes one measurement; asserts what must be right each time
     holds: Callable[[_T], bool], # Whether the measured time, memory or rate is as promised
-    tries: int = 5, # Number of measurements at most
+    tries: int = 5, # Maximum number of measurements
     pause: float = .2, # Seconds before the second measurement; each later pause is twice as long
 ) -> _T:
     """The first measurement for which `holds` is true. Raises AssertionError with all of them if there is
-    none. Errors of `measure` pass through, and are not tried again."""
+    none. Errors of `measure` pass through without a retry."""
     seen: list[_T] = []
     for n in range(tries):
-        if n: time.sleep(pause * 2 ** (n - 1))   # by then the machine may have time again
+        if n: time.sleep(pause * 2 ** (n - 1))   # by then the machine may be idle again
         seen.append(measure())
         if holds(seen[-1]): return seen[-1]
     raise AssertionError(f"in none of {tries} tries: {seen}")
 
 # %% ../../nbs/09_testing/16_retry.ipynb #57341e55
 def wait_until(
-    condition: Callable[[], Any], # What is waited for
+    condition: Callable[[], Any], # The condition to wait for
     limit: float = 60., # Seconds; long, because it is reached only when something is wrong
-    every: float = .01, # Seconds between two looks
+    every: float = .01, # Seconds between two checks
 ) -> Any:
-    "Wait until `condition()` is true; its value. Raises TimeoutError after `limit` seconds."
+    "Wait until `condition()` is true and return its value. Raises TimeoutError after `limit` seconds."
     end = time.monotonic() + limit
     while not (found := condition()):
         if time.monotonic() > end: raise TimeoutError(f"it did not come within {limit:g} s")

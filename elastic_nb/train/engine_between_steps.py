@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
-from math import ceil, fsum, isfinite
+from math import fsum, isfinite
 from typing import Any
 
 import torch
@@ -28,20 +28,20 @@ from ..config import BadConfig
 from ..data.prefetch import MicroBatchKey, ReaderPool
 from ..data.sampler import warn_if_reads_slow
 from ..exact.determinism import seeded_temporarily, seeded
-from ..exact.shuffle import shard_range
 from ..exact.sharded_optimizer import OptimizerShard, ShardedOptimizer, state_dict_showing
-from ..exact.state import ASIDE, TrainState, bit_sums, flatten, make_layout, pack_state, unpack_state
+from ..exact.state import (UNCOMPARED_KEY, TrainState, bit_sums, flatten, make_layout, pack_state,
+                                    unpack_state)
 from ..exact.buffers import UnsupportedModel, ModuleBuffer, attribute_values
 from .callbacks import (TrainResult, best_step, call_callbacks, check_guarded_values,
                                         guarded_values, listens_to, attribute_numbers, class_values,
                                         process_settings, named_parts, is_patience_exhausted)
-from .engine_step import (CODE, Engine, NonFiniteLoss, attributes_outside_state, copy_batch,
-                                          map_tensors, batch_to_device, tensor_version, tensor_versions)
+from .engine_step import (CODE, Engine, NonFiniteLoss, Surroundings, copy_batch, map_tensors,
+                                          batch_to_device, tensor_version)
 from .split_check import (UntrainedParameters, gradient_change_report, check_cut, has_hooks,
                                           set_by_first_forward, own_functions, nondeterminism_report,
                                           unaverageable_buffers, preserved_model)
-from .identity import UNUSED, content_digests, describe_kernels, restore_settings
-from .callback_state import value_digest, changes_result
+from .identity import UNUSED_CONFIG_KEYS, content_digests, describe_kernels, restore_settings
+from .callback_state import changes_result
 from .loss_adapter import call_model, extract_loss, forbid_backward
 from .distributed import sum_over_ranks
 
@@ -64,25 +64,26 @@ def notify_callbacks(self: Engine, moment: str, **data: Any) -> None:
                               "result of the run, and its last checkpoint, have the weights of before")
             continue
         before = before or _form(self, at_any_time)
-        self.around.note_moving()
-        steps, stop, there = self.steps, self.stop, {*vars(self)}
-        held = [] if self.tried else self.around.of_callbacks
-        mine = {k: tensor_version(self.around.tensors[k][0]) for k in held}
+        self.unsaved.around.note_moving()
+        steps, there = self.steps, {*vars(self)}
+        around = self.unsaved.around
+        held = [] if self.unsaved.tried else around.of_callbacks
+        mine = {k: tensor_version(around.tensors[k][0]) for k in held}
         call_callbacks([c], moment, self, **data)
-        _note_own(self, mine)
-        _check_new(self, c, {*vars(self)} - there | ({'stop'} if self.stop is not stop else set()))
-        if self.steps != steps: self.stop = self.steps   # so a joiner and a resume end there, too
+        _note_own(around, mine)
+        _check_new(self, c, {*vars(self)} - there)
+        if self.steps != steps: self.callback_effects.stop = self.steps   # also a joiner's and a resume's end
         after = _form(self, at_any_time)
         check_guarded_values(before[0], after[0], c, moment, self.step)
         _check_exchanged(self, c, moment)
-        _note_turned(self, before[1], after[1])
+        _note_numbers(self, before[1], after[1])
         before = after
 
-def _note_own(engine: Engine, before: dict[str, int]) -> None:
+def _note_own(around: Surroundings, before: dict[str, int]) -> None:
     "Networks that a callback holds are saved with it: what it does to them is no change by a forward pass."
     for k, seen in before.items():
-        t, version = engine.around.tensors[k]
-        engine.around.tensors[k] = t, version + tensor_version(t) - seen
+        t, version = around.tensors[k]
+        around.tensors[k] = t, version + tensor_version(t) - seen
 
 def _form(engine: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     "What a callback must leave as it is (with `numbers` all of it), and numbers that it may change."
@@ -91,9 +92,10 @@ def _form(engine: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]
     form, free = guarded_values(engine.model, engine.optimizer, numbers), attribute_numbers(_turnable(engine))
     form |= {f'the {k}': id(getattr(engine, k)) for k in _GIVEN}
     form |= {'the callbacks': [*map(id, engine.callbacks)]} | attribute_numbers(fixed)
-    form |= {f'the tensor {k}': tensor_version(x) for k, x in engine.around.data_tensors.items()}
-    form |= process_settings(engine.around.asked) | class_values(engine.around.kinds)
-    form |= {k: bytes(v) for k, v in engine.around.shared.items()}
+    around = engine.unsaved.around
+    form |= {f'the tensor {k}': tensor_version(x) for k, x in around.data_tensors.items()}
+    form |= process_settings(around.asked) | class_values(around.kinds)
+    form |= {k: bytes(v) for k, v in around.shared.items()}
     return (form | free, {}) if numbers else (form, free)
 
 def _turnable(engine: Engine) -> dict[str, Any]:
@@ -111,15 +113,12 @@ def _check_new(engine: Engine, callback: Any, names: set[str]) -> None:
         warnings.warn(f"the callback {name} keeps something in trainer.{k}, which is not saved: keep it in "
                       "the callback")
 
-def _note_turned(engine: Engine, before: dict[str, Any], after: dict[str, Any]) -> None:
-    moved = [k for k in after if k not in before or before[k] != after[k]]
-    for k in moved:
-        engine.turned[k] = after[k]
-        engine.unturned.setdefault(k, before.get(k))
-    engine.turns += bool(moved)
-    if moved and engine.turns & engine.turns - 1 == 0 and engine.checks: _check_turned(engine, moved[0])
+def _note_numbers(engine: Engine, before: dict[str, Any], after: dict[str, Any]) -> None:
+    changed = engine.callback_effects.numbers.note(before, after)
+    due = engine.cut_check.repeats and engine.callback_effects.numbers.is_check_due
+    if changed and due: _compare_again(engine, changed[0])
 
-def _check_turned(engine: Engine, what: str) -> None:
+def _compare_again(engine: Engine, what: str) -> None:
     "Compare whole and cut again: a weight that was 0 may be one by now. Raises UnsupportedModel."
     def loss(batch: Any) -> Tensor:
         batch = batch_to_device(copy_batch(batch), engine.device)
@@ -128,39 +127,29 @@ def _check_turned(engine: Engine, what: str) -> None:
     except BadConfig as e:
         raise UnsupportedModel(f"after {engine.step} steps, when {what} is another one: {e}") from None
 
-@patch
-def apply_module_numbers(self: Engine, numbers: dict[str, Any]) -> None:
-    "Give modules and the loss the `numbers` that callbacks have set by now, and others what they had."
-    parts = _turnable(self)
-    for k, v in ({k: self.unturned.get(k) for k in self.turned} | numbers).items():
-        name, _, part = k.partition(' of ')
-        if part not in parts: continue
-        self.unturned.setdefault(k, getattr(parts[part], name, None))
-        setattr(parts[part], name, v)
-    self.turned = dict(numbers)
-
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #e7986b08
 def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
     "Raises UnsupportedModel if a callback has exchanged a part of the model, the loss or the data."
-    found = dict[str, list[str]](data=[], model=[])
-    for of, places in engine.around.places.items():
+    around, found = engine.unsaved.around, dict[str, list[str]](data=[], model=[])
+    for of, places in around.places.items():
         rows = places.rows()
-        for name, x, k, old, new in places.replaced_items(engine.around.rows[of], rows):
+        for name, x, k, old, new in places.replaced_items(around.rows[of], rows):
             plain = type(new) in (bool, int, float, str)
             if plain and (x is engine.loss_fn or new == old): continue   # goes with the state, or is the same
-            if (id(x), k) in engine.around.moving: continue
-            engine.around.moving.add((id(x), k))   # once is enough
-            if old is not None if of == 'data' else k not in UNUSED and changes_result(x, k, old, new):
+            if (id(x), k) in around.moving: continue
+            around.moving.add((id(x), k))   # once is enough
+            if old is not None if of == 'data' else k not in UNUSED_CONFIG_KEYS and changes_result(x, k, old,
+                                                                                                   new):
                 name = name.removesuffix('._modules')
                 found[of].append(name if isinstance(x, (list, set, deque)) else f'{k} of {name}')
-        engine.around.rows[of] = rows
+        around.rows[of] = rows
     if found['model']:
         check_guarded_values({}, dict.fromkeys(found['model']), callback, moment, engine.step, True)
     if found['data']: _check_data(engine, found['data'], callback, moment)
 
 def _check_data(engine: Engine, places: list[str], callback: Any, moment: str) -> None:
     "The same for data: caches may change, samples may not. Warns of samples that count for nothing."
-    for which, samples in dict(data=engine.samples, validation=engine.held).items():
+    for which, samples in dict(data=engine.samples, validation=engine.validation.samples).items():
         known = engine.identity.get(which, {}).get('content', {})
         now = content_digests(samples) if known else {}
         if any(now[k] != known[k] for k in now.keys() & known.keys()):
@@ -175,14 +164,12 @@ def _check_data(engine: Engine, places: list[str], callback: Any, moment: str) -
 @patch
 def notify_step_end(self: Engine) -> None:
     "Report the last step to the callbacks, once. Raises NonFiniteLoss."
-    self.check_finite(self.latest)
-    if self.latest and self.told < self.step == self.latest.step + 1:
-        self.told = self.step   # now: one that fails is not called twice
-        self.losses.append(self.latest.metrics['loss'])
-        about = dict(step=self.latest.step, **self.latest.metrics)
-        self.notify_callbacks('on_step_end', **about)
-        self.notify_callbacks('on_metrics', **about)
-    self.told = self.step
+    self.check_finite(self.reports.latest)
+    if not (report := self.reports.next(self.step)): return
+    about = dict(step=report.step, **report.metrics)
+    self.notify_callbacks('on_step_end', **about)
+    self.notify_callbacks('on_metrics', **about)
+    self.reports.known = self.step
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #140ac7db
 @patch
@@ -190,8 +177,8 @@ def notify_train_end(self: Engine, error: BaseException | None = None) -> None:
     "The run is over in this worker, by `error` or without one: report that to the callbacks."
     t, why = self.c.training, f'{type(error).__name__}: {error}' if error else ''
     early = not error and is_patience_exhausted(self.val, t.patience)
-    result = TrainResult(self.step, self.resumed, [*self.losses], dict(self.val), stopped_early=early,
-                         error=why, preempted=not error and self.step < self.steps)
+    result = TrainResult(self.step, self.saves.resumed_from, [*self.reports.losses], dict(self.val),
+                         stopped_early=early, error=why, preempted=not error and self.step < self.steps)
     try: self.notify_callbacks('on_train_end', result=result)
     except Exception as e:
         if error is None: raise
@@ -202,18 +189,18 @@ def notify_train_end(self: Engine, error: BaseException | None = None) -> None:
 def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], None] = lambda: None) -> Tensor:
     """This rank's part of the validation, (2, batches), float64: loss and targets of each batch, zero for
     those of other ranks. `tick` is called before each batch."""
-    self.rank_world = rank, world
-    table = torch.zeros(2, ceil(self.held.samples / self.held.schedule.size), dtype=torch.float64)
-    mine = _held_share(self)
+    judging = self.validation
+    judging.rank, judging.world = rank, world
+    table, mine = torch.zeros(2, judging.num_batches, dtype=torch.float64), judging.share()
     losses, writes, undone = [], self.task.writes, set[str]()
-    before = None if self.judged_once else attribute_values(self.model)
+    before = None if judging.judged_once else attribute_values(self.model)
     writes.before_forward()
     self.task.eval()
     with torch.no_grad():
         for i in mine:
             tick()
-            with (self.borrow_writable_batch(-1 - i, _held_ids(self, i)) as batch,
-                  seeded(self.held.seed, self.step, -1 - i)):
+            with (self.borrow_writable_batch(-1 - i, judging.ids(i)) as batch,
+                  seeded(judging.samples.seed, self.step, -1 - i)):
                 table[1, i] = targets = self.count(batch)
                 losses.append(self.task(batch_to_device(batch, self.device), targets).double())
             # to validate must not change what is trained, nor what comes next
@@ -226,18 +213,9 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
             warnings.warn(f"a validation writes the buffer {names}: what it writes is put "
                           "back after each batch, and reaches no result. Write in training alone (if "
                           "self.training)")
-        self.judged_once = bool(mine)
+        judging.judged_once = bool(mine)
     if losses: table[0, mine.start:mine.stop] = torch.stack(losses).cpu()
     return table
-
-def _held_ids(engine: Engine, batch: int) -> list[int]:
-    size = engine.held.schedule.size
-    return [*range(batch * size, min((batch + 1) * size, engine.held.samples))]
-
-def _held_share(engine: Engine) -> range:
-    "The batches of the validation that are this rank's."
-    (rank, world), batches = engine.rank_world, ceil(engine.held.samples / engine.held.schedule.size)
-    return shard_range(rank, min(world, batches), batches) if rank < batches else range(0)
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #b658f437
 @patch
@@ -245,23 +223,18 @@ def validate_if_due(self: Engine, rank: int = 0, world: int = 1,
                     add: Callable[[Tensor], Any] = sum_over_ranks,
                     tick: Callable[[], None] = lambda: None) -> None:
     "Validate if it is due; doing it twice changes nothing. `add` sums a table over all ranks, in place."
-    t, at = self.c.training, self.step
-    self.rank_world = rank, world
-    if _due(self, at):
+    t, at, judging = self.c.training, self.step, self.validation
+    judging.rank, judging.world = rank, world
+    if judging.is_due(at, t.val_every, self.steps):
         add(table := self.validate(rank, world, tick))   # each number has one owner: no rounding
-        if at not in self.val:
-            self.val[at] = fsum(table[0].tolist()) / max(1., fsum(table[1].tolist()))
-            if self.c.training.on_nonfinite == 'raise' and not isfinite(self.val[at]):
-                raise NonFiniteLoss(f"the validation after {at} steps: loss {self.val[at]}")
+        if at not in judging.losses:
+            judging.losses[at] = fsum(table[0].tolist()) / max(1., fsum(table[1].tolist()))
+            if self.c.training.on_nonfinite == 'raise' and not isfinite(judging.losses[at]):
+                raise NonFiniteLoss(f"the validation after {at} steps: loss {judging.losses[at]}")
             if self.is_scheduled_by_metric:
-                with self.unscaled(): self.scheduler.step(self.val[at])
-            self.notify_callbacks('on_validation', step=at, val_loss=self.val[at])
-    if is_patience_exhausted(self.val, t.patience): self.steps = at
-
-def _due(engine: Engine, at: int) -> bool:
-    "Whether there is a validation after `at` steps."
-    every = engine.c.training.val_every
-    return bool(engine.held and at and (at == engine.steps or every and at % every == 0))
+                with self.unscaled(): self.scheduler.step(judging.losses[at])
+            self.notify_callbacks('on_validation', step=at, val_loss=judging.losses[at])
+    if is_patience_exhausted(judging.losses, t.patience): self.steps = at
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #b1189689
 @patch
@@ -279,13 +252,14 @@ def upcoming_micro_batches(self: Engine, i: int) -> Iterator[MicroBatchKey]:
         yield from _to_validate(self, step)
 
 def _to_train(engine: Engine, step: int, first: int = 0) -> Iterator[MicroBatchKey]:
-    for i in engine.span:
+    for i in engine.data.reading.span:
         if first <= i < engine.samples.num_micro_batches(step):
             yield MicroBatchKey(step, i, tuple(engine.samples.ids(step, i)))
 
 def _to_validate(engine: Engine, step: int, first: int = 0) -> Iterator[MicroBatchKey]:
-    for k in _held_share(engine) if _due(engine, step) else ():
-        if k >= first: yield MicroBatchKey(step, -1 - k, tuple(_held_ids(engine, k)))
+    judging = engine.validation
+    for k in judging.share() if judging.is_due(step, engine.c.training.val_every, engine.steps) else ():
+        if k >= first: yield MicroBatchKey(step, -1 - k, tuple(judging.ids(k)))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #878c9812
 @patch
@@ -293,19 +267,19 @@ def read_ahead(self: Engine, report: Callable[..., None] | None = None,
                tick: Callable[[], None] = lambda: None) -> None:
     "Start the readers that the config asks for. `report`, `tick`: as in `ReaderPool`."
     d = self.c.data
-    if not d.num_workers or self.readers: return
+    if not d.num_workers or self.data.reading.readers: return
     if sys.platform != 'linux':
         warnings.warn("data.num_workers: readers need Linux; the training process reads itself")
         return
     behind = partial(pin_batch, device=self.device) if self.device.startswith('cuda') else None
     limits = d.num_workers, d.prefetch, d.reader_timeout, d.reader_memory
-    self.readers = ReaderPool(self.read, *limits, report, behind, tick, self.samples.samples)
+    self.data.reading.readers = ReaderPool(self.read, *limits, report, behind, tick, self.samples.samples)
 
 @patch
 def close_readers(self: Engine) -> None:
     "End the readers, if there are any."
-    if self.readers: self.readers.close()
-    self.readers = None
+    if self.data.reading.readers: self.data.reading.readers.close()
+    self.data.reading.readers = None
 
 def pin_batch(batch: Any, device: str) -> Any:
     "`batch` in pinned memory, from which a copy to `device` is queued."
@@ -343,12 +317,12 @@ def _typed(new: Any, own: Any) -> Any:
 @patch
 def state_values(self: Engine) -> dict[str, Any]:
     "The state besides the tensors of model and optimizer."
-    unsaved = {s.name: s.now.detach().clone() for s in _unsaved(self)}
-    return dict(step=self.step, val=self.val, data=self.samples.cursor(self.step),
-                scheduler=self.scheduler.state_dict(), scaler=self.scaler.state_dict(),
+    unsaved, effects = {s.name: s.now.detach().clone() for s in _unsaved(self)}, self.callback_effects
+    return dict(step=self.step, val=self.validation.losses, data=self.samples.cursor(self.step),
+                scheduler=self.scheduler.state_dict(), scaler=self.task.scaler.state_dict(),
                 **(dict(unsaved=unsaved) if unsaved else {}), **_scaling_values(self),
-                **(dict(stop=self.stop) if self.stop is not None else {}),
-                **(dict(turned=self.turned) if self.turned else {}))
+                **(dict(stop=effects.stop) if effects.stop is not None else {}),
+                **(dict(turned=effects.numbers.now) if effects.numbers.now else {}))
 
 def _unsaved(engine: Engine) -> list[ModuleBuffer]:
     "Buffers that the model leaves out of its state_dict, and that its forward passes may write."
@@ -359,15 +333,16 @@ def _unsaved(engine: Engine) -> list[ModuleBuffer]:
 def load_state_values(self: Engine, values: dict[str, Any]) -> int:
     "The inverse of `state_values`; returns the step."
     self.scheduler.load_state_dict(_typed(values['scheduler'], self.scheduler.state_dict()))
-    if self.scaler.is_enabled(): self.scaler.load_state_dict(values['scaler'])
+    if self.task.scaler.is_enabled(): self.task.scaler.load_state_dict(values['scaler'])
     with torch.no_grad():
         for s in _unsaved(self):
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
-    self.step, self.val = values['step'], values['val']
-    if 'stop' in values: self.steps = self.stop = values['stop']
-    self.apply_module_numbers(values.get('turned', {}))
+    self.step, self.validation.losses = values['step'], values['val']
+    if 'stop' in values: self.steps = self.callback_effects.stop = values['stop']
+    self.callback_effects.numbers.apply(values.get('turned', {}), _turnable(self))
     if self.scaled: _take_scaling(self, values['scaling'])
-    self.kept, self.wrote, self.told = self.step, False, self.step   # it may be that of another worker
+    self.saves.loaded(self.step)
+    self.reports.known = self.step
     self.chain.reset(self.step)   # its receipts, if it has any, come afterwards
     return self.step
 
@@ -380,39 +355,43 @@ def state(self: Engine) -> TrainState:
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)
     state.tensors |= {f'values.{k}': v for k, v in tensors.items()}
     if remembered := self.callback_states():
-        tensors, state.meta[ASIDE] = flatten(remembered)
-        state.tensors |= {f'{ASIDE}.{k}': v for k, v in tensors.items()}
+        tensors, state.meta[UNCOMPARED_KEY] = flatten(remembered)
+        state.tensors |= {f'{UNCOMPARED_KEY}.{k}': v for k, v in tensors.items()}
     return state
 
 @patch
 def callback_states(self: Engine) -> list[Any]:
     "What callbacks remember besides the things that have a place of their own in the state."
-    return self.memory.state(self.stateful_objects())
+    return self.callback_effects.memory.state(self.stateful_objects())
 
 @patch
 def load(self: Engine, state: TrainState) -> int:
     "The inverse of `state`; returns the step."
-    if self.manager: self.manager.before_update()
+    self.saves.before_update()
     unpack_state(state, self.model, self.optimizer)
     self.task.writes.find_new_buffers()
     def part(of: str) -> dict[str, Tensor]:
         return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
-    before = {k: tensor_version(self.around.tensors[k][0]) for k in self.around.of_callbacks}
-    if ASIDE in state.meta: self.memory.load(unflatten(state.meta[ASIDE], part(f'{ASIDE}.')), self.device)
-    _note_own(self, before)
+    around = self.unsaved.around
+    before = {k: tensor_version(around.tensors[k][0]) for k in around.of_callbacks}
+    if UNCOMPARED_KEY in state.meta:
+        remembered = unflatten(state.meta[UNCOMPARED_KEY],
+                                                                part(f'{UNCOMPARED_KEY}.'))
+        self.callback_effects.memory.load(remembered, self.device)
+    _note_own(around, before)
     return self.load_state_values(unflatten(state.meta['values'], part('values.')))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #3c3b9d5c
 @patch
 def check_state_round_trip(self: Engine) -> None:
     "Make the state once, as a save would, and try whether a load brings it back. Raises UnsupportedModel."
-    self.tried = True
+    self.unsaved.tried = True
     if some := self.written_when_called():
         warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint "
                       "has it. What the result depends on belongs into buffers of the model, or into the "
                       "state of the optimizer")
     kept = self.c.checkpoint.is_enabled or not self.alone or getattr(self, 'recorded', False)
-    if kept and (lost := self.unsaved_of_scheduler()):
+    if kept and (lost := self.unsaved.scheduler.unsaved()):
         raise UnsupportedModel(
             f"{lost[0]} changes when the scheduler steps, and its load_state_dict does not bring "
             "it back: a resume would begin it anew. Keep it in its state_dict")
@@ -426,7 +405,7 @@ def check_state_round_trip(self: Engine) -> None:
             json.dumps(skeleton, allow_nan=False)
         except TypeError as e:
             raise UnsupportedModel(f"no checkpoint could hold the state of this run: {e}") from None
-    if sliced is None: _check_beside(self, first=True)
+    if sliced is None: self.unsaved.optimizer.check(self.step, first=True)
     if sliced is None and _loads_itself(self): _try_load(self, state)
 
 def _loads_itself(engine: Engine) -> bool:
@@ -452,50 +431,19 @@ def _try_load(engine: Engine, state: TrainState) -> None:
                                "state_dict and load_state_dict do not belong together")
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #1f6da274
-def _check_beside(engine: Engine, first: bool = False) -> None:
-    "Raises UnsupportedModel if one of the first two steps changes attributes of the optimizer; warns later."
-    before, after = engine.beside, attributes_outside_state(engine.optimizer)
-    lists = tensor_versions(engine.optimizer)
-    if first:   # lists that this step has changed were warned of
-        engine.looked_at = engine.step
-        engine.versions = {k: v for k, v in lists.items() if engine.versions.get(k) == v}
-    late = [k for k, v in engine.versions.items() if lists.get(k) != v]
-    if before == after and not late: return
-    moved = late + [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
-    made = [k for k in moved if before.get(k) is None and k in vars(engine.optimizer)
-            and not isinstance(vars(engine.optimizer)[k], (list, dict))]
-    if first: engine.beside = before | {k: after[k] for k in made}
-    if not (moved := [k for k in moved if not (first and k in made)]): return
-    told = (f"{type(engine.optimizer).__name__} changes its attribute {moved[0]} when it steps, which is not "
-            "in its state_dict: a resume would begin it anew. Keep it in the optimizer's state, or give it a "
-            "state_dict and a load_state_dict")
-    if engine.step <= engine.looked_at + 1: raise UnsupportedModel(told)
-    engine.looked_at = 0
-    warnings.warn(f"step {engine.step}: {told}")
-
-def _check_data_again(engine: Engine) -> None:
-    "Warn, once, of a tensor of the data that was written, or an array: those after 1, 2, 4 ... steps."
-    now: dict[str, Any] = {k: tensor_version(x) for k, x in engine.around.data_tensors.items()}
-    arrays = engine.around.data_arrays.items()
-    if engine.step & engine.step - 1 == 0: now |= {k: value_digest(x) for k, x in arrays}
-    if moved := [k for k, v in now.items() if engine.data_before.get(k, v) != v]:
+def _warn_of_changes(engine: Engine) -> None:
+    "Warn, once each, of data that were written and of a number that a forward pass has set."
+    at, around = engine.step, engine.unsaved.around
+    if changed := around.changed_data(digests=at & at - 1 == 0):   # arrays after 1, 2, 4 ... steps
         names = ', '.join(type(c).__name__ for c in engine.callbacks)
-        warnings.warn(f"step {engine.step}: {moved[0]} was written when samples were read, so a sample "
+        warnings.warn(f"step {at}: {changed[0]} was written when samples were read, so a sample "
                       "depends on who has read which one before. If it is no cache, return a copy: "
                       "self.x[i].clone()"
                       + f". Or a callback ({names}) has written it: that is lost at a resume" * bool(names))
-        engine.around.data_tensors, engine.around.data_arrays = {}, {}
-    engine.data_before |= now
-
-def _check_numbers(engine: Engine) -> None:
-    "Warn, once, of a number that a forward pass after the first step has set."
-    now = [getattr(m, k) for _, m, k in engine.set_later]
-    if moved := [where for (where, *_), a, b in zip(engine.set_later, engine.numbers_before, now) if a != b]:
-        warnings.warn(f"step {engine.step}: {type(engine.model).__name__} has another {moved[0]} than "
+    if number := engine.unsaved.forward.changed():
+        warnings.warn(f"step {at}: {type(engine.model).__name__} has another {number} than "
                       "before, which is no buffer: workers that join, and a resume, begin with the first "
                       "one. If the result depends on it, keep it in a buffer (register_buffer)")
-        engine.set_later = []
-    engine.numbers_before = now
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #cb9f65d8
 @patch(as_prop=True)
@@ -503,7 +451,7 @@ def fingerprint(self: Engine) -> str:
     "sha256 of all that decides the result and is visible here."
     mixed = getattr(self.train_dataset, 'identity', None)   # of a mixture, or of packed documents
     more = [dict(mixed)] if isinstance(mixed, Mapping) and mixed else []
-    return self.c.fingerprint(self.shapes, self.samples.samples, self.content, *more)
+    return self.c.fingerprint(self.facts.shapes, self.samples.samples, self.facts.content, *more)
 
 @patch(as_prop=True)
 def about(self: Engine) -> dict[str, Any]:
@@ -511,14 +459,14 @@ def about(self: Engine) -> dict[str, Any]:
     return dict(settings=self.config.values(), micro_batches=self.max_useful_workers, steps=self.steps,
                 receipts=dict(config=self.fingerprint, code=CODE, machine=describe_kernels()),
                 identity=self.identity,
-                **(dict(uncut=self.uncut) if self.uncut else {}))
+                **(dict(uncut=self.cut_check.skipped) if self.cut_check.skipped else {}))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #a794a4e8
 @patch(as_prop=True)
 def is_save_due(self: Engine) -> bool:
     "Whether a state may be saved after this step; in all workers the same."
     at = self.step
-    return at > 0 and (at in (self.steps, best_step(self.val))
+    return at > 0 and (at in (self.steps, best_step(self.validation.losses))
                        or any(at % n == 0 for n in self.c.checkpoint.save_intervals))
 
 @patch
@@ -535,7 +483,7 @@ def _set_by_callbacks(engine: Engine) -> dict[str, int]:
     "A number for each rate, for numbers of modules that were changed, and for the end of the run."
     names = ', '.join(type(c).__name__ for c in engine.callbacks if listens_to(c, 'on_step_end'))
     if not names: return {}
-    found = dict(steps=engine.steps) | engine.turned
+    found = dict(steps=engine.steps) | engine.callback_effects.numbers.now
     for n, g in enumerate(engine.optimizer.param_groups):
         found |= {f'{k} of group {n} of the optimizer': v for k, v in g.items() if k != 'params'}
     def number(v: Any) -> int: return int(hashlib.sha256(repr(v).encode()).hexdigest()[:14], 16)
@@ -546,13 +494,14 @@ def _set_by_callbacks(engine: Engine) -> dict[str, int]:
 @patch
 def check_cut(self: Engine) -> str:
     "Compare a few samples whole and cut. Returns '' or why they were not compared. Raises BadConfig."
-    with warn_if_reads_slow(self.samplers_in_use, ahead=True): return _check_cut(self)
+    with warn_if_reads_slow(self.samplers_in_use, ahead=True): self.cut_check.skipped = _check_cut(self)
+    return self.cut_check.skipped
 
 def _check_cut(engine: Engine) -> str:
     t, how = engine.c.training, engine.c.distributed.strategy
     size = sum(p.numel() for p in engine.model.parameters())   # a trial keeps a copy of the weights
     cuts = t.num_micro_batches > 1 and how not in ('diloco', 'fsdp')
-    engine.checks = t.check_cut and cuts and size <= 1 << 28
+    engine.cut_check.repeats = t.check_cut and cuts and size <= 1 << 28
     if how == 'diloco':
         engine.strategy.check_batch(engine._read_few)
         return 'each replica has batches of its own'
@@ -576,9 +525,10 @@ def _check_cut(engine: Engine) -> str:
                       "each worker has its own, of the samples it has seen first, and no checkpoint has it. "
                       "Compute it before the run, or keep it in a buffer (register_buffer)")
     elif said := nondeterminism_report(engine, loss): warnings.warn(f"{name}: {said}")
-    engine.of_one = unaverageable_buffers(engine, loss) if t.num_micro_batches > 1 else []
-    if engine.of_one:
-        warnings.warn(f"the forward pass writes the buffer {', '.join(engine.of_one)}, and not as a moving "
+    some = unaverageable_buffers(engine, loss) if t.num_micro_batches > 1 else []
+    engine.cut_check.unaverageable = some
+    if some:
+        warnings.warn(f"the forward pass writes the buffer {', '.join(some)}, and not as a moving "
                       f"average or a count: with training.micro_batches = {t.micro_batches} all begin with "
                       "the same, and the mean of what they have made is kept (of integers the sum). Set "
                       "micro_batches=1, or write it in a callback, after the step")
@@ -612,7 +562,7 @@ def check_first_step(self: Engine) -> None:
 @patch
 def checked_metrics(self: Engine) -> dict[str, float]:
     "Metrics of the last step and its validation. Raises NonFiniteLoss for a state that is not worth keeping."
-    self.check_finite(self.latest)
+    self.check_finite(self.reports.latest)
     if self.strategy.replicas and self.c.training.on_nonfinite == 'raise':
         some = [p for p in self.model.parameters() if p.numel()]
         if not nn.utils.get_total_norm(some, float('inf')).isfinite():
@@ -628,29 +578,27 @@ def tree(self: Engine) -> dict[str, Any]:
 @patch
 def restore(self: Engine, manager: CheckpointManager) -> int | None:
     "Load the newest valid checkpoint; its step, None without one. Raises CheckpointError."
-    step = self.resumed = self.strategy.restore(self, manager)
-    self.wrote = True
+    step = self.saves.resumed_from = self.strategy.restore(self, manager)
+    self.saves.wrote = True
     if step is not None: _renew(self, getattr(manager, 'origin', {}))
     return step
 
 def _renew(engine: Engine, origin: Mapping[str, Any]) -> None:
     "Note how this run differs from `origin`, and put accepted values in the place of the checkpoint's."
-    engine.changed = (describe_differences(origin, engine.identity)
-                      + describe_differences(origin, engine.identity, remarks=True))
-    restore_settings(engine.optimizer, engine.scheduler, engine.made_with,
+    engine.saves.differences = (describe_differences(origin, engine.identity)
+                                + describe_differences(origin, engine.identity, remarks=True))
+    restore_settings(engine.optimizer, engine.scheduler, engine.saves.initial,
                      diff_identities(origin, engine.identity))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #7a3f349e
 @patch
 def save_if_due(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
     "Save if due: by the config, at the end, after the best validation, or `now`. Raises UnsupportedModel."
-    if self.latest and not self.tried: self.check_state_round_trip()
-    elif self.latest and 0 < self.looked_at < self.step: _check_beside(self)
-    if self.set_later: _check_numbers(self)
-    if self.around.data_tensors or self.around.data_arrays: _check_data_again(self)
-    if manager is None or self.kept == self.step and (self.wrote or not manager.writes) and not now: return
-    self.kept, self.wrote, self.manager = self.step, manager.writes, manager
-    must = now or self.step == self.steps or best_step(self.val) == self.step
+    if self.reports.latest and not self.unsaved.tried: self.check_state_round_trip()
+    elif self.reports.latest: self.unsaved.optimizer.check_again(self.step)
+    _warn_of_changes(self)
+    if manager is None or not self.saves.offer(self.step, manager, now): return
+    must = now or self.step == self.steps or best_step(self.validation.losses) == self.step
     if not must or self.c.checkpoint.checkpoint_interval == 0: manager.after_step(self.step, self.tree)
     else:
         manager.wait_for_pending_saves()

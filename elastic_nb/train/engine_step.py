@@ -5,9 +5,11 @@
 # %% auto #0
 __all__ = ['STRATEGIES', 'CODE', 'make_schedule', 'choose_device', 'map_tensors', 'batch_to_device', 'shares_memory',
            'unshare_buffers', 'unsupported_combinations', 'without_tensors', 'optimizer_problems', 'Surroundings',
-           'Engine', 'make_strategy', 'tensors_in', 'attributes_outside_state', 'tensor_versions', 'has_own_hooks',
-           'graph_leaves', 'tensor_version', 'inspect_samples', 'tokens_per_sample', 'dataset_mismatches', 'copy_batch',
-           'StepReport', 'NonFiniteLoss']
+           'Arguments', 'BatchReading', 'Validation', 'RunData', 'Saves', 'ModuleNumbers', 'CallbackEffects',
+           'CutCheck', 'SeenInStep', 'StepReports', 'Engine', 'make_strategy', 'tensors_in', 'attributes_outside_state',
+           'tensor_versions', 'object_digests', 'OptimizerAttributes', 'has_own_hooks', 'OwnCode', 'ForwardNumbers',
+           'SchedulerTwin', 'UnsavedState', 'graph_leaves', 'tensor_version', 'inspect_samples', 'tokens_per_sample',
+           'dataset_mismatches', 'copy_batch', 'StepReport', 'NonFiniteLoss']
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #9b949d39
 import inspect
@@ -15,9 +17,10 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy, deepcopy
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from math import ceil, inf, isfinite
@@ -39,6 +42,7 @@ from ..data.sampler import (MicroBatchSampler, NondeterministicSample, with_samp
                                      resolve_dataset, warn_if_reads_slow)
 from ..elastic.ledger_columns import ReceiptChain, SampleDigest, chain_context
 from ..exact.determinism import seeded_temporarily, seeded_for_reading, seeded
+from ..exact.shuffle import shard_range
 from ..exact.state import bare_names, unwrap_model
 from ..exact.buffers import UnsupportedModel
 from ..scaling.gradient_noise import GradientNoise, gradient_norm, squared_norm, measure_squared_norm
@@ -47,7 +51,8 @@ from ..scaling.lr_rules import ScalingConfig, warmup_cosine
 from ..scaling.schedule import ElasticSchedule
 from .callbacks import (attribute_numbers, user_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
-from .identity import (LARGE, run_identity, initial_settings, optimizer_identity,
+from .identity import (MAX_LITERAL_NUMBERS, RunFacts, run_identity, initial_settings,
+                                       optimizer_identity,
                                        scheduler_identity, user_code, numbers_set_by_forward,
                                        nondeterministic_lr_lambdas)
 from .callback_state import (CallbackState, ContainerSnapshot, compare_baselines,
@@ -192,7 +197,8 @@ class Surroundings:
         self.generators: dict[str, tuple[Any, Any]] = {} # Generators, and the state of each
         self.loss_buffers: dict[str, tuple[Tensor, int]] = {} # Buffers of the loss alone, and their versions
         self.data_tensors: dict[str, Any] = {} # Tensors of the data,
-        self.data_arrays: dict[str, Any] = {} # and small arrays
+        self.data_arrays: dict[str, Any] = {} # and small arrays,
+        self.data_before: dict[str, Any] = {} # and versions and digests of these at the last look
         self.of_callbacks: list[str] = [] # Names of `tensors` that callbacks hold; they are saved with them
         self.shared: dict[str, Any] = {} # Memory shared between processes, by name
         self.kinds: list[type] = [] # The user's own classes
@@ -209,6 +215,15 @@ class Surroundings:
         "Generators that have drawn numbers, by name."
         return [k for k, (g, before) in self.generators.items() if generator_advanced(g, before)]
 
+    def changed_data(self, digests: bool) -> list[str]:
+        "Tensors of the data written since the last look, by name; with `digests` arrays, too. Reports once."
+        now: dict[str, Any] = {k: tensor_version(x) for k, x in self.data_tensors.items()}
+        if digests: now |= {k: value_digest(x) for k, x in self.data_arrays.items()}
+        if moved := [k for k, v in now.items() if self.data_before.get(k, v) != v]:
+            self.data_tensors, self.data_arrays = {}, {}
+        self.data_before |= now
+        return moved
+
     def note_moving(self) -> None:
         "What model, loss and data exchange themselves, from step to step, is not a callback's doing."
         for of, places in self.places.items():
@@ -216,9 +231,181 @@ class Surroundings:
             self.moving |= {(id(x), k) for _, x, k, _, _ in places.replaced_items(self.rows[of], rows)}
             self.rows[of] = rows
 
+# %% ../../nbs/07_train/05_engine_step.ipynb #33491f4b
+@dataclass
+class Arguments:
+    "Arguments of a trainer that are read once, when it is prepared."
+    called: nn.Module # The model as it is called, perhaps compiled
+    count: Callable[[Any], int] | None # Over how many targets a batch's loss is the mean; None: by its labels
+    settings: set[str] # Names of the settings that were given beside the model
+
+@dataclass
+class BatchReading:
+    "How a worker reads its batches."
+    readers: ReaderPool | None = None # Processes that read ahead
+    span: range = range(0) # Its micro-batches of each step
+    overwrites: bool | None = None # Whether forward passes write into batches; None: not known yet
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #c6b329ae
+class Validation:
+    "The validations of a run: the samples, the loss of each, and which batches are this worker's."
+    def __init__(self) -> None:
+        self.samples: MicroBatchSampler | None = None # None: there are no validation data
+        self.losses: dict[int, float] = {} # By the number of steps before
+        self.rank, self.world = 0, 1
+        self.judged_once = False # This worker has validated a batch
+
+    @property
+    def num_batches(self) -> int: return ceil(self.samples.samples / self.samples.schedule.size)
+
+    def ids(self, batch: int) -> list[int]:
+        "The samples of a batch."
+        size = self.samples.schedule.size
+        return [*range(batch * size, min((batch + 1) * size, self.samples.samples))]
+
+    def share(self) -> range:
+        "The batches of this worker."
+        batches = self.num_batches
+        return shard_range(self.rank, min(self.world, batches), batches) if self.rank < batches else range(0)
+
+    def is_due(self, step: int, every: int, last: int) -> bool:
+        "Whether there is one after `step` steps, in a run that ends with the step `last`."
+        return bool(self.samples and step and (step == last or every and step % every == 0))
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #5f7a97df
+class RunData:
+    "The data of a run: as they were given, the samples that are made of them, and how they are read."
+    samples: MicroBatchSampler # Of training; made when the engine is prepared
+    def __init__(self, train: Any, val: Any, collate_fn: Callable[[list[Any]], Any] | None):
+        self.train, self.val, self.collate_fn = train, val, collate_fn
+        self.validation, self.reading = Validation(), BatchReading()
+
+def _of_data(name: str) -> Any:
+    "A property of the engine that is an attribute of its data."
+    return property(lambda engine: getattr(engine.data, name),
+                    lambda engine, x: setattr(engine.data, name, x))
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #af5dad1c
+class Saves:
+    "What a worker knows of the checkpoints of its run."
+    def __init__(self) -> None:
+        self.step, self.wrote = 0, True # The last step offered; this process wrote it, or has read it
+        self.manager: CheckpointManager | None = None # The manager it was offered to
+        self.resumed_from: int | None = None # The step of the checkpoint that was loaded
+        self.differences: list[str] = [] # How the run that wrote it differs, in words
+        self.initial: tuple[list[Any], dict[str, Any]] = [], {} # Settings that may take the place of its own
+
+    def offer(self, step: int, manager: Any, now: bool = False) -> bool:
+        "Whether `manager` has to look at `step`: once, or by `now`, or by a process that has not written it."
+        if self.step == step and (self.wrote or not manager.writes) and not now: return False
+        self.step, self.wrote, self.manager = step, manager.writes, manager
+        return True
+
+    def loaded(self, step: int) -> None:
+        "The state is that of `step`; it may be another worker's, and not on any disk."
+        self.step, self.wrote = step, False
+
+    def before_update(self) -> None:
+        "Parameters are about to change: wait for what still reads them."
+        if self.manager: self.manager.before_update()
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #fc1a7ca2
+class ModuleNumbers:
+    "Numbers of modules and of the loss that callbacks have changed, by name: `p of net.2`."
+    def __init__(self) -> None:
+        self.now: dict[str, Any] = {} # As they are,
+        self.first: dict[str, Any] = {} # and as they were before any change
+        self.changes = 0 # Calls of callbacks that changed some
+
+    def note(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+        "Compare all numbers before and after a callback; returns the names of those that it changed."
+        changed = [k for k in after if k not in before or before[k] != after[k]]
+        for k in changed:
+            self.now[k] = after[k]
+            self.first.setdefault(k, before.get(k))
+        self.changes += bool(changed)
+        return changed
+
+    @property
+    def is_check_due(self) -> bool:
+        "Whether to compare whole and cut again: after 1, 2, 4, 8 ... changes."
+        return self.changes & self.changes - 1 == 0
+
+    def apply(self, numbers: Mapping[str, Any], modules: Mapping[str, Any]) -> None:
+        "Give `modules`, by name, the `numbers` of a state; others become what they were at first."
+        for k, v in ({k: self.first.get(k) for k in self.now} | {**numbers}).items():
+            name, _, module = k.partition(' of ')
+            if module not in modules: continue
+            self.first.setdefault(k, getattr(modules[module], name, None))
+            setattr(modules[module], name, v)
+        self.now = dict(numbers)
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #0e337d01
+class CallbackEffects:
+    "What callbacks remember and what they have changed: it is part of the state."
+    memory: CallbackState # Made when the engine is prepared
+    def __init__(self) -> None:
+        self.numbers = ModuleNumbers()
+        self.stop: int | None = None # The last step of the run, if a callback has set one
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #508171a9
+@dataclass
+class CutCheck:
+    "What is known of a batch, whole and cut into micro-batches."
+    skipped: str = '' # Why the two were not compared
+    repeats: bool = False # Whether they are compared again after a callback has changed a number
+    unaverageable: list[str] = field(default_factory=list) # Buffers whose mean over micro-batches is wrong
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #c751c821
+class SeenInStep:
+    "What one worker has seen in its micro-batches of the newest step."
+    def __init__(self) -> None:
+        self.step = -1 # The step it is about
+        self.targets = False # There was a target
+        self.idle: set[int] | None = None # Parameters without a gradient so far, by number; None: not known
+
+    def _begin(self, step: int) -> None:
+        if self.step != step: self.step, self.targets, self.idle = step, False, None
+
+    def note_targets(self, step: int) -> None:
+        self._begin(step)
+        self.targets = True
+
+    def note_writes(self, step: int, writes: Sequence[int], targets: float) -> set[int]:
+        """Parameters without a gradient in a micro-batch. `writes`: how often it wrote each gradient; the
+        last is that of `count`, which it always writes."""
+        *made, reference = writes
+        idle = {k for k, n in enumerate(made) if n < reference or not targets}
+        self._begin(step)
+        self.idle = idle if self.idle is None else self.idle & idle
+        return idle
+
+    def has_targets(self, step: int) -> bool: return self.step == step and self.targets
+
+    def all_used(self, step: int) -> bool:
+        "Whether each parameter has a gradient in this step, so that there is nothing left to look for."
+        return self.step == step and self.idle is not None and not self.idle
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #6fb35e4a
+class StepReports:
+    "The reports of a worker's steps, and what was made of them."
+    def __init__(self) -> None:
+        self.latest: StepReport | None = None # Of the last step
+        self.known = 0 # Number of steps that the callbacks know of
+        self.losses: list[float] = [] # Of the steps that this worker has reported to them
+        self.chain = ReceiptChain() # Its receipts so far
+
+    def next(self, step: int) -> 'StepReport | None':
+        "The report of the last one of `step` steps, if callbacks do not know of it. Now they do."
+        new = self.latest if self.latest and self.known < step == self.latest.step + 1 else None
+        self.known = step   # a callback that fails is not called twice
+        if new: self.losses.append(new.metrics['loss'])
+        return new
+
 # %% ../../nbs/07_train/05_engine_step.ipynb #aa724d71
 class Engine:
     "Everything of a run but the place where it is computed: model, data, optimizer, and what one step does."
+    train_dataset, val_dataset, collate_fn = (_of_data(k) for k in ('train', 'val', 'collate_fn'))
     def __init__(self,
         model: nn.Module, # Returns its loss, or `loss_fn` makes one of it
         config: Config | None = None, # Settings, to which `settings` are added
@@ -233,41 +420,19 @@ class Engine:
         **settings: Any, # Any setting, by its name in any section
     ):
         if not isinstance(config, Config | None): raise TypeError(f"config is a Config, not {config!r}")
-        self.model, self.called = unwrap_model(model) # The bare one; the one that is called, perhaps compiled
+        self.model, called = unwrap_model(model) # The bare one; the one that is called, perhaps compiled
         self.config = (config or Config()).update(**settings)
-        self.explicit_settings = {k.rpartition('.')[2] for k in settings} # Settings that came with the model
-        self.train_dataset, self.val_dataset = train_dataset, val_dataset
-        self.loss_fn, self.collate_fn, self._count = loss_fn, collate_fn, count
-        self.of_one: list[str] = [] # Buffers of which the mean over micro-batches is wrong
+        self.arguments = Arguments(called, count, {k.rpartition('.')[2] for k in settings})
+        self.data = RunData(train_dataset, val_dataset, collate_fn)
+        self.loss_fn = loss_fn
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
-        self.step, self.kept = 0, 0 # Steps done; the one for which `save_if_due` was called last
-        self.wrote = True # Whether this process wrote that one, or has read it from a checkpoint
-        self.val: dict[int, float] = {} # Step -> validation loss
-        self.latest: StepReport | None = None # The numbers of the last step
-        self.manager: CheckpointManager | None = None # The manager that saves this engine
-        self.targets_seen_in = -1 # The last step in which this worker has seen a target
-        self.overwrites: bool | None = None # Whether forward passes write into batches; None: not known yet
-        self.idle_in, self.idle = -1, set[int]() # A step; parameters without a gradient in it, seen from here
-        self.ready, self.main = False, True # main: the one that prints and writes
-        self.alone = False # No other worker will ever take part
+        self.step = 0 # Steps done
+        self.main = True # The one that prints and writes
         self.scaled: LRScaler | None = None # The optimizer's rates, if the batch follows the world
-        self.readers: ReaderPool | None = None # Processes that read ahead
-        self.rank_world, self.span = (0, 1), range(0) # Rank and world; this worker's micro-batches
-        self.chain = ReceiptChain() # Its receipts so far
-        self.told = 0 # Number of steps that the callbacks know of
-        self.changed: list[str] = [] # How the run that wrote its checkpoint differs, in words
-        self.uncut = '' # Why a batch, whole and cut, was not compared
-        self.around = Surroundings() # What the user's own code has beside it
-        self.losses: list[float] = [] # Of the steps that this worker has reported
-        self.resumed: int | None = None # Step of the checkpoint that it began with
-        self.tried, self.judged_once = False, False # The first state was tried; there was a validation
-        self.numbers_before: list[Any] = [] # Of the model, which its forward passes may set
-        self.data_before: dict[str, Any] = {} # Versions of tensors of the data, and digests of its arrays
-        self.looked_at = 0 # The step after which attributes of the optimizer were looked at; 0: they are not
-        self.stop: int | None = None # The last step, if a callback has set one
-        self.turned: dict[str, Any] = {} # Numbers of modules that callbacks have changed, as they are now,
-        self.unturned: dict[str, Any] = {} # and as they were
-        self.turns, self.checks = 0, False # How often; whether whole and cut are compared here
+        self.reports, self.saves = StepReports(), Saves()
+        self.facts = RunFacts()
+        self.callback_effects = CallbackEffects()
+        self.cut_check = CutCheck()
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #5ef8d798
 def _warn_of_modes(engine: Engine) -> None:
@@ -295,6 +460,35 @@ def make_strategy(config: RunConfig) -> Strategy:
     return getattr(import_module(module), name)(config)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #2921add4
+@patch(as_prop=True)
+def ready(self: Engine) -> bool:
+    "Whether everything is prepared."
+    return bool(self.identity)
+
+@patch(as_prop=True)
+def identity(self: Engine) -> dict[str, Any]:
+    "All that decides the result and is visible here; empty until everything is prepared."
+    return self.facts.identity
+
+@patch(as_prop=True)
+def alone(self: Engine) -> bool:
+    "No other worker will ever take part."
+    return False
+
+@patch(as_prop=True)
+def samples(self: Engine) -> MicroBatchSampler:
+    "The samples of training, by step and micro-batch."
+    return self.data.samples
+
+@patch(as_prop=True)
+def validation(self: Engine) -> Validation: return self.data.validation
+
+@patch(as_prop=True)
+def val(self: Engine) -> dict[int, float]:
+    "The loss of each validation, by the number of steps before."
+    return self.validation.losses
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #9b3c6800
 @patch
 def prepare(self: Engine, device: str | None = None) -> Engine:
     "Check everything, and make what is missing. Raises BadConfig, TypeError (the dataset), ValueError."
@@ -304,7 +498,7 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
 @patch
 def samplers_in_use(self: Engine) -> list[MicroBatchSampler]:
     "The samples of training and validation, as far as they are known."
-    return [x for x in (getattr(self, 'samples', None), getattr(self, 'held', None)) if x is not None]
+    return [x for x in (getattr(self.data, 'samples', None), self.validation.samples) if x is not None]
 
 @patch
 def _prepare(self: Engine, device: str | None) -> Engine:
@@ -312,7 +506,7 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     self.strategy = make_strategy(c)
     wrong = unsupported_combinations(self.model, c) + self.strategy.mistakes(self.model, self.optimizer)
     wrong += wrong_callbacks(self.callbacks)
-    given = dict(loss_fn=self.loss_fn, collate_fn=self.collate_fn, count=self._count)
+    given = dict(loss_fn=self.loss_fn, collate_fn=self.collate_fn, count=self.arguments.count)
     wrong += [f"{k} is the {type(f).__name__} {f!r}, and must be a function" for k, f in given.items()
               if f is not None and not callable(f)]
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
@@ -335,15 +529,14 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     self._prepare_task(c.training)
     self._prepare_update(c.training)
     names, state = bare_names(self.model), self.model.state_dict()
-    self.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
+    self.facts.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
     if left_out := _left_out(self, state): raise BadConfig(left_out)
-    self.memory = CallbackState(self.callbacks, self.stateful_objects())
-    self._note_written()
-    self.beside, self.versions = attributes_outside_state(self.optimizer), tensor_versions(self.optimizer)
-    self.set_later = numbers_set_by_forward(self.model)
-    self.identity = run_identity(self, c.legacy_fingerprint)
-    self._prepare_accepted(c.checkpoint.accept)
-    self.ready = True
+    self.callback_effects.memory = CallbackState(self.callbacks, self.stateful_objects())
+    self.unsaved = _look_around(self)
+    self.task.look_at = self.check_loss_graph
+    identity = run_identity(self, c.legacy_fingerprint)
+    self._prepare_accepted(identity, c.checkpoint.accept)
+    self.facts.identity = identity
     return self
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #50115d7d
@@ -364,6 +557,7 @@ def _left_out(engine: Engine, state: Mapping[str, Any]) -> str:
     return (f"the state_dict() of {name} leaves out the parameter {missing[0]}, which is trained: no "
             "checkpoint would have it")
 
+# %% ../../nbs/07_train/05_engine_step.ipynb #c13520bf
 # What torch itself keeps in an optimizer
 _KNOWN = {'state', 'param_groups', 'defaults', 'step', 'grad_scale', 'found_inf', '_opt_called',
           '_need_device_dtype_check_for_fused', '_warned_capturable_if_run_uncaptured'}
@@ -393,6 +587,57 @@ def tensor_versions(optimizer: torch.optim.Optimizer) -> dict[str, list[int]]:
     return {k: [t._version for t in tensors_in(v)] for k, v in vars(optimizer).items()
             if k not in _KNOWN and isinstance(v, (list, dict))}
 
+# %% ../../nbs/07_train/05_engine_step.ipynb #c3a44258
+def object_digests(optimizer: torch.optim.Optimizer) -> dict[str, str]:
+    "Digests of what an own optimizer, without a state_dict of its own, holds in containers and objects."
+    kind, plain = type(optimizer), (bool, int, float, str, Tensor, nn.Module, torch.optim.Optimizer)
+    if not is_user_code(kind) or kind.state_dict is not torch.optim.Optimizer.state_dict: return {}
+    held = {k: v for k, v in vars(optimizer).items() if k not in _KNOWN and not k.startswith('_optimizer_')}
+    return {f'{kind.__qualname__}.{k}': value_digest([*values_in({k: v})]) for k, v in held.items()
+            if not isinstance(v, plain)}
+
+class OptimizerAttributes:
+    "What an optimizer keeps in attributes and not in its state, as it was before the first step."
+    def __init__(self, optimizer: torch.optim.Optimizer):
+        self.optimizer = optimizer
+        self.values, self.versions = attributes_outside_state(optimizer), tensor_versions(optimizer)
+        self.objects = object_digests(optimizer)
+        self.looked_at = 0 # The step after which they were looked at; 0: never again
+
+    def changed_objects(self) -> list[str]:
+        "Containers and objects that have changed, by name."
+        now = object_digests(self.optimizer)
+        return [k for k in now | self.objects if now.get(k) != self.objects.get(k)]
+
+    def check_again(self, step: int) -> None:
+        "As `check`, if the first step was looked at."
+        if 0 < self.looked_at < step: self.check(step)
+
+    def check(self, step: int, first: bool = False) -> None:
+        "Raises UnsupportedModel if one of the first two steps has changed an attribute; warns later, once."
+        if not (changed := self._changed(step, first)): return
+        told = (f"{type(self.optimizer).__name__} changes its attribute {changed[0]} when it steps, which is "
+                "not in its state_dict: a resume would begin it anew. Keep it in the optimizer's state, or "
+                "give it a state_dict and a load_state_dict")
+        if step <= self.looked_at + 1: raise UnsupportedModel(told)
+        self.looked_at = 0
+        warnings.warn(f"step {step}: {told}")
+
+    def _changed(self, step: int, first: bool) -> list[str]:
+        before, after = self.values, attributes_outside_state(self.optimizer)
+        lists = tensor_versions(self.optimizer)
+        if first:   # lists that this step has changed were warned of
+            self.looked_at = step
+            self.versions = {k: v for k, v in lists.items() if self.versions.get(k) == v}
+        late = [k for k, v in self.versions.items() if lists.get(k) != v]
+        moved = late + [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
+        own = vars(self.optimizer)   # the first step may make some
+        if not first: return moved
+        made = [k for k in moved if before.get(k) is None and k in own
+                and not isinstance(own[k], (list, dict))]
+        self.values = before | {k: after[k] for k in made}
+        return [k for k in moved if k not in made]
+
 # %% ../../nbs/07_train/05_engine_step.ipynb #1de9a021
 @patch
 def stateful_objects(self: Engine) -> list[Any]:
@@ -402,19 +647,13 @@ def stateful_objects(self: Engine) -> list[Any]:
     model = (*self.model.modules(), *self.model.parameters(), *self.model.buffers())
     return [*own, *model]
 
-@patch
-def _note_written(self: Engine) -> None:
-    "Note what functions of the user's own have around them, and the numbers of modules."
-    own = [f for f in (self.loss_fn, self.collate_fn) if f is not None and not isinstance(f, nn.Module)]
-    parts = named_parts(model=self.model) | _of_loss(self)
+def _own_code(engine: Engine) -> list[Any]:
+    "Functions and modules of the user's own that a step calls."
+    own = [f for f in (engine.loss_fn, engine.collate_fn) if f is not None and not isinstance(f, nn.Module)]
+    parts, o = named_parts(model=engine.model) | _of_loss(engine), engine.optimizer
     own += [m for m in parts.values() if is_user_code(type(m)) or has_own_hooks(m)]
-    step = self.optimizer
-    own += [*step._optimizer_step_pre_hooks.values(), *step._optimizer_step_post_hooks.values()]
-    own += [f for f in vars(type(step)).values() if is_user_code(type(step)) and inspect.isfunction(f)]
-    self.own = {*map(id, own)}
-    self.called_with = CallbackState(own, _with_places_but_own(self), deep=False)
-    self.made_as, self.made_step = _numbers(self), _in_optimizer(self)
-    self._note_around()
+    own += [*o._optimizer_step_pre_hooks.values(), *o._optimizer_step_post_hooks.values()]
+    return own + [f for f in vars(type(o)).values() if is_user_code(type(o)) and inspect.isfunction(f)]
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #6751e044
 def has_own_hooks(m: nn.Module) -> bool:
@@ -427,50 +666,84 @@ def _of_loss(engine: Engine) -> dict[str, nn.Module]:
     "The modules of a loss that is one, by name."
     return named_parts(loss_fn=engine.loss_fn) if isinstance(engine.loss_fn, nn.Module) else {}
 
-def _with_places_but_own(engine: Engine) -> list[Any]:
-    return [x for x in engine.stateful_objects() if id(x) not in engine.own]
-
 def _numbers(engine: Engine) -> dict[str, Any]:
     "Numbers of modules of the model, and of a loss that is one, by name."
     return attribute_numbers(named_parts(model=engine.model) | _of_loss(engine))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #13ee4e1a
+class OwnCode:
+    "What functions and modules of the user's own hold in variables, as it was before the first step."
+    def __init__(self, code: Sequence[Any], others: Iterable[Any], numbers: dict[str, Any]):
+        self.ids, self.numbers = {*map(id, code)}, numbers # numbers: of modules, by name
+        self.variables = CallbackState(code, self._but_own(others), deep=False)
+
+    def _but_own(self, others: Iterable[Any]) -> list[Any]:
+        return [x for x in others if id(x) not in self.ids]
+
+    def changed_variables(self, others: Iterable[Any]) -> list[str]:
+        "Variables that have changed, by name; `others` are looked at elsewhere."
+        return self.variables.changed_variables(self._but_own(others))
+
+    def changed_numbers(self, now: Mapping[str, Any]) -> list[str]:
+        return [k for k, v in now.items() if self.numbers.get(k, v) != v]
+
+class ForwardNumbers:
+    "Numbers of modules that a forward pass may set. `places`: a name in words, the module, its attribute."
+    def __init__(self, places: list[tuple[str, nn.Module, str]]):
+        self.places, self.before = places, list[Any]()
+
+    def changed(self) -> str:
+        "The first one that has changed since the last look; '' if none has. It reports one, and then stops."
+        now = [getattr(m, k) for _, m, k in self.places]
+        changed = [where for (where, *_), a, b in zip(self.places, self.before, now) if a != b]
+        if changed: self.places = []
+        self.before = now
+        return changed[0] if changed else ''
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #66a7088e
+class SchedulerTwin:
+    "A scheduler, and if it is of the user's own a copy from before the first step, with the same optimizer."
+    def __init__(self, scheduler: Any, optimizer: torch.optim.Optimizer):
+        self.scheduler, self.optimizer, self.copy = scheduler, optimizer, None
+        with suppress(Exception):   # where it cannot be copied there is none
+            if is_user_code(type(scheduler)): self.copy = deepcopy(scheduler, {id(optimizer): optimizer})
+
+    def unsaved(self) -> list[str]:
+        "Attributes that the copy lacks when it has loaded the scheduler's state."
+        groups, name = self.optimizer.param_groups, type(self.scheduler).__qualname__
+        if self.copy is None: return []
+        before = [{k: v for k, v in g.items() if k != 'params'} for g in groups]
+        try: self.copy.load_state_dict(deepcopy(self.scheduler.state_dict()))
+        except Exception as e: return [f'{name}, which cannot load its state ({e})']
+        finally:
+            for g, values in zip(groups, before): g.update(values)
+        def held(x: Any) -> dict[str, str]:
+            return {k: value_digest([*values_in({k: v})]) for k, v in vars(x).items()
+                    if k[0] != '_' and v is not self.optimizer}
+        mine, loaded = held(self.scheduler), held(self.copy)
+        return [f'{name}.{k}' for k in mine if mine[k] != loaded.get(k)]
+
+# %% ../../nbs/07_train/05_engine_step.ipynb #42ecd864
+class UnsavedState:
+    "What a run has outside its state, as it was before the first step: no checkpoint has any of it."
+    def __init__(self, around: Surroundings, code: OwnCode, optimizer: OptimizerAttributes,
+                 scheduler: SchedulerTwin, forward: ForwardNumbers):
+        self.around, self.code, self.optimizer = around, code, optimizer
+        self.scheduler, self.forward = scheduler, forward
+        self.tried = False # The first state was made, and loaded again
+
 @patch
 def written_when_called(self: Engine) -> list[str]:
     "What the model, the loss and `collate_fn` have changed in Python since the run began, by name."
-    by_model = [k for k, v in _numbers(self).items() if k not in self.turned and self.made_as.get(k, v) != v]
-    by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in self.turned}
-    found = by_model + self.around.written() + self.called_with.changed_variables(_with_places_but_own(self))
-    step = _in_optimizer(self)
-    found += [k for k in step | self.made_step if step.get(k) != self.made_step.get(k)]
+    unsaved, changed = self.unsaved, self.callback_effects.numbers.now
+    found = [k for k in unsaved.code.changed_numbers(_numbers(self)) if k not in changed]
+    found += unsaved.around.written() + unsaved.code.changed_variables(self.stateful_objects())
+    found += unsaved.optimizer.changed_objects()
+    by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in changed}
     # kept with them
-    by_callbacks |= {*self.memory.changed_variables(self.stateful_objects())} if self.callbacks else set()
+    memory = self.callback_effects.memory
+    by_callbacks |= {*memory.changed_variables(self.stateful_objects())} if self.callbacks else set()
     return [k for k in dict.fromkeys(found) if k not in by_callbacks]
-
-def _in_optimizer(engine: Engine) -> dict[str, str]:
-    "Digests of what an own optimizer, without a state_dict of its own, holds in containers and objects."
-    o, plain = engine.optimizer, (bool, int, float, str, Tensor, nn.Module, torch.optim.Optimizer)
-    if not is_user_code(type(o)) or type(o).state_dict is not torch.optim.Optimizer.state_dict: return {}
-    held = {k: v for k, v in vars(o).items() if k not in _KNOWN and not k.startswith('_optimizer_')}
-    return {f'{type(o).__qualname__}.{k}': value_digest([*values_in({k: v})]) for k, v in held.items()
-            if not isinstance(v, plain)}
-
-# %% ../../nbs/07_train/05_engine_step.ipynb #66a7088e
-@patch
-def unsaved_of_scheduler(self: Engine) -> list[str]:
-    "Attributes of a scheduler of the user's own that another one lacks when it has loaded its state."
-    s, twin, groups = self.scheduler, self.twin, self.optimizer.param_groups
-    if twin is None: return []
-    before = [{k: v for k, v in g.items() if k != 'params'} for g in groups]
-    try: twin.load_state_dict(deepcopy(s.state_dict()))
-    except Exception as e: return [f'{type(s).__qualname__}, which cannot load its state ({e})']
-    finally:
-        for g, values in zip(groups, before): g.update(values)
-    def held(x: Any) -> dict[str, str]:
-        return {k: value_digest([*values_in({k: v})]) for k, v in vars(x).items()
-                if k[0] != '_' and v is not self.optimizer}
-    mine, loaded = held(s), held(twin)
-    return [f'{type(s).__qualname__}.{k}' for k in mine if mine[k] != loaded.get(k)]
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #41a8e457
 def graph_leaves(loss: Tensor) -> list[Tensor]:
@@ -479,52 +752,56 @@ def graph_leaves(loss: Tensor) -> list[Tensor]:
 
 def tensor_version(t: Tensor) -> int: return 0 if t.is_inference() else t._version
 
-@patch
-def _note_around(self: Engine) -> None:
-    "Note generators, trained tensors and buffers that model and loss have, and that are not the model's."
-    loss, own = self.loss_fn, {*map(id, (*self.model.parameters(), *self.model.buffers()))}
+def _look_around(engine: Engine) -> UnsavedState:
+    "What the run has outside its state, before the first step."
+    code = OwnCode(_own_code(engine), engine.stateful_objects(), _numbers(engine))
+    around = _surroundings(engine.model, engine.loss_fn)
+    data = dict(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset)
+    around.data_tensors = find_objects(data, lambda x: isinstance(x, Tensor))
+    def small(x: Any) -> bool:
+        return (type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= MAX_LITERAL_NUMBERS
+                and x.flags.writeable)
+    around.data_arrays = find_objects(data, small)
+    _note_places(engine, around)
+    return UnsavedState(around, code, OptimizerAttributes(engine.optimizer),
+                        SchedulerTwin(engine.scheduler, engine.optimizer),
+                        ForwardNumbers(numbers_set_by_forward(engine.model)))
+
+def _surroundings(model: nn.Module, loss: Any) -> Surroundings:
+    "Generators, trained tensors and buffers that model and loss have, and that are not the model's."
+    around, own = Surroundings(), {*map(id, (*model.parameters(), *model.buffers()))}
     name = getattr(loss, '__qualname__', type(loss).__qualname__)
-    roots = {type(self.model).__name__: self.model} | ({name: loss} if loss is not None else {})
+    roots = {type(model).__name__: model} | ({name: loss} if loss is not None else {})
     def wanted(x: Any) -> bool:
         return is_generator(x) or isinstance(x, Tensor) and id(x) not in own
     found = find_objects(roots, wanted)
-    around = self.around
     around.tensors = {k: (x, tensor_version(x)) for k, x in found.items() if isinstance(x, Tensor)}
     around.learnt = {id(x): k for k, (x, _) in around.tensors.items() if x.requires_grad and x.is_leaf}
     around.generators = {k: (g, generator_state(g)) for k, g in found.items() if not isinstance(g, Tensor)}
     buffers = loss.named_buffers() if isinstance(loss, nn.Module) else ()
     around.loss_buffers = {k: (b, b._version) for k, b in buffers if id(b) not in own}
-    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
-    around.data_tensors = find_objects(data, lambda x: isinstance(x, Tensor))
-    def small(x: Any) -> bool:
-        return type(x) is np.ndarray and x.dtype.kind in 'biufc' and x.size <= LARGE and x.flags.writeable
-    around.data_arrays = find_objects(data, small)
-    self._note_places()
-    self.task.look_at = self.check_loss_graph
+    return around
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #00f6e86d
-@patch
-def _note_places(self: Engine) -> None:
+def _note_places(engine: Engine, noted: Surroundings) -> None:
     "Note where model, loss and data hold what a callback could exchange, and what is there."
-    noted = self.around
-    noted.of_callbacks = []
-    if not self.callbacks: return
-    around = {f'{i} {k}': v for i, c in enumerate(self.callbacks)
+    if not engine.callbacks: return
+    around = {f'{i} {k}': v for i, c in enumerate(engine.callbacks)
               for k, (v, _) in captured_variables(c).items()}
-    placed = {*map(id, self.stateful_objects())}
+    placed = {*map(id, engine.stateful_objects())}
     kept = {id(x) for _, x in walk_objects(around, lambda x: id(x) in placed)} - placed   # and saved
     noted.of_callbacks = [k for k, (x, _) in noted.tensors.items() if id(x) in kept]
-    parts = named_parts(model=self.model, loss_fn=self.loss_fn, train_dataset=self.train_dataset,
-                        val_dataset=self.val_dataset, collate_fn=self.collate_fn)
-    parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, self.callbacks)}}
+    parts = named_parts(model=engine.model, loss_fn=engine.loss_fn, train_dataset=engine.train_dataset,
+                        val_dataset=engine.val_dataset, collate_fn=engine.collate_fn)
+    parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, engine.callbacks)}}
     noted.shared, noted.kinds = shared_memory_in(parts), user_classes(parts)
     noted.asked = sorted({c for code in user_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
                          for c in code.co_consts if isinstance(c, str)})   # of the environment
-    data = dict(train_dataset=self.train_dataset, val_dataset=self.val_dataset)
-    data |= dict(collate_fn=self.collate_fn)
-    parts = named_parts(model=self.model)
+    data = dict(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset)
+    data |= dict(collate_fn=engine.collate_fn)
+    parts = named_parts(model=engine.model)
     held = {f'{k} of {name}': v for name, m in parts.items() for k, v in vars(m).items() if k[0] != '_'}
-    given = {name: m for name, m in parts.items()} | held | dict(loss_fn=self.loss_fn)
+    given = {name: m for name, m in parts.items()} | held | dict(loss_fn=engine.loss_fn)
     noted.places = dict(data=ContainerSnapshot(data, kept), model=ContainerSnapshot(given, kept))
     noted.rows = {k: p.rows() for k, p in noted.places.items()}
 
@@ -532,28 +809,28 @@ def _note_places(self: Engine) -> None:
 def check_loss_graph(self: Engine, loss: Tensor, tried: bool = False) -> None:
     """Raises UnsupportedModel if `loss` depends on what no optimizer steps, or has changed what no
     checkpoint holds. Warns of generators that were drawn from, if it was not `tried` whether that matters."""
-    held = dict(self.loss_fn.named_buffers()) if self.around.loss_buffers else {}
+    held = dict(self.loss_fn.named_buffers()) if self.unsaved.around.loss_buffers else {}
     def is_other(b: Tensor, now: Tensor) -> bool:   # in its place; a copy on another device is the same
         return now is not b and (now.shape != b.shape or not torch.equal(now.to(b.device, b.dtype), b))
-    if moved := [k for k, (b, version) in self.around.loss_buffers.items()
+    if moved := [k for k, (b, version) in self.unsaved.around.loss_buffers.items()
                  if b._version != version or k in held and is_other(b, held[k])]:
         raise UnsupportedModel(
             f"the loss {type(self.loss_fn).__name__} writes its buffer {moved[0]}, of which each "
             "worker would have its own, and no checkpoint any: make the loss a part of the model")
     if self.strategy.replicas: _check_leaves(self, graph_leaves(loss))
     if not tried and (moved := self.used_generators): warnings.warn(_of_generator(moved[0]))
-    if not tried and self.c.training.num_micro_batches > 1 and (
-            parts := [k for k in self.task.writes.partially_written() if k not in self.of_one]):
+    known, pieces = self.cut_check.unaverageable, self.c.training.num_micro_batches
+    if not tried and pieces > 1 and (
+            parts := [k for k in self.task.writes.partially_written() if k not in known]):
         warnings.warn(f"the forward pass writes a part of the buffer {', '.join(parts)}: with training."
-                      f"micro_batches = {self.c.training.num_micro_batches} all begin with the same, and the "
-                      f"mean of "
+                      f"micro_batches = {pieces} all begin with the same, and the mean of "
                       "what they have made is kept (of integers the sum). If it is a queue, or has a row "
                       "for each sample, set micro_batches=1")
 
 def _check_leaves(engine: Engine, leaves: list[Tensor]) -> None:
-    known = {*map(id, engine.model.parameters())}
+    known, learnt = {*map(id, engine.model.parameters())}, engine.unsaved.around.learnt
     astray = [t for t in leaves if id(t) not in known]
-    if found := [engine.around.learnt[id(t)] for t in astray if id(t) in engine.around.learnt]:
+    if found := [learnt[id(t)] for t in astray if id(t) in learnt]:
         raise UnsupportedModel(
             f"the loss depends on {found[-1]}, which is no parameter of the model: no optimizer "
             "steps it, and no checkpoint has it. Make it a part of the model (what is in a plain "
@@ -571,7 +848,7 @@ def _of_generator(name: str) -> str:
 @patch(as_prop=True)
 def used_generators(self: Engine) -> list[str]:
     "Generators of the model and the loss that have drawn numbers, by name."
-    return self.around.used_generators()
+    return self.unsaved.around.used_generators()
 
 @patch
 def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
@@ -579,9 +856,9 @@ def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
     if not (moved := self.used_generators): return
     found = []
     for seed in (1, 2):
-        for k in moved: reseed(self.around.generators[k][0], seed)
+        for k in moved: reseed(self.unsaved.around.generators[k][0], seed)
         with seeded_temporarily(self.c.training.seed, -1, 0): found.append(loss().item())
-    for k in moved: set_generator_state(*self.around.generators[k])
+    for k in moved: set_generator_state(*self.unsaved.around.generators[k])
     if found[0] != found[1]: raise UnsupportedModel(_of_generator(moved[0]))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #67bd8d84
@@ -620,14 +897,12 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
         return MicroBatchSampler(dataset, size, cut, t.seed, self.collate_fn, names, causal)
     if self.train_dataset is None: raise BadConfig("train_dataset is missing")
     for which in ('train_dataset', 'val_dataset'): _open(self, which, causal, names)
-    self.samples = samples(self.train_dataset, t.batch_size, t.num_micro_batches)
-    self.content = _content(self) if t.check_data else ''
-    self.held = None
+    self.data.samples = samples(self.train_dataset, t.batch_size, t.num_micro_batches)
+    self.facts.content = _content(self) if t.check_data else ''
     if self.val_dataset is not None:   # in batches as large as those that training has in memory
         size = ceil(t.batch_size / t.num_micro_batches / self.strategy.passes)
-        self.held = samples(self.val_dataset, size, 1)
+        self.validation.samples = samples(self.val_dataset, size, 1)
         if t.check_data and self.val_dataset is not self.train_dataset: _look_at_held(self, t)
-    self.count = partial(apply_count, self._count) if self._count else partial(count_targets, shifted=causal)
     self.steps, asked = _length(self), _asked(self)
     if self.steps < asked:
         warnings.warn(f"{_ending(self)}; so the run has {self.steps:,} steps, and not {asked:,}")
@@ -654,7 +929,7 @@ def _length(engine: Engine) -> int:
 
 def _look_at_held(engine: Engine, t: TrainingConfig) -> None:
     "Warns of validation data that remember what was read. Raises BadConfig if they decide when the run ends."
-    try: inspect_samples(engine.held, engine.collate_fn, 'val_dataset')
+    try: inspect_samples(engine.validation.samples, engine.collate_fn, 'val_dataset')
     except NondeterministicSample as e:
         if t.patience: raise BadConfig(f"{e}; or set check_data=False") from None
         warnings.warn(str(e))
@@ -729,20 +1004,28 @@ def _see_apart(engine: Engine, which: str, data: Any, causal: bool, names: set[s
 def _prepare_task(self: Engine, t: TrainingConfig) -> None:
     kind = torch.device(self.device).type
     half = dict(bf16=torch.bfloat16, fp16=torch.float16).get(t.precision)
-    model = self.called
+    model = self.arguments.called
     if t.compile and model is self.model:
         model = torch.compile(model, backend=t.compile_backend, mode=t.compile_mode)
     self.task = LossModule(model, self.loss_fn or call_model, t.loss == 'sum',
                            partial(torch.autocast, kind, half, enabled=half is not None),
                            self.strategy.spares)
-    self.task.targets_of = self.count   # for a strategy that computes parts of a micro-batch
+    given, causal = self.arguments.count, is_causal_lm(self.model)
+    # also for a strategy that computes parts of a micro-batch
+    self.task.targets_of = partial(apply_count, given) if given else partial(count_targets, shifted=causal)
     self.task.end = partial(getattr, self, 'steps')   # for one that does something else in the last step
     known = getattr(self.model, 'reduction', t.loss)
     if not self.loss_fn and known in ('mean', 'sum') and known != t.loss:
         warnings.warn(f"{type(self.model).__name__} returns the {known} over its targets, and "
                       f"training.loss is {t.loss!r}: set loss={known!r}")
-    self.scaler = torch.amp.GradScaler(kind, enabled=t.precision == 'fp16')
+    self.task.scaler = torch.amp.GradScaler(kind, enabled=t.precision == 'fp16')
+    self.task.seen = SeenInStep()
     self.task.train()
+
+@patch
+def count(self: Engine, batch: Any) -> int:
+    "Over how many targets the loss of `batch` is the mean. Raises NoLoss."
+    return self.task.targets_of(batch)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #66b20315
 @patch
@@ -789,9 +1072,9 @@ def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator
         yield f"data.{', '.join(idle)}: not used, for data.num_workers is 0"
     parts = getattr(engine.train_dataset, 'datasets', [engine.train_dataset])
     brought = _BROUGHT if any(map(tokens_per_sample, parts)) else {*_BROUGHT, 'length'}
-    if idle := engine.explicit_settings & brought:
+    if idle := engine.arguments.settings & brought:
         yield f"{', '.join(sorted(idle))}: not used, for the model and the data were given"
-    if engine.held is None and (idle := t.non_defaults('val_every', 'patience')):
+    if engine.validation.samples is None and (idle := t.non_defaults('val_every', 'patience')):
         yield f"training.{', '.join(idle)}: not used, for there is no val_dataset"
     if t.steps and t.non_defaults('epochs'):
         yield f"training.epochs = {t.epochs:g}: not used, for training.steps = {t.steps:,} ends the run"
@@ -800,11 +1083,6 @@ def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator
                "of them more than once")
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #f25920f8
-def _twin_of(scheduler: Any, optimizer: Any) -> Any:
-    "A copy of a scheduler of the user's own, with the same optimizer; None of another, or where it has none."
-    with suppress(Exception):
-        return deepcopy(scheduler, {id(optimizer): optimizer}) if is_user_code(type(scheduler)) else None
-
 @patch
 def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     self.strategy.prepare(self.model, self.device)
@@ -820,11 +1098,11 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if any(isinstance(v, Tensor) for v in getattr(self.scheduler, 'base_lrs', ())):
         raise BadConfig(f"scheduler: {type(self.scheduler).__name__} was made with a rate that is a "
                         "tensor: give a function from the optimizer to a scheduler")
-    self.steps_with = type(self.optimizer).__name__   # for the identity of the run: its class,
-    self.given_optimizer = optimizer_identity(self.optimizer, self.model, rate=given[0])   # and what made it
+    self.facts.optimizer_class = type(self.optimizer).__name__   # for the identity of the run: its class,
+    self.facts.optimizer = optimizer_identity(self.optimizer, self.model, rate=given[0])   # and what made it
     if not hasattr(self.scheduler, 'state_dict') and not hasattr(self.optimizer.step, '__func__'):
-        raise BadConfig(f"optimizer: step of {self.steps_with} was replaced by a function, which no "
-                        "scheduler of torch can follow: write a class with a method step")
+        raise BadConfig(f"optimizer: step of {self.facts.optimizer_class} was replaced by a function, which "
+                        "no scheduler of torch can follow: write a class with a method step")
     self.optimizer = self.strategy.wrap_optimizer(self.optimizer, self.model)
     if self.scheduler is None:
         shape = make_schedule(t, self.steps)
@@ -840,26 +1118,25 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if wrong := nondeterministic_lr_lambdas(self.scheduler) if given[1] else []:
         raise BadConfig(f"scheduler: {wrong[0]} gives another factor each time it is asked for the same "
                         "step: after a resume it would begin anew. Let it follow from the step")
-    self.given_scheduler = scheduler_identity(self.scheduler) if given[1] else {}
-    self.twin = _twin_of(self.scheduler, self.optimizer)
+    self.facts.scheduler = scheduler_identity(self.scheduler) if given[1] else {}
     if self.c.scaling.policy == 'variable': _prepare_scaling(self)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #1de30002
 @patch
-def _prepare_accepted(self: Engine, accept: list[str]) -> None:
+def _prepare_accepted(self: Engine, identity: Mapping[str, Any], accept: list[str]) -> None:
     "Keep the values that may take the place of a checkpoint's. Raises BadConfig for what cannot be accepted."
-    wrong = invalid_accepts(self.identity, accept)
+    wrong = invalid_accepts(identity, accept)
     if self.scaled and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
         wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds, and "
                      "cannot be changed")
     if wrong: raise BadConfig('\n'.join(wrong))
-    self.made_with = initial_settings(self.optimizer, self.scheduler) if accept else ([], {})
+    if accept: self.saves.initial = initial_settings(self.optimizer, self.scheduler)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #3bd02d0e
 @patch
 def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
     "Micro-batch `i` of `step`, on the CPU, in any process; a negative `i` is batch -1 - i of the validation."
-    samples = self.samples if i >= 0 else self.held
+    samples = self.samples if i >= 0 else self.validation.samples
     with seeded_for_reading(samples.seed, step, i):
         try: return samples.get(ids)
         except Exception as e:
@@ -870,8 +1147,9 @@ def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
 @patch
 def batch(self: Engine, i: int, ids: list[int]) -> Any:
     "The same for this step, perhaps read ahead. Raises UnreadableBatch, and the errors of the dataset."
-    if self.readers is None: return self.read(self.step, i, ids)
-    return self.readers.get(self.step, i, ids, lambda: self.upcoming_micro_batches(i))
+    readers = self.data.reading.readers
+    if readers is None: return self.read(self.step, i, ids)
+    return readers.get(self.step, i, ids, lambda: self.upcoming_micro_batches(i))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #bb5fc6f6
 def copy_batch(batch: Any) -> Any:
@@ -884,13 +1162,13 @@ def _writes_in(batch: Any) -> list[int]: return [*map(tensor_version, tensors_in
 @contextmanager
 def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
     "The same for a block that may write into it: the data stay as they are. Raises UnsupportedModel."
-    batch, known = self.batch(i, ids), self.overwrites
+    batch, known = self.batch(i, ids), self.data.reading.overwrites
     if known is not False: batch = copy_batch(batch)
     before = _writes_in(batch)
     yield batch
     if known: return
-    self.overwrites = _writes_in(batch) != before
-    if known is None or not self.overwrites: return
+    self.data.reading.overwrites = _writes_in(batch) != before
+    if known is None or not self.data.reading.overwrites: return
     mine = {t.data_ptr() for t in tensors_in(batch) if t.numel()}
     if any(t.data_ptr() in mine for t in tensors_in(self.read(self.step, i, ids))):
         raise UnsupportedModel(
@@ -901,23 +1179,19 @@ def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> Iterator[Any]
 # %% ../../nbs/07_train/05_engine_step.ipynb #504bc87a
 def _writes(engine: Engine, sync: Any) -> list[int]:
     "Writes to gradients, last that of `count`; empty once all have a gradient in this step, seen from here."
-    if engine.task.idle is None or engine.idle_in == engine.step and not engine.idle: return []
+    if engine.task.idle is None or engine.task.seen.all_used(engine.step): return []
     return sync.grad_versions([*engine.task.learning, engine.task.count])
 
-def _note_idle(engine: Engine, before: list[int], after: list[int], targets: int) -> None:
-    "Count a micro-batch for each parameter that has no gradient in it. Each has fewer writes than `count`."
-    made = [b - a for a, b in zip(before, after)]
-    idle = {k for k, n in enumerate(made[:-1]) if n < made[-1] or not targets}
-    if engine.idle_in != engine.step: engine.idle_in, engine.idle = engine.step, idle
-    engine.idle &= idle
+def _count_idle(task: LossModule, idle: set[int], device: str) -> None:
+    "Count a micro-batch for each of the parameters `idle`."
     if not idle: return
-    marks = torch.zeros(len(made) - 1)
+    marks = torch.zeros(len(task.learning))
     marks[[*idle]] = 1.
-    engine.task.idle[0].grad.add_(batch_to_device(marks, engine.device))
+    task.idle[0].grad.add_(batch_to_device(marks, device))
 
 def _spare_idle(engine: Engine) -> None:
     "Take the gradient, which is zero, from parameters that have none in any micro-batch of this step."
-    if engine.task.idle is None or engine.idle_in == engine.step and not engine.idle: return
+    if engine.task.idle is None or engine.task.seen.all_used(engine.step): return
     pieces, times = engine.samples.num_micro_batches(engine.step), engine.task.idle[0].grad.tolist()   # waits
     engine.strategy.skip_params([p for p, n in zip(engine.task.learning, times) if round(n) >= pieces])
 
@@ -932,22 +1206,24 @@ def measures_noise(self: Engine) -> bool:
 @patch
 def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
     "Forward and backward of micro-batch `i`, the samples `ids`. Raises UnsupportedModel."
-    self.span = sync.span
+    self.data.reading.span = sync.span
     with self.borrow_writable_batch(i, ids) as batch, sync.micro_batch(i) as summed:
         with seeded(self.samples.seed, self.step, i):
             targets = self.count(batch)
             loss = sync.module(batch_to_device(batch, self.device), targets)
         look = measure_squared_norm(self.model.named_parameters()) if self.measures_noise else nullcontext()
         before = _writes(self, sync)
-        with look as square: self.scaler.scale(loss * sync.scale).backward()
-        if before: _note_idle(self, before, _writes(self, sync), targets)
+        with look as square: self.task.scaler.scale(loss * sync.scale).backward()
+        if before:
+            writes = [after - n for n, after in zip(before, _writes(self, sync))]
+            _count_idle(self.task, self.task.seen.note_writes(self.step, writes, targets), self.device)
         self.task.writes.reset_buffers()   # the next micro-batch begins with the same buffers
         summed[0].add_(loss.detach())
         if square and targets:
             part = (square() / targets).to(summed.dtype)   # or it would be rounded once or twice
             summed[1].add_(part)
             summed[2].add_(1.)
-    if targets: self.targets_seen_in = self.step   # so the whole batch has some
+    if targets: self.task.seen.note_targets(self.step)   # so the whole batch has some
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c3bda844
 class StepReport:
@@ -1008,14 +1284,19 @@ class StepReport:
 @patch(as_prop=True)
 def numbers(self: Engine) -> dict[str, Any]:
     "What the ledger has of the last step besides its loss; waits for it."
-    if self.latest is None: return {}
-    found = self.latest.noise if self.c.scaling.noise else None
+    if (last := self.reports.latest) is None: return {}
+    found = last.noise if self.c.scaling.noise else None
     noise = dict(signal=found.signal, noise=found.noise) if found else {}
-    batch = self.samples.schedule.span(self.latest.step).size
-    return dict(lr=float(self.latest.lr), batch=batch) | noise | self.latest.facts | self.receipt(self.latest)
+    batch = self.samples.schedule.span(last.step).size
+    return dict(lr=float(last.lr), batch=batch) | noise | last.facts | self.receipt(last)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #a9e1317a
 CODE = f'elastic-nb {__version__}, torch {torch.__version__}' # What a receipt knows of the code
+
+@patch(as_prop=True)
+def chain(self: Engine) -> ReceiptChain:
+    "The receipts so far."
+    return self.reports.chain
 
 @patch
 def receipt(self: Engine, report: StepReport) -> dict[str, int]:
@@ -1070,7 +1351,8 @@ def resize(self: Engine, world: int) -> dict[str, Any]:
     schedule = self.samples.schedule
     try: schedule.set_world(self.step, world)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
-    self.steps = _length(self) if self.stop is None else self.stop
+    stop = self.callback_effects.stop
+    self.steps = _length(self) if stop is None else stop
     worlds, rates = [*map(list, schedule.worlds().items())], schedule.rates
     return dict(worlds=worlds, batch=schedule.span(self.step).size, steps=self.steps,
                 rate=rates.scaled_lr(schedule.change_at(self.step).last.batch))
@@ -1119,28 +1401,29 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     """The optimizer's step, from the whole gradient; `summed`: what a sync strategy returns, first the loss
     over all targets. Returns the mean loss, of no dimension, float64, which may not be computed yet. Raises
     ValueError if there is no target."""
-    scale = self.scaler.get_scale()   # 1., unless this is fp16
+    scaler = self.task.scaler
+    scale = scaler.get_scale()   # 1., unless this is fp16
     targets = _whole(self.task.count.grad.double() / scale)
-    if self.targets_seen_in != self.step and targets <= 0:
+    if not self.task.seen.has_targets(self.step) and targets <= 0:
         raise ValueError(f"step {self.step}: not one target in the whole batch")
     written = None if self.task.written is None else self.task.written.grad / scale
-    if self.scaler.is_enabled(): self.scaler.unscale_(self.optimizer)
+    if scaler.is_enabled(): scaler.unscale_(self.optimizer)
     loss, *beside = torch.as_tensor(summed, dtype=torch.float64, device=targets.device).reshape(-1)
     loss = loss / targets
     _set_rates(self)
     lr = self.optimizer.param_groups[0]['lr']
-    if self.manager: self.manager.before_update()
+    self.saves.before_update()
     _spare_idle(self)
     grads = self.strategy.grads(self.model)
     told = _noise(self, grads, beside, targets, scale) if self.measures_noise else {}
     told |= _divide(self, grads, targets)
-    self.latest = StepReport(self.step, lr, self.scaler.is_enabled(), loss=loss, targets=targets, **told)
-    self.latest.facts = self.strategy.facts
-    if self.c.training.on_nonfinite != 'skip' or self.latest.finite:
-        with _drawing(self): self.scaler.step(self.optimizer)
+    report = StepReport(self.step, lr, scaler.is_enabled(), loss=loss, targets=targets, **told)
+    self.reports.latest, report.facts = report, self.strategy.facts
+    if self.c.training.on_nonfinite != 'skip' or report.finite:
+        with _drawing(self): scaler.step(self.optimizer)
         if written is not None: self.task.writes.apply(written)
-    self.scaler.update()
-    skipped = self.scaler.get_scale() < scale   # fp16 overflowed: no step was made
+    scaler.update()
+    skipped = scaler.get_scale() < scale   # fp16 overflowed: no step was made
     self.step += 1
     if not (skipped or self.is_scheduled_by_metric):
         with self.unscaled(): self.scheduler.step()
@@ -1150,12 +1433,12 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
 @patch(as_prop=True)
 def metrics(self: Engine) -> dict[str, float]:
     "loss, lr of the last step; norm, signal, noise if it has them. Waits for it. Empty before the first."
-    return self.latest.metrics if self.latest else {}
+    return self.reports.latest.metrics if self.reports.latest else {}
 
 @patch(as_prop=True)
 def targets(self: Engine) -> int:
     "Over how many targets the last step took its mean; waits for it."
-    return self.latest.targets if self.latest else 0
+    return self.reports.latest.targets if self.reports.latest else 0
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #88cb4119
 class NonFiniteLoss(ArithmeticError):

@@ -24,7 +24,7 @@ from torch.utils.data import IterableDataset, default_convert
 
 from ..basics import patch
 from ..checkpoint.disk import NVMeBackend, parse_checkpoint_name
-from ..checkpoint.format import MANIFEST, unflatten
+from ..checkpoint.format import MANIFEST_NAME, unflatten
 from ..checkpoint.run_lock import (RunMismatch, describe_differences, join_first_few,
                                             mismatch_message, strip_accepted, diff_identities)
 from ..checkpoint.manager import CheckpointManager
@@ -55,11 +55,11 @@ class SeededDataset(torch.utils.data.Dataset):
             return self.dataset.__getitems__([i])[0] if self.frames else self.dataset[i]
 
     def set_epoch(self, epoch: int) -> None:
-        "As of a sampler, for a dataset that needs the epoch."
+        "Sets the epoch, as on a sampler, for a dataset that needs it."
         if hasattr(self.dataset, 'set_epoch'): self.dataset.set_epoch(epoch)
 
 class SeededStream(IterableDataset):
-    "A stream whose samples draw random numbers derived from (seed, epoch, number of the sample)."
+    "A stream whose samples draw random numbers derived from (seed, epoch, sample index)."
     def __init__(self, dataset: Any, seed: int): self.dataset, self.seed, self.epoch = dataset, seed, 0
     def __len__(self) -> int: return len(self.dataset)
 
@@ -75,16 +75,16 @@ class SeededStream(IterableDataset):
 
 # %% ../../nbs/07_train/14_hf.ipynb #71952fc7
 class ElasticResume:
-    """A mixin for a `Trainer` of transformers, to be listed first: `class Mine(ElasticResume, Trainer)`.
+    """A mixin for the transformers `Trainer`, listed first: `class Mine(ElasticResume, Trainer)`.
 
-    Its checkpoints are ours, in the folder `elastic` of `output_dir` or as `checkpoint` says, and `train()`
+    It writes our checkpoints to the folder `elastic` of `output_dir`, or as `checkpoint` says, and `train()`
 resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, CheckpointError."""
     if TYPE_CHECKING:   # the attributes of a Trainer
         def __getattr__(self, name: str) -> Any: ...
     manager: CheckpointManager | None = None # During training
-    resumed: TrainState | None = None # What it resumes from, until it is loaded
+    resumed: TrainState | None = None # The state to resume from, until it is loaded
     resumed_from: int | None = None # The step of that state
-    micro = (-1, 0) # A step, and how many of its micro-batches are done
+    micro = (-1, 0) # A step, and the number of its completed micro-batches
     pins: list[int] = [] # Steps of the best checkpoint and of the one before
     origin: dict[str, Any] = {} # Identity of the run that wrote the checkpoint
     part: tuple[dict[str, Any], dict[str, Any]] | None = None # Identities around the last `train()`
@@ -99,13 +99,13 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
         self.checkpoint = checkpoint or CheckpointConfig(nvme_path=folder, memory_snapshot_interval=0)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As of `Trainer`. `resume_from_checkpoint`: a folder of ours, and no other one, is loaded here; the
-        `Trainer` loads its own."""
+        """As in `Trainer`. With `resume_from_checkpoint`, this loads a folder in our format; the `Trainer`
+        loads its own format."""
         asked = resume_from_checkpoint if isinstance(resume_from_checkpoint, (str, Path)) else None
-        if asked and not (Path(asked) / MANIFEST).exists():
+        if asked and not (Path(asked) / MANIFEST_NAME).exists():
             return super().train(str(asked), *args, **kwargs)
         own = [c for c in self.callback_handler.callbacks
-               if not type(c).__module__.startswith('transformers.')]   # which it handles itself
+               if not type(c).__module__.startswith('transformers.')]   # the Trainer handles these itself
         self.memory, now = CallbackState(own, self._with_places()), elastic_identity(self)
         about = keep_unchanged(now, *self.part) if self.part else now
         content = sample_digest(self.train_dataset, self.args.seed)
@@ -122,7 +122,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
             for told in describe_differences(self.origin, named, remarks=True):
                 warnings.warn(f"the run goes on with other code than it began with. {told}")
             self._pin(json.loads(self.resumed.meta['trainer']).get('best_model_checkpoint'))
-            with tempfile.TemporaryDirectory() as folder:   # where the Trainer looks for its step
+            with tempfile.TemporaryDirectory() as folder:   # where the Trainer reads its step
                 (Path(folder) / 'trainer_state.json').write_text(self.resumed.meta['trainer'])
                 return super().train(folder, *args, **kwargs)
         finally:
@@ -137,12 +137,12 @@ def _identity_in(folder: Path) -> dict[str, Any]:
 # %% ../../nbs/07_train/14_hf.ipynb #3319bc2e
 @patch
 def _with_places(self: ElasticResume) -> list[Any]:
-    "Objects that are saved elsewhere, or not at all, even if another object refers to them."
+    "Objects that are saved elsewhere or not at all, even if another object refers to them."
     data = self.train_dataset, self.eval_dataset
     return [self, self.args, self.optimizer, *data, *self.model.modules(), *self.model.parameters()]
 
 def sample_digest(dataset: Any, seed: int) -> dict[str, Any]:
-    "A digest of some samples of a map-style dataset, as it returns them; empty for a stream."
+    "A digest of some samples of a map-style dataset; empty for a stream."
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, '__len__') or not len(dataset): return {}
     return dict(content=content_digests(MicroBatchSampler(dataset, 1, 1, seed,
                                                           lambda rows: default_convert(rows[0]))))
@@ -172,7 +172,7 @@ def _setting(x: Any) -> Any:
     return None
 
 def _same_at_any_length(trainer: Any) -> bool:
-    "Whether the schedule does not depend on the number of steps, or is the user's own, which is compared."
+    "Whether the schedule is independent of the number of steps, or user-defined and thus compared."
     a = trainer.args
     if trainer.given[1] or _is_own_method(trainer, 'create_scheduler'): return True
     whole = not getattr(a, 'warmup_ratio', 0) and (not a.warmup_steps or a.warmup_steps >= 1)
@@ -271,7 +271,7 @@ def _save_checkpoint(self: ElasticResume, model: nn.Module, trial: Any = None) -
 @patch
 def _load_from_checkpoint(self: ElasticResume, folder: str, model: nn.Module | None = None) -> None:
     if self.resumed is None: super(ElasticResume, self)._load_from_checkpoint(folder, model)
-    # else the weights are already loaded
+    # otherwise the weights are already loaded
 
 @patch
 def _load_optimizer_and_scheduler(self: ElasticResume, folder: str | None) -> None:
@@ -291,7 +291,7 @@ def _load_optimizer_and_scheduler(self: ElasticResume, folder: str | None) -> No
 
 @patch
 def _load_rng_state(self: ElasticResume, folder: str | None) -> None:
-    if self.manager is None: super(ElasticResume, self)._load_rng_state(folder)   # else it is unused
+    if self.manager is None: super(ElasticResume, self)._load_rng_state(folder)   # otherwise it is unused
 
 def _inner(optimizer: Any) -> torch.optim.Optimizer:
     "The optimizer inside accelerate's wrapper, which preserves the types of its state."
@@ -302,7 +302,7 @@ def _inner_schedule(trainer: Any) -> Any:
 # %% ../../nbs/07_train/14_hf.ipynb #e6686a86
 @patch
 def _compare_made(self: ElasticResume) -> MadeWith:
-    "Record optimizer and schedule once; returns their `initial_settings`. Raises RunMismatch."
+    "Records optimizer and schedule once; returns their `initial_settings`. Raises RunMismatch."
     optimizer, scheduler = _inner(self.optimizer), _inner_schedule(self)
     made = initial_settings(optimizer, scheduler)
     if self.looked: return made
@@ -319,13 +319,13 @@ def _compare_made(self: ElasticResume) -> MadeWith:
 
 @patch
 def _accepted(self: ElasticResume, groups: int) -> list[str]:
-    "What may differ; if a setting of the optimizer may, so may that value in each of its `groups`."
+    "The settings that may differ; an accepted optimizer setting may differ in each of its `groups`."
     accept = self.checkpoint.accept
     names = {v for k, v in _OF_OPTIMIZER.items() if not strip_accepted({f'training.{k}': 0}, accept)}
     return [*accept, *(f'optimizer.{at}{v}' for v in names for at in ('', *(f'{i}.' for i in range(groups))))]
 
 def _other_state(state: TrainState, optimizer: torch.optim.Optimizer) -> str:
-    "Why the optimizer cannot load the checkpoint; '' if it can."
+    "The reason why the optimizer cannot load the checkpoint; '' if it can."
     there, here = ({*g} for g in (state.meta['groups'][0], optimizer.param_groups[0]))
     there, here = there - here - {'initial_lr'}, here - there - {'params', 'initial_lr'}
     if not (there and here): return ''
@@ -335,18 +335,18 @@ def _other_state(state: TrainState, optimizer: torch.optim.Optimizer) -> str:
 # %% ../../nbs/07_train/14_hf.ipynb #90b1a806
 @patch
 def _pin(self: ElasticResume, path: str | None) -> None:
-    "Keep the best checkpoint, at `path`, and the previous best one until the next save."
+    "Keeps the best checkpoint, at `path`, and the previous best one until the next save."
     found = parse_checkpoint_name(Path(path).name) if path else None
     self.pins = [*self.pins, found.step][-2:] if found else self.pins
     self.manager.nvme.protected_steps = {*self.pins}
 
 @patch
 def _load_best_model(self: ElasticResume) -> None:
-    "As of `Trainer`. Raises CheckpointError if the best checkpoint is missing."
+    "As in `Trainer`. Raises CheckpointError if the best checkpoint is missing."
     if self.manager is None: return super(ElasticResume, self)._load_best_model()
     path = Path(self.state.best_model_checkpoint)
     self.manager.wait_for_pending_saves()
-    if not (path / MANIFEST).exists():
+    if not (path / MANIFEST_NAME).exists():
         raise CheckpointError(f"the best model was to be loaded from {path}, which is not there")
     target = model_target(self.model, 'model.')
     unpack_model(TrainState.from_tree(self.manager.load_checkpoint(path, target=target)),
@@ -357,7 +357,7 @@ def warn_of_stateful_samples(data: SeededDataset, batch: int, collate: Any) -> N
     "Warns about samples, or batches of `batch` samples, that depend on what was read before."
     try: inspect_samples(MicroBatchSampler(data, batch, 1, data.seed, collate), collate, 'train_dataset')
     except NondeterministicSample as e: warnings.warn(f"after a resume it will be another run. {e}")
-    except Exception: pass   # the run itself will raise it
+    except Exception: pass   # the run itself will raise this error
 
 @patch
 def get_train_dataloader(self: ElasticResume) -> Any:
@@ -368,7 +368,7 @@ def get_train_dataloader(self: ElasticResume) -> Any:
     if kind:
         data = kind(data, self.args.seed)
         for part in (loader, getattr(loader, 'base_dataloader', loader)):   # accelerate's wraps one
-            object.__setattr__(part, 'dataset', data)   # a DataLoader forbids it, but has not started
+            object.__setattr__(part, 'dataset', data)   # a DataLoader forbids it; not started yet
     if kind is SeededDataset:
         warn_of_stateful_samples(data, self.args.per_device_train_batch_size, loader.collate_fn)
     self._loader = loader

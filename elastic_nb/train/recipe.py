@@ -60,7 +60,7 @@ TOKENIZER = 'tokenizer.json', 'tokenizer_config.json', 'vocab.json', 'vocab.txt'
 
 def check_hub_name(setting: str, name: str, files: Sequence[str] = ('config.json',),
                    kind: str = 'model') -> bool:
-    "Whether `name` is here, with one of `files` in the cache. Raises BadConfig if the Hub is away, too."
+    "Whether `name` is local, with one of `files` in the cache. Raises BadConfig if the Hub is also down."
     if Path(name).exists(): return True
     try:
         if is_cached(name, files, kind): return True
@@ -72,7 +72,7 @@ def check_hub_name(setting: str, name: str, files: Sequence[str] = ('config.json
 
 # %% ../../nbs/07_train/13_recipe.ipynb #7716bd6c
 def resolve_tokenizer(c: RunConfig) -> Any:
-    "The tokenizer that is named, that of the model, or bytes, for `load_encoder`. Raises BadConfig."
+    "The named tokenizer, the model's own, or bytes, for `load_encoder`. Raises BadConfig."
     name = c.data.tokenizer or c.model.hub or 'byte'
     if name in ('byte', 'gpt2') or Path(name).is_file(): return name
     here = check_hub_name('data.tokenizer' if c.data.tokenizer else 'model.hub', name, TOKENIZER)
@@ -84,20 +84,20 @@ def resolve_tokenizer(c: RunConfig) -> Any:
 def _first_line(e: Exception) -> str: return next(iter(str(e).strip().splitlines()), type(e).__name__)
 
 def load_rows(source: SourceConfig | DataConfig) -> Any:
-    "The set of `datasets` that a source names, on the Hub or in a folder. Raises BadConfig."
+    "The `datasets` dataset that a source names, on the Hub or in a folder. Raises BadConfig."
     check_hub_name('data.dataset', source.dataset, (), 'dataset')
     import datasets
     try:
         if (Path(source.dataset) / 'state.json').is_file(): return datasets.load_from_disk(source.dataset)
-        how = dict(split=source.split, streaming=source.rows > 0)   # a stream fetches what is read
+        how = dict(split=source.split, streaming=source.rows > 0)   # a stream fetches only what is read
         return datasets.load_dataset(source.dataset, source.part, **how)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as e:
         raise BadConfig(f"data: the set {source.dataset} cannot be had: {_first_line(e)}") from None
 
 # %% ../../nbs/07_train/13_recipe.ipynb #07b03bda
 def ensure_index(source: SourceConfig | DataConfig, out: Path, tokenizer: Any, sure: bool = False) -> str:
-    """The index of a source, its path or URL. That of text or rows is built at `out`, or finished there.
-    `sure`: an index must have been made with this tokenizer. Raises BadConfig, OSError (a full disk)."""
+    """The path or URL of a source's index. Builds an index of text or rows at `out`, or completes it there.
+    `sure`: the index must use this tokenizer. Raises BadConfig, OSError (a full disk)."""
     if source.index:
         try:
             if sure: open_index(source.index).check(tokenizer=tokenizer)
@@ -123,7 +123,7 @@ def tokenize_datasets(config: Config, folder: str | Path) -> Config:
         new.data.sources = [dict(index=path, weight=s.weight) for path, s in zip(paths, d.sources)]
     else: new.data.index = ensure_index(d, folder / 'train.bin', tokenizer, sure)
     if d.val: new.data.val = dict(index=ensure_index(d.val, folder / 'val.bin', tokenizer, sure))
-    for name in ('text', 'dataset', 'part', 'split', 'rows'):   # an index has none of them
+    for name in ('text', 'dataset', 'part', 'split', 'rows'):   # an index has none of these
         setattr(new.data, name, DataConfig.model_fields[name].get_default())
     return new
 
@@ -133,7 +133,7 @@ def named_sources(d: DataConfig) -> list[str]:
 
 # %% ../../nbs/07_train/13_recipe.ipynb #7210e437
 def open_dataset(d: DataConfig, index: str) -> Any:
-    "The samples of one index: windows of its text, or whole documents, packed. Raises ValueError."
+    "The samples of one index: windows of its text, or packed whole documents. Raises ValueError."
     if d.pack: return PackedDataset(index, d.length, d.apart)
     return ResumableDataset(index_file=open_index(index), seq_length=d.length)
 
@@ -143,7 +143,7 @@ def open_datasets(d: DataConfig) -> tuple[Any, Any]:
         val = d.val and open_dataset(d, d.val.index)
         if not d.sources: return open_dataset(d, d.index), val
         parts = {Path(s.index).stem: (open_dataset(d, s.index), s.weight) for s in d.sources}
-        if len(parts) < len(d.sources):   # two of one name
+        if len(parts) < len(d.sources):   # two sources with the same name
             parts = {f'{i}': (open_dataset(d, s.index), s.weight) for i, s in enumerate(d.sources)}
         return Mixture(parts, d.on_end), val
     except (ValueError, OSError) as e: raise BadConfig(f"data: {e}") from None
@@ -168,14 +168,14 @@ def trainer(config: Config) -> Engine:
     return ElasticTrainer(made, config.update(**facts), train, val)
 
 def _own(entry: str, config: Config) -> Any:
-    "What the user's function returns. Raises BadConfig if that is neither a model nor a trainer."
+    "The result of the user's function. Raises BadConfig if it is neither a model nor a trainer."
     module, _, name = entry.partition(':')
     made = getattr(import_module(module), name)(config)
     if isinstance(made, (Engine, nn.Module)): return made
     raise BadConfig(f"model.entry: {entry} returned a {type(made).__name__}, neither a model nor a trainer")
 
 def _from_hub(name: str) -> nn.Module:
-    "A causal model of transformers, float32. Raises BadConfig if it cannot be had."
+    "A float32 transformers causal model. Raises BadConfig if it is unavailable."
     here = check_hub_name('model.hub', name)
     from transformers import AutoModelForCausalLM
     how = dict(use_safetensors=True, local_files_only=here, output_loading_info=True)
@@ -195,7 +195,7 @@ def _gpt(c: RunConfig, data: Any) -> nn.Module:
 
 # %% ../../nbs/07_train/13_recipe.ipynb #71849433
 def check_recipe(config: Config, folder: str | Path = '.') -> None:
-    "Raises BadConfig with all that is wrong with model and data and can be seen without loading them."
+    "Raises BadConfig with all problems of model and data that are visible without loading them."
     c = config.checked()
     def entry() -> None:
         if c.model.entry: check_entry(c.model.entry, Path(folder).absolute())
@@ -221,15 +221,15 @@ def run_recipe(config: Config, out: str | Path, folder: str | Path = '.', **how:
     out.mkdir(parents=True, exist_ok=True)
     if not (out / 'config.yaml').exists(): write_config(config, out)
     run = run_elastic(ENTRY, ready, out=out, folder=folder, **how)
-    write_config(config, out)   # now: a start that was refused leaves no trace
+    write_config(config, out)   # only now, so that a refused start leaves no trace
     return run
 
 def write_config(config: Config, out: Path) -> None:
-    "Write the config of a run into its folder, whole or not at all."
+    "Writes the config of a run to its folder atomically."
     write_atomically(out / 'config.yaml', to_yaml(config))
 
 def check_same_schedule(config: Config, out: Path) -> None:
-    "Raises BadConfig if the rate falls along a cosine of another length than when this run began."
+    "Raises BadConfig if the cosine schedule has a different length than when this run began."
     if not any((out / 'checkpoints').glob('step-*')): return
     try: before = read_config(out / 'config.yaml').training
     except (BadConfig, OSError): return
@@ -244,7 +244,7 @@ def check_same_schedule(config: Config, out: Path) -> None:
 # %% ../../nbs/07_train/13_recipe.ipynb #c0ee1acf
 def summarize_folder(out: str | Path, expected: Callable[[int], Iterable[int]],
                      of_node: Any = None) -> dict[str, Any]:
-    """What the runs in the folder `out` have done together, JSON values: `sha256`, `weights_sha256`,
+    """Combined results of the runs in the folder `out`, as JSON values: `sha256`, `weights_sha256`,
     `steps`, `final_loss`, `recoveries`, `world_sizes`, `samples_repeated`, `samples_missing`. `expected`: the
     samples of a step; `of_node(events)`: where several nodes train, those that fell to this one, in
     the same form. Raises ValueError if there is no ledger, or if workers have reported different things."""
@@ -302,7 +302,7 @@ def summarize_run(run: ElasticRun, out: str | Path) -> dict[str, Any]:
     return summarize_folder(out, engine.samples.step_ids, own)
 
 def recipe_on_ray(given: dict[str, Any], **how: Any) -> dict[str, Any]:
-    "What an agent on a Ray node does, and answers: `summarize_run` its folder, too."
+    "The job of an agent on a Ray node; its answer includes `summarize_run` of its folder."
     run = run_recipe(Config(**given), **how)
     return dict(account=summarize_run(run, how['out']), events=[vars(e) for e in run.events])
 
@@ -323,7 +323,7 @@ def describe_summary(told: dict[str, Any], wanted: int | None, out: str | Path) 
 
 # %% ../../nbs/07_train/13_recipe.ipynb #8a5346ce
 def check_load(config: Config, folder: str | Path = '.') -> None:
-    "Build model and data as a worker would, and compute one loss. Raises BadConfig, OSError."
+    "Builds model and data as a worker would, and computes one loss. Raises BadConfig, OSError."
     import tempfile
     import traceback
 

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..basics import EARLY, SigtermInterrupt, fork_safe_tqdm, patch, notify_if_slow
+from ..basics import DEFERRED_SIGNALS, SigtermInterrupt, fork_safe_tqdm, patch, notify_if_slow
 from ..checkpoint.disk import lock_run_folder
 from ..checkpoint.run_lock import FolderInUse
 from ..checkpoint.manager import CheckpointManager
@@ -50,7 +50,7 @@ from ..elastic.loop import ElasticLoop
 from ..elastic.communicator import Communicator
 from ..elastic.membership import Member, connect_nccl
 from ..elastic.console_reporter import ConsoleReporter, in_notebook
-from ..elastic.supervisor import Listener, RunStopped, supervise
+from ..elastic.supervisor import EventListener, RunStopped, supervise
 from ..elastic.worker_pool import WorkerPool, RunFailed
 from ..elastic.zygote import gpu_hidden
 from ..elastic.zygote import warm_up as warm_up_torch
@@ -116,7 +116,7 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     if device != 'cpu': torch.cuda.set_device(device)
     engine.prepare(device)
     if engine.strategy.same_bits: use_deterministic_kernels(device)
-    if member.name == '0.0': engine.uncut = engine.check_cut()   # the first one, again
+    if member.name == '0.0': engine.check_cut()   # the first one, again
     sync = engine.strategy.make_sync(engine.task)
     manager = _manager(engine, member, config.get('leased', False))
     comm = Communicator(member, lane=connect_nccl if nccl else None)
@@ -363,7 +363,8 @@ def run_elastic(
     faults: Iterable[Fault] = (), # What is to go wrong, for trying out
     out: str | Path | None = None, # For run.db and checkpoints; a run there is continued; None: elastic-run
     folder: str | Path | None = None, # Where the module is; None: here, or where the function was written
-    tell: Listener | None = None, # Receives every event; None: lines on stderr, below a bar on a terminal
+    tell: EventListener | None = None,
+                # Receives every event; None: lines on stderr, below a bar on a terminal
     name: str | None = None, # Of this run in the ledger; None: run-1, run-2, ...
     background: bool = False, # Return a handle at once, and train in a thread
     nnodes: int | str | None = None, # Nodes that train together, such as 3 or '1:4'; None: this machine alone
@@ -420,11 +421,11 @@ def check_launch_target(on: str, **here: Any) -> None:
 def raise_signals_here() -> Iterator[None]:
     "Until a supervisor listens, signals are raised here, so that all is cleaned up. Raises RunStopped."
     try:
-        with EARLY.handling(), EARLY.raising(): yield
+        with DEFERRED_SIGNALS.handling(), DEFERRED_SIGNALS.raising(): yield
     except SigtermInterrupt as e: raise RunStopped(str(e)) from None
 
 def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], out: Path, name: str | None,
-                 meeting: Any, orders: CommandQueue, tell: Listener | None,
+                 meeting: Any, orders: CommandQueue, tell: EventListener | None,
                  begins: Callable[[str], None] = str) -> ElasticRun:
     "The run itself, all of which has been checked; `begins` hears its name. Raises BadConfig, RunFailed."
     c = config.checked()
@@ -518,7 +519,7 @@ def check_out(out: Path, name: str | None = None) -> None:
 
 # %% ../../nbs/07_train/09_run.ipynb #6bec4431
 @contextmanager
-def _hearing(tell: Listener | None, title: str, place: str) -> Iterator[Listener]:
+def _hearing(tell: EventListener | None, title: str, place: str) -> Iterator[EventListener]:
     "The listener: `tell`, or a narrator."
     if tell:
         yield tell
@@ -533,7 +534,7 @@ def _hearing(tell: Listener | None, title: str, place: str) -> Iterator[Listener
     try: yield narrator
     finally: narrator.close()
 
-def _put_right(ledger: Ledger, asked: dict[str, Any], hear: Listener) -> Listener:
+def _put_right(ledger: Ledger, asked: dict[str, Any], hear: EventListener) -> EventListener:
     "Hands events to `hear`; the first worker that is ready reports which settings the ledger should show."
     todo = [asked]
     def listen(e: dict[str, Any]) -> None:
@@ -560,9 +561,9 @@ def model(self: ElasticRun) -> nn.Module:
 class BackgroundRun:
     "A run that trains in a thread of this process. In a notebook its repr is the live panel."
     def __init__(self,
-        work: Callable[[CommandQueue, Listener | None, Callable[[str], None]], ElasticRun], # Runs it
+        work: Callable[[CommandQueue, EventListener | None, Callable[[str], None]], ElasticRun], # Runs it
         out: Path, # Where its ledger is
-        tell: Listener | None = None, # Receives every event, in the thread of the supervisor
+        tell: EventListener | None = None, # Receives every event, in the thread of the supervisor
         title: str = 'a run', # For people
     ):
         self.out, self.name, self.title, self.orders = out, None, title, CommandQueue()
