@@ -170,7 +170,7 @@ def numbers(root: Path) -> str:
 def gpu(root: Path) -> str:
     "When cells last ran on a GPU"
     run = load('gpu', root)
-    if run is None: return 'No cell has run on a GPU yet.'
+    if run is None: return 'No notebook has run on a GPU yet.'
     return f"Last measured on a GPU: {run['date']}, commit {str(run['commit'])[:7]}, {run['machine']}."
 
 
