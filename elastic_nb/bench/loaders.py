@@ -68,7 +68,7 @@ class LoaderContestant:
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #891d80ec
 class OurLoader(LoaderContestant):
-    "elastic-nb: a computed order, a cursor."
+    "elastic-nb: computes the sample order; its state is a cursor."
     dataset: Any = None # Created once; the next `start` of the same object begins the next epoch
     def state(self) -> Any: return self.dataset.state_dict()
     def open(self) -> Any: return _MappedIndex(self.data)
@@ -142,7 +142,7 @@ def hf_table(data: TokenData) -> Any:
     return datasets.load_from_disk(folder).with_format('torch')
 
 class HFMapLoader(LoaderContestant):
-    "A map-style dataset of Hugging Face, shuffled, split by node, in torch's DataLoader; skips by `select`."
+    "A shuffled Hugging Face map-style dataset, split by node, in torch's DataLoader; skips by `select`."
     needs = 'datasets'
     def prepare(self) -> None: hf_table(self.data)
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
@@ -155,7 +155,7 @@ class HFMapLoader(LoaderContestant):
             yield b['ids'][:, :-1].long()
 
 class HFStreamingLoader(LoaderContestant):
-    "The same as a stream of one shard with a shuffle buffer of 1,000 and its own state."
+    "The same data, read as a stream of one shard, with a shuffle buffer of 1,000 samples and its own state."
     needs = 'datasets'
     def prepare(self) -> None: hf_table(self.data)
     def state(self) -> Any: return self.stream.state_dict()
@@ -265,7 +265,7 @@ class MosaicStreamingLoader(LoaderContestant):
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import streaming
         size = self.data.batch // world
-        if world == 1: streaming.base.util.clean_stale_shared_memory()   # of an earlier start here
+        if world == 1: streaming.base.util.clean_stale_shared_memory()   # left by an earlier start
         dataset = streaming.StreamingDataset(**self.where(), shuffle=True, shuffle_seed=self.data.seed,
                                              batch_size=size, num_canonical_nodes=1)
         self.loader = streaming.StreamingDataLoader(dataset, batch_size=size)
@@ -510,7 +510,8 @@ ALL_CONTESTANTS = CONTESTANTS | FORMS | MIXERS
 # %% ../../nbs/10_bench/05_loaders.ipynb #a82a02be
 def mixture_errors(steps: list[list[int]], data: TokenData, window: int = 1000) -> dict[str, float]:
     """The errors of a mixture with these samples: `off`, a source's largest deviation from its proportion
-    in any `window` samples, in percent; `repeated` and `missing`, by each source's own count."""
+    in any `window` samples, in percent; `repeated` and `missing`, how many samples came too
+    often and too rarely, compared with the average of their source."""
     flat = np.concatenate([np.asarray(s, np.int64) for s in steps])
     small = np.cumsum(np.append(0, flat >= source_ranges(data)[1][0]))
     off = np.abs((small[window:] - small[:-window]) / window - .5).max() if len(flat) >= window else 1.

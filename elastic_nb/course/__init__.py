@@ -27,7 +27,7 @@ from ..testing.puzzles import Puzzle, WrongAnswer
 
 # %% ../../nbs/course/00_overview.ipynb #69179d33
 class NanoSource:
-    "The source of functions or classes of nano. `names`: for example 'shuffled' or 'Replica.batch'."
+    "The source of nano's functions or classes. `names`: for example 'shuffled' or 'Replica.batch'."
     def __init__(self, *names: str):
         self.text = '\n\n'.join(map(source_of, names))
 
@@ -42,7 +42,7 @@ def source_of(name: str) -> str:
 
 # %% ../../nbs/course/00_overview.ipynb #9ddf0130
 def without_line(name: str, line: str) -> Callable[..., Any]:
-    "The function `name` of nano without the line with `line` in it. Raises ValueError unless there is one."
+    "nano's function `name` without the line that contains `line`. Raises ValueError unless exactly one does."
     text = source_of(name).splitlines()
     hits = [i for i, found in enumerate(text) if line in found]
     if len(hits) != 1: raise ValueError(f'{line!r} is in {len(hits)} lines of {name}, not in one')
@@ -89,7 +89,8 @@ def reveal(self: LessonBoard, question: str, measured: Any) -> LessonBoard:
 # %% ../../nbs/course/00_overview.ipynb #8eb724ea
 @patch
 def check(self: LessonBoard, answer: Callable[..., Any]) -> LessonBoard:
-    "Check `answer` by its name. Raises ValueError for another name; WrongAnswer if STRICT=1."
+    """Check `answer` against the puzzle with the same name. Raises ValueError if there is none, and
+    WrongAnswer if STRICT=1 and the puzzle is not solved."""
     puzzle, names = self.puzzles.get(answer.__name__), ', '.join(self.puzzles)
     if puzzle is None: raise ValueError(f'{answer.__name__}: the puzzles of this lesson are {names}')
     self.solved.discard(puzzle.name)
@@ -113,7 +114,7 @@ class NanoRun:
         self.lines: list[str] = []
 
     def read_until(self, text: str) -> None:
-        "Show its lines, up to one that contains `text`. Raises EOFError if the run ends first."
+        "Show the output, up to a line that contains `text`. Raises EOFError if the run ends first."
         for line in self.process.stdout or ():
             print(line, end='')
             self.lines.append(line.rstrip())
@@ -129,14 +130,14 @@ class NanoRun:
 # %% ../../nbs/course/00_overview.ipynb #ad85dee1
 @patch
 def worker_pids(self: NanoRun) -> list[int]:
-    """Process ids of the workers in the order in which they started, which may differ from that of their
-    numbers: all children of the supervisor but the first, which hosts the store."""
+    """Process ids of the workers in the order in which they started, which may differ from the order of
+    their numbers: all children of the supervisor but the first, which hosts the store."""
     pid = self.process.pid
     return [int(child) for child in Path(f'/proc/{pid}/task/{pid}/children').read_text().split()][1:]
 
 @patch
 def kill_all(self: NanoRun) -> None:
-    "Kill the run with all its processes, if any is left."
+    "Kill the run and all its processes, if any are left."
     try: os.killpg(self.process.pid, signal.SIGKILL)
     except ProcessLookupError: pass
     self.process.wait()
@@ -144,7 +145,8 @@ def kill_all(self: NanoRun) -> None:
 
 # %% ../../nbs/course/00_overview.ipynb #20ac5d9e
 def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: str | Path) -> ExamScore:
-    "Train with this budget in the storm of `seed`, then undisturbed, into `out`. Raises RunFailed."
+    """Train with this budget in the storm drawn from `seed`, then undisturbed; write to `out`. Raises
+    RunFailed."""
     from elastic_nb.demo import ENTRY, demo_config   # imported here, because only the exam needs it
     from elastic_nb.train.run import run_elastic
     plan = exam_fault_plan(seed, workers + spares)

@@ -28,7 +28,7 @@ __all__ = __dir__()
 
 # %% ../../nbs/06_elastic/00_overview.ipynb #40346910
 def torchrun_handler() -> Callable[[Any], Any]:
-    "Entry point for torchrun: returns the function that builds the handler of `--rdzv-backend=etcd-v3`."
+    "Entry point for torchrun: returns the function that builds the handler for `--rdzv-backend=etcd-v3`."
     def create(params: Any) -> Any:
         from elastic_nb.elastic.etcd_rendezvous import create_handler
         return create_handler(params)

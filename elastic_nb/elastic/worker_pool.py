@@ -54,7 +54,7 @@ class Worker:
 PROC_PATH = Path('/proc')
 
 def process_state(pid: int) -> str | None:
-    "Returns the kernel's letter for a process's state; None without such a process or without /proc."
+    "Returns the kernel's letter for a process's state; None if there is no such process or no /proc."
     try: return (PROC_PATH / str(pid) / 'stat').read_bytes().rsplit(b')', 1)[1].split()[0].decode()
     except (OSError, IndexError): return None
 
@@ -73,14 +73,14 @@ class WorkerPool:
         self.also: list[socket.socket] = [] # More sockets that end a wait
         self.exits: list[dict[str, Any]] = [] # Exits that the zygote has reported, not yet handled
         try: self.snapshot_fds = create_memfds(snapshots)
-        except OSError as e:   # then the disk has to do
+        except OSError as e:   # then the disk will have to do
             self.snapshot_fds = []
             warnings.warn(f"no snapshot in memory will outlive the workers: {e}")
         self.memory = self.snapshot_fds # Their numbers in the zygote
         self.process = self._start_zygote(warm_up, args)
         try: self._expect('up')
         except BaseException as e:
-            if isinstance(e, KeyboardInterrupt): self.process.kill()   # no worker is there yet
+            if isinstance(e, KeyboardInterrupt): self.process.kill()   # there are no workers yet
             self.close()
             raise
 

@@ -218,7 +218,7 @@ def encode_update(self: CompressedSync, i: int) -> list[bytes]:
 
 @patch
 def reduction(self: CompressedSync) -> Callable[[Callable[[], None]], None]:
-    "Like that of `DiLoCoSync`. Raises BadMessage if a pseudo-gradient plus its residual overflows float32."
+    "Like `DiLoCoSync.reduction`. Raises BadMessage if a pseudo-gradient plus its residual overflows float32."
     self.busy, self.result, self.states = True, self.result or self._new(), {}
     said = {i: self.encode_update(i) for i in self.pseudo_gradients}
     return partial(self.choose_collective(), self.group, self.codec, said, self.result.flat, self.n,
@@ -232,7 +232,7 @@ def choose_collective(self: CompressedSync) -> Callable[..., None]:
 
 @patch
 def finish(self: CompressedSync) -> Tensor:
-    "Like that of `DiLoCoSync`. Keeps the residuals for the next round if this one has a sum."
+    "Like `DiLoCoSync.finish`. Keeps the residuals for the next round if this one has a sum."
     self.busy = False
     self.result.bind_grads()
     if self.codec.decay and not self.result.flat[0].isnan():
@@ -242,8 +242,8 @@ def finish(self: CompressedSync) -> Tensor:
 
 @patch
 def check_result(self: CompressedSync, out: Tensor) -> Tensor:
-    """Like that of `DiLoCoSync`. Uses the exact number of targets, because a codec may round the gradient of
-    the count."""
+    """Like `DiLoCoSync.check_result`. Uses the exact number of targets, because a codec may round the
+    gradient of the count."""
     loss, count = super(CompressedSync, self).check_result(out), self.replica.task.count.grad
     if count.isfinite(): count.fill_(out[2])   # NaN stays, so that the engine sees it
     return loss

@@ -74,7 +74,7 @@ class PartialReplica(DiLoCoReplica):
     steps_done = counted = 0
 
     def losses(self, parts: list[Any], counts: list[int], total: Tensor) -> Iterator[Callable[[], Tensor]]:
-        "Like that of `DiLoCoReplica`, until the replica ends."
+        "Like `DiLoCoReplica.losses`, until the replica ends."
         self.steps_done = self.counted = 0
         for part, n in zip(parts, counts):
             if self.is_over(self.steps_done): return
@@ -82,7 +82,7 @@ class PartialReplica(DiLoCoReplica):
             self.steps_done, self.counted = self.steps_done + 1, self.counted + n
 
     def attach_gradient(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
-        "Like that of `DiLoCoReplica`, with the targets that count instead of `targets`."
+        "Like `DiLoCoReplica.attach_gradient`, with the targets that count instead of `targets`."
         if self.drops_partial and self.steps_done < self.steps: self.steps_done = self.counted = 0
         if not self.steps_done:   # as if it had not started
             self.inner_optimizers.pop(self.number, None)
@@ -130,7 +130,7 @@ class PartialSync(DiLoCoSync):
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #47bedb5c
 @patch
 def start(self: PartialSync, step: int, micro_batches: int | None = None) -> list[int]:
-    "Like that of `DiLoCoSync`. Replicas of an interrupted attempt stay done or cut short, as they were."
+    "Like `DiLoCoSync.start`. Replicas of an interrupted attempt stay done or cut short, as they were."
     todo = super(PartialSync, self).start(step, micro_batches)
     self.steps_done = {i: made for i, made in self.steps_done.items() if i in self.span and i not in todo}
     if self.is_timed:
@@ -142,7 +142,7 @@ def start(self: PartialSync, step: int, micro_batches: int | None = None) -> lis
 @patch
 @contextmanager
 def micro_batch(self: PartialSync, i: int) -> Iterator[Tensor]:
-    "Like that of `DiLoCoSync`; also puts the inner steps and targets that count into the sum."
+    "Like `DiLoCoSync.micro_batch`; also puts the inner steps and targets that count into the sum."
     r = self.replica
     with super(PartialSync, self).micro_batch(i) as summed:
         yield summed
@@ -153,14 +153,15 @@ def micro_batch(self: PartialSync, i: int) -> Iterator[Tensor]:
 
 @patch
 def reduction(self: PartialSync) -> Callable[[Callable[[], None]], None]:
-    "Like that of `DiLoCoSync`. This worker is done, so it stops polling."
+    "Like `DiLoCoSync.reduction`. This worker is done, so it stops polling."
     if self.window: self.window.round_over.set()
     return super(PartialSync, self).reduction()
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #3669ece6
 @patch
 def check_result(self: PartialSync, out: Tensor) -> Tensor:
-    "Like that of `DiLoCoSync`; records which replicas count. Raises UnsupportedModel if no target counts."
+    """Like `DiLoCoSync.check_result`; records which replicas count. Raises UnsupportedModel if no target
+    counts."""
     loss, steps, samples = super(PartialSync,
                                  self).check_result(out), self.replica.steps, self.replica.samples
     made, targets = out[EXTRA_NUMBERS:].view(2, self.n).long().tolist()
@@ -257,7 +258,7 @@ class RobustSync(CompressedPartialSync):
     def choose_collective(self) -> Callable[..., None]: return self.rule.begin_round()
 
     def check_result(self, out: Tensor) -> Tensor:
-        "Like that of `PartialSync`. Drops the local state of an excluded replica."
+        "Like `PartialSync.check_result`. Drops the local state of an excluded replica."
         loss, samples = super().check_result(out), self.replica.samples
         for i in self.rule.excluded: self.replica.inner_optimizers.pop(i, None)
         gone = self.rule.untrained(self.n, self.facts.get('late', []))

@@ -70,7 +70,7 @@ class FragmentSchedule:
 class StreamingReplica(DiLoCoReplica):
     "A replica that continues with its own weights in fragments that were not averaged."
     def __init__(self,
-        *args: Any, # As for `DiLoCoReplica`, all of them
+        *args: Any, # All arguments of `DiLoCoReplica`
         table: FragmentSchedule, # Says which fragments are sent
     ):
         super().__init__(*args)
@@ -117,20 +117,21 @@ class StreamingSync(DiLoCoSync):
     def start(self, step: int, micro_batches: int | None = None) -> list[int]:
         self.replica.begin_round(step)
         params = [*self.replica.synced_params, *self.extra_params]
-        if [*map(id, params)] != [*map(id, self.params)]:   # the buffers need other sizes
+        if [*map(id, params)] != [*map(id, self.params)]:   # the buffers need different sizes
             self.clear()
             self.params, self.free, self.result = params, [], None
         return super().start(step, micro_batches)
 
     def finish(self) -> Tensor:
-        "Like that of `DiLoCoSync`. Parameters that are not applied in this round have no gradient."
+        "Like `DiLoCoSync.finish`. Parameters whose result is not applied in this round have no gradient."
         for p in self.replica.params: p.grad = None
         if self.current_reduction: return self.finish_overlapped()
         self.replica.arrived = self.replica.outgoing
         return super().finish()
 
     def check_result(self, out: Tensor) -> Tensor:
-        "Like that of `DiLoCoSync`. If a sum is not finite, all workers drop their replicas' local state."
+        """Like `DiLoCoSync.check_result`. If a sum is not finite, all workers drop their replicas' local
+        state."""
         grads = [p.grad for p in self.replica.params if p.grad is not None]
         if not (out[0].isfinite() and all(g.isfinite().all() for g in grads)): self.reset_local_state()
         return super().check_result(out)
@@ -151,9 +152,9 @@ def start_all_gather(
     sizes: Sequence[int], # Size of each rank's message in bytes
     tag: int, # Separates these messages from others
 ) -> tuple[list[dist.Work], list[Tensor]]:
-    """Starts sending `mine` to all other ranks. Returns the works to wait for, and the buffers for the
-    messages of all ranks; do not write to them until the works are done. Raises RuntimeError if a peer is
-    gone."""
+    """Starts sending `mine` to all other ranks. Returns the work handles to wait for, and the buffers for
+    the messages of all ranks; do not write to these until all handles are done. Raises RuntimeError if a
+    peer is gone."""
     rank = group.rank()
     said = [mine if r == rank else mine.new_empty(n) for r, n in enumerate(sizes)]
     others = [r for r in range(len(sizes)) if r != rank]
@@ -161,7 +162,7 @@ def start_all_gather(
     return works + [group.send([mine], r, tag) for r in others if len(mine)], said
 
 def wait_all(works: Sequence[dist.Work]) -> None:
-    "Waits for all works. Raises RuntimeError if a peer is gone or the group's timeout expires."
+    "Waits for all work handles. Raises RuntimeError if a peer is gone or the group's timeout expires."
     for work in works: work.wait()
 
 # %% ../../nbs/12_lowcomm/19_streaming_diloco.ipynb #f1a90026
@@ -171,15 +172,15 @@ class InFlightFragment:
     going: list[int] # Indices of its parameters
     targets: float # Targets of the round in which it was sent
     works: list[dist.Work]
-    messages: list[Tensor] # The messages of all ranks, once the works are done
+    messages: list[Tensor] # The messages of all ranks, once the work handles are done
     add: Callable[[list[Tensor]], Tensor] # Sums them, (numbers,)
     is_void: bool = False # Replicas dropped their local state: wait for it, but do not apply it
 
 # %% ../../nbs/12_lowcomm/19_streaming_diloco.ipynb #f1a90027
 @dataclass(eq=False)
 class FragmentReduction:
-    """The reduction of a round that may send a fragment and receive another. A worker may abandon it in its
-    thread, so it writes only to itself."""
+    """The reduction of a round that may send a fragment and receive another. A worker may abandon this
+    reduction while its thread still runs it, so the object changes only its own fields."""
     group: dist.ProcessGroup
     keys: list[list[tuple[int, int]]] # Rank -> nodes of the tree whose sums it sends
     n: int # Number of replicas
@@ -194,7 +195,8 @@ class FragmentReduction:
     sum: Tensor | None = None # The sum that `previous` delivered, (numbers,)
 
     def __call__(self, half_way: Callable[[], None]) -> None:
-        "Runs the reduction. Raises RuntimeError if a peer is gone, BadMessage."
+        """Runs the reduction. Raises RuntimeError if a peer is gone, BadMessage if a message is too large or
+        invalid."""
         width = self.small.shape[1] * self.small.element_size()
         length = torch.tensor([len(self.large)]).view(torch.uint8)
         mine = torch.cat([self.small.flatten().view(torch.uint8), length])
@@ -243,7 +245,8 @@ def sum_function(self: StreamingSync) -> Callable[[list[Tensor]], Tensor]:
 # %% ../../nbs/12_lowcomm/19_streaming_diloco.ipynb #f1a90034
 @patch
 def reduction(self: StreamingSync) -> Callable[[Callable[[], None]], None]:
-    "Like that of `DiLoCoSync`. With overlap it sends a fragment and receives the one sent in the last round."
+    """Like `DiLoCoSync.reduction`. With overlap, it sends a fragment and receives the one sent in the last
+    round."""
     if not self.replica.schedule.is_overlapped(self.step): return super(StreamingSync, self).reduction()
     self.busy = True
     self.current_reduction = FragmentReduction(self.group, [*map(self.node_keys, range(self.world))], self.n,
@@ -272,7 +275,7 @@ def finish_overlapped(self: StreamingSync) -> Tensor:
 # %% ../../nbs/12_lowcomm/19_streaming_diloco.ipynb #f1a90036
 @patch
 def set_process_group(self: StreamingSync, group: dist.ProcessGroup) -> None:
-    "Like that of `DiLoCoSync`. Raises UnsupportedModel for overlap over NCCL."
+    "Like `DiLoCoSync.set_process_group`. Raises UnsupportedModel for overlap over NCCL."
     if self.replica.schedule.overlap_rounds and group.size() > 1 and group.name() == 'nccl':
         raise UnsupportedModel(
             "lowcomm.overlap: over NCCL a message cannot stay in the air while others pass; set "
@@ -281,14 +284,14 @@ def set_process_group(self: StreamingSync, group: dist.ProcessGroup) -> None:
 
 @patch
 def detach(self: StreamingSync) -> None:
-    "Like that of `DiLoCoSync`. A fragment in flight belongs to the group and is dropped with it."
+    "Like `DiLoCoSync.detach`. A fragment in flight belongs to the group and is dropped with it."
     super(StreamingSync, self).detach()
     self.in_flight = self.current_reduction = None
 
 @patch
 def reset_local_state(self: StreamingSync) -> None:
-    """Like that of `DiLoCoSync`. A fragment in flight will not be applied, but it must still arrive;
-    dropping it would break the group."""
+    """Like `DiLoCoSync.reset_local_state`. A fragment in flight will not be applied, but it must still
+    arrive; dropping it would break the group."""
     super(StreamingSync, self).reset_local_state()
     if self.in_flight: self.in_flight.is_void = True
 
@@ -300,7 +303,7 @@ def node_keys(self: CompressedStreamingSync, rank: int) -> list[tuple[int, int]]
 
 @patch
 def pack_outgoing(self: CompressedStreamingSync) -> tuple[Tensor, Tensor]:
-    "Like that of `StreamingSync`. Raises BadMessage if a pseudo-gradient overflows float32."
+    "Like `StreamingSync.pack_outgoing`. Raises BadMessage if a pseudo-gradient overflows float32."
     mine = shard_range(self.rank, self.world, self.n)
     beside = [self.pseudo_gradients[i][-self.unencoded_count:] for i in mine]
     small = torch.cat([torch.empty(0), *beside]).view(-1, self.unencoded_count)
@@ -309,7 +312,7 @@ def pack_outgoing(self: CompressedStreamingSync) -> tuple[Tensor, Tensor]:
 
 @patch
 def sum_function(self: CompressedStreamingSync) -> Callable[[list[Tensor]], Tensor]:
-    "As in `StreamingSync`."
+    "Like `StreamingSync.sum_function`."
     count = sum(p.numel() for p in self.replica.synced_params)
     sizes = [len(u) for u in split_units(torch.empty(count), self.n)] if count else []
     return partial(sum_packed, self.codec, sizes, [*map(self.node_keys, range(self.world))], self.step)

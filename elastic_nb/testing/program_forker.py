@@ -267,7 +267,7 @@ def start_ranks(self: ProgramForker, text: str, n: int, *args: Any,
 # %% ../../nbs/09_testing/18_program_forker.ipynb #98b724ab
 @patch(as_prop=True)
 def fake_subprocess(self: ProgramForker) -> types.SimpleNamespace:
-    "A replacement for the module `subprocess` whose `Popen` starts programs of this Python as copies."
+    "A replacement for `subprocess`; its `Popen` starts a program as a copy if it runs on this interpreter."
     def popen(args: Sequence[Any], **how: Any) -> Any:
         return (self.command if args[0] == sys.executable else subprocess.Popen)(args, **how)
     return types.SimpleNamespace(**vars(subprocess) | dict(Popen=popen))
@@ -298,7 +298,7 @@ class ForkedHost(Host):
         self.programs: list[Any] = [] # One for each command, in the same order
 
     def send_order(self, do: str, limit_s: float = 30., **what: Any) -> None:
-        "Carry out an order that other hosts send to their init."
+        "Carry out an order; other kinds of hosts pass it to their init."
         dict(start=self._start, signal=self._signal)[do](**what)
 
     def _start(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str) -> None:
