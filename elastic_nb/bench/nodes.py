@@ -324,7 +324,7 @@ def bench_nodes(
         this = replace(job, kill_worker=1 + t % (job.workers - 1))
         try: found[who].append(in_fresh_network(this, hosts, tasks[who]))
         except (RuntimeError, OSError, ValueError) as e:
-            notes.append(f'{who} in trial {t}: {str(e)[-300:]}')
+            notes.append(f'{who} in trial {t}: {str(e)[:60]} ... {str(e)[-240:]}')
     about = f"hosts: {why_no_namespaces() or 'with cables'}"
     return node_loss_result(found, [*notes, about])
 
