@@ -25,7 +25,7 @@ class PausableClock:
     def now(self) -> float: return time.monotonic() - self.start
 
     def without_timing(self, work: Callable[[], Any]) -> Any:
-        "Return the result of `work`; its time does not count."
+        "Return the result of `work`; the time that it takes is not counted."
         before = time.monotonic()
         try: return work()
         finally: self.start += time.monotonic() - before
@@ -34,7 +34,7 @@ class PausableClock:
 STEPS_BEFORE_SAVE = 2 # Steps before the checkpoint is written
 
 def make_gpt_trainer(config: GPTConfig, folder: Path) -> Any:
-    "A trainer of a GPT on a little data, with its checkpoints in `folder`."
+    "A trainer for a GPT on a little data, with its checkpoints in `folder`."
     from torch.utils.data import TensorDataset
 
     from elastic_nb.train.trainer import ElasticTrainer
@@ -82,14 +82,14 @@ def resume_torch(config: GPTConfig, folder: Path, clock: PausableClock, mmap: bo
 
 def resume_mmap(*args: Any) -> tuple[Any, Any]: return resume_torch(*args, mmap=True)
 
-RESUMES: dict[str, tuple[str, Callable[..., tuple[Any, Any]]]] = {   # contestant -> its file and function
+RESUMES: dict[str, tuple[str, Callable[..., tuple[Any, Any]]]] = {   # contestant -> (which file, function)
     'ours': ('ours', resume_ours), 'torch.load': ('torch', resume_torch),
     'torch.load, mmap': ('torch', resume_mmap)}
 
 # %% ../../nbs/10_bench/09_resume.ipynb #fd216a62
 def time_resume(who: str, config: GPTConfig, folder: Path, start: float) -> dict[str, float]:
-    """Seconds until everything is ready: `ready`, from built objects, and `whole`, from `start`. `total`: the
-    sum of the numbers that it touched."""
+    """Seconds until everything is ready: `ready` counts from when the objects are built, `whole` from
+    `start`. `total`: the sum of the numbers that were touched."""
     clock = PausableClock(start)
     model, opt = RESUMES[who][1](config, folder, clock)
     def tool() -> Any:

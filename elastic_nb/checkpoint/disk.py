@@ -63,14 +63,14 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     fsync_folder(path.parent)
 
 def remove_folder(path: Path) -> None:
-    "Remove folder `path` and its files, as far as possible; of a link, only the link."
+    "Remove folder `path` and its files, as far as possible. If `path` is a link, only the link."
     with suppress(OSError):
         if path.is_symlink(): return os.unlink(path)
         for name in os.listdir(path): os.unlink(path / name)
         os.rmdir(path)
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #6e0f19c5
-PAGE_BYTES = 4096 # Bytes; direct reads and writes come in multiples of it
+PAGE_BYTES = 4096 # Bytes; direct reads and writes come in multiples of this
 
 def _direct(path: Path | str, flags: int, folder: int | None = None) -> int:
     "A second descriptor of a file that bypasses the page cache; -1 where the file system cannot do that."
@@ -141,7 +141,7 @@ def open_checkpoint(path: Path | str) -> Iterator[tuple[Manifest, ReadAt]]:
                     files[name] = plain, _closing(stack, _direct(name, os.O_RDONLY | os.O_NOFOLLOW, folder))
             except OSError as e:
                 where = f'{e.filename}: ' if e.filename and str(e.filename) != str(path) else ''
-                absent = e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)   # known: it is not there
+                absent = e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)   # absent, not just unreadable
                 raise (DamagedCheckpoint if absent
                        else UnreadableCheckpoint)(f"{where}{e.strerror or e}") from None
             yield manifest, lambda file, offset, out: _read(file, *files[file], offset, out)
@@ -188,7 +188,7 @@ def parse_checkpoint_name(name: str) -> CheckpointRef | None:
     return CheckpointRef(int(m[1]), int(m[2]), name) if m else None
 
 def require_checkpoint_name(name: str) -> CheckpointRef:
-    "As `parse_checkpoint_name`. Raises ValueError if `name` is not a checkpoint's."
+    "Like `parse_checkpoint_name`, but raises ValueError if `name` is not a checkpoint's."
     if found := parse_checkpoint_name(name): return found
     raise ValueError(f"{name!r} is not the name of a checkpoint")
 
@@ -204,7 +204,7 @@ class NVMeBackend:
     def __init__(self,
         base_path: str | Path, # Folder of one run
         keep_last_n: int = 3, # Number of newest checkpoints to keep
-        keep_best: int = 0, # Number of checkpoints with the lowest `metric` to keep, too
+        keep_best: int = 0, # Number of checkpoints with the lowest `metric` to keep as well
         metric: str = 'loss', # A key of CheckpointState.metrics
         place: str = 'both', # Place of the lease; a supervised worker holds `writer`
     ):
@@ -212,7 +212,7 @@ class NVMeBackend:
         self.base, self.keep_last_n, self.keep_best = Path(base_path), keep_last_n, keep_best
         self.metric, self.place = metric, place
         self.lease: RunLock | None = None   # while this process writes here
-        # steps whose checkpoints are kept, too: a caller has their path
+        # steps whose checkpoints are kept as well, because a caller has their path
         self.protected_steps: set[int] = set()
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #5a23d7f8
@@ -224,13 +224,13 @@ def list_checkpoints(self: NVMeBackend) -> list[CheckpointRef]:
 
 @patch
 def open(self: NVMeBackend, name: str) -> Any:
-    "As `open_checkpoint`, and checks the name. Raises ValueError if `name` is not a checkpoint's."
+    "Like `open_checkpoint`, and checks the name. Raises ValueError if `name` is not a checkpoint's."
     require_checkpoint_name(name)
     return open_verified(self.base / name)
 
 @contextmanager
 def open_verified(path: Path) -> Iterator[tuple[Manifest, ReadAt]]:
-    "As `open_checkpoint`. Raises DamagedCheckpoint also if name and manifest differ in the step."
+    "Like `open_checkpoint`, and raises DamagedCheckpoint if name and manifest differ in the step."
     with open_checkpoint(path) as (manifest, read_at):
         check_name_matches_manifest(path.name, manifest)
         yield manifest, read_at
@@ -278,8 +278,8 @@ def close(self: NVMeBackend) -> None:
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #b0815ef3
 @contextmanager
 def lock_run_folder(base: str | Path) -> Iterator[bool]:
-    """In the block, `base` belongs to this run and its writers; yields False if it cannot be created. Raises
-    FolderInUse."""
+    """In the block, `base` belongs to this run and its writers; yields False if it is
+    impossible to create the folder. Raises FolderInUse."""
     lease = None
     with suppress(OSError):
         make_folder_durably(Path(base))
@@ -340,7 +340,7 @@ def _snapshot_of(state: Any) -> Snapshot:
 
 @patch
 def load_latest(self: NVMeBackend) -> Any:
-    "The newest good state; None without one. Raises CheckpointError if every one is damaged."
+    "The newest good state; None if there is none. Raises CheckpointError if all are damaged."
     from elastic_nb.checkpoint.restore import load_latest_valid
     return load_latest_valid(dict(nvme=self)).state
 

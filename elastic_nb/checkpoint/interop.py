@@ -73,7 +73,7 @@ class CheckpointInfo:
 
     @property
     def require_manifest(self) -> Manifest:
-        "Raises DamagedCheckpoint if it could not be read."
+        "The manifest. Raises DamagedCheckpoint if it could not be read."
         if self.manifest: return self.manifest
         raise DamagedCheckpoint(f"{self.name}: {self.problem}")
 
@@ -84,7 +84,7 @@ class CheckpointInfo:
     def shared_tensors(self) -> dict[str, int]:
         state = self.require_manifest.state
         if self.is_sharded:
-            from elastic_nb.checkpoint.sharded import load_skeleton   # here: it imports for a second
+            from elastic_nb.checkpoint.sharded import load_skeleton   # here: this import takes a second
             state = load_skeleton(self.require_manifest)
         return self.require_manifest.model_copy(update=dict(state=state)).shared_tensors
 
@@ -444,9 +444,9 @@ def convert_foreign(foreign: ForeignCheckpoint) -> tuple[CheckpointState, list[s
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #06569519
 class ImportResult(NamedTuple):
     "The result of an import."
-    path: Path # Of the new checkpoint
+    path: Path # Folder of the new checkpoint
     kind: str
-    tensors: int # In the model
+    tensors: int # Number of tensors in the model
     parameters: int
     left_out: list[str] # Names that our checkpoints do not store
 
@@ -493,7 +493,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #ca2d45c6
 def _own(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies with memory of their own; ours share one image, and `torch.save` would write all of it.
+    """Copies with memory of their own: ours share one image, all of which `torch.save` would write.
     Ties are kept."""
     copies = {id(t): t.detach().clone() for t in model.values()}
     return {k: copies[id(t)] for k, t in model.items()}
@@ -506,7 +506,7 @@ def write_dcp(model: Mapping[str, Tensor], folder: Path) -> None:
     "Write the state dict `model` for PyTorch's distributed checkpoint, under the key model."
     import torch.distributed.checkpoint as dcp
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')   # it warns that there is one process
+        warnings.simplefilter('ignore')   # it warns that there is only one process
         dcp.save(dict(model=_own(model)), checkpoint_id=folder, no_dist=True)
 
 FORMS: dict[str, ModelWriter] = dict(plain=write_safetensors, safetensors=write_safetensors,

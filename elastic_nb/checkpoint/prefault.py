@@ -26,7 +26,7 @@ def start_daemon_thread(work: Callable[[], None], name: str | None = None) -> th
 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #e599eb69
 def parallel_for(work: Callable[[Any], Any], items: Iterable[Any], threads: int = 4) -> None:
-    "Call `work(item)` for all `items`, here and on more threads. Raises the first error, at the end."
+    "Call `work(item)` for all `items`, in this thread and others. Raises the first error at the end."
     source, lock = iter(items), threading.Lock()
     errors: list[BaseException] = []
     def run() -> None:
@@ -43,7 +43,7 @@ def parallel_for(work: Callable[[Any], Any], items: Iterable[Any], threads: int 
 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #9ac4b72d
 def allocate_aligned(sizes: list[int]) -> 'list[Tensor]':
-    "One uint8 tensor per size, 64 bytes aligned, in one piece of new memory that begins on a page."
+    "One uint8 tensor per size, aligned to 64 bytes, in one piece of new memory that begins at a page."
     import torch   # here, so that modules that need only the threads (stores) skip it
     starts = [*accumulate((-(-n // 64) * 64 for n in sizes), initial=0)]
     pages = mmap.mmap(-1, max(1, starts[-1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -51,8 +51,8 @@ def allocate_aligned(sizes: list[int]) -> 'list[Tensor]':
     return [whole[at:at + n] for at, n in zip(starts, sizes)]
 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #dca67a07
-PREFAULT_BYTES = 4 << 20 # Bytes asked for at a time
-MADV_POPULATE_WRITE = 23 # From the kernel's headers; Python does not name it
+PREFAULT_BYTES = 4 << 20 # Bytes requested at a time
+MADV_POPULATE_WRITE = 23 # From the kernel's headers; Python has no constant for it
 
 @contextmanager
 def prefault_ahead(t: 'Tensor', lead: int = 1 << 28) -> Iterator[Callable[[int], None]]:

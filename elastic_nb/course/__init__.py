@@ -73,14 +73,14 @@ class LessonBoard:
 # %% ../../nbs/course/00_overview.ipynb #cf293eb4
 @patch
 def predict(self: LessonBoard, question: str, answer: Any) -> LessonBoard:
-    "Write an answer down before it is measured."
+    "Records an answer before it is measured."
     self.predictions[question] = answer
     self.message = f'{question}: you say {answer}'
     return self
 
 @patch
 def reveal(self: LessonBoard, question: str, measured: Any) -> LessonBoard:
-    "Put the measured answer beside the prediction. Raises KeyError if nothing was predicted."
+    "Shows the measured answer beside the prediction. Raises KeyError if nothing was predicted."
     said = self.predictions[question]
     verdict = ' - right' if said == measured else ''
     self.message = f'{question}: measured {measured}, predicted {said}{verdict}'
@@ -89,7 +89,7 @@ def reveal(self: LessonBoard, question: str, measured: Any) -> LessonBoard:
 # %% ../../nbs/course/00_overview.ipynb #8eb724ea
 @patch
 def check(self: LessonBoard, answer: Callable[..., Any]) -> LessonBoard:
-    """Check `answer` against the puzzle with the same name. Raises ValueError if there is none, and
+    """Checks `answer` against the puzzle with the same name. Raises ValueError if there is none, and
     WrongAnswer if STRICT=1 and the puzzle is not solved."""
     puzzle, names = self.puzzles.get(answer.__name__), ', '.join(self.puzzles)
     if puzzle is None: raise ValueError(f'{answer.__name__}: the puzzles of this lesson are {names}')
@@ -106,7 +106,7 @@ def check(self: LessonBoard, answer: Callable[..., Any]) -> LessonBoard:
 
 # %% ../../nbs/course/00_overview.ipynb #94bf5f1a
 class NanoRun:
-    "nano as a command, in the background. `arguments`: as on its command line."
+    "nano, started as a command in the background. `arguments`: as on its command line."
     def __init__(self, *arguments: Any):
         command = [sys.executable, '-m', 'elastic_nb.nano', *map(str, arguments)]
         self.process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -114,7 +114,7 @@ class NanoRun:
         self.lines: list[str] = []
 
     def read_until(self, text: str) -> None:
-        "Show the output, up to a line that contains `text`. Raises EOFError if the run ends first."
+        "Shows the output, up to a line that contains `text`. Raises EOFError if the run ends first."
         for line in self.process.stdout or ():
             print(line, end='')
             self.lines.append(line.rstrip())
@@ -122,7 +122,7 @@ class NanoRun:
         raise EOFError(f'the run ended, exit code {self.process.wait()}, without {text!r}')
 
     def wait(self) -> str:
-        "Show the remaining lines until the run ends, and return its weights digest. Raises EOFError."
+        "Shows the remaining lines until the run ends, and returns its weights digest. Raises EOFError."
         self.read_until('weights ')
         self.process.wait(10)
         return self.lines[-1].split()[-1]
@@ -130,14 +130,14 @@ class NanoRun:
 # %% ../../nbs/course/00_overview.ipynb #ad85dee1
 @patch
 def worker_pids(self: NanoRun) -> list[int]:
-    """Process ids of the workers in the order in which they started, which may differ from the order of
-    their numbers: all children of the supervisor but the first, which hosts the store."""
+    """Process ids of the workers: all children of the supervisor but the first, which hosts the store. They
+    are in the order in which they started, which may differ from the order of the workers' numbers."""
     pid = self.process.pid
     return [int(child) for child in Path(f'/proc/{pid}/task/{pid}/children').read_text().split()][1:]
 
 @patch
 def kill_all(self: NanoRun) -> None:
-    "Kill the run and all its processes, if any are left."
+    "Kills the run and all its processes, if any are left."
     try: os.killpg(self.process.pid, signal.SIGKILL)
     except ProcessLookupError: pass
     self.process.wait()
@@ -145,7 +145,7 @@ def kill_all(self: NanoRun) -> None:
 
 # %% ../../nbs/course/00_overview.ipynb #20ac5d9e
 def exam(seed: int, workers: int, checkpoint_interval: int, spares: int, out: str | Path) -> ExamScore:
-    """Train with this budget in the storm drawn from `seed`, then undisturbed; write to `out`. Raises
+    """Trains with this budget in the storm drawn from `seed`, then undisturbed; writes to `out`. Raises
     RunFailed."""
     from elastic_nb.demo import ENTRY, demo_config   # imported here, because only the exam needs it
     from elastic_nb.train.run import run_elastic

@@ -84,7 +84,7 @@ def fail_at(rank: int, step: int, phase: str = 'reduce', kind: str = 'kill') -> 
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #e947b9cc
 def parse_fault(text: str, kind: str = 'kill') -> Fault:
-    "`WORKER@STEP` or `WORKER@STEP:PHASE` as a `Fault`. Raises `ValueError` that shows the right form."
+    "`WORKER@STEP` or `WORKER@STEP:PHASE` as a `Fault`. Raises a `ValueError` that shows the right form."
     place, _, phase = text.partition(':')
     worker, at, step = place.partition('@')
     if not (at and worker.isdecimal() and step.isdecimal()):
@@ -141,7 +141,7 @@ def check_faults(config: RunConfig, faults: Iterable[Fault]) -> list[str]:
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #545a5128
 def planned_faults(config: RunConfig) -> list[Fault]:
-    "Returns the faults that the config's section `chaos` asks for. Raises BadConfig with all mistakes."
+    "Returns the faults that the config's section `chaos` specifies. Raises BadConfig with all mistakes."
     chaos, wrong, faults = config.chaos, [], []
     if not chaos.enabled: return []
     readers = dict(kill=parse_fault, hang=lambda text: parse_fault(text, 'hang'), faults=read_fault)
@@ -156,7 +156,7 @@ def planned_faults(config: RunConfig) -> list[Fault]:
         wrong.append(f"chaos.crash_ranks: there is no worker {wild[0]}; the workers are 0 to {slots - 1}")
     if wrong: raise BadConfig('\n'.join(wrong))
     dice = random.Random(f'{config.training.seed} chaos')
-    steps = steps if chaos.crash_probability else 0   # a run may have a million
+    steps = steps if chaos.crash_probability else 0   # a run may have a million steps
     for step in range(chaos.crash_after_step, steps or 0):
         faults += [Fault(r, step) for r in chaos.crash_ranks or range(slots)
                    if dice.random() < chaos.crash_probability]

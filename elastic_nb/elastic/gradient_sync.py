@@ -50,7 +50,7 @@ def is_group_error(error: RuntimeError) -> bool:
 
 @contextmanager
 def model_peer_errors() -> Iterator[None]:
-    "As `peer_errors`, around code that runs a model: its own errors pass through."
+    "Like `peer_errors`, around code that runs a model: the model's own errors pass through."
     try: yield
     except RuntimeError as e:
         if not is_group_error(e): raise
@@ -141,6 +141,6 @@ class StockDDP:
         return self.loss
 
     def detach(self) -> None:
-        if isinstance(self.module, DistributedDataParallel):   # a cycle, which only Python's GC would free
-            self.module.reducer = self.module.logger = None   # apart, and close the group, under its own lock
+        if isinstance(self.module, DistributedDataParallel):   # break the reference cycle here:
+            self.module.reducer = self.module.logger = None   # the GC would close the group under its lock
         self.module, self.group = self.model, None

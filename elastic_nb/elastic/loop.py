@@ -28,13 +28,13 @@ from ..exact.state import TrainState, digest, from_buffer, check_same_bits, to_b
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #69aa28a9
 class Trainable(Protocol):
-    "The interface of an engine for the elastic loop: computing a step, and all of the state."
+    "What the elastic loop needs from an engine, which computes steps and holds the whole state."
     # `ids(step, i)`: samples of micro-batch `i` of `step`; `num_micro_batches(step)`: their number
     samples: Any
     step: int # Steps taken: the parameters are those after this many steps
     steps: int # Steps of the whole run; an early stop lowers it
-    numbers: dict[str, Any] # Of the last step, for the ledger: its rate, its batch, in JSON values
-    about: dict[str, Any] # Facts for the supervisor: settings, micro_batches, steps, in JSON values
+    numbers: dict[str, Any] # Facts about the last step, for the ledger, as JSON values
+    about: dict[str, Any] # Facts for the supervisor: settings, micro_batches, steps, as JSON values
     def contribute(self, sync: GradientSync, i: int, ids: list[int]) -> None:
         "Forward and backward of a micro-batch."
     def update(self, summed: float) -> float: "Takes the step; returns the mean loss."
@@ -46,7 +46,7 @@ class Trainable(Protocol):
         "Bit sums that all members must agree on now; empty if not due."
     def notify_step_end(self) -> None: "Notify the callbacks of the last step, once."
     def notify_callbacks(self, moment: str, **data: Any) -> None:
-        "Call the callbacks of a moment, say on_checkpoint."
+        "Call the callbacks of a moment, such as on_checkpoint."
     def notify_train_end(self, error: BaseException | None = None) -> None:
         "Notify the callbacks that this worker ends."
     def validate_if_due(self, rank: int, world: int, add: Callable[[Tensor], None],
@@ -57,7 +57,7 @@ class Trainable(Protocol):
     def restore(self, manager: CheckpointManager) -> int | None: "Loads the newest valid checkpoint."
     def state(self) -> TrainState: "The full training state. It does not depend on the world."
     def load(self, state: TrainState) -> int: "The inverse of `state`; returns the step."
-    def tree(self) -> dict[str, Any]: "The state as a checkpoint holds it."
+    def tree(self) -> dict[str, Any]: "The state in the form that a checkpoint stores."
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #e5a3f741
 class ElasticLoop:
@@ -118,7 +118,7 @@ def train(self: ElasticLoop) -> None:
             if not self.join_next_generation(): break
             self.after_step()
             while self.engine.step < self.engine.steps and not self.one_step(): pass
-            if self.engine.step >= self.engine.steps: self.finish()   # greater, if a run is shorter now
+            if self.engine.step >= self.engine.steps: self.finish()   # greater if the run is shorter now
             unharmed = True
         except (PeerLost, StaleGeneration) as e: self.say('interrupted', why=f'{type(e).__name__}: {e}')
         finally: self.comm.leave(unharmed)
@@ -218,7 +218,7 @@ def choose_source(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> 
 
 @patch
 def after_copy(self: ElasticLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
-    "What follows the copy with sharded state; returns facts about it. Here every member has everything."
+    "Completes the copy if the state is sharded; returns facts about it. Here every member has everything."
     return {}
 
 @patch

@@ -24,7 +24,7 @@ import torch.distributed as dist
 POLL_SLICE_S = 0.05 # Seconds that a wait blocks between two checks
 
 def wait_for_keys(store: dist.Store, keys: list[str], seconds: float = POLL_SLICE_S) -> bool:
-    "Whether all `keys` exist, after waiting `seconds` and one check. Raises DistNetworkError."
+    "Whether all `keys` exist, after waiting up to `seconds` and one check. Raises DistNetworkError."
     try: store.wait(keys, timedelta(seconds=seconds))
     except (dist.DistStoreError, TimeoutError): return store.check(keys)
     return True

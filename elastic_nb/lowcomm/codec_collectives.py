@@ -19,7 +19,7 @@ from torch import Tensor
 from .quantize import BadMessage, Codec, ErrorFeedback, RoundInbox, check_tensor
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #bf2c6a02
-MAX_MESSAGE_BYTES = 1 << 31 # Bytes of a message at most
+MAX_MESSAGE_BYTES = 1 << 31 # Largest size of a message in bytes
 
 def all_gather_bytes(data: bytes, group: dist.ProcessGroup) -> list[bytes]:
     "The messages of all ranks, by rank. If one is longer than `MAX_MESSAGE_BYTES`, all raise BadMessage."
@@ -44,12 +44,12 @@ def _count(tensor: Any) -> int: return tensor.numel() if isinstance(tensor, Tens
 class RoundResult:
     "The result of a round, the same on all ranks that continue."
     mean: Tensor # (n,), float32
-    refused: dict[int, str] # Rank -> why its message does not count
+    refused: dict[int, str] # Rank -> why its message was refused
 
 def all_gather_mean(
     codec: Codec, # The same on all ranks
     tensor: Tensor, # This rank's gradient, any shape, float32
-    state: ErrorFeedback, # This rank's state; `state.sender` is the rank. The caller commits it
+    state: ErrorFeedback, # This rank's state, which the caller commits; `state.sender` is the rank
     group: dist.ProcessGroup, # The workers' process group
     exclude: bool = False, # Whether to continue without refused messages
 ) -> RoundResult:
@@ -70,7 +70,7 @@ def all_gather_mean(
     return RoundResult(inbox.mean(without=refused), refused)
 
 def receive_message(inbox: RoundInbox, data: bytes, rank: int) -> None:
-    "Adds the message of `rank`. Raises BadMessage, with the reason that the rank sent, if it sent one."
+    "Adds the message of `rank`. Raises BadMessage; if `rank` sent a reason instead, with that reason."
     if data.startswith(_SORRY): raise BadMessage(data[len(_SORRY):].decode(errors='replace'))
     inbox.receive(data, rank)
 
@@ -118,7 +118,7 @@ def two_phase_mean(codec: Codec, tensor: Tensor, state: ErrorFeedback,
     return RoundResult(torch.cat(found), {})
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #646c1776
-GLOO_FRAME_BYTES = 144 # Bytes that gloo adds to each piece it sends: three headers of 48
+GLOO_FRAME_BYTES = 144 # Bytes that gloo adds to each piece that it sends: three headers of 48 bytes
 
 def ring_traffic(size: int, world: int) -> int:
     "Bytes over all links when `world` ranks all-reduce `size` bytes in a ring."
@@ -137,8 +137,8 @@ def two_phase_traffic(sizes: Mapping[int, int] | Sequence[int], world: int) -> i
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #85337b52
 def simulated_mean(codec: Codec, vectors: Sequence[Tensor],
                    states: Sequence[ErrorFeedback]) -> tuple[Tensor, int]:
-    """The mean (n,) of `vectors` and its bytes over all links, as ranks compute them with `two_phase_mean`,
-    or with `all_gather_mean` if the codec keeps a residual. `states[r]` is rank r's. Raises BadMessage."""
+    """The mean (n,) of `vectors`, and the bytes sent over all links, as with `two_phase_mean` on real ranks,
+    or `all_gather_mean` if the codec keeps a residual. `states[r]`: state of rank r. Raises BadMessage."""
     world, of = len(vectors), states[0].round
     def agreed(parts: Sequence[Tensor], of_each: Sequence[ErrorFeedback]) -> tuple[Tensor, int]:
         inbox, longest = RoundInbox(codec, parts[0].numel(), of, range(world)), 0

@@ -50,7 +50,7 @@ def nominal_size(codec: Codec, count: int) -> int:
     return len(codec.encode(torch.zeros(count), ErrorFeedback()))
 
 def recv_capacity(sizes: Sequence[int]) -> int:
-    "Bytes to reserve for a joined message whose parts usually have these `sizes`; leaves room for outliers."
+    "Bytes to reserve for a joined message whose parts usually have these `sizes`, with room for outliers."
     return 4 + 4 * len(sizes) + sum(sizes) + sum(sizes) // 128 + 64
 
 def exchange_messages(
@@ -58,7 +58,7 @@ def exchange_messages(
     sends: dict[int, Tensor], # Rank -> a joined message
     capacity: Callable[[int, int], int], # (sender, receiver) -> bytes of the first exchange
 ) -> dict[int, Tensor]:
-    "Exchanges messages with the ranks in `sends`. Raises RuntimeError if a peer is gone, BadMessage."
+    "Exchanges messages with the ranks in `sends`. Raises RuntimeError if a peer is gone, or BadMessage."
     me, first = group.rank(), {r: torch.empty(capacity(r, group.rank()), dtype=torch.uint8) for r in sends}
     def padded(m: Tensor, n: int) -> Tensor: return torch.cat([m[:n], m.new_zeros(max(0, n - len(m)))])
     batch_send_recv(group, [(r, padded(m, capacity(me, r))) for r, m in sends.items()], [*first.items()])
@@ -78,7 +78,7 @@ def all_to_all_parts(
     wanted: Callable[[int], Sequence[int]], # Rank -> the parts that it receives
     sizes: Sequence[int], # Usual sizes of the parts
 ) -> dict[int, list[bytes]]:
-    "This rank's parts from all `n`. Raises RuntimeError if a peer is gone, BadMessage."
+    "This rank's parts from all `n`. Raises RuntimeError if a peer is gone, or BadMessage."
     rank, world = group.rank(), group.size()
     def picked(r: int) -> list[bytes]: return [says[i][k] for i in sorted(says) for k in wanted(r)]
     def capacity(source: int, target: int) -> int:
@@ -105,7 +105,7 @@ def split_units(numbers: Tensor, n: int) -> Sequence[Tensor]:
     return numbers.tensor_split(min(n, len(numbers)))
 
 def sum_messages(codec: Codec, said: dict[int, bytes], count: int, step: int) -> Tensor | None:
-    """The sum (count,) of the messages of all senders but `NO_MESSAGE`; None if one of them is empty.
+    """The sum (count,) of all messages except `NO_MESSAGE`; None if one of them is empty.
     Raises BadMessage."""
     if not all(said.values()): return None
     said = {sender: data for sender, data in said.items() if data != NO_MESSAGE}
@@ -117,7 +117,7 @@ def sum_messages(codec: Codec, said: dict[int, bytes], count: int, step: int) ->
     return out
 
 def add_scalars(found: dict[int, list[bytes]], out: Tensor) -> None:
-    "Sums the numbers sent with the pseudo-gradients into the end of `out`, in the order of the tree."
+    "Writes the sums of the numbers sent with the pseudo-gradients to the end of `out`, in tree order."
     leaves = {(i, i + 1): torch.frombuffer(bytearray(p[0]), dtype=torch.float32) for i, p in found.items()}
     beside = sum_node(leaves, 0, len(found))
     out[-len(beside):].copy_(beside)
@@ -137,7 +137,7 @@ def all_gather_sum(group: dist.ProcessGroup, codec: Codec, says: dict[int, list[
 def two_phase_all_reduce(group: dist.ProcessGroup, codec: Codec, says: dict[int, list[bytes]], out: Tensor,
                          n: int,
                          step: int, half_way: Callable[[], None], beside: int = EXTRA_NUMBERS) -> None:
-    "Like `all_gather_sum`, but units go to their owners, and encoded totals to all ranks."
+    "Like `all_gather_sum`, but units go to their owners, and then encoded totals to all ranks."
     rank, world, parts = group.rank(), group.size(), split_units(out[:-beside], n)
     sizes = [nominal_size(codec, len(part)) for part in parts]
     found = all_to_all_parts(group, says, n,
@@ -156,8 +156,8 @@ def two_phase_all_reduce(group: dist.ProcessGroup, codec: Codec, says: dict[int,
 
 # %% ../../nbs/12_lowcomm/16_compressed_diloco.ipynb #be3508b0
 class CompressedSync(DiLoCoSync):
-    """Like `DiLoCoSync`, with messages encoded by `codec`. The same bits for any number of workers. With a
-    residual, the same rounds must start without one: those of `empties`, and the first of a generation."""
+    """Like `DiLoCoSync`, with messages encoded by `codec`. The same bits for any number of workers. With
+    residuals, the same rounds must start without them: those of `empties`, and each generation's first."""
     def __init__(self,
         task: nn.Module, # The trainer's task
         replicas: int, # Replicas per round
@@ -170,18 +170,18 @@ class CompressedSync(DiLoCoSync):
             raise UnsupportedModel(
                 f"lowcomm.compression packs float32, and the model has parameters of {odd}")
         self.codec = codec
-        # Replica -> its pseudo-gradient in this round, and the numbers sent with it
+        # Replica -> its pseudo-gradient in this round, and the numbers that are sent with it
         self.pseudo_gradients: dict[int, Tensor] = {}
         self.residuals: dict[int, Tensor] = {} # Replica -> its residual
         self.states: dict[int, ErrorFeedback] = {} # Replica -> state of its messages in this round
 
     @property
     def uses_all_gather(self) -> bool:
-        "Whether each message is a whole pseudo-gradient for all ranks; otherwise units go to their owners."
+        "Whether whole pseudo-gradients go to all ranks; otherwise units go to their owners."
         return self.codec.decay > 0
 
     def is_counted(self, i: int) -> bool:
-        "Whether replica `i`, one of this worker's, counts in the sum."
+        "Whether this worker's replica `i` counts in the sum."
         return True
 
     @property
@@ -206,7 +206,7 @@ class CompressedSync(DiLoCoSync):
 # %% ../../nbs/12_lowcomm/16_compressed_diloco.ipynb #c5207a1f
 @patch
 def encode_update(self: CompressedSync, i: int) -> list[bytes]:
-    "Encodes what replica `i` sends: loss, mark and targets, then the pseudo-gradient, in units or whole."
+    "Encodes what replica `i` sends: loss, mark and targets, then the pseudo-gradient, whole or in units."
     moved, at = self.pseudo_gradients[i], -self.unencoded_count
     numbers, beside = moved[:at], moved[at:]
     self.states[i] = ErrorFeedback(i, self.step, self.residuals.get(i))
@@ -245,5 +245,5 @@ def check_result(self: CompressedSync, out: Tensor) -> Tensor:
     """Like `DiLoCoSync.check_result`. Uses the exact number of targets, because a codec may round the
     gradient of the count."""
     loss, count = super(CompressedSync, self).check_result(out), self.replica.task.count.grad
-    if count.isfinite(): count.fill_(out[2])   # NaN stays, so that the engine sees it
+    if count.isfinite(): count.fill_(out[2])   # NaN stays, for the engine to handle
     return loss

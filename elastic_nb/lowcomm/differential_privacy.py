@@ -21,7 +21,7 @@ from .quantize import BadMessage, Codec, ErrorFeedback, pack_bits, unpack_bits, 
 # %% ../../nbs/12_lowcomm/15_differential_privacy.ipynb #182d5b53
 def clip_to_norm(x: np.ndarray, clip: float) -> np.ndarray:
     "Returns `x` (n,), finite, as float64, scaled down to norm `clip` if it is longer."
-    x = x.astype(np.float64)   # in float64 the squares do not overflow
+    x = x.astype(np.float64)   # the squares would overflow in float32
     length = math.sqrt(np.square(x).sum())
     return x * (clip / length) if length > clip else x
 
@@ -29,7 +29,7 @@ def clip_to_norm(x: np.ndarray, clip: float) -> np.ndarray:
 NOISE_BLOCK = 1 << 16 # Numbers per block
 
 def normal_noise(n: int, seed: bytes) -> np.ndarray:
-    "`n` standard normal numbers, float64; a function of `seed`, which they do not reveal."
+    "`n` standard normal numbers, float64. They are a function of `seed` but do not reveal it."
     out = np.empty(n + n % 2)
     for start in range(0, len(out), NOISE_BLOCK):
         part = out[start:start + NOISE_BLOCK]
@@ -49,8 +49,8 @@ class Private(Codec):
     clip: float = 1. # Largest norm of a gradient
     noise: float = 1. # Standard deviation of the noise in a sum of `workers` gradients, divided by `clip`
     workers: int = 1 # Number of messages that are summed before an observer sees them
-    seed: int | None = None # For a rehearsal without privacy: anyone can repeat this noise
-    secret: bytes | None = field(default=None, repr=False, compare=False) # This worker's own; None: random
+    seed: int | None = None # For a rehearsal, which is not private: anyone can repeat its noise
+    secret: bytes | None = field(default=None, repr=False, compare=False) # This worker's secret; None: random
     _key: bytes = field(default=b'', init=False, repr=False, compare=False)
     _sent: dict[int, set[tuple[int, bytes]]] = field(default_factory=dict, init=False, repr=False,
                                                      compare=False)
@@ -81,7 +81,7 @@ class Private(Codec):
 
     @property
     def max_level(self) -> int:
-        "The largest integer of a message."
+        "The largest integer in a message."
         return math.ceil((self.clip + NOISE_BOUND * self.noise_std) / self.grid_step)
 
     @property
@@ -101,7 +101,7 @@ def unpack(self: Private, data: bytes, count: int) -> Tensor:
 
 @patch
 def _noised(self: Private, tensor: Tensor, state: ErrorFeedback) -> tuple[Tensor, bytes]:
-    "The clipped, noisy tensor (n,), float32, and a hash of its inputs and settings. Raises BadMessage."
+    "The clipped, noisy tensor (n,), float32, and a hash of inputs and settings. Raises BadMessage."
     x = check_tensor(tensor).numpy()
     said = f'{self} {state.sender} {state.round} '
     name = hashlib.blake2b(said.encode(), digest_size=32, key=self._key)
@@ -111,7 +111,7 @@ def _noised(self: Private, tensor: Tensor, state: ErrorFeedback) -> tuple[Tensor
 
 @patch
 def encode(self: Private, tensor: Tensor, state: ErrorFeedback) -> bytes:
-    """Like `Codec.encode`, with `tensor` clipped and noisy. Counts the messages of `state.sender`.
+    """Like `Codec.encode`, but clips `tensor` and adds noise. Counts the messages of `state.sender`.
 
     If it raises BadMessage, nothing was sent."""
     y, name = self._noised(tensor, state)
@@ -123,7 +123,7 @@ def encode(self: Private, tensor: Tensor, state: ErrorFeedback) -> bytes:
 RENYI_ORDERS = 1 + 2 ** (np.arange(-48, 65) / 4) # Orders of the Rényi divergence
 
 def epsilon(noise: float, messages: int, delta: float = 1e-5) -> float:
-    """Epsilon of `messages` sums with the multiplier `noise`, for a worker that is in all of them: Mironov
+    """Epsilon of `messages` sums with the multiplier `noise`, for a worker that contributes to all: Mironov
     2017 (arXiv 1702.07476), proposition 7, and Balle et al. 2019 (arXiv 1905.09982), theorem 21. Raises
     ValueError."""
     if not (noise > 0 and messages >= 0 and 0 < delta < 1):

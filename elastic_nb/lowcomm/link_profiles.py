@@ -24,11 +24,11 @@ class LinkProfile:
     "The parameters of a link, the same in both directions. Raises BadConfig for impossible numbers."
     name: str
     rtt_ms: float = 0. # Round trip of a small packet on an idle link
-    jitter_ms: float = 0. # The round trip varies uniformly by ± this; each direction has half of it
+    jitter_ms: float = 0. # The round trip varies uniformly by plus or minus this; half of it per direction
     loss: float = 0. # Share of packets lost in each direction, from 0 to 1
     duplicate: float = 0. # Share of packets that arrive twice
     rate_mbit: float = 0. # Megabits (10^6 bits) per second, in each direction; 0: no limit
-    up_s: float = 0. # Seconds of service before a brownout
+    up_s: float = 0. # Seconds for which the link works between brownouts
     down_s: float = 0. # Length of a brownout in seconds; 0: no brownouts
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict) # By kind of traffic
     note: str = '' # Where the numbers come from
@@ -93,7 +93,7 @@ TRAFFIC_KINDS = dict(
     checkpoint='saves and loads, also to object stores and to the memory of other nodes',
     task='orders',
     telemetry='status and metrics')
-_KINDS = dict(ps_sync='gradient', heartbeat='store') # names of dist-llm-train
+_KINDS = dict(ps_sync='gradient', heartbeat='store') # names in dist-llm-train
 _SETTINGS = dict(base_rtt_ms='rtt_ms', bandwidth_mbps='rate_mbit') # other names for the same numbers
 _PERCENT = dict(loss_pct='loss', dup_pct='duplicate') # other names for different numbers
 
@@ -128,7 +128,7 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
 LinkSpec = str | LinkProfile | Mapping[str, Any] # How a link is described: see `link_profile`
 
 def link_profile(given: LinkSpec = 'none', **changes: Any) -> LinkProfile:
-    """A profile by name, or from a mapping: `profile` (a name, else `none`), `overrides`, and settings.
+    """A profile by name, or from a mapping: `profile` (a name, by default `none`), `overrides`, and settings.
 
     `changes` are settings, too. Raises BadConfig with a suggestion for unknown names."""
     if isinstance(given, str): found = PROFILES[_known(given, PROFILES, PROFILE_ALIASES, 'link')]
@@ -150,7 +150,7 @@ def link_profile(given: LinkSpec = 'none', **changes: Any) -> LinkProfile:
             raise BadConfig(f"overrides of {kind}: settings, not {settings!r}")
         special[own] = dict(special.get(own, {})) | _settings(settings)
     found = dataclasses.replace(found, overrides=special)
-    for kind in special: profile_for(found, kind)   # checks its numbers now
+    for kind in special: profile_for(found, kind)   # checks the numbers of the overrides now
     return found
 
 def profile_for(p: LinkProfile, kind: str | None) -> LinkProfile:

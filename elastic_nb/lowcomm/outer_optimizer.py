@@ -22,7 +22,7 @@ def run_inner_steps(
     start: Sequence[Tensor] | None = None, # Initial weights; None: those of `params`
 ) -> list[Tensor]:
     """Returns the weights after one optimizer step per loss: one tensor per parameter, of the same shape.
-    Does not modify the weights, the gradients or `start`. Errors from the losses pass through."""
+    Does not modify the weights, the gradients or `start`. Errors raised by the losses propagate."""
     before, grads = [p.data for p in params], [p.grad for p in params]
     for p, a in zip(params, start or before): p.data = a.clone()
     try:

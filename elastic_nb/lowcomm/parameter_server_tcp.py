@@ -54,7 +54,7 @@ class _ConnectionHandler(socketserver.BaseRequestHandler):
             known = self.worker is not None
             try:
                 self.request.settimeout(IDLE_S if known else STALL_S)
-                self.request.recv(1, socket.MSG_PEEK)   # the first byte may take long, later ones may not
+                self.request.recv(1, socket.MSG_PEEK)   # only the first byte may take long
                 self.request.settimeout(STALL_S)
                 most = self.server.longest if known else 1 << 10
                 asked = read_frame(lambda n: _exactly(self.request, n), most)
@@ -83,7 +83,7 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
         super().__init__((host, port), _ConnectionHandler)
 
     def service_actions(self) -> None:
-        "Called between requests and periodically: takes a step that the clock makes due."
+        "Called periodically and between requests: takes a step if the clock makes one due."
         with self.condition:
             try:
                 if not self.failed and self.core.tick(): self.condition.notify_all()
@@ -93,12 +93,12 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
         self.fail(sys.exc_info()[1])
 
     def fail(self, error: BaseException) -> None:
-        "Ends the server with this error."
+        "Shuts the server down and records this error."
         self.failed = self.failed or error
         threading.Thread(target=self.shutdown, daemon=True).start()
 
     def save_and_close(self) -> None:
-        "Stops answering and saves."
+        "Stops answering, and saves the state."
         with self.condition:   # no push is in progress
             if not self.failed and not self.core.inbox: self.core.save()
             self.failed = self.failed or InterruptedError("it was asked to")
@@ -188,10 +188,10 @@ class ParameterServerWorker:
         address: str, # HOST:PORT of the server
         worker: int, # The worker's number, unique among processes
         model: nn.Module, # Same architecture as the server's
-        codec: Codec = Quantized(), # As in the server's terms
-        patience: float = 60., # Seconds to wait for a dead server
+        codec: Codec = Quantized(), # The same as in the server's terms
+        patience: float = 60., # Seconds to wait for a server that does not answer
     ):
-        "Raises BadMessage if the server has another model or secret; TimeoutError, StoreRefused, ValueError."
+        "Raises BadMessage if the server's model or secret differs; TimeoutError, StoreRefused, ValueError."
         host, _, port = address.rpartition(':')
         if not (host and port.isdigit()): raise ValueError(f"an address is HOST:PORT, not {address!r}")
         self.server_address, self.patience, self.token = (host.strip('[]'), int(port)), patience, peer_token()

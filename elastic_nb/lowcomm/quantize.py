@@ -45,7 +45,7 @@ def dequantize(whole: Tensor, steps: Tensor, block: int) -> Tensor:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #ca963134
 def outlier_mask(x: Tensor, block: int, limit: float) -> Tensor:
-    "Mask (n,) of numbers larger than `limit` times the root mean square of their block; empty if it is 0."
+    "Mask (n,) of numbers larger than `limit` times the root mean square of their block; limit 0: none is."
     if not limit: return torch.zeros(len(x), dtype=torch.bool)
     rows = as_blocks(x, block)
     sizes = torch.full((len(rows), 1), float(block))
@@ -56,10 +56,10 @@ def outlier_mask(x: Tensor, block: int, limit: float) -> Tensor:
     return (shares > limit * rms).flatten()[:len(x)]
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #38fe0c57
-class BadMessage(ValueError): "A gradient that cannot be sent, or an invalid message, with the reason."
+class BadMessage(ValueError): "A gradient cannot be sent, or a message is invalid; the text is the reason."
 
 def packed_size(count: int, bits: int) -> int:
-    "Bytes of `count` packed numbers."
+    "The number of bytes that `count` packed numbers take."
     return -(-count * bits // 8)
 
 def pack_bits(numbers: Tensor, bits: int) -> bytes:
@@ -138,7 +138,7 @@ class ErrorFeedback:
         self.round, self.pending, self.encoded = self.round + 1, None, False
 
     def state_dict(self) -> dict[str, Any]:
-        "State for a checkpoint. After loading, an uncommitted round is encoded again."
+        "Returns the state for a checkpoint. After loading, an uncommitted round is encoded again."
         return dict(sender=self.sender, round=self.round, error=self.error)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -153,7 +153,7 @@ class ErrorFeedback:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a77ba396
 def check_tensor(x: Tensor, what: str = "the gradient") -> Tensor:
-    "`x` as (n,), on the CPU. Raises BadMessage unless it is a dense, finite, nonempty float32 tensor."
+    "Returns `x` as (n,) on the CPU. Raises BadMessage unless it is a dense, finite, nonempty float32 tensor."
     if not isinstance(x, Tensor): raise BadMessage(f"{what} is of type {type(x).__name__}, not a tensor")
     if x.layout != torch.strided: raise BadMessage(f"{what} is sparse; send what its to_dense() returns")
     if x.dtype != torch.float32: raise BadMessage(f"{what} is {x.dtype}; convert it to float32")
@@ -165,7 +165,7 @@ def check_tensor(x: Tensor, what: str = "the gradient") -> Tensor:
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #591fdcbf
 class Codec:
-    "Encodes numbers as a message and decodes it. A frozen dataclass; the header identifies its repr."
+    "Encodes and decodes messages. Codecs are frozen dataclasses; a message's header identifies their repr."
     decay: float = 0. # Fraction of the residual added to the next gradient; 0: no error feedback
     workers: int = 0 # Number of messages that share the noise, see `Private`; 0: no noise
 
@@ -298,7 +298,7 @@ class RoundInbox:
         return message.sender
 
     def mean(self, without: Iterable[int] = ()) -> Tensor:
-        "The mean (count,), float32. `without`: senders to leave out. Raises BadMessage if one is missing."
+        "The mean (count,), float32. `without`: senders to omit. Raises BadMessage if another is missing."
         wanted = [s for s in self.expected_senders if s not in {*without}]
         missing = [s for s in wanted if s not in self.received]
         if missing or not wanted:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 # %% ../../nbs/12_lowcomm/09_staleness.ipynb #f027c27f
 class DelayedNesterov(Optimizer):
-    """SGD that updates and applies its momentum once in `every` steps, for gradients that arrive one by one.
+    """SGD that updates and applies its momentum once every `every` steps, for gradients that arrive singly.
     arXiv 2401.09135, with c = 0. Raises ValueError for settings out of range."""
     def __init__(self, params: Iterable[Any], lr: float, momentum: float = .9, every: int = 8):
         if not (lr >= 0 and 0 <= momentum < 1 and every >= 1):
@@ -42,7 +42,7 @@ class DelayedNesterov(Optimizer):
         p.add_(share, alpha=-group['lr'])
 
 # %% ../../nbs/12_lowcomm/09_staleness.ipynb #b723d9a4
-STALENESS_WINDOW = 100 # Number of gradients that an adaptive bound looks at
+STALENESS_WINDOW = 100 # Number of last gradients that set an adaptive bound
 
 @dataclass
 class StalenessBound:

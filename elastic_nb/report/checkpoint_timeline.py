@@ -28,7 +28,7 @@ TIER_ORDER = 'live peers', 'memory', 'nvme', 'peer', 's3'
 
 def tiers_by_restore_order(saves: Sequence[Mapping[str, Any]],
                            loads: Sequence[Mapping[str, Any]]) -> list[str]:
-    "The tiers that occur, in the order in which a restore tries them."
+    "Returns the tiers that occur, in the order in which a restore tries them."
     seen = {e['tier'] for e in [*saves, *loads]}
     return [t for t in TIER_ORDER if t in seen] + sorted(seen - {*TIER_ORDER})
 
@@ -75,7 +75,7 @@ def _legend(ax: Axes, saves: Sequence[Mapping[str, Any]], loads: Sequence[Mappin
 
 # %% ../../nbs/08_report/02_checkpoint_timeline.ipynb #7ee3c81f
 def _draw_row(ax: Axes, saves: Sequence[Mapping[str, Any]], y: int, color: str, many: int = 100) -> None:
-    "Draw the saves of one tier."
+    "Draws the saves of one tier."
     if len(saves) <= many:
         for save in saves: _draw_save(ax, save, y, color)
         return
@@ -100,7 +100,7 @@ def draw_checkpoint_timeline(
     loads: Sequence[Mapping[str, Any]] = (), # tier, name, start, seconds, outcome ('loaded', 'skipped'), why
     axes: Sequence[Axes] | None = None, # Two side by side, one if there are no loads; a new figure if None
 ) -> Sequence[Axes]:
-    "Draw saves and a restore. `start`, `durable`: times in seconds; `blocking`, `seconds`: durations."
+    "Draws saves and a restore. `start`, `durable`: times in seconds; `blocking`, `seconds`: durations."
     rows, n = tiers_by_restore_order(saves, loads), len(loads)
     with style():
         if axes is None:
@@ -123,7 +123,7 @@ def draw_checkpoint_timeline(
 
 # %% ../../nbs/08_report/02_checkpoint_timeline.ipynb #8ac01045
 def checkpoint_saves_from(events: RunRows, t0: float) -> list[dict[str, Any]]:
-    "The saves that `events` of a ledger describe, for `draw_checkpoint_timeline`; the run began at `t0`."
+    "Returns the saves in a ledger's `events`, for `draw_checkpoint_timeline`; the run began at `t0`."
     return [dict(step=e.data['saved'], tier=e.data['tier'], start=e.t - t0 - e.data['durable'],
                  blocking=e.data['blocking'], durable=e.t - t0, ok=True)
             for e in (events.events if isinstance(events, RunHistory) else events) if e.kind == 'checkpoint']
@@ -145,7 +145,7 @@ def draw_expected_goodput(
     label: str = 'measured', # Legend entry of the points
     ax: Axes | None = None, # Where to draw; a new figure if None
 ) -> Axes:
-    "Plot expected goodput against the interval, with Young's, Daly's and the best one, and measured points."
+    "Plots expected goodput by interval, with Young's, Daly's and the best interval, and measured points."
     best = optimal_interval(cost, mtbf)
     ends = [best / 12, 12 * best] + [p[0] for p in points]
     xs = [min(ends) * (max(ends) / min(ends)) ** (i / 200) for i in range(201)]

@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS about(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 '''
 
 class JobQueue:
-    "Jobs and what is done of them, in a file. Any thread may use it."
+    "Jobs and their finished tasks, in a file. Any thread may use it."
     def __init__(self, path: str | Path):
         self.path, self.lock = Path(path), threading.RLock()
         try:
@@ -56,18 +56,18 @@ class JobQueue:
         except sqlite3.DatabaseError as e: raise BadConfig(f"{path} is no queue: {e}") from None
 
     def execute(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
-        "One statement, one transaction. Raises OSError."
+        "Executes one statement in one transaction. Raises OSError."
         try:
             with self.lock: return self.db.execute(question, values).fetchall()
         except sqlite3.Error as e: raise OSError(f"{self.path}: {e}") from None
 
     def submit(self, text: str, name: str) -> int:
-        "A plan as a job; its number. Raises BadConfig."
+        "Adds a plan as a job; returns the job's number. Raises BadConfig."
         parse_plan(text, name)
         return self.execute('INSERT INTO jobs(name, plan) VALUES (?, ?) RETURNING id', name[:200], text)[0][0]
 
     def next_job(self) -> tuple[int, ParsedPlan, int] | None:
-        "The oldest job that is not over, what of its plan is left, and how often it was started."
+        "Returns the oldest unfinished job, the rest of its plan, and how often it was started."
         if not (rows := self.execute("SELECT id, name, plan FROM jobs WHERE state IN ('queued', 'running') "
                                      'ORDER BY id LIMIT 1')): return None
         job, name, text = rows[0]
@@ -78,17 +78,17 @@ class JobQueue:
         return job, replace(plan, file=plan.file.model_copy(update=dict(tasks=left))), starts[0][0]
 
     def done_tasks(self, job: int) -> set[str]:
-        "Ids of the tasks that are done."
+        "Returns the ids of the tasks that are done."
         return {task for task, in self.execute('SELECT task FROM done WHERE job=?', job)}
 
     def done_outcomes(self, job: int) -> list[dict[str, Any]]:
-        "The tasks that are done, as in a `PlanOutcome`. The clock was stopped between two starts."
+        "Returns the finished tasks, as in a `PlanOutcome`. The time between two starts is not counted."
         none = dict(came=0., began=0., ended=0., attempts=1)
         rows = self.execute('SELECT task, told FROM done WHERE job=? ORDER BY rowid', job)
         return [none | json.loads(told) | dict(id=task) for task, told in rows]
 
     def resume(self, job: int | None = None) -> list[int]:
-        "Queue the failed jobs, or one of them, again; their numbers."
+        "Queues the failed jobs, or one of them, again; returns their numbers."
         found = self.execute("UPDATE jobs SET state='queued' WHERE state='failed' AND (id=? OR ? IS NULL) "
                              'RETURNING id', job, job)
         return [n for n, in found]
@@ -96,7 +96,7 @@ class JobQueue:
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #dab08794
 @patch
 def status(self: JobQueue) -> dict[str, Any]:
-    "All jobs, in JSON values."
+    "Returns all jobs, as JSON values."
     rows = self.execute('SELECT id, name, state, starts, told, (SELECT count(*) FROM done WHERE job=id) '
                         'FROM jobs ORDER BY id')
     keys = 'job', 'name', 'state', 'starts', 'told', 'done'
@@ -104,22 +104,22 @@ def status(self: JobQueue) -> dict[str, Any]:
 
 @patch
 def metrics(self: JobQueue) -> dict[str, Any]:
-    "All finished tasks, with the reports of their workers."
+    "Returns all finished tasks, with their workers' reports."
     rows = self.execute('SELECT job, task, told FROM done ORDER BY job, rowid')
     return dict(tasks=[dict(job=job, task=task, **json.loads(told)) for job, task, told in rows])
 
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #ea54e3ac
 class Controller:
-    "Runs the jobs of a queue, one after the other. Raises BadConfig if another process does."
+    "Runs the jobs of a queue, one after the other. Raises BadConfig if another process already does."
     def __init__(self, path: str | Path):
         self.lock_file = open(f'{path}.lock', 'w')
         try: fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError: raise BadConfig(f"{path}: another controller runs this queue") from None
         self.queue, self.wakeup = JobQueue(path), threading.Event()
-        self.worker_speeds: dict[str, float | None] = {} # Work per second, as measured
+        self.worker_speeds: dict[str, float | None] = {} # Measured work per second
 
     def run(self, drain: bool = False) -> None:
-        "Until it is interrupted; `drain`: until nothing is left to do. Raises RunFailed."
+        "Runs jobs until interrupted; `drain`: until the queue is empty. Raises RunFailed."
         while True:
             self.wakeup.clear()
             if found := self.queue.next_job(): self.run_job(*found)
@@ -127,9 +127,9 @@ class Controller:
             else: self.wakeup.wait(1.)
 
     def run_job(self, job: int, plan: ParsedPlan, start: int) -> None:
-        "One job, or what is left of it."
+        "Runs one job, or the rest of it."
         told = json.loads(self.queue.execute('SELECT told FROM jobs WHERE id=?', job)[0][0])
-        ok = not told.get('broken')   # nothing may be left to do, and what did not hold does not hold now
+        ok = not told.get('broken')   # with no task left, a broken assertion stays broken
         if plan.file.tasks:
             out, before = self.queue.path.with_suffix('') / f'job-{job}', self.queue.done_outcomes(job)
             found = run_real(plan, out, f'run-{start}', lambda run: self.record_progress(job, run, before))
@@ -138,7 +138,7 @@ class Controller:
         self.queue.execute('UPDATE jobs SET state=?, told=? WHERE id=?', state, json.dumps(told), job)
 
     def record_progress(self, job: int, run: PlanRun, before: list[dict[str, Any]]) -> None:
-        "Write what is new, before anything else happens. The run counts what was done `before`, too."
+        "Writes new results before anything else happens. The run also counts the tasks done `before`."
         known, books, run.earlier_tasks = self.queue.done_tasks(job), run.dispatcher, before
         for task, a in books.done.items():
             if task in known or a.end is None: continue
@@ -149,17 +149,17 @@ class Controller:
         self.worker_speeds = {name: books.speeds.get(name) for name in books.workers}
 
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #57499869
-MOST = 1 << 20 # Bytes of a request
+MOST = 1 << 20 # Maximum bytes of a request
 
 class _RequestHandler(BaseHTTPRequestHandler):
-    "One request."
+    "Handles one request."
     controller: Controller
     token = ''
     timeout = 20
-    def log_message(self, *args: Any) -> None: "Nothing is printed."
+    def log_message(self, *args: Any) -> None: "Does nothing, so that requests are not printed."
 
     def refusal(self) -> tuple[int, str] | None:
-        "Why the request gets nothing."
+        "Returns status and reason if the request is refused."
         name = host_name(self.headers.get('Host', ''))
         shown = self.headers.get('Authorization', '').removeprefix('Bearer ')
         foreign = name not in ('localhost', '127.0.0.1', '::1')
@@ -171,7 +171,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         return None
 
     def respond(self, answers: Mapping[str, Callable[[], Any]]) -> None:
-        "Answer, or say why not."
+        "Sends the answer, or the reason for a refusal."
         no = self.refusal()
         status, value = (no[0], dict(error=no[1])) if no else (404, dict(error="there is no such page"))
         if not no and self.path in answers:
@@ -206,7 +206,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #f1db9e70
 @contextmanager
 def http_endpoint(controller: Controller, port: int = 0, host: str = '127.0.0.1') -> Iterator[str]:
-    "In the block, a thread answers at the URL. Raises BadConfig if a secret is needed, OSError."
+    "During the block, a thread answers at the URL. Raises BadConfig if a secret is needed, or OSError."
     token, host = token_from_env(os.environ), '127.0.0.1' if host == 'localhost' else host
     if not (token or is_ip_address(host) and ipaddress.ip_address(host).is_loopback):
         raise BadConfig(f"to be asked by other machines, at {host}, "
@@ -227,7 +227,7 @@ def http_endpoint(controller: Controller, port: int = 0, host: str = '127.0.0.1'
         server.server_close()
 
 def ask_controller(url: str, path: str, **wish: Any) -> dict[str, Any]:
-    "What a controller answers; with a `wish`, it is sent. Raises ValueError with its words."
+    "Returns a controller's answer; sends `wish`, if there is one. Raises ValueError with its message."
     if not url.startswith(('http://', 'https://')):
         raise ValueError(f"{url}: give the http:// address of a controller")
     token = os.environ.get(TOKEN_ENV, '')
@@ -243,7 +243,7 @@ def ask_controller(url: str, path: str, **wish: Any) -> dict[str, Any]:
     except URLError as e: raise ValueError(f"{url} cannot be reached: {e.reason}") from None
 
 def controller_url(url: str, path: str | Path) -> str:
-    "The address of a controller: `url`, or that of the one that runs the queue at `path`. Raises BadConfig."
+    "Returns a controller's URL: `url`, or that of the controller of the queue at `path`. Raises BadConfig."
     if url: return url
     question = "SELECT value FROM about WHERE key='url'"
     if Path(path).is_file() and (found := JobQueue(path).execute(question)): return found[0][0]
@@ -252,7 +252,7 @@ def controller_url(url: str, path: str | Path) -> str:
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #f8e47df4
 def serve_queue(path: str | Path, port: int = 0, host: str = '127.0.0.1', drain: bool = False,
                    tell: Callable[[str], None] = print) -> None:
-    "Serve the queue at `path` until interrupted. Raises BadConfig, OSError, RunFailed."
+    "Serves the queue at `path` until interrupted. Raises BadConfig, OSError, RunFailed."
     controller = Controller(path)
     with http_endpoint(controller, port, host) as url:
         left = sum(j['state'] in ('queued', 'running') for j in controller.queue.status()['jobs'])
@@ -260,10 +260,10 @@ def serve_queue(path: str | Path, port: int = 0, host: str = '127.0.0.1', drain:
         controller.run(drain)
 
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #511220c3
-MOST_RUNS = 10_000 # Of one grid
+MOST_RUNS = 10_000 # Maximum runs in one grid
 
 def read_experiments(path: str | Path) -> tuple[str, str, list[dict[str, Any]]]:
-    "The text of the plan, its name, and all settings of the grid, in order. Raises BadConfig, OSError."
+    "Returns the plan's text and name, and all settings of the grid, in order. Raises BadConfig, OSError."
     values, _, wrong = parse_yaml(Path(path).read_text(encoding='utf-8'), Path(path).name)
     if unknown := [*values.keys() - {'plan', 'overrides', 'profiles', 'seeds'}]:
         wrong.append(f"there is no {min(unknown)}; there are plan, overrides, profiles and seeds")
@@ -278,7 +278,7 @@ def read_experiments(path: str | Path) -> tuple[str, str, list[dict[str, Any]]]:
     at = Path(path).parent / values['plan']
     settings = [dict(zip(grid, point)) for point in itertools.product(*grid.values())]
     text = at.read_text(encoding='utf-8')
-    for setting in settings:   # all is checked before anything runs
+    for setting in settings:   # check all settings before any run
         parse_plan(text, at.name, _words(setting))
     return text, at.name, settings
 
@@ -287,7 +287,7 @@ def _words(setting: Mapping[str, Any]) -> list[str]:
 
 def run_experiments(path: str | Path, out: str | Path, real: bool = False,
                     tell: Callable[[str], None] = lambda text: None) -> list[dict[str, Any]]:
-    "Run what is not in the folder `out` yet; all rows, in the order of the grid. Raises BadConfig, OSError."
+    "Does the runs that are not in `out` yet; returns all rows, in grid order. Raises BadConfig, OSError."
     text, name, settings = read_experiments(path)
     Path(out).mkdir(parents=True, exist_ok=True)
     with open(Path(out) / 'rows.jsonl', 'a+', encoding='utf-8') as file:
@@ -295,7 +295,7 @@ def run_experiments(path: str | Path, out: str | Path, real: bool = False,
         except BlockingIOError: raise BadConfig(f"{out}: another process runs these experiments") from None
         file.seek(0)
         lines = file.read().split('\n')
-        file.truncate(sum(len(line.encode()) + 1 for line in lines[:-1]))   # half a line of a killed one
+        file.truncate(sum(len(line.encode()) + 1 for line in lines[:-1]))   # drop half a line
         found = {json.dumps(row['of']): row for row in map(json.loads, lines[:-1])}
         for n, setting in enumerate(settings):
             of = [text, real, setting]
@@ -325,7 +325,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 _SHOWN = 'done', 'goodput', 'utilization', 'makespan', 'wait_mean', 'stay_mean', 'deaths', 'retries'
 
 def average_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    "One row for each setting but the seed: mean and standard error of the metrics over the seeds."
+    "Returns one row per setting: mean and standard error of the metrics over the seeds."
     names = list(rows[0])[:list(rows[0]).index('simulation.seed')]
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows: groups.setdefault(json.dumps([row[k] for k in names]), []).append(row)
@@ -336,7 +336,7 @@ def average_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for g in groups.values()]
 
 def _page(name: str, rows: list[dict[str, Any]]) -> str:
-    "One page: the averages as a table."
+    "Returns one HTML page: the averages as a table."
     def cell(v: Any) -> str:
         if isinstance(v, tuple): return f'{v[0]:.4g} &plusmn; {v[1]:.2g}'
         return '-' if v is None else html.escape(str(v))

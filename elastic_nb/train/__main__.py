@@ -39,15 +39,15 @@ def _command_of(pid: int) -> list[str]:
     except OSError: return []
 
 def _most_nodes(command: Sequence[str]) -> int:
-    "How many nodes the command of an agent allows: `--nnodes 4`, `--nnodes=1:4`; 1 if it does not say."
+    "The maximum number of nodes in an agent's command: `--nnodes 4`, `--nnodes=1:4`; 1 if not given."
     words = ' '.join(command).replace('=', ' ').split()
     after = [b for a, b in zip(words, words[1:]) if a == '--nnodes']
     most = after[-1].split(':')[-1] if after else '1'
     return int(most) if most.isdigit() else 1
 
 def check_launcher(env: Mapping[str, str] = os.environ, command: Sequence[str] | None = None) -> None:
-    """Raises BadConfig if the launcher may start ranks again, and lends them a store that has the addresses
-    of dead ones. `command`: of the agent; None: that of the parent of this process."""
+    """Raises BadConfig if the launcher may restart ranks and shares with them a store that has the addresses
+    of dead ranks. `command`: the agent's; None: that of this process's parent."""
     if env.get('TORCHELASTIC_USE_AGENT_STORE') != 'True': return
     nodes = max(int(env.get('GROUP_WORLD_SIZE', 1)),
                 _most_nodes(_command_of(os.getppid()) if command is None else command))
@@ -58,14 +58,14 @@ def check_launcher(env: Mapping[str, str] = os.environ, command: Sequence[str] |
 # %% ../../nbs/07_train/17_torchrun.ipynb #670bbab9
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    "A lock: only one process of this machine at a time runs such a block for the same folder."
+    "A lock: only one process on this machine at a time runs such a block for the same folder."
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / '.lock', 'w') as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
 
 def _not_here(config: Config) -> None:
-    "Raises BadConfig for settings that only a supervisor can carry out."
+    "Raises BadConfig for settings that need a supervisor."
     if planned_faults(config.checked()):
         raise BadConfig("chaos: a launcher's ranks carry out no faults; take the section out, or use "
                         "elastic-nb train")

@@ -75,7 +75,7 @@ _ELSEWHERE = tuple(f'on_{k}' for k in ( # Prefixes of other trainers' hooks
     'train_begin train_start train_batch_ train_epoch_ epoch_ step_begin step_start substep batch_ '
     'validation_ evaluate log save_ load_ before_ after_ fit_ predict test_').split())
 
-_LATE = dict(on_validation=('step', 'val_loss'), on_train_end=('result',)) # Would only fail at the very end
+_LATE = dict(on_validation=('step', 'val_loss'), on_train_end=('result',)) # These would fail only at the end
 
 def _takes(method: Any, names: Iterable[str]) -> bool:
     "Whether a method accepts a trainer and these names; true if its signature is unknown."
@@ -86,7 +86,7 @@ def _takes(method: Any, names: Iterable[str]) -> bool:
     return True
 
 def wrong_callbacks(callbacks: Iterable[Any]) -> list[str]:
-    "The reasons why callbacks would not be called, one sentence each. Warns about single such methods."
+    "Why callbacks would never be called, one sentence each. Warns about single methods with such names."
     wrong = []
     for i, c in enumerate(callbacks):
         about = f'callbacks[{i}], {getattr(c, "__qualname__", type(c).__qualname__)}'
@@ -200,10 +200,10 @@ class TrainResult:
     resumed_from: int | None = None # Step of the checkpoint that this call resumed from
     losses: list[float] = field(default_factory=list) # Mean loss of each step of this call
     validation: dict[int, float] = field(default_factory=dict) # Step -> mean loss, of the whole run
-    seconds: float = 0. # Spent on the steps of this call, validation and saving included
+    seconds: float = 0. # Time for the steps of this call, including validation and saving
     targets: int = 0 # Tokens (or samples, for models that label samples) trained on in this call
     checkpoints: dict[int, str] = field(default_factory=dict) # Step -> folder of the checkpoint on disk
-    preempted: bool = False # SIGTERM arrived: the state is saved, call `train` again to resume
+    preempted: bool = False # SIGTERM arrived; the state is saved: call `train` again to resume
     stopped_early: bool = False # Validation stopped improving
     error: str = '' # The error that ended the run; only `on_train_end` sees it
     meter: NoiseMeter = field(default_factory=NoiseMeter, compare=False, repr=False) # Signal and noise
@@ -213,7 +213,7 @@ class TrainResult:
 
     @property
     def noise_scale(self) -> float | None:
-        "The gradient noise scale in samples, over about the last ten measurements; None without any."
+        "The gradient noise scale in samples, over about the last ten measurements; None if there was none."
         return self.meter.mean.scale if self.meter.weight else None
 
     @property

@@ -33,11 +33,11 @@ from ..elastic.gradient_sync import StockDDP, is_group_error
 @dataclass(frozen=True)
 class WorldInfo:
     "The ranks and world sizes of this process. A process that runs alone is rank 0 of 1."
-    rank: int = 0 # In the world
-    world_size: int = 1 # Processes in the world
-    local_rank: int = 0 # On this machine
-    local_world_size: int = 1 # Processes on this machine
-    backend: str | None = None # Of the default process group; None without one
+    rank: int = 0 # Rank in the world
+    world_size: int = 1 # Number of processes in the world
+    local_rank: int = 0 # Rank on this machine
+    local_world_size: int = 1 # Number of processes on this machine
+    backend: str | None = None # Backend of the default process group, if there is one
 
     @property
     def is_main(self) -> bool: return self.rank == 0
@@ -74,7 +74,7 @@ def choose_backend(gpus: int, ranks: int) -> str:
 # %% ../../nbs/07_train/03_distributed.ipynb #7b775f05
 def is_peer_lost(error: BaseException) -> bool:
     "Whether `error` means that the group lost a rank, rather than a fault in the model or the data."
-    from elastic_nb.checkpoint.sharded import RankLost   # heavy imports that only FSDP needs
+    from elastic_nb.checkpoint.sharded import RankLost   # a slow import that only FSDP needs
     return isinstance(error, (PeerLost, RankLost)) or is_group_error(error)
 
 def print_lost_rank(before: Callable[..., None], kind: type[BaseException], error: BaseException,
@@ -109,7 +109,7 @@ def setup_distributed_environment(
     if gpus: torch.cuda.set_device(info.local_rank % gpus)
     with notify_if_slow(_of_launcher(info), timeout):
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    if getattr(sys.excepthook, 'func', None) is not print_lost_rank:   # torch has just set its own
+    if getattr(sys.excepthook, 'func', None) is not print_lost_rank:   # torch has just replaced it
         sys.excepthook = partial(print_lost_rank, sys.excepthook)
     return get_world_info()
 
@@ -167,7 +167,7 @@ class RankFailed(RuntimeError):
 
 @contextmanager
 def raise_on_all_ranks() -> Iterator[None]:
-    """If the block raises on one rank, it raises on all. The others raise RankFailed with the message of the
+    """If the block raises on one rank, it raises on all. Other ranks raise RankFailed with the message of the
     first failed rank. The block must not contain a collective. Raises PeerLost if a rank is lost."""
     error: Exception | None = None
     try: yield

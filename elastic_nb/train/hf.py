@@ -77,14 +77,14 @@ class SeededStream(IterableDataset):
 class ElasticResume:
     """A mixin for the transformers `Trainer`, listed first: `class Mine(ElasticResume, Trainer)`.
 
-    It writes our checkpoints to the folder `elastic` of `output_dir`, or as `checkpoint` says, and `train()`
+    It writes our checkpoints to the folder `elastic` in `output_dir`, or as in `checkpoint`, and `train()`
 resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, CheckpointError."""
     if TYPE_CHECKING:   # the attributes of a Trainer
         def __getattr__(self, name: str) -> Any: ...
-    manager: CheckpointManager | None = None # During training
+    manager: CheckpointManager | None = None # Set during training
     resumed: TrainState | None = None # The state to resume from, until it is loaded
     resumed_from: int | None = None # The step of that state
-    micro = (-1, 0) # A step, and the number of its completed micro-batches
+    micro = (-1, 0) # A step and the number of its completed micro-batches
     pins: list[int] = [] # Steps of the best checkpoint and of the one before
     origin: dict[str, Any] = {} # Identity of the run that wrote the checkpoint
     part: tuple[dict[str, Any], dict[str, Any]] | None = None # Identities around the last `train()`
@@ -105,7 +105,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
         if asked and not (Path(asked) / MANIFEST_NAME).exists():
             return super().train(str(asked), *args, **kwargs)
         own = [c for c in self.callback_handler.callbacks
-               if not type(c).__module__.startswith('transformers.')]   # the Trainer handles these itself
+               if not type(c).__module__.startswith('transformers.')]   # the Trainer handles its own
         self.memory, now = CallbackState(own, self._with_places()), elastic_identity(self)
         about = keep_unchanged(now, *self.part) if self.part else now
         content = sample_digest(self.train_dataset, self.args.seed)
@@ -122,7 +122,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
             for told in describe_differences(self.origin, named, remarks=True):
                 warnings.warn(f"the run goes on with other code than it began with. {told}")
             self._pin(json.loads(self.resumed.meta['trainer']).get('best_model_checkpoint'))
-            with tempfile.TemporaryDirectory() as folder:   # where the Trainer reads its step
+            with tempfile.TemporaryDirectory() as folder:   # the Trainer reads its step there
                 (Path(folder) / 'trainer_state.json').write_text(self.resumed.meta['trainer'])
                 return super().train(folder, *args, **kwargs)
         finally:
@@ -245,7 +245,7 @@ def _fingerprint(trainer: Any) -> str:
 @patch
 def _save_checkpoint(self: ElasticResume, model: nn.Module, trial: Any = None) -> None:
     if self.manager is None: return super(ElasticResume, self)._save_checkpoint(model, trial)
-    if not self.args.should_save: return   # rank 0 does
+    if not self.args.should_save: return   # rank 0 saves
     scaler = getattr(self.accelerator, 'scaler', None)
     more = dict(scheduler=self.lr_scheduler.state_dict(), scaler=scaler.state_dict() if scaler else {})
     if remembered := self.memory.state(self._with_places()): more['callbacks'] = remembered
@@ -319,7 +319,7 @@ def _compare_made(self: ElasticResume) -> MadeWith:
 
 @patch
 def _accepted(self: ElasticResume, groups: int) -> list[str]:
-    "The settings that may differ; an accepted optimizer setting may differ in each of its `groups`."
+    "The settings that may differ; an accepted optimizer setting may differ in each of the `groups`."
     accept = self.checkpoint.accept
     names = {v for k, v in _OF_OPTIMIZER.items() if not strip_accepted({f'training.{k}': 0}, accept)}
     return [*accept, *(f'optimizer.{at}{v}' for v in names for at in ('', *(f'{i}.' for i in range(groups))))]
@@ -363,12 +363,12 @@ def warn_of_stateful_samples(data: SeededDataset, batch: int, collate: Any) -> N
 def get_train_dataloader(self: ElasticResume) -> Any:
     loader = super(ElasticResume, self).get_train_dataloader()
     data, workers = getattr(loader, 'dataset', None), getattr(loader, 'num_workers', 0)
-    if isinstance(data, IterableDataset): kind = None if workers else SeededStream   # each has its own seed
+    if isinstance(data, IterableDataset): kind = None if workers else SeededStream   # workers have seeds
     else: kind = SeededDataset if hasattr(data, '__len__') else None
     if kind:
         data = kind(data, self.args.seed)
-        for part in (loader, getattr(loader, 'base_dataloader', loader)):   # accelerate's wraps one
-            object.__setattr__(part, 'dataset', data)   # a DataLoader forbids it; not started yet
+        for part in (loader, getattr(loader, 'base_dataloader', loader)):   # accelerate wraps it
+            object.__setattr__(part, 'dataset', data)   # bypasses a check; it has not started
     if kind is SeededDataset:
         warn_of_stateful_samples(data, self.args.per_device_train_batch_size, loader.collate_fn)
     self._loader = loader

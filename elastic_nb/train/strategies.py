@@ -62,7 +62,7 @@ class Strategy:
     def gradient_norm(self, model: nn.Module) -> Tensor:
         "The norm of the whole gradient of `model`, a 0-dimensional tensor."
         norm = nn.utils.get_total_norm(self.grads(model))
-        return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm   # of a sharded gradient
+        return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm   # if the gradient is sharded
 
     def default_optimizer(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
         "The optimizer of a run to which none was passed."
@@ -96,7 +96,7 @@ class DDPStrategy(Strategy):
     name = 'ddp'
     def make_sync(self, task: nn.Module, world: int | None = None) -> Any:
         if world == 1 and hasattr(task, 'writes'):
-            task.writes.strict = False   # there is no other replica that could differ
+            task.writes.strict = False   # no other replica could differ
         return (SingleProcessSync if world == 1 else StockDDP)(task, self.c.training.num_micro_batches,
                                                                self.num_extra_scalars)
 
@@ -179,12 +179,12 @@ def skip_params(self: ExactStrategy, params: list[nn.Parameter]) -> None:
     if self.sharded_optimizer is not None: self.sharded_optimizer.skip_params(params)
 
 # %% ../../nbs/07_train/04_strategies.ipynb #88008778
-_ONE_SHAPE = dict(automatic_dynamic_shapes=False, fail_on_recompile_limit_hit=True) # Of torch._dynamo
+_ONE_SHAPE = dict(automatic_dynamic_shapes=False, fail_on_recompile_limit_hit=True) # Options of torch._dynamo
 
 def use_deterministic_kernels(device: str) -> None:
     """Makes this process use kernels on `device` that depend only on the shapes. More shapes than PyTorch
     keeps compiled (`recompile_limit`) are an error, not a switch to other kernels."""
-    if dynamo := sys.modules.get('torch._dynamo'):   # else nothing is compiled
+    if dynamo := sys.modules.get('torch._dynamo'):   # otherwise nothing is compiled
         for k, v in _ONE_SHAPE.items(): setattr(dynamo.config, k, v)
     if device == 'cpu': return
     os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')   # cuBLAS requires it

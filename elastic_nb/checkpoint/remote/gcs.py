@@ -37,7 +37,7 @@ def translate_gcs_errors(what: str, key: str | None) -> Iterator[None]:
     "Turn errors of Google's library into StoreUnavailable, StoreRefused, or KeyError(key)."
     try: yield
     except (GoogleAPICallError, InvalidResponse) as e:
-        code = (e.code if isinstance(e, GoogleAPICallError) else e.response.status_code) or 0   # 0: none said
+        code = (e.code if isinstance(e, GoogleAPICallError) else e.response.status_code) or 0   # 0: no status
         if code == 404 and key is not None and 'bucket' not in str(e): raise KeyError(key) from e
         if code == 412: raise
         again = code in (0, 408, 429) or code >= 500 or 'doesn\'t match' in str(e)
@@ -74,10 +74,10 @@ class GCSStore:
         bucket: str,
         prefix: str, # '' or 'some/folder/'
         client: storage.Client,
-        limit_s: float = 60., # Seconds that one request may take, tries and waits together
+        limit_s: float = 60., # Seconds that one request may take, retries and waits included
         part_size: int = 32 << 20, # Bytes
         threads: int = 4, # Parts in flight: memory is about threads * part_size
-        page: int = 1000, # Entries in one answer of a listing
+        page: int = 1000, # Entries per page of a listing
     ):
         self.bucket, self.prefix = client.bucket(bucket), prefix
         self.limit_s, self.part_size, self.threads, self.page = limit_s, part_size, threads, page
@@ -269,7 +269,7 @@ def abort_stale(self: GCSStore, prefix: str, older_than_s: float) -> int:
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #722f83ce
 def connect(bucket: str, prefix: str, endpoint: str | None = None, **options: Any) -> GCSStore:
-    "What `open_store` calls for gs://bucket/prefix; an endpoint of its own gets no credentials."
+    "What `open_store` calls for gs://bucket/prefix; a custom endpoint gets no credentials."
     host = endpoint or os.environ.get('STORAGE_EMULATOR_HOST')
     with translate_gcs_errors(f"open gs://{bucket}", None):
         client = storage.Client() if not host else storage.Client(

@@ -46,7 +46,7 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> 'list[StoredObject]': "All objects whose keys begin with `prefix`, by key."
     def delete(self, key: str) -> None: "Remove an object; an absent one is fine."
     def abort_stale(self, prefix: str, older_than_s: float) -> int:
-        "Remove uploads under `prefix` begun longer ago than this and never finished. Returns how many."
+        "Remove unfinished uploads under `prefix` begun over `older_than_s` seconds ago; returns how many."
 
 # %% ../../../nbs/03_checkpoint/remote/01_object_store.ipynb #545dbe54
 def check_key(key: str) -> str:

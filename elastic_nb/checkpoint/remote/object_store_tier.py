@@ -29,7 +29,7 @@ _FORMS = ("s3://bucket/prefix, gs://bucket/prefix, peer://host:port/prefix, hub:
 
 def open_store(
     url: str, # 's3://bucket/prefix' or another of _FORMS; keys are relative to it
-    endpoint: str | None = None, # URL of the service; None: from the environment, or the real one
+    endpoint: str | None = None, # URL of the service; None: from the environment, or the service's own
     **options: Any, # limit_s, part_size, threads, page; for S3 also session, a boto3.Session
 ) -> ObjectStore:
     "The store at `url`; sends no request yet. Raises StoreRefused."
@@ -66,7 +66,7 @@ class S3Backend:
     "Checkpoints in any `ObjectStore`: S3, GCS, a mounted folder. Uploads copy from a local folder."
     def __init__(self, store: ObjectStore, keep_last_n: int = 3):
         self.store = store
-        # A mounted folder needs two: what was put may be lost with this machine.
+        # A mounted folder needs two, because what was put last may be lost with this machine.
         least = getattr(store, 'least', 1)
         self.keep_last_n, self.forgets = max(keep_last_n, least), least > 1
 
@@ -80,7 +80,7 @@ def list_checkpoints(self: S3Backend) -> list[CheckpointRef]:
 @patch
 @contextmanager
 def open(self: S3Backend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
-    "The manifest and a reader of the files, as `disk.open_checkpoint`. Raises DamagedCheckpoint, StoreError."
+    "The manifest and a reader, like `disk.open_checkpoint`. Raises DamagedCheckpoint, StoreError."
     require_checkpoint_name(name)
     try: manifest = decode_manifest(self.store.get(f'{name}/{MANIFEST_NAME}', 1 << 28))
     except KeyError: raise DamagedCheckpoint(f"{name} has no {MANIFEST_NAME}") from None
@@ -97,7 +97,7 @@ def open(self: S3Backend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
 # %% ../../../nbs/03_checkpoint/remote/06_object_store_tier.ipynb #9c7a29ac
 @patch
 def remove(self: S3Backend, name: str) -> None:
-    "Remove a checkpoint: it stops counting at once. Raises StoreError."
+    "Remove a checkpoint, which becomes invalid at once. Raises StoreError."
     self.store.delete(f'{name}/{MANIFEST_NAME}')
     for s in self.store.list(f'{name}/'): self.store.delete(s.key)
 
@@ -116,7 +116,7 @@ def _prune_old(self: S3Backend, saved: CheckpointRef) -> None:
 # %% ../../../nbs/03_checkpoint/remote/06_object_store_tier.ipynb #b1f698e3
 @patch
 def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event | None = None) -> bool:
-    "Copy checkpoint `name` of `local`; False if `stop` was set before. Raises StoreError, DamagedCheckpoint."
+    "Copy checkpoint `name` of `local`; False if `stop` was set first. Raises StoreError, DamagedCheckpoint."
     with local.open(name) as (manifest, _):   # while it is open, no one removes it
         text, key = encode_manifest(manifest), f'{name}/{MANIFEST_NAME}'
         try: there = self.store.get(key, 1 << 28)

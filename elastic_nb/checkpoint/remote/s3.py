@@ -30,7 +30,7 @@ from .object_store import (StoredObject, StoreError, StoreRefused,
                                                        check_key, retry)
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #07b85807
-class _UploadGone(StoreError): "The server does not know the upload (any more)."
+class _UploadGone(StoreError): "The server has no such upload (any more)."
 class _ConditionFails(StoreRefused): "A condition of the request failed."
 class _FeatureMissing(StoreRefused): "The server lacks this feature."
 
@@ -66,10 +66,10 @@ class S3Store:
         bucket: str,
         prefix: str, # '' or 'some/folder/'
         client: Any, # A boto3 client without retries of its own
-        limit_s: float = 60., # Seconds that one request may take, tries and waits together
-        part_size: int = 16 << 20, # Bytes; S3 wants at least 5 MiB
+        limit_s: float = 60., # Seconds that one request may take, retries and waits included
+        part_size: int = 16 << 20, # Bytes; S3 requires at least 5 MiB
         threads: int = 4, # Parts in flight: memory is about threads * part_size
-        page: int = 1000, # Entries in one answer of a listing
+        page: int = 1000, # Entries per page of a listing
     ):
         self.bucket, self.prefix, self.client, self.limit_s = bucket, prefix, client, limit_s
         self.part_size, self.threads, self.page = part_size, threads, page
@@ -119,7 +119,7 @@ def _uploads(self: S3Store, prefix: str) -> Iterator[dict[str, Any]]:
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #fb904544
 def read_body(body: Any, out: memoryview, end: float) -> Iterator[int]:
-    "Fill `out` from `body` until time.monotonic() is `end`; the size of each piece. Raises StoreUnavailable."
+    "Fill `out` from `body` until time.monotonic() is `end`; yields piece sizes. Raises StoreUnavailable."
     raw, at = body._raw_stream, 0   # botocore's read() waits for all requested bytes
     while at < len(out):
         piece = raw.read1(min(len(out) - at, 1 << 20))
@@ -311,7 +311,7 @@ def connect(
     prefix: str,
     endpoint: str | None = None, # None: AWS_ENDPOINT_URL, or Amazon's own
     session: boto3.Session | None = None, # With credentials; None: where boto3 looks for them
-    limit_s: float = 60., # Seconds that one request may take, tries and waits together
+    limit_s: float = 60., # Seconds that one request may take, retries and waits included
     **options: Any, # part_size, threads, page
 ) -> S3Store:
     "What `open_store` calls for s3://bucket/prefix."
