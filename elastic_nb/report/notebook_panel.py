@@ -151,6 +151,17 @@ def _commit(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
         self.losses = [(step, loss) for step, loss in self.losses if not step % self.every]
 
 @patch
+def _heals(self: PanelState, o: OpenOutage, e: dict[str, Any]) -> None:
+    "Handles a committed step, which may end this outage."
+    if self.last_commit_t is not None and o.before is not None:
+        gap = self.last_commit_t, e['t']
+        if o.gap is None or gap[1] - gap[0] > o.gap[1] - o.gap[0]: o.gap = gap
+    if o.member and (o.gen is None or (e['gen'] or 0) < o.gen): return
+    del self.open_outages[o.worker]
+    if o.gap and o.gap not in self.gaps: self.gaps.append(o.gap)
+
+# %% ../../nbs/08_report/09_notebook_panel.ipynb #8d0b9cdb
+@patch
 def _was_reported(self: PanelState, commit: tuple[int, int], t: float) -> bool:
     """Whether another worker has reported this commit (generation, step). Reports arrive in any order; the
     commit happened at the time of the earliest."""
@@ -166,16 +177,6 @@ def _was_reported(self: PanelState, commit: tuple[int, int], t: float) -> bool:
     return not fresh
 
 RECENT_COMMITS = 64 # Commits whose later reports are recognized
-
-@patch
-def _heals(self: PanelState, o: OpenOutage, e: dict[str, Any]) -> None:
-    "Handles a committed step, which may end this outage."
-    if self.last_commit_t is not None and o.before is not None:
-        gap = self.last_commit_t, e['t']
-        if o.gap is None or gap[1] - gap[0] > o.gap[1] - o.gap[0]: o.gap = gap
-    if o.member and (o.gen is None or (e['gen'] or 0) < o.gen): return
-    del self.open_outages[o.worker]
-    if o.gap and o.gap not in self.gaps: self.gaps.append(o.gap)
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #e0bdb4d7
 @patch
