@@ -18,11 +18,11 @@ from torch import Tensor, distributed as dist, nn
 from torch.nn import functional as F
 
 # %% ../nbs/00_start/07_nano.ipynb #2cc18807
-CONTEXT, WIDTH, HEADS, DROPOUT = 32, 64, 8, .05   # of the model; its vocabulary are the 256 bytes
-BATCH, MICRO = 16, 8   # samples of a step, and micro-batches that they are cut into
-LR, WARMUP, DECAY = .01, 10, .01   # peak rate, steps of the way up to it, weight decay
-BETA1, BETA2, EPS = .9, .999, 1e-8   # of AdamW
-SILENCE, PATIENCE = 2., 30.   # seconds without a heartbeat, or without a message, that are too many
+CONTEXT, WIDTH, HEADS, DROPOUT = 32, 64, 8, .05   # of the model, whose tokens are the 256 bytes
+BATCH, MICRO = 16, 8   # samples per step, and micro-batches that they are split into
+LR, WARMUP, DECAY = .01, 10, .01   # peak rate, warm-up steps, weight decay
+BETA1, BETA2, EPS = .9, .999, 1e-8   # settings of AdamW
+SILENCE, PATIENCE = 2., 30.   # most seconds without a heartbeat, and without a message
 
 # %% ../nbs/00_start/07_nano.ipynb #4780fc79
 # Attention and an MLP, each with a layer norm before it and a residual around it.
@@ -43,7 +43,7 @@ class Block(nn.Module):
         x = x + F.dropout(self.attend(self.norm1(x)), DROPOUT)
         return x + F.dropout(self.out(F.gelu(self.fc(self.norm2(x)))), DROPOUT)
 
-# A transformer of one block on bytes: (batch, time) to logits (batch, time, 256).
+# A transformer with one block, on bytes: from (batch, time) to logits (batch, time, 256).
 class GPT(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ class GPT(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.blocks[0](self.tokens(x) + self.places.weight[:x.shape[1]])
-        return F.linear(self.norm(h), self.tokens.weight)   # the output embedding is the input's
+        return F.linear(self.norm(h), self.tokens.weight)   # tied to the input embedding
 
 # %% ../nbs/00_start/07_nano.ipynb #0d8b0484
 WHO = {'man': ' all tattered and torn', 'maid': ' all forlorn', 'cow': ' with the crumpled horn',
        'cock': ' that crowed in the morn', 'dog': '', 'cat': '', 'rat': ''}
 DID, WHAT = 'kissed milked tossed chased bit saw woke'.split(), 'malt bread corn'.split()
 
-# Verses like The House that Jack Built (London, 1755), always the same ones.
+# Verses like The House that Jack Built (London, 1755); they are the same in every run.
 def rhyme(size: int = 300_000) -> bytes:
     draw, text = random.Random(0), ''
     while len(text) < size:
@@ -77,7 +77,7 @@ def rhyme(size: int = 300_000) -> bytes:
 # %% ../nbs/00_start/07_nano.ipynb #e1a49dc7
 FULL = (1 << 64) - 1   # arithmetic is modulo 2**64
 
-# 64 bits that depend on all the parts.
+# A 64-bit hash that depends on all the parts.
 def hash_parts(*parts: int) -> int:
     text = '/'.join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), 'little')
@@ -89,15 +89,15 @@ def scramble(x: int, key: int) -> int:
     x = (x ^ x >> 27) * 0x94D049BB133111EB & FULL
     return x ^ x >> 31
 
-# The sample at a position of the endless shuffled order of n samples. Each epoch is a keyed
-# permutation: a Feistel network, walked again until the number is below n.
+# The sample at a position in the endless shuffled order of n samples. Each epoch is a keyed
+# permutation: a Feistel network, applied again until the number is below n.
 def shuffled(position: int, n: int, seed: int) -> int:
     epoch, x = divmod(position, n)
     bits = (n - 1).bit_length()
     low = bits // 2
     masks = [(1 << bits - low) - 1, (1 << low) - 1]
     keys = [scramble(i, hash_parts(seed, epoch, n)) for i in range(8)]
-    while True:   # the network shuffles 2**bits numbers; those from n on go through it once more
+    while True:   # the network permutes 2**bits numbers; those above n - 1 go through it again
         halves = [x >> low, x & masks[1]]
         for i, key in enumerate(keys):
             halves[i % 2] ^= scramble(halves[1 - i % 2], key) & masks[i % 2]
@@ -106,7 +106,7 @@ def shuffled(position: int, n: int, seed: int) -> int:
             return x
 
 # %% ../nbs/00_start/07_nano.ipynb #03be3857
-# Model, optimizer and step: all that decides what comes next. Every worker has one.
+# Model, optimizer and step: everything that determines the next step. Every worker has one.
 class Replica:
     def __init__(self, seed: int, steps: int) -> None:
         self.seed, self.steps, self.step = seed, steps, 0
@@ -122,13 +122,13 @@ class Replica:
             self.state[f'optimizer.{i}.exp_avg'] = torch.zeros_like(p).detach()
             self.state[f'optimizer.{i}.exp_avg_sq'] = torch.zeros_like(p).detach()
 
-    # The samples of a micro-batch of this step: (samples, CONTEXT + 1).
+    # The samples of a micro-batch in this step: (samples, CONTEXT + 1).
     def batch(self, micro: int) -> Tensor:
         n, first = (len(self.text) - 1) // CONTEXT, self.step * BATCH + micro * BATCH // MICRO
         starts = [CONTEXT * shuffled(first + k, n, self.seed) for k in range(BATCH // MICRO)]
         return torch.stack([self.text[k:k + CONTEXT + 1] for k in starts])
 
-    # The summed gradient of a micro-batch, and behind it its summed loss, in one vector.
+    # The summed gradient of a micro-batch, followed by its summed loss, in one vector.
     def gradient(self, micro: int) -> Tensor:
         flat = torch.zeros(sum(self.sizes) + 1)
         for p, part in zip(self.params, flat[:-1].split(self.sizes)):
@@ -142,7 +142,7 @@ class Replica:
         return flat
 
 # %% ../nbs/00_start/07_nano.ipynb #b60f1ebf
-# The learning rate of a step: a line up, then a cosine down to a tenth.
+# The learning rate of a step: it rises linearly, then falls along a cosine to a tenth.
 def learning_rate(step: int, steps: int) -> float:
     warmup = min(WARMUP, steps)
     if step < warmup:
@@ -169,7 +169,7 @@ def update(r: Replica, total: Tensor, half_way: Callable[[], None]) -> float:
     return total[-1].item() / targets
 
 # %% ../nbs/00_start/07_nano.ipynb #9c1f7b8f
-# The micro-batches of a rank: neighbours, and even to within one.
+# The micro-batches of a rank: consecutive numbers. Shares differ in size by at most one.
 def rank_span(rank: int, world: int) -> range:
     return range(rank * MICRO // world, (rank + 1) * MICRO // world)
 
@@ -182,7 +182,7 @@ def nodes(span: range, lo: int = 0, hi: int = MICRO) -> list[tuple[int, int]]:
     mid = (lo + hi) // 2
     return nodes(span, lo, mid) + nodes(span, mid, hi)
 
-# The sum of a node, from parts that tile it: always its left half plus its right half.
+# The sum of a node, from parts that tile it: always the left half plus the right half.
 def tree_sum(parts: dict[tuple[int, int], Tensor], lo: int = 0, hi: int = MICRO) -> Tensor:
     if (lo, hi) in parts:
         return parts[lo, hi]
@@ -193,19 +193,19 @@ def tree_sum(parts: dict[tuple[int, int], Tensor], lo: int = 0, hi: int = MICRO)
 def bytes_of(t: Tensor) -> Tensor:
     return t.reshape(-1).view(torch.uint8)
 
-# The whole state as bytes: the step, then every tensor in the order of the names.
+# The whole state as bytes: the step, then every tensor in order of their names.
 def pack(r: Replica) -> Tensor:
     tensors = [torch.tensor(r.step), *(r.state[k] for k in sorted(r.state))]
     return torch.cat([bytes_of(t) for t in tensors])
 
-# Take up a packed state.
+# Load a packed state into the replica.
 def unpack(r: Replica, data: Tensor) -> None:
     step, *parts = data.split([8, *(r.state[k].nbytes for k in sorted(r.state))])
     r.step = step.view(torch.int64).item()
     for k, part in zip(sorted(r.state), parts):
         bytes_of(r.state[k]).copy_(part)
 
-# sha256 over model and optimizer: name, type, shape and bytes of each tensor, by name.
+# SHA-256 over model and optimizer: name, type, shape and bytes of each tensor, sorted by name.
 def weights_digest(r: Replica) -> str:
     h = hashlib.sha256()
     for k, t in sorted(r.state.items()):
@@ -214,7 +214,7 @@ def weights_digest(r: Replica) -> str:
     return h.hexdigest()
 
 # %% ../nbs/00_start/07_nano.ipynb #8cf661e1
-# Publish the state as a checkpoint, whole or not at all. The newest two are kept.
+# Publish the state as a checkpoint, completely or not at all. The newest two are kept.
 def save(r: Replica, out: Path, half_way: Callable[[], None]) -> None:
     state = bytes(pack(r).tolist())
     draft, prefix = out / f'draft-{os.getpid()}', prefix_of(r)
@@ -226,7 +226,7 @@ def save(r: Replica, out: Path, half_way: Callable[[], None]) -> None:
         os.fsync(f.fileno())
     os.replace(draft, out / f'{prefix}{r.step:08}')
     folder = os.open(out, os.O_RDONLY)
-    os.fsync(folder)   # the new name, too, has to reach the disk
+    os.fsync(folder)   # the new name also has to reach the disk
     os.close(folder)
     for old in sorted(out.glob(f'{prefix}*'))[:-2]:
         old.unlink(missing_ok=True)
@@ -234,7 +234,7 @@ def save(r: Replica, out: Path, half_way: Callable[[], None]) -> None:
 def prefix_of(r: Replica) -> str:
     return f'seed-{r.seed}-steps-{r.steps}-at-'
 
-# Take up the newest checkpoint of this run that is whole. Without one, nothing happens.
+# Load the newest intact checkpoint of this run. Without one, nothing happens.
 def load(r: Replica, out: Path) -> None:
     for path in sorted(out.glob(f'{prefix_of(r)}*'), reverse=True):
         data = path.read_bytes()
@@ -246,7 +246,7 @@ def load(r: Replica, out: Path) -> None:
 class PeerLost(Exception):
     "A member of this generation is dead, or has left for a newer one."
 
-# The life of the process that holds the store: it ends with its parent.
+# The main function of the process that runs the store; it ends when its parent dies.
 def serve_store(listener: socket.socket) -> None:
     _store = dist.TCPStore(*listener.getsockname(), is_master=True, wait_for_workers=False,
                            master_listen_fd=listener.detach())
@@ -256,7 +256,7 @@ def serve_store(listener: socket.socket) -> None:
 def connect(port: int) -> dist.TCPStore:
     return dist.TCPStore('127.0.0.1', port, is_master=False, wait_for_workers=False)
 
-# A part of the store in which a wait ends when the generation does: then it raises PeerLost.
+# A part of the store in which waiting ends when the generation is over: it raises PeerLost.
 class Patient(dist.Store):
     def __init__(self, part: str, store: dist.Store, over: Callable[[], bool]) -> None:
         super().__init__()
@@ -279,25 +279,25 @@ class Patient(dist.Store):
 PHASES = ('join', 'copy', 'forward', 'reduce', 'gather', 'commit', 'update', 'save')
 Fault = tuple[int, int, str, int]   # worker, step, phase, signal
 
-# What one worker process knows.
+# The data of one worker process.
 class Worker:
     def __init__(self, name: str, port: int, r: Replica, faults: list[Fault], out: Path) -> None:
         self.name, self.store_port, self.replica, self.faults = name, port, r, faults
         self.out, self.store, self.generation, self.now = out, connect(port), 0, 0
 
-    # Is there a newer generation than the one that this worker is in?
+    # Whether there is a newer generation than the one that this worker is in.
     def over(self) -> bool:
         return self.store.check([f'generation/{self.generation + 1}'])
 
-    # Suffer what is planned for this phase, now or earlier; the store sees to it that it is once.
+    # Trigger the faults that are due in this phase; the store ensures that each happens once.
     def at(self, phase: str) -> None:
         for i, (seat, step, when, blow) in enumerate(self.faults):
             mine = seat == int(self.name.split('.')[0]) and when == phase and step <= self.now
             if mine and self.store.add(f'fault/{i}', 1) == 1:
                 os.kill(os.getpid(), blow)
 
-    # The life of the thread that says that this process is alive. It ends the process when there is
-    # no store any more, or if the main thread does not leave a generation that is long over.
+    # The heartbeat thread. It ends the process when the store is gone, or if the main thread does
+    # not leave a generation that has been over for five seconds.
     def beat(self) -> None:
         store, late = connect(self.store_port), 0
         try:
@@ -309,9 +309,9 @@ class Worker:
             os._exit(1)
 
 # %% ../nbs/00_start/07_nano.ipynb #798a0f82
-# The life of a worker: generation after generation, until it is killed.
+# A worker's main loop: generation after generation, until it is killed.
 def work(w: Worker) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)   # Ctrl-C is for the supervisor
+    signal.signal(signal.SIGINT, signal.SIG_IGN)   # the supervisor handles Ctrl-C
     threading.Thread(target=w.beat, daemon=True).start()
     load(w.replica, w.out)
     w.store.set(f'ready/{w.name}', '')
@@ -331,7 +331,7 @@ def next_roster(w: Worker) -> list[str]:
         roster = json.loads(w.store.get(f'generation/{w.generation}'))
     return roster
 
-# One generation: meet, train, and stay until there is a newer one. Raises PeerLost.
+# One generation: meet, train, and wait for a newer generation. Raises PeerLost.
 def live(w: Worker, roster: list[str]) -> None:
     r, rank, every = w.replica, roster.index(w.name), max(1, w.replica.steps // 4)
     group = meet(w, roster)
@@ -347,7 +347,7 @@ def live(w: Worker, roster: list[str]) -> None:
         time.sleep(.002)
 
 # %% ../nbs/00_start/07_nano.ipynb #cf7e914d
-# Roll call, a group of all members, and the newest state for those behind. Raises PeerLost.
+# Call the roll, connect all members, and send the newest state to those behind. Raises PeerLost.
 def meet(w: Worker, roster: list[str]) -> dist.ProcessGroupGloo:
     calls = Patient(f'{w.generation}/step', w.store, w.over)
     calls.set(w.name, str(w.replica.step))
@@ -356,7 +356,7 @@ def meet(w: Worker, roster: list[str]) -> dist.ProcessGroupGloo:
     w.at('join')
     group = connect_all(w, roster)
     if min(steps) < max(steps):
-        data = pack(w.replica)   # all states have this size; that of the source overwrites it
+        data = pack(w.replica)   # all states have this size; the source's overwrites it
         half = len(data) // 2
         send_all(group, data[:half], source)
         w.at('copy')
@@ -377,8 +377,8 @@ def connect_all(w: Worker, roster: list[str]) -> dist.ProcessGroupGloo:
     group._set_default_timeout(timedelta(seconds=PATIENCE))
     return group
 
-# The rank `source` sends its tensor to all others, into theirs. A peer that dies or leaves closes
-# its connections, which frees all that wait for it. Raises PeerLost.
+# Rank `source` sends its tensor to all others, which receive it in theirs. A peer that dies or
+# leaves closes its connections, which ends the wait of the others. Raises PeerLost.
 def send_all(group: dist.ProcessGroupGloo, data: Tensor, source: int) -> None:
     try:
         group.broadcast(data, source).wait()
@@ -399,15 +399,15 @@ def one_step(w: Worker, group: dist.ProcessGroupGloo, rank: int, world: int) -> 
         send_all(group, parts[node], k)
         if i == 0:
             w.at('gather')
-    # From here on this step needs no other worker. A worker may be one step ahead of the others,
-    # never two (each rank owns a node of every step), and in `meet` the largest step wins.
+    # From here on, this step needs no other worker. A worker may be one step ahead of the others
+    # but never two (each rank owns a node in every step), and in `meet` the largest step wins.
     w.at('commit')
     loss = update(r, tree_sum(parts), lambda: w.at('update'))
     if rank == 0 and r.step % 50 == 0:
         print(f'step {r.step}: loss {loss:.4f}', flush=True)
 
 # %% ../nbs/00_start/07_nano.ipynb #1ee3da55
-# Starts workers and assigns them to generations.
+# The supervisor: it starts workers and assigns them to generations.
 class Supervisor:
     def __init__(self, workers: int, r: Replica, faults: list[Fault], out: Path) -> None:
         self.replica, self.faults, self.out = r, faults, out
@@ -418,20 +418,20 @@ class Supervisor:
             self.keeper.start()
         self.store, self.generation = connect(self.port), 0
         self.roster: list[str] = []
-        self.replacements = len(faults) + 8   # at most: an error might come again and again
-        self.heard: dict[str, tuple[int, float]] = {}   # heartbeats of a worker, and since when
+        self.replacements = len(faults) + 8   # how many are left: an error may recur
+        self.heard: dict[str, tuple[int, float]] = {}   # a worker's heartbeats, and since when
         self.looked = time.monotonic()
         self.seats = {k: self.start(f'{k}.0') for k in range(workers)}
 
     # A fork has everything that this process has made: PyTorch, the text, the first weights.
-    # Its name says the slot and the life: 2.1 is the first replacement in slot 2.
+    # Its name has the slot and a counter: 2.1 is the first replacement in slot 2.
     def start(self, name: str) -> multiprocessing.Process:
         process = self.forks.Process(name=name, daemon=True, target=lambda: work(
             Worker(name, self.port, self.replica, self.faults, self.out)))
         process.start()
         return process
 
-    # Generations are numbered, and each is written once: by this process, and by no other.
+    # Generations are numbered, and only this process writes them, each once.
     def begin(self, roster: list[str]) -> None:
         self.roster, self.generation = roster, self.generation + 1
         self.store.set(f'generation/{self.generation}', json.dumps(roster))
@@ -443,7 +443,7 @@ def look(s: Supervisor, k: int) -> None:
     p, now = s.seats[k], time.monotonic()
     beats = s.store.add(f'beat/{p.name}', 0)
     if s.heard.get(p.name, (-1, 0))[0] != beats or now - s.looked > SILENCE / 2:
-        s.heard[p.name] = beats, now   # even if this process itself was stopped for a while
+        s.heard[p.name] = beats, now   # or this process itself was stopped for a while
     if now - s.heard[p.name][1] > SILENCE:
         print(f'worker {p.name} is silent', flush=True)
         p.kill()
@@ -455,16 +455,16 @@ def look(s: Supervisor, k: int) -> None:
             raise RuntimeError('workers die again and again')
         s.seats[k] = s.start(f"{k}.{int(p.name.split('.')[1]) + 1}")
 
-# Until all members have done all steps; returns the weights digest. Raises RuntimeError.
+# Watch the run to its end; returns the weights digest. Raises RuntimeError.
 def watch(s: Supervisor) -> str:
     while True:
-        broken = s.store.check([f'broken/{s.generation}'])   # first: so its cause is seen
+        broken = s.store.check([f'broken/{s.generation}'])   # before `look` finds its cause
         for k in s.seats:
             look(s, k)
         s.looked = time.monotonic()
         ready = [p.name for p in s.seats.values() if s.store.check([f'ready/{p.name}'])]
-        # A new name in a slot is not ready yet, so a death shrinks the roster at once; a
-        # replacement that is ready makes it grow. Only the first generation waits for all.
+        # A new process in a slot is not ready yet, so a death shrinks the roster at once; the
+        # roster grows when the replacement is ready. Only the first generation waits for all.
         if ready and (s.generation or len(ready) == len(s.seats)) and (broken or ready != s.roster):
             s.begin(ready)
         ends = [f'done/{s.generation}/{name}' for name in s.roster]
@@ -475,9 +475,9 @@ def watch(s: Supervisor) -> str:
             return digest
         time.sleep(.01)
 
-# A run, or the rest of one that the folder `out` has; returns the weights digest.
+# Start a run, or resume the one in the folder `out`; returns the weights digest.
 def train(workers: int, seed: int, steps: int, faults: list[Fault], out: Path) -> str:
-    torch.set_num_threads(1)   # the bits of a sum depend on how many threads make it
+    torch.set_num_threads(1)   # the bits of a sum depend on the number of threads
     for draft in out.glob('draft-*'):
         draft.unlink()
     s = Supervisor(workers, Replica(seed, steps), faults, out)
@@ -488,7 +488,7 @@ def train(workers: int, seed: int, steps: int, faults: list[Fault], out: Path) -
             p.kill()
 
 # %% ../nbs/00_start/07_nano.ipynb #508cc66e
-# W@STEP or W@STEP:PHASE as a fault that kills.
+# Parse W@STEP or W@STEP:PHASE into a fault that kills.
 def parse_fault(text: str) -> Fault:
     found = re.fullmatch(rf"(\d+)@(\d+)(?::({'|'.join(PHASES)}))?", text)
     if not found:
@@ -499,7 +499,7 @@ def fail(message: str) -> None:
     print(f'nano: {message}', file=sys.stderr)
     sys.exit(2)
 
-# The command.
+# The command line.
 def main(argv: list[str] | None = None) -> None:
     about = argparse.ArgumentParser('python -m elastic_nb.nano')
     about.error = fail
@@ -526,5 +526,5 @@ def main(argv: list[str] | None = None) -> None:
         print('weights', train(args.workers, args.seed, args.steps, faults, out))
 
 # %% ../nbs/00_start/07_nano.ipynb #a266ddc9
-if __name__ == '__main__' and __package__ == 'elastic_nb':   # and not in a notebook
+if __name__ == '__main__' and __package__ == 'elastic_nb':   # but not in a notebook
     main()

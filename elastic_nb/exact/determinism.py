@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 # %% ../../nbs/01_exact/03_determinism.ipynb #9922046f
-RNG_LOCK = threading.RLock()   # threads share the generators: seed and forward belong together
+RNG_LOCK = threading.RLock()   # threads share generators, so each holds this from its seed to its last draw
 
 def _seed(*place: int | str) -> None:
     key = hashlib.blake2b('/'.join(map(str, place)).encode(), digest_size=8).digest()
@@ -29,8 +29,8 @@ def _seed(*place: int | str) -> None:
 
 @contextmanager
 def seeded(seed: int, step: int, micro: int | str) -> Iterator[None]:
-    """Within the block torch, numpy and `random` draw the random numbers of micro-batch `micro` of `step`, on
-    whichever rank."""
+    """Within the block, torch, numpy and `random` draw the random numbers of micro-batch `micro` of `step`,
+    the same on every rank."""
     with RNG_LOCK:
         _seed(seed, step, micro)
         yield
@@ -38,7 +38,7 @@ def seeded(seed: int, step: int, micro: int | str) -> Iterator[None]:
 # %% ../../nbs/01_exact/03_determinism.ipynb #18c10686
 @contextmanager
 def preserved_rng(gpus: Iterable[str] = ()) -> Iterator[None]:
-    "Restores the generators of torch (CPU and `gpus`), numpy and `random` after the block."
+    "Restore the generators of torch (CPU and `gpus`), numpy and `random` after the block."
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=list(gpus)):
         try: yield
@@ -48,7 +48,7 @@ def preserved_rng(gpus: Iterable[str] = ()) -> Iterator[None]:
 
 @contextmanager
 def seeded_temporarily(seed: int, step: int, micro: int) -> Iterator[None]:
-    "As `seeded`, but restores the generators afterwards."
+    "Like `seeded`, but restores the generators afterwards."
     with RNG_LOCK, preserved_rng():
         _seed(seed, step, micro)
         yield
@@ -56,8 +56,8 @@ def seeded_temporarily(seed: int, step: int, micro: int) -> Iterator[None]:
 # %% ../../nbs/01_exact/03_determinism.ipynb #e43b0dfd
 @contextmanager
 def seeded_for_reading(seed: int, step: int, micro: int) -> Iterator[None]:
-    """As `seeded`, for reading the samples of micro-batch `micro` of `step`: these random numbers differ from
-    those that computing it draws."""
+    """Like `seeded`, for reading the samples of micro-batch `micro` of `step`: these random numbers differ
+    from those used to compute it."""
     with RNG_LOCK:
         _seed(seed, step, micro, 'data')
         yield
@@ -65,7 +65,7 @@ def seeded_for_reading(seed: int, step: int, micro: int) -> Iterator[None]:
 # %% ../../nbs/01_exact/03_determinism.ipynb #57284e10
 @contextmanager
 def single_thread() -> Iterator[None]:
-    "One thread per operation within the block, because the bits of a sum depend on the number of threads."
+    "Use one thread per operation within the block: the bits of a sum depend on the number of threads."
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try: yield

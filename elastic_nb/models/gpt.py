@@ -15,17 +15,17 @@ from torch import Tensor, nn
 # %% ../../nbs/05_models/01_gpt.ipynb #539a24db
 @dataclass(frozen=True)
 class GPTConfig:
-    "Sizes of a `GPT`; the defaults have about 1.2 million parameters."
+    "Sizes of a `GPT`; the default sizes give about 1.2 million parameters."
     vocab: int = 256 # Number of tokens; 256 for bytes
     context: int = 64 # Longest sequence, in tokens
-    width: int = 128 # Length of the vector per token; a multiple of `heads`
+    width: int = 128 # Length of each token's vector; a multiple of `heads`
     layers: int = 6 # Number of blocks
     heads: int = 4 # Attention heads per block
-    dropout: float = 0.1 # Dropout probability, in attention and after attention and MLP
+    dropout: float = 0.1 # Dropout probability, inside attention and after attention and MLP
 
 # %% ../../nbs/05_models/01_gpt.ipynb #6e376a72
 class Block(nn.Module):
-    "Attention and MLP, each a residual branch with pre-layer norm. Keeps the shape (batch, time, width)."
+    "Attention and MLP, each a pre-norm residual branch. Keeps the shape (batch, time, width)."
     def __init__(self, c: GPTConfig):
         super().__init__()
         self.heads, self.dropout = c.heads, c.dropout
@@ -49,8 +49,8 @@ class Block(nn.Module):
 # %% ../../nbs/05_models/01_gpt.ipynb #3cfbf633
 class GPT(nn.Module):
     """A decoder-only transformer. `model(x)`: logits (batch, time, vocab); `model(x, y)`: loss in nats,
-    summed over all y but -100. `positions`: (batch, time), from 0 in each of its documents."""
-    reduction = 'sum' # How a trainer must read the loss: `training.loss`
+    summed over all y but -100. `positions`: (batch, time), counted from 0 in each document."""
+    reduction = 'sum' # Tells a trainer what the loss is, like `training.loss`
     def __init__(self, config: GPTConfig = GPTConfig()):
         super().__init__()
         self.config = c = config
@@ -73,21 +73,21 @@ class GPT(nn.Module):
 
 # %% ../../nbs/05_models/01_gpt.ipynb #30fd5d5d
 def count_parameters(model: nn.Module) -> int:
-    "Number of trainable parameters in `model`; tied ones count once."
+    "Number of trainable parameters in `model`; tied parameters count once."
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 # %% ../../nbs/05_models/01_gpt.ipynb #7f1f49a6
 def seeded_gpt(config: GPTConfig, seed: int) -> GPT:
-    "A `GPT` with weights that depend only on `config` and `seed`; the caller's random state does not change."
+    "A `GPT` whose weights depend only on `config` and `seed`; the caller's random state is not changed."
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GPT(config)
 
 # %% ../../nbs/05_models/01_gpt.ipynb #44fc6918
 def document_mask(positions: Tensor) -> Tensor:
-    """The attention mask: a token may attend to tokens of the same document, up to itself. `positions`:
-    (batch, time), from 0 in each document. Returns (batch, 1, time, time), bool."""
+    """The attention mask: a token may attend to itself and to earlier tokens of its document. `positions`:
+    (batch, time), counted from 0 in each document. Returns (batch, 1, time, time), bool."""
     place = torch.arange(positions.shape[1], device=positions.device)
-    begin = place - positions   # of the document that each token belongs to
+    begin = place - positions   # where each token's document begins
     same = begin[:, :, None] == begin[:, None, :]
     return (same & (place[:, None] >= place))[:, None]
