@@ -69,14 +69,15 @@ def synchronize_stream(device: str) -> None:
     "Wait until the device has done all work of this thread; copies on other streams may continue."
     if device.startswith('cuda'): torch.cuda.current_stream(device).synchronize()
 
-def time_work(device: str, work: Callable[[], Any]) -> tuple[float, float]:
+def time_work(device: str, work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
+              ) -> tuple[float, float]:
     "Seconds until `work()` returns, and until the device has finished it."
     synchronize_stream(device)
-    start = time.perf_counter()
+    start = clock()
     work()
-    asked = time.perf_counter() - start
+    asked = clock() - start
     synchronize_stream(device)
-    return asked, time.perf_counter() - start
+    return asked, clock() - start
 
 class PlainLoop:
     "A plain loop on a copy of the model of `like`, a prepared trainer; compiled if that model is."
@@ -112,12 +113,23 @@ class PlainLoop:
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #435cbea3
 class StepPairs:
-    "Each step of a trainer and the same one of a `PlainLoop`."
-    def __init__(self, plain: PlainLoop):
-        self.plain = plain
+    "Seconds and losses of each step of a trainer, and of the same step of a `PlainLoop` after it."
+    def __init__(self, plain: PlainLoop, clock: Callable[[], float] = time.perf_counter):
+        self.plain, self.clock = plain, clock
         self.seconds: list[tuple[float, float]] = [] # Of both
         self.losses: list[tuple[float, float]] = []
         self.since = 0. # When the trainer's step began
+
+    def begin(self) -> None: self.since = self.clock()
+
+    def elapsed(self) -> float:
+        "Seconds of the trainer's step so far."
+        return self.clock() - self.since
+
+    def repeat(self, ours: float, loss: float, batches: Sequence[list[int]]) -> None:
+        "The plain loop takes the step that took the trainer `ours` seconds, on the same micro-batches."
+        def again() -> None: self.losses.append((loss, self.plain.step(batches)))
+        self.seconds.append((ours, time_work(self.plain.device, again, self.clock)[1]))
 
 class PairedTrainer(ElasticTrainer):
     "A trainer that takes each step a second time with a `PlainLoop`; `pairs`: seconds and losses of both."
@@ -129,19 +141,16 @@ class PairedTrainer(ElasticTrainer):
 
     def _after(self, manager: CheckpointManager | None) -> None:
         super()._after(manager)
-        pairs = self.pairs
         # otherwise the optimizer's kernels would run on the clock of the plain loop
         synchronize_stream(self.device)
         if self.step:
-            ours, at = time.perf_counter() - pairs.since, self.step - 1
-            ours_loss = self.metrics['loss']
+            ours, loss, at = self.pairs.elapsed(), self.metrics['loss'], self.step - 1
             mine = shard_range(self.world.rank, self.world.world_size, self.c.training.num_micro_batches)
             batches = [[k % self.samples.samples for k in self.samples.ids(at, i)] for i in mine]
             barrier()
-            def again() -> None: pairs.losses.append((ours_loss, pairs.plain.step(batches)))
-            pairs.seconds.append((ours, time_work(self.device, again)[1]))
+            self.pairs.repeat(ours, loss, batches)
         barrier()
-        pairs.since = time.perf_counter()
+        self.pairs.begin()
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #25be69f3
 WARMUP_STEPS = 3 # Steps that do not count: they touch memory, and DDP arranges its buckets

@@ -119,10 +119,23 @@ def elastic_rows(turns: Sequence[Mapping[str, PhaseWatcher]],
 BLOCK_STEPS = 10 # Consecutive steps with or without a ledger
 
 class BlockTimes:
-    "The seconds of blocks of steps: with a ledger, or without."
-    def __init__(self) -> None:
+    "The seconds of blocks of steps, in turn with a ledger, without, without, with."
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        self.clock = clock
         self.seconds: list[tuple[bool, float]] = []
         self.since = 0. # When this block began
+
+    def with_ledger(self, step: int) -> bool:
+        "Whether the last one of `step` steps is in a block with a ledger."
+        return (max(step - 1, 0) // BLOCK_STEPS) % 4 in (0, 3)
+
+    def step_done(self, step: int, flush: Callable[[], Any]) -> None:
+        "`step` steps are done. `flush` writes the ledger's rows, and its time belongs to the block."
+        if step % BLOCK_STEPS: return
+        if step:
+            if on := self.with_ledger(step): flush()
+            self.seconds.append((on, self.clock() - self.since))
+        self.since = self.clock()
 
 class LedgerToggleTrainer(ElasticTrainer):
     "A trainer that runs blocks of steps alternately with and without its ledger; `blocks`: their seconds."
@@ -133,15 +146,11 @@ class LedgerToggleTrainer(ElasticTrainer):
         return self
 
     @property
-    def on(self) -> bool: return (max(self.step - 1, 0) // BLOCK_STEPS) % 4 in (0, 3)   # the finished step
+    def on(self) -> bool: return self.blocks.with_ledger(self.step)   # the finished step
 
     def _after(self, manager: Any) -> None:
         super()._after(manager)
-        if self.step % BLOCK_STEPS: return
-        if self.step:
-            if self.on: self.record.flush()
-            self.blocks.seconds.append((self.on, time.perf_counter() - self.blocks.since))
-        self.blocks.since = time.perf_counter()
+        self.blocks.step_done(self.step, self.record.flush)
 
     def _preempted(self, manager: Any) -> bool:
         return super()._preempted(manager) if self.on else bool(self.call.used.clear())

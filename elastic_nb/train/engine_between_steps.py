@@ -115,8 +115,7 @@ def _check_new(engine: Engine, callback: Any, names: set[str]) -> None:
 
 def _note_numbers(engine: Engine, before: dict[str, Any], after: dict[str, Any]) -> None:
     changed = engine.callback_effects.numbers.note(before, after)
-    due = engine.cut_check.repeats and engine.callback_effects.numbers.is_check_due
-    if changed and due: _compare_again(engine, changed[0])
+    if engine.cut_check.is_due_after(changed): _compare_again(engine, changed[0])
 
 def _compare_again(engine: Engine, what: str) -> None:
     "Compare whole and cut again: a weight that was 0 may be one by now. Raises UnsupportedModel."
@@ -252,7 +251,7 @@ def upcoming_micro_batches(self: Engine, i: int) -> Iterator[MicroBatchKey]:
         yield from _to_validate(self, step)
 
 def _to_train(engine: Engine, step: int, first: int = 0) -> Iterator[MicroBatchKey]:
-    for i in engine.data.reading.span:
+    for i in engine.data.span:
         if first <= i < engine.samples.num_micro_batches(step):
             yield MicroBatchKey(step, i, tuple(engine.samples.ids(step, i)))
 
@@ -267,19 +266,19 @@ def read_ahead(self: Engine, report: Callable[..., None] | None = None,
                tick: Callable[[], None] = lambda: None) -> None:
     "Start the readers that the config asks for. `report`, `tick`: as in `ReaderPool`."
     d = self.c.data
-    if not d.num_workers or self.data.reading.readers: return
+    if not d.num_workers or self.data.readers: return
     if sys.platform != 'linux':
         warnings.warn("data.num_workers: readers need Linux; the training process reads itself")
         return
     behind = partial(pin_batch, device=self.device) if self.device.startswith('cuda') else None
     limits = d.num_workers, d.prefetch, d.reader_timeout, d.reader_memory
-    self.data.reading.readers = ReaderPool(self.read, *limits, report, behind, tick, self.samples.samples)
+    self.data.readers = ReaderPool(self.data.read, *limits, report, behind, tick, self.samples.samples)
 
 @patch
 def close_readers(self: Engine) -> None:
     "End the readers, if there are any."
-    if self.data.reading.readers: self.data.reading.readers.close()
-    self.data.reading.readers = None
+    if self.data.readers: self.data.readers.close()
+    self.data.readers = None
 
 def pin_batch(batch: Any, device: str) -> Any:
     "`batch` in pinned memory, from which a copy to `device` is queued."
@@ -317,12 +316,11 @@ def _typed(new: Any, own: Any) -> Any:
 @patch
 def state_values(self: Engine) -> dict[str, Any]:
     "The state besides the tensors of model and optimizer."
-    unsaved, effects = {s.name: s.now.detach().clone() for s in _unsaved(self)}, self.callback_effects
+    unsaved = {s.name: s.now.detach().clone() for s in _unsaved(self)}
     return dict(step=self.step, val=self.validation.losses, data=self.samples.cursor(self.step),
                 scheduler=self.scheduler.state_dict(), scaler=self.task.scaler.state_dict(),
                 **(dict(unsaved=unsaved) if unsaved else {}), **_scaling_values(self),
-                **(dict(stop=effects.stop) if effects.stop is not None else {}),
-                **(dict(turned=effects.numbers.now) if effects.numbers.now else {}))
+                **self.callback_effects.state())
 
 def _unsaved(engine: Engine) -> list[ModuleBuffer]:
     "Buffers that the model leaves out of its state_dict, and that its forward passes may write."
@@ -338,8 +336,8 @@ def load_state_values(self: Engine, values: dict[str, Any]) -> int:
         for s in _unsaved(self):
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
     self.step, self.validation.losses = values['step'], values['val']
-    if 'stop' in values: self.steps = self.callback_effects.stop = values['stop']
-    self.callback_effects.numbers.apply(values.get('turned', {}), _turnable(self))
+    self.callback_effects.load(values, _turnable(self))
+    if 'stop' in values: self.steps = values['stop']
     if self.scaled: _take_scaling(self, values['scaling'])
     self.saves.loaded(self.step)
     self.reports.known = self.step
@@ -499,13 +497,9 @@ def check_cut(self: Engine) -> str:
 
 def _check_cut(engine: Engine) -> str:
     t, how = engine.c.training, engine.c.distributed.strategy
-    size = sum(p.numel() for p in engine.model.parameters())   # a trial keeps a copy of the weights
-    cuts = t.num_micro_batches > 1 and how not in ('diloco', 'fsdp')
-    engine.cut_check.repeats = t.check_cut and cuts and size <= 1 << 28
-    if how == 'diloco':
-        engine.strategy.check_batch(engine._read_few)
-        return 'each replica has batches of its own'
-    if how == 'fsdp': return 'no rank has the whole model'
+    why = engine.cut_check.plan(engine.c, sum(p.numel() for p in engine.model.parameters()))
+    if how == 'diloco': engine.strategy.check_batch(engine._read_few)
+    if how in ('diloco', 'fsdp'): return why
     ask_for, first, untrained = engine.loss_fn or call_model, [True], UntrainedParameters(engine)
     name = getattr(ask_for, '__qualname__', type(ask_for).__name__) if engine.loss_fn else 'the model'
     def loss(batch: Any) -> Tensor:
@@ -534,9 +528,7 @@ def _check_cut(engine: Engine) -> str:
                       "micro_batches=1, or write it in a callback, after the step")
     # for its first look at a loss
     if t.num_micro_batches < 2 or not t.check_cut: gradient_change_report(engine, loss)
-    if not t.check_cut: said = 'check_cut is off'
-    elif t.num_micro_batches < 2 and engine.scaled is None: said = 'batches are not cut'
-    else: said = check_cut(engine, loss)
+    said = why or check_cut(engine, loss)
     if untrained.looked and untrained.left:
         warnings.warn(f"{name}: it trains no {untrained} in these few samples. Was a part of it detached, or "
                       "made a number or an array? If that is meant, requires_grad_(False) says so")

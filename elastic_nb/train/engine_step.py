@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['STRATEGIES', 'CODE', 'make_schedule', 'choose_device', 'map_tensors', 'batch_to_device', 'shares_memory',
            'unshare_buffers', 'unsupported_combinations', 'without_tensors', 'optimizer_problems', 'Surroundings',
-           'Arguments', 'BatchReading', 'Validation', 'RunData', 'Saves', 'ModuleNumbers', 'CallbackEffects',
-           'CutCheck', 'SeenInStep', 'StepReports', 'Engine', 'make_strategy', 'tensors_in', 'attributes_outside_state',
-           'tensor_versions', 'object_digests', 'OptimizerAttributes', 'has_own_hooks', 'OwnCode', 'ForwardNumbers',
-           'SchedulerTwin', 'UnsavedState', 'graph_leaves', 'tensor_version', 'inspect_samples', 'tokens_per_sample',
+           'Arguments', 'Validation', 'RunData', 'Saves', 'ModuleNumbers', 'CallbackEffects', 'CutCheck', 'SeenInStep',
+           'StepReports', 'Engine', 'make_strategy', 'tensors_in', 'attributes_outside_state', 'tensor_versions',
+           'object_digests', 'OptimizerAttributes', 'has_own_hooks', 'OwnCode', 'ForwardNumbers', 'SchedulerTwin',
+           'UnsavedState', 'graph_leaves', 'tensor_version', 'inspect_samples', 'tokens_per_sample',
            'dataset_mismatches', 'copy_batch', 'StepReport', 'NonFiniteLoss']
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #9b949d39
@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy, deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from math import ceil, inf, isfinite
@@ -52,9 +52,7 @@ from ..scaling.schedule import ElasticSchedule
 from .callbacks import (attribute_numbers, user_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
 from .identity import (MAX_LITERAL_NUMBERS, RunFacts, run_identity, initial_settings,
-                                       optimizer_identity,
-                                       scheduler_identity, user_code, numbers_set_by_forward,
-                                       nondeterministic_lr_lambdas)
+                                       user_code, numbers_set_by_forward, nondeterministic_lr_lambdas)
 from .callback_state import (CallbackState, ContainerSnapshot, compare_baselines,
                                              value_digest, generator_advanced, is_generator, is_user_code,
                                              find_objects, reseed, set_generator_state, take_baseline,
@@ -232,19 +230,12 @@ class Surroundings:
             self.rows[of] = rows
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #33491f4b
-@dataclass
+@dataclass(frozen=True)
 class Arguments:
-    "Arguments of a trainer that are read once, when it is prepared."
+    "A plain value: arguments of a trainer that its preparation and its identity read."
     called: nn.Module # The model as it is called, perhaps compiled
     count: Callable[[Any], int] | None # Over how many targets a batch's loss is the mean; None: by its labels
-    settings: set[str] # Names of the settings that were given beside the model
-
-@dataclass
-class BatchReading:
-    "How a worker reads its batches."
-    readers: ReaderPool | None = None # Processes that read ahead
-    span: range = range(0) # Its micro-batches of each step
-    overwrites: bool | None = None # Whether forward passes write into batches; None: not known yet
+    settings: frozenset[str] # Names of the settings that were given beside the model
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c6b329ae
 class Validation:
@@ -274,11 +265,14 @@ class Validation:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #5f7a97df
 class RunData:
-    "The data of a run: as they were given, the samples that are made of them, and how they are read."
+    "The data of a run: as they were given, the samples that are made of them, and how a worker reads them."
     samples: MicroBatchSampler # Of training; made when the engine is prepared
     def __init__(self, train: Any, val: Any, collate_fn: Callable[[list[Any]], Any] | None):
         self.train, self.val, self.collate_fn = train, val, collate_fn
-        self.validation, self.reading = Validation(), BatchReading()
+        self.validation = Validation()
+        self.readers: ReaderPool | None = None # Processes that read ahead
+        self.span = range(0) # This worker's micro-batches of each step
+        self.overwrites: bool | None = None # Whether forward passes write into batches; None: not known yet
 
 def _of_data(name: str) -> Any:
     "A property of the engine that is an attribute of its data."
@@ -315,7 +309,6 @@ class ModuleNumbers:
     def __init__(self) -> None:
         self.now: dict[str, Any] = {} # As they are,
         self.first: dict[str, Any] = {} # and as they were before any change
-        self.changes = 0 # Calls of callbacks that changed some
 
     def note(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         "Compare all numbers before and after a callback; returns the names of those that it changed."
@@ -323,13 +316,7 @@ class ModuleNumbers:
         for k in changed:
             self.now[k] = after[k]
             self.first.setdefault(k, before.get(k))
-        self.changes += bool(changed)
         return changed
-
-    @property
-    def is_check_due(self) -> bool:
-        "Whether to compare whole and cut again: after 1, 2, 4, 8 ... changes."
-        return self.changes & self.changes - 1 == 0
 
     def apply(self, numbers: Mapping[str, Any], modules: Mapping[str, Any]) -> None:
         "Give `modules`, by name, the `numbers` of a state; others become what they were at first."
@@ -348,13 +335,39 @@ class CallbackEffects:
         self.numbers = ModuleNumbers()
         self.stop: int | None = None # The last step of the run, if a callback has set one
 
+    def state(self) -> dict[str, Any]:
+        "The changes, for a state; empty if there are none."
+        stop = {} if self.stop is None else dict(stop=self.stop)
+        return stop | (dict(turned=self.numbers.now) if self.numbers.now else {})
+
+    def load(self, state: Mapping[str, Any], modules: Mapping[str, Any]) -> None:
+        "The inverse, for `modules` by name. A state without a last step keeps the one that is set."
+        self.stop = state.get('stop', self.stop)
+        self.numbers.apply(state.get('turned', {}), modules)
+
 # %% ../../nbs/07_train/05_engine_step.ipynb #508171a9
-@dataclass
+_UNCUT = dict(diloco='each replica has batches of its own', fsdp='no rank has the whole model')
+
 class CutCheck:
-    "What is known of a batch, whole and cut into micro-batches."
-    skipped: str = '' # Why the two were not compared
-    repeats: bool = False # Whether they are compared again after a callback has changed a number
-    unaverageable: list[str] = field(default_factory=list) # Buffers whose mean over micro-batches is wrong
+    "When to compare a batch, whole and cut into micro-batches, and what is known of it."
+    def __init__(self) -> None:
+        self.skipped = '' # Why the two were not compared
+        self.repeats = False # Whether they are compared again after a callback has changed a number
+        self.changes = 0 # Calls of callbacks that have changed some
+        self.unaverageable: list[str] = [] # Buffers whose mean over micro-batches is wrong
+
+    def plan(self, c: RunConfig, size: int) -> str:
+        "Why the two are not compared; '' if they are. `size`: numbers of the model; a trial copies all."
+        t, how = c.training, c.distributed.strategy
+        self.repeats = t.check_cut and t.num_micro_batches > 1 and how not in _UNCUT and size <= 1 << 28
+        if how in _UNCUT: return _UNCUT[how]
+        if not t.check_cut: return 'check_cut is off'
+        return '' if t.num_micro_batches > 1 or c.scaling.policy == 'variable' else 'batches are not cut'
+
+    def is_due_after(self, changed: Sequence[str]) -> bool:
+        "Whether to compare again when a callback has `changed` numbers: after 1, 2, 4, 8 ... such calls."
+        self.changes += bool(changed)
+        return bool(changed) and self.repeats and self.changes & self.changes - 1 == 0
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c751c821
 class SeenInStep:
@@ -422,7 +435,7 @@ class Engine:
         if not isinstance(config, Config | None): raise TypeError(f"config is a Config, not {config!r}")
         self.model, called = unwrap_model(model) # The bare one; the one that is called, perhaps compiled
         self.config = (config or Config()).update(**settings)
-        self.arguments = Arguments(called, count, {k.rpartition('.')[2] for k in settings})
+        self.arguments = Arguments(called, count, frozenset(k.rpartition('.')[2] for k in settings))
         self.data = RunData(train_dataset, val_dataset, collate_fn)
         self.loss_fn = loss_fn
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
@@ -528,8 +541,8 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     self._prepare_data(c.training)
     self._prepare_task(c.training)
     self._prepare_update(c.training)
-    names, state = bare_names(self.model), self.model.state_dict()
-    self.facts.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
+    state = self.model.state_dict()
+    self.facts.note_model(state, bare_names(self.model))
     if left_out := _left_out(self, state): raise BadConfig(left_out)
     self.callback_effects.memory = CallbackState(self.callbacks, self.stateful_objects())
     self.unsaved = _look_around(self)
@@ -1098,8 +1111,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if any(isinstance(v, Tensor) for v in getattr(self.scheduler, 'base_lrs', ())):
         raise BadConfig(f"scheduler: {type(self.scheduler).__name__} was made with a rate that is a "
                         "tensor: give a function from the optimizer to a scheduler")
-    self.facts.optimizer_class = type(self.optimizer).__name__   # for the identity of the run: its class,
-    self.facts.optimizer = optimizer_identity(self.optimizer, self.model, rate=given[0])   # and what made it
+    self.facts.note_optimizer(self.optimizer, self.model, given[0])
     if not hasattr(self.scheduler, 'state_dict') and not hasattr(self.optimizer.step, '__func__'):
         raise BadConfig(f"optimizer: step of {self.facts.optimizer_class} was replaced by a function, which "
                         "no scheduler of torch can follow: write a class with a method step")
@@ -1118,7 +1130,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
     if wrong := nondeterministic_lr_lambdas(self.scheduler) if given[1] else []:
         raise BadConfig(f"scheduler: {wrong[0]} gives another factor each time it is asked for the same "
                         "step: after a resume it would begin anew. Let it follow from the step")
-    self.facts.scheduler = scheduler_identity(self.scheduler) if given[1] else {}
+    self.facts.note_scheduler(self.scheduler, given[1])
     if self.c.scaling.policy == 'variable': _prepare_scaling(self)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #1de30002
@@ -1134,7 +1146,7 @@ def _prepare_accepted(self: Engine, identity: Mapping[str, Any], accept: list[st
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #3bd02d0e
 @patch
-def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
+def read(self: RunData, step: int, i: int, ids: list[int]) -> Any:
     "Micro-batch `i` of `step`, on the CPU, in any process; a negative `i` is batch -1 - i of the validation."
     samples = self.samples if i >= 0 else self.validation.samples
     with seeded_for_reading(samples.seed, step, i):
@@ -1147,8 +1159,8 @@ def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
 @patch
 def batch(self: Engine, i: int, ids: list[int]) -> Any:
     "The same for this step, perhaps read ahead. Raises UnreadableBatch, and the errors of the dataset."
-    readers = self.data.reading.readers
-    if readers is None: return self.read(self.step, i, ids)
+    readers = self.data.readers
+    if readers is None: return self.data.read(self.step, i, ids)
     return readers.get(self.step, i, ids, lambda: self.upcoming_micro_batches(i))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #bb5fc6f6
@@ -1160,21 +1172,27 @@ def _writes_in(batch: Any) -> list[int]: return [*map(tensor_version, tensors_in
 
 @patch
 @contextmanager
-def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
-    "The same for a block that may write into it: the data stay as they are. Raises UnsupportedModel."
-    batch, known = self.batch(i, ids), self.data.reading.overwrites
+def lend(self: RunData, step: int, batch: Any, again: Callable[[], Any]) -> Iterator[Any]:
+    """`batch` for a block that may write into it: the data stay as they are. `again()` reads it once more.
+    Raises UnsupportedModel."""
+    known = self.overwrites
     if known is not False: batch = copy_batch(batch)
     before = _writes_in(batch)
     yield batch
     if known: return
-    self.data.reading.overwrites = _writes_in(batch) != before
-    if known is None or not self.data.reading.overwrites: return
+    self.overwrites = _writes_in(batch) != before
+    if known is None or not self.overwrites: return
     mine = {t.data_ptr() for t in tensors_in(batch) if t.numel()}
-    if any(t.data_ptr() in mine for t in tensors_in(self.read(self.step, i, ids))):
+    if any(t.data_ptr() in mine for t in tensors_in(again())):
         raise UnsupportedModel(
-            f"in step {self.step} the forward pass has written into its batch for the first time, "
+            f"in step {step} the forward pass has written into its batch for the first time, "
             "and the dataset keeps these tensors: its samples are others now. Write into a copy "
             "(x = x.clone()), or let collate_fn return copies")
+
+@patch
+def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> AbstractContextManager[Any]:
+    "Micro-batch `i` of this step for a block that may write into it. Raises UnsupportedModel."
+    return self.data.lend(self.step, self.batch(i, ids), lambda: self.data.read(self.step, i, ids))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #504bc87a
 def _writes(engine: Engine, sync: Any) -> list[int]:
@@ -1206,7 +1224,7 @@ def measures_noise(self: Engine) -> bool:
 @patch
 def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
     "Forward and backward of micro-batch `i`, the samples `ids`. Raises UnsupportedModel."
-    self.data.reading.span = sync.span
+    self.data.span = sync.span
     with self.borrow_writable_batch(i, ids) as batch, sync.micro_batch(i) as summed:
         with seeded(self.samples.seed, self.step, i):
             targets = self.count(batch)

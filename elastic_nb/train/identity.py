@@ -732,8 +732,26 @@ class RunFacts:
     shapes: dict[str, list[int]] = field(default_factory=dict) # Of the model's tensors
     optimizer_class: str = ''
     optimizer: dict[str, Any] = field(default_factory=dict) # Its settings
-    scheduler: dict[str, Any] = field(default_factory=dict) # Empty: it is that of the settings
+    scheduler: dict[str, Any] = field(default_factory=dict) # Its settings
     identity: dict[str, Any] = field(default_factory=dict) # All of it, once everything is prepared
+
+    def note_model(self, state: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        "Note the shapes in a model's `state`; `names`: of its entries, without wrappers."
+        self.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
+
+    def note_optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module, given: bool) -> None:
+        "Note its settings; the rate of one that was not `given` is a setting of the run."
+        self.optimizer_class = type(optimizer).__name__
+        self.optimizer = optimizer_identity(optimizer, model, rate=given)
+
+    def note_scheduler(self, scheduler: Any, given: bool) -> None:
+        self.scheduler = scheduler_identity(scheduler) if given else dict(kind='of the settings')
+
+    def shape_hashes(self, wrapped: bool) -> dict[str, str]:
+        "Hashes of the shapes: by bare names and, if the model was `wrapped`, by those of older versions."
+        hashes = dict(shapes=ordered_hash(self.shapes))
+        if wrapped: hashes['dressed'] = ordered_hash({f'_orig_mod.{k}': v for k, v in self.shapes.items()})
+        return hashes
 
 # %% ../../nbs/07_train/23_identity.ipynb #1d34aba1
 def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
@@ -744,17 +762,15 @@ def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     train = data_identity(engine.samples, look)
     for k, f in dict(collate=engine.collate_fn, count=engine.arguments.count).items():
         train[k] = function_identity(f) or dict(name='by default')
-    dressed = {f'_orig_mod.{k}': v for k, v in engine.facts.shapes.items()}   # names of older versions
-    names = {} if engine.arguments.called is engine.model else dict(dressed=ordered_hash(dressed))
+    shapes = engine.facts.shape_hashes(wrapped=engine.arguments.called is not engine.model)
     judged = engine.validation.samples
     held = dict(validation=data_identity(judged, look)) if judged else {}
     model = engine.model
     inside = {*map(id, (engine, model, *model.modules(), *model.parameters(), *model.buffers()))}
     length = {} if t.schedule == 'constant' else dict(steps=t.steps, epochs=t.epochs)
     about = dict(training=dict(optimizer=engine.facts.optimizer_class, compile=t.compile) | length,
-                 model=model_identity(engine.model) | dict(shapes=ordered_hash(engine.facts.shapes)) | names,
-                 data=train, optimizer=engine.facts.optimizer,
-                 scheduler=engine.facts.scheduler or dict(kind='of the settings'),
+                 model=model_identity(engine.model) | shapes,
+                 data=train, optimizer=engine.facts.optimizer, scheduler=engine.facts.scheduler,
                  loss=(function_identity(loss, inside) or dict(name='of the model'))
                  | environment_identity(loss, model))
     kinds = dict.fromkeys(map(type, engine.model.modules()))   # in order, the same in each process
