@@ -6,9 +6,9 @@
 __all__ = ['PickVictim', 'TRAINING_ENV', 'TUNED_RDZV_CONF', 'RAY_ENV', 'RATIOS', 'RARE_SCENARIOS', 'MAX_RARE_TRIALS',
            'c10d_store_address', 'LauncherContestant', 'commits_so_far', 'wait_for_commands', 'train_on', 'lose_host',
            'torchrun_command', 'torchrun_events', 'why_no_ray_train', 'ray_command', 'ray_words', 'forgo_dashboard',
-           'ray_node', 'drive_ray', 'our_agent', 'our_command', 'our_ledgers', 'our_events', 'join_pause', 'join_host',
-           'find_etcd_leaders', 'etcd_store', 'lose_store', 'contestants', 'in_fresh_network', 'bench_nodes',
-           'node_loss_result', 'main']
+           'add_ray_node', 'ray_node', 'drive_ray', 'our_agent', 'our_command', 'our_ledgers', 'our_events',
+           'join_pause', 'join_host', 'find_etcd_leaders', 'etcd_store', 'lose_store', 'contestants',
+           'in_fresh_network', 'bench_nodes', 'node_loss_result', 'main']
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #3809d276
 import json
@@ -18,6 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -139,13 +140,26 @@ def ray_words(job: BenchJob, address: str, store: str, name: str) -> list[str]:
             '--object-store-memory=80000000', f'--runtime-env-agent-port={helper}',
             '--min-worker-port=0', '--max-worker-port=0']   # any; the default range may include the store's
 
-def forgo_dashboard(node: subprocess.Popen[Any], folder: str, name: str) -> None:
-    "Record that the dashboard agent of Ray node `name` has no port; an agent would record its own port."
+def forgo_dashboard(folder: str, name: str, has_ended: Callable[[], bool]) -> None:
+    """Record that the dashboard agent of Ray node `name` has no port; an agent would record its own port.
+    Waits for the session in `folder` until the node `has_ended`."""
     ray: Any = import_module('ray._raylet')
     session = Path(folder) / 'session_latest'
-    while not session.exists() and node.poll() is None: time.sleep(.02)
+    while not session.exists() and not has_ended(): time.sleep(.02)
     for port in 'METRICS_AGENT', 'METRICS_EXPORT', 'DASHBOARD_AGENT_LISTEN':
         if session.exists(): ray.persist_port(str(session), name, getattr(ray, f'{port}_PORT_NAME'), -1)
+
+def add_ray_node(cluster: Any, **options: Any) -> Any:
+    "Add a node without a dashboard agent to a `ray.cluster_utils.Cluster`, whose folder is RAY_TMPDIR."
+    name, has_ended = secrets.token_hex(28), threading.Event()
+    os.environ['RAY_OVERRIDE_NODE_ID_FOR_TESTING'] = name
+    agent = threading.Thread(target=forgo_dashboard,
+                             args=(os.environ['RAY_TMPDIR'] + '/ray', name, has_ended.is_set))
+    agent.start()
+    try: return cluster.add_node(runtime_env_agent_port=free_port(), **options)
+    finally:
+        has_ended.set()
+        agent.join()
 
 def ray_node(job: BenchJob, address: str, store: str, name: str) -> None:
     "Run one Ray node; node 0 also drives Ray Train."
@@ -155,7 +169,7 @@ def ray_node(job: BenchJob, address: str, store: str, name: str) -> None:
     program = [sys.executable, '-m', 'ray.scripts.scripts', 'start', *ray_words(job, address, store, name)]
     env = os.environ | RAY_ENV | dict(RAY_OVERRIDE_NODE_ID_FOR_TESTING=name_in_ray)
     node = subprocess.Popen(program, env=env)
-    forgo_dashboard(node, f'{job.folder}/ray-{name}', name_in_ray)
+    forgo_dashboard(f'{job.folder}/ray-{name}', name_in_ray, lambda: node.poll() is not None)
     if code := node.wait(): sys.exit(code)
     if name == 'node-0':
         log.write('head')
