@@ -84,7 +84,7 @@ class SigtermInterrupt(KeyboardInterrupt): "SIGTERM came; raised as Ctrl-C is, s
 class DeferredSignals:
     "Holds SIGTERM and Ctrl-C in a starting process until they can be raised."
     def __init__(self) -> None:
-        self.pending, self.raised_at = 0, 0. # Number of the first one, and when it was raised
+        self.pending, self.first_raised_at = 0, 0. # Number of the first one, and when it was raised
         self.raising_depth = 0 # Nesting depth of blocks in which it is raised
 
     def handle(self, number: int, frame: Any = None) -> None:
@@ -94,8 +94,9 @@ class DeferredSignals:
 
     def raise_pending(self) -> None:
         "Raise the held signal, if there is one."
-        if not self.pending or self.raised_at and time.monotonic() < self.raised_at + SIGNAL_MERGE_S: return
-        self.raised_at = time.monotonic()
+        if (not self.pending
+                or self.first_raised_at and time.monotonic() < self.first_raised_at + SIGNAL_MERGE_S): return
+        self.first_raised_at = time.monotonic()
         if self.pending == signal.SIGTERM: raise SigtermInterrupt("SIGTERM came; nothing is left running")
         raise KeyboardInterrupt
 
@@ -119,7 +120,7 @@ class DeferredSignals:
         try: yield
         finally:
             for n in mine: signal.signal(n, usual[n])
-            if mine: self.pending, self.raised_at = 0, 0.
+            if mine: self.pending, self.first_raised_at = 0, 0.
 
     def restore_defaults(self) -> None:
         "Restore the usual handlers in a fork of this process."

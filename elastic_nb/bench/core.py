@@ -261,30 +261,30 @@ class BenchModel:
 class PlainSum:
     "Accumulate, then one all_reduce of one flat gradient."
     def __init__(self, params: list[nn.Parameter], micro_batches: int, group: dist.ProcessGroup):
-        self.grad, self.group = GradBuffer(params), group
-        self.span = shard_range(group.rank(), group.size(), micro_batches)
+        self.grad_buffer, self.group = GradBuffer(params), group
+        self.micro_batch_span = shard_range(group.rank(), group.size(), micro_batches)
 
     def step(self, leaf: Callable[[int], Tensor]) -> float:
         "Leave the sum over all micro-batches in every `.grad`; returns the summed loss."
-        self.grad.flat.zero_()
-        self.grad.bind_grads()
-        for i in self.span: self.grad.flat[-1:].add_(leaf(i))
-        self.group.allreduce([self.grad.flat]).wait()
-        return self.grad.flat[-1].item()
+        self.grad_buffer.flat.zero_()
+        self.grad_buffer.bind_grads()
+        for i in self.micro_batch_span: self.grad_buffer.flat[-1:].add_(leaf(i))
+        self.group.allreduce([self.grad_buffer.flat]).wait()
+        return self.grad_buffer.flat[-1].item()
 
 # %% ../../nbs/10_bench/01_core.ipynb #e1c48b14
 class ExactSum:
     "The grouping-independent sum."
     def __init__(self, params: list[nn.Parameter], micro_batches: int, group: dist.ProcessGroup):
-        self.tree, self.steps = TreeReducer(params, micro_batches), 0
-        self.tree.set_process_group(group)
+        self.tree_reducer, self.steps = TreeReducer(params, micro_batches), 0
+        self.tree_reducer.set_process_group(group)
 
     def step(self, leaf: Callable[[int], Tensor]) -> float:
         "Leave the sum over all micro-batches in every `.grad`; returns the summed loss."
         self.steps += 1   # a new number each time, or the tree would keep its nodes
-        for i in self.tree.start(self.steps):
-            with self.tree.micro_batch(i) as loss: loss.add_(leaf(i))
-        return self.tree.reduce()
+        for i in self.tree_reducer.start(self.steps):
+            with self.tree_reducer.micro_batch(i) as loss: loss.add_(leaf(i))
+        return self.tree_reducer.reduce()
 
 # %% ../../nbs/10_bench/01_core.ipynb #de8a0ea3
 SUMS: dict[str, Callable[..., Any]] = dict(plain=PlainSum, exact=ExactSum)

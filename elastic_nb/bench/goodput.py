@@ -82,20 +82,20 @@ def calibrate_costs(job: GoodputJob, out: Path) -> tuple[RunCosts, float]:
     faults = [Fault(last, every * (k + 1)) for k in range(job.kills)]
     config = job.config.update(steps=job.calibration, checkpoint_interval=0)
     run = run_elastic(ENTRY, config, None, faults, out, tell=lambda event: None, name='priced')
-    return costs_of(goodput_of(run.events)), measured_times(run.events).step
+    return costs_of(goodput_of(run.events)), measured_times(run.events).step_s
 
 # %% ../../nbs/10_bench/17_goodput.ipynb #a511a6b8
 @dataclass
 class GoodputTrial:
     "One measurement."
     job: GoodputJob
-    costs: RunCosts # Costs of one loss
-    found: Goodput # The disturbed run
+    loss_costs: RunCosts # Costs of one loss
+    goodput: Goodput # The disturbed run
     kills: int # Kills that were carried out
     identical: bool # Whether final state and losses equal the undisturbed run's
 
     @property
-    def predicted(self) -> float: return predicted_goodput(self.costs, self.job.mtbf)
+    def predicted(self) -> float: return predicted_goodput(self.loss_costs, self.job.mtbf)
 
 def measure_goodput(job: GoodputJob, out: Path) -> GoodputTrial:
     "Measure the cost of a loss, run with and without kills, compare. Raises RunFailed, TimeoutError."
@@ -116,8 +116,8 @@ def bench_goodput(job: GoodputJob = GoodputJob()) -> BenchResult:
 
 def goodput_result(trial: GoodputTrial) -> BenchResult:
     "The rows and ratios of a trial."
-    job, slots = trial.job, trial.found.total / trial.found.wall
-    found, costs = trial.found, trial.costs
+    job, slots = trial.job, trial.goodput.total / trial.goodput.wall
+    found, costs = trial.goodput, trial.loss_costs
     rows = [row(bucket, 'seconds of a seat', [s / slots], 's')
             for bucket, s in found.seconds_by_bucket.items()]
     rows += [row('run', 'wall time', [found.wall], 's'), row('run', 'losses', [found.failures], ''),

@@ -61,9 +61,9 @@ class LoaderContestant:
     needs: str | None = None # The package that must be installed
     own_process = False # Its ranks must be processes of one process group
     enough = float('inf') # Samples after which its speed is known
-    def __init__(self, data: TokenData): self.data, self.batches = data, 0
+    def __init__(self, data: TokenData): self.data, self.batches_read = data, 0
     def prepare(self) -> None: ...
-    def state(self) -> Any: return self.batches
+    def state(self) -> Any: return self.batches_read
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]: ...
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #891d80ec
@@ -90,13 +90,13 @@ class _MappedIndex:
 class MaterialisedOrderLoader(LoaderContestant):
     "The whole permutation in memory, rebuilt at each start; the same gather as ours, a global cursor."
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
-        d, self.batches = self.data, state or 0
+        d, self.batches_read = self.data, state or 0
         samples = token_windows(d.map(), d.length)
         order, mine = np.random.default_rng(d.seed).permutation(len(samples)), shard_range(rank, world,
                                                                                            d.batch)
-        while self.batches * d.batch < len(samples):
-            ids = order[self.batches * d.batch:][:d.batch][mine.start:mine.stop]
-            self.batches += 1
+        while self.batches_read * d.batch < len(samples):
+            ids = order[self.batches_read * d.batch:][:d.batch][mine.start:mine.stop]
+            self.batches_read += 1
             yield gather_samples(samples, ids)[0]
 
 class NanoGPTLoader(LoaderContestant):
@@ -147,11 +147,11 @@ class HFMapLoader(LoaderContestant):
     def prepare(self) -> None: hf_table(self.data)
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         from datasets.distributed import split_dataset_by_node
-        size, self.batches = self.data.batch // world, state or 0
+        size, self.batches_read = self.data.batch // world, state or 0
         mine = split_dataset_by_node(hf_table(self.data).shuffle(seed=self.data.seed), rank, world)
-        rest = mine.select(range(min(len(mine), self.batches * size), len(mine)))
+        rest = mine.select(range(min(len(mine), self.batches_read * size), len(mine)))
         for b in DataLoader(rest, batch_size=size):
-            self.batches += 1
+            self.batches_read += 1
             yield b['ids'][:, :-1].long()
 
 class HFStreamingLoader(LoaderContestant):
@@ -173,12 +173,13 @@ class GrainLoader(LoaderContestant):
     needs = 'grain'
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import grain
-        samples, d, self.batches = token_windows(self.data.map(), self.data.length), self.data, state or 0
+        samples = token_windows(self.data.map(), self.data.length)
+        d, self.batches_read = self.data, state or 0
         source = grain.MapDataset.source(range(len(samples))).shuffle(seed=d.seed).map(lambda i: samples[i])
         batched, mine = source.batch(d.batch), shard_range(rank, world, d.batch)
-        while self.batches < len(batched):
-            b = batched[self.batches][mine.start:mine.stop]
-            self.batches += 1
+        while self.batches_read < len(batched):
+            b = batched[self.batches_read][mine.start:mine.stop]
+            self.batches_read += 1
             yield torch.from_numpy(b.astype(np.int64))[:, :-1]
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #d5248a49
@@ -321,14 +322,14 @@ class OurPackedLoader(LoaderContestant):
         PackedDataset(self.data.path, self.data.length, rows=self.rows)   # builds the plan and the rows
 
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
-        d, self.batches = self.data, state or 0
+        d, self.batches_read = self.data, state or 0
         if self.packed is None: self.packed = self.open()
         packed, mine = self.packed, shard_range(rank, world, d.batch)
         order, some = SampleOrder(len(packed), d.seed), 1024 // d.batch   # ids of several batches at a time
-        for b in range(self.batches, len(packed) // d.batch, some):
+        for b in range(self.batches_read, len(packed) // d.batch, some):
             n = min(some, len(packed) // d.batch - b)
             for ids in order(b * d.batch, n * d.batch).reshape(n, -1)[:, mine.start:mine.stop]:
-                self.batches += 1
+                self.batches_read += 1
                 yield packed.get(ids)['input_ids']
 
     def open(self) -> Any: return PackedDataset(self.data.path, self.data.length, rows=self.rows)
@@ -340,16 +341,16 @@ class OurPackedLazyLoader(OurPackedLoader):
 class _FilledIndex:
     "The plain index in the form of a packed one."
     def __init__(self, data: TokenData):
-        self.plain = ResumableDataset(index_file=data.path, seq_length=data.length)
-        self.places = torch.arange(data.length)
+        self.plain_dataset = ResumableDataset(index_file=data.path, seq_length=data.length)
+        self.positions = torch.arange(data.length)
 
-    def __len__(self) -> int: return len(self.plain)
+    def __len__(self) -> int: return len(self.plain_dataset)
 
     def get(self, ids: Any) -> dict[str, Tensor]:
-        x, y = self.plain.get(ids)
+        x, y = self.plain_dataset.get(ids)
         labels = x.clone()
         labels[:, 0] = -100
-        return dict(input_ids=x, labels=labels, position_ids=self.places.repeat(len(x), 1))
+        return dict(input_ids=x, labels=labels, position_ids=self.positions.repeat(len(x), 1))
 
 class OurFilledLoader(OurPackedLoader):
     "elastic-nb: the plain index, with separate tensors for labels and positions."
@@ -467,7 +468,8 @@ class GrainMixtureLoader(LoaderContestant):
     needs = 'grain'
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import grain
-        d, samples, self.batches = self.data, token_windows(self.data.map(), self.data.length), state or 0
+        d = self.data
+        samples, self.batches_read = token_windows(self.data.map(), self.data.length), state or 0
         def part(a: int, z: int) -> Any:
             ids = grain.MapDataset.source(range(a, z)).shuffle(seed=d.seed)
             return ids.map(lambda i: samples[i]).repeat()
@@ -475,8 +477,8 @@ class GrainMixtureLoader(LoaderContestant):
                                      weights=[.5, .5]).batch(d.batch)
         mine = shard_range(rank, world, d.batch)
         while True:
-            b = mixed[self.batches][mine.start:mine.stop]
-            self.batches += 1
+            b = mixed[self.batches_read][mine.start:mine.stop]
+            self.batches_read += 1
             yield torch.from_numpy(b.astype(np.int64))[:, :-1]
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #4864295b

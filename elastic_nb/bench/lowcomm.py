@@ -58,12 +58,12 @@ class LowcommJob:
     "The size of the training."
     steps: int = 2048 # Steps of each worker
     workers: int = 4 # Replicas
-    batch: int = 32 # Samples per worker and step
+    batch_size: int = 32 # Samples per worker and step
     model: GPTConfig = GPTConfig(context=16, width=80, layers=1, dropout=0.) # 0.1 million parameters
-    held_out: int = 512 # Samples for the validation
-    looks: int = 4 # Validations
+    held_out_samples: int = 512 # Samples for the validation
+    validations: int = 4 # Validations
 
-TINY_JOB = LowcommJob(steps=64, batch=4, held_out=128,
+TINY_JOB = LowcommJob(steps=64, batch_size=4, held_out_samples=128,
                   model=GPTConfig(context=16, width=32, layers=1, heads=2, dropout=0.))
 
 @cache
@@ -77,12 +77,13 @@ def load_text(length: int, held_out: int) -> tuple[Any, Tensor, Tensor]:
 class TrainingSetup:
     "What all methods share: initial weights, samples, learning rate, validation. `lr`: the peak rate."
     def __init__(self, size: LowcommJob, seed: int, lr: float):
-        self.size, self.lr, self.model = size, lr, seeded_gpt(size.model, seed)
+        self.job, self.lr, self.model = size, lr, seeded_gpt(size.model, seed)
         self.params = [*self.model.parameters()]
-        self.samples, self.held_out, rest = load_text(size.model.context, size.held_out)
-        self.train = rest[torch.randperm(len(rest), generator=torch.Generator().manual_seed(100 + seed))]
+        self.samples, self.held_out_samples, rest = load_text(size.model.context, size.held_out_samples)
+        self.train_samples = rest[torch.randperm(len(rest),
+                                                 generator=torch.Generator().manual_seed(100 + seed))]
         self.curve: dict[int, float] = {} # Steps -> validation loss, nats per byte
-        self.bytes = 0. # Computed bytes over all links
+        self.total_bytes = 0. # Computed bytes over all links
 
     def loss(self, ids: Tensor) -> Tensor:
         "The mean loss of these samples, nats per byte."
@@ -91,14 +92,15 @@ class TrainingSetup:
 
     def sample_ids(self, step: int, worker: int, workers: int = 1) -> Tensor:
         "The sample ids of `workers` workers, starting with `worker`, in a step."
-        first = (step * self.size.workers + worker) * self.size.batch
-        return self.train[torch.arange(first, first + workers * self.size.batch) % len(self.train)]
+        first = (step * self.job.workers + worker) * self.job.batch_size
+        return self.train_samples[torch.arange(first, first
+                                               + workers * self.job.batch_size) % len(self.train_samples)]
 
     def learning_rate(self, step: int) -> float:
         "The learning rate of a step."
-        warm = max(1, self.size.steps // 20)
+        warm = max(1, self.job.steps // 20)
         if step < warm: return self.lr * (step + 1) / warm
-        return self.lr * (.55 + .45 * math.cos(math.pi * (step - warm) / (self.size.steps - warm)))
+        return self.lr * (.55 + .45 * math.cos(math.pi * (step - warm) / (self.job.steps - warm)))
 
     def adamw(self) -> Optimizer:
         "AdamW with the betas and the weight decay of the DiLoCo paper."
@@ -106,8 +108,8 @@ class TrainingSetup:
 
     def validate_if_due(self, step: int) -> None:
         "After `step` steps, record the validation loss if it is due (`looks` times per run)."
-        if step % (self.size.steps // self.size.looks): return
-        with torch.no_grad(): losses = [self.loss(ids).item() for ids in self.held_out.split(64)]
+        if step % (self.job.steps // self.job.validations): return
+        with torch.no_grad(): losses = [self.loss(ids).item() for ids in self.held_out_samples.split(64)]
         self.curve[step] = sum(losses) / len(losses)
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #b18f713b
@@ -122,9 +124,9 @@ def inner_step(c: TrainingSetup, optimizer: Optimizer, step: int, worker: int, w
 def train_synchronously(c: TrainingSetup, workers: int) -> None:
     "Synchronous training by `workers` workers; a single one sends nothing."
     optimizer = c.adamw()
-    for step in range(c.size.steps):
+    for step in range(c.job.steps):
         inner_step(c, optimizer, step, 0, workers)
-        if workers > 1: c.bytes += ring_traffic(4 * sum(p.numel() for p in c.params), workers)
+        if workers > 1: c.total_bytes += ring_traffic(4 * sum(p.numel() for p in c.params), workers)
         c.validate_if_due(step + 1)
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #7800810f
@@ -140,12 +142,13 @@ class PlainMean:
 class EncodedMean(PlainMean):
     "Messages of `codec`: shards in two hops, or all-to-all if it keeps a residual. All must arrive."
     def __init__(self, workers: int, codec: Codec):
-        self.workers, self.codec, self.states = workers, codec, [ErrorFeedback(w) for w in range(workers)]
+        self.workers = workers
+        self.codec, self.feedback_states = codec, [ErrorFeedback(w) for w in range(workers)]
 
     def mean(self, vectors: Sequence[Tensor], without: Sequence[int] = ()) -> tuple[Tensor, int]:
         if without: raise ValueError(f"packed messages of {without} are lost, and only a ring can do without")
-        found = simulated_mean(self.codec, vectors, self.states)
-        for state in self.states: state.commit()
+        found = simulated_mean(self.codec, vectors, self.feedback_states)
+        for state in self.feedback_states: state.commit()
         return found
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #168c6bc0
@@ -157,9 +160,9 @@ class LowcommMethod:
     codec: str = '' # Codec of the messages, a key of `CODECS`; empty: a ring
     outer_lr: float = .7
     momentum: float = .9 # Momentum of the outer optimizer
-    warmup: float = 0. # Fraction of the rounds that use the plain average before the outer step begins
+    warmup_fraction: float = 0. # Fraction of rounds that use the plain average before the outer step begins
     lost_fraction: float = 0. # Fraction of the pseudo-gradients that do not arrive
-    fresh: bool = False # Whether each round starts with new moments
+    resets_moments: bool = False # Whether each round starts with new moments
     fragments: int = 1 # Parts of the weights that are sent separately, each applied a step later
     kind: str = 'rounds' # Or 'steps', 'alone', 'signs', 'stream', 'torch', 'torchft'
 
@@ -170,8 +173,8 @@ CODECS: dict[str, Callable[[tuple[tuple[int, ...], ...]], Codec]] = dict(
 
 def make_averager(way: LowcommMethod, c: TrainingSetup) -> PlainMean:
     "How the workers of `way` average."
-    if not way.codec: return PlainMean(c.size.workers)
-    return EncodedMean(c.size.workers, CODECS[way.codec](tuple(tuple(p.shape) for p in c.params)))
+    if not way.codec: return PlainMean(c.job.workers)
+    return EncodedMean(c.job.workers, CODECS[way.codec](tuple(tuple(p.shape) for p in c.params)))
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #6310bdca
 def to_vector(tensors: Sequence[Tensor]) -> Tensor: return torch.cat([t.detach().flatten() for t in tensors])
@@ -182,7 +185,7 @@ def from_vector(x: Tensor, params: Sequence[nn.Parameter]) -> list[Tensor]:
 
 def train_diloco(c: TrainingSetup, way: LowcommMethod, seed: int = 0) -> list[Tensor]:
     "DiLoCo and its variants; returns the last pseudo-gradients."
-    workers, early = range(c.size.workers), int(way.warmup * (c.size.steps // way.every))
+    workers, early = range(c.job.workers), int(way.warmup_fraction * (c.job.steps // way.every))
     outer = Outer(c.params, c.lr, way.outer_lr, way.momentum, warmup=early)
     adamws, agree = [c.adamw() for _ in workers], make_averager(way, c)
     dice = torch.Generator().manual_seed(seed)
@@ -190,14 +193,14 @@ def train_diloco(c: TrainingSetup, way: LowcommMethod, seed: int = 0) -> list[Te
         for step in range(first, first + way.every):
             adamws[worker].param_groups[0]['lr'] = c.learning_rate(step)
             yield lambda: c.loss(c.sample_ids(step, worker))
-    for first in range(0, c.size.steps, way.every):
-        if way.fresh: adamws = [c.adamw() for _ in workers]
+    for first in range(0, c.job.steps, way.every):
+        if way.resets_moments: adamws = [c.adamw() for _ in workers]
         moves = [to_vector(pseudo_gradient(c.params, steps(first, w), lambda _: adamws[w], 1.))
                  for w in workers]
         gone = [w for w in workers if torch.rand((), generator=dice) < way.lost_fraction]
         if len(gone) < len(workers):
             mean, size = agree.mean(moves, gone)
-            c.bytes += size
+            c.total_bytes += size
             for p, g in zip(c.params, from_vector(mean, c.params)): p.grad = g
             outer.step()
         c.validate_if_due(first + way.every)
@@ -207,11 +210,11 @@ def train_diloco(c: TrainingSetup, way: LowcommMethod, seed: int = 0) -> list[Te
 def train_demo_optimizer(c: TrainingSetup, way: LowcommMethod) -> list[Tensor]:
     "DeMo: all workers apply the sign of the mean message in each step; returns the last gradients."
     agree, x = make_averager(way, c), to_vector(c.params)
-    for step in range(c.size.steps):
-        losses = [c.loss(c.sample_ids(step, w)) for w in range(c.size.workers)]
+    for step in range(c.job.steps):
+        losses = [c.loss(c.sample_ids(step, w)) for w in range(c.job.workers)]
         gradients = [to_vector(torch.autograd.grad(loss, c.params)) for loss in losses]
         mean, size = agree.mean(gradients)
-        c.bytes += size
+        c.total_bytes += size
         x = x - c.learning_rate(step) * mean.sign()
         for p, new in zip(c.params, from_vector(x, c.params)): p.data = new
         c.validate_if_due(step + 1)
@@ -223,10 +226,10 @@ def train_post_local_sgd(courses: Sequence[TrainingSetup], way: LowcommMethod) -
         c, adamw = courses[rank], courses[rank].adamw()
         averager = PeriodicModelAverager(way.every, warmup_steps=way.every - 1, process_group=group)
         optimizer = PostLocalSGDOptimizer(adamw, averager)
-        for step in range(c.size.steps):
+        for step in range(c.job.steps):
             inner_step(c, optimizer, step, rank)
             if rank == 0 and (step + 1) % way.every == 0:
-                c.bytes += ring_traffic(4 * sum(p.numel() for p in c.params), len(courses))
+                c.total_bytes += ring_traffic(4 * sum(p.numel() for p in c.params), len(courses))
                 c.validate_if_due(step + 1)
     run_ranks(rank_main, len(courses), timeout=600.)
 
@@ -234,9 +237,9 @@ def train_post_local_sgd(courses: Sequence[TrainingSetup], way: LowcommMethod) -
 def train_streaming(courses: Sequence[TrainingSetup], way: LowcommMethod) -> list[Tensor]:
     """Streaming DiLoCo: each fragment is applied one step after it was sent. Returns the pseudo-gradients of
     the last one. Losses and bytes are in the first setup."""
-    c, steps, gap = courses[0], courses[0].size.steps, way.every // way.fragments
+    c, steps, gap = courses[0], courses[0].job.steps, way.every // way.fragments
     reference = [nn.Parameter(p.detach().clone()) for p in c.params]
-    early = int(way.warmup * (steps // way.every)) * way.fragments   # they arrive one by one
+    early = int(way.warmup_fraction * (steps // way.every)) * way.fragments   # they arrive one by one
     outer = Outer(reference, 0., way.outer_lr, way.momentum, warmup=early)
     parts, agreed = fragments_of(c.model, way.fragments), [make_averager(way, c)
                                                            for _ in range(way.fragments)]
@@ -255,7 +258,7 @@ def train_streaming(courses: Sequence[TrainingSetup], way: LowcommMethod) -> lis
             k = (step // gap - 1) % way.fragments
             moves = [to_vector([reference[i] - each.params[i] for i in parts[k]]) for each in courses]
             mean, size = agreed[k].mean(moves)
-            c.bytes += size
+            c.total_bytes += size
             (arrived if step == steps else air).append((parts[k], mean))
         for part, mean in arrived: land(part, mean)
         with _values(c.params, reference): c.validate_if_due(step)
@@ -292,10 +295,10 @@ def train_torchft_diloco(courses: Sequence[TrainingSetup], way: LowcommMethod) -
                           lighthouse_addr=address, replica_id=f'w{rank}')
         outer = torch.optim.SGD(c.params, way.outer_lr, way.momentum, nesterov=True)
         with DiLoCo(manager, [c.model], adamw, outer, way.every, pin_memory=False):
-            for step in range(c.size.steps):
+            for step in range(c.job.steps):
                 inner_step(c, adamw, step, rank)
                 if rank == 0 and (step + 1) % way.every == 0:
-                    c.bytes += ring_traffic(4 * sum(p.numel() for p in c.params), world)
+                    c.total_bytes += ring_traffic(4 * sum(p.numel() for p in c.params), world)
                     c.validate_if_due(step + 1)
         manager.shutdown(wait=False)
     try: run_ranks(rank_main, world, timeout=600.)
@@ -306,9 +309,9 @@ def train_torchft_diloco(courses: Sequence[TrainingSetup], way: LowcommMethod) -
 class MethodResult:
     "The result of a method."
     curve: dict[int, float] # Steps -> validation loss, nats per byte
-    bytes: float # Computed bytes over all links and steps
+    total_bytes: float # Computed bytes over all links and steps
     seconds: float # On this machine, all workers in one process
-    vectors: list[Tensor] # The workers' vectors in the last synchronization; empty if unknown
+    last_sync_vectors: list[Tensor] # The workers' vectors in the last synchronization; empty if unknown
 
 def train_method(way: LowcommMethod, size: LowcommJob, seed: int) -> MethodResult:
     "Train with one method, in one thread, so that the bits do not depend on the number of cores."
@@ -322,7 +325,7 @@ def train_method(way: LowcommMethod, size: LowcommJob, seed: int) -> MethodResul
         elif way.kind == 'signs': vectors = train_demo_optimizer(c, way)
         elif way.kind == 'rounds': vectors = train_diloco(c, way, seed)
         else: train_synchronously(c, 1 if way.kind == 'alone' else size.workers)
-    return MethodResult(c.curve, c.bytes, time.perf_counter() - began, vectors)
+    return MethodResult(c.curve, c.total_bytes, time.perf_counter() - began, vectors)
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #87a0486b
 async def _asleep() -> None: pass
@@ -392,15 +395,15 @@ def socket_bytes_ratio(way: LowcommMethod, size: LowcommJob, vectors: Sequence[T
 
 # %% ../../nbs/10_bench/19_lowcomm.ipynb #5594afa1
 LR_GRID = 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3 # Peak rates to try
-_DILOCO = LowcommMethod(4e-3, 16, warmup=1 / 8)
+_DILOCO = LowcommMethod(4e-3, 16, warmup_fraction=1 / 8)
 METHODS = {
     'single': LowcommMethod(4e-3, kind='alone'),
     'synchronous': LowcommMethod(4e-3, kind='steps'),
     'DiLoCo, H=8': replace(_DILOCO, every=8),
     'DiLoCo, H=16': _DILOCO,
     'DiLoCo, H=64': replace(_DILOCO, every=64, lr=4e-3),
-    'DiLoCo, no warm-up': replace(_DILOCO, warmup=0., lr=16e-3),
-    'DiLoCo, new moments': replace(_DILOCO, fresh=True, lr=2e-3),
+    'DiLoCo, no warm-up': replace(_DILOCO, warmup_fraction=0., lr=16e-3),
+    'DiLoCo, new moments': replace(_DILOCO, resets_moments=True, lr=2e-3),
     'DiLoCo, half lost': replace(_DILOCO, lost_fraction=.5),
     'DiLoCo, int8': replace(_DILOCO, codec='int8'),
     'DiLoCo, int4': replace(_DILOCO, codec='int4'),
@@ -417,8 +420,8 @@ def method_rows(who: str, runs: Sequence[MethodResult], share: float | None) -> 
     "The rows of one method. `share`: ratio of counted to computed bytes, if counted."
     last = max(runs[0].curve)
     rows = [row(who, 'loss', [t.curve[last] for t in runs], 'nats/byte'),
-            row(who, 'bytes, computed', [t.bytes for t in runs], 'B')]
-    if share: rows.append(row(who, 'bytes, counted', [share * t.bytes for t in runs], 'B'))
+            row(who, 'bytes, computed', [t.total_bytes for t in runs], 'B')]
+    if share: rows.append(row(who, 'bytes, counted', [share * t.total_bytes for t in runs], 'B'))
     rows.append(row(who, 'time', [t.seconds for t in runs], 's'))
     return rows + [row(who, f'loss after {step} steps', [t.curve[step] for t in runs], 'nats/byte')
                    for step in runs[0].curve if step < last]
@@ -471,20 +474,22 @@ def bench_lowcomm(
         raise BadConfig(f"--steps: a multiple of 64, the longest round, not {size.steps}")
     ways = {who: way for who, way in ways.items() if way.kind != 'torchft' or torchft_version()}
     found = train_all(ways, size, seeds)
-    shares = {who: socket_bytes_ratio(ways[who], size, runs[-1].vectors) for who, runs in found.items()
-              if runs[-1].vectors and sys.platform == 'linux'}
+    shares = {who: socket_bytes_ratio(ways[who], size, runs[-1].last_sync_vectors) for who,
+              runs in found.items()
+              if runs[-1].last_sync_vectors and sys.platform == 'linux'}
     rows = [r for who, runs in found.items() for r in method_rows(who, runs, shares.get(who))]
     return BenchResult('lowcomm', rows, method_ratios(rows, [*shares.values()]), method_notes(size, ways))
 
 def method_notes(size: LowcommJob, ways: dict[str, LowcommMethod]) -> list[str]:
     "Notes for the reader of the rows."
     n = count_parameters(seeded_gpt(size.model, 0))
-    samples, _, _ = load_text(size.model.context, size.held_out)
-    notes = [f'{n:,} parameters; {size.steps} steps of {size.workers} workers with {size.batch} x '
+    samples, _, _ = load_text(size.model.context, size.held_out_samples)
+    notes = [f'{n:,} parameters; {size.steps} steps of {size.workers} workers with {size.batch_size} x '
              f'{size.model.context} bytes each; the text has {len(samples):,} such samples',
              'peak rates: ' + '; '.join(f'{who} {way.lr:g}' for who, way in ways.items()),
              'a warm-up of plain averages: ' + '; '.join(
-                 f'{who} {way.warmup:.0%} of the rounds' for who, way in ways.items() if way.warmup)]
+                 f'{who} {way.warmup_fraction:.0%} of the rounds' for who, way in ways.items()
+                                                         if way.warmup_fraction)]
     if sys.platform != 'linux': notes.append('bytes were not counted: this needs Linux')
     kinds = {way.kind for way in ways.values()}
     return [*notes, f"torchft {torchft_version()}" if 'torchft' in kinds else 'torchft did not take part']

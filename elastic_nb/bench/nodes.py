@@ -53,14 +53,15 @@ def c10d_store_address(job: BenchJob, net: LoopbackNetwork) -> tuple[str, PickVi
 @dataclass(frozen=True)
 class LauncherContestant:
     "One way to train on several hosts."
-    command: Callable[[BenchJob, Host, str], Sequence[Any]] # Job, host, address of the store -> the command
-    events: Callable[[BenchJob], list[dict[str, Any]]] # The commits so far, in the shape of a `RunLog`
+    make_command: Callable[[BenchJob, Host, str],
+                           Sequence[Any]] # Job, host, address of the store -> the command
+    read_commits: Callable[[BenchJob], list[dict[str, Any]]] # The commits so far, in the shape of a `RunLog`
     # Where the nodes meet, and which host is lost
-    store: Callable[[BenchJob, LoopbackNetwork], tuple[str, PickVictim]] = c10d_store_address
+    start_store: Callable[[BenchJob, LoopbackNetwork], tuple[str, PickVictim]] = c10d_store_address
 
 def commits_so_far(contestant: LauncherContestant, job: BenchJob) -> list[dict[str, Any]]:
     "The commits so far, in order."
-    return [e for e in contestant.events(job) if e['kind'] == 'commit']
+    return [e for e in contestant.read_commits(job) if e['kind'] == 'commit']
 
 # %% ../../nbs/10_bench/15_nodes.ipynb #bc4701b5
 # restarts fail at random without it
@@ -81,7 +82,7 @@ def wait_for_commands(done: Callable[[], Any], limit: float, commands: Sequence[
 def train_on(net: LoopbackNetwork, job: BenchJob, contestant: LauncherContestant, store: str,
              limit: float) -> list[HostCommand]:
     "Start `contestant` on all hosts of `net`, and wait until step `job.kill_step` is committed."
-    started = [host.start(*contestant.command(job, host, store), env=TRAINING_ENV) for host in net]
+    started = [host.start(*contestant.make_command(job, host, store), env=TRAINING_ENV) for host in net]
     wait_for_commands(lambda: any(e['step'] >= job.kill_step for e in commits_so_far(contestant, job)), limit,
                       started)
     return started
@@ -91,14 +92,14 @@ def lose_host(contestant: LauncherContestant, job: BenchJob, net: LoopbackNetwor
     "Train on all hosts of `net`, lose one of them in step `job.kill_step`, and wait for a commit."
     log = RunLog(job.folder)
     with hold_lease(job.folder):
-        store, victim = contestant.store(job, net)
+        store, victim = contestant.start_store(job, net)
         started = train_on(net, job, contestant, store, limit)
         if log.read('kill'): raise RuntimeError('a worker has killed itself: that is no loss of a host')
         lost = net[victim()]
         log.write('kill', job.kill_step)
         lost.kill()
         def back() -> RecoveryCost | None:
-            try: return recovery_cost([*contestant.events(job), *log.read('kill')])
+            try: return recovery_cost([*contestant.read_commits(job), *log.read('kill')])
             except ValueError: return None   # no commit yet
         recovery = wait_for_commands(back, limit, [c for c in started if c.host is not lost])
         for host in net: host.kill()

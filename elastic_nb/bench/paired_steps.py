@@ -83,18 +83,18 @@ class PlainLoop:
     def __init__(self, like: ElasticTrainer):
         model = copy.deepcopy(like.model).train()
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=like.c.training.lr)
-        self.world = dist.get_world_size() if dist.is_initialized() else 1
+        self.world_size = dist.get_world_size() if dist.is_initialized() else 1
         self.model = DistributedDataParallel(model) if dist.is_initialized() else model
         if like.c.training.compile: self.model = torch.compile(self.model)
         data = like.train_dataset
-        self.read, self.device, self.autocast = data.get, like.device, like.task.autocast
+        self.read_batch, self.device, self.autocast = data.get, like.device, like.task.autocast
         self.tokens = like.c.training.batch_size * data.seq_length
 
     def backward(self, ids: list[int]) -> Tensor:
         "Forward and backward pass of a micro-batch; returns its part of the mean loss, on the device."
-        x, y = (t.to(self.device, non_blocking=True) for t in self.read(ids))
+        x, y = (t.to(self.device, non_blocking=True) for t in self.read_batch(ids))
         with self.autocast():
-            loss = self.model(x, y) * (self.world / self.tokens)   # DDP divides by the world size
+            loss = self.model(x, y) * (self.world_size / self.tokens)   # DDP divides by the world size
         loss.backward()
         return loss.detach()
 
@@ -104,20 +104,20 @@ class PlainLoop:
         total = torch.zeros((), device=self.device)
         self.optimizer.zero_grad()
         for i, ids in enumerate(batches):
-            quiet = self.world > 1 and i < len(batches) - 1
+            quiet = self.world_size > 1 and i < len(batches) - 1
             with self.model.no_sync() if quiet else nullcontext(): total += (loss := self.backward(ids))
             if ask: loss.item()
         self.optimizer.step()
-        return total.item() / self.world
+        return total.item() / self.world_size
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #435cbea3
 class StepPairs:
     "Each step of a trainer and the same one of a `PlainLoop`."
     def __init__(self, plain: PlainLoop):
-        self.plain = plain
+        self.plain_loop = plain
         self.seconds: list[tuple[float, float]] = [] # Of both
         self.losses: list[tuple[float, float]] = []
-        self.since = 0. # When the trainer's step began
+        self.step_began_at = 0. # When the trainer's step began
 
 class PairedTrainer(ElasticTrainer):
     "A trainer that takes each step a second time with a `PlainLoop`; `pairs`: seconds and losses of both."
@@ -133,15 +133,15 @@ class PairedTrainer(ElasticTrainer):
         # otherwise the optimizer's kernels would run on the clock of the plain loop
         synchronize_stream(self.device)
         if self.step:
-            ours, at = time.perf_counter() - pairs.since, self.step - 1
+            ours, at = time.perf_counter() - pairs.step_began_at, self.step - 1
             ours_loss = self.metrics['loss']
             mine = shard_range(self.world.rank, self.world.world_size, self.c.training.num_micro_batches)
             batches = [[k % self.samples.samples for k in self.samples.ids(at, i)] for i in mine]
             barrier()
-            def again() -> None: pairs.losses.append((ours_loss, pairs.plain.step(batches)))
+            def again() -> None: pairs.losses.append((ours_loss, pairs.plain_loop.step(batches)))
             pairs.seconds.append((ours, time_work(self.device, again)[1]))
         barrier()
-        pairs.since = time.perf_counter()
+        pairs.step_began_at = time.perf_counter()
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #25be69f3
 WARMUP_STEPS = 3 # Steps that do not count: they touch memory, and DDP arranges its buckets

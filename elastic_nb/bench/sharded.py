@@ -33,8 +33,8 @@ from ..train.run import ElasticRun, build, run_elastic
 class ShardedJob:
     "The task of all contestants."
     steps: int = 120 # Steps of a run whose steps are timed
-    losing: int = 40 # Steps of a run that loses a worker, halfway
-    warm: int = 5 # The first steps, which do not count
+    loss_run_steps: int = 40 # Steps of a run that loses a worker, halfway
+    warmup_steps: int = 5 # The first steps, which do not count
     settings: dict[str, Any] = field(default_factory=dict) # Override the demo's settings
 
     def config(self, **more: Any) -> Config:
@@ -107,7 +107,7 @@ def bench_sharded(
 ) -> BenchResult:
     "Measure steps, bytes and recoveries with and without shards. Raises RuntimeError if the bits differ."
     found: dict[tuple[str, str], list[float]] = {}
-    short = replace(job, steps=job.losing)
+    short = replace(job, steps=job.loss_run_steps)
     shas: dict[int, set[str | None]] = {job.steps: set(), short.steps: set()}   # steps -> final hashes
     def note(who: str, metric: str, seconds: list[float]) -> None:
         found.setdefault((who, metric), []).append(median(seconds))
@@ -116,13 +116,13 @@ def bench_sharded(
             for world in worlds:
                 run = run_ours_sharded(job, who, world)
                 shas[job.steps].add(run.sha256)
-                note(who, f'step, world {world}', step_times(run.events, job.warm))
+                note(who, f'step, world {world}', step_times(run.events, job.warmup_steps))
             if who == 'no shadow': continue   # a loss would need a checkpoint, and there is none
             for world in losing:
                 run = run_ours_sharded(short, who, world, fail_at(rank=1, step=short.steps // 2))
                 shas[short.steps].add(run.sha256)
                 note(who, f'recovery, world {world}', [r['rto_s'] for r in run.recoveries])
-        if with_fsdp: note('fsdp', 'step, world 2', step_times(run_fsdp(job, 2), job.warm))
+        if with_fsdp: note('fsdp', 'step, world 2', step_times(run_fsdp(job, 2), job.warmup_steps))
     if (most := max(map(len, shas.values()))) > 1:
         raise RuntimeError(f"runs with slices and without ended with {most} states")
     return sharded_result(found, {who: optimizer_bytes(job, who, 4) for who in KINDS})

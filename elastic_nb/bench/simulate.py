@@ -123,15 +123,15 @@ def start_scenario(s: KillScenario, out: Path) -> subprocess.Popen:
 class KilledRun:
     "A run that is killed as its scenario says. `hit`: how many failures there were of each kind."
     def __init__(self, s: KillScenario, out: Path):
-        self.s, self.out, self.left = s, out, deque(s.kills())
-        self.done, self.took, self.hit = 0, [.2], dict.fromkeys((ONE, ALL, JOB), 0)
+        self.scenario, self.out, self.pending_kills = s, out, deque(s.kills())
+        self.steps_done, self.step_seconds, self.failures_by_kind = 0, [.2], dict.fromkeys((ONE, ALL, JOB), 0)
 
     def begin(self) -> None:
         "Start the job, or start it again."
         self.pids: dict[int, int] = {} # By slot
         self.seen: set[tuple[int, int]] = set() # Generations and steps
         self.last, self.ended = 0., False # Time of the last step; whether the job was killed
-        self.child = start_scenario(self.s, self.out)
+        self.child = start_scenario(self.scenario, self.out)
 
     def run(self, limit_s: float) -> None:
         "To its end. Raises RunFailed, TimeoutError."
@@ -147,9 +147,10 @@ class KilledRun:
             finally:
                 clock.cancel()
                 self.end()
-            if time.monotonic() > end: raise TimeoutError(f"{self.s.name}: not done after {limit_s:g} s")
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self.scenario.name}: not done after {limit_s:g} s")
         log = (self.out / 'run.log').read_text(errors='replace').strip()
-        if code: raise RunFailed(f"{self.s.name}: {log.rpartition(chr(10))[2] or code}")
+        if code: raise RunFailed(f"{self.scenario.name}: {log.rpartition(chr(10))[2] or code}")
 
     def end(self) -> None:
         "No process of it is left."
@@ -165,18 +166,19 @@ def handle_line(self: KilledRun, e: dict[str, Any]) -> None:
     if e['kind'] == 'spawn': self.pids[slot] = e['pid']
     elif e['kind'] == 'death': self.pids.pop(slot, None)   # its number may be reused
     elif key not in self.seen:
-        if (self.last and (e['gen'], e['step'] - 1) in self.seen): self.took.append(e['t'] - self.last)
+        if (self.last
+            and (e['gen'], e['step'] - 1) in self.seen): self.step_seconds.append(e['t'] - self.last)
         self.seen.add(key)
-        self.done, self.last = self.done + 1, e['t']
-        over = e['step'] + 1 == self.s.steps
-        if self.left and self.done >= int(self.left[0][0]) and not over:
-            self.kill_at_phase(*self.left.popleft())
+        self.steps_done, self.last = self.steps_done + 1, e['t']
+        over = e['step'] + 1 == self.scenario.steps
+        if self.pending_kills and self.steps_done >= int(self.pending_kills[0][0]) and not over:
+            self.kill_at_phase(*self.pending_kills.popleft())
 
 @patch
 def kill_at_phase(self: KilledRun, x: float, what: str, slot: int) -> None:
     "Wait for this part of the next step, and kill."
-    time.sleep(max(0., self.last + x % 1 * median(self.took) - time.monotonic()))
-    self.hit[what] += 1
+    time.sleep(max(0., self.last + x % 1 * median(self.step_seconds) - time.monotonic()))
+    self.failures_by_kind[what] += 1
     self.ended = what == JOB
     if self.ended: self.child.kill()
     alone = self.pids.get(slot) or next(iter(self.pids.values()), None)
@@ -187,7 +189,7 @@ def run_scenario(s: KillScenario, out: Path, limit_s: float) -> dict[str, int]:
     "Run a scenario; returns how many failures it had, by kind. Raises RunFailed, TimeoutError."
     run = KilledRun(s, out)
     run.run(limit_s)
-    return run.hit
+    return run.failures_by_kind
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #28d842be
 CALIBRATION = KillScenario('costs', every=6, steps=56, fixed=(
@@ -239,7 +241,7 @@ def events_per_s(many: int = 300_000) -> float:
         for n in range(50): sim.after(dice.random(), fire, n)
         sim.run()
         ledger.flush()
-        return sim.fired / (time.process_time() - begun)
+        return sim.fired_count / (time.process_time() - begun)
 
 # %% ../../nbs/10_bench/22_simulate.ipynb #d70670f4
 def simpy_end_time(plan: JobSpec, strikes: list[FailureEvent]) -> float:

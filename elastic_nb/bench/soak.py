@@ -135,15 +135,15 @@ def parent_of(pid: int) -> int | None:
 @dataclass
 class ProcessTrace:
     "Samples of one process over time."
-    who: str # supervisor, zygote, or the name of a worker
+    process_name: str # supervisor, zygote, or the name of a worker
     pid: int
     # Seconds since the start of the soak
-    looks: list[tuple[float, ProcessUsage]] = field(default_factory=list)
+    usage_samples: list[tuple[float, ProcessUsage]] = field(default_factory=list)
 
     def smallest_usage(self, last: bool, part: float = .25) -> ProcessUsage:
         "The smallest values in the first or the last part of the samples, at least three."
-        n = max(3, int(len(self.looks) * part))
-        found = [s for _, s in (self.looks[-n:] if last else self.looks[:n])]
+        n = max(3, int(len(self.usage_samples) * part))
+        found = [s for _, s in (self.usage_samples[-n:] if last else self.usage_samples[:n])]
         return ProcessUsage(*(min(getattr(s, k) for s in found) for k in ('mb', 'fds', 'threads')))
 
 ALLOWED_GROWTH = dict(fds=8, threads=4, mb=16.) # Allowance for parts not needed in the first seconds
@@ -156,7 +156,8 @@ def leak_findings(trace: ProcessTrace, recoveries: int) -> list[str]:
     a, b = trace.smallest_usage(last=False), trace.smallest_usage(last=True)
     limits = ALLOWED_GROWTH | dict(mb=ALLOWED_GROWTH['mb'] + MB_PER_RECOVERY * recoveries)
     words = dict(mb='MB of memory', fds='descriptors', threads='threads')
-    return [f"{trace.who}: {getattr(a, k):.0f} to {getattr(b, k):.0f} {words[k]} in {recoveries} recoveries"
+    return [f"{trace.process_name}: "
+            f"{getattr(a, k):.0f} to {getattr(b, k):.0f} {words[k]} in {recoveries} recoveries"
             for k, limit in limits.items() if getattr(b, k) - getattr(a, k) > limit]
 
 # %% ../../nbs/10_bench/13_soak.ipynb #d06a64df
@@ -164,16 +165,16 @@ def leak_findings(trace: ProcessTrace, recoveries: int) -> list[str]:
 class RandomKiller:
     "Chooses victims, signals and times from a seed."
     seed: int
-    every: float # Mean seconds between two kills
-    workers: int
+    mean_interval_s: float # Mean seconds between two kills
+    worker_count: int
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.spared = self.random.randrange(self.workers)
+        self.spared = self.random.randrange(self.worker_count)
 
     def pause(self) -> float:
         "Seconds until the next kill; always long enough for a commit in between."
-        return .2 + self.random.expovariate(1 / self.every)
+        return .2 + self.random.expovariate(1 / self.mean_interval_s)
 
     def strike(self, alive: Sequence[str], sparing: bool) -> list[tuple[str, int]]:
         "The names to hit, with a signal each."
@@ -190,52 +191,55 @@ class SoakRun:
         self.folder, self.killer = Path(folder), killer
         self.config = soak_config(folder, **settings)
         self.pids: dict[str, int] = {} # Live workers, by name
-        self.entered: set[str] = set() # Workers that have joined
+        self.joined_workers: set[str] = set() # Workers that have joined
         self.traces: dict[int, ProcessTrace] = {} # Every process that ever ran, by pid
-        self.deaths = self.steps = 0 # Reported so far; committed so far
-        self.struck: list[tuple[str, int]] = [] # Names and signals
-        self.why = '' # Exit code of the supervisor
+        self.deaths_reported = self.steps_committed = 0 # Reported so far; committed so far
+        self.kills: list[tuple[str, int]] = [] # Names and signals
+        self.exit_reason = '' # Exit code of the supervisor
         self.zygote: int | None = None # Its process id
-        self.log = 0 # The largest size of the ledger's log file, in bytes
-        self.child = start_child('run_supervised', str(folder), settings)
-        self.start = time.monotonic()
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
+        self.max_log_bytes = 0 # The largest size of the ledger's log file, in bytes
+        self.child_process = start_child('run_supervised', str(folder), settings)
+        self.started_at = time.monotonic()
+        self.reader_thread = threading.Thread(target=self.read, daemon=True)
+        self.reader_thread.start()
 
     def read(self) -> None:
         "Read the supervisor's events, line by line."
-        for line in self.child.stdout: self.handle_line(json.loads(line))
+        for line in self.child_process.stdout: self.handle_line(json.loads(line))
 
     def handle_line(self, e: dict[str, Any]) -> None:
         "Process one event of the supervisor."
         kind, worker = e['kind'], str(e.get('worker'))
         if kind == 'spawn': self.pids[worker] = e['pid']
-        elif kind == 'entered': self.entered.add(worker)
-        elif kind == 'commit': self.steps = max(self.steps, e['step'] + 1)
-        elif kind == 'end': self.why = e['why']
+        elif kind == 'entered': self.joined_workers.add(worker)
+        elif kind == 'commit': self.steps_committed = max(self.steps_committed, e['step'] + 1)
+        elif kind == 'end': self.exit_reason = e['why']
         elif kind == 'death':
             self.pids.pop(worker, None)
-            self.deaths += 1
+            self.deaths_reported += 1
 
 # %% ../../nbs/10_bench/13_soak.ipynb #4fd0c7be
 @patch
 def alive(self: SoakRun) -> list[str]:
     "Workers that have joined and are alive, by name."
-    return sorted(w for w in [*self.pids] if w in self.entered)
+    return sorted(w for w in [*self.pids] if w in self.joined_workers)
 
 @patch
 def sample_usage(self: SoakRun) -> None:
     "Sample all processes of the run if all workers are present, and the ledger."
     if self.pids and not self.zygote: self.zygote = parent_of([*self.pids.values()][0])
     log = self.folder / 'run.db-wal'
-    with suppress(OSError): self.log = max(self.log, log.stat().st_size)
-    if len(self.alive()) < self.killer.workers: return   # connections of a missing worker are also missing
+    with suppress(OSError): self.max_log_bytes = max(self.max_log_bytes, log.stat().st_size)
+    # connections of a missing worker are also missing
+    if len(self.alive()) < self.killer.worker_count: return
     now, server = time.monotonic(), parent_of(self.zygote)
-    every = {'supervisor': self.child.pid, 'zygote': self.zygote} | dict(self.pids)
-    if server != self.child.pid: every['fork server'] = server
+    every = {'supervisor': self.child_process.pid, 'zygote': self.zygote} | dict(self.pids)
+    if server != self.child_process.pid: every['fork server'] = server
     for who, pid in every.items():
         size = process_usage(pid) if pid else None
-        if size: self.traces.setdefault(pid, ProcessTrace(who, pid)).looks.append((now - self.start, size))
+        if size:
+            self.traces.setdefault(pid,
+                                   ProcessTrace(who, pid)).usage_samples.append((now - self.started_at, size))
 
 @patch
 def strike(self: SoakRun, sparing: bool) -> None:
@@ -244,7 +248,7 @@ def strike(self: SoakRun, sparing: bool) -> None:
         pid = self.pids.get(name)
         if pid is None or parent_of(pid) != self.zygote: continue
         with suppress(ProcessLookupError): os.kill(pid, sig)
-        self.struck.append((name, sig))
+        self.kills.append((name, sig))
 
 # %% ../../nbs/10_bench/13_soak.ipynb #be5f2a1d
 @patch
@@ -252,9 +256,9 @@ def wait_until(self: SoakRun, done: Any, limit: float, what: str) -> None:
     "Sample twice a second until `done()`. Raises RunFailed if the supervisor ends, or after `limit` seconds."
     end = time.monotonic() + limit
     while not done():
-        if self.child.poll() is not None:
-            self.reader.join(5)
-            said = self.child.stderr.read()[-1000:] if not self.why else self.why
+        if self.child_process.poll() is not None:
+            self.reader_thread.join(5)
+            said = self.child_process.stderr.read()[-1000:] if not self.exit_reason else self.exit_reason
             raise RunFailed(f"the run ended by itself: {said}")
         if time.monotonic() > end: raise RunFailed(f"{what}: not in {limit:g} s")
         self.sample_usage()
@@ -263,33 +267,34 @@ def wait_until(self: SoakRun, done: Any, limit: float, what: str) -> None:
 @patch
 def run(self: SoakRun, seconds: float, bar: Any) -> None:
     "Disturb the run for `seconds`, let it recover, and tell it to save and exit. Raises RunFailed."
-    self.wait_until(lambda: len(self.alive()) == self.killer.workers and self.steps > 20, 120.,
+    self.wait_until(lambda: len(self.alive()) == self.killer.worker_count and self.steps_committed > 20, 120.,
                     "the first steps")
     begin, due = time.monotonic(), 0.
     def over() -> bool:
         nonlocal due
         now = time.monotonic() - begin
-        if now > due and len(self.alive()) >= min(2, self.killer.workers):
+        if now > due and len(self.alive()) >= min(2, self.killer.worker_count):
             self.strike(sparing=now > seconds / 4)
             due = now + self.killer.pause()
         bar.n = round(min(now, seconds), 1)
-        bar.set_postfix_str(f'{self.deaths} deaths, {self.steps} steps')
+        bar.set_postfix_str(f'{self.deaths_reported} deaths, {self.steps_committed} steps')
         return now > seconds
     self.wait_until(over, seconds + 60, "the disturbance")
-    healed = self.steps + 20
-    def whole() -> bool: return self.steps > healed and len(self.alive()) == self.killer.workers
+    healed = self.steps_committed + 20
+    def whole() -> bool:
+        return self.steps_committed > healed and len(self.alive()) == self.killer.worker_count
     self.wait_until(whole, 60., "the last recovery")
-    self.child.send_signal(signal.SIGTERM)
-    self.child.wait(60)
-    self.reader.join(5)
+    self.child_process.send_signal(signal.SIGTERM)
+    self.child_process.wait(60)
+    self.reader_thread.join(5)
 
 @patch
 def close(self: SoakRun) -> None:
     "Leave no process behind."
-    if self.child.poll() is None: self.child.kill()
-    self.child.wait()
-    self.reader.join(5)
-    for stream in (self.child.stdout, self.child.stderr): stream.close()
+    if self.child_process.poll() is None: self.child_process.kill()
+    self.child_process.wait()
+    self.reader_thread.join(5)
+    for stream in (self.child_process.stdout, self.child_process.stderr): stream.close()
 
 # %% ../../nbs/10_bench/13_soak.ipynb #461a1a06
 @dataclass
@@ -329,32 +334,34 @@ MAX_WAL_BYTES = 32 << 20 # Of the log that SQLite merges into the ledger every 4
 
 def ledger_size_rows(soak: SoakRun) -> tuple[list[dict[str, Any]], list[str]]:
     "The size of the ledger, and whether it exceeds its limit."
-    steps, size = max(1, soak.steps), (soak.folder / 'run.db').stat().st_size
+    steps, size = max(1, soak.steps_committed), (soak.folder / 'run.db').stat().st_size
     wrong = []
-    if size > LEDGER_BYTES_PER_STEP * steps + LEDGER_BYTES_PER_DEATH * soak.deaths:
-        wrong.append(f"ledger: {size} bytes after {steps} steps and {soak.deaths} deaths")
-    if soak.log > MAX_WAL_BYTES: wrong.append(f"the log beside the ledger grew to {soak.log} bytes")
+    if size > LEDGER_BYTES_PER_STEP * steps + LEDGER_BYTES_PER_DEATH * soak.deaths_reported:
+        wrong.append(f"ledger: {size} bytes after {steps} steps and {soak.deaths_reported} deaths")
+    if soak.max_log_bytes > MAX_WAL_BYTES:
+        wrong.append(f"the log beside the ledger grew to {soak.max_log_bytes} bytes")
     return [row('ledger', 'size per step', [size / steps], 'bytes'),
-            row('ledger', 'largest log', [soak.log / 2**20], 'MB')], wrong
+            row('ledger', 'largest log', [soak.max_log_bytes / 2**20], 'MB')], wrong
 
 def long_lived_traces(soak: SoakRun) -> list[ProcessTrace]:
     "Supervisor, fork server, zygote and the longest-lived worker, if they are past the warm-up."
-    traces = [ProcessTrace(t.who, t.pid, [x for x in t.looks if x[0] > t.looks[0][0] + PROCESS_WARMUP_S])
+    traces = [ProcessTrace(t.process_name, t.pid,
+                           [x for x in t.usage_samples if x[0] > t.usage_samples[0][0] + PROCESS_WARMUP_S])
               for t in soak.traces.values()]
-    traces = [t for t in traces if len(t.looks) >= 6]
-    workers = sorted((t for t in traces if t.who[0].isdigit()), key=lambda t: len(t.looks))
-    return [t for t in traces if not t.who[0].isdigit()] + workers[-1:]
+    traces = [t for t in traces if len(t.usage_samples) >= 6]
+    workers = sorted((t for t in traces if t.process_name[0].isdigit()), key=lambda t: len(t.usage_samples))
+    return [t for t in traces if not t.process_name[0].isdigit()] + workers[-1:]
 
 def usage_rows(soak: SoakRun) -> tuple[list[dict[str, Any]], list[str]]:
     "Usage of the long-lived processes at the beginning and at the end, and what has grown."
     rows, wrong = [], []
     for t in long_lived_traces(soak):
-        who = 'oldest worker' if t.who[0].isdigit() else t.who
+        who = 'oldest worker' if t.process_name[0].isdigit() else t.process_name
         for last in (False, True):
             s = t.smallest_usage(last)
             for k, unit in (('mb', 'MB'), ('fds', 'descriptors'), ('threads', 'threads')):
                 rows.append(row(who, f"{unit}, {'end' if last else 'beginning'}", [getattr(s, k)], unit))
-        wrong += leak_findings(t, soak.deaths)
+        wrong += leak_findings(t, soak.deaths_reported)
     return rows, wrong
 
 # %% ../../nbs/10_bench/13_soak.ipynb #e532b041
@@ -374,17 +381,18 @@ def soak_result(soak: SoakRun, settings: dict[str, Any]) -> SoakResult:
     wrong = [] if same else [f"the state after {steps} steps differs from that of the undisturbed run"]
     try: losses(events)
     except ValueError as e: wrong.append(str(e))
-    hits = [sig for _, sig in soak.struck]
+    hits = [sig for _, sig in soak.kills]
     rows = [row('signals', name, [hits.count(sig)], 'signals')
             for name, sig in (('kills', signal.SIGKILL), ('stops', signal.SIGSTOP))]
     rows += [row(who, 'commit to commit', v, 's') for who, v in found.items() if v]
-    rows += [row('run', 'steps committed', [steps], 'steps'), row('run', 'deaths', [soak.deaths], 'deaths')]
+    rows += [row('run', 'steps committed', [steps], 'steps'),
+             row('run', 'deaths', [soak.deaths_reported], 'deaths')]
     for more, bad in (ledger_size_rows(soak), usage_rows(soak)):
         rows += more
         wrong += bad
     ratios = dict(recovery_median_s=percentile(every, .5), recovery_p95_s=percentile(every, .95),
                   recovery_max_s=max(every, default=0.), same_bits=float(same))
-    notes = [f"seed {soak.killer.seed}; the supervisor's last words: {soak.why}", *RESULT_NOTES]
+    notes = [f"seed {soak.killer.seed}; the supervisor's last words: {soak.exit_reason}", *RESULT_NOTES]
     return SoakResult('soak', rows, ratios, notes, failures=wrong)
 
 RESULT_NOTES = ["commit to commit: the longest time without a committed step around a death; "

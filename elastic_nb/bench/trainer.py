@@ -55,31 +55,31 @@ class MeasurementDone(Exception): "Raised when everything has been measured."
 class PhaseWatcher:
     "Follows a run with this many `phases`, and ends it after `n` steps of the last one."
     def __init__(self, closed: Path, n: int, phases: int):
-        self.closed, self.n, self.phases = closed, n, phases
-        self.sizes: dict[int, int] = {}   # world size per generation
-        self.commits: dict[int, list[float]] = {}   # times of worker 0's reports
+        self.gate_file, self.n, self.phase_count = closed, n, phases
+        self.world_size_by_generation: dict[int, int] = {}   # world size per generation
+        self.commit_times: dict[int, list[float]] = {}   # times of worker 0's reports
 
     def __call__(self, e: Mapping[str, Any]) -> None:
-        if e['kind'] == 'generation': self.sizes[e['gen']] = len(e['roster'])
+        if e['kind'] == 'generation': self.world_size_by_generation[e['gen']] = len(e['roster'])
         if (e['kind'], e['worker']) != ('commit', '0.0'): return
-        if not self.commits: self.closed.touch()
-        times = self.commits.setdefault(e['gen'], [])
+        if not self.commit_times: self.gate_file.touch()
+        times = self.commit_times.setdefault(e['gen'], [])
         times.append(e['t'])
         if len(times) <= self.n: return
-        if len(self.commits) == 2: self.closed.unlink(missing_ok=True)
-        if len(self.commits) == self.phases: raise MeasurementDone
+        if len(self.commit_times) == 2: self.gate_file.unlink(missing_ok=True)
+        if len(self.commit_times) == self.phase_count: raise MeasurementDone
 
     @property
-    def worlds(self) -> list[int]: return [self.sizes[gen] for gen in self.commits]
+    def worlds(self) -> list[int]: return [self.world_size_by_generation[gen] for gen in self.commit_times]
 
     def seconds(self, phase: int) -> list[float]:
         "Times of the steps that count: all steps of the phase except the first three."
-        times = [*self.commits.values()][phase]
+        times = [*self.commit_times.values()][phase]
         return [b - a for a, b in zip(times, times[1:])][WARMUP_STEPS - 1:]
 
     def pause(self, phase: int) -> float:
         "Seconds from the last commit before `phase` to its first one."
-        before, after = [*self.commits.values()][phase - 1:phase + 1]
+        before, after = [*self.commit_times.values()][phase - 1:phase + 1]
         return after[0] - before[-1]
 
 # %% ../../nbs/10_bench/10_trainer.ipynb #b59c5b9a
@@ -122,7 +122,7 @@ class BlockTimes:
     "The seconds of blocks of steps: with a ledger, or without."
     def __init__(self) -> None:
         self.seconds: list[tuple[bool, float]] = []
-        self.since = 0. # When this block began
+        self.block_began_at = 0. # When this block began
 
 class LedgerToggleTrainer(ElasticTrainer):
     "A trainer that runs blocks of steps alternately with and without its ledger; `blocks`: their seconds."
@@ -140,11 +140,11 @@ class LedgerToggleTrainer(ElasticTrainer):
         if self.step % BLOCK_STEPS: return
         if self.step:
             if self.on: self.record.flush()
-            self.blocks.seconds.append((self.on, time.perf_counter() - self.blocks.since))
-        self.blocks.since = time.perf_counter()
+            self.blocks.seconds.append((self.on, time.perf_counter() - self.blocks.block_began_at))
+        self.blocks.block_began_at = time.perf_counter()
 
     def _preempted(self, manager: Any) -> bool:
-        return super()._preempted(manager) if self.on else bool(self.call.used.clear())
+        return super()._preempted(manager) if self.on else bool(self.call.step_usage.clear())
 
     def _committed(self, report: Any) -> None:
         if self.on: super()._committed(report)

@@ -89,7 +89,7 @@ def predicted_seconds(way: str, given: LinkSpec) -> float:
 @dataclass(frozen=True)
 class RoundTimes:
     "One lap of a worker: the rounds that send each number once."
-    compute: float # Seconds
+    compute_s: float # Seconds
     talk: float # Seconds of communication in the reductions
 
 def run_rank(rank: int, mine: str, first: str, port: int, rounds: int, settings: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def median_talk_seconds(laps: list[RoundTimes]) -> float:
 def sixteen_step_seconds(way: str, laps: list[RoundTimes]) -> tuple[float, float]:
     "Seconds of computation and of communication in 16 steps of this method."
     times = 16 if METHODS[way]['strategy'] == 'exact' else 1
-    return times * statistics.median(lap.compute for lap in laps), times * median_talk_seconds(laps)
+    return times * statistics.median(lap.compute_s for lap in laps), times * median_talk_seconds(laps)
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #23383ee4
 LINK_NAMES = 'cellular', 'satellite', 'leo', 'good'

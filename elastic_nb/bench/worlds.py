@@ -35,14 +35,14 @@ class LightEngine:
     numbers: dict[str, float] = {}
     main = False
     def __init__(self, member: Member, pieces: int, steps: int, nap: float):
-        self.member, self.count, self.steps, self.nap = member, pieces, steps, nap
+        self.member, self.micro_batches, self.steps, self.micro_batch_seconds = member, pieces, steps, nap
         self.samples, self.step, self.w = self, 0, torch.zeros(256)
         self.about = dict(micro_batches=pieces, steps=steps)
 
-    def num_micro_batches(self, step: int) -> int: return self.count
+    def num_micro_batches(self, step: int) -> int: return self.micro_batches
     def ids(self, step: int, i: int) -> list[int]: return [i]
     def contribute(self, sync: Any, i: int, ids: list[int]) -> None:
-        with wakeable() as woken: woken.wait(self.nap)
+        with wakeable() as woken: woken.wait(self.micro_batch_seconds)
         self.member.raise_if_peer_gone()
     def update(self, summed: float) -> float:
         self.step += 1
@@ -61,11 +61,11 @@ class LightEngine:
 class LightSync:
     "A gradient of eight numbers."
     scale = 1.
-    def __init__(self, pieces: int): self.pieces = pieces
+    def __init__(self, pieces: int): self.micro_batches = pieces
     def set_process_group(self, group: dist.ProcessGroup) -> None: self.group = group
     def detach(self) -> None: self.group = None
     @property
-    def span(self) -> range: return shard_range(self.group.rank(), self.group.size(), self.pieces)
+    def span(self) -> range: return shard_range(self.group.rank(), self.group.size(), self.micro_batches)
     def start(self, step: int, micro_batches: int | None = None) -> list[int]:
         self.grad = torch.zeros(8)
         return list(self.span)
@@ -129,10 +129,10 @@ RECOVERY_PHASES = ['notice', 'roll call', 'group', 'copy', 'agree']
 @dataclass
 class RecoveryParts:
     "One kill among `world` workers. Times in milliseconds."
-    world: int
+    world_size: int
     recovery: float # From the kill until the last survivor has entered the next generation
     parts: dict[str, float] # Parts of it: until the notice is sent; then medians over the survivors
-    join: float # From the last commit before the replacement joins until the last worker has entered
+    join_ms: float # From the last commit before the replacement joins until the last worker has entered
     requests: int # Requests of all survivors to the store, from the kill until they have entered
     bytes: int # Bytes of these requests and their responses
 
@@ -183,7 +183,7 @@ WORLD_SIZES = 2, 4, 8, 16, 32
 def recovery_rows(found: Iterable[RecoveryParts]) -> list[dict[str, Any]]:
     "A row for each world size and metric."
     rows, worlds = [], {}
-    for g in found: worlds.setdefault(g.world, []).append(g)
+    for g in found: worlds.setdefault(g.world_size, []).append(g)
     for world, gs in sorted(worlds.items()):
         who = f'{world} workers'
         rows += [row(who, 'recovery', [g.recovery for g in gs], 'ms'),

@@ -97,18 +97,18 @@ class ChaosRun:
         starting: float = 60., # Extra seconds for a start
     ):
         self.config, self.plan, self.out, self.module_folder = config, plan, Path(out), folder
-        self.patience, self.command, self.starting = patience, command, starting
+        self.stall_limit_s, self.make_command, self.start_allowance_s = patience, command, starting
         self.observer = RunObserver(out)
         self.pending = list(plan.strikes) # Strikes still to come
-        self.injected: list[tuple[Any, float]] = [] # Strikes carried out, and when (time.monotonic)
-        self.postponed: dict[Any, str] = {} # Strikes that are due but were missed, and why
+        self.injected_faults: list[tuple[Any, float]] = [] # Strikes carried out, and when (time.monotonic)
+        self.postponed_faults: dict[Any, str] = {} # Strikes that are due but were missed, and why
         self.starts, self.expects_end = 0, False # Starts so far; whether a strike ends this one
-        self.began = 0. # When the current start began (time.monotonic)
+        self.start_began_at = 0. # When the current start began (time.monotonic)
         self.failure = '' # Why the job is dead
         self.orphans: list[int] = [] # Processes that outlived a start
-        self.child: subprocess.Popen | None = None
-        self.holds = self.out.absolute().parent / f'{self.out.name}.holds' # Files in it end holds
-        self.disk: FaultyDisk | None = None
+        self.child_process: subprocess.Popen | None = None
+        self.holds_folder = self.out.absolute().parent / f'{self.out.name}.holds' # Files in it end holds
+        self.faulty_disk: FaultyDisk | None = None
         self.store_proxy: FaultyStoreProxy | None = None
 
 # %% ../../nbs/11_chaos/03_chaos_run.ipynb #6baddf78
@@ -133,32 +133,32 @@ def make_hold_faults(plan: FaultPlan, slots: int) -> list[Fault]:
 @patch
 def start(self: ChaosRun) -> None:
     "Starts the run, or restarts it with the rest of the plan."
-    left, e = pending_faults(self.plan, self.observer.fired), self.config.checked().elastic
+    left, e = pending_faults(self.plan, self.observer.fired_faults), self.config.checked().elastic
     left += make_hold_faults(FaultPlan((*left, *self.pending)), e.workers + e.spares)
     chaos = dict(kill=[], hang=[], crash_probability=0., crash_after_step=0, crash_ranks=[], enabled=True)
     path = self.out.parent / f'{self.out.name}.yaml'
     self.out.mkdir(parents=True, exist_ok=True)
-    self.holds.mkdir(exist_ok=True)
+    self.holds_folder.mkdir(exist_ok=True)
     asked = self.config.update(faults=FaultPlan(tuple(left)).lines, **chaos)
     path.write_text(to_yaml(asked, '# '), encoding='utf-8')   # passes on only the settings that were given
-    argv = self.command(path, self.out, self.module_folder)
-    if self.disk: argv = self.disk.wrap_command(argv)
-    env = package_env() | {HOLD_ENV: str(self.holds)}
+    argv = self.make_command(path, self.out, self.module_folder)
+    if self.faulty_disk: argv = self.faulty_disk.wrap_command(argv)
+    env = package_env() | {HOLD_ENV: str(self.holds_folder)}
     if self.store_proxy: env['AWS_ENDPOINT_URL'] = self.store_proxy.url
     with open(self.out / 'run.log', 'ab') as log:
-        self.child = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        self.child_process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                       start_new_session=True)
     self.starts, self.expects_end = self.starts + 1, False
-    self.observer.mark_started(self.child.pid)
-    self.began = self.observer.last_progress_at
+    self.observer.mark_started(self.child_process.pid)
+    self.start_began_at = self.observer.last_progress_at
 
 @patch
 def poll(self: ChaosRun) -> None:
     "Reads the ledger; writes the plan into it after its first row."
-    before = self.observer.name
+    before = self.observer.start_name
     self.observer.poll()
-    if self.observer.name and not before:
-        with Ledger(self.out / 'run.db', self.observer.name, create=False) as ledger:
+    if self.observer.start_name and not before:
+        with Ledger(self.out / 'run.db', self.observer.start_name, create=False) as ledger:
             record_plan(ledger, self.plan)
 
 # %% ../../nbs/11_chaos/03_chaos_run.ipynb #fe262e1a
@@ -169,19 +169,19 @@ def inject_due(self: ChaosRun, striker: FaultInjector) -> None:
     for s in [s for s in self.pending if self.observer.is_due(s, now)]:
         when = time.monotonic()
         try: striker.inject(s)
-        except TargetNotFound as e: self.postponed[s] = str(e)
+        except TargetNotFound as e: self.postponed_faults[s] = str(e)
         else:
             self.pending.remove(s)
-            if s.phase: (self.holds / f'{s.step}-{s.phase}').touch()   # ends the hold
-            self.postponed.pop(s, None)
-            self.injected.append((s, when))
+            if s.phase: (self.holds_folder / f'{s.step}-{s.phase}').touch()   # ends the hold
+            self.postponed_faults.pop(s, None)
+            self.injected_faults.append((s, when))
             self.expects_end |= s.ends_run
 
 @patch
 def progress_timeout(self: ChaosRun) -> float:
     "Seconds without a new step until the job counts as dead, at this point of the run."
-    started = self.observer.last_progress_at > self.began
-    return self.patience if started else self.patience + self.starting
+    started = self.observer.last_progress_at > self.start_began_at
+    return self.stall_limit_s if started else self.stall_limit_s + self.start_allowance_s
 
 # %% ../../nbs/11_chaos/03_chaos_run.ipynb #2f4d4d00
 @patch
@@ -191,13 +191,13 @@ def tick(self: ChaosRun, striker: FaultInjector) -> bool:
     self.inject_due(striker)
     striker.undo_expired(time.monotonic())
     silent = time.monotonic() - self.observer.last_progress_at
-    code = self.child.poll()
+    code = self.child_process.poll()
     if code is None and silent <= self.progress_timeout(): return False
     if code is None:
         living = [p for p in self.observer.all_processes if is_alive(p)]
         self.failure = f"no new step for {silent:.0f} s, and {len(living)} of its processes live"
-        self.child.kill()
-        self.child.wait()
+        self.child_process.kill()
+        self.child_process.wait()
     self.poll()
     self.kill_orphans()
     if self.failure or code == 0: return True
@@ -230,17 +230,17 @@ def run_to_end(self: ChaosRun, tick: float = .02) -> None:
         words = {s.target for s in self.plan.strikes}
         slow = any((s.kind, s.target) == ('slow', 'disk') for s in self.plan.strikes)
         place = self.out / 'checkpoints'
-        if 'disk' in words: self.disk = stack.enter_context(FaultyDisk(place, own_device=slow))
+        if 'disk' in words: self.faulty_disk = stack.enter_context(FaultyDisk(place, own_device=slow))
         if 's3' in words: self.store_proxy = stack.enter_context(FaultyStoreProxy(_endpoint()))
-        striker = stack.enter_context(FaultInjector(self.observer, self.plan.min_survivors, self.disk,
+        striker = stack.enter_context(FaultInjector(self.observer, self.plan.min_survivors, self.faulty_disk,
                                                     self.store_proxy))
         self.start()
         try:
             while not self.tick(striker): time.sleep(tick)
         finally:
-            if self.child.poll() is None:
-                self.child.kill()
-                self.child.wait()
+            if self.child_process.poll() is None:
+                self.child_process.kill()
+                self.child_process.wait()
 
 def _endpoint() -> str:
     "The endpoint of this run's object store. Raises BadConfig."
@@ -352,7 +352,7 @@ def compare_with_undisturbed(trial: ChaosRun, folder: str | Path, beside: Path,
     sha, losses_alone = (alone.sha256, losses(alone.events)) if alone else (None, [])
     same = bool(alone and result['sha256'] and sha == result['sha256'] and loss_curve(told) == losses_alone
                 and result['steps'] == result['steps_wanted'])
-    waiting = [*map(str, pending_faults(trial.plan, trial.observer.fired)), *map(str, trial.pending)]
+    waiting = [*map(str, pending_faults(trial.plan, trial.observer.fired_faults)), *map(str, trial.pending)]
     gone = why_unsaved(told, result['steps_wanted']) if trial.config.checkpoint.checkpoint_interval else ''
     strikes = fault_impacts(told)
     pauses = [s['pause_s'] for s in strikes if s['pause_s'] is not None]

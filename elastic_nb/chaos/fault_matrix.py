@@ -61,11 +61,11 @@ def fault_lines_at_phase(what: str, column: str, lasts: str = '') -> list[str]:
 @dataclass(frozen=True)
 class CellPlan:
     "A plan for one cell, or why there is none."
-    lines: tuple[str, ...] = () # Lines of the plan
+    plan_lines: tuple[str, ...] = () # Lines of the plan
     why_not: str = '' # Why this cell is empty
     settings: Mapping[str, Any] = field(default_factory=dict) # Config settings for this cell
-    machines: int = 0 # Number of hosts; 0: a single machine
-    etcd: int = 0 # Members of the etcd for rendezvous; 0: host 0 holds the store
+    host_count: int = 0 # Number of hosts; 0: a single machine
+    etcd_members: int = 0 # Members of the etcd for rendezvous; 0: host 0 holds the store
 
 CellRule = Callable[[str], CellPlan]
 WITH_SPARE = dict(spares=1) # One more worker, in slot 3, that waits as a spare
@@ -135,7 +135,8 @@ def machine_fault(what: str, etcd: int = 0, lasts: str = '') -> CellRule:
         first = ['kill agent 2@20:forward'] * (column == 'rendezvous')
         point = FAULT_POINT_NAMES.get(column, column)
         more = dict(steps=800) if lasts else {}   # the machine must return before the others finish
-        return CellPlan((*first, f'{what}@{FAULT_STEP}:{point}{lasts}'), machines=3, etcd=etcd, settings=more)
+        return CellPlan((*first, f'{what}@{FAULT_STEP}:{point}{lasts}'), host_count=3, etcd_members=etcd,
+                        settings=more)
     return rule
 
 def unhealed_source(column: str) -> CellPlan:
@@ -148,7 +149,7 @@ def foreign_joiner(column: str) -> CellPlan:
     "A machine with another run's config joins; its workers need seconds to start."
     if column not in ('rendezvous', 'join'): return CellPlan(why_not='it comes some seconds later')
     first = ['kill agent 2@20:forward'] * (column == 'rendezvous')
-    return CellPlan((*first, f'foreign agent 3@{FAULT_STEP}'), machines=3, settings=dict(steps=2000))
+    return CellPlan((*first, f'foreign agent 3@{FAULT_STEP}'), host_count=3, settings=dict(steps=2000))
 
 def has_etcd() -> bool:
     try: return bool(etcd_program())
@@ -267,7 +268,7 @@ class MatrixRunner:
 
     def measure_cell(self, fault: str, column: str, job: CellPlan) -> dict[str, Any]:
         "Measures one cell and returns it as JSON values; an empty cell has only `why_not`."
-        named = dict(fault=fault, phase=column, plan=[*job.lines])
+        named = dict(fault=fault, phase=column, plan=[*job.plan_lines])
         if job.why_not: return named | dict(why_not=job.why_not)
         self.count += 1
         out, begin = self.folder / f'cell-{self.count}', time.monotonic()
@@ -281,9 +282,11 @@ class MatrixRunner:
 
     def run(self, job: CellPlan, out: Path) -> dict[str, Any]:
         "Result of `run_chaos` or `run_multi_node`. Raises BadConfig."
-        config, plan = matrix_config(self.folder, **job.settings), plan_from_dict(dict(faults=[*job.lines]))
+        config = matrix_config(self.folder, **job.settings)
+        plan = plan_from_dict(dict(faults=[*job.plan_lines]))
         alone = self.undisturbed_run(job)
-        if job.machines: return run_multi_node(config, plan, out, alone, self.folder, job.machines, job.etcd)
+        if job.host_count: return run_multi_node(config, plan, out, alone, self.folder, job.host_count,
+                                                 job.etcd_members)
         return run_chaos(config, plan, out, self.folder, MAX_PAUSE_S, STALL_LIMIT_S, alone)
 
 def _told(out: Path) -> list[Event]:

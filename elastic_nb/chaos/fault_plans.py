@@ -53,7 +53,7 @@ class ExternalFault:
     target: str # `worker 1`, `rank 0`, or a single word such as `supervisor`
     step: int | None = None # Strikes when this many steps are committed,
     at: float | None = None # or this many seconds after the first commit
-    seconds: float | None = None # Duration
+    duration_seconds: float | None = None # Duration
     phase: str | None = None # Strikes while a worker is in this phase of `step`, or later
 
     def __post_init__(self) -> None:
@@ -68,9 +68,9 @@ class ExternalFault:
         if (self.step is None) == (self.at is None): raise ValueError("a strike needs a step or a time")
         if self.phase and (self.step is None or self.phase not in PHASES | CHECKPOINT_PHASES):
             raise ValueError(f"a phase is one of {', '.join(PHASES | CHECKPOINT_PHASES)}, and needs a step")
-        if self.kind in TIMED_FAULTS and not self.seconds:
+        if self.kind in TIMED_FAULTS and not self.duration_seconds:
             raise ValueError(f"{self.kind} {self.target} for how long? Add `for 2s`")
-        if self.seconds and self.kind not in (*TIMED_FAULTS, 'hang'):
+        if self.duration_seconds and self.kind not in (*TIMED_FAULTS, 'hang'):
             raise ValueError(f"{self.kind} {self.target} happens at once, and not for a time")
 
     @property
@@ -79,7 +79,7 @@ class ExternalFault:
     def __str__(self) -> str:
         when = f'{self.step}' if self.at is None else f'{self.at:.10g}s'
         where = f':{self.phase}' if self.phase else ''
-        lasts = f' for {self.seconds:g}s' if self.seconds else ''
+        lasts = f' for {self.duration_seconds:g}s' if self.duration_seconds else ''
         return f'{self.kind} {self.target}@{when}{where}{lasts}'
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -103,7 +103,7 @@ def parse_plan_entry(text: str) -> PlanEntry:
         raise ValueError(f"{text!r}: a worker does {kind!r} itself, at a step: {kind} 1@20")
     times = dict(at=float(when[:-1])) if clock else dict(step=int(when))
     seconds = float(lasts) if lasts else None
-    try: return ExternalFault(kind, ' '.join(target.split()), **times, seconds=seconds, phase=phase)
+    try: return ExternalFault(kind, ' '.join(target.split()), **times, duration_seconds=seconds, phase=phase)
     except ValueError as e: raise ValueError(f"{text!r}: {e}") from None
 
 def _fault(text: str) -> Fault:
@@ -122,7 +122,7 @@ class FaultPlan:
     "The faults of a run, in the order in which they were written."
     entries: tuple[PlanEntry, ...] = ()
     min_survivors: int = 0 # Workers that must survive a strike on a worker
-    drawn: dict[str, Any] = field(default_factory=dict) # How the plan was drawn, for the reader
+    draw_settings: dict[str, Any] = field(default_factory=dict) # How the plan was drawn, for the reader
 
     @property
     def faults(self) -> list[Fault]: return [e for e in self.entries if isinstance(e, Fault)]
@@ -133,11 +133,11 @@ class FaultPlan:
 
     def to_dict(self) -> dict[str, Any]:
         "JSON values, from which `plan_from_dict` rebuilds the plan."
-        return dict(faults=self.lines, min_survivors=self.min_survivors, drawn=self.drawn)
+        return dict(faults=self.lines, min_survivors=self.min_survivors, drawn=self.draw_settings)
 
     def __add__(self, other: 'FaultPlan') -> 'FaultPlan':
         most = max(self.min_survivors, other.min_survivors)
-        return FaultPlan(self.entries + other.entries, most, self.drawn | other.drawn)
+        return FaultPlan(self.entries + other.entries, most, self.draw_settings | other.draw_settings)
 
     def __str__(self) -> str: return '; '.join(self.lines) or 'nothing goes wrong'
 
@@ -222,7 +222,7 @@ def phase_plan(seed: int, workers: int, steps: int, faults: int = 3,
         place = dice.randrange(1, steps), dice.randrange(workers)
         kind, phase = dice.choice(kinds), dice.choice(STEP_PHASES)
         entries.setdefault(place, Fault(place[1], place[0], phase, kind))
-    return FaultPlan(tuple(entries[k] for k in sorted(entries)), drawn=dict(seed=seed))
+    return FaultPlan(tuple(entries[k] for k in sorted(entries)), draw_settings=dict(seed=seed))
 
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #03eb61f1
 def record_plan(ledger: Ledger, plan: FaultPlan) -> None:

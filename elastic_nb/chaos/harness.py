@@ -27,10 +27,10 @@ class RunHarness:
     def __init__(self, config: Config, folder: str | Path):
         self.folder = Path(folder).absolute()
         self.config = tokenize_datasets(config, self.folder / 'data') # Text is tokenized once, for all runs
-        self.pool = WorkerPool('elastic_nb.train.run:warm_up', 0, (ENTRY, str(self.folder)))
+        self.worker_pool = WorkerPool('elastic_nb.train.run:warm_up', 0, (ENTRY, str(self.folder)))
 
     def __enter__(self) -> 'RunHarness': return self
-    def __exit__(self, *error: object) -> None: self.pool.close()
+    def __exit__(self, *error: object) -> None: self.worker_pool.close()
 
     def run(
         self,
@@ -46,24 +46,25 @@ class RunHarness:
         c = config.checked()
         values = dict(entry=ENTRY, settings=c.model_dump(),
                       given={s: [*v] for s, v in config.explicit_values.items()})
-        self.pool.store = loopback_store()
+        self.worker_pool.store = loopback_store()
         with Ledger(out / 'run.db') as known: number = len(known.runs()) + 1
         with (Ledger(out / 'run.db', f'run-{number}') as ledger,
               lock_run_folder(c.checkpoint.nvme_path) as leased):
-            try: return supervise(self.pool, 'elastic_nb.train.run:worker', values | dict(leased=leased),
+            try: return supervise(self.worker_pool, 'elastic_nb.train.run:worker', values
+                                  | dict(leased=leased),
                                   c.elastic, ledger, faults, hear, kept=c.checkpoint.is_enabled)
             finally: self.kill_workers()
 
     def kill_workers(self, seconds: float = 20.) -> None:
         "Ends the workers of a run, as the death of their supervisor does. Raises TimeoutError."
-        pids = {w.pid for w in self.pool.workers.values()}
-        for w in self.pool.workers.values(): w.lines.sock.close()
-        self.pool.workers.clear()
+        pids = {w.pid for w in self.worker_pool.workers.values()}
+        for w in self.worker_pool.workers.values(): w.lines.sock.close()
+        self.worker_pool.workers.clear()
         end = time.monotonic() + seconds
         while pids:
-            self.pool.poll(.01)
-            pids -= {report['pid'] for report in self.pool.exits}
-            self.pool.exits.clear()
+            self.worker_pool.poll(.01)
+            pids -= {report['pid'] for report in self.worker_pool.pending_exits}
+            self.worker_pool.pending_exits.clear()
             if time.monotonic() > end: raise TimeoutError(f"{len(pids)} workers have outlived their run")
 
 # %% ../../nbs/11_chaos/08_harness.ipynb #035907f5

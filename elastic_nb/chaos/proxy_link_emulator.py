@@ -28,10 +28,10 @@ from ..lowcomm.link_profiles import (TCP_SEGMENT_BYTES, LinkSpec, LinkProfile, t
 class LinkDirection:
     "One direction of a link, for one kind of traffic: computes when each byte arrives. It reads no clock."
     def __init__(self, p: LinkProfile, seed: Any, start: float):
-        self.profile, self.dice, self.start = p, random.Random(f'{seed} lane'), start
-        self.free = self.last = start # When the line becomes free; when the last packet arrives
-        self.cut = False
-        self.bytes = self.packets = self.lost = 0 # Bytes and packets that entered; packets lost
+        self.profile, self.rng, self.start = p, random.Random(f'{seed} lane'), start
+        self.free_at = self.last_arrival_at = start # When the line becomes free; when the last packet arrives
+        self.is_cut = False
+        self.bytes = self.packets = self.packets_lost = 0 # Bytes and packets that entered; packets lost
 
     @property
     def buffer_s(self) -> float:
@@ -40,35 +40,35 @@ class LinkDirection:
 
     def is_blocked(self, now: float) -> bool:
         "Whether nothing passes now: cut, in a brownout, or with a loss of 1."
-        return self.cut or self.profile.loss >= 1 or self.profile.in_brownout(now - self.start)
+        return self.is_cut or self.profile.loss >= 1 or self.profile.in_brownout(now - self.start)
 
     def transmit(self, size: int, now: float) -> float:
         "Time at which the line has sent `size` bytes that enter now."
         self.bytes += size
         seconds = size * 8 / (self.profile.rate_mbit * 1e6) if self.profile.rate_mbit else 0.
-        self.free = max(now, self.free) + seconds
-        return self.free
+        self.free_at = max(now, self.free_at) + seconds
+        return self.free_at
 
     def propagation_delay(self) -> float:
         "Seconds in flight, without waiting for the line."
         p = self.profile
-        return (p.rtt_ms + self.dice.uniform(-1, 1) * p.jitter_ms) / 2e3
+        return (p.rtt_ms + self.rng.uniform(-1, 1) * p.jitter_ms) / 2e3
 
 # %% ../../nbs/11_chaos/04_proxy_link_emulator.ipynb #f7c7da55
 @patch
 def packet_arrivals(self: LinkDirection, size: int, now: float) -> list[float]:
     "Arrival times of a packet of `size` bytes that enters now: none if it is lost, two if duplicated."
     self.packets += 1
-    if self.is_blocked(now) or self.free - now > self.buffer_s:
+    if self.is_blocked(now) or self.free_at - now > self.buffer_s:
         self.bytes += size
-        self.lost += 1
+        self.packets_lost += 1
         return []
     arrives = self.transmit(size, now) + self.propagation_delay()
-    if self.dice.random() < self.profile.loss:
-        self.lost += 1
+    if self.rng.random() < self.profile.loss:
+        self.packets_lost += 1
         return []   # a lost packet still used the line
-    self.last = max(self.last, arrives)
-    return [self.last] * (1 + (self.dice.random() < self.profile.duplicate))
+    self.last_arrival_at = max(self.last_arrival_at, arrives)
+    return [self.last_arrival_at] * (1 + (self.rng.random() < self.profile.duplicate))
 
 # %% ../../nbs/11_chaos/04_proxy_link_emulator.ipynb #42e0af0d
 DIRECTIONS = 'there', 'back'
@@ -83,16 +83,17 @@ def parse_direction(way: str) -> tuple[str, ...]:
 class LinkEmulator:
     "Emulates a link: a `LinkDirection` per direction, and more for traffic with its own settings."
     def __init__(self, p: LinkProfile, seed: int, now: float):
-        self.seed, self.made = seed, 0
+        self.seed, self.directions_made = seed, 0
         self.directions: dict[tuple[str, str | None], LinkDirection] = {}
-        self.ended = dict(there=0, back=0, lost=0) # Traffic of directions that have been replaced
+        self.ended_traffic = dict(there=0, back=0, lost=0) # Traffic of directions that have been replaced
         self.set_profile(p, now)
 
     def set_profile(self, p: LinkProfile, now: float) -> None:
         "Uses another profile for what enters from now on. A cut link stays cut."
-        self.ended, cut = self.traffic(), self.cut_directions()
-        self.profile, self.made = p, self.made + 1
-        self.directions = {(way, kind): LinkDirection(profile_for(p, kind), (self.seed, self.made, way, kind),
+        self.ended_traffic, cut = self.traffic(), self.cut_directions()
+        self.profile, self.directions_made = p, self.directions_made + 1
+        self.directions = {(way, kind): LinkDirection(profile_for(p, kind),
+                                                      (self.seed, self.directions_made, way, kind),
                                                       now)
                            for way in DIRECTIONS for kind in (None, *p.overrides)}
         self.cut(cut)
@@ -103,19 +104,19 @@ class LinkEmulator:
 
     def cut_directions(self) -> set[str]:
         "The directions that are cut."
-        return {way for (way, _), lane in self.directions.items() if lane.cut}
+        return {way for (way, _), lane in self.directions.items() if lane.is_cut}
 
     def cut(self, ways: Iterable[str], cut: bool = True) -> None:
         "Cuts or restores these directions."
         for (way, _), lane in self.directions.items():
-            if way in ways: lane.cut = cut
+            if way in ways: lane.is_cut = cut
 
     def traffic(self) -> dict[str, int]:
         "Bytes that entered `there` and `back`, headers included, and the number of packets that were `lost`."
-        found = dict(self.ended)
+        found = dict(self.ended_traffic)
         for (way, _), lane in self.directions.items():
             found[way] += lane.bytes
-            found['lost'] += lane.lost
+            found['lost'] += lane.packets_lost
         return found
 
 # %% ../../nbs/11_chaos/04_proxy_link_emulator.ipynb #db5d60e1
@@ -127,15 +128,15 @@ class ProxyLink:
         host: str = '127.0.0.1', # Address that its ports bind to
     ):
         self.profile, self.host = link_profile(given), host
-        self.listeners: dict[tuple[tuple[str, int], str | None], tuple[str, int]] = {}
+        self.listen_addresses: dict[tuple[tuple[str, int], str | None], tuple[str, int]] = {}
         self.servers: list[asyncio.AbstractServer] = [] # One per port
-        self.connections: set[asyncio.Task] = set() # One per open connection
+        self.connection_tasks: set[asyncio.Task] = set() # One per open connection
         self.errors: list[BaseException] = []
-        self.loop = asyncio.new_event_loop()
-        self.loop.set_exception_handler(lambda _, what: self.errors.append(
+        self.event_loop = asyncio.new_event_loop()
+        self.event_loop.set_exception_handler(lambda _, what: self.errors.append(
             what.get('exception') or RuntimeError(what['message'])))
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.emulator = LinkEmulator(self.profile, seed, self.loop.time())
+        self.thread = threading.Thread(target=self.event_loop.run_forever, daemon=True)
+        self.emulator = LinkEmulator(self.profile, seed, self.event_loop.time())
         self.thread.start()
 
     def __enter__(self) -> 'ProxyLink': return self
@@ -145,10 +146,10 @@ class ProxyLink:
 @patch
 def run_in_loop(self: ProxyLink, work: Coroutine[Any, Any, Any], limit_s: float = 30.) -> Any:
     "Runs `work` in the link's thread and returns its result. Raises RuntimeError if the link is closed."
-    if self.loop.is_closed():
+    if self.event_loop.is_closed():
         work.close()
         raise RuntimeError("the link is closed")
-    return asyncio.run_coroutine_threadsafe(work, self.loop).result(limit_s)
+    return asyncio.run_coroutine_threadsafe(work, self.event_loop).result(limit_s)
 
 # %% ../../nbs/11_chaos/04_proxy_link_emulator.ipynb #00ed915b
 @patch
@@ -158,11 +159,11 @@ def stream_arrival(self: LinkDirection, size: int, now: float) -> float:
     self.packets += packets
     # 52: size of the IP and TCP headers
     arrives = self.transmit(size + 52 * packets, now) + self.propagation_delay()
-    while packets := sum(self.dice.random() < self.profile.loss < 1 for _ in range(packets)):
-        self.lost += packets
+    while packets := sum(self.rng.random() < self.profile.loss < 1 for _ in range(packets)):
+        self.packets_lost += packets
         arrives += self.profile.rtt_ms / 1e3
-    self.last = max(self.last, arrives)
-    return self.last
+    self.last_arrival_at = max(self.last_arrival_at, arrives)
+    return self.last_arrival_at
 
 # %% ../../nbs/11_chaos/04_proxy_link_emulator.ipynb #dd94de70
 _CHUNK = 1 << 16 # Most bytes per read
@@ -186,12 +187,12 @@ async def relay_stream(self: ProxyLink, source: asyncio.StreamReader, sink: asyn
             piece = int(lane.profile.rate_mbit * 1e6 / 8 * .004)   # 4 ms at the line's rate
             data = await source.read(min(_CHUNK, max(TCP_SEGMENT_BYTES, piece or _CHUNK)))
             lane = self.emulator.direction_for(way, kind)
-            now = self.loop.time()
+            now = self.event_loop.time()
             if data: arrives = lane.stream_arrival(len(data), now)
-            else: arrives = max(now + lane.propagation_delay(), lane.last)
+            else: arrives = max(now + lane.propagation_delay(), lane.last_arrival_at)
             await flight.put((arrives, data))
             if not data: return
-            await asyncio.sleep(lane.free - lane.buffer_s - now)
+            await asyncio.sleep(lane.free_at - lane.buffer_s - now)
     await _all(deliver(), read())
 
 async def _all(*works: Coroutine[Any, Any, Any]) -> None:
@@ -208,8 +209,9 @@ _LOOK = .005 # Interval in seconds for checking whether a blocked direction work
 @patch
 async def wait_until_passable(self: ProxyLink, when: float, way: str, kind: str | None) -> None:
     "Returns at the time `when`, or as soon afterwards as the direction is not blocked."
-    await asyncio.sleep(max(0., when - self.loop.time()))
-    while self.emulator.direction_for(way, kind).is_blocked(self.loop.time()): await asyncio.sleep(_LOOK)
+    await asyncio.sleep(max(0., when - self.event_loop.time()))
+    while self.emulator.direction_for(way,
+                                      kind).is_blocked(self.event_loop.time()): await asyncio.sleep(_LOOK)
 
 # %% ../../nbs/11_chaos/04_proxy_link_emulator.ipynb #bb40eb89
 @patch
@@ -217,12 +219,12 @@ async def relay_connection(self: ProxyLink, near: asyncio.StreamReader, out: asy
                            address: tuple[str, int], kind: str | None) -> None:
     "Carries a connection from beginning to end."
     task = asyncio.current_task()
-    self.connections.add(task)
+    self.connection_tasks.add(task)
     far = None
     try:
         for way in DIRECTIONS:   # the handshake
             lane = self.emulator.direction_for(way, kind)
-            await self.wait_until_passable(lane.stream_arrival(0, self.loop.time()), way, kind)
+            await self.wait_until_passable(lane.stream_arrival(0, self.event_loop.time()), way, kind)
         reader, far = await asyncio.open_connection(*address)
         await _all(self.relay_stream(near, far, 'there', kind), self.relay_stream(reader, out, 'back', kind))
         far.close()
@@ -230,7 +232,7 @@ async def relay_connection(self: ProxyLink, near: asyncio.StreamReader, out: asy
     except (OSError, asyncio.CancelledError):
         for end in (out, far):
             if end is not None: _reset(end)
-    finally: self.connections.discard(task)
+    finally: self.connection_tasks.discard(task)
 
 def _reset(end: asyncio.StreamWriter) -> None:
     "Ends a connection with a reset instead of an orderly close."
@@ -258,17 +260,18 @@ def route_to(
     "Where to connect to reach `address` over the link; `kind`: one of `KINDS`; `port`: 0 for any free port."
     if kind is not None: kind = traffic_kind(kind)
     key = (str(address[0]), int(address[1])), kind
-    if key not in self.listeners: self.listeners[key] = self.run_in_loop(self.open_listener(*key, port))
-    return self.listeners[key]
+    if key not in self.listen_addresses:
+        self.listen_addresses[key] = self.run_in_loop(self.open_listener(*key, port))
+    return self.listen_addresses[key]
 
 @patch
 def close(self: ProxyLink) -> None:
     "Resets all connections and ends the thread. Raises the thread's first error."
-    if self.loop.is_closed(): return
+    if self.event_loop.is_closed(): return
     self.run_in_loop(self.cancel_all())
-    self.loop.call_soon_threadsafe(self.loop.stop)
+    self.event_loop.call_soon_threadsafe(self.event_loop.stop)
     self.thread.join(30)
-    self.loop.close()
+    self.event_loop.close()
     if self.errors: raise self.errors[0]
 
 @patch
@@ -378,7 +381,7 @@ def measure_throughput(address: tuple[str, int], seconds: float = 1., limit_s: f
 def set_profile(self: ProxyLink, given: LinkSpec) -> None:
     "Gives the link another profile, for what enters from now on. Raises BadConfig."
     self.profile = link_profile(given)
-    self.call_in_loop(lambda: self.emulator.set_profile(self.profile, self.loop.time()))
+    self.call_in_loop(lambda: self.emulator.set_profile(self.profile, self.event_loop.time()))
 
 @patch
 def cut(self: ProxyLink, way: str = 'both') -> None:
@@ -395,7 +398,7 @@ def mend(self: ProxyLink) -> None:
 def reset(self: ProxyLink) -> int:
     "Resets all connections, like a router that lost its state; returns how many there were."
     async def drop() -> int:
-        tasks = [*self.connections]
+        tasks = [*self.connection_tasks]
         for t in tasks: t.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         return len(tasks)
@@ -407,21 +410,21 @@ class ProxiedStore:
 
     `base`: the real store; `links`: another rank's host address -> the link to it, whose ports bind there."""
     def __init__(self, base: Any, links: Mapping[str, ProxyLink], kind: str = 'gradient'):
-        self.base, self.links, self.kind = base, dict(links), kind
+        self.base_store, self.link_by_host, self.traffic_kind = base, dict(links), kind
 
-    def __getattr__(self, name: str) -> Any: return getattr(self.base, name)
-    def get(self, key: str) -> bytes: return self.rewrite_ports(self.base.get(key))
+    def __getattr__(self, name: str) -> Any: return getattr(self.base_store, name)
+    def get(self, key: str) -> bytes: return self.rewrite_ports(self.base_store.get(key))
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        return [*map(self.rewrite_ports, self.base.multi_get(keys))]
+        return [*map(self.rewrite_ports, self.base_store.multi_get(keys))]
 
     def rewrite_ports(self, value: bytes) -> bytes:
         "Replaces the port of each socket behind a link by the port of its proxy."
-        for host, link in self.links.items():
+        for host, link in self.link_by_host.items():
             ip, at = socket.inet_aton(host), 0
             while (at := value.find(ip, at) + 4) > 3:
                 family, port = value[at - 8:at - 6], int.from_bytes(value[at - 6:at - 4], 'big')
                 if family != socket.AF_INET.to_bytes(2, sys.byteorder) or not port: continue
-                listener = link.route_to((host, port), self.kind)[1]
+                listener = link.route_to((host, port), self.traffic_kind)[1]
                 value = value[:at - 6] + listener.to_bytes(2, 'big') + value[at - 4:]
         return value
 

@@ -70,33 +70,33 @@ def why_no_link() -> str:
 class TapBridge:
     "Carries frames between two interfaces. End 0 is the host, end 1 the switch; `there` is from 0 to 1."
     def __init__(self, ends: Sequence[int], p: LinkProfile, seed: int):
-        self.ends = dict(zip(DIRECTIONS, ends)) # Source of each direction
-        self.exits = dict(zip(DIRECTIONS, reversed(ends))) # Destination of each direction
+        self.source_fds = dict(zip(DIRECTIONS, ends)) # Source of each direction
+        self.destination_fds = dict(zip(DIRECTIONS, reversed(ends))) # Destination of each direction
         self.emulator = LinkEmulator(p, seed, time.monotonic())
-        self.kinds: dict[int, str] = {} # Kind of traffic by port
+        self.traffic_kind_by_port: dict[int, str] = {} # Kind of traffic by port
         self.in_flight: list[tuple[float, int, str, bytes]] = [] # A heap: (time, number, direction, frame)
-        self.number = 0
+        self.frame_number = 0
 
 # %% ../../nbs/11_chaos/05_tap_link_emulator.ipynb #50b491e7
 @patch
 def traffic_kind(self: TapBridge, frame: bytes) -> str | None:
     "The kind of traffic of an Ethernet frame, from its TCP or UDP ports (IPv4)."
-    if not self.kinds or frame[12:14] != b'\x08\0' or frame[23] not in (6, 17): return None
+    if not self.traffic_kind_by_port or frame[12:14] != b'\x08\0' or frame[23] not in (6, 17): return None
     at = 14 + 4 * (frame[14] & 15)
     ports = struct.unpack('!HH', frame[at:at + 4])
-    return next((self.kinds[p] for p in ports if p in self.kinds), None)
+    return next((self.traffic_kind_by_port[p] for p in ports if p in self.traffic_kind_by_port), None)
 
 # %% ../../nbs/11_chaos/05_tap_link_emulator.ipynb #76eb0dff
 @patch
 def read_frames(self: TapBridge, way: str) -> None:
     "Reads the frames that wait at a direction's source. The 14 bytes of Ethernet do not count."
     for _ in range(64):   # then the other end gets its turn, and frames that are due
-        try: frame = os.read(self.ends[way], 1 << 16)
+        try: frame = os.read(self.source_fds[way], 1 << 16)
         except BlockingIOError: return
         lane = self.emulator.direction_for(way, self.traffic_kind(frame))
         for when in lane.packet_arrivals(len(frame) - 14, time.monotonic()):
-            self.number += 1
-            heapq.heappush(self.in_flight, (when, self.number, way, frame))
+            self.frame_number += 1
+            heapq.heappush(self.in_flight, (when, self.frame_number, way, frame))
 
 @patch
 def deliver_due(self: TapBridge) -> float:
@@ -105,7 +105,8 @@ def deliver_due(self: TapBridge) -> float:
         wait = self.in_flight[0][0] - time.monotonic()
         if wait > 0: return min(wait, 1.)
         _, _, way, frame = heapq.heappop(self.in_flight)
-        with suppress(BlockingIOError, OSError): os.write(self.exits[way], frame)   # the interface is down
+        # the interface is down
+        with suppress(BlockingIOError, OSError): os.write(self.destination_fds[way], frame)
     return 1.
 
 # %% ../../nbs/11_chaos/05_tap_link_emulator.ipynb #d5cca742
@@ -118,7 +119,7 @@ def execute(self: TapBridge, do: str, **what: Any) -> dict[str, Any]:
         self.in_flight = [f for f in self.in_flight if f[2] not in what['ways']]
         heapq.heapify(self.in_flight)
     elif do == 'mend': self.emulator.cut(DIRECTIONS, False)
-    elif do == 'kind': self.kinds[what['port']] = what['kind']
+    elif do == 'kind': self.traffic_kind_by_port[what['port']] = what['kind']
     return self.emulator.traffic()
 
 @patch
@@ -126,7 +127,7 @@ def serve(self: TapBridge) -> None:
     "Carries frames and obeys orders until the orders end."
     lines = sys.stdin.buffer
     os.set_blocking(lines.fileno(), False)
-    rest, ways = b'', {end: way for way, end in self.ends.items()}
+    rest, ways = b'', {end: way for way, end in self.source_fds.items()}
     while True:
         ready, _, _ = select.select([*ways, lines.fileno()], [], [], self.deliver_due())
         for end in ready:
@@ -153,13 +154,14 @@ class TapLink:
         if reason := why_no_link() if net.cables else "these hosts have no cables":
             raise RuntimeError(f"no link that loses packets: {reason}. `ProxyLink` works everywhere")
         self.net, self.host, self.lock = net, host, threading.Lock()
-        self.log = net.folder / f'wire-{host}-{time.monotonic_ns()}.err'
-        net.ip(net.switch, 'link', 'del', f'port{host}')
-        words = 'wire', net[host].init.pid, 'eth0', f'port{host}', seed
-        self.bridge = subprocess.Popen(
-            [*net.netns_prefix(net.switch), sys.executable, '-m', 'elastic_nb.chaos.tap_link_emulator',
+        self.error_log = net.folder / f'wire-{host}-{time.monotonic_ns()}.err'
+        net.ip(net.switch_process, 'link', 'del', f'port{host}')
+        words = 'wire', net[host].init_process.pid, 'eth0', f'port{host}', seed
+        self.bridge_process = subprocess.Popen(
+            [*net.netns_prefix(net.switch_process), sys.executable, '-m',
+             'elastic_nb.chaos.tap_link_emulator',
              *map(str, words)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=open(self.log, 'wb'), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=open(self.error_log, 'wb'), text=True,
             env=package_env(), start_new_session=True)
         try:
             self.read_answer()
@@ -176,25 +178,26 @@ class TapLink:
 @patch
 def read_answer(self: TapLink, limit_s: float = 30.) -> dict[str, Any]:
     "The next answer of the bridge. Raises RuntimeError with its last output if there is none."
-    ready, _, _ = select.select([self.bridge.stdout], [], [], limit_s)
-    if line := self.bridge.stdout.readline() if ready else '': return json.loads(line)
-    raise RuntimeError(f"the wire of host {self.host} does not answer. {self.log.read_text()[-500:]}".strip())
+    ready, _, _ = select.select([self.bridge_process.stdout], [], [], limit_s)
+    if line := self.bridge_process.stdout.readline() if ready else '': return json.loads(line)
+    raise RuntimeError(f"the wire of host {self.host} does not answer. "
+                       f"{self.error_log.read_text()[-500:]}".strip())
 
 @patch
 def send_order(self: TapLink, do: str, **what: Any) -> dict[str, Any]:
     "Sends the bridge an order and returns its answer. Raises RuntimeError if the bridge is gone."
     with self.lock:
         with suppress(OSError, ValueError):
-            print(json.dumps(dict(do=do, **what)), file=self.bridge.stdin, flush=True)
+            print(json.dumps(dict(do=do, **what)), file=self.bridge_process.stdin, flush=True)
         return self.read_answer()
 
 @patch
 def configure(self: TapLink) -> None:
     "Plugs the bridge in: the host's address at one end, the switch at the other."
     net, host = self.net, self.net[self.host]
-    net.ip(net.switch, 'link', 'set', f'port{self.host}', 'master', 'switch', 'up')
-    net.ip(host.init, 'addr', 'add', f'{host.address}/24', 'dev', 'eth0')
-    net.ip(host.init, 'link', 'set', 'eth0', 'up')
+    net.ip(net.switch_process, 'link', 'set', f'port{self.host}', 'master', 'switch', 'up')
+    net.ip(host.init_process, 'addr', 'add', f'{host.address}/24', 'dev', 'eth0')
+    net.ip(host.init_process, 'link', 'set', 'eth0', 'up')
 
 # %% ../../nbs/11_chaos/05_tap_link_emulator.ipynb #a4d68a13
 @patch
@@ -229,10 +232,10 @@ def traffic(self: TapLink) -> dict[str, int]:
 @patch
 def close(self: TapLink) -> None:
     "Removes the bridge and plugs the cable in again, if the host still exists."
-    if self.bridge.stdin.closed: return
-    with suppress(OSError): self.bridge.stdin.close()
-    self.bridge.wait(60)
-    self.bridge.stdout.close()
+    if self.bridge_process.stdin.closed: return
+    with suppress(OSError): self.bridge_process.stdin.close()
+    self.bridge_process.wait(60)
+    self.bridge_process.stdout.close()
     with suppress(RuntimeError): self.net.plug(self.host)   # the network is closed
 
 # %% ../../nbs/11_chaos/05_tap_link_emulator.ipynb #4e5922cd

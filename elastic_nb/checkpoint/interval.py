@@ -69,36 +69,37 @@ class CheckpointInterval:
         if not known or most < 1 or mtbf is not None and not 0 < mtbf < math.inf:
             raise ValueError(f"steps or 'auto', most and mtbf above 0; not {spec!r}, {most=}, {mtbf=}")
         self.fixed_steps, self.max_steps = spec if isinstance(spec, int) else None, most
-        self.prior_mtbf, self.prior_source = (mtbf, 'configured') if mtbf else (3600., 'assumed')
+        self.prior_mtbf_s, self.prior_source = (mtbf, 'configured') if mtbf else (3600., 'assumed')
         self.steps, self.saves = (deque[float](maxlen=MEDIAN_WINDOW) for _ in range(2))
         self.seconds, self.failures = 0., 0   # running time; interruptions during it
-        self.at_stake = True   # some step was trained since the last failure
-        self.asked = self.last = 0   # the last step passed to `is_due`; the step of the newest save
+        self.trained_since_failure = True   # some step was trained since the last failure
+        # the last step passed to `is_due`; the step of the newest save
+        self.last_asked_step = self.last_saved_step = 0
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #e2f0a8dd
 @patch
 def record_step(self: CheckpointInterval, seconds: float) -> None:
     "A step took `seconds`, without any save."
     self.steps.append(seconds)
-    self.seconds, self.at_stake = self.seconds + seconds, True
+    self.seconds, self.trained_since_failure = self.seconds + seconds, True
 
 @patch
 def record_save(self: CheckpointInterval, blocking: float) -> None:
     "The step last passed to `is_due` was saved; training was blocked for `blocking` seconds."
     self.saves.append(blocking)
-    self.seconds, self.last = self.seconds + blocking, self.asked
+    self.seconds, self.last_saved_step = self.seconds + blocking, self.last_asked_step
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #fbdc0f33
 @patch
 def record_failure(self: CheckpointInterval, now: float) -> None:
     "Count a failure, `now` seconds after the run began, on a clock that kept running through restarts."
     self.seconds = max(self.seconds, now)   # lost work, too, was time without a failure
-    self.failures, self.at_stake = self.failures + self.at_stake, False
+    self.failures, self.trained_since_failure = self.failures + self.trained_since_failure, False
 
 @patch(as_prop=True)
 def mtbf(self: CheckpointInterval) -> float:
     "Seconds between interruptions: 1 over the mean rate, after a Gamma prior worth one failure."
-    return (self.prior_mtbf + self.seconds) / (1 + self.failures)
+    return (self.prior_mtbf_s + self.seconds) / (1 + self.failures)
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #66909b50
 @patch(as_prop=True)
@@ -111,8 +112,10 @@ def steps_between_saves(self: CheckpointInterval) -> int:
 @patch
 def is_due(self: CheckpointInterval, step: int) -> bool:
     "Whether the state after `step` steps should be saved. A second call does no harm."
-    self.asked, self.last = step, min(self.last, step)   # a run may have rolled back to an older step
-    return step % self.fixed_steps == 0 if self.fixed_steps else step - self.last >= self.steps_between_saves
+    self.last_asked_step = step
+    self.last_saved_step = min(self.last_saved_step, step)   # a run may have rolled back to an older step
+    return (step % self.fixed_steps == 0 if self.fixed_steps else
+            step - self.last_saved_step >= self.steps_between_saves)
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #c758910a
 def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
@@ -124,19 +127,20 @@ def explain(self: CheckpointInterval) -> str:
     if not (self.steps and self.saves): return "every step: no save has been measured yet"
     a, b, m, t = map(_short, (median(self.saves), median(self.steps), self.mtbf, self.seconds))
     deaths = f"{self.failures} failure{'s' * (self.failures != 1)}"
-    seen = f"{self.prior_source} {_short(self.prior_mtbf)} s, then {deaths} in {t} s"
+    seen = f"{self.prior_source} {_short(self.prior_mtbf_s)} s, then {deaths} in {t} s"
     return f"every {self.steps_between_saves} steps: a save costs {a} s of {b} s steps, MTBF {m} s ({seen})"
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #33a60e41
 @patch
 def state_dict(self: CheckpointInterval) -> dict[str, Any]:
     "The measurements, as JSON values, without the configuration. Save it with the step passed to `is_due`."
-    names = 'seconds', 'failures', 'at_stake', 'asked'
-    return dict(steps=[*self.steps], saves=[*self.saves]) | {k: getattr(self, k) for k in names}
+    return dict(steps=[*self.steps], saves=[*self.saves], seconds=self.seconds, failures=self.failures,
+                at_stake=self.trained_since_failure, asked=self.last_asked_step)
 
 @patch
 def load_state_dict(self: CheckpointInterval, state: dict[str, Any]) -> None:
     "Resume from a `state_dict`; its step counts as saved."
     self.steps, self.saves = (deque(state[k], MEDIAN_WINDOW) for k in ('steps', 'saves'))
-    self.seconds, self.failures, self.at_stake = (state[k] for k in ('seconds', 'failures', 'at_stake'))
-    self.asked = self.last = state['asked']
+    self.seconds, self.failures, self.trained_since_failure = (state[k]
+                                                               for k in ('seconds', 'failures', 'at_stake'))
+    self.last_asked_step = self.last_saved_step = state['asked']

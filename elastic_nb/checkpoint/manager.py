@@ -35,7 +35,7 @@ from ..exact.state import flatten
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
 class RunClock:
     "When the run began, and when the last step ended; keeps running through restarts."
-    def __init__(self) -> None: self.began = self.last = time.monotonic()
+    def __init__(self) -> None: self.began_at = self.last = time.monotonic()
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #5be1c2d0
 class CheckpointManager:
@@ -55,7 +55,7 @@ class CheckpointManager:
         c = self.config = config or CheckpointConfig()
         self.rank, self.world_size, self.fingerprint = rank, world_size, fingerprint
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
-        self.origin: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
+        self.loaded_identity: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
         self.health, self.overlap, fails = TierHealth(report), overlap, c.async_save_policy == 'fail'
         self.memory = memory or self._own_memory()
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric, place)
@@ -65,11 +65,13 @@ class CheckpointManager:
         self.writer = CheckpointWriter(c, self.memory, self.nvme, self.uploaders, self.health)
         self.interval = CheckpointInterval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
         self.generation = 0   # of the world
-        self.source, self.skipped = '', list[Any]()   # tier of the last load, and the checkpoints it skipped
-        self.limited = ''   # the last reported reason why the memory tier has fewer slots
-        self.seal, self.took = '', 0.   # of the last load: hash of the state (see `Manifest`), seconds
+        self.source = ''
+        self.skipped_checkpoints = list[Any]()   # tier of the last load, and the checkpoints it skipped
+        self.memory_limit_reason = ''   # the last reported reason why the memory tier has fewer slots
+        self.loaded_state_hash = ''
+        self.load_seconds = 0.   # of the last load: hash of the state (see `Manifest`), seconds
         self.preempted = threading.Event()   # SIGTERM has arrived
-        self.closed, self.clock = False, RunClock()
+        self.is_closed, self.run_clock = False, RunClock()
         atexit.register(self.close)
 
     def _own_memory(self) -> MemorySnapshotBackend | None:
@@ -94,7 +96,7 @@ class CheckpointManager:
     def pace(self, pace: dict[str, Any]) -> None:
         if not (self.interval and pace): return
         self.interval.load_state_dict(pace)
-        self.clock.began = time.monotonic() - self.interval.seconds
+        self.run_clock.began_at = time.monotonic() - self.interval.seconds
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #85cd9943
 @patch(as_prop=True)
@@ -116,7 +118,7 @@ def close(self: CheckpointManager, timeout: float = 600.) -> None:
     try: self.wait_for_pending_saves(timeout)
     finally:
         atexit.unregister(self.close)
-        self.closed = True
+        self.is_closed = True
         self.writer.close(timeout)
         end = time.monotonic() + min(timeout, self.config.grace)
         for u in self.uploaders.values(): u.begin_shutdown()   # all at once
@@ -148,7 +150,7 @@ def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot,
             tensors, skeleton = flatten(tree)
             snap = self.memory.take_snapshot(tensors, dict(about, state=skeleton))
             if not self.overlap: self.before_update()
-            self._say_limits(self.memory.limited)
+            self._say_limits(self.memory.limit_consequence)
             return (snap, True) if snap else None
     except (OSError, ValueError, MemoryError) as e: self.health.mark_failed('memory', e)
     if self.writer.busy or not durable: return None
@@ -163,10 +165,10 @@ def before_update(self: CheckpointManager) -> None:
 
 @patch
 def _say_limits(self: CheckpointManager, limited: str) -> None:
-    if limited and limited != self.limited:
+    if limited and limited != self.memory_limit_reason:
         warnings.warn(f"checkpoints: memory: {limited}")
         self.report('limited', tier='memory', why=limited)
-    self.limited = limited
+    self.memory_limit_reason = limited
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #558d5c7f
 @patch
@@ -195,7 +197,7 @@ def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = 
     `if_busy`: wait or skip while the previous save is still being written. Raises CheckpointError for an
     earlier failure, under the policies fail and retry, and FolderInUse."""
     self.health.raise_pending()
-    if self.closed: raise CheckpointError("this manager is closed, and saves nothing any more")
+    if self.is_closed: raise CheckpointError("this manager is closed, and saves nothing any more")
     if self.rank: return SaveFuture(taken=False)   # `rank` may change with the generation
     if tier.value not in {'memory', 'nvme', *self.remote_tiers}: raise CheckpointError(_MISSING[tier.value])
     start, durable = time.perf_counter(), tier is not CheckpointTier.MEMORY
@@ -222,19 +224,19 @@ def should_checkpoint(self: CheckpointManager, step: int, tier: CheckpointTier =
 def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], last: bool = False) -> bool:
     "Save `state()` if due; call this after each step. True if accepted. With `last` it waits."
     # rank 0 may die, and this rank replace it
-    if self.interval: self.interval.record_step(time.monotonic() - self.clock.last)
+    if self.interval: self.interval.record_step(time.monotonic() - self.run_clock.last)
     due = [] if self.rank else [t for t in (CheckpointTier.NVME, CheckpointTier.MEMORY)
                                 if self.should_checkpoint(step, t)]
     if_busy = 'wait' if last else self.config.if_busy
     taken = bool(due and self.save_checkpoint(state(), due[0], if_busy))
-    self.clock.last = time.monotonic()
+    self.run_clock.last = time.monotonic()
     return taken
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #42b968c6
 @patch
 def record_failure(self: CheckpointManager) -> None:
     "Count a failure. Several with no step in between count as one."
-    if self.interval: self.interval.record_failure(time.monotonic() - self.clock.began)
+    if self.interval: self.interval.record_failure(time.monotonic() - self.run_clock.began_at)
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #2843abba
 @patch
@@ -244,7 +246,7 @@ def enter_generation(self: CheckpointManager, rank: int, world_size: int, genera
     leads = rank == 0 and (self.rank or not self.generation)
     self.rank, self.world_size, self.generation = rank, world_size, generation
     if not leads or not self.config.checkpoint_interval: return
-    try: self._claim(self.config.grace if self.nvme.place == 'writer' else 0.)
+    try: self._claim(self.config.grace if self.nvme.lease_place == 'writer' else 0.)
     except OSError as e: self.health.mark_failed('nvme', e)
 
 @patch
@@ -273,9 +275,10 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
                              self.compared_identity)
     tiers = {k: v for k, v in self.tiers.items() if tier is None or k == tier.value}
     found = load_latest_valid(tiers, self.fingerprint, target, self.compared_identity)
-    self.source, self.skipped, self.took = found.tier, found.skipped, found.seconds
-    if m := found.manifest: self.pace, self.seal, self.origin = m.pace, m.seal, m.identity
-    for s in self.skipped: self.report('skipped', **vars(s))
+    self.source, self.skipped_checkpoints, self.load_seconds = found.tier, found.skipped, found.seconds
+    if m := found.manifest:
+        self.pace, self.loaded_state_hash, self.loaded_identity = m.pace, m.seal, m.identity
+    for s in self.skipped_checkpoints: self.report('skipped', **vars(s))
     return found.state
 
 @patch

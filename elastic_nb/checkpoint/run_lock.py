@@ -38,25 +38,26 @@ class RunLock:
     alone holds `both`."""
     def __init__(self, folder: Path, place: str = 'both'):
         at = os.stat(folder)
-        self.key = os.getpid(), at.st_dev, at.st_ino   # for runs in one process; the lock is for others
+        # for runs in one process; the lock is for others
+        self.process_key = os.getpid(), at.st_dev, at.st_ino
         start, length = _PLACES[place]
         with _LEASING:   # check first: closing a second descriptor would drop the first one's lock
-            if self.key in _LEASES: raise FolderInUse(_in_use('another run in this process', folder))
+            if self.process_key in _LEASES: raise FolderInUse(_in_use('another run in this process', folder))
             fd = os.open(folder / '.lease', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self.free = weakref.finalize(self, os.close, fd)
-            self.free.atexit = False   # the last save at exit may still need it
+            self.release = weakref.finalize(self, os.close, fd)
+            self.release.atexit = False   # the last save at exit may still need it
             try: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
             except OSError as e:
-                self.free()
+                self.release()
                 if e.errno not in (errno.EACCES, errno.EAGAIN): raise   # locks are unsupported here
                 raise FolderInUse(_in_use('another running process', folder)) from None
-            _LEASES[self.key] = self
+            _LEASES[self.process_key] = self
 
     def close(self) -> None:
         "Release the lock; a second call does nothing."
         with _LEASING:
-            if self.free.alive: del _LEASES[self.key]
-            self.free()
+            if self.release.alive: del _LEASES[self.process_key]
+            self.release()
 
 def _in_use(who: str, folder: Path) -> str:
     return f"{who} writes checkpoints to {folder}; give each run a folder of its own"

@@ -92,7 +92,7 @@ class ShardWriter(StorageWriter):
     """One file per rank and one manifest. DCP plans, and has each rank copy its shards. Then each must
     `write`, and when all have, rank 0 must `publish`; it holds `folder` open until then."""
     def __init__(self, path: Path, skeleton: Any, about: dict[str, Any]):
-        self.path, self.skeleton, self.about, self.folder = path, skeleton, about, ExitStack()
+        self.path, self.skeleton, self.manifest_fields, self.open_folder = path, skeleton, about, ExitStack()
 
     def reset(self, checkpoint_id: Any = None) -> None: "Does nothing: no state is kept from save to save."
     def set_up_storage_writer(self, is_coordinator: bool) -> None: "All ranks are set up alike."
@@ -101,21 +101,22 @@ class ShardWriter(StorageWriter):
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool: return True
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        self.part = self.folder.enter_context(atomic_folder(self.path))
+        self.part = self.open_folder.enter_context(atomic_folder(self.path))
         return [replace(p, storage_data=self.part / f'rank-{i:05d}.safetensors') for i, p in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         tensors: dict[str, Any] = {shard_name(i.index.fqn, t.size, t.chunk): planner.resolve_data(i)
                                    for i in plan.items if (t := i.tensor_data)}
         self.file, self.image = plan.storage_data, snapshot_tensors(tensors, {})
-        places = {k: p._asdict() for k, p in self.image.copier.layout.places.items()}
-        report: dict[str, Any] = dict(size=len(self.image.image), sums=self.image.sums, tensors=places)
+        places = {k: p._asdict() for k, p in self.image.copier.layout.tensor_spans.items()}
+        report: dict[str, Any] = dict(size=len(self.image.image), sums=self.image.chunk_checksums,
+                                      tensors=places)
         return _done([WriteResult(MetadataIndex(self.file.name), report['size'], report)])
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         files, tensors = _merge({r.index.fqn: r.storage_data for rank in results for r in rank})
         state = dict(pieces=list_shards(metadata), tree=json.dumps(self.skeleton))
-        self.manifest = Manifest(files=files, tensors=tensors, state=state, **self.about)
+        self.manifest = Manifest(files=files, tensors=tensors, state=state, **self.manifest_fields)
 
     def write(self) -> None:
         "Write this rank's file, from any thread; durable at return. Raises OSError."
@@ -127,7 +128,7 @@ class ShardWriter(StorageWriter):
         for name, file in self.manifest.files.items():
             if (self.part / name).stat().st_size != file.size: raise ValueError(f"{name} has a wrong size")
         write_durably(self.part / MANIFEST_NAME, encode_manifest(self.manifest))
-        self.folder.close()   # fsync and rename
+        self.open_folder.close()   # fsync and rename
 
 def _done(value: Any) -> Future[Any]:
     future: Future[Any] = Future()
@@ -184,7 +185,7 @@ class ShardReader(StorageReader):
     "Reads and verifies the data in DCP's plan. Raises DamagedCheckpoint."
     def __init__(self, manifest: Manifest, read_at: ReadAt):
         self.manifest, self.read_at, self.metadata = manifest, read_at, dcp_metadata(manifest)
-        self.places: dict[Any, StoredTensor] = {(k, torch.Size(at)): manifest.tensors[ref['$tensor']]
+        self.stored_tensors: dict[Any, StoredTensor] = {(k, torch.Size(at)): manifest.tensors[ref['$tensor']]
                        for k, v in manifest.state['pieces'].items() for at, ref in v['parts']}
 
     def reset(self, checkpoint_id: Any = None) -> None: "Does nothing: no state is kept from load to load."
@@ -211,7 +212,7 @@ class ShardReader(StorageReader):
 
     def _job(self, item: ReadItem, target: Tensor) -> tuple[ByteRange, Tensor, Tensor | None]:
         "What to read, its target, and a box in a buffer if it cannot be read there directly."
-        t = self.places[item.storage_index.fqn, item.storage_index.offset]
+        t = self.stored_tensors[item.storage_index.fqn, item.storage_index.offset]
         start, end, strides = byte_extent(t, item.storage_offsets, item.lengths)
         if target.device.type == 'cpu' and target.is_contiguous() and target.nbytes == end - start:
             return ByteRange(t.file, start, end, target.view(-1).view(torch.uint8)), target, None
@@ -334,7 +335,7 @@ class PendingSave:
     def abort(self, limit: float = 600.) -> None:
         "Abandon an unpublished save, on this rank only. Waits up to `limit` seconds for its thread."
         if self.thread: self.thread.join(limit)
-        with suppress(ShardedSaveError), self.writer.folder: raise ShardedSaveError("abandoned")
+        with suppress(ShardedSaveError), self.writer.open_folder: raise ShardedSaveError("abandoned")
 
 @contextmanager
 def _lost() -> Iterator[None]:
@@ -356,10 +357,10 @@ def begin_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opt
     with _lost():
         tensors, skeleton = run_collectively(prepare, ShardedSaveError, group)
         writer = ShardWriter(Path(path), skeleton, about)
-        with translate_dcp_errors(ShardedSaveError), writer.folder as folder:
+        with translate_dcp_errors(ShardedSaveError), writer.open_folder as folder:
             dcp.save(tensors, storage_writer=writer, planner=DefaultSavePlanner(flatten_state_dict=False),
                      process_group=group)
-            writer.folder = folder.pop_all()
+            writer.open_folder = folder.pop_all()
     return PendingSave(writer, group)
 
 def save_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer, values: Any = None,

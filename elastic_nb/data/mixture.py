@@ -55,9 +55,9 @@ class MixturePhase:
     "A part of the order during which the same sources are active."
     start: int # Its first position
     length: int | None # Number of samples; None: endless
-    active: tuple[int, ...] # Numbers of the active sources
+    active_sources: tuple[int, ...] # Numbers of the active sources
     weights: tuple[int, ...] # Their weights
-    given: tuple[int, ...] # Samples that each source, active or not, has given before
+    samples_before: tuple[int, ...] # Samples that each source, active or not, has given before
 
 def _longest(weights: Sequence[int], left: Sequence[int | None]) -> int | None:
     "The number of samples until a source must give more than it has `left`; None: no limit."
@@ -145,7 +145,7 @@ class MixtureSource:
     name: str
     data: Any
     weight: Any # As it was given
-    first: int # The mixture number of its first sample
+    first_id: int # The mixture number of its first sample
 
     @property
     def size(self) -> int | None:
@@ -179,7 +179,7 @@ class Mixture(ResumableDataset):
             self.samples += len(data)
         self.names, self.weights = [*sources], integer_weights(s.weight for s in self.sources)
         self.phases = mixture_phases(self.weights, [s.size for s in self.sources], on_end)
-        self._starts, self._readers = [s.first for s in self.sources], [make_batch_reader(s.data)
+        self._starts, self._readers = [s.first_id for s in self.sources], [make_batch_reader(s.data)
                                                                         for s in self.sources]
         self._orders: dict[int, MixedOrder] = {}
         self._tokens: _TokenRows | None = None
@@ -214,8 +214,8 @@ def samples_per_period(self: Mixture) -> list[int]:
     "How many samples each source gives in one period; 0 where there is no period."
     last = self.phases[-1]
     if last.length is None: return [0] * len(self.sources)
-    more = dict(zip(last.active, split_counts(last.length, last.weights)))
-    return [n + more.get(k, 0) for k, n in enumerate(last.given)]
+    more = dict(zip(last.active_sources, split_counts(last.length, last.weights)))
+    return [n + more.get(k, 0) for k, n in enumerate(last.samples_before)]
 
 @patch
 def ends_at(self: Mixture, seed: int = 0) -> int | None:
@@ -233,8 +233,8 @@ def exhausted_at(self: Mixture) -> dict[str, int | None]:
     ends: dict[str, int | None] = dict.fromkeys(self.names)
     for i, x in enumerate(self.phases):
         if x.length is None: break
-        after = self.phases[i + 1].given if i + 1 < len(self.phases) else self.samples_per_period
-        for k in x.active:
+        after = self.phases[i + 1].samples_before if i + 1 < len(self.phases) else self.samples_per_period
+        for k in x.active_sources:
             if after[k] == sizes[k]: ends[self.names[k]] = x.start + x.length
     return ends
 
@@ -293,14 +293,15 @@ def _shuffled(n: int, key: int) -> IdRange:
 class MixedOrder:
     "The endless order of a mixture. `order(start, count)`: ids from position `start` on, int64."
     def __init__(self, mixture: 'Mixture', seed: int, end: int | None = None):
-        self.mixture, self.end, self.key = mixture, end, _key(seed, '')
+        self.mixture, self.end_position, self.hash_key = mixture, end, _key(seed, '')
         self.phases, self.period = mixture.phases, mixture.period
         self.sources = [_order_of(s.data, _key(seed, s.name)) for s in mixture.sources]
         # The last chunk: its position, its ids
         self.last_chunk: tuple[int, np.ndarray] = 0, np.empty(0, np.int64)
 
     def __call__(self, start: int, count: int) -> np.ndarray:
-        if self.end is not None and start + count > self.end: raise MixtureEnded(self.mixture.ending)
+        if self.end_position is not None and start + count > self.end_position:
+            raise MixtureEnded(self.mixture.ending)
         found = []
         while True:
             first, ids = self.last_chunk
@@ -325,10 +326,10 @@ def locate(self: MixedOrder, position: int) -> tuple[int, int, int, int]:
 def assign_sources(self: MixedOrder, turn: int, s: int, c: int) -> tuple[np.ndarray, list[int]]:
     "Which source gives each sample of a chunk, and how many each source has given before it since the start."
     stretch = self.phases[s]
-    which, before = assign_sources(stretch, c * CHUNK_SAMPLES, self.key, turn * len(self.phases) + s)
-    given = [turn * n + m for n, m in zip(self.mixture.samples_per_period, stretch.given)]
-    for k, n in zip(stretch.active, before): given[k] += n
-    return np.array(stretch.active)[which], given
+    which, before = assign_sources(stretch, c * CHUNK_SAMPLES, self.hash_key, turn * len(self.phases) + s)
+    given = [turn * n + m for n, m in zip(self.mixture.samples_per_period, stretch.samples_before)]
+    for k, n in zip(stretch.active_sources, before): given[k] += n
+    return np.array(stretch.active_sources)[which], given
 
 @patch
 def chunk(self: MixedOrder, position: int) -> tuple[int, np.ndarray]:
@@ -360,7 +361,7 @@ def to_mixture_ids(self: Mixture, k: int, ids: np.ndarray) -> np.ndarray:
     epoch, number = np.divmod(ids, len(s.data))
     if (int(epoch.max()) + 1) * self.samples >= 2**63:
         raise OverflowError(f"epoch {epoch.max():,} of {s.name!r}: its ids do not fit into 64 bits")
-    return epoch * self.samples + s.first + number
+    return epoch * self.samples + s.first_id + number
 
 # %% ../../nbs/02_data/09_mixture.ipynb #148b6f9b
 @patch
@@ -452,11 +453,12 @@ class _OverlappingItems:
     def __init__(self, arrays: Sequence[np.ndarray], width: int, step: int):
         self.arrays = arrays   # keeps them alive
         places = [a.__array_interface__['data'][0] for a in arrays]
-        self.unit = gcd(step, *(p - min(places) for p in places)) # Bytes from one item to the next
-        self.first = [(p - min(places)) // self.unit for p in places] # The item at which an array begins
-        last = max(first + len(a) * step // self.unit for first, a in zip(self.first, arrays))
+        self.stride_bytes = gcd(step, *(p - min(places) for p in places)) # Bytes from one item to the next
+        # The item at which an array begins
+        self.first_items = [(p - min(places)) // self.stride_bytes for p in places]
+        last = max(first + len(a) * step // self.stride_bytes for first, a in zip(self.first_items, arrays))
         self.__array_interface__ = dict(version=3, data=(min(places), True), shape=(last,),
-                                        typestr=f'|V{width}', strides=(self.unit,))
+                                        typestr=f'|V{width}', strides=(self.stride_bytes,))
 
 # %% ../../nbs/02_data/09_mixture.ipynb #a9a87afd
 @dataclass(frozen=True)
@@ -465,10 +467,10 @@ class _TokenRows:
     items: np.ndarray # The memory that holds them all
     starts: np.ndarray # The number in the mixture of the first sample of each source but the first
     step: int # From one sample to the next, in items
-    shift: np.ndarray # The item at which the mixture would begin if all were like this source: (sources,)
+    source_shifts: np.ndarray # The item at which the mixture would begin if all were like it: (sources,)
     dtype: np.dtype
-    former: Callable[..., Callable[[np.ndarray], Any]] # former(causal, names): from rows to a batch
-    form: Callable[[np.ndarray], Any] # That of `get`
+    make_form: Callable[..., Callable[[np.ndarray], Any]] # former(causal, names): from rows to a batch
+    form_batch: Callable[[np.ndarray], Any] # That of `get`
 
 def _tokens_of(sources: Sequence[MixtureSource]) -> _TokenRows | None:
     kinds = {type(s.data) for s in sources}   # a subclass may read in its own way
@@ -499,9 +501,9 @@ def _alike(sources: Sequence[MixtureSource], rows: list[np.ndarray],
     reach = _OverlappingItems(rows, rows[0].shape[1] * rows[0].itemsize, rows[0].strides[0])
     try: items = np.asarray(reach)
     except ValueError: return None   # too far apart in memory for numpy's strides
-    step = rows[0].strides[0] // reach.unit
-    starts = np.array([s.first for s in sources])
-    shift = np.array(reach.first) - starts * step
+    step = rows[0].strides[0] // reach.stride_bytes
+    starts = np.array([s.first_id for s in sources])
+    shift = np.array(reach.first_items) - starts * step
     return _TokenRows(items, starts[1:], step, shift, rows[0].dtype, former, former(False, None))
 
 def _split(rows: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -517,7 +519,7 @@ def _gather(self: Mixture, ids: Iterable[int]) -> np.ndarray:
     "The samples as they are in memory, (len(ids), numbers of a sample)."
     tokens, numbers = self._tokens, np.asarray(ids, np.int64) % self.samples
     at = numbers * tokens.step
-    at += tokens.shift[tokens.starts.searchsorted(numbers, 'right')]
+    at += tokens.source_shifts[tokens.starts.searchsorted(numbers, 'right')]
     rows = tokens.items[at].view(tokens.dtype)
     return rows.reshape(len(numbers), tokens.items.itemsize // rows.itemsize)
 
@@ -527,7 +529,7 @@ def get(self: Mixture, ids: Iterable[int], readers: Sequence[Callable[..., Any]]
     "As `read`, and quickly where all sources are rows of numbers, of which `form` makes the batch."
     if self._tokens is None: self._tokens = _tokens_of(self.sources)
     if not self._tokens: return self.read(ids, readers)
-    return (form or self._tokens.form)(self._gather(ids))
+    return (form or self._tokens.form_batch)(self._gather(ids))
 
 # %% ../../nbs/02_data/09_mixture.ipynb #05905abf
 def _rows(data: Any, numbers: list[int]) -> list[Any]:
@@ -600,7 +602,7 @@ def for_model(self: Mixture, causal: bool = False, names: set[str] | None = None
     "A function from sample numbers to a batch for a model, in which each source has the form it has alone."
     readers = [make_batch_reader(s.data, None, causal, names) for s in self.sources]
     if self._tokens is None: self._tokens = _tokens_of(self.sources)
-    form = self._tokens and self._tokens.former(causal, names)
+    form = self._tokens and self._tokens.make_form(causal, names)
     return lambda ids: self.get(ids, readers, form)
 
 @patch(as_prop=True)
@@ -612,4 +614,4 @@ def datasets(self: Mixture) -> list[Any]:
 @patch
 def shown(self: Mixture) -> list[int]:
     "The first, a middle and the last sample of each source."
-    return [s.first + k for s in self.sources for k in (0, len(s.data) // 2, len(s.data) - 1)]
+    return [s.first_id + k for s in self.sources for k in (0, len(s.data) // 2, len(s.data) - 1)]

@@ -80,16 +80,16 @@ class BatchEncoder:
     "Describes a batch in JSON, and assigns the memory it refers to offsets in a file."
     def __init__(self) -> None:
         self.parts: list[tuple[int, np.ndarray]] = [] # Offset in the file, and bytes
-        self.size = 0 # Of the file
-        self.known: dict[int, int] = {} # id() of each described object -> its number
+        self.file_bytes = 0 # Of the file
+        self.number_by_id: dict[int, int] = {} # id() of each described object -> its number
 
     def describe(self, x: Any, depth: int = 0) -> Any:
         "`x` as JSON values: a list for all but the simplest types. Raises UnsendableBatch."
         if type(x) in _AS_JSON: return x
-        if id(x) in self.known: return ['again', self.known[id(x)]]
+        if id(x) in self.number_by_id: return ['again', self.number_by_id[id(x)]]
         if depth > MAX_NESTING: raise UnsendableBatch(f'lists in lists, {MAX_NESTING} deep')
         found = self._memory(x) or self._container(x, depth + 1)
-        self.known[id(x)] = len(self.known)
+        self.number_by_id[id(x)] = len(self.number_by_id)
         return found
 
     def _memory(self, x: Any) -> list[Any] | None:
@@ -115,9 +115,9 @@ class BatchEncoder:
 
     def _placed(self, raw: np.ndarray, address: int) -> int:
         "The offset of `raw` in the file, equal to its address modulo BATCH_ALIGNMENT."
-        at = self.size + (address - self.size) % BATCH_ALIGNMENT
+        at = self.file_bytes + (address - self.file_bytes) % BATCH_ALIGNMENT
         self.parts.append((at, raw))
-        self.size = at + raw.nbytes
+        self.file_bytes = at + raw.nbytes
         return at
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #7b31da8f
@@ -147,14 +147,14 @@ def _array(self: BatchEncoder, x: Any) -> list[Any]:
 
 class BatchDecoder:
     "Rebuilds a batch from a `BatchEncoder` description, over the memory `whole`."
-    def __init__(self, whole: memoryview): self.whole, self.made = whole, list[Any]()
+    def __init__(self, whole: memoryview): self.memory, self.rebuilt_objects = whole, list[Any]()
 
     def build(self, told: Any) -> Any:
         "The object that `told` describes. Raises UnsendableBatch for a class that is not imported here."
         if type(told) is not list: return told
-        if told[0] == 'again': return self.made[told[1]]
+        if told[0] == 'again': return self.rebuilt_objects[told[1]]
         found: Any = self._built(*told)
-        self.made.append(found)
+        self.rebuilt_objects.append(found)
         return found
 
     def _built(self, kind: str, *told: Any) -> Any:
@@ -174,11 +174,11 @@ class BatchDecoder:
 @patch
 def _tensor(self: BatchDecoder, dtype: str, shape: list[int], stride: list[int], at: int, n: int) -> Tensor:
     if not n: return torch.empty_strided(shape, stride, dtype=_DTYPES[dtype])
-    return torch.frombuffer(self.whole, dtype=_DTYPES[dtype], count=n, offset=at).as_strided(shape, stride)
+    return torch.frombuffer(self.memory, dtype=_DTYPES[dtype], count=n, offset=at).as_strided(shape, stride)
 
 @patch
 def _array(self: BatchDecoder, dtype: str, shape: list[int], order: Any, at: int, alone: bool) -> Any:
-    found = np.frombuffer(self.whole, dtype, math.prod(shape), at).reshape(shape, order=order)
+    found = np.frombuffer(self.memory, dtype, math.prod(shape), at).reshape(shape, order=order)
     return found[()] if alone else found
 
 @patch
@@ -197,7 +197,7 @@ def pack_batch(batch: Any) -> tuple[int, int, int]:
     fd = os.memfd_create('elastic-nb batch')
     try:
         for place, raw in encoder.parts: _write(fd, raw, place)
-        return fd, encoder.size, _write(fd, about, encoder.size)
+        return fd, encoder.file_bytes, _write(fd, about, encoder.file_bytes)
     except BaseException:
         os.close(fd)
         raise
@@ -308,12 +308,12 @@ class UnreadableBatch(RuntimeError):
 @dataclass
 class ReaderProcess:
     "The training process's record of one reader."
-    number: int # From 0; a replacement keeps the number
+    reader_index: int # From 0; a replacement keeps the number
     pid: int
-    news: socket.socket
-    last_heard: float # Time of its last message, on the clock of the pool
-    initial_memory: int | None # Bytes of private memory at its start
-    current_order: int | None = None # Number of the order in progress
+    news_socket: socket.socket
+    last_message_at: float # Time of its last message, on the clock of the pool
+    initial_memory_bytes: int | None # Bytes of private memory at its start
+    order_in_progress: int | None = None # Number of the order in progress
     has_replied: bool = False # Whether it has ever sent a message
     stopped_since: float | None = None # When it was first seen stopped
     kill_reason: str = '' # Why we killed it, if we did
@@ -342,24 +342,27 @@ class ReaderPool:
         tick: Callable[[], None] = lambda: None, # Called while training waits; may raise
         samples: int | None = None, # Samples in an epoch, for messages
     ):
-        self.read, self.count, self.max_ahead = read, count, count * prefetch
-        self.timeout = timeout or float('inf')
-        self.memory, self.report, self.postprocess, self.tick = memory * 2**20, report, behind, tick
+        self.read_batch, self.count, self.max_ahead = read, count, count * prefetch
+        self.timeout_s = timeout or float('inf')
+        self.memory_limit_bytes, self.report = memory * 2**20, report
+        self.postprocess_batch, self.tick = behind, tick
         self.samples = samples
         self.readers: list[ReaderProcess] = []
-        self.expected: deque[MicroBatchKey] = deque() # Micro-batches planned next
-        self.later: Iterator[MicroBatchKey] = iter(()) # The rest of the plan
-        self.done: dict[MicroBatchKey, Any] = {} # Batches that were read ahead
-        self.outstanding: dict[int, MicroBatchKey] = {} # Unanswered orders
-        self.number = 0 # Of the next order
-        self.deaths: dict[MicroBatchKey, list[str]] = {} # Causes of its readers' deaths
-        self.clock = self.since = 0. # Seconds spent waiting, now and when `get` was last called
-        self.last_check = 0. # Time of the last check of the readers
+        self.planned_keys: deque[MicroBatchKey] = deque() # Micro-batches planned next
+        self.remaining_plan: Iterator[MicroBatchKey] = iter(()) # The rest of the plan
+        self.ready_batches: dict[MicroBatchKey, Any] = {} # Batches that were read ahead
+        self.outstanding_orders: dict[int, MicroBatchKey] = {} # Unanswered orders
+        self.next_order_number = 0 # Of the next order
+        self.death_causes: dict[MicroBatchKey, list[str]] = {} # Causes of its readers' deaths
+        # Seconds spent waiting, now and when `get` was last called
+        self.waited_seconds = self.waited_seconds_at_get = 0.
+        self.last_checked_at = 0. # Time of the last check of the readers
         self.reported_errors: set[str] = set() # Kinds of errors that occurred only in readers
-        self.silent = 0 # Consecutive readers that ended without a message
-        self.ours, self.orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MAX_ORDER_BYTES)
-        self.thread = ThreadPoolExecutor(1) if behind else None
+        self.silent_deaths = 0 # Consecutive readers that ended without a message
+        self.our_order_socket, self.reader_order_socket = socket.socketpair(socket.AF_UNIX,
+                                                                            socket.SOCK_SEQPACKET)
+        self.our_order_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MAX_ORDER_BYTES)
+        self.postprocess_thread = ThreadPoolExecutor(1) if behind else None
         while len(self.readers) < count and self._start(len(self.readers)): pass
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #970575c5
@@ -376,14 +379,15 @@ def _start(self: ReaderPool, number: int) -> bool:
         return False
     if not pid:
         try:
-            _become(number, parent, (self.orders.fileno(), theirs.fileno()))
-            _serve(self.orders, theirs, self.read)
+            _become(number, parent, (self.reader_order_socket.fileno(), theirs.fileno()))
+            _serve(self.reader_order_socket, theirs, self.read_batch)
         except (BrokenPipeError, ConnectionResetError): pass   # the training process is gone
         except BaseException: traceback.print_exc()
         finally: os._exit(0)
     theirs.close()
     ours.setblocking(False)
-    self.readers.append(ReaderProcess(number, pid, ours, self.clock, (process_stats(pid) or (None, None))[1]))
+    self.readers.append(ReaderProcess(number, pid, ours, self.waited_seconds,
+                                      (process_stats(pid) or (None, None))[1]))
     return True
 
 def _fork() -> int:
@@ -403,18 +407,18 @@ def get(self: ReaderPool, step: int, i: int, ids: list[int],
     """The micro-batch `i` of `step`; `plan()` lists the ones that follow, and is called if this was not the
     expected one. Raises the errors of the dataset, and UnreadableBatch."""
     place = MicroBatchKey(step, i, tuple(ids))
-    if not self.expected or self.expected[0] != place: self._turn(place, iter(plan()))
-    self.since = self.clock
+    if not self.planned_keys or self.planned_keys[0] != place: self._turn(place, iter(plan()))
+    self.waited_seconds_at_get = self.waited_seconds
     self._hear(0)
     self._look_after(place)
-    while place not in self.done and self.readers: self._wait(place)
-    found = self.done.pop(place, None)
-    self.expected.popleft()
+    while place not in self.ready_batches and self.readers: self._wait(place)
+    found = self.ready_batches.pop(place, None)
+    self.planned_keys.popleft()
     self._plan(self.max_ahead)   # the readers work while training computes this one
     if isinstance(found, Future): found = found.result()
     if isinstance(found, UnreadableBatch): raise found
     if found is not None and not isinstance(found, _ReadFailure): return found.batch
-    batch = self.read(step, i, ids)   # here the user's error is raised with its full traceback
+    batch = self.read_batch(step, i, ids)   # here the user's error is raised with its full traceback
     if found: self._tell_of_failure(place, *found)
     return batch
 
@@ -442,47 +446,50 @@ class _ReadBatch(NamedTuple):
 @patch
 def _turn(self: ReaderPool, place: MicroBatchKey, later: Iterator[MicroBatchKey]) -> None:
     "Follow a changed plan: keep batches that are still wanted, drop the rest."
-    self.expected, self.later = deque([place]), later
+    self.planned_keys, self.remaining_plan = deque([place]), later
     self._plan(self.max_ahead + 1)
     self._withdraw()
-    for old in self.done.keys() - {*self.expected}: del self.done[old]
+    for old in self.ready_batches.keys() - {*self.planned_keys}: del self.ready_batches[old]
     self._post()
 
 @patch
 def _plan(self: ReaderPool, n: int) -> None:
     "Order `n` micro-batches, except those that are already ordered."
-    while len(self.expected) < n and (place := next(self.later, None)): self.expected.append(place)
+    while len(self.planned_keys) < n and (place := next(self.remaining_plan,
+                                                        None)): self.planned_keys.append(place)
     self._post()
 
 @patch
 def _post(self: ReaderPool) -> None:
     "Send orders for all wanted micro-batches, in sequence; the next free reader takes the next one."
-    known = {*self.outstanding.values(), *self.done}
-    for place in self.expected:
+    known = {*self.outstanding_orders.values(), *self.ready_batches}
+    for place in self.planned_keys:
         if place in known: continue
-        order = ORDER_STRUCT.pack(self.number, place.step, place.i) + np.array(place.ids, np.int64).tobytes()
-        try: self.ours.send(order, socket.MSG_DONTWAIT)
+        order = ORDER_STRUCT.pack(self.next_order_number, place.step, place.i) + np.array(place.ids,
+                                                                                          np.int64).tobytes()
+        try: self.our_order_socket.send(order, socket.MSG_DONTWAIT)
         except BlockingIOError: return   # the queue is full: later
         except OSError:   # too many samples for one order: the training process reads them
-            self.done[place] = None
+            self.ready_batches[place] = None
             continue
-        self.outstanding[self.number] = place
-        self.number += 1
+        self.outstanding_orders[self.next_order_number] = place
+        self.next_order_number += 1
 
 @patch
 def _withdraw(self: ReaderPool) -> None:
     "Withdraw all orders that no reader has taken."
     with suppress(BlockingIOError):
         while True:
-            number, *_ = ORDER_STRUCT.unpack_from(self.orders.recv(MAX_ORDER_BYTES, socket.MSG_DONTWAIT))
-            self.outstanding.pop(number, None)
+            number, *_ = ORDER_STRUCT.unpack_from(self.reader_order_socket.recv(MAX_ORDER_BYTES,
+                                                                                socket.MSG_DONTWAIT))
+            self.outstanding_orders.pop(number, None)
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #2babad05
 @patch
 def _hear(self: ReaderPool, seconds: float) -> None:
     "Read messages for `seconds`, or return at once if there is one."
     poll = select.poll()
-    by = {r.news.fileno(): r for r in self.readers}
+    by = {r.news_socket.fileno(): r for r in self.readers}
     for fd in by: poll.register(fd, select.POLLIN)
     for fd, _ in poll.poll(1000 * seconds):
         while by[fd] in self.readers and self._hear_one(by[fd]): pass
@@ -490,19 +497,19 @@ def _hear(self: ReaderPool, seconds: float) -> None:
 @patch
 def _hear_one(self: ReaderPool, r: ReaderProcess) -> bool:
     "Handle one message of `r`, or its end; returns whether there was a message."
-    try: said, fds, *_ = socket.recv_fds(r.news, NEWS_STRUCT.size, 1)
+    try: said, fds, *_ = socket.recv_fds(r.news_socket, NEWS_STRUCT.size, 1)
     except BlockingIOError: return False
     except ConnectionResetError: said = b''
     if not said:
         self._ended(r)
         return False
     number, kind, *where = NEWS_STRUCT.unpack(said)
-    r.last_heard, r.has_replied, self.silent = self.clock, True, 0
-    r.current_order = number if kind == TOOK else None
+    r.last_message_at, r.has_replied, self.silent_deaths = self.waited_seconds, True, 0
+    r.order_in_progress = number if kind == TOOK else None
     if kind == TOOK: return True
-    place = self.outstanding.pop(number, None)
-    if place not in self.expected or place in self.done: os.close(fds[0])   # not wanted any more
-    else: self.done[place] = self._taken(kind, fds[0], *where)
+    place = self.outstanding_orders.pop(number, None)
+    if place not in self.planned_keys or place in self.ready_batches: os.close(fds[0])   # not wanted any more
+    else: self.ready_batches[place] = self._taken(kind, fds[0], *where)
     return True
 
 @patch
@@ -511,8 +518,8 @@ def _taken(self: ReaderPool, kind: int, *file: int) -> Any:
     try: batch = unpack_batch(*file)
     except UnsendableBatch as e: return _ReadFailure(type(e).__name__, str(e))
     if kind == FAILED: return _ReadFailure(*batch)
-    if not self.thread: return _ReadBatch(batch)
-    return self.thread.submit(lambda: _ReadBatch(self.postprocess(batch)))
+    if not self.postprocess_thread: return _ReadBatch(batch)
+    return self.postprocess_thread.submit(lambda: _ReadBatch(self.postprocess_batch(batch)))
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #b02eb04f
 # Limits: readers that one micro-batch may kill, and consecutive readers that die without a message
@@ -522,31 +529,31 @@ MAX_READER_DEATHS = 3
 def _ended(self: ReaderPool, r: ReaderProcess) -> None:
     "Reader `r` has ended: order its micro-batch again, report the death, and start another reader."
     self.readers.remove(r)
-    r.news.close()
-    place, ended = self.outstanding.get(r.current_order), _reaped(r.pid)
+    r.news_socket.close()
+    place, ended = self.outstanding_orders.get(r.order_in_progress), _reaped(r.pid)
     cause = r.kill_reason or _how(ended)
-    taken = {other.current_order for other in self.readers}
+    taken = {other.order_in_progress for other in self.readers}
     # if in doubt, order it twice
-    for number in [n for n in self.outstanding if n not in taken]: del self.outstanding[number]
+    for number in [n for n in self.outstanding_orders if n not in taken]: del self.outstanding_orders[number]
     self._withdraw()
     if place: self._strike(place, cause)
-    self.silent += not r.has_replied
-    again = self.silent < MAX_READER_DEATHS * self.count and self._start(r.number)
+    self.silent_deaths += not r.has_replied
+    again = self.silent_deaths < MAX_READER_DEATHS * self.count and self._start(r.reader_index)
     at = f" while it read {place.describe(self.samples)}" if place else ''
     left = f"{len(self.readers)} are left" if self.readers else "the training process reads itself"
     then = "another one takes its place" if again else left
-    self._tell(cause, f"reader {r.number} {cause}{at}; {then}", reader=r.number)
+    self._tell(cause, f"reader {r.reader_index} {cause}{at}; {then}", reader=r.reader_index)
     self._post()
 
 
 @patch
 def _strike(self: ReaderPool, place: MicroBatchKey, cause: str) -> None:
     "Count a reader death at `place`; after the third the pool gives up."
-    ends = self.deaths.setdefault(place, [])
+    ends = self.death_causes.setdefault(place, [])
     ends.append(cause)
-    if len(ends) < MAX_READER_DEATHS or place not in self.expected: return
+    if len(ends) < MAX_READER_DEATHS or place not in self.planned_keys: return
     how = ' or '.join(dict.fromkeys(ends))
-    self.done[place] = UnreadableBatch(
+    self.ready_batches[place] = UnreadableBatch(
         f"{place.describe(self.samples)} cannot be read: of {len(ends)} readers that "
         f"tried, each {how}")
 
@@ -571,7 +578,8 @@ def _wait(self: ReaderPool, place: MicroBatchKey) -> None:
     "Wait for messages for at most a tenth of a second, and check the readers."
     before = time.monotonic()
     self._hear(.1)
-    self.clock += min(time.monotonic() - before, .5)   # a longer gap means that this process was suspended
+    # a longer gap means that this process was suspended
+    self.waited_seconds += min(time.monotonic() - before, .5)
     self._look_after(place)
     self.tick()
 
@@ -579,8 +587,9 @@ def _wait(self: ReaderPool, place: MicroBatchKey) -> None:
 def _look_after(self: ReaderPool, place: MicroBatchKey) -> None:
     "Kill and replace readers that are stopped, too slow, or too large; training waits for `place`."
     now = time.monotonic()
-    if now - self.last_check < .1: return
-    self.last_check, taken = now, {self.outstanding.get(r.current_order) for r in self.readers}
+    if now - self.last_checked_at < .1: return
+    self.last_checked_at = now
+    taken = {self.outstanding_orders.get(r.order_in_progress) for r in self.readers}
     for r in [*self.readers]:
         if (found := process_stats(r.pid)) is None: continue   # it has ended; its socket will report that
         r.stopped_since = None if found[0] != 'T' else now if r.stopped_since is None else r.stopped_since
@@ -590,12 +599,14 @@ def _look_after(self: ReaderPool, place: MicroBatchKey) -> None:
 def _wrong(self: ReaderPool, r: ReaderProcess, own: int, free: bool, now: float) -> str:
     """Why `r` must be killed, or ''. `own`: its memory in bytes; `free`: no reader has taken the micro-batch
     that training waits for."""
-    quiet = self.clock - (max(r.last_heard, self.since) if r.current_order is None else r.last_heard)
+    quiet = self.waited_seconds - (max(r.last_message_at, self.waited_seconds_at_get)
+                                   if r.order_in_progress is None else r.last_message_at)
     if r.stopped_since is not None and now - r.stopped_since >= MAX_STOPPED_S: return "was stopped"
-    if quiet > self.timeout and (free or r.current_order is not None):
-        return f"said nothing for {self.timeout:g} s (data.reader_timeout)"
-    if self.memory and r.initial_memory is not None and own - r.initial_memory > self.memory:
-        return f"grew by more than {self.memory >> 20} MB (data.reader_memory)"
+    if quiet > self.timeout_s and (free or r.order_in_progress is not None):
+        return f"said nothing for {self.timeout_s:g} s (data.reader_timeout)"
+    if (self.memory_limit_bytes and r.initial_memory_bytes is not None
+            and own - r.initial_memory_bytes > self.memory_limit_bytes):
+        return f"grew by more than {self.memory_limit_bytes >> 20} MB (data.reader_memory)"
     return ''
 
 @patch
@@ -613,10 +624,10 @@ def close(self: ReaderPool) -> None:
     for r in self.readers:
         with suppress(ProcessLookupError): os.kill(r.pid, signal.SIGKILL)
     for r in self.readers:
-        r.news.close()
+        r.news_socket.close()
         _reaped(r.pid)
     self.readers.clear()
-    self.done.clear()
-    self.ours.close()
-    self.orders.close()
-    if self.thread: self.thread.shutdown(wait=False)
+    self.ready_batches.clear()
+    self.our_order_socket.close()
+    self.reader_order_socket.close()
+    if self.postprocess_thread: self.postprocess_thread.shutdown(wait=False)

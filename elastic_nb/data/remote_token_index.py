@@ -115,7 +115,7 @@ class BlockCache:
         limit: int, # Bytes of blocks on the disk
     ):
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.starts, self.sums, self.limit = folder, starts, sums, limit
+        self.folder, self.starts, self.block_checksums, self.limit = folder, starts, sums, limit
         self.sizes, n = np.diff(starts) * dtype.itemsize, len(sums)
         with _locked(folder / 'lock'):
             self._file = _grown(folder / 'tokens', int(self.sizes.sum()), holes=True)
@@ -127,7 +127,7 @@ class BlockCache:
         self._evictions = memoryview(shared).cast('q') # The first number: evictions of all blocks
         never = int.from_bytes(os.urandom(7), 'little') # Never an age: ages start at 0, or are garbage
         # Age of each block when this process compared it
-        self.verified_age = np.where(self.sizes, never, self.age)
+        self.verified_eviction_counts = np.where(self.sizes, never, self.age)
         self._whole_at, self._again = None, 0.
         self._claims = open(folder / 'claims', 'ab')
 
@@ -147,16 +147,16 @@ def _bytes(self: BlockCache, b: int) -> bytes:
 def is_valid(self: BlockCache, b: int) -> bool:
     "Whether block `b` is there and valid. The checksum is compared once per process and eviction."
     age = self.age[b]   # first: an eviction while we compare makes `verified_age` old
-    if self.verified_age[b] == age: return True
-    if age & 1 or not self.used[b] or checksum(self._bytes(b)) != self.sums[b]: return False
-    self.verified_age[b] = age
+    if self.verified_eviction_counts[b] == age: return True
+    if age & 1 or not self.used[b] or checksum(self._bytes(b)) != self.block_checksums[b]: return False
+    self.verified_eviction_counts[b] = age
     return True
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #dce84636
 @patch
 def are_current(self: BlockCache, blocks: np.ndarray) -> bool:
     "Have all of `blocks` been compared, and has none been evicted since?"
-    return bool((self.verified_age[blocks] == self.age[blocks]).all())
+    return bool((self.verified_eviction_counts[blocks] == self.age[blocks]).all())
 
 @patch
 def is_complete(self: BlockCache) -> bool:
@@ -168,7 +168,7 @@ def refresh_complete(self: BlockCache) -> None:
     "Find out whether every block is there and compared; checks at most 20 times a second."
     if self.limit < self.sizes.sum() or time.monotonic() < self._again: return
     evictions = self._evictions[0]   # first, as the age in `is_valid`
-    if (self.verified_age == self.age).all(): self._whole_at = evictions
+    if (self.verified_eviction_counts == self.age).all(): self._whole_at = evictions
     self._again = time.monotonic() + .05
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #b29166a8
@@ -256,19 +256,22 @@ class MemoryBlocks:
 
 class ReadAhead:
     "Chooses the blocks to fetch in the background, because they will be needed soon."
-    def __init__(self, count: int) -> None: self.count, self.last = count, -1 # Blocks; the last one read
+    # Blocks; the last one read
+    def __init__(self, count: int) -> None: self.block_count, self.last_block = count, -1
 
     def choose(self, missing: list[int], fits: bool, end: int) -> list[int]:
         "Blocks after the `missing` ones; only in ordered reading if the cache cannot hold every block."
-        after = missing if fits else [b for b in missing if b == self.last + 1]
-        return [c for b in after for c in range(b + 1, min(b + 1 + self.count, end))]
+        after = missing if fits else [b for b in missing if b == self.last_block + 1]
+        return [c for b in after for c in range(b + 1, min(b + 1 + self.block_count, end))]
 
 class ProcessResources:
     "Per-process resources: connections, threads and locks do not survive a fork."
     def __init__(self, store: ObjectStore) -> None:
-        self.owner, self.store = os.getpid(), store
-        self.turns, self.busy = threading.Condition(), set[int]() # Blocks that a thread obtains now
-        self.queue, self.readers = deque[int](), 0 # Blocks to fetch in the background, and threads that do it
+        self.owner_pid, self.store = os.getpid(), store
+        self.condition = threading.Condition()
+        self.blocks_in_progress = set[int]() # Blocks that a thread obtains now
+        self.prefetch_queue = deque[int]()
+        self.prefetch_thread_count = 0 # Blocks to fetch in the background, and threads that do it
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #a7c41f02
 class RemoteIndex(TokenIndexFile):
@@ -285,9 +288,9 @@ class RemoteIndex(TokenIndexFile):
         endpoint: str | None = None, # As for `open_store`
         **options: Any, # As for `open_store`, such as limit_s
     ):
-        self.about = dict(url=url, cache=cache, cache_bytes=cache_bytes, memory_bytes=memory_bytes,
+        self.arguments = dict(url=url, cache=cache, cache_bytes=cache_bytes, memory_bytes=memory_bytes,
                           threads=threads, ahead=ahead, endpoint=endpoint, **options)
-        self.threads, self.ahead, self.name = threads, ReadAhead(ahead), split_index_url(url)[1]
+        self.threads, self.read_ahead, self.name = threads, ReadAhead(ahead), split_index_url(url)[1]
         self._begin()
         text = _text(self.own.store, self.name)
         if text is None:
@@ -298,14 +301,15 @@ class RemoteIndex(TokenIndexFile):
         self._describe()
         counts = [b['tokens'] for b in self.manifest['blocks']]
         self.starts = np.cumsum([0, *counts], dtype=np.int64)
-        self.memory = MemoryBlocks(memory_bytes)
-        self.requests = self.received = 0 # Fetched blocks; their bytes
-        self.disk = self._open_cache(cache and Path(cache).expanduser(), cache_bytes)
-        self.path = self.disk and self.disk.folder / 'tokens' # Place for other files about this index
+        self.memory_blocks = MemoryBlocks(memory_bytes)
+        self.fetched_blocks = self.received_bytes = 0 # Fetched blocks; their bytes
+        self.disk_cache = self._open_cache(cache and Path(cache).expanduser(), cache_bytes)
+        # Place for other files about this index
+        self.path = self.disk_cache and self.disk_cache.folder / 'tokens'
         self.tokens, self._docs = RemoteTokens(self), None
 
     @property
-    def url(self) -> str: return self.about['url']
+    def url(self) -> str: return self.arguments['url']
     def __str__(self) -> str: return self.url
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #e07e499d
@@ -313,12 +317,12 @@ class RemoteIndex(TokenIndexFile):
 def _begin(self: RemoteIndex) -> None:
     "Create the per-process resources; a forked process creates its own at first use."
     folder = split_index_url(self.url)[0]
-    self.own = ProcessResources(open_store(folder, self.about['endpoint'], **self._options))
+    self.own = ProcessResources(open_store(folder, self.arguments['endpoint'], **self._options))
 
 @patch(as_prop=True)
 def _options(self: RemoteIndex) -> dict[str, Any]:
     ours = 'url', 'cache', 'cache_bytes', 'memory_bytes', 'threads', 'ahead', 'endpoint'
-    return {k: v for k, v in self.about.items() if k not in ours}
+    return {k: v for k, v in self.arguments.items() if k not in ours}
 
 @patch
 def _open_cache(self: RemoteIndex, cache: Path | None, limit: int) -> BlockCache | None:
@@ -330,7 +334,8 @@ def _open_cache(self: RemoteIndex, cache: Path | None, limit: int) -> BlockCache
 
 @patch
 def _without(self: RemoteIndex, why: Exception) -> None:
-    if self.writes: warnings.warn(f"{self.url}: going on without the cache in {self.about['cache']}: {why}")
+    if self.writes:
+        warnings.warn(f"{self.url}: going on without the cache in {self.arguments['cache']}: {why}")
     self.writes = False
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #854de984
@@ -353,7 +358,8 @@ def _download(self: RemoteIndex, b: int) -> np.ndarray:
         try: self.own.store.read_into(self.name, int(self.starts[b]) * size, memoryview(tokens).cast('B'))
         except KeyError: raise self._wrong("the object with the tokens is missing") from None
         except StoreRefused as e: raise self._wrong(f"{label} cannot be read: {e}") from e
-        self.requests, self.received = self.requests + 1, self.received + tokens.nbytes
+        self.fetched_blocks = self.fetched_blocks + 1
+        self.received_bytes = self.received_bytes + tokens.nbytes
         if checksum(tokens) == self.manifest['blocks'][b]['xxh3']: return tokens
     raise self._wrong(f"{label} is damaged")
 
@@ -362,44 +368,45 @@ def _download(self: RemoteIndex, b: int) -> np.ndarray:
 @contextmanager
 def _turn(self: RemoteIndex, b: int) -> Iterator[None]:
     "Let one thread of one process at a time obtain block `b`."
-    with self.own.turns:
-        self.own.turns.wait_for(lambda: b not in self.own.busy)
-        self.own.busy.add(b)
+    with self.own.condition:
+        self.own.condition.wait_for(lambda: b not in self.own.blocks_in_progress)
+        self.own.blocks_in_progress.add(b)
     try:
-        with self.disk.claim(b, self.own.store.limit_s) if self.disk else nullcontext(): yield
+        with self.disk_cache.claim(b, self.own.store.limit_s) if self.disk_cache else nullcontext(): yield
     finally:
-        with self.own.turns:
-            self.own.busy.discard(b)
-            self.own.turns.notify_all()
+        with self.own.condition:
+            self.own.blocks_in_progress.discard(b)
+            self.own.condition.notify_all()
 
 @patch
 def fetch_block(self: RemoteIndex, b: int) -> np.ndarray | None:
     "Block `b`, verified; None if the cache has it. Raises DamagedIndex, StoreError."
     with self._turn(b):
-        if self.disk and self.disk.is_valid(b): return None
-        tokens = self.memory.blocks.get(b)
+        if self.disk_cache and self.disk_cache.is_valid(b): return None
+        tokens = self.memory_blocks.blocks.get(b)
         if tokens is None: self._keep(b, tokens := self._download(b))
         return tokens
 
 @patch
 def _keep(self: RemoteIndex, b: int, tokens: np.ndarray) -> None:
     try:
-        if self.disk and self.writes and self.disk.put(b, tokens): return
+        if self.disk_cache and self.writes and self.disk_cache.put(b, tokens): return
     except OSError as e: self._without(e)
-    with self.own.turns: self.memory.put(b, tokens)
+    with self.own.condition: self.memory_blocks.put(b, tokens)
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #aecfeb4b
 @patch
 def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
     "`count` tokens from each of `starts`: a copy, (len(starts), count). Raises DamagedIndex, StoreError."
-    if self.own.owner != os.getpid(): self._begin()
+    if self.own.owner_pid != os.getpid(): self._begin()
     first, last = (np.searchsorted(self.starts, at, 'right') - 1 for at in (starts, starts + count - 1))
     wide = (last - first).max(initial=0) + 1
     blocks = np.unique(np.minimum(first[:, None] + np.arange(wide), last[:, None]))
     blocks = blocks[self.starts[blocks] < self.starts[blocks + 1]]
     own: dict[int, np.ndarray] = {} # Blocks that this call holds itself
     while True:
-        missing = [b for b in blocks.tolist() if b not in own and not (self.disk and self.disk.is_valid(b))]
+        missing = [b for b in blocks.tolist() if b not in own
+                   and not (self.disk_cache and self.disk_cache.is_valid(b))]
         if len(missing) > 2 * self.threads and len(starts) > 1:   # that many at once would fill the memory
             return np.concatenate([self.read(part, count) for part in np.array_split(starts, 2)])
         self._bring(missing, own)
@@ -407,11 +414,11 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
         for b, tokens in own.items():
             self._lay(rows, starts, np.flatnonzero((first <= b) & (b <= last)), b, tokens)
         rest = blocks[~np.isin(blocks, list(own))] if own else blocks
-        if not len(rest) or self.disk.are_current(rest): break   # else: evicted while we read
-    if len(blocks): self.ahead.last = int(blocks[-1])
-    if self.disk:
-        self.disk.touch(blocks)
-        if not own: self.disk.refresh_complete()
+        if not len(rest) or self.disk_cache.are_current(rest): break   # else: evicted while we read
+    if len(blocks): self.read_ahead.last_block = int(blocks[-1])
+    if self.disk_cache:
+        self.disk_cache.touch(blocks)
+        if not own: self.disk_cache.refresh_complete()
     return rows
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #adb71c9e
@@ -421,20 +428,20 @@ def _bring(self: RemoteIndex, missing: list[int], own: dict[int, np.ndarray]) ->
     def one(b: int) -> None:
         if (tokens := self.fetch_block(b)) is not None: own[b] = tokens
     parallel_for(one, missing, min(self.threads, len(missing)))
-    fits = bool(self.disk and self.disk.limit >= self.disk.sizes.sum())
-    self._soon(self.ahead.choose(missing, fits, len(self.starts) - 1))
+    fits = bool(self.disk_cache and self.disk_cache.limit >= self.disk_cache.sizes.sum())
+    self._soon(self.read_ahead.choose(missing, fits, len(self.starts) - 1))
 
 @patch
 def _from_disk(self: RemoteIndex, starts: np.ndarray, count: int, first: np.ndarray, last: np.ndarray,
                own: Mapping[int, np.ndarray]) -> np.ndarray:
     "The cached tokens, (len(starts), count); the places of the blocks `own` are left as they are."
     rows, part = np.empty((len(starts), count), self.dtype), np.zeros(len(starts), bool)
-    if self.disk is None: return rows
+    if self.disk_cache is None: return rows
     for b in own: part |= (first <= b) & (b <= last)
-    rows[~part] = np.lib.stride_tricks.sliding_window_view(self.disk.view, count)[starts[~part]]
+    rows[~part] = np.lib.stride_tricks.sliding_window_view(self.disk_cache.view, count)[starts[~part]]
     for i in np.flatnonzero(part & (first < last)):   # holes must not be touched
         for b in {*range(first[i], last[i] + 1)} - {*own}:
-            self._lay(rows, starts, [i], b, self.disk.block_view(b))
+            self._lay(rows, starts, [i], b, self.disk_cache.block_view(b))
     return rows
 
 @patch
@@ -449,22 +456,22 @@ def _lay(self: RemoteIndex, rows: np.ndarray, starts: np.ndarray, which: Iterabl
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #8cb4d982
 @patch
 def _soon(self: RemoteIndex, blocks: Iterable[int]) -> None:
-    if not (self.disk and self.writes): return   # they would evict other blocks from memory
-    with self.own.turns:
-        self.own.queue.extend(blocks)
-        while self.own.readers < min(len(self.own.queue), max(1, self.threads // 2)):
+    if not (self.disk_cache and self.writes): return   # they would evict other blocks from memory
+    with self.own.condition:
+        self.own.prefetch_queue.extend(blocks)
+        while self.own.prefetch_thread_count < min(len(self.own.prefetch_queue), max(1, self.threads // 2)):
             if start_daemon_thread(self._run_ahead, 'blocks ahead') is None: return
-            self.own.readers += 1
+            self.own.prefetch_thread_count += 1
 
 @patch
 def _run_ahead(self: RemoteIndex) -> None:
     while True:
-        with self.own.turns:
-            if not self.writes: self.own.queue.clear()
-            if not self.own.queue:
-                self.own.readers -= 1
+        with self.own.condition:
+            if not self.writes: self.own.prefetch_queue.clear()
+            if not self.own.prefetch_queue:
+                self.own.prefetch_thread_count -= 1
                 return
-            b = self.own.queue.popleft()
+            b = self.own.prefetch_queue.popleft()
         try: self.fetch_block(b)
         except (OSError, ValueError): pass
 
@@ -472,9 +479,9 @@ def _run_ahead(self: RemoteIndex) -> None:
 @patch
 def prefetch(self: RemoteIndex, wait: bool = True) -> int:
     "Fetch all blocks that fit, here or in the background. Returns how many. Raises like `read`."
-    if self.own.owner != os.getpid(): self._begin()
-    if not self.disk: return 0
-    fits = np.flatnonzero(np.cumsum(self.disk.sizes) <= self.disk.limit).tolist()
+    if self.own.owner_pid != os.getpid(): self._begin()
+    if not self.disk_cache: return 0
+    fits = np.flatnonzero(np.cumsum(self.disk_cache.sizes) <= self.disk_cache.limit).tolist()
     if wait: parallel_for(self.fetch_block, fits, self.threads)
     else: self._soon(fits)
     return len(fits)
@@ -486,7 +493,7 @@ def verify(self: RemoteIndex) -> None:
     self._fetch_docs()
 
 @patch
-def __reduce__(self: RemoteIndex) -> tuple: return _opened, (self.about,)   # a worker opens its own index
+def __reduce__(self: RemoteIndex) -> tuple: return _opened, (self.arguments,)   # a worker opens its own index
 
 def _opened(about: dict[str, Any]) -> RemoteIndex: return RemoteIndex(**about)
 
@@ -516,7 +523,7 @@ class RemoteTokens:
     ndim = 1
     def __init__(self, index: RemoteIndex):
         self.index, self.dtype = index, index.dtype
-        self._plain = index.disk and index.disk.view.view(np.ndarray)
+        self._plain = index.disk_cache and index.disk_cache.view.view(np.ndarray)
 
     def __len__(self) -> int: return self.index.total_tokens
     def __reduce__(self) -> tuple: return RemoteTokens, (self.index,)
@@ -539,7 +546,7 @@ class RemoteTokens:
 
     def take(self, at: np.ndarray, mode: str = 'raise') -> np.ndarray:
         "Tokens at the positions `at`, like numpy's take. With mode='wrap' any number is a position."
-        disk, at = self.index.disk, np.asarray(at, np.int64)
+        disk, at = self.index.disk_cache, np.asarray(at, np.int64)
         if disk and disk.is_complete():
             tokens = self._plain.take(at, mode=mode)
             if disk.is_complete(): return tokens
@@ -559,19 +566,19 @@ class RemoteTokens:
 class RemoteWindows:
     "The samples of an index, like `token_windows` for an array: row k begins at token k * length."
     def __init__(self, index: RemoteIndex, length: int):
-        self.index, self.length, self.disk = index, length, index.disk
+        self.index, self.length, self.disk_cache = index, length, index.disk_cache
         if len(index) <= length:
             raise ValueError(f'the text has {len(index)} tokens; one sample needs {length + 1}')
         self.shape, self.dtype = ((len(index) - 1) // length, length + 1), index.dtype
-        self._view = token_windows(self.disk.view, length) if self.disk else None
+        self._view = token_windows(self.disk_cache.view, length) if self.disk_cache else None
 
     def __len__(self) -> int: return self.shape[0]
     def __reduce__(self) -> tuple: return RemoteWindows, (self.index, self.length)
 
     def __getitem__(self, ids: Any) -> np.ndarray:
-        if self.disk and type(ids) is np.ndarray and self.disk.is_complete():
+        if self.disk_cache and type(ids) is np.ndarray and self.disk_cache.is_complete():
             rows = self._view[ids]
-            if self.disk.is_complete(): return rows   # nothing was evicted while we read
+            if self.disk_cache.is_complete(): return rows   # nothing was evicted while we read
         if isinstance(ids, slice): ids = np.arange(len(self))[ids]
         ids = np.asarray(ids, np.int64)
         if ids.size and not (-len(self) <= ids.min() and ids.max() < len(self)):

@@ -60,13 +60,14 @@ _TEXT = 'text', 'rows', 'json'
 class InputFile:
     "A file, or a member of an archive."
     name: str # For messages
-    form: str # text, rows (of JSON), json, parquet or arrow
+    format: str # text, rows (of JSON), json, parquet or arrow
     open: Callable[[], BinaryIO] # Its bytes, unpacked
-    wraps: tuple[str, ...] = () # Formats it was unpacked from, such as gzip
-    bom: bool = False # Whether it is UTF-8 with a byte order mark
+    unwrapped_formats: tuple[str, ...] = () # Formats it was unpacked from, such as gzip
+    has_bom: bool = False # Whether it is UTF-8 with a byte order mark
 
     @property
-    def form_label(self) -> str: return ' '.join([*self.wraps, self.form, *['bom'] * self.bom])
+    def form_label(self) -> str: return ' '.join([*self.unwrapped_formats, self.format,
+                                                  *['bom'] * self.has_bom])
 
 @contextmanager
 def translate_read_errors(name: str) -> Iterator[None]:
@@ -84,11 +85,11 @@ def _zstd(f: BinaryIO) -> BinaryIO:
 
 def _members(part: InputFile) -> Iterator[InputFile]:
     "The files in a zip archive."
-    archive = zipfile.ZipFile(io.BytesIO(part.open().read()) if part.wraps else part.open())
+    archive = zipfile.ZipFile(io.BytesIO(part.open().read()) if part.unwrapped_formats else part.open())
     for info in archive.infolist():
         if info.is_dir() or info.filename.startswith('__MACOSX/'): continue
         yield InputFile(f'{part.name}: {info.filename}', '', partial(archive.open, info),
-                        (*part.wraps, 'zip'))
+                        (*part.unwrapped_formats, 'zip'))
 
 def _forms_of(part: InputFile) -> Iterator[InputFile]:
     "The parts of a file of any form. Raises ValueError for one that is not read."
@@ -110,8 +111,10 @@ def _forms_of(part: InputFile) -> Iterator[InputFile]:
     if found == 'zip': yield from (p for m in _members(part) for p in _forms_of(m))
     elif found in ('gzip', 'zstd'):
         def opened() -> BinaryIO: return gzip.open(part.open()) if found == 'gzip' else _zstd(part.open())
-        yield from _forms_of(InputFile(part.name[:-len(path.suffix)], '', opened, (*part.wraps, found)))
-    else: yield InputFile(part.name, said or 'text', part.open, part.wraps, head.startswith(codecs.BOM_UTF8))
+        yield from _forms_of(InputFile(part.name[:-len(path.suffix)], '', opened,
+                                       (*part.unwrapped_formats, found)))
+    else: yield InputFile(part.name, said or 'text', part.open, part.unwrapped_formats,
+                          head.startswith(codecs.BOM_UTF8))
 
 # %% ../../nbs/02_data/01_text_files.ipynb #3f1cc408
 JSON_SNIFF_BYTES = 1 << 26 # Bytes of a text that begins like JSON that are tried
@@ -152,11 +155,11 @@ def list_input_files(path: str | Path, encoding: str = 'utf-8') -> list[InputFil
     parts = []
     with translate_read_errors(str(path)):
         for p in _forms_of(InputFile(str(path), '', partial(open, path, 'rb'))):
-            if p.form in ('text', 'json'):
+            if p.format in ('text', 'json'):
                 try:
-                    with open_text(p, encoding) as text: form = _json_form(text) or p.form
-                except UnicodeError: form = p.form   # `EncodingValidator` says where
-                p = InputFile(p.name, form, p.open, p.wraps, p.bom)
+                    with open_text(p, encoding) as text: form = _json_form(text) or p.format
+                except UnicodeError: form = p.format   # `EncodingValidator` says where
+                p = InputFile(p.name, form, p.open, p.unwrapped_formats, p.has_bom)
             parts.append(p)
     return parts
 
@@ -164,8 +167,8 @@ def list_input_files(path: str | Path, encoding: str = 'utf-8') -> list[InputFil
 class EncodingValidator:
     "Checks the bytes of a text, block by block. Raises ValueError if they are invalid in its encoding."
     def __init__(self, name: str, encoding: str = 'utf-8', nul: bool = False):
-        self.name, self.encoding, self.at = name, encoding, 0
-        self.nul = nul # Whether it may hold NULs
+        self.name, self.encoding, self.byte_offset = name, encoding, 0
+        self.allows_nul = nul # Whether it may hold NULs
         self.decoder = codecs.getincrementaldecoder(encoding)()
 
     def feed(self, block: bytes, last: bool = False) -> None:
@@ -173,14 +176,15 @@ class EncodingValidator:
         held = len(self.decoder.getstate()[0])
         try: text = self.decoder.decode(block, last)
         except UnicodeError as e:
-            at = self.at - held + getattr(e, 'start', 0)
-            known = [k[:6] for k, mark in _MARKS.items() if self.at == 0 and block.startswith(mark)][-1:]
+            at = self.byte_offset - held + getattr(e, 'start', 0)
+            known = [k[:6] for k, mark in _MARKS.items() if self.byte_offset == 0
+                     and block.startswith(mark)][-1:]
             mark = f' (by its first bytes it may be {known[0]})' if known else ''
             why = f"is not {self.encoding}: {getattr(e, 'reason', e)} at byte {at:,}{mark}"
             raise ValueError(f"{self.name} {why}. {_ASK}") from e
-        if not self.nul and '\0' in text:
+        if not self.allows_nul and '\0' in text:
             raise ValueError(f"{self.name} has a NUL in it, so it is no text in {self.encoding}. {_ASK}")
-        self.at += len(block)
+        self.byte_offset += len(block)
 
 _ASK = "If it is a text, name its encoding: --encoding, or data.encoding in a config"
 _BLOCK = 1 << 20
@@ -190,12 +194,12 @@ def _blocks_of(f: BinaryIO) -> Iterator[bytes]:
         while block := f.read(_BLOCK): yield block
 
 def _look_at(part: InputFile, encoding: str) -> EncodingValidator | None:
-    return EncodingValidator(part.name, encoding, part.form != 'text') if part.form in _TEXT else None
+    return EncodingValidator(part.name, encoding, part.format != 'text') if part.format in _TEXT else None
 
 def validate_and_hash(path: str | Path, parts: list[InputFile], encoding: str = 'utf-8') -> str:
     """xxh3 of the content of the file at `path`, 16 hex digits, once all of its parts have been looked at.
     Raises ValueError for one that cannot be read, or is not of the encoding."""
-    h, plain = xxhash.xxh3_64(), len(parts) == 1 and not parts[0].wraps
+    h, plain = xxhash.xxh3_64(), len(parts) == 1 and not parts[0].unwrapped_formats
     look = _look_at(parts[0], encoding) if plain else None
     with translate_read_errors(str(path)):
         for block in _blocks_of(open(path, 'rb')):
@@ -237,9 +241,9 @@ def _columns(part: InputFile, field: str) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
     try:
-        raw = io.BytesIO(part.open().read()) if part.wraps else part.open()
+        raw = io.BytesIO(part.open().read()) if part.unwrapped_formats else part.open()
         with raw as f:
-            if part.form == 'parquet':
+            if part.format == 'parquet':
                 table = pq.ParquetFile(f)
                 names, batches = table.schema_arrow.names, partial(table.iter_batches, 1000, columns=[field])
             else:
@@ -258,12 +262,12 @@ def _columns(part: InputFile, field: str) -> Iterator[Any]:
 def iter_rows(part: InputFile, field: str = 'text', encoding: str = 'utf-8') -> Iterator[tuple[str,
                                                                                                     bytes]]:
     "Label and UTF-8 text of each document in rows, JSON or a table. Raises ValueError."
-    if part.form == 'rows':
+    if part.format == 'rows':
         with open_text(part, encoding) as lines:
             for n, line in enumerate(lines, 1):
                 if line.strip():
                     yield f'line {n:,}', parse_json_line(line.strip(), field, f'{part.name}, line {n}')
-    elif part.form == 'json':
+    elif part.format == 'json':
         try:
             with open_text(part, encoding) as f: found = json.load(f)
         except ValueError as e: raise ValueError(f"{part.name}: not JSON ({e})") from e
@@ -282,7 +286,7 @@ def read_text(path: str | Path, field: str = 'text', encoding: str = 'utf-8') ->
     found, parts = [], list_input_files(path, encoding)
     validate_and_hash(path, parts, encoding)
     for part in parts:
-        if part.form == 'text':
+        if part.format == 'text':
             with open_text(part, encoding) as f: found.append(f.read().encode())
         else: found += [text for _, text in iter_rows(part, field, encoding)]
     return b'\n'.join(found)
@@ -311,12 +315,12 @@ def expand_globs(files: Iterable[str | Path]) -> list[str]:
 class TextUnit:
     "Text to encode, read on request: pairs (text, whether its document ends here)."
     label: str # For messages
-    size: int # Bytes, for the progress bar; 0 if unknown
+    size_bytes: int # Bytes, for the progress bar; 0 if unknown
     read: Callable[[], Iterator[tuple[bytes, bool]]]
     # Reads the whole document, if this unit is only a part of it
     read_document: Callable[[], bytes] | None = None
-    document_size: int = 0 # Bytes of that document
-    dropped: list[int] = field(default_factory=list) # Bytes of each document that a filter dropped
+    document_bytes: int = 0 # Bytes of that document
+    dropped_bytes: list[int] = field(default_factory=list) # Bytes of each document that a filter dropped
 
 # %% ../../nbs/02_data/01_text_files.ipynb #d292e3b4
 class FileSource:
@@ -351,9 +355,10 @@ class FileSource:
         yield from islice(chain.from_iterable(every), skip, None)
 
     def _units(self, path: str, part: InputFile, cuts: str) -> Iterator[TextUnit]:
-        plain = not part.wraps and self.encoding == 'utf-8'   # its bytes are those that are encoded
-        if part.form == 'text': return self._text(path, part, cuts) if plain else self._unpacked(part, cuts)
-        return self._rows(path, part) if plain and part.form == 'rows' else self._documents(part)
+        # its bytes are those that are encoded
+        plain = not part.unwrapped_formats and self.encoding == 'utf-8'
+        if part.format == 'text': return self._text(path, part, cuts) if plain else self._unpacked(part, cuts)
+        return self._rows(path, part) if plain and part.format == 'rows' else self._documents(part)
 
 # %% ../../nbs/02_data/01_text_files.ipynb #8ab33009
 _LOOK = 1 << 16 # Bytes in which a safe place is looked for at once
@@ -361,7 +366,7 @@ _LOOK = 1 << 16 # Bytes in which a safe place is looked for at once
 @patch
 def _text(self: FileSource, path: str, part: InputFile, cuts: str) -> Iterator[TextUnit]:
     "The units of a file that is one document. Raises ValueError for a stretch without cuts that is too long."
-    size, start = Path(path).stat().st_size, 3 * part.bom
+    size, start = Path(path).stat().st_size, 3 * part.has_bom
     total, whole = size - start, partial(self._span, path, start, size)
     while start < size:
         end = self._end(path, start, size, cuts) if cuts else size
@@ -419,7 +424,7 @@ def _unpacked(self: FileSource, part: InputFile, cuts: str) -> Iterator[TextUnit
 # %% ../../nbs/02_data/01_text_files.ipynb #402d9acb
 @patch
 def _rows(self: FileSource, path: str, part: InputFile) -> Iterator[TextUnit]:
-    start, number = 3 * part.bom, 0
+    start, number = 3 * part.has_bom, 0
     with open(path, 'rb') as f:
         f.seek(start)
         while lines := f.readlines(self.unit):   # whole lines, about so many bytes
@@ -535,36 +540,36 @@ class RowSource:
         if not isinstance(dataset, list) and not hasattr(getattr(dataset, 'info', None), 'dataset_name'):
             raise ValueError(f"a {type(dataset).__name__} is no source of texts: give a set of `datasets`, a "
                              "list, or the names of files")
-        self.dataset, self.field, self.rows = dataset, field, rows
-        self.first = first # Number of rows to take, from the beginning; 0: all
-        self.stream = not hasattr(dataset, '__len__')
+        self.dataset, self.field, self.rows_per_unit = dataset, field, rows
+        self.max_rows = first # Number of rows to take, from the beginning; 0: all
+        self.is_streaming = not hasattr(dataset, '__len__')
 
     def identity(self) -> dict[str, Any]:
         "What is known of it without reading it (for a list: everything)."
         d, info = self.dataset, getattr(self.dataset, 'info', None)
-        known = dict(kind='rows', field=self.field, unit=self.rows)
-        if self.first: known |= dict(first=self.first)
+        known = dict(kind='rows', field=self.field, unit=self.rows_per_unit)
+        if self.max_rows: known |= dict(first=self.max_rows)
         if isinstance(d, list): return known | dict(xxh3=xxhash.xxh3_64_hexdigest(json.dumps(d).encode()))
         if info is not None:
             known |= dict(name=info.dataset_name, config=info.config_name, split=str(d.split))
-        return known if self.stream else known | dict(count=len(d), fingerprint=d._fingerprint)
+        return known if self.is_streaming else known | dict(count=len(d), fingerprint=d._fingerprint)
 
     def units(self, skip: int = 0, cuts: str = '') -> Iterator[TextUnit]:
         "All units in order, without the first `skip`; a row is never cut."
-        if self.stream: yield from self._streamed(skip)
+        if self.is_streaming: yield from self._streamed(skip)
         else:
-            end = min(len(self.dataset), self.first or len(self.dataset))
-            for a in range(skip * self.rows, end, self.rows):
-                yield self._unit(a, lambda a=a: self.dataset[a:min(a + self.rows, end)])
+            end = min(len(self.dataset), self.max_rows or len(self.dataset))
+            for a in range(skip * self.rows_per_unit, end, self.rows_per_unit):
+                yield self._unit(a, lambda a=a: self.dataset[a:min(a + self.rows_per_unit, end)])
 
     def _streamed(self, skip: int) -> Iterator[TextUnit]:
         rows: list[Any] = []
-        at = skip * self.rows
-        for row in islice(self.dataset.skip(at), max(0, self.first - at) if self.first else None):
+        at = skip * self.rows_per_unit
+        for row in islice(self.dataset.skip(at), max(0, self.max_rows - at) if self.max_rows else None):
             rows.append(row)
-            if len(rows) == self.rows:
+            if len(rows) == self.rows_per_unit:
                 yield self._unit(at, lambda r=rows: r)
-                rows, at = [], at + self.rows
+                rows, at = [], at + self.rows_per_unit
         if rows: yield self._unit(at, lambda r=rows: r)
 
     def _unit(self, at: int, get: Any) -> TextUnit:
@@ -661,16 +666,16 @@ class DocumentFilter:
 # %% ../../nbs/02_data/01_text_files.ipynb #78837eda
 class _CachedCall:
     "A function without arguments that is called once; its answer is kept, even if several threads ask."
-    def __init__(self, f: Callable[[], Any]): self.f, self.lock, self.found = f, threading.Lock(), []
+    def __init__(self, f: Callable[[], Any]): self.function, self.lock, self.results = f, threading.Lock(), []
 
     def __call__(self) -> Any:
         with self.lock:
-            if not self.found: self.found.append(self.f())
-        return self.found[0]
+            if not self.results: self.results.append(self.function())
+        return self.results[0]
 
 class FilteredSource:
     "The documents of a `source` that a filter keeps, in the units of the source."
-    def __init__(self, source: Any, keep: DocumentFilter): self.source, self.keep = source, keep
+    def __init__(self, source: Any, keep: DocumentFilter): self.source, self.document_filter = source, keep
 
     def identity(self) -> dict[str, Any]: return self.source.identity()
 
@@ -682,15 +687,16 @@ class FilteredSource:
                 whole, kept = unit.read_document, _CachedCall(partial(self._whole, unit))
             dropped: list[int] = []
             read = partial(self._read, unit, unit.read_document and kept, dropped)
-            yield replace(unit, read=read, dropped=dropped)
+            yield replace(unit, read=read, dropped_bytes=dropped)
 
     def _whole(self, unit: TextUnit) -> bool:
-        return self.keep.in_bounds(unit.document_size) and (self.keep.predicate is None
-                                                            or self.keep(unit.read_document(), unit.label))
+        return self.document_filter.in_bounds(unit.document_bytes) and (self.document_filter.predicate is None
+                                                            or self.document_filter(unit.read_document(),
+                                                                                    unit.label))
 
     def _read(self, unit: TextUnit, kept: _CachedCall | None, dropped: list[int]) -> Iterator[tuple[bytes,
                                                                                                     bool]]:
         "The kept documents of a unit; the sizes of the other documents that end in it go to `dropped`."
         for text, ends in unit.read():
-            if kept() if kept else self.keep(text, unit.label): yield text, ends
-            elif ends: dropped.append(unit.document_size or len(text))
+            if kept() if kept else self.document_filter(text, unit.label): yield text, ends
+            elif ends: dropped.append(unit.document_bytes or len(text))

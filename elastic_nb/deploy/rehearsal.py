@@ -54,21 +54,24 @@ class DeployRehearsal:
     "Runs the pods of these manifests on `net`, with the events of a rehearsal."
     def __init__(self, found: KubernetesObjects, net: LoopbackNetwork, folder: Path,
                  say: Callable[[str], Any]):
-        self.holds, self.say = folder / 'holds', say
-        self.holds.mkdir(parents=True)
+        self.holds_folder, self.print_line = folder / 'holds', say
+        self.holds_folder.mkdir(parents=True)
         env = {k: v for k, v in package_env().items() if k in ('PATH', 'PYTHONPATH')}
-        self.pods = PodCluster(net, found, folder, image_programs(), env | {HOLD_ENV: str(self.holds)})
-        works = self.pods.works.values()
+        self.pod_cluster = PodCluster(net, found, folder, image_programs(), env
+                                      | {HOLD_ENV: str(self.holds_folder)})
+        works = self.pod_cluster.workloads.values()
         nodes = next((w for w in works if w.kind != 'StatefulSet'), None)
         etcd = next((w for w in works if w.kind == 'StatefulSet'), None)
         if not nodes or not etcd: raise BadConfig(
             "rehearse takes the pods of the nodes and of etcd: render with etcd.enabled=true")
-        self.nodes, self.etcd = nodes, etcd
-        if self.nodes.rules['count'] < 2: raise BadConfig("rehearse takes two nodes at least: nodes=2")
-        args = self.nodes.template['spec']['containers'][0]['args']
+        self.node_workload, self.etcd_workload = nodes, etcd
+        if self.node_workload.controller_args['count'] < 2:
+            raise BadConfig("rehearse takes two nodes at least: nodes=2")
+        args = self.node_workload.template['spec']['containers'][0]['args']
         least, most = next(a for a in args if a.startswith('--nnodes=')).removeprefix('--nnodes=').split(':')
-        self.controller, self.count = self.pods.controllers[self.nodes.name], self.nodes.rules['count']
-        self.least, self.max_training = int(least), min(self.count, int(most))
+        self.controller = self.pod_cluster.controllers[self.node_workload.name]
+        self.count = self.node_workload.controller_args['count']
+        self.min_nodes, self.max_training_nodes = int(least), min(self.count, int(most))
         self.observers: dict[Pod, RunObserver] = {}
         self.events: list[dict[str, Any]] = []
 
@@ -80,14 +83,15 @@ class DeployRehearsal:
 
     def node_pods(self) -> list[Pod]:
         "Pods of nodes."
-        return [p for p in self.pods.live if p.work is self.nodes]
+        return [p for p in self.pod_cluster.live if p.workload is self.node_workload]
 
     def record_event(self, what: str, pod: Pod | None = None) -> None:
         "Records and reports an event."
-        t, step = time.monotonic() - self.pods.begin, max((w.steps for w in self.observers.values()),
+        t, step = time.monotonic() - self.pod_cluster.began_at, max((w.steps
+                                                                     for w in self.observers.values()),
                                                           default=0)
         self.events.append(dict(t_s=round(t, 2), step=step, pod=pod.name if pod else None, what=what))
-        self.say(f"{t:6.1f} s, step {step:2}: {what}" + (f" ({pod.name})" if pod else ''))
+        self.print_line(f"{t:6.1f} s, step {step:2}: {what}" + (f" ({pod.name})" if pod else ''))
 
 # %% ../../nbs/14_deploy/05_rehearsal.ipynb #8fbe2c9a
 @patch
@@ -98,13 +102,14 @@ def wait_until(self: DeployRehearsal, done: Callable[[], Any], what: str,
         self.poll()
         if self.controller.verdict == 'Failed': raise TimeoutError('the job failed')
         return done()
-    try: self.pods.run_until(looked, limit_s, what)
+    try: self.pod_cluster.run_until(looked, limit_s, what)
     except TimeoutError as e: raise TimeoutError(self.with_last_output(str(e))) from None
 
 @patch
 def with_last_output(self: DeployRehearsal, why: str) -> str:
     "Appends the last output of the newest node pod to a sentence."
-    said = [(p.name, p.command) for _, p, _ in self.pods.log if p.work is self.nodes and p.command]
+    said = [(p.name, p.current_command) for _, p, _ in self.pod_cluster.event_log
+            if p.workload is self.node_workload and p.current_command]
     return f"{why}. {said[-1][0]}: {said[-1][1].output().strip()[-400:]}" if said else why
 
 @patch
@@ -117,7 +122,7 @@ def wait_for_hold(self: DeployRehearsal, step: int) -> Pod:
 @patch
 def release_holds(self: DeployRehearsal, *steps: int) -> None:
     "Releases worker 0 in these steps, now or in advance."
-    for step in steps: (self.holds / f'{step}-forward').touch()
+    for step in steps: (self.holds_folder / f'{step}-forward').touch()
 
 @patch
 def hold_until(self: DeployRehearsal, name: str, done: Callable[[], Any], what: str) -> None:
@@ -134,21 +139,21 @@ def hold_until(self: DeployRehearsal, name: str, done: Callable[[], Any], what: 
 def is_complete(self: DeployRehearsal, pod: Pod | None = None) -> bool:
     "Whether all slots of the run are filled and, if there are no spares, the replacement of `pod` has one."
     full = [p for p in self.node_pods() if p in self.observers and len(self.observers[p].roster)
-            == self.max_training]
-    if pod is None or self.count > self.max_training: return bool(full)
+            == self.max_training_nodes]
+    if pod is None or self.count > self.max_training_nodes: return bool(full)
     return any(p.index == pod.index and p.attempt > pod.attempt for p in full)
 
 # %% ../../nbs/14_deploy/05_rehearsal.ipynb #783287c6
 @patch
 def start_nodes(self: DeployRehearsal) -> Pod:
     "Starts all nodes but one, then the last one; returns the pod of worker 0."
-    early, late = max(self.least, self.count - 1), self.pods.held[self.nodes.name]
+    early, late = max(self.min_nodes, self.count - 1), self.pod_cluster.held_indexes[self.node_workload.name]
     late |= {*range(early, self.count)}
     self.record_event(f'{early} of {self.count} nodes start')
     first = self.wait_for_hold(HOLD_STEPS['gather'][0])
     late.clear()
     self.hold_until('gather', self.is_complete, 'all nodes train')
-    self.record_event(f'{self.max_training} nodes train')
+    self.record_event(f'{self.max_training_nodes} nodes train')
     return first
 
 @patch
@@ -158,7 +163,7 @@ def lose_node(self: DeployRehearsal, first: Pod, name: str, then: str, drain: bo
     pod = [p for p in self.node_pods() if p is not first and p.deadline is None][-1 if drain else 0]
     if drain: pod.end(time.monotonic(), drained=True)
     else: pod.host.kill()
-    self.record_event(f'drained: SIGTERM, and {pod.grace} s' if drain else 'killed', pod)
+    self.record_event(f'drained: SIGTERM, and {pod.grace_s} s' if drain else 'killed', pod)
     self.release_holds(*HOLD_STEPS[name])
     self.hold_until(then, partial(self.is_complete, pod), 'the replacement trains')
     self.record_event('its replacement trains',
@@ -168,17 +173,20 @@ def lose_node(self: DeployRehearsal, first: Pod, name: str, then: str, drain: bo
 def lose_etcd_member(self: DeployRehearsal) -> None:
     "Kills and restarts a member of etcd."
     self.wait_for_hold(*HOLD_STEPS['member'])
-    member, keeps = next(p for p in self.pods.live if p.work is self.etcd), bool(self.etcd.claims)
+    member = next(p for p in self.pod_cluster.live if p.workload is self.etcd_workload)
+    keeps = bool(self.etcd_workload.volume_claims)
     def back() -> bool: return not keeps or any(
-        p.index == member.index and p.work is self.etcd and p is not member and p.command and p.is_ready()
-        for p in self.pods.live)
-    if keeps or self.etcd.rules['count'] > 1:
+        p.index == member.index and p.workload is self.etcd_workload and p is not member
+                                                and p.current_command and p.is_ready()
+        for p in self.pod_cluster.live)
+    if keeps or self.etcd_workload.controller_args['count'] > 1:
         member.host.kill()
         self.record_event('etcd: killed', member)
     else: self.record_event('etcd: left alone, for its data would be gone with it')
     self.release_holds(*HOLD_STEPS['member'])
     self.hold_until('well', back, 'the member of etcd answers')
-    if keeps: self.record_event('etcd: is back', next(p for p in self.pods.live if p.name == member.name))
+    if keeps: self.record_event('etcd: is back',
+                                next(p for p in self.pod_cluster.live if p.name == member.name))
 
 # %% ../../nbs/14_deploy/05_rehearsal.ipynb #8a96d64c
 @patch
@@ -190,20 +198,22 @@ def run_to_end(self: DeployRehearsal) -> set[str]:
     self.lose_node(first, 'drain', 'home', drain=True)
     self.wait_until(lambda: not self.node_pods() and self.controller.verdict, 'the end of the run')
     self.record_event('the run is complete')
-    said = [line for p in self.observers if p.command for line in p.command.output().splitlines()]
+    said = [line for p in self.observers if p.current_command
+            for line in p.current_command.output().splitlines()]
     return {line.split()[1] for line in said if line.startswith('sha256 ')}
 
 @patch
 def result(self: DeployRehearsal, hashes: set[str], undisturbed: str, failure: str = '') -> dict[str, Any]:
     "The result, as JSON values."
-    net, same, struck = self.pods.net, hashes == {undisturbed}, {e['pod'] for e in self.events}
-    also = {p.name: p.command.output().strip()[-400:] for _, p, what in self.pods.log if what[:5] == 'ended'
-            and what[-2:] != ' 0' and p.deadline is None and p.name not in struck and p.command}
+    net, same, struck = self.pod_cluster.network, hashes == {undisturbed}, {e['pod'] for e in self.events}
+    also = {p.name: p.current_command.output().strip()[-400:] for _, p, what in self.pod_cluster.event_log
+            if what[:5] == 'ended'
+            and what[-2:] != ' 0' and p.deadline is None and p.name not in struck and p.current_command}
     return dict(sha256=[*hashes][0] if len(hashes) == 1 else None, sha256_undisturbed=undisturbed,
                 identical=same, failure=failure or ('' if same else 'the bits differ'), events=self.events,
-                pods=self.pods.event_rows(), others_ended=also,
+                pods=self.pod_cluster.event_rows(), others_ended=also,
                 failures_counted=sum(self.controller.counted.values()),
-                seconds=round(time.monotonic() - self.pods.begin, 1),
+                seconds=round(time.monotonic() - self.pod_cluster.began_at, 1),
                 network='namespaces' if net.cables else 'loopback addresses')
 
 def rehearse_objects(found: KubernetesObjects, say: Callable[[str], Any] = print, net: LoopbackNetwork
@@ -219,7 +229,7 @@ def rehearse_objects(found: KubernetesObjects, say: Callable[[str], Any] = print
         if not net.cables: say(f'on loopback addresses, without network namespaces: {why_no_namespaces()}')
         trial = DeployRehearsal(found, net, Path(tmp) / 'run', say)
         undisturbed = undisturbed_sha256(config.update(faults=[], enabled=False))
-        trial.pods.begin = time.monotonic()
+        trial.pod_cluster.began_at = time.monotonic()
         try: return trial.result(trial.run_to_end(), undisturbed)
         except TimeoutError as e: return trial.result(set(), undisturbed, str(e))
 

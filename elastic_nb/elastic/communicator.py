@@ -32,7 +32,7 @@ class Communicator:
         member: Member, # This worker in the world
         lane: Callable[[Member, Generation], Any] | None = None, # Makes a second group, for gradients
     ):
-        self.member, self.connect_lane = member, lane
+        self.member, self.make_gradient_group = member, lane
         self._gen: Generation | None = None # The generation that it joined last
         self._group: Any = None # The process group of that generation, from `reconfigure` to `leave`
         self._lane: Any = None # The second group
@@ -75,7 +75,7 @@ def reconfigure(self: Communicator) -> None:
 @patch
 def bind_sync(self: Communicator, sync: GradientSync) -> None:
     "Lets `sync` sum over this world until `leave`, in the second group if there is one. Raises PeerLost."
-    self._lane = self.connect_lane(self.member, self.gen) if self.connect_lane else None
+    self._lane = self.make_gradient_group(self.member, self.gen) if self.make_gradient_group else None
     self._sync = sync
     sync.set_process_group(self._lane or self.group)
 
@@ -94,7 +94,8 @@ def run_collective(self: Communicator, collective: Callable[..., Any], *args: An
     """Runs `collective(*args)` in a thread; abandons it for any newer generation while this worker enters
     one, later only if a member of its own is gone. Raises PeerLost, or StaleGeneration."""
     member, gen = self.member, self.gen
-    give_up = member.raise_if_peer_gone if member.current is gen else lambda: member.raise_if_stale(gen)
+    give_up = (member.raise_if_peer_gone if member.current_generation is gen else
+               lambda: member.raise_if_stale(gen))
     with peer_errors(): return run_abandonable(lambda: collective(*args), give_up)
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #5413861e
@@ -141,7 +142,7 @@ def propose_same_members(self: Communicator, reason: str, floor: int) -> None:
 @patch
 def wait_for_end(self: Communicator) -> None:
     "Stays in this generation until the run is over. Raises StaleGeneration."
-    while not self.member.stop.wait(POLL_SLICE_S): self.member.raise_if_stale(self.gen)
+    while not self.member.stop_event.wait(POLL_SLICE_S): self.member.raise_if_stale(self.gen)
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #25c6b447
 def can_reconfigure() -> bool:
@@ -162,11 +163,11 @@ def reconfigurable_gloo(store: dist.Store, rank: int, world: int, timeout: float
 class ReconfigurableStore(PrefetchingStore):
     "The store of a live group, with a new base in each generation. Rank 0 claims a number in it."
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        return self.base.compare_set(key, expected, desired)
+        return self.base_store.compare_set(key, expected, desired)
 
     def rebase(self, base: dist.Store, world: int, give_up: Callable[[], None]) -> None:
         "Drops the last generation's addresses; uses `base` from now on."
-        self.base, self.world, self.give_up, self.pages = base, world, give_up, {}
+        self.base_store, self.world, self.give_up, self.address_pages = base, world, give_up, {}
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #9fb509d3
 class ReconfigurableCommunicator(Communicator):
@@ -178,7 +179,7 @@ class ReconfigurableCommunicator(Communicator):
         make: Callable[[dist.Store, int, int, float, str], Any] = reconfigurable_gloo,
     ):
         super().__init__(member, lane)
-        self.make = make
+        self.make_group = make
         self.reuse_count = 0 # How often a live group was reused in a new generation
         self._living: tuple[Any, ReconfigurableStore] | None = None # The group and its store
 
@@ -196,12 +197,12 @@ def _reconfigure(group: Any, number: int, handles: list[str], timeout: float) ->
 @patch
 def reconfigure(self: ReconfigurableCommunicator) -> None:
     "As `Communicator.reconfigure`. Raises StaleGeneration, or PeerLost."
-    member, gen, timeout = self.member, self.gen, self.member.timeout
+    member, gen, timeout = self.member, self.gen, self.member.collective_timeout_s
     def give_up() -> None: member.raise_if_stale(gen)
     base = dist.PrefixStore('in place', member.store)
     if self._living is None:
         store = ReconfigurableStore(base, self.world, give_up, timeout)
-        living = self.make(store, self.rank, self.world, timeout, member.host), store
+        living = self.make_group(store, self.rank, self.world, timeout, member.host), store
     else:
         living, self._living = self._living, None   # kept again once it is connected
         living[1].rebase(base, self.world, give_up)

@@ -106,8 +106,8 @@ MAX_CLIENTS = 16 # Maximum number of connected clients
 class CommandQueue:
     "The commands to a supervisor. `read` never waits; `submit` is for other threads of this process."
     def __init__(self, out: str | Path | None = None): # The folder of the run; None: no socket
-        self.why = '' # Why there is no socket
-        self.over = False # Whether the run has ended, or is in its last turn
+        self.no_socket_reason = '' # Why there is no socket
+        self.run_ended = False # Whether the run has ended, or is in its last turn
         self._queue: SimpleQueue[SupervisorCommand] = SimpleQueue()
         self._lock = threading.RLock() # Guards `over` and the queue: each command is answered
         self._open: deque[tuple[socket.socket, bytes, float]] = deque() # Clients, their bytes, connect time
@@ -124,7 +124,7 @@ def listen(self: CommandQueue, out: str | Path) -> None:
     "Also accepts commands through a socket in the folder `out`; if that fails, `why` says why."
     try: self._listen(Path(out).absolute())
     except OSError as e:
-        self.why = f"no orders from outside: {e.strerror or e}"
+        self.no_socket_reason = f"no orders from outside: {e.strerror or e}"
         self._let_go()
 
 @patch
@@ -206,7 +206,7 @@ def submit(self: CommandQueue, do: str, worker: str | int | None = None, by: str
     order = parse_command(json.dumps(dict(do=do, worker=worker) if worker is not None else dict(do=do)))
     order.by, order.reply = by, answers.put
     with self._lock:
-        if self.over: raise CommandRefused(RUN_OVER_REPLY['error'])
+        if self.run_ended: raise CommandRefused(RUN_OVER_REPLY['error'])
         self._queue.put(order)
     try: return _accepted(answers.get(timeout=timeout))
     except Empty: raise CommandRefused(NO_ANSWER_MESSAGE.format(timeout)) from None
@@ -221,8 +221,8 @@ def _accepted(answer: Any) -> dict[str, Any]:
 def close(self: CommandQueue) -> None:
     "Refuses all remaining commands, and removes the socket. A second call does nothing."
     with self._lock:
-        if self.over: return
-        self.over = True
+        if self.run_ended: return
+        self.run_ended = True
     for order in self.read(): order.reply(RUN_OVER_REPLY)
     for client, *_ in self._open: client.close()
     self._open.clear()

@@ -39,8 +39,8 @@ def _mixed(i: int) -> int:
 @dataclass(frozen=True)
 class SampleDigest:
     "The number and hash of a set of samples; the digests of subsets add up to that of the whole."
-    n: int = 0 # Samples
-    hash: int = 0 # Sum of their mixed ids modulo 2**64, as a signed number
+    num_samples: int = 0 # Samples
+    id_hash_sum: int = 0 # Sum of their mixed ids modulo 2**64, as a signed number
 
     @classmethod
     def of(cls, ids: Sequence[int]) -> 'SampleDigest':
@@ -48,7 +48,8 @@ class SampleDigest:
         return cls(len(ids), int(hash_ids(ids).sum(dtype=np.uint64).view(np.int64)))
 
     def __add__(self, other: 'SampleDigest') -> 'SampleDigest':
-        return SampleDigest(self.n + other.n, (self.hash + other.hash + 2**63) % 2**64 - 2**63)
+        return SampleDigest(self.num_samples + other.num_samples,
+                            (self.id_hash_sum + other.id_hash_sum + 2**63) % 2**64 - 2**63)
 
 # %% ../../nbs/06_elastic/12_ledger_columns.ipynb #19649388
 def compact_contribution(data: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def compact_contribution(data: dict[str, Any]) -> dict[str, Any]:
     if micro != [*range(first, first + len(micro))]: return data
     rest = {k: v for k, v in data.items() if k not in ('micro', 'samples')}
     drawn = SampleDigest.of(ids)
-    return dict(first=first, many=len(micro), **rest, n=drawn.n, hash=drawn.hash)
+    return dict(first=first, many=len(micro), **rest, n=drawn.num_samples, hash=drawn.id_hash_sum)
 
 def micro_batch_positions(first: int, many: int, of: int, size: int) -> range:
     "The positions of micro-batches `first`, `first + 1`, ... of `of` among the `size` samples of a step."
@@ -214,7 +215,7 @@ def next_receipt(before: int, about: bytes, step: int, drawn: SampleDigest, loss
     """Returns the receipt after `step` (from 0), given the previous one. `about`: 32 bytes, the hash of
     config and code; see `chain_context`. Raises struct.error for numbers beyond 64 bits."""
     loss, lr = (math.nan if x != x else float(x) for x in (loss, lr))   # all NaNs are equal
-    return _short(_LINK.pack(before, about, step, drawn.n, drawn.hash, loss, lr))
+    return _short(_LINK.pack(before, about, step, drawn.num_samples, drawn.id_hash_sum, loss, lr))
 
 def chain_context(config: str, code: str) -> bytes:
     "Returns 32 bytes that identify a config (its fingerprint) and the code versions, as text."
@@ -225,30 +226,30 @@ def chain_context(config: str, code: str) -> bytes:
 class ReceiptChain:
     "The receipts of one run, up to the step of its weights. The same in each worker, at any world size."
     step: int = 0 # Number of steps in the chain
-    value: int = root_receipt() # The newest receipt
+    receipt: int = root_receipt() # The newest receipt
     drawn: int = 0 # Hash of the samples of the last step
-    about: bytes = b'' # Hash of config and code
+    context_hash: bytes = b'' # Hash of config and code
 
     def reset(self, step: int) -> None:
         "Starts at `step`, with the earlier steps unknown."
-        self.step, self.value, self.drawn = step, root_receipt(step), 0
+        self.step, self.receipt, self.drawn = step, root_receipt(step), 0
 
     def append_step(self, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
         "Returns the receipt after `step`; a second call for the same step changes nothing."
-        if self.step == step + 1: return self.value
+        if self.step == step + 1: return self.receipt
         if self.step != step: self.reset(step)
-        self.value = next_receipt(self.value, self.about, step, drawn, loss, lr)
-        self.step, self.drawn = step + 1, drawn.hash
-        return self.value
+        self.receipt = next_receipt(self.receipt, self.context_hash, step, drawn, loss, lr)
+        self.step, self.drawn = step + 1, drawn.id_hash_sum
+        return self.receipt
 
     @property
     def state(self) -> dict[str, int]:
         "The state for a checkpoint, or for a worker that copies the weights: JSON values."
-        return dict(step=self.step, value=self.value)
+        return dict(step=self.step, value=self.receipt)
 
     def load_state(self, state: Any, step: int) -> None:
         "Resumes from `state`, the chain of weights after `step` steps; ignores one that does not match."
         self.reset(step)
         if not isinstance(state, dict) or state.get('step') != step: return
         value = state.get('value')
-        if type(value) is int and -2**63 <= value < 2**63: self.value = value
+        if type(value) is int and -2**63 <= value < 2**63: self.receipt = value

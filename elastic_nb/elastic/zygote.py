@@ -163,7 +163,7 @@ class SupervisorConnection:
     "The worker's end of the connection to its supervisor."
     def __init__(self, sock: socket.socket):
         self.sock, self.lock = sock, threading.Lock()
-        self.recorded = threading.Event()
+        self.recorded_event = threading.Event()
 
     def emit(self, event: dict[str, Any]) -> None:
         with self.lock: send(self.sock, event)
@@ -173,10 +173,10 @@ class SupervisorConnection:
         while not lines.closed:
             for m in lines.read():
                 if m['kind'] == 'generation': self.handle_generation(member, m)
-                elif m['kind'] == 'recorded': self.recorded.set()
+                elif m['kind'] == 'recorded': self.recorded_event.set()
                 elif m['kind'] == 'leave': member.leave.set()
-                elif m['kind'] == 'where': member.say('where', idle=time.monotonic() - member.looked)
-                elif m['kind'] == 'stop': member.stop.set()
+                elif m['kind'] == 'where': member.say('where', idle=time.monotonic() - member.last_checked_at)
+                elif m['kind'] == 'stop': member.stop_event.set()
         os._exit(3)
 
     def handle_generation(self, member: Member, m: dict[str, Any]) -> None:
@@ -193,9 +193,9 @@ class SupervisorConnection:
 
     def wait_until_recorded(self, member: Member) -> None:
         "Returns when the ledger has everything that `member` has sent, or after a second."
-        self.recorded.clear()
+        self.recorded_event.clear()
         member.say('record')
-        self.recorded.wait(1.)
+        self.recorded_event.wait(1.)
 
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #eba988c0
@@ -239,9 +239,9 @@ def worker_main(spec: dict[str, Any], sock: socket.socket) -> None:
     store = connect_store(host, port, FIRST_CONTACT_S)
     member = Member(spec['name'], store, snapshots=tuple(spec['snapshots']),
                     emit=control.emit, host=spec.get('host', '127.0.0.1'))
-    member.record, member.promised = lambda: control.wait_until_recorded(member), spec.get('promised', 0)
+    member.record, member.promised_step = lambda: control.wait_until_recorded(member), spec.get('promised', 0)
     plan, body = WorkerFaults(*(Fault(**f) for f in spec['faults'])), FaultExecutor()
-    member.point = lambda step, phase: _point(plan, body, member, spec['slot'], step, phase)
+    member.fault_point = lambda step, phase: _point(plan, body, member, spec['slot'], step, phase)
     threading.Thread(target=control.listen, args=(member,), daemon=True).start()
     threading.Thread(target=_pass_on, args=(member, _signals_read()), daemon=True).start()
     Heartbeat(connect_store(*spec['store']), spec['name'], spec['beat']).start()
@@ -344,16 +344,17 @@ class ForkServer:
     "The process that outlives runs and is copied for each run."
     def __init__(self, fd: int, like: str, began: int):
         self.sock, self.like = socket.socket(fileno=fd), like # The socket; the digest of its conditions
-        self.began = began # When it began to import (ns); later files may differ from its imports
-        self.copies: dict[int, tuple[int, int, socket.socket]] = {} # pid: pidfd, pidfd of its caller, report
-        self.files: dict[str, Any] = {} # File of each imported module: its time, size and inode
+        self.imports_began_ns = began # When it began to import (ns); later files may differ from its imports
+        # pid: pidfd, pidfd of its caller, report
+        self.copied_processes: dict[int, tuple[int, int, socket.socket]] = {}
+        self.module_files: dict[str, Any] = {} # File of each imported module: its time, size and inode
         self.selector = selectors.DefaultSelector()
 
     def run(self, idle: float = SERVER_IDLE_S) -> None:
         "Forks on request until the socket is closed and all copies have ended, or the server is idle."
         self.selector.register(self.sock, selectors.EVENT_READ, self.handle_request)
         while self.selector.get_map():
-            ready = self.selector.select(None if self.copies else idle)
+            ready = self.selector.select(None if self.copied_processes else idle)
             if not ready: return
             for key, _ in ready: key.data()
 
@@ -387,8 +388,8 @@ def note_modules(self: ForkServer) -> None:
     "Notes the files of all modules; freezes current objects, which stay shared with the copies."
     for file in filter(None, map(module_file, list(sys.modules.values()))):
         found = file_stamp(file)
-        written = found and found[0] >= self.began   # since the imports began
-        self.files.setdefault(file, () if written else found)   # no stamp is (): it counts as changed
+        written = found and found[0] >= self.imports_began_ns   # since the imports began
+        self.module_files.setdefault(file, () if written else found)   # no stamp is (): it counts as changed
     gc.collect()
     gc.freeze()
 
@@ -411,14 +412,14 @@ def find_shadowing_file(folders: Sequence[str]) -> str | None:
 def rejection_reason(self: ForkServer, order: dict[str, Any]) -> tuple[str, bool] | None:
     "Returns why this request gets no copy, and whether a new server could serve it; None if it gets one."
     if order['like'] != self.like: return "it was started under other conditions", True
-    if changed := next((f for f, s in self.files.items() if file_stamp(f) != s), None):
+    if changed := next((f for f, s in self.module_files.items() if file_stamp(f) != s), None):
         return f"{changed} has changed", True
     folders = ['.', *order['args'], *filter(None, os.environ.get('PYTHONPATH', '').split(os.pathsep))]
     if file := find_shadowing_file(folders):
         return f"{file} has the name of a module that is imported already", False
     module = order['warm_up'].partition(':')[0]
     if module.startswith(__name__.partition('.')[0] + '.') and module not in sys.modules:
-        self.began = time.time_ns()
+        self.imports_began_ns = time.time_ns()
         importlib.import_module(module)
         self.note_modules()
     if len(os.listdir('/proc/self/task')) > 1: return "it has threads", True
@@ -456,7 +457,7 @@ def fork_copy(self: ForkServer, order: dict[str, Any], files: tuple[int, int, in
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise
-    self.copies[pid] = pidfd, caller, answers
+    self.copied_processes[pid] = pidfd, caller, answers
     self.selector.register(pidfd, selectors.EVENT_READ, lambda: self.handle_exit(pid))
     self.selector.register(caller, selectors.EVENT_READ, lambda: self.handle_caller_exit(pid))
     try: send_with_files(answers, dict(kind='copied', pid=pid, memory=memory), [pidfd])
@@ -473,7 +474,7 @@ def run_copy(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int
         line, *prints = files
         self.selector.close()
         self.sock.close()
-        for pidfd, caller, answers in self.copies.values():
+        for pidfd, caller, answers in self.copied_processes.values():
             answers.close()
             others += (pidfd, caller)
         for fd in others: os.close(fd)
@@ -494,7 +495,7 @@ def run_copy(self: ForkServer, order: dict[str, Any], files: tuple[int, int, int
 @patch
 def handle_exit(self: ForkServer, pid: int) -> None:
     "Forwards the exit code of a dead copy."
-    pidfd, caller, answers = self.copies.pop(pid)
+    pidfd, caller, answers = self.copied_processes.pop(pid)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with suppress(OSError): send_with_files(answers, dict(kind='exit', code=code))
     answers.close()
@@ -505,8 +506,8 @@ def handle_exit(self: ForkServer, pid: int) -> None:
 @patch
 def handle_caller_exit(self: ForkServer, pid: int) -> None:
     "Kills a copy whose caller is dead."
-    if pid not in self.copies: return   # it has just ended
-    self.selector.unregister(self.copies[pid][1])
+    if pid not in self.copied_processes: return   # it has just ended
+    self.selector.unregister(self.copied_processes[pid][1])
     os.kill(pid, signal.SIGKILL)
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #a3d92279
@@ -515,8 +516,8 @@ EXIT_REPORT_S = 5. # Seconds that a server may take to report an exit code
 class ForkedProcess:
     "A process that the fork server made for us, with the methods of `subprocess.Popen` that we use."
     def __init__(self, pid: int, pidfd: int, report: socket.socket, memory: list[int]):
-        self.pid, self.pidfd, self.report = pid, pidfd, report
-        self.memory = memory # Numbers that the snapshots' descriptors have there
+        self.pid, self.pidfd, self.report_socket = pid, pidfd, report
+        self.snapshot_fds = memory # Numbers that the snapshots' descriptors have there
         self.returncode: int | None = None
         self.lock = threading.Lock()
 
@@ -539,10 +540,10 @@ class ForkedProcess:
 
     def _code(self) -> int:
         "Returns the code from the server's report; a dead server's copies are dead, too."
-        self.report.settimeout(EXIT_REPORT_S)
+        self.report_socket.settimeout(EXIT_REPORT_S)
         os.close(self.pidfd)
-        with self.report:
-            try: return recv_with_files(self.report)[0]['code']
+        with self.report_socket:
+            try: return recv_with_files(self.report_socket)[0]['code']
             except OSError: return -signal.SIGKILL
 
     def send_signal(self, sig: int) -> None:

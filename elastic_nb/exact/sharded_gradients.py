@@ -33,8 +33,8 @@ from .buffers import UnsupportedModel
 @dataclass
 class GradientBucket:
     "Neighboring parameters whose gradients are sent together."
-    params: range # Their places among the optimizer's parameters
-    span: range # Their numbers in the vector of all parameters
+    param_indices: range # Their places among the optimizer's parameters
+    numel_span: range # Their numbers in the vector of all parameters
 
 def assign_buckets(
     starts: Sequence[int], # Where each parameter begins in the vector, and at the end its length
@@ -47,7 +47,7 @@ def assign_buckets(
         if starts[i + 1] - starts[first] >= least or i == len(starts) - 2:
             found.append(GradientBucket(range(first, i + 1), range(starts[first], starts[i + 1])))
             first = i + 1
-    return sorted(found, key=lambda b: -min(order[i] for i in b.params))
+    return sorted(found, key=lambda b: -min(order[i] for i in b.param_indices))
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #2341714d
 class BucketBuffer:
@@ -59,45 +59,47 @@ class BucketBuffer:
         beside: int, # Numbers that are summed beside the gradient
     ):
         self.params, self.buckets = params, buckets
-        self.flats: dict[int, Tensor] = {} # Bucket -> its gradient; zero if it is missing
-        self.tail = GradBuffer(others, beside, params[0])
-        self.beside = self.tail.beside
+        self.flat_by_bucket: dict[int, Tensor] = {} # Bucket -> its gradient; zero if it is missing
+        self.tail_buffer = GradBuffer(others, beside, params[0])
+        self.beside = self.tail_buffer.beside
 
     def bind_grads(self) -> None:
         "Let backward accumulate here. A parameter whose bucket is missing has no `.grad`."
-        self.tail.bind_grads()
+        self.tail_buffer.bind_grads()
         for b, bucket in enumerate(self.buckets):
-            if b in self.flats: self.bind_bucket(b)
+            if b in self.flat_by_bucket: self.bind_bucket(b)
             else:
-                for i in bucket.params: self.params[i].grad = None
+                for i in bucket.param_indices: self.params[i].grad = None
 
     def bind_bucket(self, b: int) -> None:
         "Let backward accumulate bucket `b` here; allocates it if it is missing."
-        params = [self.params[i] for i in self.buckets[b].params]
-        if b not in self.flats: self.flats[b] = params[0].new_zeros(len(self.buckets[b].span))
-        for p, v in zip(params, self.flats[b].split([p.numel() for p in params])): p.grad = v.view_as(p)
+        params = [self.params[i] for i in self.buckets[b].param_indices]
+        if b not in self.flat_by_bucket:
+            self.flat_by_bucket[b] = params[0].new_zeros(len(self.buckets[b].numel_span))
+        for p, v in zip(params,
+                        self.flat_by_bucket[b].split([p.numel() for p in params])): p.grad = v.view_as(p)
 
     def pop(self, b: int) -> Tensor:
         "Remove and return bucket `b`."
-        flat = self.flats.pop(b, None)
-        return self.params[0].new_zeros(len(self.buckets[b].span)) if flat is None else flat
+        flat = self.flat_by_bucket.pop(b, None)
+        return self.params[0].new_zeros(len(self.buckets[b].numel_span)) if flat is None else flat
 
     def add_bucket(self, other: 'BucketBuffer', b: int) -> None:
         "Add bucket `b` of `other`, and remove it there."
-        if b not in other.flats: return
-        if b in self.flats: self.flats[b].add_(other.flats.pop(b))
-        else: self.flats[b] = other.flats.pop(b)
+        if b not in other.flat_by_bucket: return
+        if b in self.flat_by_bucket: self.flat_by_bucket[b].add_(other.flat_by_bucket.pop(b))
+        else: self.flat_by_bucket[b] = other.flat_by_bucket.pop(b)
 
     def add(self, other: 'BucketBuffer') -> None:
         "Add `other`, and remove its buckets."
-        for b in [*other.flats]: self.add_bucket(other, b)
-        self.tail.add(other.tail)
+        for b in [*other.flat_by_bucket]: self.add_bucket(other, b)
+        self.tail_buffer.add(other.tail_buffer)
 
 class PartialVector:
     "Some spans of a vector, each with its own memory, that can be sliced like the vector: `pieces[lo:hi]`."
-    def __init__(self, parts: Sequence[tuple[range, Tensor]]): self.parts = parts
+    def __init__(self, parts: Sequence[tuple[range, Tensor]]): self.spans = parts
     def __getitem__(self, at: slice) -> Tensor:
-        for span, t in self.parts:
+        for span, t in self.spans:
             if span.start <= at.start and at.stop <= span.stop:
                 return t[at.start - span.start:at.stop - span.start]
         raise IndexError(f"numbers {at.start} to {at.stop} are not here")
@@ -114,44 +116,45 @@ class BucketReduceScatter:
         nodes: dict[tuple[int, int], BucketBuffer], # This rank's nodes of the tree, from now on ours
     ):
         r, o = reducer, reducer.optimizer
-        self.group, self.nodes, self.n, self.layout = r.group, nodes, r.n, r.layout
-        self.measure = r.wire.measure
-        self.step = r.buckets.least
-        self.params, self.starts, self.buckets = o.params, o.starts, r.buckets.all
-        self.owned = [*map(r.layout.owned_by, range(r.world))]
-        self.sums = PartialVector([(s, o.params[0].new_zeros(len(s))) for s in r.layout.held_by(r.rank)])
-        self.tail = GradBuffer(r.others, r.beside, o.params[0])
-        self.norms: Tensor | None = None # Of the gradient of each parameter
-        self.ready = [threading.Event() for _ in r.buckets.all]
-        self.left = [threading.Event() for _ in r.buckets.all]
-        self.ended, self.stopped = threading.Event(), False
+        self.group, self.nodes, self.micro_batches, self.layout = r.group, nodes, r.n, r.layout
+        self.measures_norms = r.wire.measures_norms
+        self.part_numel = r.buckets.min_numel
+        self.params, self.starts, self.buckets = o.params, o.starts, r.buckets.buckets
+        self.owned_spans = [*map(r.layout.owned_by, range(r.world))]
+        self.shard_sums = PartialVector([(s, o.params[0].new_zeros(len(s)))
+                                         for s in r.layout.held_by(r.rank)])
+        self.tail_buffer = GradBuffer(r.replicated_params, r.beside, o.params[0])
+        self.param_norms: Tensor | None = None # Of the gradient of each parameter
+        self.ready = [threading.Event() for _ in r.buckets.buckets]
+        self.sent_events = [threading.Event() for _ in r.buckets.buckets]
+        self.ended_event, self.is_stopped = threading.Event(), False
         self.error: BaseException | None = None # Why `run` ended early
 
     def run(self) -> None:
         "Send each bucket, one after the other, when it is ready. To be run in its own thread."
         try:
             for b, ready in enumerate(self.ready):
-                while not (ready.wait(POLL_INTERVAL_S) or self.stopped): pass
-                if self.stopped: return
+                while not (ready.wait(POLL_INTERVAL_S) or self.is_stopped): pass
+                if self.is_stopped: return
                 self.send_bucket(b)
-                self.left[b].set()
+                self.sent_events[b].set()
         except BaseException as e: self.error = e.with_traceback(None)
-        finally: self.ended.set()
+        finally: self.ended_event.set()
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #9905224a
 @patch
 def send_bucket(self: BucketReduceScatter, b: int) -> None:
     "Send bucket `b` of all nodes to the owners of its numbers. Raises RuntimeError if a peer is gone."
-    rank, bucket = self.group.rank(), self.buckets[b].span
+    rank, bucket = self.group.rank(), self.buckets[b].numel_span
     mine = {p: buf.pop(b) for p, buf in self.nodes.items()}
-    for k in range(0, len(bucket), self.step):
-        span = bucket[k:k + self.step]
-        owned = [[s for o in each if (s := span_overlap(span, o))] for each in self.owned]
-        out = gather_spans(self.sums, owned[rank]) if owned[rank] else self.params[0].new_empty(0)
-        parts = {p: t[k:k + self.step] for p, t in mine.items()}
+    for k in range(0, len(bucket), self.part_numel):
+        span = bucket[k:k + self.part_numel]
+        owned = [[s for o in each if (s := span_overlap(span, o))] for each in self.owned_spans]
+        out = gather_spans(self.shard_sums, owned[rank]) if owned[rank] else self.params[0].new_empty(0)
+        parts = {p: t[k:k + self.part_numel] for p, t in mine.items()}
         inside = [[range(s.start - span.start, s.stop - span.start) for s in each] for each in owned]
-        reduce_scatter(self.group, parts, out, self.n, inside, _nothing)
-        scatter_spans(self.sums, owned[rank], out)
+        reduce_scatter(self.group, parts, out, self.micro_batches, inside, _nothing)
+        scatter_spans(self.shard_sums, owned[rank], out)
 
 def _nothing() -> None: pass
 
@@ -160,25 +163,27 @@ def throttle(self: BucketReduceScatter, tick: Callable[[], None]) -> None:
     "Wait while more than `MAX_READY_BUCKETS` buckets are waiting to leave. Calls `tick`, which may raise."
     first = next((b for b, ready in enumerate(self.ready) if not ready.is_set()), len(self.ready))
     if first <= MAX_READY_BUCKETS: return   # what comes after the first open one cannot leave
-    while not (self.left[first - MAX_READY_BUCKETS - 1].wait(POLL_INTERVAL_S) or self.ended.is_set()): tick()
+    while not (self.sent_events[first - MAX_READY_BUCKETS - 1].wait(POLL_INTERVAL_S)
+               or self.ended_event.is_set()): tick()
 
 @patch
 def finish(self: BucketReduceScatter, half_way: Callable[[], None]) -> None:
     "Wait for all buckets; then the tail, sums for shadows, and norms. Raises RuntimeError if a peer is gone."
-    while not (self.ended.wait(POLL_INTERVAL_S) or self.stopped): pass
-    if self.stopped: return
+    while not (self.ended_event.wait(POLL_INTERVAL_S) or self.is_stopped): pass
+    if self.is_stopped: return
     error, self.error = self.error, None
     try:
         if error: raise error
     finally: del error   # it refers to this frame, and would keep the group open for a while
     half_way()
-    rank, ranks, flat = self.group.rank(), range(self.group.size()), self.tail.flat
-    tails = {p: buf.tail.flat for p, buf in self.nodes.items()}
-    reduce_scatter(self.group, tails, flat, self.n, [[range(len(flat))] for _ in ranks], _nothing)
-    exchange_spans(self.group, self.sums, {r: self.layout.owned_and_held(rank, r) for r in ranks},
+    rank, ranks, flat = self.group.rank(), range(self.group.size()), self.tail_buffer.flat
+    tails = {p: buf.tail_buffer.flat for p, buf in self.nodes.items()}
+    reduce_scatter(self.group, tails, flat, self.micro_batches, [[range(len(flat))] for _ in ranks], _nothing)
+    exchange_spans(self.group, self.shard_sums, {r: self.layout.owned_and_held(rank, r) for r in ranks},
                    # the sums of spans that have a shadow
                    {r: self.layout.owned_and_held(r, rank) for r in ranks})
-    if self.measure: self.norms = gradient_norms(self.group, self.sums, self.params, self.starts, self.owned)
+    if self.measures_norms: self.param_norms = gradient_norms(self.group, self.shard_sums, self.params,
+                                                              self.starts, self.owned_spans)
     self.nodes = {}
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #4917921b
@@ -224,9 +229,9 @@ def _put_together(group: dist.ProcessGroup, mine: Tensor, whole: range, parts: d
 @dataclass
 class LastMicroBatch:
     "The last micro-batch of a rank."
-    buf: BucketBuffer # Where backward adds it up
-    siblings: list[BucketBuffer] # Finished nodes that are added to it, in this order
-    missing: dict[int, set[int]] # Open bucket -> parameters whose gradient is still to come
+    buffer: BucketBuffer # Where backward adds it up
+    sibling_nodes: list[BucketBuffer] # Finished nodes that are added to it, in this order
+    missing_params: dict[int, set[int]] # Open bucket -> parameters whose gradient is still to come
     exchange: BucketReduceScatter # Which sends what is no longer missing
 
 def start_thread(fn: Callable[[], None]) -> None: threading.Thread(target=fn, daemon=True).start()
@@ -235,23 +240,24 @@ class ParameterBuckets:
     "The optimizer's parameters in buckets; see `assign_buckets`."
     def __init__(self, optimizer: ShardedOptimizer, model: Sequence[Tensor] | None, least: int) -> None:
         place = {id(p): k for k, p in enumerate(model or optimizer.params)}
-        self.least = least # Numbers of a bucket, at least, and of the parts in which it is sent, at most
-        self.all = assign_buckets(optimizer.starts, [place[id(p)] for p in optimizer.params], least)
-        self.of = {i: b for b, bucket in enumerate(self.all) for i in bucket.params} # By parameter
+        self.min_numel = least # Numbers of a bucket, at least, and of the parts in which it is sent, at most
+        self.buckets = assign_buckets(optimizer.starts, [place[id(p)] for p in optimizer.params], least)
+        # By parameter
+        self.bucket_of_param = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.param_indices}
 
 class BackwardPass:
     "Where backward adds gradients now, and which micro-batches it has still to do."
     def __init__(self, params: int) -> None:
-        self.todo: set[int] = set() # Micro-batches of this step to come
-        self.times = [0] * params # How often the gradient of each parameter has come
+        self.remaining_micro_batches: set[int] = set() # Micro-batches of this step to come
+        self.gradient_counts = [0] * params # How often the gradient of each parameter has come
         self.current: BucketBuffer | None = None # Where backward adds now
-        self.leaving: LastMicroBatch | None = None # The last one: its gradients leave
+        self.last_micro_batch: LastMicroBatch | None = None # The last one: its gradients leave
 
 @dataclass
 class GradientWire:
     "The exchange that is under way, and how it is made."
-    measure: bool = False # Whether the norm of each parameter's gradient is needed
-    launch: Callable[[Callable[[], None]], object] = start_thread # Runs a function in a thread
+    measures_norms: bool = False # Whether the norm of each parameter's gradient is needed
+    run_in_thread: Callable[[Callable[[], None]], object] = start_thread # Runs a function in a thread
     exchange: BucketReduceScatter | None = None
     tick: Callable[[], None] = _nothing # Called while backward waits for the wire; may raise
 
@@ -273,7 +279,7 @@ class BucketReducer(ShardedReducer):
         launch: Callable[[Callable[[], None]], object] = start_thread, # Runs a function in a thread
     ):
         super().__init__(optimizer, others, micro_batches, beside, plan)
-        self.others = [*others]
+        self.replicated_params = [*others]
         self.buckets = ParameterBuckets(optimizer, model, least)
         self.backward = BackwardPass(len(optimizer.params))
         self.wire = GradientWire(measure, launch)
@@ -282,7 +288,7 @@ class BucketReducer(ShardedReducer):
             p.register_post_accumulate_grad_hook(partial(self._arrived, i))
 
     def _new(self) -> Any:
-        return BucketBuffer(self.optimizer.params, self.buckets.all, self.others, self.beside)
+        return BucketBuffer(self.optimizer.params, self.buckets.buckets, self.replicated_params, self.beside)
 
     def _drop(self, *bufs: Any) -> None: "Memory is given back and not kept."
 
@@ -291,7 +297,7 @@ class BucketReducer(ShardedReducer):
 def start(self: BucketReducer, step: int, micro_batches: int | None = None) -> list[int]:
     "As in TreeReducer. All, if an interrupted try had come to its last micro-batch."
     todo = super(BucketReducer, self).start(step, micro_batches)
-    self.backward.todo = {*todo}
+    self.backward.remaining_micro_batches = {*todo}
     return todo
 
 @patch
@@ -299,16 +305,17 @@ def start(self: BucketReducer, step: int, micro_batches: int | None = None) -> l
 def micro_batch(self: BucketReducer, i: int) -> Iterator[Tensor]:
     "As in LocalTree. In the last one of the step gradients leave. Raises Refused, and what `tick` raises."
     node, buf = self._begin(i)
-    self.backward.todo.discard(i)
-    leaving = self._depart(node, buf) if not self.backward.todo and self.world > 1 else None
+    self.backward.remaining_micro_batches.discard(i)
+    leaving = self._depart(node,
+                           buf) if not self.backward.remaining_micro_batches and self.world > 1 else None
     buf.bind_grads()
     self.backward.current = buf
     try: yield buf.beside
     finally: self.backward.current = None
     if not leaving: return self._add(*node, buf)
-    for sibling in leaving.siblings: buf.tail.add(sibling.tail)
-    for b in [*leaving.missing]: self._complete(leaving, b)   # with unused parameters
-    self.backward.leaving = None
+    for sibling in leaving.sibling_nodes: buf.tail_buffer.add(sibling.tail_buffer)
+    for b in [*leaving.missing_params]: self._complete(leaving, b)   # with unused parameters
+    self.backward.last_micro_batch = None
 
 @patch
 def _depart(self: BucketReducer, node: tuple[int, int], buf: BucketBuffer) -> LastMicroBatch:
@@ -318,21 +325,22 @@ def _depart(self: BucketReducer, node: tuple[int, int], buf: BucketBuffer) -> La
         if sibling not in self.nodes: break
         siblings.append(self.nodes.pop(sibling))
         node = parent
-    missing = {b: {*bucket.params} for b, bucket in enumerate(self.buckets.all)}
-    self.backward.leaving = LastMicroBatch(buf, siblings, missing, self._launch(self.nodes | {node: buf}))
-    return self.backward.leaving
+    missing = {b: {*bucket.param_indices} for b, bucket in enumerate(self.buckets.buckets)}
+    self.backward.last_micro_batch = LastMicroBatch(buf, siblings, missing,
+                                                    self._launch(self.nodes | {node: buf}))
+    return self.backward.last_micro_batch
 
 @patch
 def _launch(self: BucketReducer, nodes: dict[tuple[int, int], BucketBuffer]) -> BucketReduceScatter:
     self.wire.exchange, self.nodes = BucketReduceScatter(self, nodes), {}
-    self.wire.launch(self.wire.exchange.run)
+    self.wire.run_in_thread(self.wire.exchange.run)
     return self.wire.exchange
 
 @patch
 def _complete(self: BucketReducer, leaving: LastMicroBatch, b: int) -> None:
-    del leaving.missing[b]
-    for i in self.buckets.all[b].params: self.optimizer.params[i].grad = None
-    for sibling in leaving.siblings: leaving.buf.add_bucket(sibling, b)
+    del leaving.missing_params[b]
+    for i in self.buckets.buckets[b].param_indices: self.optimizer.params[i].grad = None
+    for sibling in leaving.sibling_nodes: leaving.buffer.add_bucket(sibling, b)
     leaving.exchange.ready[b].set()
     leaving.exchange.throttle(self.wire.tick)
 
@@ -341,8 +349,8 @@ def _complete(self: BucketReducer, leaving: LastMicroBatch, b: int) -> None:
 def _arrives(self: BucketReducer, i: int, grad: Tensor | None) -> None:
     "Before a gradient is added: is there memory for it?"
     if self.backward.current is None or grad is None: return
-    b = self.buckets.of[i]
-    if self.backward.leaving and b not in self.backward.leaving.missing:
+    b = self.buckets.bucket_of_param[i]
+    if self.backward.last_micro_batch and b not in self.backward.last_micro_batch.missing_params:
         raise UnsupportedModel(
             f"shard: a gradient of shape {tuple(grad.shape)} comes again in the same backward pass, and its "
             "first part has left already (use_reentrant=True?): use_reentrant=False, or shard='optimizer'")
@@ -350,11 +358,11 @@ def _arrives(self: BucketReducer, i: int, grad: Tensor | None) -> None:
 
 @patch
 def _arrived(self: BucketReducer, i: int, p: Tensor) -> None:
-    self.backward.times[i] += 1
-    if self.backward.current is None or self.backward.leaving is None: return
-    missing = self.backward.leaving.missing[b := self.buckets.of[i]]
+    self.backward.gradient_counts[i] += 1
+    if self.backward.current is None or self.backward.last_micro_batch is None: return
+    missing = self.backward.last_micro_batch.missing_params[b := self.buckets.bucket_of_param[i]]
     missing.discard(i)
-    if not missing: self._complete(self.backward.leaving, b)
+    if not missing: self._complete(self.backward.last_micro_batch, b)
 
 @patch
 def reduction(self: BucketReducer) -> Callable[[Callable[[], None]], None]:
@@ -373,16 +381,19 @@ def finish(self: BucketReducer) -> Tensor:
     self.busy, o, wire = False, self.optimizer, self.wire
     if self.world == 1:
         buf = self.nodes.pop((0, self.n))
-        grads = PartialVector([(bucket.span, buf.pop(b)) for b, bucket in enumerate(self.buckets.all)])
-        norms = gradient_norms(None, grads, o.params, o.starts, [[range(o.size)]]) if wire.measure else None
-        tail = buf.tail
-    elif wire.exchange: grads, tail, norms = wire.exchange.sums, wire.exchange.tail, wire.exchange.norms
+        grads = PartialVector([(bucket.numel_span, buf.pop(b)) for b,
+                               bucket in enumerate(self.buckets.buckets)])
+        norms = gradient_norms(None, grads, o.params, o.starts,
+                               [[range(o.size)]]) if wire.measures_norms else None
+        tail = buf.tail_buffer
+    elif wire.exchange:
+        grads, tail, norms = wire.exchange.shard_sums, wire.exchange.tail_buffer, wire.exchange.param_norms
     else: raise RuntimeError("nothing was summed yet")
     self.wire.exchange = None
     for p in o.params: p.grad = None
     tail.bind_grads()
     o.set_grads(grads)
-    o.norms = norms
+    o.grad_norms = norms
     return tail.beside.clone()
 
 @patch
@@ -393,15 +404,15 @@ def set_process_group(self: BucketReducer, group: dist.ProcessGroup) -> None:
 @patch
 def detach(self: BucketReducer) -> None:
     "Release the group, and an exchange that is in progress, with everything that it has."
-    if self.wire.exchange: self.wire.exchange.stopped = True
-    self._group, self.wire.exchange, self.backward.leaving, self.busy = None, None, None, False
+    if self.wire.exchange: self.wire.exchange.is_stopped = True
+    self._group, self.wire.exchange, self.backward.last_micro_batch, self.busy = None, None, None, False
     for p in self.optimizer.params: p.grad = None
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #59e9e590
 @patch
 def grad_versions(self: BucketReducer, params: Sequence[Tensor]) -> list[int]:
     "As in LocalTree; includes gradients that were sent."
-    known = dict(zip(map(id, self.optimizer.params), self.backward.times))
+    known = dict(zip(map(id, self.optimizer.params), self.backward.gradient_counts))
     return [known[id(p)] if id(p) in known else n for p, n in zip(params, grad_versions(params))]
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #e74684cc
@@ -412,8 +423,9 @@ def all_gather_params(self: BucketReducer) -> Iterator[Callable[[], None]]:
     o.clear_grads()
     if world == 1: return
     self.busy, ranks = True, range(world)
-    for k in range(0, max(sum(map(len, spans)) for row in self.missed for spans in row), self.buckets.least):
-        now = [[_some(spans, k, k + self.buckets.least) for spans in row] for row in self.missed]
+    for k in range(0, max(sum(map(len, spans)) for row in self.missed for spans in row),
+                   self.buckets.min_numel):
+        now = [[_some(spans, k, k + self.buckets.min_numel) for spans in row] for row in self.missed]
         # may be left behind
         copied = cache(lambda spans: torch.cat([v for s in spans for v in o.param_views(s)]))
         sends = [(r, copied(spans)) for r, spans in enumerate(now[rank]) if spans]
@@ -429,14 +441,14 @@ def _some(spans: Sequence[range], a: int, b: int) -> tuple[range, ...]:
 def load_gathered_params(self: BucketReducer) -> None:
     "Finish after the last round of `all_gather_params`."
     self.busy = False
-    if self.world > 1: self.seen, self.landed = self._bits(), True
+    if self.world > 1: self.seen, self.params_landed = self._bits(), True
 
 @patch
 def set_layout(self: BucketReducer, layout: ShardLayout) -> None:
     "As in ShardedReducer."
-    landed, self.landed = self.landed, False
+    landed, self.params_landed = self.params_landed, False
     super(BucketReducer, self).set_layout(layout)
-    if landed: self.seen, self.landed = self._bits(), True
+    if landed: self.seen, self.params_landed = self._bits(), True
 
 @patch
 def _bits(self: BucketReducer) -> Tensor:

@@ -190,18 +190,18 @@ class ParameterServer:
         save_every: int = 100, # Steps between checkpoints
         point: Callable[[str], None] = no_fault_point,
     ):
-        self.model, self.optimizer, self.terms, self.point = model, optimizer, terms, point
+        self.model, self.optimizer, self.terms, self.fault_point = model, optimizer, terms, point
         self.params, self.save_every, self.folder = trainable_parameters(model), save_every, Path(folder)
         self.count = sum(p.numel() for p in self.params)
         self.version, self.bound = 0, StalenessBound(terms.most, terms.adaptive)
         # Worker -> its last gradient, the answer, and how many were accepted
         self.last_pushes: dict[str, dict[str, Any]] = {}
         self.inbox: dict[int, Tensor] = {} # Worker -> its gradient for the next step
-        self.disk = NVMeBackend(self.folder, keep_last_n=2)
+        self.checkpoint_tier = NVMeBackend(self.folder, keep_last_n=2)
         self.journal: Any = None # A PushJournal, once `open` has read it
         about = [shapes_checksum(model), type(optimizer).__name__, repr(optimizer.defaults), repr(terms)]
         self.fingerprint = checksum(json.dumps(about).encode())
-        self.disk.claim(self.fingerprint)
+        self.checkpoint_tier.claim(self.fingerprint)
         try: self._resume()
         except BaseException:
             self.close()
@@ -232,7 +232,7 @@ class ParameterServer:
 
     def close(self) -> None:
         if self.journal: self.journal.close()
-        self.disk.close()
+        self.checkpoint_tier.close()
 
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #97a3eb0c
 @patch
@@ -307,11 +307,11 @@ def push(self: ParameterServer, worker: int, number: int, version: int, data: by
     if self.terms.rule == 'mean' and not gradient.square().sum().isfinite():
         raise BadMessage(f"the squares of what worker {worker} sends have no sum in float32; a mean keeps it")
     fields = dict(worker=worker, number=number, version=version, sum=sum, counts=counts)
-    self.point('judged')
+    self.fault_point('judged')
     self.journal.add(fields, data if counts else b'')
-    self.point('written')
+    self.fault_point('written')
     answer = self.apply(fields, gradient)
-    self.point('applied')
+    self.fault_point('applied')
     if answer['version'] == self.version and counts and self.version % self.save_every == 0: self.save()
     return answer
 
@@ -345,16 +345,16 @@ def save(self: ParameterServer) -> None:
     try: self._write()
     except OSError as e:
         return warnings.warn(f"no checkpoint of version {self.version}: {e}; the journal goes on")
-    self.point('saved')
+    self.fault_point('saved')
     self._begin_journal()
-    self.point('begun')
-    kept = min(f.step for f in self.disk.list_checkpoints())
+    self.fault_point('begun')
+    kept = min(f.step for f in self.checkpoint_tier.list_checkpoints())
     for path in self._journals():
         if int(path.name[8:]) < kept: path.unlink()
 
 @patch
 def _write(self: ParameterServer) -> None:
-    self.disk.save(snapshot(self.state.to_tree(), step=self.version, fingerprint=self.fingerprint))
+    self.checkpoint_tier.save(snapshot(self.state.to_tree(), step=self.version, fingerprint=self.fingerprint))
 
 @patch
 def _journals(self: ParameterServer) -> list[Path]: return sorted(self.folder.glob('journal-*'))
@@ -377,7 +377,7 @@ def replay(self: ParameterServer, fields: dict[str, Any], body: bytes) -> None:
 @patch
 def _resume(self: ParameterServer) -> None:
     "Loads the newest valid checkpoint and replays the journals after it."
-    found = load_latest_valid({'nvme': self.disk}, self.fingerprint)
+    found = load_latest_valid({'nvme': self.checkpoint_tier}, self.fingerprint)
     for s in found.skipped: warnings.warn(f"the checkpoint {s.name} is not used: {s.why}")
     if found.state is None: self._write()   # the initial weights and the terms
     else: self.meta = unpack_state(TrainState.from_tree(found.state), self.model, self.optimizer)

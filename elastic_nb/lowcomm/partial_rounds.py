@@ -39,7 +39,7 @@ class QuorumWindow:
         grace: float, # Seconds that the other replicas have
         clock: Callable[[], float] = time.monotonic, # Returns seconds
     ):
-        self.quorum, self.grace, self.clock = quorum, grace, clock
+        self.quorum, self.grace_s, self.clock = quorum, grace, clock
         # Seconds between two polls if the store answers quickly
         self.poll_interval = min(max(POLL_INTERVALS_S[0], grace / 20), POLL_INTERVALS_S[1])
         # Adds to the counter of this generation and returns it
@@ -64,7 +64,7 @@ class QuorumWindow:
 
     @property
     def is_closed(self) -> bool:
-        return bool(self.quorum_since) and self.clock() - self.quorum_since[0] >= self.grace
+        return bool(self.quorum_since) and self.clock() - self.quorum_since[0] >= self.grace_s
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #3967ea2b
 class PartialReplica(DiLoCoReplica):
@@ -83,7 +83,7 @@ class PartialReplica(DiLoCoReplica):
 
     def attach_gradient(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
         "Like `DiLoCoReplica.attach_gradient`, with the targets that count instead of `targets`."
-        if self.drops_partial and self.steps_done < self.steps: self.steps_done = self.counted = 0
+        if self.drops_partial and self.steps_done < self.inner_steps: self.steps_done = self.counted = 0
         if not self.steps_done:   # as if it had not started
             self.inner_optimizers.pop(self.number, None)
             loss, moved = torch.zeros_like(loss), [*map(torch.zeros_like, moved)]
@@ -102,7 +102,7 @@ class PartialSync(DiLoCoSync):
         super().__init__(*args, **how)
         self.window, self.steps_at = window, steps_at
         self.steps_done: dict[int, int] = {} # Replica of this worker -> inner steps that count in this round
-        self.facts: dict[str, Any] = {} # The last round's entries for the ledger
+        self.ledger_fields: dict[str, Any] = {} # The last round's entries for the ledger
         self.replica.is_over = self.is_over
 
     @property
@@ -113,7 +113,7 @@ class PartialSync(DiLoCoSync):
     def is_over(self, made: int) -> bool:
         "Whether the replica being computed ends after `made` inner steps."
         if self.is_timed: return self.window.is_closed
-        return made >= self.steps_at.get(self.step, {}).get(self.replica.number, self.replica.steps)
+        return made >= self.steps_at.get(self.step, {}).get(self.replica.number, self.replica.inner_steps)
 
     def set_process_group(self, group: dist.ProcessGroup) -> None:
         super().set_process_group(group)
@@ -134,7 +134,7 @@ def start(self: PartialSync, step: int, micro_batches: int | None = None) -> lis
     todo = super(PartialSync, self).start(step, micro_batches)
     self.steps_done = {i: made for i, made in self.steps_done.items() if i in self.span and i not in todo}
     if self.is_timed:
-        if done := sum(made == self.replica.steps for made in self.steps_done.values()):
+        if done := sum(made == self.replica.inner_steps for made in self.steps_done.values()):
             self.window.add_done(done)
         if todo: self.window.begin_round()
     return todo
@@ -149,7 +149,7 @@ def micro_batch(self: PartialSync, i: int) -> Iterator[Tensor]:
         summed[EXTRA_NUMBERS + i] += r.steps_done
         summed[EXTRA_NUMBERS + self.n + i] += r.counted
     self.steps_done[i] = r.steps_done
-    if self.is_timed and r.steps_done == r.steps: self.window.add_done(1)
+    if self.is_timed and r.steps_done == r.inner_steps: self.window.add_done(1)
 
 @patch
 def reduction(self: PartialSync) -> Callable[[Callable[[], None]], None]:
@@ -162,14 +162,14 @@ def reduction(self: PartialSync) -> Callable[[Callable[[], None]], None]:
 def check_result(self: PartialSync, out: Tensor) -> Tensor:
     """Like `DiLoCoSync.check_result`; records which replicas count. Raises UnsupportedModel if no target
     counts."""
-    loss, steps, samples = super(PartialSync,
-                                 self).check_result(out), self.replica.steps, self.replica.samples
+    loss = super(PartialSync, self).check_result(out)
+    steps, samples = self.replica.inner_steps, self.replica.samples_per_round
     made, targets = out[EXTRA_NUMBERS:].view(2, self.n).long().tolist()
     if not sum(targets): raise UnsupportedModel(f"round {self.step}: there is not one target in what counts")
     if self.window: self.window.done_before += sum(n == steps for n in made)
     late = [[i, n, targets[i]] for i, n in enumerate(made) if n < steps]
     missing = sum(steps - n for _, n, _ in late) * samples // steps
-    self.facts = dict(late=late, untrained=missing) if late else {}
+    self.ledger_fields = dict(late=late, untrained=missing) if late else {}
     return loss
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #74358a84
@@ -212,26 +212,27 @@ def robust_all_reduce(
     there = [*rows]
     try: made = aggregate(torch.stack([*rows.values()]), rule, f)
     except NonFiniteGradient: made = None   # the engine handles the round like any other with NaN
-    for k in made.excluded if made else ():   # neither its loss nor its targets count
+    for k in made.excluded_rows if made else ():   # neither its loss nor its targets count
         table[there[k], 0] = table[there[k], 2] = 0
         table[there[k], EXTRA_NUMBERS + n:] = 0
     small.copy_(sum_node({(i, i + 1): row for i, row in enumerate(table)}, 0, n))
     if made is None: numbers.fill_(torch.nan)
     else: numbers.copy_(made.value * small[EXTRA_NUMBERS + n:].sum().cpu())
-    if made and made.excluded: verdict['excluded'] = [there[k] for k in made.excluded]
-    if made and made.taken is not None: verdict['taken'] = [there[k] for k in made.taken]
+    if made and made.excluded_rows: verdict['excluded'] = [there[k] for k in made.excluded_rows]
+    if made and made.selected_rows is not None: verdict['taken'] = [there[k] for k in made.selected_rows]
 
 # %% ../../nbs/12_lowcomm/18_partial_rounds.ipynb #aebb96bc
 class RobustRule:
     "A rule that combines the pseudo-gradients of all replicas, and its verdict on this round."
     def __init__(self, name: str, attackers: int) -> None:
-        self.name, self.attackers = name, attackers # As in `aggregate`; number of faulty replicas to tolerate
+        self.name = name
+        self.num_attackers = attackers # As in `aggregate`; number of faulty replicas to tolerate
         self.verdict: dict[str, Any] = {}
 
     def begin_round(self) -> Callable[..., None]:
         "Starts a round and returns its collective."
         self.verdict = {}
-        return partial(robust_all_reduce, self.name, self.attackers, self.verdict)
+        return partial(robust_all_reduce, self.name, self.num_attackers, self.verdict)
 
     @property
     def excluded(self) -> set[int]: return {*self.verdict.get('excluded', [])}
@@ -259,9 +260,10 @@ class RobustSync(CompressedPartialSync):
 
     def check_result(self, out: Tensor) -> Tensor:
         "Like `PartialSync.check_result`. Drops the local state of an excluded replica."
-        loss, samples = super().check_result(out), self.replica.samples
+        loss, samples = super().check_result(out), self.replica.samples_per_round
         for i in self.rule.excluded: self.replica.inner_optimizers.pop(i, None)
-        gone = self.rule.untrained(self.n, self.facts.get('late', []))
-        untrained = self.facts.get('untrained', 0) + len(gone) * samples
-        self.facts = self.facts | self.rule.verdict | (dict(untrained=untrained) if untrained else {})
+        gone = self.rule.untrained(self.n, self.ledger_fields.get('late', []))
+        untrained = self.ledger_fields.get('untrained', 0) + len(gone) * samples
+        self.ledger_fields = self.ledger_fields | self.rule.verdict | (dict(untrained=untrained)
+                                                                       if untrained else {})
         return loss

@@ -128,11 +128,11 @@ def accept_push(self: QuorumServer, worker: int, number: int, version: int, data
     self._short(worker, move)
     fields = dict(worker=worker, number=number, version=version, sum=sum, counts=counts, tokens=tokens,
                   steps=steps)
-    self.point('judged')
+    self.fault_point('judged')
     self.journal.add(fields, data if counts else b'')
-    self.point('written')
+    self.fault_point('written')
     answer = self.apply(fields, move)
-    self.point('applied')
+    self.fault_point('applied')
     return answer
 
 @patch
@@ -183,11 +183,11 @@ def close_round(self: QuorumServer, why: str) -> None:
     ReplicasDiverged."""
     moves = [[w, *self.claims[w]] for w in sorted(self.claims)]
     fields = dict(closes=self.version, moves=moves, why=why)
-    self.point('due')
+    self.fault_point('due')
     self.journal.add(fields)
-    self.point('closed')
+    self.fault_point('closed')
     self._carry_out(fields)
-    self.point('merged')
+    self.fault_point('merged')
     if self.version % self.save_every == 0: self.save()
 
 @patch
@@ -263,32 +263,34 @@ class DiLoCoLearner(ParameterServerWorker):
 class WorkloadPlanner:
     """Plans a learner's work so that its inner steps take as long as those of the other learners. Raises
     ValueError."""
-    seconds: float # Target duration of a round's inner steps, the same for all learners
-    steps: int # Inner steps, unless the batch size is at a bound
+    target_seconds: float # Target duration of a round's inner steps, the same for all learners
+    inner_steps: int # Inner steps, unless the batch size is at a bound
     min_batch: int # Smallest number of samples per inner step
     max_batch: int
-    length: int = 1 # Targets per sample
+    targets_per_sample: int = 1 # Targets per sample
     max_steps: int | None = None # Most inner steps, if `max_batch` is too small; None: `steps`
-    within: float = .1 # Relative change in speed up to which the plan stays
-    speed: float | None = None # Targets per second that the plan assumes
+    speed_tolerance: float = .1 # Relative change in speed up to which the plan stays
+    targets_per_second: float | None = None # Targets per second that the plan assumes
 
     def __post_init__(self) -> None:
-        most = self.steps if self.max_steps is None else self.max_steps
-        if not (0 < self.seconds < math.inf and 1 <= self.min_batch <= self.max_batch and self.length >= 1
-                and 1 <= self.steps <= most and self.within >= 0):
+        most = self.inner_steps if self.max_steps is None else self.max_steps
+        if not (0 < self.target_seconds < math.inf and 1 <= self.min_batch <= self.max_batch
+                and self.targets_per_sample >= 1
+                and 1 <= self.inner_steps <= most and self.speed_tolerance >= 0):
             raise ValueError("seconds above 0, steps from 1 to max_steps, min_batch from 1 to max_batch, "
                              f"length from 1, within from 0; not {self}")
 
     @property
     def plan(self) -> tuple[int, int]:
         "Inner steps and samples per step; the smallest batch before the first measurement."
-        if self.speed is None: return self.steps, self.min_batch
-        samples = self.speed * self.seconds / self.length
-        batch = min(max(round(samples / self.steps), self.min_batch), self.max_batch)
-        if self.min_batch < batch < self.max_batch: return self.steps, batch
-        return min(max(round(samples / batch), 1), self.max_steps or self.steps), batch
+        if self.targets_per_second is None: return self.inner_steps, self.min_batch
+        samples = self.targets_per_second * self.target_seconds / self.targets_per_sample
+        batch = min(max(round(samples / self.inner_steps), self.min_batch), self.max_batch)
+        if self.min_batch < batch < self.max_batch: return self.inner_steps, batch
+        return min(max(round(samples / batch), 1), self.max_steps or self.inner_steps), batch
 
     def observe(self, tokens: int, seconds: float) -> None:
         "Records that inner steps with `tokens` targets took `seconds`."
         speed = tokens / max(seconds, 1e-9)
-        if self.speed is None or abs(speed / self.speed - 1) > self.within: self.speed = speed
+        if self.targets_per_second is None or abs(speed / self.targets_per_second - 1) > self.speed_tolerance:
+            self.targets_per_second = speed

@@ -66,8 +66,9 @@ class SlotTimeline:
 class StepTimings:
     "What the rows of a start say about its steps, generations and lost workers."
     newest: dict[int, int] # Step -> the generation whose commit of it counts
-    gave: dict[tuple[int, int], list[tuple[float, str, float]]] # (gen, step) -> time, worker, micro-batches
-    marks: dict[tuple[int, int], float] # (gen, step) -> first report that it is committed
+    contributions: dict[tuple[int, int],
+                        list[tuple[float, str, float]]] # (gen, step) -> time, worker, micro-batches
+    commit_times: dict[tuple[int, int], float] # (gen, step) -> first report that it is committed
     saves: dict[tuple[str, int], tuple[float, float]] # (worker, step) -> a save before it: start, seconds
     rosters: list[tuple[float, int, frozenset[str]]] # Time, number and members of each generation
     trouble: dict[str, float] # Lost worker -> when it failed, as far as is known
@@ -145,7 +146,7 @@ def record_attempt(timeline: SlotTimeline, facts: StepTimings, worker: str, gen:
     if save := facts.saves.get((worker, step)):
         timeline.fill_until(min(max(save[0], timeline.now), end), good)
         timeline.fill_until(min(save[0] + save[1], end), 'checkpoint')
-    others = facts.gave.get((gen, step), [])
+    others = facts.contributions.get((gen, step), [])
     mine = next((n for _, w, n in others if w == worker), 1.)
     late = overdue_since(facts, worker, gen, step, mine)
     if min(gave or end, end) > late:
@@ -174,10 +175,10 @@ class WorkerReplay:
     handlers: dict[str, Callable[..., None]] = {} # By kind of row
 
     def __init__(self, timeline: SlotTimeline, facts: StepTimings, worker: str):
-        self.timeline, self.facts, self.worker = timeline, facts, worker
+        self.timeline, self.timings, self.worker = timeline, facts, worker
         self.mode = 'starts' # starts, waits, works or ends
         self.gen, self.step = 0, 0 # Of the current attempt
-        self.gave: float | None = None # When the worker contributed to it
+        self.contributed_at: float | None = None # When the worker contributed to it
 
     def handle_row(self, e: Event) -> None:
         "Process the next row."
@@ -189,12 +190,12 @@ class WorkerReplay:
 
     def _restored(self, e: Event) -> None:
         "Handle a restore: between the announcement of the generation and this row, it loaded a checkpoint."
-        self.record_wait(max((t for t, _, who in self.facts.rosters if t <= e.t and self.worker in who),
+        self.record_wait(max((t for t, _, who in self.timings.rosters if t <= e.t and self.worker in who),
                              default=e.t))
         self.timeline.fill_until(e.t, 'restart')
 
     def _final(self, e: Event) -> None:
-        save = self.facts.saves.get((self.worker, e.step))
+        save = self.timings.saves.get((self.worker, e.step))
         if save: self.timeline.fill_until(min(save[0] + save[1], e.t), 'checkpoint')
         self.timeline.fill_until(e.t, 'idle')
         self.mode = 'ends'
@@ -205,7 +206,7 @@ class WorkerReplay:
 @patch
 def record_wait(self: WorkerReplay, t: float) -> None:
     "Record a wait until `t`: for other workers, or as a spare while the generation is complete."
-    rosters, times = self.facts.rosters, self.facts.times
+    rosters, times = self.timings.rosters, self.timings.times
     most = max((len(who) for _, _, who in rosters), default=1)
     k = bisect_right(times, self.timeline.now)   # earlier generations
     while True:
@@ -224,19 +225,19 @@ def _entered(self: WorkerReplay, e: Event) -> None:
     self.record_wait(e.t - agree - copy - group)
     for seconds, bucket in ((agree + copy, 'regroup'), (agree, 'copy'), (0., 'regroup')):
         self.timeline.fill_until(e.t - seconds, bucket)
-    self.mode, self.gen, self.step, self.gave = 'works', e.gen or 0, e.step or 0, None
+    self.mode, self.gen, self.step, self.contributed_at = 'works', e.gen or 0, e.step or 0, None
 
 @patch
 def _contribute(self: WorkerReplay, e: Event) -> None:
-    if self.gave is not None and e.step != self.step:   # a record without its own commits
-        self.end_attempt(self.facts.marks.get((self.gen, self.step), e.t))
-    self.gen, self.step, self.gave = e.gen, e.step, e.t
+    if self.contributed_at is not None and e.step != self.step:   # a record without its own commits
+        self.end_attempt(self.timings.commit_times.get((self.gen, self.step), e.t))
+    self.gen, self.step, self.contributed_at = e.gen, e.step, e.t
 
 @patch
 def end_attempt(self: WorkerReplay, t: float) -> None:
     "End the attempt at `t`."
-    record_attempt(self.timeline, self.facts, self.worker, self.gen, self.step, t, self.gave)
-    self.step, self.gave = self.step + 1, None
+    record_attempt(self.timeline, self.timings, self.worker, self.gen, self.step, t, self.contributed_at)
+    self.step, self.contributed_at = self.step + 1, None
 
 @patch
 def _commit(self: WorkerReplay, e: Event) -> None:
@@ -246,28 +247,29 @@ def _commit(self: WorkerReplay, e: Event) -> None:
 
 @patch
 def _validation(self: WorkerReplay, e: Event) -> None:
-    counts = self.facts.newest.get(e.step - 1) == self.gen
+    counts = self.timings.newest.get(e.step - 1) == self.gen
     self.timeline.fill_until(e.t, 'training' if counts else 'redone')
 
 # %% ../../nbs/08_report/16_goodput.ipynb #e8ac3277
 @patch
 def first_failure_t(self: WorkerReplay, t: float) -> float:
     "When the first member of the generation failed, at most `t`."
-    members = self.facts.members(self.gen) or {self.worker}
-    return min((self.facts.trouble[w] for w in members if w in self.facts.trouble), default=t)
+    members = self.timings.members(self.gen) or {self.worker}
+    return min((self.timings.trouble[w] for w in members if w in self.timings.trouble), default=t)
 
 @patch
 def _interrupted(self: WorkerReplay, e: Event) -> None:
     if self.mode == 'works':
         at = self.first_failure_t(e.t)
-        if at < e.t and at >= self.timeline.now or self.gave is not None: self.end_attempt(min(at, e.t))
+        if at < e.t and at >= self.timeline.now or self.contributed_at is not None: self.end_attempt(min(at,
+                                                                                                         e.t))
         elif at >= e.t: self.end_attempt(e.t)   # nothing has failed: a worker joins
         self.timeline.fill_until(e.t, 'detection')
-    self.mode, self.gave = 'waits', None
+    self.mode, self.contributed_at = 'waits', None
 
 @patch
 def _death(self: WorkerReplay, e: Event) -> None:
-    at = self.facts.trouble.get(self.worker, e.t)
+    at = self.timings.trouble.get(self.worker, e.t)
     if self.mode == 'works':
         self.end_attempt(min(at, self.first_failure_t(e.t)))
         self.timeline.fill_until(e.t, 'detection')
@@ -345,7 +347,7 @@ def goodput_of(run: str | Path | RunRows, name: str | None = None) -> Goodput:
     start `name`), or the rows of one start. Raises ValueError if there is no run."""
     if isinstance(run, (str, Path)):
         watch = RunReader(run, name, alone=name is not None)
-        stories, whole = [(p.rows, p.below) for p in watch.segments if p.rows.events], watch.story
+        stories, whole = [(p.rows, p.lost_from_step) for p in watch.segments if p.rows.events], watch.story
     else: stories = [(whole := to_history(run), None)]
     deaths = sorted(_trouble(whole).values())
     apart = [b for a, b in zip([-1e9, *deaths], deaths) if b - a > .05]

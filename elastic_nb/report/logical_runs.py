@@ -123,8 +123,8 @@ class AttemptSegment:
     begin: float = 0. # Seconds of the newest start's clock
     end: float = 0. # Time of its last row
     away: float = 0. # Seconds before it in which no process of this run was alive
-    first_gen: int = 0 # Number of generations of earlier starts
-    below: int | None = None # Steps from here on were lost with this start; None if none were
+    earlier_generations: int = 0 # Number of generations of earlier starts
+    lost_from_step: int | None = None # Steps from here on were lost with this start; None if none were
     lost: StepTable | None = None # The lost commits
 
 def attempt_time_range(rows: RunHistory) -> tuple[float, float] | None:
@@ -149,7 +149,7 @@ def lay_out_attempts(parts: Sequence[AttemptSegment]) -> list[AttemptSegment]:
     gens = 0
     for k, p in enumerate(parts):
         later = [q.attempt.resumed_step for q in parts[k + 1:] if q.attempt.resumed_step is not None]
-        p.below, p.first_gen = min(later, default=None), gens
+        p.lost_from_step, p.earlier_generations = min(later, default=None), gens
         gens += max([e.gen for e in p.rows.events if isinstance(e.gen, int)]
                     + [int(b.gen.max()) for b in p.rows.blocks], default=0)
     p = parts[-1]
@@ -171,13 +171,13 @@ def shift_to_run_time(part: AttemptSegment, rows: RunHistory, number: int, last:
         if e.kind == 'generation':
             lists = {k: [*map(name, data[k])] for k in ('roster', 'lost', 'joined') if k in data}
             data = data | lists | dict(start=number)
-        gen = e.gen + part.first_gen if isinstance(e.gen, int) else e.gen
+        gen = e.gen + part.earlier_generations if isinstance(e.gen, int) else e.gen
         return replace(e, t=e.t + by, gen=gen, worker=e.worker and name(e.worker), data=data)
     blocks = []
     for b in rows.blocks:
-        if b.kind == 'commit' and part.below is not None: b = b.where(b.step < part.below)
+        if b.kind == 'commit' and part.lost_from_step is not None: b = b.where(b.step < part.lost_from_step)
         if not len(b): continue
-        gen = np.where(b.gen == MISSING_INT, MISSING_INT, b.gen + part.first_gen)
+        gen = np.where(b.gen == MISSING_INT, MISSING_INT, b.gen + part.earlier_generations)
         blocks.append(replace(b, t=b.t + by, gen=gen, workers=[w and name(w) for w in b.workers]))
     return RunHistory(map(event, rows.events), blocks)
 
@@ -196,6 +196,6 @@ def merge_attempts(parts: Sequence[AttemptSegment]) -> RunHistory:
         after = parts[number]
         if attempt_time_range(after.rows): events.append(Event(p.end, 'pause', data=dict(
             until=after.begin, seconds=after.away, start=after.attempt.name)))
-        p.lost = StepTable(b.where(b.step >= p.below) for b in p.rows.blocks
-                           if b.kind == 'commit') if p.below is not None else None
+        p.lost = StepTable(b.where(b.step >= p.lost_from_step) for b in p.rows.blocks
+                           if b.kind == 'commit') if p.lost_from_step is not None else None
     return RunHistory(events, blocks)

@@ -32,16 +32,16 @@ def committed_contributions(events: Sequence[Event]) -> dict[int, list[Event]]:
 @dataclass(frozen=True)
 class SourceShares:
     "How much of each source a run read, step by step."
-    names: list[str] # Of the sources
+    source_names: list[str] # Of the sources
     target_shares: np.ndarray # Their weights, normalized to a sum of 1
     steps: np.ndarray # (steps,)
-    counts: np.ndarray # (steps, sources): samples
-    worlds: np.ndarray # (steps,): number of contributing workers
+    sample_counts: np.ndarray # (steps, sources): samples
+    world_sizes: np.ndarray # (steps,): number of contributing workers
 
     def windowed(self, every: int = 1000) -> tuple[np.ndarray, np.ndarray]:
         "The first step of each window of `every` steps, and the shares in it, (windows, sources)."
         starts = np.arange(0, len(self.steps), every)
-        sums = np.add.reduceat(self.counts, starts)
+        sums = np.add.reduceat(self.sample_counts, starts)
         return self.steps[starts], sums / sums.sum(1, keepdims=True)
 
 def _ids(step: int, rows: Sequence[Event], order: Callable[[int, int], np.ndarray]) -> list[int]:
@@ -49,7 +49,7 @@ def _ids(step: int, rows: Sequence[Event], order: Callable[[int, int], np.ndarra
     a constant batch. Raises ValueError if the hash does not match."""
     if all('samples' in e.data for e in rows): return sum((e.data['samples'] for e in rows), [])
     told = sum((SampleDigest(e.data['n'], e.data['hash']) for e in rows), SampleDigest())
-    ids = order(step * told.n, told.n).tolist()
+    ids = order(step * told.num_samples, told.num_samples).tolist()
     if SampleDigest.of(ids) == told: return ids
     raise ValueError(f"the samples of step {step} are not those of this mixture, seed and a constant batch")
 
@@ -77,10 +77,11 @@ def draw_source_shares(
     with style():
         _, (above, ax) = plt.subplots(2, 1, figsize=(8, 3.6), height_ratios=(1, 3), sharex=True,
                                       layout='constrained', dpi=72)
-        worlds = np.append(shares.worlds, shares.worlds[-1])
+        worlds = np.append(shares.world_sizes, shares.world_sizes[-1])
         above.step(np.append(shares.steps, last), worlds, where='post', color=INK, lw=1.2)
-        above.set(ylabel='workers', ylim=(0, shares.worlds.max() + 1), yticks=np.unique(shares.worlds))
-        for k, (name, asked) in enumerate(zip(shares.names, shares.target_shares)):
+        above.set(ylabel='workers', ylim=(0, shares.world_sizes.max() + 1),
+                  yticks=np.unique(shares.world_sizes))
+        for k, (name, asked) in enumerate(zip(shares.source_names, shares.target_shares)):
             color = GENERATION_COLORS[k % len(GENERATION_COLORS)]
             at, part = shares.windowed(fine)
             ax.plot(at + fine / 2, 100 * part[:, k], color=color, lw=.6, alpha=.7)

@@ -30,14 +30,15 @@ class DegradedTier:
     "A tier that is not working."
     run: str
     tier: str
-    why: str
-    step: int | None # Since which step
-    seconds: float # Since when, in seconds from the beginning of the run
+    reason: str
+    since_step: int | None # Since which step
+    since_seconds: float # Since when, in seconds from the beginning of the run
 
     def __str__(self) -> str:
-        step = '' if self.step is None else f'step {self.step}, '
-        return (f"{self.run}: {self.tier} does not work since {step}{self.seconds:.0f} s after the start "
-                f"of the run: {self.why}")
+        step = '' if self.since_step is None else f'step {self.since_step}, '
+        return (f"{self.run}: {self.tier} does not work since {step}{self.since_seconds:.0f} s after the "
+                "start "
+                f"of the run: {self.reason}")
 
 # %% ../../nbs/08_report/05_model_export.ipynb #a90f78b2
 def find_runs(run: str | Path) -> list[tuple[Path, str]]:

@@ -36,31 +36,31 @@ class WorkerBar:
 class OpenOutage:
     "A loss from which training has not recovered yet."
     worker: str
-    before: float | None # When the last step before it was committed
-    member: bool # Whether the worker was a member
+    last_commit_at: float | None # When the last step before it was committed
+    was_member: bool # Whether the worker was a member
     gen: int | None = None # The generation that continues without it
-    gap: tuple[float, float] | None = None # The longest interval without a commit so far
+    longest_gap: tuple[float, float] | None = None # The longest interval without a commit so far
 
 class PanelState:
     "What a panel draws. Feed it with the events of a run, from any thread."
     handlers: dict[str, Callable[..., None]] = {} # By kind of event
 
     def __init__(self, events: Iterable[Event] = (), points: int = 600): # Loss points; at most twice as many
-        self.lock, self.points = threading.RLock(), points
+        self.lock, self.max_points = threading.RLock(), points
         self.lanes: dict[int, list[WorkerBar]] = {} # By slot
         self.marks: list[tuple[float, int, str, int | None]] = [] # Time, slot, what, step
         self.gaps: list[tuple[float, float]] = [] # Intervals without a commit, one per recovery
         self.open_outages: dict[str, OpenOutage] = {} # By worker
         self.losses: list[tuple[int, float]] = [] # Every `every`th one
-        self.every, self.loss = 1, None # `loss`: the last one
-        self.start, self.last = None, None # Times of the run's start and of the last event
+        self.loss_stride, self.loss = 1, None # `loss`: the last one
+        self.started_at, self.last_event_at = None, None # Times of the run's start and of the last event
         self.last_commit_t: float | None = None # When the last step was committed
         self._commits: dict[tuple[int, int], float] = {} # Generation, step -> earliest report; the last ones
         self.step, self.steps, self.gen = 0, None, 0 # Steps done, planned steps, generation
-        self.world: tuple[str, ...] = () # Names of the members
+        self.members: tuple[str, ...] = () # Names of the members
         self.max_workers: int | None = None # Workers that can share a batch
         self.state, self.error, self.sha256 = 'starting', '', None
-        self.version = 0 # Counts the events
+        self.event_count = 0 # Counts the events
         for e in events: self.feed(e)
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #30ee74c5
@@ -74,9 +74,9 @@ def feed(self: PanelState, event: Event | dict[str, Any]) -> None:
     "Process an event, as stored in the ledger, or flat as the supervisor reports it."
     flat = event if isinstance(event, dict) else {**event.data, **{k: getattr(event, k) for k in _COLUMNS}}
     with self.lock:
-        self.version += 1
-        self.last = max(flat['t'], self.last or flat['t'])
-        if self.start is None: self.start = flat['t']
+        self.event_count += 1
+        self.last_event_at = max(flat['t'], self.last_event_at or flat['t'])
+        if self.started_at is None: self.started_at = flat['t']
         if about := self.handlers.get(flat['kind']): about(self, flat, parse_slot(flat.get('worker')))
 
 _COLUMNS = ('t', 'kind', 'worker', 'gen', 'step')
@@ -116,7 +116,7 @@ def _struck(self: PanelState, e: dict[str, Any], slot: int | None, what: str) ->
     self.marks.append((e['t'], slot, what, self.step))
     if e['worker'] not in self.open_outages:
         self.open_outages[e['worker']] = OpenOutage(e['worker'], self.last_commit_t,
-                                                    e['worker'] in self.world)
+                                                    e['worker'] in self.members)
 
 @patch
 def _fault(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
@@ -132,7 +132,7 @@ def _death(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
 
 @patch
 def _generation(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
-    self.gen, self.world = e['gen'], tuple(e['roster'])
+    self.gen, self.members = e['gen'], tuple(e['roster'])
     for name in e['lost']:
         if name in self.open_outages: self.open_outages[name].gen = e['gen']
 
@@ -144,11 +144,11 @@ def _commit(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
     for o in [*self.open_outages.values()]: self._heals(o, e)
     self.last_commit_t, self.step = e['t'], e['step'] + 1
     self.loss = e['loss'] if isinstance(e['loss'], float) else math.nan
-    if e['step'] % self.every or self.losses and self.losses[-1][0] >= e['step']: return
+    if e['step'] % self.loss_stride or self.losses and self.losses[-1][0] >= e['step']: return
     self.losses.append((e['step'], self.loss))
-    if len(self.losses) > 2 * self.points:
-        self.every *= 2
-        self.losses = [(step, loss) for step, loss in self.losses if not step % self.every]
+    if len(self.losses) > 2 * self.max_points:
+        self.loss_stride *= 2
+        self.losses = [(step, loss) for step, loss in self.losses if not step % self.loss_stride]
 
 @patch
 def _was_reported(self: PanelState, commit: tuple[int, int], t: float) -> bool:
@@ -161,7 +161,7 @@ def _was_reported(self: PanelState, commit: tuple[int, int], t: float) -> bool:
         def earlier(gap: tuple[float, float]) -> tuple[float, float]:
             return t if gap[0] == known else gap[0], t if gap[1] == known else gap[1]
         self._commits[commit], self.gaps = t, [earlier(gap) for gap in self.gaps]
-        for o in self.open_outages.values(): o.gap = o.gap and earlier(o.gap)
+        for o in self.open_outages.values(): o.longest_gap = o.longest_gap and earlier(o.longest_gap)
         if self.last_commit_t == known: self.last_commit_t = t
     return not fresh
 
@@ -170,12 +170,12 @@ RECENT_COMMITS = 64 # Commits whose later reports are recognized
 @patch
 def _heals(self: PanelState, o: OpenOutage, e: dict[str, Any]) -> None:
     "Handle a committed step, which may end this outage."
-    if self.last_commit_t is not None and o.before is not None:
+    if self.last_commit_t is not None and o.last_commit_at is not None:
         gap = self.last_commit_t, e['t']
-        if o.gap is None or gap[1] - gap[0] > o.gap[1] - o.gap[0]: o.gap = gap
-    if o.member and (o.gen is None or (e['gen'] or 0) < o.gen): return
+        if o.longest_gap is None or gap[1] - gap[0] > o.longest_gap[1] - o.longest_gap[0]: o.longest_gap = gap
+    if o.was_member and (o.gen is None or (e['gen'] or 0) < o.gen): return
     del self.open_outages[o.worker]
-    if o.gap and o.gap not in self.gaps: self.gaps.append(o.gap)
+    if o.longest_gap and o.longest_gap not in self.gaps: self.gaps.append(o.longest_gap)
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #e0bdb4d7
 @patch
@@ -191,7 +191,7 @@ def _run_end(self: PanelState, e: dict[str, Any], slot: int | None) -> None:
 def mark_ended(self: PanelState, error: BaseException | None = None) -> None:
     "Note that there will be no more events; `error`: why."
     with self.lock:
-        self.version += 1
+        self.event_count += 1
         if error and not self.error: self.state, self.error = 'failed', f'{type(error).__name__}: {error}'
         if not error and self.state not in ENDED_STATES: self.state = 'finished'
 
@@ -286,8 +286,8 @@ def _costs(view: PanelState, x: Callable[[float], float], now: float) -> list[st
 def draw_lanes(view: PanelState, now: float | None = None) -> str:
     "The lanes as SVG: the half minute before `now`, in seconds of the ledger's clock; None: the whole run."
     with view.lock:
-        slots, start = sorted(view.lanes), view.start or 0.
-        end = (view.last or start) if now is None else now
+        slots, start = sorted(view.lanes), view.started_at or 0.
+        end = (view.last_event_at or start) if now is None else now
         first = start if now is None else max(start, end - WINDOW_S)
         span = max(end - first, 1. if now is None else 10.)
         def x(t: float) -> float: return LEFT_MARGIN + (PANEL_WIDTH - LEFT_MARGIN - 12) * (t - first) / span
@@ -381,7 +381,7 @@ def draw_summary(view: PanelState, title: str = '', now: float | None = None) ->
         color = FAULT_COLOR if state in ('failed', 'recovering') else good
         tiles = [_tile('step', f'{view.step:,}', f'of {view.steps:,}' if view.steps else '', wide=110),
                  _tile('loss', '–' if view.loss is None else f'{view.loss:.4f}'),
-                 _tile('workers', len(view.world) or '–', f'generation {view.gen}' if view.gen else ''),
+                 _tile('workers', len(view.members) or '–', f'generation {view.gen}' if view.gen else ''),
                  _tile(*last, 170, 'elastic-rto')]
         error, sha = view.error[:2000], view.sha256 and escape(view.sha256[:16])
     words = escape(STATE_TEXTS.get(state, state))
@@ -413,13 +413,13 @@ class LivePanel:
         ask: Callable[[str, str | None], dict[str, Any]],
         title: str = '', # For people
     ):
-        self.view, self.ask, self.title = view, ask, title
-        self.shown: list[str] = [] # Ids of its displays
-        self.box: Any = None # The widgets, once created
+        self.panel_state, self.send_command, self.title = view, ask, title
+        self.display_ids: list[str] = [] # Ids of its displays
+        self.widgets: Any = None # The widgets, once created
         self._drawn = -1 # The version of the view that the page shows
 
     @property
-    def is_over(self) -> bool: return self.view.state in ENDED_STATES
+    def is_over(self) -> bool: return self.panel_state.state in ENDED_STATES
 
 def has_widgets() -> bool:
     "Whether ipywidgets is installed and a kernel is running that widgets can use."
@@ -455,14 +455,14 @@ def _make(self: LivePanel) -> None:
     top = HBox([self.more], layout=Layout(height=f'{TOP_MARGIN}px', align_items='center', **flat))
     side = VBox([top, *self.rows, self.end], layout=Layout(margin='0 0 0 6px', overflow='hidden'))
     middle = HBox([self.lanes, side], layout=Layout(margin='6px 0 0 0'))
-    self.box = VBox([self.head, middle, self.losses, self.words],
+    self.widgets = VBox([self.head, middle, self.losses, self.words],
                     layout=Layout(width='fit-content', padding='10px 12px', border=f'1px solid {RULE}'))
 
 @patch
 def _click(self: LivePanel, button: Any, do: str, slot: int | None) -> None:
     "Execute a button's command and show the result. An error is shown, not raised."
     button.disabled = True
-    try: told, color = self.ask(do, None if slot is None else str(slot))['text'], MUTED
+    try: told, color = self.send_command(do, None if slot is None else str(slot))['text'], MUTED
     except Exception as e: told, color = str(e), FAULT_COLOR
     finally: button.disabled = False
     self.words.value = on_white(f'<span class="elastic-words" style="color:{color}">{escape(told)}</span>')
@@ -471,18 +471,19 @@ def _click(self: LivePanel, button: Any, do: str, slot: int | None) -> None:
 @patch
 def draw(self: LivePanel, now: float | None = None) -> bool:
     "Update the page; return whether anything had changed."
-    version, live = self.view.version, not self.is_over
-    if version == self._drawn and self.view.stalled_seconds(0.) is None: return False
+    version, live = self.panel_state.event_count, not self.is_over
+    if version == self._drawn and self.panel_state.stalled_seconds(0.) is None: return False
     self._drawn = version
     now = (time.monotonic() if now is None else now) if live else None
-    self.head.value = on_white(draw_summary(self.view, self.title, now))
-    self.lanes.value = on_white(draw_lanes(self.view, now))
-    self.losses.value = on_white(draw_losses(self.view))
-    slots = sorted(self.view.lanes)
+    self.head.value = on_white(draw_summary(self.panel_state, self.title, now))
+    self.lanes.value = on_white(draw_lanes(self.panel_state, now))
+    self.losses.value = on_white(draw_losses(self.panel_state))
+    slots = sorted(self.panel_state.lanes)
     for slot, row in enumerate(self.rows):
         shown = 'flex' if live and slot in slots else 'none'
         if row.layout.display != shown: row.layout.display = shown
-    full = not live or self.view.max_workers is not None and len(self.view.world) >= self.view.max_workers
+    full = not live or (self.panel_state.max_workers is not None
+                        and len(self.panel_state.members) >= self.panel_state.max_workers)
     if self.more.disabled != full: self.more.disabled = full
     if self.end.disabled != (not live): self.end.disabled = not live
     return True
@@ -496,26 +497,26 @@ def _follow(self: LivePanel) -> None:
             self.draw()
             time.sleep(REDRAW_INTERVAL_S)
         self.draw()
-        for at in self.shown: update_display(self._bundle(live=False), raw=True, display_id=at)
+        for at in self.display_ids: update_display(self._bundle(live=False), raw=True, display_id=at)
     except Exception as e: print(f'the panel has stopped: {type(e).__name__}: {e}', file=sys.stderr)
 
 @patch
 def _bundle(self: LivePanel, live: bool) -> dict[str, Any]:
     "What a notebook displays: the widgets, and a static fallback."
-    still = {'text/html': static_html(self.view, self.title), 'text/plain': self.title or 'a run'}
+    still = {'text/html': static_html(self.panel_state, self.title), 'text/plain': self.title or 'a run'}
     if not live: return still
     return still | {'application/vnd.jupyter.widget-view+json':
-                    dict(version_major=2, version_minor=0, model_id=self.box.model_id)}
+                    dict(version_major=2, version_minor=0, model_id=self.widgets.model_id)}
 
 @patch
 def show(self: LivePanel) -> None:
     "Display the panel, live if possible. May be called repeatedly."
     from IPython.display import display
     live = not self.is_over and has_widgets()
-    if live and self.box is None:
+    if live and self.widgets is None:
         self._make()
         self.draw()
         threading.Thread(target=self._follow, name='elastic panel', daemon=True).start()
-    at = f'elastic-panel-{id(self)}-{len(self.shown)}'
-    if live: self.shown.append(at)
+    at = f'elastic-panel-{id(self)}-{len(self.display_ids)}'
+    if live: self.display_ids.append(at)
     display(self._bundle(live), raw=True, display_id=at if live else None)

@@ -131,7 +131,7 @@ def worker_join_intervals(events: RunRows) -> list[tuple[str, float, float]]:
 # %% ../../nbs/08_report/01_pictures.ipynb #286cace6
 def outage_intervals(events: RunRows) -> list[tuple[float, float]]:
     "The intervals without a commit that deaths caused, each once, in time order."
-    return sorted({o.gap for o in outages(events) if o.gap})
+    return sorted({o.commit_gap for o in outages(events) if o.commit_gap})
 
 # %% ../../nbs/08_report/01_pictures.ipynb #a75fdb6e
 def merge_bars(start: np.ndarray, end: np.ndarray, pixel: float) -> list[tuple[float, float]]:

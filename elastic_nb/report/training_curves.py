@@ -26,10 +26,10 @@ from .pictures import (FAULT_MARKER, GENERATION_COLORS, INK, MUTED, PAPER, RULE,
 class StepColumns:
     "The committed steps of a run, in order, as columns of equal length. Unknown values are NaN."
     step: np.ndarray # From 0; a resumed run begins at its checkpoint
-    world: np.ndarray
+    world_size: np.ndarray
     loss: np.ndarray
     lr: np.ndarray
-    batch: np.ndarray
+    batch_size: np.ndarray
     signal: np.ndarray # NaN where the noise was not measured
     noise: np.ndarray
 
@@ -63,9 +63,9 @@ def step_columns(events: RunRows) -> StepColumns:
 class WorldChange:
     "A change in the set of workers."
     step: int # The first step committed after the change
-    lost: int # Workers that are gone
-    joined: int # Workers that are new
-    start: int = 0 # The number of the start that began here, from 2; 0 if none did
+    lost_workers: int # Workers that are gone
+    joined_workers: int # Workers that are new
+    start_number: int = 0 # The number of the start that began here, from 2; 0 if none did
 
 def world_changes(events: RunRows) -> list[WorldChange]:
     "The changes in the set of workers between the steps of a run."
@@ -81,7 +81,7 @@ def world_changes(events: RunRows) -> list[WorldChange]:
     found = [WorldChange(first[new], 0, 0, start(new)) if start(old) != start(new) else
              WorldChange(first[new], len(members(old) - members(new)), len(members(new) - members(old)))
              for old, new in zip(first, [*first][1:])]
-    return [c for c in found if c.lost or c.joined or c.start]
+    return [c for c in found if c.lost_workers or c.joined_workers or c.start_number]
 
 # %% ../../nbs/08_report/04_training_curves.ipynb #9636b9a9
 JOIN_MARKER = dict(marker='^', color=GENERATION_COLORS[2], markeredgecolor=PAPER, markersize=8, linestyle='')
@@ -117,8 +117,9 @@ def curve_panels(rows: StepColumns) -> dict[str, Callable[[Axes], None]]:
     "The curves to draw, by axis label."
     def stairs(values: np.ndarray, color: str) -> Callable[[Axes], None]:
         return lambda ax: _stairs(ax, rows.step, values, color)
-    found = {'workers': stairs(rows.world, GENERATION_COLORS[0])}
-    if not np.isnan(rows.batch).any(): found['samples\nper step'] = stairs(rows.batch, GENERATION_COLORS[4])
+    found = {'workers': stairs(rows.world_size, GENERATION_COLORS[0])}
+    if not np.isnan(rows.batch_size).any(): found['samples\nper step'] = stairs(rows.batch_size,
+                                                                                GENERATION_COLORS[4])
     if not np.isnan(rows.lr).any(): found['learning\nrate'] = stairs(rows.lr, GENERATION_COLORS[1])
     found['loss'] = lambda ax: ax.plot(*downsample_curve(rows.step + .5, rows.loss), color=INK, linewidth=1.2)
     if not np.isnan(rows.noise).all(): found['noise scale,\nsamples'] = lambda ax: _draw_noise(ax, rows)
@@ -132,16 +133,17 @@ def _mark(axes: Sequence[Axes], found: Sequence[WorldChange], most: int) -> None
         chosen = one_per_pixel(np.array([c.step for c in marks], float), width * (right - left) / 900)
         return [c for c, here in zip(marks, chosen) if here]
     for c in seen([*found], 2):
-        how = dict(color=MUTED, linestyle='--') if c.start else dict(color=RULE)
+        how = dict(color=MUTED, linestyle='--') if c.start_number else dict(color=RULE)
         for ax in axes: ax.axvline(c.step, linewidth=.8, zorder=0, **how)
-    for c in seen([c for c in found if c.start], 60):
-        axes[0].text(c.step, 1.02, f' start {c.start}', transform=axes[0].get_xaxis_transform(), color=MUTED,
+    for c in seen([c for c in found if c.start_number], 60):
+        axes[0].text(c.step, 1.02, f' start {c.start_number}', transform=axes[0].get_xaxis_transform(),
+                     color=MUTED,
                      fontsize=8, va='bottom')
-    for marks, how, label in (([c for c in found if c.lost], FAULT_MARKER, 'lost'),
-                              ([c for c in found if c.joined], JOIN_MARKER, 'joined')):
+    for marks, how, label in (([c for c in found if c.lost_workers], FAULT_MARKER, 'lost'),
+                              ([c for c in found if c.joined_workers], JOIN_MARKER, 'joined')):
         marks = seen(marks, 4)
         for c in marks[:100]:
-            n = c.lost if how is FAULT_MARKER else c.joined
+            n = c.lost_workers if how is FAULT_MARKER else c.joined_workers
             if n > 1: axes[0].text(c.step, 1.25 * most + .1, f'   {n}', va='center', color=MUTED)
         axes[0].plot([c.step for c in marks], [1.25 * most + .1] * len(marks), label=label if marks else None,
                      clip_on=False, zorder=4, **how)
@@ -167,9 +169,9 @@ def draw_training_curves(
             ax.set_ylabel(label)
             ax.tick_params(length=0)
             ax.locator_params(axis='y', nbins=3) if ax.get_yscale() == 'linear' else None
-        axes[0].set_yticks(np.unique(rows.world).tolist())
+        axes[0].set_yticks(np.unique(rows.world_size).tolist())
         axes[-1].set(xlabel='step', xlim=(rows.step[0], rows.step[-1] + 1))
-        _mark(axes, world_changes(story), int(rows.world.max()))
+        _mark(axes, world_changes(story), int(rows.world_size.max()))
         fig.align_ylabels(axes)
     return axes
 
@@ -177,15 +179,16 @@ def draw_training_curves(
 @dataclass(frozen=True)
 class BatchAdvice:
     "How the batch size of a run compares with its gradient noise scale."
-    batch: int # Samples per step, at the end of the run
+    batch_size: int # Samples per step, at the end of the run
     noise_scale: float # In samples
     noise_scale_low: float # Lower bound
     noise_scale_high: float # Upper bound; together a 90 % range; inf if the signal may be zero
-    count: int # Measurements
+    measurement_count: int # Measurements
 
     def sentences(self) -> str:
         "The advice in plain words."
-        ratio, last = self.batch / max(self.noise_scale, 1e-9), f"the last {self.count} measurements"
+        ratio = self.batch_size / max(self.noise_scale, 1e-9)
+        last = f"the last {self.measurement_count} measurements"
         if ratio < .25: about = "are mostly noise: twice the batch needs little more than half the steps"
         elif ratio > 4: about = "are mostly signal: twice the batch saves little, and half of it costs little"
         else: about = "have signal and noise in like parts: a larger batch saves steps, and costs samples"
@@ -195,16 +198,16 @@ class BatchAdvice:
         found = f"the noise scale is {scale} samples by {last}, and nine times out of ten it lies {place}"
         if self.noise_scale == float('inf'):
             found = f"{last} saw no signal: the noise scale lies {place} samples"
-        return f"A step takes {self.batch} samples; {found}. Such steps {about}."
+        return f"A step takes {self.batch_size} samples; {found}. Such steps {about}."
 
     def rows(self) -> list[dict[str, str]]:
         "A table: steps and samples that the same progress would need, relative to now."
         from elastic_nb.scaling.gradient_noise import relative_cost
         found, scales = [], (self.noise_scale, self.noise_scale_low, self.noise_scale_high)
         for name, k in (('half', .5), ('as now', 1), ('double', 2), ('four times', 4)):
-            steps = [relative_cost(scale, self.batch, k)[0] for scale in scales]
+            steps = [relative_cost(scale, self.batch_size, k)[0] for scale in scales]
             samples = [k * s for s in steps]
-            found.append({'batch': name, 'samples per step': f'{k * self.batch:g}',
+            found.append({'batch': name, 'samples per step': f'{k * self.batch_size:g}',
                           'steps needed': _percent(*steps), 'samples needed': _percent(*samples)})
         return found
 
@@ -219,8 +222,9 @@ def batch_advice(events: RunRows, most: int = 400) -> BatchAdvice | None:
     rows = step_columns(events)
     at = np.flatnonzero(~np.isnan(rows.noise))
     at = at[len(at) // 2:][-most:]
-    if len(at) < 2 or np.isnan(rows.batch[at[-1]]): return None
+    if len(at) < 2 or np.isnan(rows.batch_size[at[-1]]): return None
     from elastic_nb.scaling.gradient_noise import GradientNoise, bootstrap_interval
     found = [GradientNoise(*pair) for pair in zip(rows.signal[at].tolist(), rows.noise[at].tolist())]
-    return BatchAdvice(int(rows.batch[at[-1]]), GradientNoise.mean(found).scale, *bootstrap_interval(found),
+    return BatchAdvice(int(rows.batch_size[at[-1]]), GradientNoise.mean(found).scale,
+                       *bootstrap_interval(found),
                        len(found))

@@ -34,16 +34,16 @@ def write_param_group(group: dict[str, Any], values: dict[str, Any]) -> None:
 class LRScaler:
     "An optimizer's groups at their own rates times a factor; with `adam` also betas and eps."
     def __init__(self, optimizer: Optimizer, adam: bool = False):
-        self.optimizer, self.adam = optimizer, adam
+        self.optimizer, self.scales_adam = optimizer, adam
         if adam and not all('betas' in g and 'eps' in g for g in optimizer.param_groups):
             raise ValueError("the Adam rule is for optimizers with betas and eps; for SGD take 'linear'")
-        self.base = [read_param_group(g) for g in optimizer.param_groups] # As set by their owner
+        self.base_groups = [read_param_group(g) for g in optimizer.param_groups] # As set by their owner
         self.write(1., 1.)
 
     def values(self, factor: float, k: float) -> list[dict[str, Any]]:
         "The values that the groups should hold. Raises ValueError where the Adam rule ends."
-        out = [b | dict(lr=b['lr'] * factor) for b in self.base]
-        if self.adam:
+        out = [b | dict(lr=b['lr'] * factor) for b in self.base_groups]
+        if self.scales_adam:
             for o in out: o['betas'], o['eps'] = scale_adam(k, **o)[1:]
         return out
 
@@ -56,10 +56,10 @@ class LRScaler:
     def unscaled(self) -> Iterator[None]:
         "Within the block the optimizer has its unscaled values, to be read or changed."
         self.check()
-        for g, b in zip(self.optimizer.param_groups, self.base): write_param_group(g, b)
+        for g, b in zip(self.optimizer.param_groups, self.base_groups): write_param_group(g, b)
         try: yield
         finally:
-            self.base = [read_param_group(g) for g in self.optimizer.param_groups]
+            self.base_groups = [read_param_group(g) for g in self.optimizer.param_groups]
             self.write(*self.now)
 
 # %% ../../nbs/04_scaling/03_optimizer_lr_scaling.ipynb #622bcd17
@@ -67,7 +67,7 @@ class LRScaler:
 def check(self: LRScaler) -> None:
     "RuntimeError when other code has set a rate: both would be wrong. New groups are fine."
     rates = [float(g['lr']) for g in self.optimizer.param_groups]
-    self.base += [read_param_group(g) for g in self.optimizer.param_groups[len(self.base):]]
+    self.base_groups += [read_param_group(g) for g in self.optimizer.param_groups[len(self.base_groups):]]
     if rates[:len(self.written)] == self.written: return
     raise RuntimeError(f"other code set the learning rates to {rates}; they were {self.written}. Give "
                        "the scheduler to the trainer (or LRScalingManager), or change them in a block "
@@ -122,7 +122,7 @@ class LRScalingManager(LRScalingState):
             first = float(groups[0]['lr'])
             if not first: raise ValueError("the first group has a rate of 0: nothing to scale")
             for g in groups: write_param_group(g, dict(lr=config.base_lr * (float(g['lr']) / first)))
-        self.rates = LRScaler(optimizer, config.scaling_rule is ScalingRule.ADAM)
+        self.lr_scaler = LRScaler(optimizer, config.scaling_rule is ScalingRule.ADAM)
 
     @property
     def current_lr(self) -> float:
@@ -131,7 +131,7 @@ class LRScalingManager(LRScalingState):
 
     def unscaled(self) -> Any:
         "`with manager.unscaled(): ...` for other code that reads or sets rates."
-        return self.rates.unscaled()
+        return self.lr_scaler.unscaled()
 
     def _k(self, batch: int) -> float: return batch / self.config.base_effective_batch_size
 
@@ -141,10 +141,10 @@ def on_topology_change(self: LRScalingManager, new_world_size: int, batch_size: 
     "Set the batch to `new_world_size * batch_size` (None: as before). Returns the target rate."
     size = self.current_batch_size if batch_size is None else batch_size
     if new_world_size < 1 or size < 1: raise ValueError(f"{new_world_size} times {size} samples?")
-    self.rates.check()
-    self.rates.values(1., self._k(new_world_size * size)) # refuses before anything is changed
+    self.lr_scaler.check()
+    self.lr_scaler.values(1., self._k(new_world_size * size)) # refuses before anything is changed
     self.resize(new_world_size, size)
-    self.rates.write(self.factor, self._k(self.last.batch))
+    self.lr_scaler.write(self.factor, self._k(self.last.batch))
     return self.config.scaled_lr(self.last.batch)
 
 # %% ../../nbs/04_scaling/03_optimizer_lr_scaling.ipynb #d12b285d
@@ -154,7 +154,7 @@ def step(self: LRScalingManager, *metrics: Any) -> float:
     with self.unscaled():
         if self.scheduler is not None: self.scheduler.step(*metrics)
     self.steps += 1
-    self.rates.write(self.factor, self._k(self.last.batch))
+    self.lr_scaler.write(self.factor, self._k(self.last.batch))
     return self.current_lr
 
 @patch
@@ -164,7 +164,7 @@ def step_warmup(self: LRScalingManager) -> float: return self.step()
 @patch
 def state_dict(self: LRScalingManager) -> dict[str, Any]:
     "The state, as JSON values."
-    groups = [{k: list(v) if k == 'betas' else v for k, v in b.items()} for b in self.rates.base]
+    groups = [{k: list(v) if k == 'betas' else v for k, v in b.items()} for b in self.lr_scaler.base_groups]
     return dict(steps=self.steps, since=self.last.since, start=self.last.start, groups=groups,
                 current_lr=self.current_lr, current_world_size=self.current_world_size,
                 current_batch_size=self.current_batch_size)
@@ -172,7 +172,7 @@ def state_dict(self: LRScalingManager) -> dict[str, Any]:
 @patch
 def load_state_dict(self: LRScalingManager, state: dict[str, Any]) -> None:
     "Resume from `state`, even in mid-warm-up. Optimizer and scheduler load their own states."
-    groups = state.get('groups', self.rates.base)
+    groups = state.get('groups', self.lr_scaler.base_groups)
     if len(groups) != len(self.optimizer.param_groups):
         raise ValueError(f"the checkpoint has {len(groups)} parameter groups, the optimizer other")
     self.steps, self.current_world_size = state.get('steps', 0), state['current_world_size']
@@ -180,8 +180,8 @@ def load_state_dict(self: LRScalingManager, state: dict[str, Any]) -> None:
     batch = self.current_world_size * self.current_batch_size
     settled = self.config.scaled_lr(batch) / self.config.base_lr
     self.last = BatchChange(batch, state.get('since', 0), state.get('start', settled))
-    self.rates.base = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in groups]
-    self.rates.write(self.factor, self._k(self.last.batch))
+    self.lr_scaler.base_groups = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in groups]
+    self.lr_scaler.write(self.factor, self._k(self.last.batch))
 
 # %% ../../nbs/04_scaling/03_optimizer_lr_scaling.ipynb #1df5185b
 def check_policy(strategy: str, lr: ScalingConfig, batch: GradAccumulationConfig | None) -> None:

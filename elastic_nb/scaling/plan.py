@@ -21,17 +21,17 @@ from .lr_rules import ScalingConfig, ScalingRule, scale_adam, lr_at
 @dataclass(frozen=True)
 class PlanSegment:
     "The steps from `start` up to `stop` of a plan, in which the world size does not change."
-    start: int
-    stop: int
-    world: int # Workers
-    lr: tuple[float, float] # Learning rate of the first and of the last step
-    micro_batches: tuple[int, ...] # How many each rank runs
-    batch: int # Samples per optimizer step
+    start_step: int
+    stop_step: int
+    world_size: int # Workers
+    lr_range: tuple[float, float] # Learning rate of the first and of the last step
+    micro_batches_by_rank: tuple[int, ...] # How many each rank runs
+    batch_size: int # Samples per optimizer step
 
     @property
     def utilization(self) -> float:
         "The fraction of all worker time that is spent computing, if all micro-batches take the same time."
-        return sum(self.micro_batches) / (self.world * max(self.micro_batches))
+        return sum(self.micro_batches_by_rank) / (self.world_size * max(self.micro_batches_by_rank))
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #4e22d118
 def format_counts(numbers: tuple[int, ...]) -> str:
@@ -113,8 +113,8 @@ def segments(self: ScalingPlan) -> list[PlanSegment]:
 def _check(self: ScalingPlan, s: PlanSegment) -> None:
     "Raises ValueError, with the step, for a world size at which the Adam rule is undefined."
     if not self.follows_world or self.lr_config.scaling_rule is not ScalingRule.ADAM: return
-    try: scale_adam(s.world / self.lr_config.base_world_size, self.lr_config.base_lr, self.betas, eps=0.)
-    except ValueError as e: raise ValueError(f"step {s.start}, {s.world} workers: {e}") from None
+    try: scale_adam(s.world_size / self.lr_config.base_world_size, self.lr_config.base_lr, self.betas, eps=0.)
+    except ValueError as e: raise ValueError(f"step {s.start_step}, {s.world_size} workers: {e}") from None
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #d6b27e2a
 @patch
@@ -122,9 +122,9 @@ def rows(self: ScalingPlan) -> list[tuple[str, ...]]:
     "The plan as a table, with a head."
     head = ('steps', 'workers', 'learning rate', 'micro-batches per rank', 'batch', 'busy')
     def line(s: PlanSegment) -> tuple[str, ...]:
-        walk = f'{s.lr[0]:.3g}' + (f' to {s.lr[1]:.3g}' if s.lr[0] != s.lr[1] else '')
-        steps, counts = f'{s.start}-{s.stop - 1}', format_counts(s.micro_batches)
-        return steps, str(s.world), walk, counts, str(s.batch), f'{s.utilization:.0%}'
+        walk = f'{s.lr_range[0]:.3g}' + (f' to {s.lr_range[1]:.3g}' if s.lr_range[0] != s.lr_range[1] else '')
+        steps, counts = f'{s.start_step}-{s.stop_step - 1}', format_counts(s.micro_batches_by_rank)
+        return steps, str(s.world_size), walk, counts, str(s.batch_size), f'{s.utilization:.0%}'
     return [head, *map(line, self.segments)]
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #db6cb35f
@@ -135,9 +135,10 @@ def draw_shares(ax: Any, plan: ScalingPlan) -> None:
     "Which rank runs which micro-batches, over the steps: one colored block per rank and segment."
     for s in plan.segments:
         bottom = 0
-        for rank, n in enumerate(s.micro_batches):
+        for rank, n in enumerate(s.micro_batches_by_rank):
             color = RANK_COLORS[rank % len(RANK_COLORS)]
-            ax.bar(s.start, n, s.stop - s.start, bottom, align='edge', color=color, edgecolor='white')
+            ax.bar(s.start_step, n, s.stop_step - s.start_step, bottom, align='edge', color=color,
+                   edgecolor='white')
             bottom += n
     ax.set(xlabel='optimizer step', ylabel='micro-batch', title='Who runs which micro-batches')
 
@@ -157,7 +158,8 @@ def draw(self: ScalingPlan, step: int | None = None) -> None:
     if step is not None:
         for ax in axes: ax.axvline(step, color='black', linewidth=1)
         now = self.segment(step, step + 1)
-        fig.suptitle(f'step {step}: rate {now.lr[0]:.3g}, micro-batches {format_counts(now.micro_batches)}')
+        fig.suptitle(f'step {step}: rate {now.lr_range[0]:.3g}, '
+                     f'micro-batches {format_counts(now.micro_batches_by_rank)}')
 
 @patch
 def slider(self: ScalingPlan) -> Any:

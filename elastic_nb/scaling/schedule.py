@@ -24,7 +24,7 @@ def scale_count(n: int, world: int, base: int) -> int:
 class WorldSizeChange:
     "A change of the world size at `step`."
     step: int
-    world: int # World size
+    world_size: int # World size
     position: int # Samples taken by all earlier steps
     last: BatchChange # The last change of the batch, which determines the rate
 
@@ -41,7 +41,7 @@ class ElasticSchedule:
         self.rates, self.base_micro_batches, self.betas = rates, pieces, betas
         if pieces < rates.base_world_size:
             raise ValueError(f"{pieces} micro-batches are too few for {rates.base_world_size} workers")
-        self.given = worlds is not None
+        self.has_fixed_worlds = worlds is not None
         self.changes: list[WorldSizeChange] = []
         for step, world in sorted((worlds or {}).items()): self.add_change(step, world)
 
@@ -58,7 +58,7 @@ class ElasticSchedule:
     def span(self, step: int) -> SampleSpan:
         "The first sample of `step`, its number of samples, and its number of micro-batches."
         m = self.change_at(step)
-        size, pieces = self.batch_size(m.world), scale_count(self.base_micro_batches, m.world,
+        size, pieces = self.batch_size(m.world_size), scale_count(self.base_micro_batches, m.world_size,
                                                              self.rates.base_world_size)
         return SampleSpan(m.position + (step - m.step) * size, size, min(size, pieces))
 
@@ -70,7 +70,7 @@ def add_change(self: ElasticSchedule, step: int, world: int) -> None:
     before, c = self.change_at(step), self.rates
     if c.scaling_rule is ScalingRule.ADAM:
         scale_adam(world / c.base_world_size, c.base_lr, self.betas, eps=0.)
-    if self.changes and world == before.world: return
+    if self.changes and world == before.world_size: return
     size, last = self.batch_size(world), before.last
     if size != last.batch: last = BatchChange(size, step, lr_factor(step, last, c))
     self.changes.append(WorldSizeChange(step, world, self.span(step).position, last))
@@ -78,7 +78,7 @@ def add_change(self: ElasticSchedule, step: int, world: int) -> None:
 @patch
 def set_world(self: ElasticSchedule, step: int, world: int) -> None:
     "Set `world` workers from `step` on; entries for later steps are dropped. Raises ValueError."
-    if self.given: return
+    if self.has_fixed_worlds: return
     kept, self.changes = self.changes, [m for m in self.changes if m.step < step]
     try: self.add_change(step, world)
     except ValueError:
@@ -89,12 +89,12 @@ def set_world(self: ElasticSchedule, step: int, world: int) -> None:
 def steps_to_reach(self: ElasticSchedule, samples: float) -> int:
     "The number of steps that take at least so many samples, if nothing changes after the last mark."
     m = next((m for m in reversed(self.changes) if m.position < samples), self.change_at(0))
-    return m.step + max(0, ceil((samples - m.position) / self.batch_size(m.world)))
+    return m.step + max(0, ceil((samples - m.position) / self.batch_size(m.world_size)))
 
 @patch
 def worlds(self: ElasticSchedule, steps: int | None = None) -> dict[int, int]:
     "The table {step: workers}; with `steps`, only the entries of the first `steps` steps."
-    return {m.step: m.world for m in self.changes if steps is None or m.step < steps}
+    return {m.step: m.world_size for m in self.changes if steps is None or m.step < steps}
 
 # %% ../../nbs/04_scaling/06_schedule.ipynb #838c093a
 @patch
@@ -105,4 +105,4 @@ def factor(self: ElasticSchedule, step: int) -> float:
 @patch
 def batch_ratio(self: ElasticSchedule, step: int) -> float:
     "The batch of `step`, relative to the base batch."
-    return self.change_at(step).world / self.rates.base_world_size
+    return self.change_at(step).world_size / self.rates.base_world_size

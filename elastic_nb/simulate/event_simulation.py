@@ -27,15 +27,15 @@ Timer = list[Any] # Time, number, function (None: cancelled or over), arguments
 class Simulation:
     "A clock in seconds, and a heap of what is to come. The same seed gives the same events."
     def __init__(self, seed: int = 0):
-        self.seed, self.now, self.fired = seed, 0., 0
-        self.heap: list[Timer] = []
+        self.seed, self.now, self.fired_count = seed, 0., 0
+        self.timers: list[Timer] = []
         self._numbers, self._husks, self._over = count(), 0, False
 
     def at(self, t: float, do: Callable[..., Any], *args: Any) -> Timer:
         "Call `do(*args)` at time `t`. Raises ValueError for a time that is over."
         if not t >= self.now: raise ValueError(f"it is {self.now}: {t} is over")
         timer = [t, next(self._numbers), do, args]
-        heapq.heappush(self.heap, timer)
+        heapq.heappush(self.timers, timer)
         return timer
 
     def after(self, seconds: float, do: Callable[..., Any], *args: Any) -> Timer:
@@ -55,14 +55,15 @@ class Simulation:
         if timer is None or timer[2] is None: return
         timer[2], timer[3] = None, ()
         self._husks += 1
-        if self._husks > 64 and 2 * self._husks > len(self.heap):
-            self.heap[:] = [t for t in self.heap if t[2] is not None]   # in place: `run` holds on to the list
-            heapq.heapify(self.heap)
+        if self._husks > 64 and 2 * self._husks > len(self.timers):
+            # in place: `run` holds on to the list
+            self.timers[:] = [t for t in self.timers if t[2] is not None]
+            heapq.heapify(self.timers)
             self._husks = 0
 
     def run(self, until: float = math.inf) -> float:
         "Let happen what is to come, up to the time `until`; the time at the end."
-        heap, pop, self._over = self.heap, heapq.heappop, False
+        heap, pop, self._over = self.timers, heapq.heappop, False
         while heap and heap[0][0] <= until:
             timer = pop(heap)
             do, args = timer[2], timer[3]
@@ -70,7 +71,7 @@ class Simulation:
                 self._husks -= 1
                 continue
             self.now, timer[2] = timer[0], None
-            self.fired += 1
+            self.fired_count += 1
             do(*args)
             if self._over: return self.now
         if until < math.inf: self.now = max(self.now, until)
@@ -88,9 +89,9 @@ class SimulatedLedger:
         seed: int = 0, # Of everything that is random
     ):
         self.ledger, self.run = Ledger(path, run), run
-        self.rows: list[tuple[Any, ...]] = [] # That wait
-        self.blocks: list[ColumnBlock] = [] # That wait
-        self.written = self._waiting = 0 # Rows given so far; of them, those in blocks that wait
+        self.pending_rows: list[tuple[Any, ...]] = [] # That wait
+        self.pending_blocks: list[ColumnBlock] = [] # That wait
+        self.rows_written = self._waiting = 0 # Rows given so far; of them, those in blocks that wait
         if run in self.ledger.runs(): raise ValueError(f"{path} already has a run {run!r}")
         last = self.ledger._ask(['SELECT max(id) FROM events UNION ALL SELECT max(last) FROM packs'])[0]
         self._next = 1 + max(n or 0 for n, in last)
@@ -107,9 +108,10 @@ class SimulatedLedger:
 def add(self: SimulatedLedger, t: float, kind: str, worker: str | None = None, gen: int | None = None,
         step: int | None = None, **data: Any) -> None:
     "One row, at simulated time `t` in seconds."
-    self.rows.append((self._next, self.run, t, kind, worker, gen, step, json.dumps(data) if data else '{}'))
+    self.pending_rows.append((self._next, self.run, t, kind, worker, gen, step, json.dumps(data) if data
+                              else '{}'))
     self._next += 1
-    if len(self.rows) >= AT_ONCE: self.flush()
+    if len(self.pending_rows) >= AT_ONCE: self.flush()
 
 @patch
 def add_steps(self: SimulatedLedger, kind: str, worker: str, gen: int, step: np.ndarray, t: np.ndarray,
@@ -118,7 +120,7 @@ def add_steps(self: SimulatedLedger, kind: str, worker: str, gen: int, step: np.
     n = len(step)
     ids = np.arange(self._next, self._next + n, dtype=np.int64)
     whole = np.zeros(n, np.int64), np.full(n, gen, np.int64), np.asarray(step, np.int64)
-    self.blocks.append(ColumnBlock(kind, [worker], ids, np.asarray(t, np.float64), *whole, data=data))
+    self.pending_blocks.append(ColumnBlock(kind, [worker], ids, np.asarray(t, np.float64), *whole, data=data))
     self._next, self._waiting = self._next + n, self._waiting + n
     if self._waiting >= AT_ONCE: self.flush()
 
@@ -129,13 +131,13 @@ def flush(self: SimulatedLedger) -> None:
     db: Any = self.ledger._db
     with _transaction(db):
         db.executemany('INSERT INTO runs VALUES (?, ?, ?, ?)', self._begun)
-        db.executemany('INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)', self.rows)
+        db.executemany('INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)', self.pending_rows)
         db.executemany('INSERT INTO packs VALUES (NULL, ?, ?, ?)',
                        [(self.run, int(b.id.max()), pack_block(b))
-                        for b in merge_blocks(self.blocks) if len(b)])
-    self.written += len(self.rows) + self._waiting
+                        for b in merge_blocks(self.pending_blocks) if len(b)])
+    self.rows_written += len(self.pending_rows) + self._waiting
     self._waiting = 0
-    for written in (self._begun, self.rows, self.blocks): written.clear()
+    for written in (self._begun, self.pending_rows, self.pending_blocks): written.clear()
 
 @patch
 def close(self: SimulatedLedger) -> None:

@@ -94,14 +94,14 @@ class FailureGenerator:
     "Strikes `nodes` nodes according to `failures` on the clock `sim`, and calls `tell` with each failure."
     def __init__(self, sim: Simulation, failures: FailureModel, nodes: int,
                  tell: Callable[[FailureEvent], None]):
-        self.sim, self.failures, self.nodes, self.on_failure = sim, failures, nodes, tell
-        self.dice, self.down_nodes = sim.rng('failures'), set[int]() # Nodes that are not there
+        self.simulation, self.failures, self.nodes, self.on_failure = sim, failures, nodes, tell
+        self.rng, self.down_nodes = sim.rng('failures'), set[int]() # Nodes that are not there
         f, lemons = failures, round(failures.lemons * nodes)
-        self.lemons = {*sim.rng('lemons').sample(range(nodes), lemons)}
-        self.good = [n for n in range(nodes) if n not in self.lemons] if lemons else range(nodes)
+        self.lemon_nodes = {*sim.rng('lemons').sample(range(nodes), lemons)}
+        self.good_nodes = [n for n in range(nodes) if n not in self.lemon_nodes] if lemons else range(nodes)
         if f.shape == 1:
-            self._source('failure', f.rate, self.good)
-            self._source('failure', f.rate * f.lemon_factor, sorted(self.lemons))
+            self._source('failure', f.rate, self.good_nodes)
+            self._source('failure', f.rate * f.lemon_factor, sorted(self.lemon_nodes))
         elif f.rate:
             for n in range(nodes): self._renew(n, old=True)
         self._source('rack', f.rack_rate, range(-(-nodes // int(f.rack))))
@@ -111,30 +111,30 @@ class FailureGenerator:
     def _source(self, kind: str, per_day: float, whom: Sequence[int]) -> None:
         "The next failure of this kind on one of `whom`, without memory."
         rate = per_day / DAY * len(whom)
-        if rate: self.sim.after(self.dice.expovariate(rate), self._strike, kind, per_day, whom)
+        if rate: self.simulation.after(self.rng.expovariate(rate), self._strike, kind, per_day, whom)
 
     def _renew(self, node: int, after: float = 0., old: bool = False) -> None:
         "The next failure of this node, which is up in `after` seconds, by the Weibull law."
-        factor = self.failures.lemon_factor if node in self.lemons else 1.
-        wait = after + self.failures.draw_lifetime(self.dice, factor, old)
-        self.sim.after(wait, self._strike, 'failure', 0., [node])
+        factor = self.failures.lemon_factor if node in self.lemon_nodes else 1.
+        wait = after + self.failures.draw_lifetime(self.rng, factor, old)
+        self.simulation.after(wait, self._strike, 'failure', 0., [node])
 
     def _strike(self, kind: str, per_day: float, whom: Sequence[int]) -> None:
-        f, victim = self.failures, whom[self.dice.randrange(len(whom))]
+        f, victim = self.failures, whom[self.rng.randrange(len(whom))]
         if kind == 'rack':
             rack = range(victim * int(f.rack), min((victim + 1) * int(f.rack), self.nodes))
             hit = tuple(n for n in rack if n not in self.down_nodes)
         else: hit = (victim,) if victim not in self.down_nodes else ()
         seconds = {'preempted': f.preempt_h * HOUR,
-                   'slow': f.slow_h * HOUR}.get(kind) or f.draw_repair(self.dice)
+                   'slow': f.slow_h * HOUR}.get(kind) or f.draw_repair(self.rng)
         if per_day: self._source(kind, per_day, whom)
         else: self._renew(victim, seconds)
         if not hit: return
         if kind != 'slow' and seconds > 0:
             self.down_nodes.update(hit)
-            self.sim.after(seconds, self.down_nodes.difference_update, hit)
+            self.simulation.after(seconds, self.down_nodes.difference_update, hit)
         factor = f.slow_factor if kind == 'slow' else 1.
-        self.on_failure(FailureEvent(self.sim.now, hit, seconds, kind, factor=factor))
+        self.on_failure(FailureEvent(self.simulation.now, hit, seconds, kind, factor=factor))
 
 # %% ../../nbs/13_simulate/02_failures.ipynb #7725d872
 def draw_failures(failures: FailureModel, nodes: int, days: float, seed: int = 0) -> list[FailureEvent]:

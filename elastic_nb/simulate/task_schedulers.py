@@ -22,30 +22,30 @@ from ..config import BadConfig, resolve_name
 class WorkerSpec:
     "The resources of a worker. Its speed is the promised one, until tasks have been measured."
     name: str
-    flops: float = 1. # Work per second that it promises, in the unit of the tasks
-    memory: float = math.inf # GB
-    bandwidth: float = math.inf # Mbit/s, from the controller
-    measured: float | None = None # Work per second that its tasks have reached; None: not known
+    flops_per_second: float = 1. # Work per second that it promises, in the unit of the tasks
+    memory_gb: float = math.inf # GB
+    bandwidth_mbit: float = math.inf # Mbit/s, from the controller
+    measured_speed: float | None = None # Work per second that its tasks have reached; None: not known
 
     @property
     def speed(self) -> float:
         "Work per second, measured if there was a measurement."
-        return self.flops if self.measured is None else self.measured
+        return self.flops_per_second if self.measured_speed is None else self.measured_speed
 
 @dataclass(frozen=True)
 class TaskSpec:
     "A piece of work for one worker."
     id: str
     flops: float = 1. # Work, in any unit that the workers share
-    memory: float = 0. # GB that the worker must have
-    data: float = 0. # GB that are sent to the worker first
+    memory_gb: float = 0. # GB that the worker must have
+    data_gb: float = 0. # GB that are sent to the worker first
     priority: float = 0. # Larger is more urgent
 
-def fits_memory(task: TaskSpec, worker: WorkerSpec) -> bool: return task.memory <= worker.memory
+def fits_memory(task: TaskSpec, worker: WorkerSpec) -> bool: return task.memory_gb <= worker.memory_gb
 
 def task_seconds(task: TaskSpec, worker: WorkerSpec, speed: float | None = None) -> float:
     "Seconds of `task` on `worker`: its data, then the work, at `speed` or that of the worker."
-    return task.data * 8e3 / worker.bandwidth + task.flops / (speed or worker.speed)
+    return task.data_gb * 8e3 / worker.bandwidth_mbit + task.flops / (speed or worker.speed)
 
 # %% ../../nbs/13_simulate/04_task_schedulers.ipynb #1061ebd3
 Assignment = dict[str, str] # id of a task -> name of its worker
@@ -99,11 +99,11 @@ def stable_matching(
 def gale_shapley(tasks: Iterable[TaskSpec], workers: Iterable[WorkerSpec]) -> Assignment:
     "A stable matching: tasks want to end soon, workers want urgent tasks that need their memory."
     tasks, workers = sort_by_urgency(tasks), list(workers)
-    def promised(task: TaskSpec, w: WorkerSpec) -> float: return task_seconds(task, w, w.flops)
+    def promised(task: TaskSpec, w: WorkerSpec) -> float: return task_seconds(task, w, w.flops_per_second)
     wishes = {t.id: [w.name for w in sorted(workers, key=lambda w: promised(t, w)) if fits_memory(t, w)]
               for t in tasks}
     def order(w: WorkerSpec) -> list[TaskSpec]:
-        return sorted((t for t in tasks if fits_memory(t, w)), key=lambda t: (-t.priority, -t.memory))
+        return sorted((t for t in tasks if fits_memory(t, w)), key=lambda t: (-t.priority, -t.memory_gb))
     return stable_matching(wishes, {w.name: {t.id: n for n, t in enumerate(order(w))} for w in workers})
 
 Scheduler = Callable[[Iterable[TaskSpec], Iterable[WorkerSpec]], Assignment]
@@ -126,30 +126,30 @@ class TaskAttempt:
     end: float | None = None
     lost: str = '' # Why it came to nothing
     failed: bool = False # By an error of the task, and not by a loss of the worker
-    facts: dict[str, Any] = field(default_factory=dict) # What the worker has said of its result
+    worker_report: dict[str, Any] = field(default_factory=dict) # What the worker has said of its result
 
 @dataclass
 class Dispatcher:
     "The books of a queue: each task waits, runs on one worker, is done, or has failed. It knows no clock."
     schedule: Scheduler = priority
-    silence: float = 3. # Seconds without a heartbeat after which a worker counts as dead
-    stale: float = math.inf # Seconds after which a measured speed is forgotten
-    weight: float = .2 # Of one task in the moving average
-    tries: int = 3 # Attempts that may end with an error of the task itself
-    add: Callable[..., None] = lambda *row, **data: None # Takes rows: t, kind, worker, gen, step
+    silence_s: float = 3. # Seconds without a heartbeat after which a worker counts as dead
+    stale_after_s: float = math.inf # Seconds after which a measured speed is forgotten
+    speed_weight: float = .2 # Of one task in the moving average
+    max_tries: int = 3 # Attempts that may end with an error of the task itself
+    add_row: Callable[..., None] = lambda *row, **data: None # Takes rows: t, kind, worker, gen, step
     workers: dict[str, WorkerSpec] = field(default_factory=dict) # That count as alive
     last_heartbeats: dict[str, float] = field(default_factory=dict) # Their last heartbeat
     joined_at: dict[str, float] = field(default_factory=dict) # When they joined
     join_counts: Counter[str] = field(default_factory=Counter) # How often each worker has joined
-    present: float = 0. # Seconds of workers that are gone
-    gen: int = 0 # Changes of `workers`
+    departed_worker_seconds: float = 0. # Seconds of workers that are gone
+    generation: int = 0 # Changes of `workers`
     speeds: dict[str, float] = field(default_factory=dict) # Measured, also of those that are gone for now
     measured_at: dict[str, float] = field(default_factory=dict) # When that was
     submitted_at: dict[str, float] = field(default_factory=dict) # When each task came, by its id
-    waiting: list[TaskSpec] = field(default_factory=list)
+    waiting_tasks: list[TaskSpec] = field(default_factory=list)
     running: dict[str, TaskAttempt] = field(default_factory=dict) # By worker
     done: dict[str, TaskAttempt] = field(default_factory=dict) # By id of the task
-    failed: dict[str, TaskAttempt] = field(default_factory=dict)
+    failed_attempts: dict[str, TaskAttempt] = field(default_factory=dict)
     attempts: list[TaskAttempt] = field(default_factory=list) # All of them, in order
     attempt_counts: Counter[str] = field(default_factory=Counter) # How often, by id of the task
 
@@ -157,7 +157,7 @@ class Dispatcher:
         "A task joins the queue. Raises BadConfig if there was one of this id."
         if task.id in self.submitted_at: raise BadConfig(f"task {task.id}: there is one of this name")
         self.submitted_at[task.id] = now
-        self.waiting.append(task)
+        self.waiting_tasks.append(task)
 
     def join(self, worker: WorkerSpec, now: float) -> None:
         "A worker joins, or rejoins; what it ran before is lost."
@@ -165,7 +165,7 @@ class Dispatcher:
         if name in self.workers: self.lose_worker(name, now, 'it started again')
         self.workers[name], self.last_heartbeats[name], self.joined_at[name] = worker, now, now
         self.join_counts[name] += 1
-        for kind in ('spawn', 'ready'): self.add(now, kind, self.label(name), None, None)
+        for kind in ('spawn', 'ready'): self.add_row(now, kind, self.label(name), None, None)
         self._roster(now, joined=[self.label(name)])
 
     def label(self, name: str) -> str:
@@ -184,26 +184,26 @@ def heartbeat(self: Dispatcher, name: str, now: float) -> bool:
 def lose_worker(self: Dispatcher, name: str, now: float, why: str) -> None:
     "A worker is gone: its task, if it had one, is the next again."
     del self.workers[name], self.last_heartbeats[name]
-    self.present += now - self.joined_at.pop(name)
+    self.departed_worker_seconds += now - self.joined_at.pop(name)
     if attempt := self.running.pop(name, None):
         attempt.end, attempt.lost = now, why
-        self.waiting.insert(0, attempt.task)
+        self.waiting_tasks.insert(0, attempt.task)
         self._row(now, attempt, 'lost', why=why)
-    self.add(now, 'death', self.label(name), self.gen, None, cause=why)
+    self.add_row(now, 'death', self.label(name), self.generation, None, cause=why)
     self._roster(now, lost=[self.label(name)])
 
 @patch
 def silent_workers(self: Dispatcher, now: float) -> list[str]:
     "The workers that have been silent for too long."
-    return [name for name, t in self.last_heartbeats.items() if now - t > self.silence]
+    return [name for name, t in self.last_heartbeats.items() if now - t > self.silence_s]
 
 @patch
 def assign(self: Dispatcher, now: float) -> list[TaskAttempt]:
     "Ask the scheduler, and record its decision."
     free = [self._believed(w, now) for n, w in self.workers.items() if n not in self.running]
-    task = {t.id: t for t in self.waiting}
-    new = self.schedule(self.waiting, free)
-    self.waiting = [t for t in self.waiting if t.id not in new]
+    task = {t.id: t for t in self.waiting_tasks}
+    new = self.schedule(self.waiting_tasks, free)
+    self.waiting_tasks = [t for t in self.waiting_tasks if t.id not in new]
     return [self._begin(task[t], w, now) for t, w in new.items()]
 
 @patch
@@ -217,8 +217,8 @@ def _begin(self: Dispatcher, task: TaskSpec, worker: str, now: float) -> TaskAtt
 # %% ../../nbs/13_simulate/04_task_schedulers.ipynb #e09e7ac2
 @patch
 def _believed(self: Dispatcher, worker: WorkerSpec, now: float) -> WorkerSpec:
-    fresh = now - self.measured_at.get(worker.name, now) <= self.stale
-    return replace(worker, measured=self.speeds.get(worker.name) if fresh else None)
+    fresh = now - self.measured_at.get(worker.name, now) <= self.stale_after_s
+    return replace(worker, measured_speed=self.speeds.get(worker.name) if fresh else None)
 
 @patch
 def finish(self: Dispatcher, name: str, task: str, number: int, now: float, seconds: float,
@@ -228,32 +228,34 @@ def finish(self: Dispatcher, name: str, task: str, number: int, now: float, seco
     a = self.running.get(name)
     if not a or (a.task.id, a.number) != (task, number): return False
     del self.running[name]
-    a.end, a.lost, a.failed, a.facts = now, error, bool(error), facts
+    a.end, a.lost, a.failed, a.worker_report = now, error, bool(error), facts
     self._row(now, a, 'failed' if error else 'done', **facts, **({'error': error} if error else {}))
     if not error: self._note(a, seconds, now)
-    elif sum(b.task.id == task and b.failed for b in self.attempts) >= self.tries: self.failed[task] = a
-    else: self.waiting.insert(0, a.task)
+    elif sum(b.task.id == task and b.failed
+             for b in self.attempts) >= self.max_tries: self.failed_attempts[task] = a
+    else: self.waiting_tasks.insert(0, a.task)
     return True
 
 @patch
 def _note(self: Dispatcher, a: TaskAttempt, seconds: float, now: float) -> None:
     "A task is done: a step in the ledger, and a measurement of its worker."
-    loss = {k: v for k, v in a.facts.items() if k == 'loss'}
-    self.add(now, 'commit', self.label(a.worker), self.gen, len(self.done), batch=1, **loss)
+    loss = {k: v for k, v in a.worker_report.items() if k == 'loss'}
+    self.add_row(now, 'commit', self.label(a.worker), self.generation, len(self.done), batch=1, **loss)
     self.done[a.task.id] = a
-    old = self._believed(self.workers[a.worker], now).measured
-    self.speeds[a.worker] = ewma(old, a.task.flops / max(seconds, 1e-9), self.weight)
+    old = self._believed(self.workers[a.worker], now).measured_speed
+    self.speeds[a.worker] = ewma(old, a.task.flops / max(seconds, 1e-9), self.speed_weight)
     self.measured_at[a.worker] = now
 
 # %% ../../nbs/13_simulate/04_task_schedulers.ipynb #42bbe4f8
 @patch
 def _roster(self: Dispatcher, now: float, **change: list[str]) -> None:
-    self.gen += 1
+    self.generation += 1
     roster = [self.label(name) for name in self.workers]
-    self.add(now, 'generation', None, self.gen, None, roster=roster, **dict(joined=[], lost=[]) | change)
-    for name in roster: self.add(now, 'entered', name, self.gen, len(self.done))
+    self.add_row(now, 'generation', None, self.generation, None, roster=roster, **dict(joined=[], lost=[])
+                 | change)
+    for name in roster: self.add_row(now, 'entered', name, self.generation, len(self.done))
 
 @patch
 def _row(self: Dispatcher, now: float, a: TaskAttempt, do: str, **data: Any) -> None:
     about = dict(do=do, task=a.task.id, attempt=a.number)
-    self.add(now, 'task', self.label(a.worker), self.gen, None, **about, **data)
+    self.add_row(now, 'task', self.label(a.worker), self.generation, None, **about, **data)

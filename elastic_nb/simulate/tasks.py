@@ -134,12 +134,12 @@ def _part(kind: type[ConfigSection], name: str) -> type[ConfigSection] | None:
 class _SettingsFilter:
     "Takes apart what is ours, what can be skipped and what is wrong."
     def __init__(self, name: str, lines: LineNumbers, wrong: list[str]):
-        self.name, self.lines, self.wrong = name, lines, wrong
-        self.skipped: list[str] = []
+        self.name, self.line_numbers, self.mistakes = name, lines, wrong
+        self.skipped_settings: list[str] = []
 
     def complain(self, at: At, text: str) -> None:
-        while at and at not in self.lines: at = at[:-1]
-        self.wrong.append(f'{self.name}:{self.lines[at]}: {text}' if at else f'{self.name}: {text}')
+        while at and at not in self.line_numbers: at = at[:-1]
+        self.mistakes.append(f'{self.name}:{self.line_numbers[at]}: {text}' if at else f'{self.name}: {text}')
 
     def ours(self, value: Any, kind: type[ConfigSection] | None, at: At = ()) -> Any:
         "The value without what is skipped, and under our names."
@@ -150,7 +150,7 @@ class _SettingsFilter:
             dotted = '.'.join(str(part) for part in (*at, key) if not isinstance(part, int))
             idle, instead = hints['asks'].get(dotted, (inside, ''))
             own = hints['same'].get(key, key)
-            if dotted in hints['skipped'] or instead and inside == idle: self.skipped.append(dotted)
+            if dotted in hints['skipped'] or instead and inside == idle: self.skipped_settings.append(dotted)
             elif instead: self.complain((*at, key), f'{dotted}: {instead}')
             elif own in found: self.complain((*at, key), f'{dotted}: {own} is there already')
             elif own in kind.model_fields: found[own] = self.ours(inside, _part(kind, own), (*at, key))
@@ -169,7 +169,7 @@ class ParsedPlan:
     "A file that was read, and what it means."
     file: PlanFile
     link: LinkProfile
-    checks: 'list[PlanAssertion]'
+    assertions: 'list[PlanAssertion]'
     notes: list[str]
     name: str = 'plan'
 
@@ -206,10 +206,10 @@ def _impossible(file: PlanFile) -> Iterator[tuple[At, str]]:
             there = ', '.join(names)
             yield ('simulation', 'deaths', i), f'there is no worker {d.worker}; there are {there}'
     plan = ParsedPlan(file, link_profile(), [], [])
-    most = max(w.memory for w in plan.workers)
+    most = max(w.memory_gb for w in plan.workers)
     for _, task in plan.tasks:
-        if task.memory > most:
-            what = f'task {task.id} needs {task.memory:g} GB, and no worker has more than {most:g}'
+        if task.memory_gb > most:
+            what = f'task {task.id} needs {task.memory_gb:g} GB, and no worker has more than {most:g}'
             yield ('tasks', ids.index(task.id)), what
     try: find_scheduler(file.controller.scheduler)
     except BadConfig as e: yield ('controller', 'scheduler'), str(e)
@@ -237,7 +237,7 @@ def parse_plan(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> 
         try: checks.append(parse_assertion(str(text)))
         except BadConfig as e: sorter.complain(('assertions', i), str(e))
     if wrong: raise BadConfig('\n'.join(wrong))
-    skipped = ', '.join(dict.fromkeys(sorter.skipped))
+    skipped = ', '.join(dict.fromkeys(sorter.skipped_settings))
     notes = [f"not needed here, and skipped: {skipped}"] if skipped else []
     return ParsedPlan(file, link, checks, notes, Path(name).stem)
 
@@ -252,7 +252,8 @@ def _override(values: Any, text: str, sorter: _SettingsFilter) -> None:
         if not equals: raise KeyError
         values[last] = parse_yaml(f'value: {word}', text)[0]['value']
     except (KeyError, IndexError, TypeError, AttributeError):
-        sorter.wrong.append(f"{text!r}: write SECTION.SETTING=VALUE, such as controller.scheduler=capability")
+        sorter.mistakes.append(f"{text!r}: write SECTION.SETTING=VALUE, "
+                               "such as controller.scheduler=capability")
 
 def read_plan(path: str | Path, overrides: Iterable[str] = ()) -> ParsedPlan:
     "The plan in a file. Raises BadConfig with all that is wrong, OSError."
@@ -272,14 +273,14 @@ class PlanAssertion:
     "A sentence that must hold."
     text: str
     metric: str
-    sign: str
+    operator: str
     value: float
-    denied: bool = False # `no task waits > 1 h`: it must not be so for the longest
+    is_negated: bool = False # `no task waits > 1 h`: it must not be so for the longest
 
     def holds(self, metrics: Mapping[str, float | None]) -> bool:
         "Whether it holds; not if the number is not known."
         found = metrics.get(self.metric)
-        return found is not None and _HOLDS[self.sign](found, self.value) != self.denied
+        return found is not None and _HOLDS[self.operator](found, self.value) != self.is_negated
 
 def parse_assertion(text: str) -> PlanAssertion:
     "A sentence as a check. Raises BadConfig."
@@ -329,7 +330,7 @@ class PlanRun:
     @property
     def is_over(self) -> bool:
         "Whether all tasks have come, and are done or have failed."
-        return len(self.dispatcher.done) + len(self.dispatcher.failed) == len(self.plan.file.tasks)
+        return len(self.dispatcher.done) + len(self.dispatcher.failed_attempts) == len(self.plan.file.tasks)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #9c43e3dc
 @patch
@@ -338,7 +339,8 @@ def outcome(self: PlanRun, now: float, simulated: bool) -> PlanOutcome:
     books, tasks = self.dispatcher, [*self.earlier_tasks,
                                      *(self.task_summary(t.id) for t in self.plan.file.tasks)]
     busy = [(a, (now if a.end is None else a.end) - a.start) for a in books.attempts]
-    spent, there = sum(s for _, s in busy), books.present + sum(now - t for t in books.joined_at.values())
+    spent = sum(s for _, s in busy)
+    there = books.departed_worker_seconds + sum(now - t for t in books.joined_at.values())
     ended = [t['ended'] for t in tasks if t['ended'] is not None]
     fell = [t['loss'] < t['loss_before'] for t in tasks if 'loss' in t]
     metrics = dict(
@@ -347,10 +349,10 @@ def outcome(self: PlanRun, now: float, simulated: bool) -> PlanOutcome:
         makespan=max(ended) if len(ended) == len(tasks) else None,
         **_spread('wait', [t['began'] - t['came'] for t in tasks if t['began'] is not None], len(tasks)),
         **_spread('stay', [t['ended'] - t['came'] for t in tasks if t['ended'] is not None], len(tasks)),
-        done=len(ended) / len(tasks), failed=float(len(books.failed)),
+        done=len(ended) / len(tasks), failed=float(len(books.failed_attempts)),
         deaths=float(books.join_counts.total() - len(books.workers)),
         retries=float(sum(max(t['attempts'] - 1, 0) for t in tasks)), loss_fell=fmean(fell) if fell else None)
-    broken = [c.text for c in self.plan.checks if not c.holds(metrics)]
+    broken = [c.text for c in self.plan.assertions if not c.holds(metrics)]
     return PlanOutcome(simulated, metrics, tasks, broken, self.plan.notes)
 
 def _spread(key: str, seconds: list[float], of: int) -> dict[str, float | None]:
@@ -367,142 +369,148 @@ def task_summary(self: PlanRun, task: str) -> dict[str, Any]:
     return dict(id=task, worker=done.worker if done else None, attempts=len(tries),
                 came=later(self.dispatcher.submitted_at.get(task)),
                 began=later(tries[0].start if tries else None),
-                ended=later(done.end if done else None), **(done.facts if done else {}))
+                ended=later(done.end if done else None), **(done.worker_report if done else {}))
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #714f9923
 class MessageTiming:
     "How long a message takes over a bad link."
     def __init__(self, link: LinkProfile, dice: Any):
-        self.kinds = {kind: profile_for(link, kind) for kind in ('heartbeat', 'task', 'telemetry')}
-        self.dice = dice
+        self.profile_by_kind = {kind: profile_for(link, kind) for kind in ('heartbeat', 'task', 'telemetry')}
+        self.rng = dice
 
     def is_delivered(self, kind: str, now: float) -> bool:
         "Whether a datagram arrives."
-        p = self.kinds[kind]
-        return not p.in_brownout(now) and self.dice.random() >= p.loss
+        p = self.profile_by_kind[kind]
+        return not p.in_brownout(now) and self.rng.random() >= p.loss
 
     def message_seconds(self, kind: str, now: float, gigabytes: float = 0., mbit: float = math.inf) -> float:
         "Of a message with so much data, over TCP, to a worker with this bandwidth."
-        p, wait = self.kinds[kind], 0.
+        p, wait = self.profile_by_kind[kind], 0.
         if p.loss >= 1: return math.inf
         if p.in_brownout(now): wait = p.up_s + p.down_s - now % (p.up_s + p.down_s)
         timeout = max(.2, 2e-3 * p.rtt_ms)
-        while self.dice.random() < p.loss: wait, timeout = wait + timeout, min(2 * timeout, 60.)
+        while self.rng.random() < p.loss: wait, timeout = wait + timeout, min(2 * timeout, 60.)
         data = gigabytes * 8e3 / min(mbit, reno_mbit(p)) if gigabytes else 0.
-        return wait + (p.rtt_ms + self.dice.uniform(-1, 1) * p.jitter_ms) / 2e3 + data
+        return wait + (p.rtt_ms + self.rng.uniform(-1, 1) * p.jitter_ms) / 2e3 + data
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #31e96fcb
 class SimulatedRun(PlanRun):
     "A plan on the clock of a simulation."
     def __init__(self, plan: ParsedPlan, **more: Any):
         super().__init__(plan, **more)
-        self.sim = Simulation(plan.file.simulation.seed)
-        self.timing = MessageTiming(plan.link, self.sim.rng('network'))
-        self.speed = {w.name: w.actual_flops_per_second or w.flops_per_second for w in plan.file.workers}
-        self.life: Counter[str] = Counter() # Odd: it lives; a message of another life is not from this one
+        self.simulation = Simulation(plan.file.simulation.seed)
+        self.message_timing = MessageTiming(plan.link, self.simulation.rng('network'))
+        self.speed_by_worker = {w.name: w.actual_flops_per_second or w.flops_per_second
+                                for w in plan.file.workers}
+        # Odd: it lives; a message of another life is not from this one
+        self.life_counts: Counter[str] = Counter()
         self.free_at: dict[str, float] = {} # When each worker will have done what it has
-        self.returns = 0 # Dead ones that will be back
-        self.looking = False # A look of the scheduler is planned
+        self.returns_to_come = 0 # Dead ones that will be back
+        self.look_planned = False # A look of the scheduler is planned
 
     def run(self) -> PlanOutcome:
         "Until all is done, or no worker is left that could do it."
         s = self.plan.file.simulation
-        for t, task in self.plan.tasks: self.sim.at(t, self.submit, task)
+        for t, task in self.plan.tasks: self.simulation.at(t, self.submit, task)
         for name in self.workers: self.start_worker(name)
-        for d in s.deaths: self.sim.at(d.at, self.kill_worker, d.worker, d.back)
+        for d in s.deaths: self.simulation.at(d.at, self.kill_worker, d.worker, d.back)
         if s.mtbf:
             for name in self.workers: self.schedule_death(name, 1 / s.mtbf)
-        self.sim.after(self.heartbeat_interval, self.check_silence)
-        return self.outcome(self.sim.run(s.limit), True)
+        self.simulation.after(self.heartbeat_interval, self.check_silence)
+        return self.outcome(self.simulation.run(s.limit), True)
 
     def submit(self, task: TaskSpec) -> None:
-        self.dispatcher.submit(task, self.sim.now)
+        self.dispatcher.submit(task, self.simulation.now)
         self.request_scheduling()
 
     def request_scheduling(self) -> None:
         "Let the scheduler look, at once or when its interval is over."
-        if self.looking: return
-        self.looking, every, now = True, self.plan.file.simulation.scheduling_interval, self.sim.now
-        self.sim.at(max(now, math.ceil(now / every) * every) if every else now, self.dispatch)
+        if self.look_planned: return
+        self.look_planned = True
+        every, now = self.plan.file.simulation.scheduling_interval, self.simulation.now
+        self.simulation.at(max(now, math.ceil(now / every) * every) if every else now, self.dispatch)
 
     def dispatch(self) -> None:
         "Send tasks to workers, which do one after the other."
-        self.looking, now = False, self.sim.now
+        self.look_planned, now = False, self.simulation.now
         for a in self.dispatcher.assign(now):
-            there = now + self.timing.message_seconds('task', now, a.task.data,
-                                                      self.workers[a.worker].bandwidth)
+            there = now + self.message_timing.message_seconds('task', now, a.task.data_gb,
+                                                      self.workers[a.worker].bandwidth_mbit)
             start = max(there, self.free_at[a.worker])
-            self.free_at[a.worker] = end = start + a.task.flops / self.speed[a.worker]
-            if self.life[a.worker] % 2 and end < math.inf:
-                self.sim.at(end, self.on_computed, a, self.life[a.worker], end - start)
+            self.free_at[a.worker] = end = start + a.task.flops / self.speed_by_worker[a.worker]
+            if self.life_counts[a.worker] % 2 and end < math.inf:
+                self.simulation.at(end, self.on_computed, a, self.life_counts[a.worker], end - start)
 
     def on_computed(self, a: TaskAttempt, life: int, seconds: float) -> None:
-        if life == self.life[a.worker]:
-            self.sim.after(self.timing.message_seconds('telemetry', self.sim.now), self.on_report, a, seconds)
+        if life == self.life_counts[a.worker]:
+            self.simulation.after(self.message_timing.message_seconds('telemetry', self.simulation.now),
+                                  self.on_report, a, seconds)
 
     def on_report(self, a: TaskAttempt, seconds: float) -> None:
-        self.dispatcher.finish(a.worker, a.task.id, a.number, self.sim.now, seconds)
-        if self.is_over: self.sim.stop()
+        self.dispatcher.finish(a.worker, a.task.id, a.number, self.simulation.now, seconds)
+        if self.is_over: self.simulation.stop()
         else: self.request_scheduling()
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3a41776c
 @patch
 def start_worker(self: SimulatedRun, name: str, back: bool = False) -> None:
     "A worker begins, and sends heartbeats."
-    self.life[name] += 1
-    self.returns -= back
+    self.life_counts[name] += 1
+    self.returns_to_come -= back
     self.free_at[name] = 0.
     self.join_worker(name)
-    self.sim.after(self.heartbeat_interval, self.send_heartbeat, name, self.life[name])
+    self.simulation.after(self.heartbeat_interval, self.send_heartbeat, name, self.life_counts[name])
 
 @patch
 def join_worker(self: SimulatedRun, name: str) -> None:
-    self.dispatcher.join(self.workers[name], self.sim.now)
+    self.dispatcher.join(self.workers[name], self.simulation.now)
     self.request_scheduling()
 
 @patch
 def send_heartbeat(self: SimulatedRun, name: str, life: int) -> None:
-    if life != self.life[name]: return
-    if self.timing.is_delivered('heartbeat', self.sim.now):
-        self.sim.after(self.timing.kinds['heartbeat'].rtt_ms / 2e3, self.on_heartbeat, name, life)
-    self.sim.after(self.heartbeat_interval, self.send_heartbeat, name, life)
+    if life != self.life_counts[name]: return
+    if self.message_timing.is_delivered('heartbeat', self.simulation.now):
+        self.simulation.after(self.message_timing.profile_by_kind['heartbeat'].rtt_ms / 2e3,
+                              self.on_heartbeat, name, life)
+    self.simulation.after(self.heartbeat_interval, self.send_heartbeat, name, life)
 
 @patch
 def on_heartbeat(self: SimulatedRun, name: str, life: int) -> None:
     "The controller receives from a worker, which joins again if it was taken for dead."
-    if not self.dispatcher.heartbeat(name, self.sim.now) and life == self.life[name]: self.join_worker(name)
+    if not self.dispatcher.heartbeat(name, self.simulation.now) and life == self.life_counts[name]:
+        self.join_worker(name)
 
 @patch
 def check_silence(self: SimulatedRun) -> None:
     "The controller declares silent workers dead; it ends when there is no worker to wait for."
-    for name in self.dispatcher.silent_workers(self.sim.now):
-        self.dispatcher.lose_worker(name, self.sim.now, 'silent')
+    for name in self.dispatcher.silent_workers(self.simulation.now):
+        self.dispatcher.lose_worker(name, self.simulation.now, 'silent')
     self.request_scheduling()
-    if self.dispatcher.workers or self.returns or any(n % 2 for n in self.life.values()):
-        self.sim.after(self.heartbeat_interval, self.check_silence)
-    else: self.sim.stop()
+    if self.dispatcher.workers or self.returns_to_come or any(n % 2 for n in self.life_counts.values()):
+        self.simulation.after(self.heartbeat_interval, self.check_silence)
+    else: self.simulation.stop()
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #97869278
 @patch
 def kill_worker(self: SimulatedRun, name: str, back: float | None) -> None:
     "A worker dies without notice."
-    if not self.life[name] % 2: return
-    self.life[name] += 1
+    if not self.life_counts[name] % 2: return
+    self.life_counts[name] += 1
     if back is not None:
-        self.returns += 1
-        self.sim.after(back, self.start_worker, name, True)
+        self.returns_to_come += 1
+        self.simulation.after(back, self.start_worker, name, True)
 
 @patch
 def schedule_death(self: SimulatedRun, name: str, rate: float) -> None:
     "Plan the next death of a worker by chance."
-    dice = self.sim.rng(f'death {self.life[name]} of {name}')
-    self.sim.after(dice.expovariate(rate), self.die_by_chance, name, rate)
+    dice = self.simulation.rng(f'death {self.life_counts[name]} of {name}')
+    self.simulation.after(dice.expovariate(rate), self.die_by_chance, name, rate)
 
 @patch
 def die_by_chance(self: SimulatedRun, name: str, rate: float) -> None:
     repair = self.plan.file.simulation.repair
     self.kill_worker(name, repair)
-    self.sim.after(repair, self.schedule_death, name, rate)
+    self.simulation.after(repair, self.schedule_death, name, rate)
 
 def run_simulated(plan: ParsedPlan, out: str | Path | None = None) -> PlanOutcome:
     "Run a plan in the simulation; `out`: a folder for its ledger. Raises BadConfig, OSError."
@@ -582,12 +590,12 @@ class RealRun(PlanRun):
     "A plan as processes of this machine. `each`: called in each turn."
     def __init__(self, plan: ParsedPlan, each: Callable[['RealRun'], None] | None = None, **more: Any):
         super().__init__(plan, **more)
-        self.each, self.coming = each, plan.tasks
-        self.starts: list[tuple[float, str]] = [(0., name) for name in self.workers] # When who begins
-        self.deaths = sorted((d.at, d.worker, d.back) for d in plan.file.simulation.deaths)
+        self.on_turn, self.tasks_to_come = each, plan.tasks
+        self.pending_starts: list[tuple[float, str]] = [(0., name) for name in self.workers] # When who begins
+        self.pending_deaths = sorted((d.at, d.worker, d.back) for d in plan.file.simulation.deaths)
         self.restarts_left = dict.fromkeys(self.workers, LIVES)
-        self.orders: Counter[str] = Counter() # Sent so far, by life of a worker
-        self.next_look = 0.
+        self.orders_sent: Counter[str] = Counter() # Sent so far, by life of a worker
+        self.next_look_at = 0.
         of = plan.file.model_dump(include={'model', 'training'})
         self.config: dict[str, Any] = of | dict(seed=plan.file.simulation.seed)
 
@@ -599,36 +607,38 @@ class RealRun(PlanRun):
         from elastic_nb.elastic.membership import HeartbeatMonitor
         from elastic_nb.elastic.worker_pool import WorkerPool
         with WorkerPool('elastic_nb.elastic.zygote:warm_up') as self.pool:
-            self.pulse = HeartbeatMonitor(self.pool.store, self.dispatcher.silence)
+            self.pulse = HeartbeatMonitor(self.pool.store, self.dispatcher.silence_s)
             self.zero = time.monotonic()
-            while not self.is_over and (self.pool.workers or self.starts): self.tick()
+            while not self.is_over and (self.pool.workers or self.pending_starts): self.tick()
             return self.outcome(self.now, False)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #986310b9
 @patch
 def tick(self: RealRun) -> None:
     "Whatever is due, and whatever has arrived."
-    while self.coming and self.coming[0][0] <= self.now:
-        self.dispatcher.submit(self.coming.pop(0)[1], self.now)
-    while self.starts and min(self.starts)[0] <= self.now: self.start_worker(min(self.starts)[1])
-    while self.deaths and self.deaths[0][0] <= self.now: self.kill_worker(*self.deaths.pop(0)[1:])
+    while self.tasks_to_come and self.tasks_to_come[0][0] <= self.now:
+        self.dispatcher.submit(self.tasks_to_come.pop(0)[1], self.now)
+    while self.pending_starts and min(self.pending_starts)[0] <= self.now:
+        self.start_worker(min(self.pending_starts)[1])
+    while self.pending_deaths and self.pending_deaths[0][0] <= self.now:
+        self.kill_worker(*self.pending_deaths.pop(0)[1:])
     self.listen()
-    if self.each: self.each(self)
-    if self.now >= self.next_look: self.dispatch()
+    if self.on_turn: self.on_turn(self)
+    if self.now >= self.next_look_at: self.dispatch()
 
 @patch
 def listen(self: RealRun) -> None:
     "Wait a moment for messages, for ends of processes and for silence."
     for w in self.pool.poll(.05):
         for m in w.lines.read(): self.on_message(w.name.rpartition('.')[0], m)
-    for exit in self.pool.exits: self.reap(exit['pid'])
-    self.pool.exits.clear()
+    for exit in self.pool.pending_exits: self.reap(exit['pid'])
+    self.pool.pending_exits.clear()
     for label in self.pulse.silent(self.pool.workers): self.pool.workers[label].kill(signal.SIGKILL)
 
 @patch
 def start_worker(self: RealRun, name: str) -> None:
     "Start a worker."
-    self.starts.remove(min(self.starts))
+    self.pending_starts.remove(min(self.pending_starts))
     spec = dict(entry='elastic_nb.simulate.tasks:TaskWorker', slot=0, faults=[], config=self.config,
                 beat=self.heartbeat_interval / 2)
     self.pool.fork(f'{name}.{self.dispatcher.join_counts[name]}', spec)
@@ -637,14 +647,14 @@ def start_worker(self: RealRun, name: str) -> None:
 def dispatch(self: RealRun) -> None:
     "Run the scheduler, and send its decisions."
     every = self.plan.file.simulation.scheduling_interval
-    if every: self.next_look = math.floor(self.now / every + 1) * every
+    if every: self.next_look_at = math.floor(self.now / every + 1) * every
     for a in self.dispatcher.assign(self.now): self.send(a.worker, dict(task=a.task.id, attempt=a.number))
 
 @patch
 def send(self: RealRun, name: str, order: dict[str, Any]) -> None:
     label = self.dispatcher.label(name)
-    self.pool.store.set(f'order/{label}/{self.orders[label]}', json.dumps(order))
-    self.orders[label] += 1
+    self.pool.store.set(f'order/{label}/{self.orders_sent[label]}', json.dumps(order))
+    self.orders_sent[label] += 1
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #ebc43d51
@@ -660,7 +670,7 @@ def on_message(self: RealRun, name: str, m: dict[str, Any]) -> None:
 def kill_worker(self: RealRun, name: str, back: float | None) -> None:
     "A planned death: SIGKILL."
     self.restarts_left[name] = 0
-    if back is not None: self.starts.append((self.now + back, name))
+    if back is not None: self.pending_starts.append((self.now + back, name))
     self.kill(name)
 
 @patch
@@ -684,7 +694,7 @@ def lost(self: RealRun, name: str) -> None:
     if name in self.dispatcher.workers: self.dispatcher.lose_worker(name, self.now, 'its process ended')
     if self.restarts_left[name]:
         self.restarts_left[name] -= 1
-        self.starts.append((self.now, name))
+        self.pending_starts.append((self.now, name))
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #be478d50
@@ -711,14 +721,15 @@ class RayRun(RealRun):
                  **more: Any):
         super().__init__(plan, each, **more)
         self.cluster, self.actors = cluster, dict[str, Any]()
-        self.asked: dict[Any, tuple[str, dict[str, Any]]] = {} # Worker and order, by the answer to be
+        # Worker and order, by the answer to be
+        self.pending_answers: dict[Any, tuple[str, dict[str, Any]]] = {}
 
     def run(self) -> PlanOutcome:
         "Run until all is done, or no worker is left that could do it. Raises RunFailed."
         from elastic_nb.elastic.worker_pool import RunFailed
         self.zero = time.monotonic()
         try:
-            while not self.is_over and (self.actors or self.starts):
+            while not self.is_over and (self.actors or self.pending_starts):
                 self.tick()
                 if not self.dispatcher.join_counts and self.now > NODE_WAIT_S:
                     raise RunFailed(f"no core of the Ray cluster was free in {NODE_WAIT_S:.0f} s")
@@ -727,16 +738,16 @@ class RayRun(RealRun):
             for actor in self.actors.values(): self.cluster.kill(actor)
 
     def start_worker(self, name: str) -> None:
-        self.starts.remove(min(self.starts))
+        self.pending_starts.remove(min(self.pending_starts))
         self.actors[name] = self.cluster.begin()
         self.send(name, dict(task=''))
 
     def send(self, name: str, order: dict[str, Any]) -> None:
-        self.asked[self.cluster.ask(self.actors[name], self.config | order)] = name, order
+        self.pending_answers[self.cluster.ask(self.actors[name], self.config | order)] = name, order
 
     def listen(self) -> None:
-        for ref, answer in self.cluster.answers([*self.asked], .05).items():
-            name, order = self.asked.pop(ref, ('', {}))   # '': lost in this very loop
+        for ref, answer in self.cluster.answers([*self.pending_answers], .05).items():
+            name, order = self.pending_answers.pop(ref, ('', {}))   # '': lost in this very loop
             if answer.pop('code') is None and name: self.lost(name)
             elif name:
                 self.on_message(name, dict(kind='report' if order['task'] else 'hello', **order, **answer))
@@ -748,7 +759,8 @@ class RayRun(RealRun):
 
     def lost(self, name: str) -> None:
         del self.actors[name]
-        self.asked = {ref: (who, order) for ref, (who, order) in self.asked.items() if who != name}
+        self.pending_answers = {ref: (who, order) for ref, (who, order) in self.pending_answers.items()
+                                if who != name}
         super().lost(name)
 
 

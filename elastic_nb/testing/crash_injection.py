@@ -39,13 +39,13 @@ class SystemCall:
     "A system call and its result."
     name: str # As in `os` or `fcntl`
     path: str # Relative to the folder; for a descriptor, the path of its file
-    to: str = '' # The other path of a rename
+    rename_target: str = '' # The other path of a rename
     fd: int = -1 # The descriptor passed in, or the one that `open` returned
     flags: int = 0 # Of `open`
     offset: int = 0 # Bytes
     size: int = 0 # Requested space in bytes
     data: str = '' # Bytes written, in hex
-    failed: int = 0 # errno
+    errno: int = 0 # errno
 
     def __str__(self) -> str: return f"{self.name} {re.sub('[.][0-9a-f]{12}', '', self.path) or '.'}"
 
@@ -53,8 +53,8 @@ class SystemCall:
 class SyscallShim:
     "Counts the calls that concern `folder` and reports them; call `number` goes wrong in the way `kind`."
     def __init__(self, folder: str, number: int, kind: str, tell: Callable[..., None]):
-        self.root, self.number, self.kind, self.tell = os.path.realpath(folder), number, kind, tell
-        self.count, self.lock, self.own = 0, threading.RLock(), threading.local()
+        self.folder, self.number, self.fault_kind, self.tell = os.path.realpath(folder), number, kind, tell
+        self.call_count, self.lock, self.thread_state = 0, threading.RLock(), threading.local()
         self.fds: dict[int, str] = {}   # descriptor -> path, for files in the folder
 
     def install(self) -> None:
@@ -75,10 +75,10 @@ class SyscallShim:
         "The name of `x`, a path or a descriptor, in the folder; None for anything outside."
         if isinstance(x, int): return self.fds.get(x)
         if not isinstance(x, (str, bytes, os.PathLike)): return None
-        within = self.root if folder is None else os.path.join(self.root, self.fds.get(folder, '..'))
+        within = self.folder if folder is None else os.path.join(self.folder, self.fds.get(folder, '..'))
         path = os.path.abspath(os.path.join(within if folder is not None else '', os.fsdecode(x)))
-        inside = path == self.root or path.startswith(self.root + os.sep)
-        return os.path.relpath(path, self.root).removeprefix('.' + os.sep) if inside else None
+        inside = path == self.folder or path.startswith(self.folder + os.sep)
+        return os.path.relpath(path, self.folder).removeprefix('.' + os.sep) if inside else None
 
 # %% ../../nbs/09_testing/03_crash_injection.ipynb #251ea14f
 INJECTED_ERRORS = dict(EIO=errno.EIO, ENOSPC=errno.ENOSPC)
@@ -107,8 +107,8 @@ def _die() -> NoReturn:
 def _pass_on(self: SyscallShim, name: str, real: Callable[..., Any], path: str, args: tuple,
              kwargs: dict) -> Any:
     "Make the call, or the part of it that the fault allows."
-    self.count += 1
-    kind = self.kind if self.count == self.number else ''
+    self.call_count += 1
+    kind = self.fault_kind if self.call_count == self.number else ''
     if kind: self.tell(hit=str(SystemCall(name, path)))
     if kind == 'kill before': _die()
     if kind in INJECTED_ERRORS:
@@ -124,13 +124,13 @@ def _pass_on(self: SyscallShim, name: str, real: Callable[..., Any], path: str, 
 def _make(self: SyscallShim, name: str, real: Callable[..., Any], path: str, args: tuple,
           kwargs: dict) -> Any:
     "Make the call, report it, and remember which descriptor belongs to which path."
-    self.own.inside, failed, result = True, 0, None
+    self.thread_state.inside, failed, result = True, 0, None
     try: result = real(*args, **kwargs)
     except OSError as e:
         failed = e.errno
         raise
     finally:
-        self.own.inside = False
+        self.thread_state.inside = False
         if not self.number: self.tell(call=asdict(self._call(name, path, args, result, failed)))
     if name == 'open': self.fds[result] = path
     if name == 'close': self.fds.pop(args[0], None)
@@ -151,7 +151,7 @@ def report_bypasses(shim: SyscallShim) -> None:
     "Report every file operation in the folder that bypasses the shim."
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if not event.startswith(('open', 'os.', 'shutil.', 'fcntl.', 'mmap.')): return
-        if getattr(shim.own, 'inside', False) or not args: return
+        if getattr(shim.thread_state, 'inside', False) or not args: return
         if shim.path_of(args[0]) is not None: shim.tell(passed=event)
     sys.addaudithook(hook)
 
@@ -181,7 +181,7 @@ def _child(job: dict[str, Any], out: int) -> NoReturn:
     if not job['number']: report_bypasses(shim)
     shim.install()
     try:
-        for step in _function(job['scenario'])(Path(shim.root)): tell(returned=[step, shim.count])
+        for step in _function(job['scenario'])(Path(shim.folder)): tell(returned=[step, shim.call_count])
     except BaseException as e: end = f'{type(e).__name__}: {e}'
     tell(end=end, leaked=len(listdir('/dev/fd')) - before)
     leave(0)
@@ -223,7 +223,7 @@ class CrashRun:
     "The reports of one run of a scenario."
     calls: list[SystemCall] = field(default_factory=list) # Recorded only without a fault
     returned: list[tuple[int, int]] = field(default_factory=list) # A step, and the number of calls so far
-    passed: list[str] = field(default_factory=list) # Operations that bypassed the shim
+    bypassing_calls: list[str] = field(default_factory=list) # Operations that bypassed the shim
     hit: str = '' # The call that went wrong
     end: str = '' # killed, done, or an error
     leaked: int = 0 # Descriptors
@@ -266,7 +266,7 @@ def _run(told: list[dict[str, Any]], code: int) -> CrashRun:
     for m in told:
         if 'call' in m: run.calls.append(SystemCall(**m['call']))
         elif 'returned' in m: run.returned.append(tuple(m['returned']))
-        elif 'passed' in m: run.passed.append(m['passed'])
+        elif 'passed' in m: run.bypassing_calls.append(m['passed'])
         elif 'hit' in m: run.hit = m['hit']
         else: run.end, run.leaked = m['end'], m['leaked']
     return run
@@ -284,18 +284,19 @@ class CrashOutcome:
     "The state of the folder after a fault."
     number: int # Of the call
     call: str
-    kind: str # Of the fault
+    fault_kind: str # Of the fault
     end: str # Of the scenario: killed, done, or an error
     leaked: int # Descriptors
-    promised: int # The last step whose save had returned
+    promised_step: int # The last step whose save had returned
     loaded: int # The step that could be loaded; 0 if there was none
 
 def fail_every_call(runner: CrashRunner, scenario: str, load: Callable[[Path], int],
                     faults: Callable[[SystemCall], list[str]] = fault_kinds) -> Iterator[CrashOutcome]:
     "Make each call of `scenario` fail in each way; `load(folder)` returns the step that then loads."
     with scratch_folder() as folder: clean = runner.run(scenario, folder)
-    if clean.end != 'done' or clean.passed or not clean.calls:
-        raise RuntimeError(f"{scenario}: {clean.end}, {len(clean.calls)} calls seen, not seen {clean.passed}")
+    if clean.end != 'done' or clean.bypassing_calls or not clean.calls:
+        raise RuntimeError(f"{scenario}: {clean.end}, {len(clean.calls)} calls seen, "
+                           f"not seen {clean.bypassing_calls}")
     for number, call in enumerate(clean.calls, 1):
         for kind in faults(call):
             with scratch_folder() as folder:

@@ -168,8 +168,8 @@ class RecordedRequest:
     method: str
     path: str # Path, including the query
     status: int
-    size: int # Bytes sent in the body
-    range: str | None # The Range header
+    body_bytes: int # Bytes sent in the body
+    range_header: str | None # The Range header
 
 # %% ../../nbs/09_testing/07_fake_hub.ipynb #eb2d2f30
 class _HubHandler(BaseHTTPRequestHandler):
@@ -220,7 +220,7 @@ class FakeHub:
         found = [(kind, f, f'{f.parent.name}/{f.name}') for kind in ('models', 'datasets') if folder
                  for f in sorted(Path(folder, kind).glob('*/*'))]
         self.repos = {(kind, name): HubRepo.from_folder(name, f) for kind, f, name in found}
-        self.storage: dict[str, bytes] = {} # Uploaded large files, by sha256
+        self.large_files: dict[str, bytes] = {} # Uploaded large files, by sha256
         # fault(method, path): the answer to send instead, None for the usual one; status 0: no answer at all
         self.fault: Callable[[str, str], HubReply | None] = lambda method, path: None
         self.aliases = {'gpt2': 'openai-community/gpt2'} # Old names that lead to new ones
@@ -301,7 +301,7 @@ def _stored(self: FakeHub, sha256: str, body: bytes, headers: Mapping[str, str],
     "Store or return a large file."
     if method == 'PUT':
         if hashlib.sha256(body).hexdigest() != sha256: return HubReply(400)
-        self.storage[sha256] = body
+        self.large_files[sha256] = body
         return HubReply(200)
     for repo in self.repos.values():
         for blob in repo.files.values():
@@ -331,7 +331,7 @@ def _batch(self: FakeHub, asked: dict[str, Any]) -> HubReply:
     "Upload addresses for large files; files that are already stored get none."
     def way(o: dict[str, Any]) -> dict[str, Any]:
         upload = dict(actions=dict(upload=dict(href=f"{self.url}/storage/{o['oid']}")))
-        return dict(oid=o['oid'], size=o['size']) | ({} if o['oid'] in self.storage else upload)
+        return dict(oid=o['oid'], size=o['size']) | ({} if o['oid'] in self.large_files else upload)
     return _json(dict(transfer='basic', objects=[way(o) for o in asked['objects']]))
 
 # %% ../../nbs/09_testing/07_fake_hub.ipynb #2993cbab
@@ -347,8 +347,8 @@ def _commit(self: FakeHub, repo: HubRepo, body: bytes) -> HubReply:
             path = value.get('path', '')
             if key == 'file': files[path] = RepoFile(path, base64.b64decode(value['content']))
             if key == 'lfsFile':
-                if value['oid'] not in self.storage: return HubReply(400, b'{"error": "it was not sent"}')
-                files[path] = RepoFile(path, self.storage[value['oid']])
+                if value['oid'] not in self.large_files: return HubReply(400, b'{"error": "it was not sent"}')
+                files[path] = RepoFile(path, self.large_files[value['oid']])
             if key == 'deletedFile' and files.pop(path, None) is None: return _missing('Entry')
         repo.files, repo.commits = dict(sorted(files.items())), repo.commits + 1
         return _json(dict(commitUrl=f'{self.url}/{repo.name}/commit/{repo.head_commit}',

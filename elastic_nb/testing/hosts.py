@@ -67,8 +67,8 @@ class HostInit:
     "The first process of a host: executes orders from standard input until it ends."
     def __init__(self) -> None:
         self.commands: dict[int, subprocess.Popen] = {} # By the number that the sender assigned
-        self.numbers: dict[int, int] = {} # Process id -> that number, for running commands
-        self.some, self.lock = threading.Event(), threading.RLock()
+        self.number_by_pid: dict[int, int] = {} # Process id -> that number, for running commands
+        self.command_added, self.lock = threading.Event(), threading.RLock()
 
     def say(self, **line: Any) -> None:
         "Write one line of JSON to standard output."
@@ -79,25 +79,25 @@ class HostInit:
         with open(log, 'ab') as out, self.lock:   # the lock: do not report its end before it is registered
             command = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out,
                                        stderr=subprocess.STDOUT, start_new_session=True)
-            self.commands[number], self.numbers[command.pid] = command, number
-        self.some.set()
+            self.commands[number], self.number_by_pid[command.pid] = command, number
+        self.command_added.set()
 
     def signal(self, number: int, sig: int) -> None:
         "Send a signal to one command, or to all processes if `number` is -1."
         if number == -1: return signal_all(sig)
         with self.lock:
             pid = self.commands[number].pid
-            if self.numbers.get(pid) == number: os.kill(pid, sig)
+            if self.number_by_pid.get(pid) == number: os.kill(pid, sig)
 
     def reap(self) -> None:
         "Report the commands that end, and reap orphans."
         while True:
             try: pid, status = os.waitpid(-1, 0)
             except ChildProcessError:
-                self.some.wait()
-                self.some.clear()
+                self.command_added.wait()
+                self.command_added.clear()
                 continue
-            with self.lock: number = self.numbers.pop(pid, None)
+            with self.lock: number = self.number_by_pid.pop(pid, None)
             if number is not None: self.say(ended=number, code=os.waitstatus_to_exitcode(status))
 
     def serve(self) -> None:
@@ -123,18 +123,18 @@ def main() -> None:
 class HostCommand:
     "A command that is running, or ran, on a host."
     def __init__(self, host: 'Host', number: int, log: Path):
-        self.host, self.number, self.log = host, number, log
+        self.host, self.number, self.log_path = host, number, log
         self.code: int | None = None # Exit code, -9 after SIGKILL; None while it runs
-        self.ended = threading.Event()
+        self.ended_event = threading.Event()
 
     def end(self, code: int) -> None:
         "Record the exit code."
         self.code = code
-        self.ended.set()
+        self.ended_event.set()
 
     def wait(self, limit_s: float = 60.) -> int:
         "Wait for the end; returns the exit code. Raises TimeoutError with the last output after `limit_s`."
-        if not self.ended.wait(limit_s):
+        if not self.ended_event.wait(limit_s):
             raise TimeoutError(f"{self.host.name}: not done in {limit_s:g} s: {self.output()[-2000:]}")
         return self.code
 
@@ -144,7 +144,7 @@ class HostCommand:
 
     def output(self) -> str:
         "Both outputs so far."
-        return _text(self.log)
+        return _text(self.log_path)
 
 def _text(path: Path) -> str:
     try: return path.read_text(errors='replace')
@@ -164,15 +164,16 @@ class Host:
         self.env = dict(env) # Added to the environment of its commands
         self.commands: list[HostCommand] = []
         self.answers: queue.SimpleQueue = queue.SimpleQueue()
-        self.turn = threading.Lock() # One order at a time
-        self.init = subprocess.Popen([*init], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        self.order_lock = threading.Lock() # One order at a time
+        self.init_process = subprocess.Popen([*init], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                             text=True,
                                      stderr=open(folder / f'{name}.err', 'wb'), env=package_env(),
                                      start_new_session=True)
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
         "Dispatch messages of the init: an exit goes to its command, an answer to the waiting caller."
-        for line in self.init.stdout:
+        for line in self.init_process.stdout:
             said = json.loads(line)
             if 'ended' in said: self.commands[said['ended']].end(said['code'])
             else: self.answers.put(said)
@@ -182,9 +183,9 @@ class Host:
 
     def send_order(self, do: str, limit_s: float = 30., **what: Any) -> None:
         "Send an order to the init. Raises RuntimeError if it fails or does not answer."
-        with self.turn:
+        with self.order_lock:
             try:
-                print(json.dumps(dict(do=do, **what)), file=self.init.stdin, flush=True)
+                print(json.dumps(dict(do=do, **what)), file=self.init_process.stdin, flush=True)
                 answer = self.answers.get(timeout=limit_s)
             except (OSError, ValueError, queue.Empty): answer = None
         if answer is None:
@@ -203,7 +204,7 @@ def start(self: Host, *argv: Any, env: Mapping[str, str] | None = None, cwd: str
     everything = ({} if clean else package_env() | self.env) | dict(env or {})
     try:
         self.send_order('start', number=number, argv=[*map(str, argv)], env=everything,
-                        cwd=str(Path(cwd).absolute()), log=str(command.log))
+                        cwd=str(Path(cwd).absolute()), log=str(command.log_path))
     except RuntimeError:
         command.end(127)   # as a shell reports a command that it cannot start
         raise
@@ -269,8 +270,8 @@ class LoopbackNetwork:
 
     def close(self) -> None:
         "End everything that runs on the hosts, and the hosts."
-        for h in self.hosts: h.init.stdin.close()
-        for h in self.hosts: h.init.wait(60)
+        for h in self.hosts: h.init_process.stdin.close()
+        for h in self.hosts: h.init_process.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __getitem__(self, number: int) -> Host: return self.hosts[number]
@@ -302,13 +303,14 @@ class NamespaceNetwork(LoopbackNetwork):
         if reason := why_no_namespaces():
             raise RuntimeError(f"no cables here: {reason}. `LoopbackNetwork` works everywhere")
         self.folder, self.hosts = Path(tempfile.mkdtemp(prefix='hosts-')), []
-        self.switch = subprocess.Popen([*_as_root(), '--net', 'sh', '-c', 'echo; exec cat'], text=True,
+        self.switch_process = subprocess.Popen([*_as_root(), '--net', 'sh', '-c', 'echo; exec cat'],
+                                               text=True,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-        self.switch.stdout.readline()   # it is in its namespace
+        self.switch_process.stdout.readline()   # it is in its namespace
         self.set_host_names({f'node-{k}': _address(k) for k in range(n)})
         try:
-            self.ip(self.switch, 'link', 'add', 'switch', 'type', 'bridge')
-            self.ip(self.switch, 'link', 'set', 'switch', 'up')
+            self.ip(self.switch_process, 'link', 'add', 'switch', 'type', 'bridge')
+            self.ip(self.switch_process, 'link', 'set', 'switch', 'up')
             self.hosts += [self.boot(k) for k in range(n)]
             for k in range(n): self.plug(k)
         except BaseException:
@@ -317,7 +319,8 @@ class NamespaceNetwork(LoopbackNetwork):
 
     def netns_prefix(self, process: subprocess.Popen) -> list[str]:
         "The command prefix that runs a program in the network of `process`."
-        user = [f'--user=/proc/{self.switch.pid}/ns/user', '--preserve-credentials'] if os.geteuid() else []
+        user = [f'--user=/proc/{self.switch_process.pid}/ns/user',
+                '--preserve-credentials'] if os.geteuid() else []
         return ['nsenter', *user, f'--net=/proc/{process.pid}/ns/net']
 
     def ip(self, process: subprocess.Popen, *words: str) -> None:
@@ -328,17 +331,17 @@ class NamespaceNetwork(LoopbackNetwork):
 
     def cut(self, host: int) -> None:
         "Cut the cable of a host: packets are lost in both directions, and no reset is sent."
-        self.ip(self.switch, 'link', 'set', f'port{host}', 'down')
+        self.ip(self.switch_process, 'link', 'set', f'port{host}', 'down')
 
     def mend(self, host: int) -> None:
         "Mend the cable of a host."
-        self.ip(self.switch, 'link', 'set', f'port{host}', 'up')
+        self.ip(self.switch_process, 'link', 'set', f'port{host}', 'up')
 
     def close(self) -> None:
         "End everything that runs on the hosts, the hosts, and the switch."
         super().close()
-        self.switch.stdin.close()
-        self.switch.wait(60)
+        self.switch_process.stdin.close()
+        self.switch_process.wait(60)
 
 def _address(number: int) -> str: return f"10.0.0.{number + 1}"
 
@@ -349,7 +352,7 @@ def boot(self: NamespaceNetwork, k: int) -> Host:
     boot = (f'hostname node-{k} && mount --bind {self.folder}/hosts /etc/hosts && ip link set lo up && '
             f'exec {sys.executable} -m elastic_nb.testing.hosts {self.folder}')
     spaces = 'unshare', '--net', '--uts', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc'
-    init = [*self.netns_prefix(self.switch), *spaces, 'sh', '-c', boot]
+    init = [*self.netns_prefix(self.switch_process), *spaces, 'sh', '-c', boot]
     return Host(f'node-{k}', _address(k), self.folder, init, {})
 
 @patch
@@ -357,11 +360,11 @@ def plug(self: NamespaceNetwork, k: int) -> None:
     "Connect host `k` to the switch."
     host = self[k]
     host.send_order('signal', number=-1, sig=0)   # it is up
-    self.ip(self.switch, 'link', 'add', f'port{k}', 'type', 'veth', 'peer', 'name', 'eth0',
-            'netns', str(host.init.pid))
-    self.ip(self.switch, 'link', 'set', f'port{k}', 'master', 'switch', 'up')
-    self.ip(host.init, 'addr', 'add', f'{host.address}/24', 'dev', 'eth0')
-    self.ip(host.init, 'link', 'set', 'eth0', 'up')
+    self.ip(self.switch_process, 'link', 'add', f'port{k}', 'type', 'veth', 'peer', 'name', 'eth0',
+            'netns', str(host.init_process.pid))
+    self.ip(self.switch_process, 'link', 'set', f'port{k}', 'master', 'switch', 'up')
+    self.ip(host.init_process, 'addr', 'add', f'{host.address}/24', 'dev', 'eth0')
+    self.ip(host.init_process, 'link', 'set', 'eth0', 'up')
 
 @patch
 def add(self: NamespaceNetwork) -> Host:

@@ -127,7 +127,7 @@ class ProxyAnswer:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b''
-    pace: float = 0. # Seconds before each byte of the body
+    seconds_per_byte: float = 0. # Seconds before each byte of the body
 
 ProxyFault = Callable[[HttpCall, Callable[[], ProxyAnswer | None]], ProxyAnswer | None]
 
@@ -172,9 +172,9 @@ class _ProxyHandler(BaseHTTPRequestHandler):
         length = int(headers.setdefault('content-length', str(len(answer.body))))
         for k, v in headers.items(): self.send_header(k, v)
         self.end_headers()
-        step = 1 if answer.pace else max(1, len(answer.body))
+        step = 1 if answer.seconds_per_byte else max(1, len(answer.body))
         for i in range(0, len(answer.body), step):
-            time.sleep(answer.pace)
+            time.sleep(answer.seconds_per_byte)
             self.wfile.write(answer.body[i:i + step])
         if len(answer.body) < length and self.command != 'HEAD': self.close_connection = True
 

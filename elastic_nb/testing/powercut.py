@@ -44,13 +44,13 @@ class UnreliableDrive:
     def __init__(self, root: str = '/drive', files: dict[str, bytes] | None = None):
         self.files, self.folders = dict(files or {}), {'/', root} # As seen by this machine
         for path in self.files: self._above(path)
-        self.settled = dict(self.files) # As stored on the servers
-        self.changes: list[tuple[str, bytes | None]] = [] # In transit, in order; None: removed
-        self.delay, self.halves = 0, False # Calls until a change is visible; halves until then
-        self.quota: int | None = None # Bytes
+        self.stored_files = dict(self.files) # As stored on the servers
+        self.changes_in_transit: list[tuple[str, bytes | None]] = [] # In transit, in order; None: removed
+        self.delay_calls, self.halves = 0, False # Calls until a change is visible; halves until then
+        self.quota_bytes: int | None = None # Bytes
         self.rename_copies = True
         self.device, self.error = 1, 0 # error: errno of every call
-        self.hang: threading.Event | None = None # If set, every call waits for it
+        self.hang_event: threading.Event | None = None # If set, every call waits for it
         self.calls, self.cut, self.log = 0, 0, [] # The machine dies at call number `cut`, which is not made
         # Path -> the call from which the new content is visible, and what is visible until then
         self._late: dict[str, tuple[int, bytes | None]] = {}
@@ -64,7 +64,7 @@ class UnreliableDrive:
 @patch
 def _call(self: UnreliableDrive, name: str, path: str = '') -> None:
     "What happens before each call."
-    if self.hang: self.hang.wait()
+    if self.hang_event: self.hang_event.wait()
     with self._lock: self.calls += 1
     self.log.append(f'{name} {posixpath.basename(path)}')
     if self.cut and self.calls >= self.cut: raise PowerCut(f'at call {self.calls}')
@@ -83,8 +83,8 @@ def _change(self: UnreliableDrive, path: str, data: bytes | None) -> None:
     "Put `data` at `path`; it becomes visible later, and reaches the servers at some point."
     half = data[:len(data) // 2] if self.halves and data else None
     old = self.visible_content(path) if path in self.files else half
-    self._late[path] = self.calls + self.delay, old if data is None or half is None else half
-    self.changes.append((path, data))
+    self._late[path] = self.calls + self.delay_calls, old if data is None or half is None else half
+    self.changes_in_transit.append((path, data))
     if data is None: self.files.pop(path, None)
     else: self.files[path] = data
 
@@ -122,8 +122,8 @@ def close(self: UnreliableDrive, fd: int) -> None:
     finally: del self._fds[fd]
     if not file.written: return
     used = sum(len(v) for k, v in self.files.items() if k != file.path)
-    if self.quota is not None and used + len(file.data) > self.quota:
-        self._change(file.path, bytes(file.data[:max(0, self.quota - used)]))
+    if self.quota_bytes is not None and used + len(file.data) > self.quota_bytes:
+        self._change(file.path, bytes(file.data[:max(0, self.quota_bytes - used)]))
         raise _fail(errno.EDQUOT, file.path)
     self._change(file.path, bytes(file.data))
 
@@ -192,14 +192,14 @@ def rename(self: UnreliableDrive, old: str, new: str) -> None:
 @patch
 def apply_changes(self: UnreliableDrive) -> None:
     "Let all changes arrive."
-    self.settled, self.changes, self._late = dict(self.files), [], {}
+    self.stored_files, self.changes_in_transit, self._late = dict(self.files), [], {}
 
 @patch
 def after_crash(self: UnreliableDrive, rng: random.Random) -> UnreliableDrive:
     "What a new machine may find when this one is gone."
-    files, chance = dict(self.settled), rng.choice((0., .2, .5, .9, 1.))
+    files, chance = dict(self.stored_files), rng.choice((0., .2, .5, .9, 1.))
     open_files = [(f.path, bytes(f.data)) for f in self._fds.values() if f.written]
-    for path, data in [*self.changes, *open_files]:
+    for path, data in [*self.changes_in_transit, *open_files]:
         fate = 'whole' if rng.random() < chance else rng.choice([*DATA_FATES][1:])
         if data is not None: data = DATA_FATES[fate](data)
         elif fate == 'whole': files.pop(path, None)

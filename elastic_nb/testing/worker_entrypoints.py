@@ -52,27 +52,27 @@ def sleeper(member: Member, config: dict[str, Any]) -> Any:
 class SnapshotSaver:
     "An entry that resumes from the newest snapshot and saves `config['steps']` more, without training."
     def __init__(self, member: Member, config: dict[str, Any]):
-        self.member, self.steps = member, config['steps']
-        self.memory = MemorySnapshotBackend(fds=member.snapshots)
-        self.w, self.step = torch.zeros(1 << 20), 0
+        self.member, self.steps_to_save = member, config['steps']
+        self.snapshot_backend = MemorySnapshotBackend(fds=member.snapshot_fds)
+        self.weights, self.step = torch.zeros(1 << 20), 0
 
     def run(self) -> None:
-        for found in self.memory.list_checkpoints()[:1]:
-            with self.memory.open(found.name) as (manifest, read_at):
-                self.w = read_state(manifest, read_at)['w']
+        for found in self.snapshot_backend.list_checkpoints()[:1]:
+            with self.snapshot_backend.open(found.name) as (manifest, read_at):
+                self.weights = read_state(manifest, read_at)['w']
             self.step = found.step
         self._tell('found')
-        for self.step in range(self.step + 1, self.step + 1 + self.steps):
-            self.w.normal_(generator=torch.Generator().manual_seed(self.step))
+        for self.step in range(self.step + 1, self.step + 1 + self.steps_to_save):
+            self.weights.normal_(generator=torch.Generator().manual_seed(self.step))
             about = dict(step=self.step, state={'w': {'$tensor': 'w'}})
-            snapshot = self.memory.take_snapshot({'w': self.w}, about)
+            snapshot = self.snapshot_backend.take_snapshot({'w': self.weights}, about)
             self._tell('saving')
-            self.memory.publish(snapshot)
-            self.memory.release(snapshot)
+            self.snapshot_backend.publish(snapshot)
+            self.snapshot_backend.release(snapshot)
         time.sleep(600)
 
     def _tell(self, kind: str) -> None:
-        self.member.say(kind, step=self.step, sum=checksum(self.w.numpy()))
+        self.member.say(kind, step=self.step, sum=checksum(self.weights.numpy()))
 
 # %% ../../nbs/09_testing/02_worker_entrypoints.ipynb #615fa61b
 class FinalError(RuntimeError): final = True
@@ -88,16 +88,16 @@ class ScriptedWorker:
     def say(self, kind: str, data: dict[str, Any] | None = None) -> None:
         self.member.say(kind, **dict(step=self.step) | (data or {}))
 
-    def point(self, phase: str) -> None: self.member.point(self.step, phase)
+    def point(self, phase: str) -> None: self.member.fault_point(self.step, phase)
 
     def follow(self) -> None:
         "Wait for the next generation; None when the run is over."
-        self.member.current = next_generation(self.member)
+        self.member.current_generation = next_generation(self.member)
 
     def enter(self) -> None:
         "Wait for the next generation and report that this worker is in it."
         self.follow()
-        if self.member.current: self.say('entered')
+        if self.member.current_generation: self.say('entered')
 
     def commit(self, steps: int, seconds: float = 0.) -> None:
         for _ in range(steps):
@@ -107,7 +107,7 @@ class ScriptedWorker:
 
     def finish(self) -> None:
         "Send `final` in this and each later generation until the command to stop."
-        while self.member.current:
+        while self.member.current_generation:
             self.say('final', dict(digest='ab12'))
             self.enter()
 
@@ -146,7 +146,8 @@ def sharded_step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, 
 class ShardedRun:
     "A rank of a small FSDP run, in a worker process; `config`: world, name and orders of the run."
     def __init__(self, member: Member, config: dict[str, Any]):
-        self.rank, self.world, self.orders = int(member.name.split('.')[0]), config['world'], config['orders']
+        self.rank = int(member.name.split('.')[0])
+        self.world_size, self.orders = config['world'], config['orders']
         self.member, self.step = member, 0
         self.store = dist.PrefixStore(config['name'], member.store)
 
@@ -154,7 +155,7 @@ class ShardedRun:
         "Join, execute all orders, and leave."
         os.environ.setdefault('GLOO_SOCKET_IFNAME', 'lo' if sys.platform == 'linux' else 'lo0')
         torch.set_num_threads(1)
-        dist.init_process_group('gloo', store=self.store, rank=self.rank, world_size=self.world,
+        dist.init_process_group('gloo', store=self.store, rank=self.rank, world_size=self.world_size,
                                 timeout=timedelta(seconds=60))
         self.run_state = self._build()
         for verb, *args in self.orders: self.member.say('told', told=getattr(self, verb)(*args))
@@ -164,7 +165,7 @@ class ShardedRun:
         model = seeded_gpt(GPTConfig(vocab=7, context=2, width=8, layers=2, heads=2, dropout=0.), seed=0)
         model.head, model.again = nn.Linear(8, 7, bias=False), nn.Embedding(2, 8)   # second names:
         model.head.weight, model.again.weight = model.tokens.weight, model.places.weight
-        mesh = init_device_mesh('cpu', (self.world,))
+        mesh = init_device_mesh('cpu', (self.world_size,))
         for block in model.blocks: fully_shard(block, mesh=mesh)
         return fully_shard(model, mesh=mesh), torch.optim.AdamW(model.parameters(), lr=.01)
 
@@ -175,7 +176,7 @@ def train(self: ShardedRun, steps: int) -> list[float]: return [self._train() fo
 @patch
 def _train(self: ShardedRun) -> float:
     self.step += 1
-    loss = sharded_step(*self.run_state, self.step, self.rank, self.world)
+    loss = sharded_step(*self.run_state, self.step, self.rank, self.world_size)
     dist.all_reduce(loss)
     return loss.item()
 

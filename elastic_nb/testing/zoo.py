@@ -59,14 +59,14 @@ from ..train.trainer import ElasticTrainer
 @dataclass(frozen=True)
 class ZooCase:
     "A model with its data, its optimizer and its difficulty."
-    make: Callable[[Config], Engine]
+    make_engine: Callable[[Config], Engine]
     family: str
     settings: dict[str, Any] = field(default_factory=dict) # Settings in addition to the common ones
-    refused: dict[str, str] = field(default_factory=dict) # Strategy -> pattern of the error message
-    told: dict[str, str] = field(default_factory=dict) # Strategy -> pattern of the warning, if it only warns
+    refusal_patterns: dict[str, str] = field(default_factory=dict) # Strategy -> pattern of the error message
+    warning_patterns: dict[str, str] = field(default_factory=dict) # Strategy -> pattern of its warning
 
     @property
-    def hard(self) -> str: return ' '.join((self.make.__doc__ or '').split())
+    def hard(self) -> str: return ' '.join((self.make_engine.__doc__ or '').split())
 
 ZOO: dict[str, ZooCase] = {} # By name
 
@@ -128,14 +128,14 @@ class CaseRun:
     tensors: dict[str, Tensor] = field(default_factory=dict) # The state of one worker
     losses: dict[int, float] = field(default_factory=dict) # Step -> mean loss
     error: BaseException | None = None
-    warned: list[str] = field(default_factory=list) # Warnings from any worker
-    copied: bool = False # Whether a worker joined and received the state
+    warnings: list[str] = field(default_factory=list) # Warnings from any worker
+    joiner_copied: bool = False # Whether a worker joined and received the state
 
 def build_case(name: str, config: Config) -> Engine:
     "The trainer of a case, with torch seeded as in `build`, so that all workers start identically."
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.checked().training.seed)
-        return ZOO[name].make(config)
+        return ZOO[name].make_engine(config)
 
 def with_time_limit(emit: Callable[[Any], None], limit: float) -> Callable[[Any], None]:
     "Wraps `emit` so that it raises TimeoutError after `limit` seconds."
@@ -238,7 +238,8 @@ def verdict_of(found: CaseRun, alone: CaseRun, exact: bool, refused: str = '', t
     if alone.error is not None: return "one process fails"
     if len({*found.digests.values()}) != 1: return f"replicas differ: {len({*found.digests.values()})} states"
     if told:
-        return 'warned' if any(re.search(told, w) for w in found.warned) else f"no warning; expected: {told}"
+        return 'warned' if any(re.search(told, w)
+                               for w in found.warnings) else f"no warning; expected: {told}"
     if {*found.digests.values()} == {*alone.digests.values()}: return 'same bits'
     off = largest_difference(found.tensors, alone.tensors)
     if exact: return f"other bits than one process, by {off:.1g}"
@@ -299,14 +300,14 @@ def run_cases(
     found = CaseMatrix()
     for name, strategy in tqdm(todo, desc='zoo', disable=None if progress else True):
         start, a = time.monotonic(), ZOO[name]
-        expected = a.refused.get(strategy, ''), a.told.get(strategy, '')
+        expected = a.refusal_patterns.get(strategy, ''), a.warning_patterns.get(strategy, '')
         alone = run_case(name, strategy)
         seen = {w: alone if w == '1' else run_case(name, strategy, WORLDS[w][0], *WORLDS[w][1])
                 for w in worlds}
         verdicts = {w: verdict_of(v, alone, strategy == 'exact', *expected) for w, v in seen.items()}
-        said = str(alone.error or next((w for w in alone.warned if re.search(expected[1] or '$^', w)), ''))
+        said = str(alone.error or next((w for w in alone.warnings if re.search(expected[1] or '$^', w)), ''))
         found.append(CaseRecord(name, strategy, verdicts, time.monotonic() - start, said,
-                                any(v.copied for v in seen.values())))
+                                any(v.joiner_copied for v in seen.values())))
     return found
 
 # %% ../../nbs/09_testing/08_zoo.ipynb #73287cea
@@ -595,7 +596,7 @@ def without_compiler() -> None:
     from elastic_nb.train.engine_step import unsupported_combinations
     model = nn.Linear(1, 1)
     if unsupported_combinations(model, Config().update(compile=True).checked()):
-        ZOO['compiled'].refused.update(dict.fromkeys(STRATEGIES, 'needs a C.. compiler'))
+        ZOO['compiled'].refusal_patterns.update(dict.fromkeys(STRATEGIES, 'needs a C.. compiler'))
 
 without_compiler()
 

@@ -214,28 +214,28 @@ def decode_object(tree: Any, own: Any, module: str, device: str = 'cpu') -> Any:
 
 class _Reading:
     def __init__(self, module: str, device: str):
-        self.module, self.device, self.seen = sys.modules.get(module), device, list[Any]()
+        self.module, self.device, self.seen_objects = sys.modules.get(module), device, list[Any]()
 
     def walk(self, t: Any, own: Any) -> Any:
         kind = t.get(TAG_KEY) if isinstance(t, dict) else None
         if kind == 'known': return own
-        if kind == 'again': return self.seen[t['n']]
+        if kind == 'again': return self.seen_objects[t['n']]
         if kind == 'near': return t['value'].to(self.device)
         if not isinstance(t, (list, tuple, dict)): return t
-        n = len(self.seen)
-        self.seen.append(None)
+        n = len(self.seen_objects)
+        self.seen_objects.append(None)
         if kind is not None: return self.made(n, kind, t, own)
         if isinstance(t, dict): return self.filled(n, own if type(own) is dict else {}, t)
         some = own if isinstance(own, type(t)) and len(own) == len(t) else [None] * len(t)
         if isinstance(t, tuple):
-            self.seen[n] = tuple(self.walk(v, o) for v, o in zip(t, some))
-            return self.seen[n]
-        self.seen[n] = out = own if type(own) is list else []
+            self.seen_objects[n] = tuple(self.walk(v, o) for v, o in zip(t, some))
+            return self.seen_objects[n]
+        self.seen_objects[n] = out = own if type(own) is list else []
         out[:] = [self.walk(v, o) for v, o in zip(t, [*some])]
         return out
 
     def filled(self, n: int, out: dict[Any, Any], t: dict[str, Any]) -> dict[Any, Any]:
-        self.seen[n] = out
+        self.seen_objects[n] = out
         new = {k: self.walk(v, out.get(k)) for k, v in t.items()}
         out.clear()
         out.update(new)
@@ -255,7 +255,7 @@ def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
     if kind in _ROWS:
         row = [*own] if type(own) is deque and len(own) == len(t['row']) else None
         given = (self.walk(t['row'], row),) + ((t['most'],) if kind == 'deque' else ())
-        self.seen[n] = new = _ROWS[kind](*given)
+        self.seen_objects[n] = new = _ROWS[kind](*given)
         most = getattr(own, 'maxlen', None)
         if kind == 'frozenset' or type(own) is not type(new) or most != t['most']: return new
         own.clear()
@@ -265,7 +265,7 @@ def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
     if kind == 'enum': return self.of_name(t['name'])[t['member']]
     if kind == 'state':
         if not has_state(own): raise LookupError('it is not there')
-        self.seen[n] = own
+        self.seen_objects[n] = own
         own.load_state_dict(self.walk(t['state'], None))
         restore_state_outside(own, self.walk(t.get('beside', {}), state_outside_state_dict(own)))
         return own
@@ -273,7 +273,7 @@ def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
         same = type(own).__qualname__ == t['name']
         outside = [v['made'] for v in t['attributes'].values() if isinstance(v, dict) and 'made' in v]
         if outside and not same: return own   # it holds a file or a thread, and its owner rebuilds it
-        self.seen[n] = out = own if same else object.__new__(self.of_name(t['name']))
+        self.seen_objects[n] = out = own if same else object.__new__(self.of_name(t['name']))
         for k, v in self.walk(t['attributes'], object_attributes(out)).items(): _put(out, k, v)
         return out
     return self.of_generator(n, kind, t, own)
@@ -283,7 +283,7 @@ def of_items(self: _Reading, n: int, kind: type, t: dict[str, Any], own: Any) ->
     "A dict that is not plain, or one of a kind of its own."
     maker = _MAKERS.get(t['maker'] or '', getattr(own, 'default_factory', None))
     if t['maker'] and maker is None: raise LookupError(f"nobody knows {t['maker']}")
-    self.seen[n] = out = own if type(own) is kind else kind(maker) if kind is defaultdict else kind()
+    self.seen_objects[n] = out = own if type(own) is kind else kind(maker) if kind is defaultdict else kind()
     some = [[None, out.get(k) if type(k) in _LEAVES else None] for k, _ in t['items']]
     new = self.walk(t['items'], some)
     out.clear()
@@ -299,7 +299,7 @@ def of_generator(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any)
     else:
         of = dict(Random=random.Random, RandomState=np.random.RandomState, torch=torch.Generator)[kind]
         if type(own) is not of: own = of(t['device']) if kind == 'torch' else of()
-    self.seen[n] = own
+    self.seen_objects[n] = own
     set_generator_state(own, self.walk(t['state'], None))
     return own
 
@@ -471,11 +471,14 @@ class CallbackState:
     "The state of callbacks: created when a run begins, it later finds what has changed."
     def __init__(self, callbacks: Iterable[Any], others: Iterable[Any] = (), deep: bool = True):
         self.callbacks, self.deep = [*callbacks], deep # deep: into objects of libraries, and beside states
-        self.lost, self.left = list[str](), list[str]() # What cannot be held; what a state_dict forgets
-        self.said, self.since = set[str](), [clock() for clock in CLOCKS] # said: what was warned of
-        self.parts = dict[int, tuple[Any, dict[str, str]]]() # Objects with a state; what they had beside it
+        self.unsaveable = list[str]()
+        self.forgotten = list[str]() # What cannot be held; what a state_dict forgets
+        self.warned = set[str]()
+        self.clocks_at_start = [clock() for clock in CLOCKS] # said: what was warned of
+        # Objects with a state; what they had beside it
+        self.stateful_objects = dict[int, tuple[Any, dict[str, str]]]()
         known = {id(x) for x in others if x is not None}
-        self.first = [{k: self._look(v, known, new=True) for k, v in self._variables(c).items()}
+        self.initial_variables = [{k: self._look(v, known, new=True) for k, v in self._variables(c).items()}
                       for c in self.callbacks]
         for c in self.callbacks: self._note(c, known)
 
@@ -485,8 +488,8 @@ class CallbackState:
         return {k: v for k, (v, _) in captured_variables(c).items() if not isinstance(v, _HANDLES)}
 
     def _note(self, x: Any, known: Container[int]) -> None:
-        if not has_state(x) or id(x) in self.parts: return
-        self.parts[id(x)] = x, (marks := dict[str, str]())
+        if not has_state(x) or id(x) in self.stateful_objects: return
+        self.stateful_objects[id(x)] = x, (marks := dict[str, str]())
         if self.deep: marks |= self._marks(x, known, new=True)
 
     def _marks(self, x: Any, known: Container[int], new: bool = False) -> dict[str, str]:
@@ -518,7 +521,7 @@ def changed_variables(self: CallbackState, others: Iterable[Any] = ()) -> list[s
     "Names of variables that are not what they were, and of iterators; `others` are looked at elsewhere."
     known = {id(x) for x in others if x is not None}
     return [f'{getattr(c, "__qualname__", type(c).__qualname__)}.{k}' if place != 'around' else k
-            for c, first in zip(self.callbacks, self.first)
+            for c, first in zip(self.callbacks, self.initial_variables)
             for (place, k), v in self._variables(c).items()
             if id(v) not in known and (first.get((place, k)) != self._look(v, known) or _moves_on(v))]
 
@@ -527,21 +530,21 @@ def state(self: CallbackState, others: Iterable[Any] = ()) -> list[Any]:
     """For each callback that remembers something its class and that, in values for `flatten`. `others`:
     what has its own place in a state, as the model. Warns of what cannot be kept, once. Raises TypeError,
     with the callback, if its `state_dict` cannot be."""
-    self.lost, self.left, known = [], [], {id(x) for x in others if x is not None}
-    all_told = [[type(c).__name__, told] for c, first in zip(self.callbacks, self.first)
+    self.unsaveable, self.forgotten, known = [], [], {id(x) for x in others if x is not None}
+    all_told = [[type(c).__name__, told] for c, first in zip(self.callbacks, self.initial_variables)
                 if (told := self._told(c, first, known))]
-    if new := _unsaid(self, self.lost):
+    if new := _unsaid(self, self.unsaveable):
         warnings.warn(f"no checkpoint can hold {', '.join(new)}: after a resume, and in workers that "
                       "join, it begins anew. Make it when the callback is made, of plain values, or "
                       "give the callback state_dict and load_state_dict")
-    if new := _unsaid(self, self.left):
+    if new := _unsaid(self, self.forgotten):
         warnings.warn(f"{', '.join(new)} has changed, and the state_dict of its object leaves it out: after "
                       "a resume, and in workers that join, it begins anew. Let state_dict return it")
     return all_told
 
 def _unsaid(memory: CallbackState, names: list[str]) -> list[str]:
-    new = [k for k in dict.fromkeys(names) if k not in memory.said]
-    memory.said |= {*new}
+    new = [k for k in dict.fromkeys(names) if k not in memory.warned]
+    memory.warned |= {*new}
     return new
 
 @patch
@@ -550,7 +553,7 @@ def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str],
     name, told = type(c).__name__, dict[str, Any]()
     def odd(x: Any) -> Any:
         if is_output_handle(x): return {TAG_KEY: 'known', 'made': False}   # it stays as it is there
-        if not has_state(x) or id(x) not in self.parts: raise TypeError(type(x).__name__)
+        if not has_state(x) or id(x) not in self.stateful_objects: raise TypeError(type(x).__name__)
     def more(x: Any) -> dict[str, Any]: return _more(self, x, known, odd)
     try:
         if has_state(c): told['state'] = encode_object(c.state_dict(), (), odd)
@@ -560,30 +563,30 @@ def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str],
         if place == 'attributes' and isinstance(c, nn.Module): continue   # beside
         if id(v) in known or first.get((place, k)) == (self._look(v, known) or 'unseen'): continue
         try: told[place] = told.get(place, {}) | {k: encode_object(v, known, odd, more)}
-        except TypeError as e: self.lost.append(f"{'' if place == 'around' else f'{name}.'}{k} ({e})")
+        except TypeError as e: self.unsaveable.append(f"{'' if place == 'around' else f'{name}.'}{k} ({e})")
     return told
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #985585f9
 def _more(memory: CallbackState, x: Any, known: Container[int], odd: Callable[[Any], Any]) -> dict[str, Any]:
     "What a module has beside its state and has changed. Notes what others leave out of theirs."
-    there, marks, name = state_outside_state_dict(x), memory.parts[id(x)][1], type(x).__name__
+    there, marks, name = state_outside_state_dict(x), memory.stateful_objects[id(x)][1], type(x).__name__
     whole = isinstance(x, nn.Module)
     new = [k for k, mark in memory._marks(x, known).items()
            if mark != marks.get(k) or whole and not mark if id(there[k]) not in known]
     if whole: return {k: there[k] for k in new if _can_be_kept(memory, f'{name}.{k}', there[k], known, odd)}
-    new = [k for k in new if f'{name}.{k}' not in memory.said
+    new = [k for k in new if f'{name}.{k}' not in memory.warned
            # displayed, or a time
-           and not (is_output_handle(there[k]) or may_be_clock_time(there[k], memory.since))]
+           and not (is_output_handle(there[k]) or may_be_clock_time(there[k], memory.clocks_at_start))]
     some = {f'{name}.{k}' for k in missing_from_state(x, new)}
-    memory.said |= {f'{name}.{k}' for k in new} - some
-    memory.left += sorted(some)
+    memory.warned |= {f'{name}.{k}' for k in new} - some
+    memory.forgotten += sorted(some)
     return {}
 
 def _can_be_kept(memory: CallbackState, name: str, value: Any, known: Container[int],
                  odd: Callable[[Any], Any]
                  ) -> bool:
     try: encode_object(value, known, odd)
-    except TypeError as e: memory.lost.append(f'{name} ({e})'.replace('..', '.'))
+    except TypeError as e: memory.unsaveable.append(f'{name} ({e})'.replace('..', '.'))
     else: return True
     return False
 
@@ -644,16 +647,16 @@ class ContainerSnapshot:
         def ends(x: Any) -> bool: return isinstance(x, nn.Module) or id(x) in but
         held = [(name, x) for name, x in walk_objects(roots, ends) if id(x) not in but and _holds(x)]
         modules = [(f'{name}._modules', x._modules) for name, x in held if isinstance(x, nn.Module)]
-        self.held = [*held, *modules][:MAX_PLACES]
+        self.containers = [*held, *modules][:MAX_PLACES]
 
     def rows(self) -> list[dict[Any, Any]]:
         "What is in each of them now."
-        return [_row(x) for _, x in self.held]
+        return [_row(x) for _, x in self.containers]
 
     def replaced_items(self, before: list[dict[Any, Any]], after: list[dict[Any, Any]]
                        ) -> Iterator[tuple[str, Any, Any, Any, Any]]:
         "Between two answers of `rows`: (where, in what, under which key, what was there, what is there)."
-        for (name, x), a, b in zip(self.held, before, after):
+        for (name, x), a, b in zip(self.containers, before, after):
             for k in _unlike(a, b): yield name, x, k, a.get(k, _NOTHING), b.get(k, _NOTHING)
 
 def _holds(x: Any) -> bool:

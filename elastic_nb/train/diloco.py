@@ -192,12 +192,12 @@ def make_loop(self: DiLoCoStrategy, member: Member, engine: Any, sync: Any, chec
 
 def _done_in_world(member: Member, more: int) -> int:
     "Replicas that are done in this generation of `member`, `more` of them now. Raises PeerLost."
-    with peer_errors(): return member.store.add(f'{member.current.number}/done', more)
+    with peer_errors(): return member.store.add(f'{member.current_generation.number}/done', more)
 
 @patch(as_prop=True)
 def facts(self: DiLoCoStrategy) -> dict[str, Any]:
     "Which replicas of the last round were late, and what counts of them; empty if none was."
-    return getattr(self.rounds, 'facts', {})
+    return getattr(self.rounds, 'ledger_fields', {})
 
 def shortened_rounds(events: Iterable[Event]) -> dict[int, dict[int, int]]:
     "Rounds of a run with late replicas, and the inner steps that count: `lowcomm.steps_at`, to repeat it."

@@ -64,15 +64,16 @@ def notify_callbacks(self: Engine, moment: str, **data: Any) -> None:
                               "result of the run, and its last checkpoint, have the weights of before")
             continue
         before = before or _form(self, at_any_time)
-        self.unsaved.around.note_moving()
+        self.unsaved.surroundings.note_moving()
         steps, there = self.steps, {*vars(self)}
-        around = self.unsaved.around
-        held = [] if self.unsaved.tried else around.of_callbacks
+        around = self.unsaved.surroundings
+        held = [] if self.unsaved.round_trip_tried else around.callback_tensors
         mine = {k: tensor_version(around.tensors[k][0]) for k in held}
         call_callbacks([c], moment, self, **data)
         _note_own(around, mine)
         _check_new(self, c, {*vars(self)} - there)
-        if self.steps != steps: self.callback_effects.stop = self.steps   # also a joiner's and a resume's end
+        # also a joiner's and a resume's end
+        if self.steps != steps: self.callback_effects.stop_step = self.steps
         after = _form(self, at_any_time)
         check_guarded_values(before[0], after[0], c, moment, self.step)
         _check_exchanged(self, c, moment)
@@ -92,10 +93,10 @@ def _form(engine: Engine, numbers: bool) -> tuple[dict[str, Any], dict[str, Any]
     form, free = guarded_values(engine.model, engine.optimizer, numbers), attribute_numbers(_turnable(engine))
     form |= {f'the {k}': id(getattr(engine, k)) for k in _GIVEN}
     form |= {'the callbacks': [*map(id, engine.callbacks)]} | attribute_numbers(fixed)
-    around = engine.unsaved.around
+    around = engine.unsaved.surroundings
     form |= {f'the tensor {k}': tensor_version(x) for k, x in around.data_tensors.items()}
-    form |= process_settings(around.asked) | class_values(around.kinds)
-    form |= {k: bytes(v) for k, v in around.shared.items()}
+    form |= process_settings(around.environment_variables) | class_values(around.user_classes)
+    form |= {k: bytes(v) for k, v in around.shared_memory.items()}
     return (form | free, {}) if numbers else (form, free)
 
 def _turnable(engine: Engine) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def _check_new(engine: Engine, callback: Any, names: set[str]) -> None:
 
 def _note_numbers(engine: Engine, before: dict[str, Any], after: dict[str, Any]) -> None:
     changed = engine.callback_effects.numbers.note(before, after)
-    due = engine.cut_check.repeats and engine.callback_effects.numbers.is_check_due
+    due = engine.cut_check.repeats_after_change and engine.callback_effects.numbers.is_check_due
     if changed and due: _compare_again(engine, changed[0])
 
 def _compare_again(engine: Engine, what: str) -> None:
@@ -130,14 +131,14 @@ def _compare_again(engine: Engine, what: str) -> None:
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #e7986b08
 def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
     "Raises UnsupportedModel if a callback has exchanged a part of the model, the loss or the data."
-    around, found = engine.unsaved.around, dict[str, list[str]](data=[], model=[])
-    for of, places in around.places.items():
+    around, found = engine.unsaved.surroundings, dict[str, list[str]](data=[], model=[])
+    for of, places in around.container_snapshots.items():
         rows = places.rows()
         for name, x, k, old, new in places.replaced_items(around.rows[of], rows):
             plain = type(new) in (bool, int, float, str)
             if plain and (x is engine.loss_fn or new == old): continue   # goes with the state, or is the same
-            if (id(x), k) in around.moving: continue
-            around.moving.add((id(x), k))   # once is enough
+            if (id(x), k) in around.moving_places: continue
+            around.moving_places.add((id(x), k))   # once is enough
             if old is not None if of == 'data' else k not in UNUSED_CONFIG_KEYS and changes_result(x, k, old,
                                                                                                    new):
                 name = name.removesuffix('._modules')
@@ -169,7 +170,7 @@ def notify_step_end(self: Engine) -> None:
     about = dict(step=report.step, **report.metrics)
     self.notify_callbacks('on_step_end', **about)
     self.notify_callbacks('on_metrics', **about)
-    self.reports.known = self.step
+    self.reports.known_steps = self.step
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #140ac7db
 @patch
@@ -190,7 +191,7 @@ def validate(self: Engine, rank: int = 0, world: int = 1, tick: Callable[[], Non
     """This rank's part of the validation, (2, batches), float64: loss and targets of each batch, zero for
     those of other ranks. `tick` is called before each batch."""
     judging = self.validation
-    judging.rank, judging.world = rank, world
+    judging.rank, judging.world_size = rank, world
     table, mine = torch.zeros(2, judging.num_batches, dtype=torch.float64), judging.share()
     losses, writes, undone = [], self.task.writes, set[str]()
     before = None if judging.judged_once else attribute_values(self.model)
@@ -224,7 +225,7 @@ def validate_if_due(self: Engine, rank: int = 0, world: int = 1,
                     tick: Callable[[], None] = lambda: None) -> None:
     "Validate if it is due; doing it twice changes nothing. `add` sums a table over all ranks, in place."
     t, at, judging = self.c.training, self.step, self.validation
-    judging.rank, judging.world = rank, world
+    judging.rank, judging.world_size = rank, world
     if judging.is_due(at, t.val_every, self.steps):
         add(table := self.validate(rank, world, tick))   # each number has one owner: no rounding
         if at not in judging.losses:
@@ -267,19 +268,19 @@ def read_ahead(self: Engine, report: Callable[..., None] | None = None,
                tick: Callable[[], None] = lambda: None) -> None:
     "Start the readers that the config asks for. `report`, `tick`: as in `ReaderPool`."
     d = self.c.data
-    if not d.num_workers or self.data.reading.readers: return
+    if not d.num_workers or self.data.reading.reader_pool: return
     if sys.platform != 'linux':
         warnings.warn("data.num_workers: readers need Linux; the training process reads itself")
         return
     behind = partial(pin_batch, device=self.device) if self.device.startswith('cuda') else None
     limits = d.num_workers, d.prefetch, d.reader_timeout, d.reader_memory
-    self.data.reading.readers = ReaderPool(self.read, *limits, report, behind, tick, self.samples.samples)
+    self.data.reading.reader_pool = ReaderPool(self.read, *limits, report, behind, tick, self.samples.samples)
 
 @patch
 def close_readers(self: Engine) -> None:
     "End the readers, if there are any."
-    if self.data.reading.readers: self.data.reading.readers.close()
-    self.data.reading.readers = None
+    if self.data.reading.reader_pool: self.data.reading.reader_pool.close()
+    self.data.reading.reader_pool = None
 
 def pin_batch(batch: Any, device: str) -> Any:
     "`batch` in pinned memory, from which a copy to `device` is queued."
@@ -288,23 +289,24 @@ def pin_batch(batch: Any, device: str) -> Any:
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #599bc6b1
 def _scaling_values(engine: Engine) -> dict[str, Any]:
-    if engine.scaled is None: return {}
-    groups = [{k: list(v) if k == 'betas' else v for k, v in g.items()} for g in engine.scaled.base]
+    if engine.lr_scaler is None: return {}
+    groups = [{k: list(v) if k == 'betas' else v for k, v in g.items()} for g in engine.lr_scaler.base_groups]
     worlds = [*map(list, engine.samples.schedule.worlds(engine.step).items())]
     return dict(scaling=dict(worlds=worlds, groups=groups))
 
 def _take_scaling(engine: Engine, values: dict[str, Any]) -> None:
     "The inverse; `engine.step` is that of `values` already. Raises BadConfig."
     schedule, done = engine.samples.schedule, {step: world for step, world in values['worlds']}
-    if not schedule.given:
+    if not schedule.has_fixed_worlds:
         schedule.changes = []
         for step, world in done.items(): schedule.add_change(step, world)
     elif schedule.worlds(engine.step) != done:
         raise BadConfig(f"scaling.worlds: the first {engine.step} steps were done by the worlds {done}")
     groups = values['groups']
-    engine.scaled.base = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()} for g in groups]
+    engine.lr_scaler.base_groups = [{k: tuple(v) if k == 'betas' else v for k, v in g.items()}
+                                    for g in groups]
     last = engine.step - 1
-    engine.scaled.write(*(schedule.factor(last), schedule.batch_ratio(last)) if engine.step else (1., 1.))
+    engine.lr_scaler.write(*(schedule.factor(last), schedule.batch_ratio(last)) if engine.step else (1., 1.))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #cf9514cb
 def _typed(new: Any, own: Any) -> Any:
@@ -321,8 +323,8 @@ def state_values(self: Engine) -> dict[str, Any]:
     return dict(step=self.step, val=self.validation.losses, data=self.samples.cursor(self.step),
                 scheduler=self.scheduler.state_dict(), scaler=self.task.scaler.state_dict(),
                 **(dict(unsaved=unsaved) if unsaved else {}), **_scaling_values(self),
-                **(dict(stop=effects.stop) if effects.stop is not None else {}),
-                **(dict(turned=effects.numbers.now) if effects.numbers.now else {}))
+                **(dict(stop=effects.stop_step) if effects.stop_step is not None else {}),
+                **(dict(turned=effects.numbers.current) if effects.numbers.current else {}))
 
 def _unsaved(engine: Engine) -> list[ModuleBuffer]:
     "Buffers that the model leaves out of its state_dict, and that its forward passes may write."
@@ -338,11 +340,11 @@ def load_state_values(self: Engine, values: dict[str, Any]) -> int:
         for s in _unsaved(self):
             if s.name in values.get('unsaved', {}): s.now.copy_(values['unsaved'][s.name])
     self.step, self.validation.losses = values['step'], values['val']
-    if 'stop' in values: self.steps = self.callback_effects.stop = values['stop']
+    if 'stop' in values: self.steps = self.callback_effects.stop_step = values['stop']
     self.callback_effects.numbers.apply(values.get('turned', {}), _turnable(self))
-    if self.scaled: _take_scaling(self, values['scaling'])
+    if self.lr_scaler: _take_scaling(self, values['scaling'])
     self.saves.loaded(self.step)
-    self.reports.known = self.step
+    self.reports.known_steps = self.step
     self.chain.reset(self.step)   # its receipts, if it has any, come afterwards
     return self.step
 
@@ -372,8 +374,8 @@ def load(self: Engine, state: TrainState) -> int:
     self.task.writes.find_new_buffers()
     def part(of: str) -> dict[str, Tensor]:
         return {k.removeprefix(of): v for k, v in state.tensors.items() if k.startswith(of)}
-    around = self.unsaved.around
-    before = {k: tensor_version(around.tensors[k][0]) for k in around.of_callbacks}
+    around = self.unsaved.surroundings
+    before = {k: tensor_version(around.tensors[k][0]) for k in around.callback_tensors}
     if UNCOMPARED_KEY in state.meta:
         remembered = unflatten(state.meta[UNCOMPARED_KEY],
                                                                 part(f'{UNCOMPARED_KEY}.'))
@@ -385,7 +387,7 @@ def load(self: Engine, state: TrainState) -> int:
 @patch
 def check_state_round_trip(self: Engine) -> None:
     "Make the state once, as a save would, and try whether a load brings it back. Raises UnsupportedModel."
-    self.unsaved.tried = True
+    self.unsaved.round_trip_tried = True
     if some := self.written_when_called():
         warnings.warn(f"a step has changed {', '.join(some)}: each worker has its own, and no checkpoint "
                       "has it. What the result depends on belongs into buffers of the model, or into the "
@@ -433,7 +435,7 @@ def _try_load(engine: Engine, state: TrainState) -> None:
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #1f6da274
 def _warn_of_changes(engine: Engine) -> None:
     "Warn, once each, of data that were written and of a number that a forward pass has set."
-    at, around = engine.step, engine.unsaved.around
+    at, around = engine.step, engine.unsaved.surroundings
     if changed := around.changed_data(digests=at & at - 1 == 0):   # arrays after 1, 2, 4 ... steps
         names = ', '.join(type(c).__name__ for c in engine.callbacks)
         warnings.warn(f"step {at}: {changed[0]} was written when samples were read, so a sample "
@@ -451,7 +453,8 @@ def fingerprint(self: Engine) -> str:
     "sha256 of all that decides the result and is visible here."
     mixed = getattr(self.train_dataset, 'identity', None)   # of a mixture, or of packed documents
     more = [dict(mixed)] if isinstance(mixed, Mapping) and mixed else []
-    return self.c.fingerprint(self.facts.shapes, self.samples.samples, self.facts.content, *more)
+    return self.c.fingerprint(self.facts.tensor_shapes, self.samples.samples, self.facts.content_digest,
+                              *more)
 
 @patch(as_prop=True)
 def about(self: Engine) -> dict[str, Any]:
@@ -459,7 +462,7 @@ def about(self: Engine) -> dict[str, Any]:
     return dict(settings=self.config.values(), micro_batches=self.max_useful_workers, steps=self.steps,
                 receipts=dict(config=self.fingerprint, code=CODE, machine=describe_kernels()),
                 identity=self.identity,
-                **(dict(uncut=self.cut_check.skipped) if self.cut_check.skipped else {}))
+                **(dict(uncut=self.cut_check.skip_reason) if self.cut_check.skip_reason else {}))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #a794a4e8
 @patch(as_prop=True)
@@ -483,7 +486,7 @@ def _set_by_callbacks(engine: Engine) -> dict[str, int]:
     "A number for each rate, for numbers of modules that were changed, and for the end of the run."
     names = ', '.join(type(c).__name__ for c in engine.callbacks if listens_to(c, 'on_step_end'))
     if not names: return {}
-    found = dict(steps=engine.steps) | engine.callback_effects.numbers.now
+    found = dict(steps=engine.steps) | engine.callback_effects.numbers.current
     for n, g in enumerate(engine.optimizer.param_groups):
         found |= {f'{k} of group {n} of the optimizer': v for k, v in g.items() if k != 'params'}
     def number(v: Any) -> int: return int(hashlib.sha256(repr(v).encode()).hexdigest()[:14], 16)
@@ -494,14 +497,14 @@ def _set_by_callbacks(engine: Engine) -> dict[str, int]:
 @patch
 def check_cut(self: Engine) -> str:
     "Compare a few samples whole and cut. Returns '' or why they were not compared. Raises BadConfig."
-    with warn_if_reads_slow(self.samplers_in_use, ahead=True): self.cut_check.skipped = _check_cut(self)
-    return self.cut_check.skipped
+    with warn_if_reads_slow(self.samplers_in_use, ahead=True): self.cut_check.skip_reason = _check_cut(self)
+    return self.cut_check.skip_reason
 
 def _check_cut(engine: Engine) -> str:
     t, how = engine.c.training, engine.c.distributed.strategy
     size = sum(p.numel() for p in engine.model.parameters())   # a trial keeps a copy of the weights
     cuts = t.num_micro_batches > 1 and how not in ('diloco', 'fsdp')
-    engine.cut_check.repeats = t.check_cut and cuts and size <= 1 << 28
+    engine.cut_check.repeats_after_change = t.check_cut and cuts and size <= 1 << 28
     if how == 'diloco':
         engine.strategy.check_batch(engine._read_few)
         return 'each replica has batches of its own'
@@ -535,9 +538,9 @@ def _check_cut(engine: Engine) -> str:
     # for its first look at a loss
     if t.num_micro_batches < 2 or not t.check_cut: gradient_change_report(engine, loss)
     if not t.check_cut: said = 'check_cut is off'
-    elif t.num_micro_batches < 2 and engine.scaled is None: said = 'batches are not cut'
+    elif t.num_micro_batches < 2 and engine.lr_scaler is None: said = 'batches are not cut'
     else: said = check_cut(engine, loss)
-    if untrained.looked and untrained.left:
+    if untrained.loss_seen and untrained.unreached:
         warnings.warn(f"{name}: it trains no {untrained} in these few samples. Was a part of it detached, or "
                       "made a number or an array? If that is meant, requires_grad_(False) says so")
     return said
@@ -579,22 +582,22 @@ def tree(self: Engine) -> dict[str, Any]:
 def restore(self: Engine, manager: CheckpointManager) -> int | None:
     "Load the newest valid checkpoint; its step, None without one. Raises CheckpointError."
     step = self.saves.resumed_from = self.strategy.restore(self, manager)
-    self.saves.wrote = True
-    if step is not None: _renew(self, getattr(manager, 'origin', {}))
+    self.saves.wrote_or_read = True
+    if step is not None: _renew(self, getattr(manager, 'loaded_identity', {}))
     return step
 
 def _renew(engine: Engine, origin: Mapping[str, Any]) -> None:
     "Note how this run differs from `origin`, and put accepted values in the place of the checkpoint's."
     engine.saves.differences = (describe_differences(origin, engine.identity)
                                 + describe_differences(origin, engine.identity, remarks=True))
-    restore_settings(engine.optimizer, engine.scheduler, engine.saves.initial,
+    restore_settings(engine.optimizer, engine.scheduler, engine.saves.initial_settings,
                      diff_identities(origin, engine.identity))
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #7a3f349e
 @patch
 def save_if_due(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
     "Save if due: by the config, at the end, after the best validation, or `now`. Raises UnsupportedModel."
-    if self.reports.latest and not self.unsaved.tried: self.check_state_round_trip()
+    if self.reports.latest and not self.unsaved.round_trip_tried: self.check_state_round_trip()
     elif self.reports.latest: self.unsaved.optimizer.check_again(self.step)
     _warn_of_changes(self)
     if manager is None or not self.saves.offer(self.step, manager, now): return

@@ -193,19 +193,21 @@ class Surroundings:
     "What the user's model, loss, data and callbacks have beside the model, as it was when the run began."
     def __init__(self) -> None:
         self.tensors: dict[str, tuple[Tensor, int]] = {} # Those that are not the model's, and their versions
-        self.learnt: dict[int, str] = {} # Name of each of them that gets a gradient, by id
+        self.learned_tensor_names: dict[int, str] = {} # Name of each of them that gets a gradient, by id
         self.generators: dict[str, tuple[Any, Any]] = {} # Generators, and the state of each
         self.loss_buffers: dict[str, tuple[Tensor, int]] = {} # Buffers of the loss alone, and their versions
         self.data_tensors: dict[str, Any] = {} # Tensors of the data,
         self.data_arrays: dict[str, Any] = {} # and small arrays,
         self.data_before: dict[str, Any] = {} # and versions and digests of these at the last look
-        self.of_callbacks: list[str] = [] # Names of `tensors` that callbacks hold; they are saved with them
-        self.shared: dict[str, Any] = {} # Memory shared between processes, by name
-        self.kinds: list[type] = [] # The user's own classes
-        self.asked: list[str] = [] # Variables of the environment that own code may read
-        self.places: dict[str, ContainerSnapshot] = {} # Where a callback could exchange a part
+        # Names of `tensors` that callbacks hold; they are saved with them
+        self.callback_tensors: list[str] = []
+        self.shared_memory: dict[str, Any] = {} # Memory shared between processes, by name
+        self.user_classes: list[type] = [] # The user's own classes
+        self.environment_variables: list[str] = [] # Variables of the environment that own code may read
+        self.container_snapshots: dict[str, ContainerSnapshot] = {} # Where a callback could exchange a part
         self.rows: dict[str, Any] = {} # What was there at the last look
-        self.moving: set[tuple[int, Any]] = set() # Places that model, loss and data exchange themselves
+        # Places that model, loss and data exchange themselves
+        self.moving_places: set[tuple[int, Any]] = set()
 
     def written(self) -> list[str]:
         "Tensors that were written since, by name."
@@ -226,25 +228,25 @@ class Surroundings:
 
     def note_moving(self) -> None:
         "What model, loss and data exchange themselves, from step to step, is not a callback's doing."
-        for of, places in self.places.items():
+        for of, places in self.container_snapshots.items():
             rows = places.rows()
-            self.moving |= {(id(x), k) for _, x, k, _, _ in places.replaced_items(self.rows[of], rows)}
+            self.moving_places |= {(id(x), k) for _, x, k, _, _ in places.replaced_items(self.rows[of], rows)}
             self.rows[of] = rows
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #33491f4b
 @dataclass
 class Arguments:
     "Arguments of a trainer that are read once, when it is prepared."
-    called: nn.Module # The model as it is called, perhaps compiled
+    called_model: nn.Module # The model as it is called, perhaps compiled
     count: Callable[[Any], int] | None # Over how many targets a batch's loss is the mean; None: by its labels
-    settings: set[str] # Names of the settings that were given beside the model
+    setting_names: set[str] # Names of the settings that were given beside the model
 
 @dataclass
 class BatchReading:
     "How a worker reads its batches."
-    readers: ReaderPool | None = None # Processes that read ahead
+    reader_pool: ReaderPool | None = None # Processes that read ahead
     span: range = range(0) # Its micro-batches of each step
-    overwrites: bool | None = None # Whether forward passes write into batches; None: not known yet
+    overwrites_batches: bool | None = None # Whether forward passes write into batches; None: not known yet
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c6b329ae
 class Validation:
@@ -252,7 +254,7 @@ class Validation:
     def __init__(self) -> None:
         self.samples: MicroBatchSampler | None = None # None: there are no validation data
         self.losses: dict[int, float] = {} # By the number of steps before
-        self.rank, self.world = 0, 1
+        self.rank, self.world_size = 0, 1
         self.judged_once = False # This worker has validated a batch
 
     @property
@@ -266,7 +268,8 @@ class Validation:
     def share(self) -> range:
         "The batches of this worker."
         batches = self.num_batches
-        return shard_range(self.rank, min(self.world, batches), batches) if self.rank < batches else range(0)
+        return shard_range(self.rank, min(self.world_size, batches),
+                           batches) if self.rank < batches else range(0)
 
     def is_due(self, step: int, every: int, last: int) -> bool:
         "Whether there is one after `step` steps, in a run that ends with the step `last`."
@@ -289,21 +292,22 @@ def _of_data(name: str) -> Any:
 class Saves:
     "What a worker knows of the checkpoints of its run."
     def __init__(self) -> None:
-        self.step, self.wrote = 0, True # The last step offered; this process wrote it, or has read it
+        self.step, self.wrote_or_read = 0, True # The last step offered; this process wrote it, or has read it
         self.manager: CheckpointManager | None = None # The manager it was offered to
         self.resumed_from: int | None = None # The step of the checkpoint that was loaded
         self.differences: list[str] = [] # How the run that wrote it differs, in words
-        self.initial: tuple[list[Any], dict[str, Any]] = [], {} # Settings that may take the place of its own
+        # Settings that may take the place of its own
+        self.initial_settings: tuple[list[Any], dict[str, Any]] = [], {}
 
     def offer(self, step: int, manager: Any, now: bool = False) -> bool:
         "Whether `manager` has to look at `step`: once, or by `now`, or by a process that has not written it."
-        if self.step == step and (self.wrote or not manager.writes) and not now: return False
-        self.step, self.wrote, self.manager = step, manager.writes, manager
+        if self.step == step and (self.wrote_or_read or not manager.writes) and not now: return False
+        self.step, self.wrote_or_read, self.manager = step, manager.writes, manager
         return True
 
     def loaded(self, step: int) -> None:
         "The state is that of `step`; it may be another worker's, and not on any disk."
-        self.step, self.wrote = step, False
+        self.step, self.wrote_or_read = step, False
 
     def before_update(self) -> None:
         "Parameters are about to change: wait for what still reads them."
@@ -313,32 +317,32 @@ class Saves:
 class ModuleNumbers:
     "Numbers of modules and of the loss that callbacks have changed, by name: `p of net.2`."
     def __init__(self) -> None:
-        self.now: dict[str, Any] = {} # As they are,
-        self.first: dict[str, Any] = {} # and as they were before any change
-        self.changes = 0 # Calls of callbacks that changed some
+        self.current: dict[str, Any] = {} # As they are,
+        self.original: dict[str, Any] = {} # and as they were before any change
+        self.change_count = 0 # Calls of callbacks that changed some
 
     def note(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         "Compare all numbers before and after a callback; returns the names of those that it changed."
         changed = [k for k in after if k not in before or before[k] != after[k]]
         for k in changed:
-            self.now[k] = after[k]
-            self.first.setdefault(k, before.get(k))
-        self.changes += bool(changed)
+            self.current[k] = after[k]
+            self.original.setdefault(k, before.get(k))
+        self.change_count += bool(changed)
         return changed
 
     @property
     def is_check_due(self) -> bool:
         "Whether to compare whole and cut again: after 1, 2, 4, 8 ... changes."
-        return self.changes & self.changes - 1 == 0
+        return self.change_count & self.change_count - 1 == 0
 
     def apply(self, numbers: Mapping[str, Any], modules: Mapping[str, Any]) -> None:
         "Give `modules`, by name, the `numbers` of a state; others become what they were at first."
-        for k, v in ({k: self.first.get(k) for k in self.now} | {**numbers}).items():
+        for k, v in ({k: self.original.get(k) for k in self.current} | {**numbers}).items():
             name, _, module = k.partition(' of ')
             if module not in modules: continue
-            self.first.setdefault(k, getattr(modules[module], name, None))
+            self.original.setdefault(k, getattr(modules[module], name, None))
             setattr(modules[module], name, v)
-        self.now = dict(numbers)
+        self.current = dict(numbers)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #0e337d01
 class CallbackEffects:
@@ -346,14 +350,14 @@ class CallbackEffects:
     memory: CallbackState # Made when the engine is prepared
     def __init__(self) -> None:
         self.numbers = ModuleNumbers()
-        self.stop: int | None = None # The last step of the run, if a callback has set one
+        self.stop_step: int | None = None # The last step of the run, if a callback has set one
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #508171a9
 @dataclass
 class CutCheck:
     "What is known of a batch, whole and cut into micro-batches."
-    skipped: str = '' # Why the two were not compared
-    repeats: bool = False # Whether they are compared again after a callback has changed a number
+    skip_reason: str = '' # Why the two were not compared
+    repeats_after_change: bool = False # Whether they are compared again after a callback has changed a number
     unaverageable: list[str] = field(default_factory=list) # Buffers whose mean over micro-batches is wrong
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c751c821
@@ -362,10 +366,11 @@ class SeenInStep:
     def __init__(self) -> None:
         self.step = -1 # The step it is about
         self.targets = False # There was a target
-        self.idle: set[int] | None = None # Parameters without a gradient so far, by number; None: not known
+        # Parameters without a gradient so far, by number; None: not known
+        self.idle_params: set[int] | None = None
 
     def _begin(self, step: int) -> None:
-        if self.step != step: self.step, self.targets, self.idle = step, False, None
+        if self.step != step: self.step, self.targets, self.idle_params = step, False, None
 
     def note_targets(self, step: int) -> None:
         self._begin(step)
@@ -377,28 +382,28 @@ class SeenInStep:
         *made, reference = writes
         idle = {k for k, n in enumerate(made) if n < reference or not targets}
         self._begin(step)
-        self.idle = idle if self.idle is None else self.idle & idle
+        self.idle_params = idle if self.idle_params is None else self.idle_params & idle
         return idle
 
     def has_targets(self, step: int) -> bool: return self.step == step and self.targets
 
     def all_used(self, step: int) -> bool:
         "Whether each parameter has a gradient in this step, so that there is nothing left to look for."
-        return self.step == step and self.idle is not None and not self.idle
+        return self.step == step and self.idle_params is not None and not self.idle_params
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #6fb35e4a
 class StepReports:
     "The reports of a worker's steps, and what was made of them."
     def __init__(self) -> None:
         self.latest: StepReport | None = None # Of the last step
-        self.known = 0 # Number of steps that the callbacks know of
+        self.known_steps = 0 # Number of steps that the callbacks know of
         self.losses: list[float] = [] # Of the steps that this worker has reported to them
         self.chain = ReceiptChain() # Its receipts so far
 
     def next(self, step: int) -> 'StepReport | None':
         "The report of the last one of `step` steps, if callbacks do not know of it. Now they do."
-        new = self.latest if self.latest and self.known < step == self.latest.step + 1 else None
-        self.known = step   # a callback that fails is not called twice
+        new = self.latest if self.latest and self.known_steps < step == self.latest.step + 1 else None
+        self.known_steps = step   # a callback that fails is not called twice
         if new: self.losses.append(new.metrics['loss'])
         return new
 
@@ -428,7 +433,7 @@ class Engine:
         self.optimizer, self.scheduler, self.callbacks = optimizer, scheduler, list(callbacks)
         self.step = 0 # Steps done
         self.main = True # The one that prints and writes
-        self.scaled: LRScaler | None = None # The optimizer's rates, if the batch follows the world
+        self.lr_scaler: LRScaler | None = None # The optimizer's rates, if the batch follows the world
         self.reports, self.saves = StepReports(), Saves()
         self.facts = RunFacts()
         self.callback_effects = CallbackEffects()
@@ -529,7 +534,7 @@ def _prepare(self: Engine, device: str | None) -> Engine:
     self._prepare_task(c.training)
     self._prepare_update(c.training)
     names, state = bare_names(self.model), self.model.state_dict()
-    self.facts.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
+    self.facts.tensor_shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
     if left_out := _left_out(self, state): raise BadConfig(left_out)
     self.callback_effects.memory = CallbackState(self.callbacks, self.stateful_objects())
     self.unsaved = _look_around(self)
@@ -600,18 +605,18 @@ class OptimizerAttributes:
     "What an optimizer keeps in attributes and not in its state, as it was before the first step."
     def __init__(self, optimizer: torch.optim.Optimizer):
         self.optimizer = optimizer
-        self.values, self.versions = attributes_outside_state(optimizer), tensor_versions(optimizer)
-        self.objects = object_digests(optimizer)
-        self.looked_at = 0 # The step after which they were looked at; 0: never again
+        self.values, self.tensor_versions = attributes_outside_state(optimizer), tensor_versions(optimizer)
+        self.object_digests = object_digests(optimizer)
+        self.last_looked_step = 0 # The step after which they were looked at; 0: never again
 
     def changed_objects(self) -> list[str]:
         "Containers and objects that have changed, by name."
         now = object_digests(self.optimizer)
-        return [k for k in now | self.objects if now.get(k) != self.objects.get(k)]
+        return [k for k in now | self.object_digests if now.get(k) != self.object_digests.get(k)]
 
     def check_again(self, step: int) -> None:
         "As `check`, if the first step was looked at."
-        if 0 < self.looked_at < step: self.check(step)
+        if 0 < self.last_looked_step < step: self.check(step)
 
     def check(self, step: int, first: bool = False) -> None:
         "Raises UnsupportedModel if one of the first two steps has changed an attribute; warns later, once."
@@ -619,17 +624,17 @@ class OptimizerAttributes:
         told = (f"{type(self.optimizer).__name__} changes its attribute {changed[0]} when it steps, which is "
                 "not in its state_dict: a resume would begin it anew. Keep it in the optimizer's state, or "
                 "give it a state_dict and a load_state_dict")
-        if step <= self.looked_at + 1: raise UnsupportedModel(told)
-        self.looked_at = 0
+        if step <= self.last_looked_step + 1: raise UnsupportedModel(told)
+        self.last_looked_step = 0
         warnings.warn(f"step {step}: {told}")
 
     def _changed(self, step: int, first: bool) -> list[str]:
         before, after = self.values, attributes_outside_state(self.optimizer)
         lists = tensor_versions(self.optimizer)
         if first:   # lists that this step has changed were warned of
-            self.looked_at = step
-            self.versions = {k: v for k, v in lists.items() if self.versions.get(k) == v}
-        late = [k for k, v in self.versions.items() if lists.get(k) != v]
+            self.last_looked_step = step
+            self.tensor_versions = {k: v for k, v in lists.items() if self.tensor_versions.get(k) == v}
+        late = [k for k, v in self.tensor_versions.items() if lists.get(k) != v]
         moved = late + [k for k in before | after if (before.get(k) or 0) != (after.get(k) or 0)]
         own = vars(self.optimizer)   # the first step may make some
         if not first: return moved
@@ -690,37 +695,38 @@ class OwnCode:
 class ForwardNumbers:
     "Numbers of modules that a forward pass may set. `places`: a name in words, the module, its attribute."
     def __init__(self, places: list[tuple[str, nn.Module, str]]):
-        self.places, self.before = places, list[Any]()
+        self.places, self.values_before = places, list[Any]()
 
     def changed(self) -> str:
         "The first one that has changed since the last look; '' if none has. It reports one, and then stops."
         now = [getattr(m, k) for _, m, k in self.places]
-        changed = [where for (where, *_), a, b in zip(self.places, self.before, now) if a != b]
+        changed = [where for (where, *_), a, b in zip(self.places, self.values_before, now) if a != b]
         if changed: self.places = []
-        self.before = now
+        self.values_before = now
         return changed[0] if changed else ''
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #66a7088e
 class SchedulerTwin:
     "A scheduler, and if it is of the user's own a copy from before the first step, with the same optimizer."
     def __init__(self, scheduler: Any, optimizer: torch.optim.Optimizer):
-        self.scheduler, self.optimizer, self.copy = scheduler, optimizer, None
+        self.scheduler, self.optimizer, self.initial_copy = scheduler, optimizer, None
         with suppress(Exception):   # where it cannot be copied there is none
-            if is_user_code(type(scheduler)): self.copy = deepcopy(scheduler, {id(optimizer): optimizer})
+            if is_user_code(type(scheduler)): self.initial_copy = deepcopy(scheduler,
+                                                                           {id(optimizer): optimizer})
 
     def unsaved(self) -> list[str]:
         "Attributes that the copy lacks when it has loaded the scheduler's state."
         groups, name = self.optimizer.param_groups, type(self.scheduler).__qualname__
-        if self.copy is None: return []
+        if self.initial_copy is None: return []
         before = [{k: v for k, v in g.items() if k != 'params'} for g in groups]
-        try: self.copy.load_state_dict(deepcopy(self.scheduler.state_dict()))
+        try: self.initial_copy.load_state_dict(deepcopy(self.scheduler.state_dict()))
         except Exception as e: return [f'{name}, which cannot load its state ({e})']
         finally:
             for g, values in zip(groups, before): g.update(values)
         def held(x: Any) -> dict[str, str]:
             return {k: value_digest([*values_in({k: v})]) for k, v in vars(x).items()
                     if k[0] != '_' and v is not self.optimizer}
-        mine, loaded = held(self.scheduler), held(self.copy)
+        mine, loaded = held(self.scheduler), held(self.initial_copy)
         return [f'{name}.{k}' for k in mine if mine[k] != loaded.get(k)]
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #42ecd864
@@ -728,16 +734,16 @@ class UnsavedState:
     "What a run has outside its state, as it was before the first step: no checkpoint has any of it."
     def __init__(self, around: Surroundings, code: OwnCode, optimizer: OptimizerAttributes,
                  scheduler: SchedulerTwin, forward: ForwardNumbers):
-        self.around, self.code, self.optimizer = around, code, optimizer
+        self.surroundings, self.code, self.optimizer = around, code, optimizer
         self.scheduler, self.forward = scheduler, forward
-        self.tried = False # The first state was made, and loaded again
+        self.round_trip_tried = False # The first state was made, and loaded again
 
 @patch
 def written_when_called(self: Engine) -> list[str]:
     "What the model, the loss and `collate_fn` have changed in Python since the run began, by name."
-    unsaved, changed = self.unsaved, self.callback_effects.numbers.now
+    unsaved, changed = self.unsaved, self.callback_effects.numbers.current
     found = [k for k in unsaved.code.changed_numbers(_numbers(self)) if k not in changed]
-    found += unsaved.around.written() + unsaved.code.changed_variables(self.stateful_objects())
+    found += unsaved.surroundings.written() + unsaved.code.changed_variables(self.stateful_objects())
     found += unsaved.optimizer.changed_objects()
     by_callbacks = {f"{type(self.loss_fn).__qualname__}.{k.removesuffix(' of loss_fn')}" for k in changed}
     # kept with them
@@ -776,7 +782,8 @@ def _surroundings(model: nn.Module, loss: Any) -> Surroundings:
         return is_generator(x) or isinstance(x, Tensor) and id(x) not in own
     found = find_objects(roots, wanted)
     around.tensors = {k: (x, tensor_version(x)) for k, x in found.items() if isinstance(x, Tensor)}
-    around.learnt = {id(x): k for k, (x, _) in around.tensors.items() if x.requires_grad and x.is_leaf}
+    around.learned_tensor_names = {id(x): k for k, (x, _) in around.tensors.items() if x.requires_grad
+                                   and x.is_leaf}
     around.generators = {k: (g, generator_state(g)) for k, g in found.items() if not isinstance(g, Tensor)}
     buffers = loss.named_buffers() if isinstance(loss, nn.Module) else ()
     around.loss_buffers = {k: (b, b._version) for k, b in buffers if id(b) not in own}
@@ -790,29 +797,30 @@ def _note_places(engine: Engine, noted: Surroundings) -> None:
               for k, (v, _) in captured_variables(c).items()}
     placed = {*map(id, engine.stateful_objects())}
     kept = {id(x) for _, x in walk_objects(around, lambda x: id(x) in placed)} - placed   # and saved
-    noted.of_callbacks = [k for k, (x, _) in noted.tensors.items() if id(x) in kept]
+    noted.callback_tensors = [k for k, (x, _) in noted.tensors.items() if id(x) in kept]
     parts = named_parts(model=engine.model, loss_fn=engine.loss_fn, train_dataset=engine.train_dataset,
                         val_dataset=engine.val_dataset, collate_fn=engine.collate_fn)
     parts = {k: x for k, x in parts.items() if id(x) not in {*map(id, engine.callbacks)}}
-    noted.shared, noted.kinds = shared_memory_in(parts), user_classes(parts)
-    noted.asked = sorted({c for code in user_code(*parts.values()) if {'environ', 'getenv'} & {*code.co_names}
+    noted.shared_memory, noted.user_classes = shared_memory_in(parts), user_classes(parts)
+    noted.environment_variables = sorted({c for code in user_code(*parts.values())
+                                          if {'environ', 'getenv'} & {*code.co_names}
                          for c in code.co_consts if isinstance(c, str)})   # of the environment
     data = dict(train_dataset=engine.train_dataset, val_dataset=engine.val_dataset)
     data |= dict(collate_fn=engine.collate_fn)
     parts = named_parts(model=engine.model)
     held = {f'{k} of {name}': v for name, m in parts.items() for k, v in vars(m).items() if k[0] != '_'}
     given = {name: m for name, m in parts.items()} | held | dict(loss_fn=engine.loss_fn)
-    noted.places = dict(data=ContainerSnapshot(data, kept), model=ContainerSnapshot(given, kept))
-    noted.rows = {k: p.rows() for k, p in noted.places.items()}
+    noted.container_snapshots = dict(data=ContainerSnapshot(data, kept), model=ContainerSnapshot(given, kept))
+    noted.rows = {k: p.rows() for k, p in noted.container_snapshots.items()}
 
 @patch
 def check_loss_graph(self: Engine, loss: Tensor, tried: bool = False) -> None:
     """Raises UnsupportedModel if `loss` depends on what no optimizer steps, or has changed what no
     checkpoint holds. Warns of generators that were drawn from, if it was not `tried` whether that matters."""
-    held = dict(self.loss_fn.named_buffers()) if self.unsaved.around.loss_buffers else {}
+    held = dict(self.loss_fn.named_buffers()) if self.unsaved.surroundings.loss_buffers else {}
     def is_other(b: Tensor, now: Tensor) -> bool:   # in its place; a copy on another device is the same
         return now is not b and (now.shape != b.shape or not torch.equal(now.to(b.device, b.dtype), b))
-    if moved := [k for k, (b, version) in self.unsaved.around.loss_buffers.items()
+    if moved := [k for k, (b, version) in self.unsaved.surroundings.loss_buffers.items()
                  if b._version != version or k in held and is_other(b, held[k])]:
         raise UnsupportedModel(
             f"the loss {type(self.loss_fn).__name__} writes its buffer {moved[0]}, of which each "
@@ -828,7 +836,7 @@ def check_loss_graph(self: Engine, loss: Tensor, tried: bool = False) -> None:
                       "for each sample, set micro_batches=1")
 
 def _check_leaves(engine: Engine, leaves: list[Tensor]) -> None:
-    known, learnt = {*map(id, engine.model.parameters())}, engine.unsaved.around.learnt
+    known, learnt = {*map(id, engine.model.parameters())}, engine.unsaved.surroundings.learned_tensor_names
     astray = [t for t in leaves if id(t) not in known]
     if found := [learnt[id(t)] for t in astray if id(t) in learnt]:
         raise UnsupportedModel(
@@ -848,7 +856,7 @@ def _of_generator(name: str) -> str:
 @patch(as_prop=True)
 def used_generators(self: Engine) -> list[str]:
     "Generators of the model and the loss that have drawn numbers, by name."
-    return self.unsaved.around.used_generators()
+    return self.unsaved.surroundings.used_generators()
 
 @patch
 def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
@@ -856,9 +864,9 @@ def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
     if not (moved := self.used_generators): return
     found = []
     for seed in (1, 2):
-        for k in moved: reseed(self.unsaved.around.generators[k][0], seed)
+        for k in moved: reseed(self.unsaved.surroundings.generators[k][0], seed)
         with seeded_temporarily(self.c.training.seed, -1, 0): found.append(loss().item())
-    for k in moved: set_generator_state(*self.unsaved.around.generators[k])
+    for k in moved: set_generator_state(*self.unsaved.surroundings.generators[k])
     if found[0] != found[1]: raise UnsupportedModel(_of_generator(moved[0]))
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #67bd8d84
@@ -898,7 +906,7 @@ def _prepare_data(self: Engine, t: TrainingConfig) -> None:
     if self.train_dataset is None: raise BadConfig("train_dataset is missing")
     for which in ('train_dataset', 'val_dataset'): _open(self, which, causal, names)
     self.data.samples = samples(self.train_dataset, t.batch_size, t.num_micro_batches)
-    self.facts.content = _content(self) if t.check_data else ''
+    self.facts.content_digest = _content(self) if t.check_data else ''
     if self.val_dataset is not None:   # in batches as large as those that training has in memory
         size = ceil(t.batch_size / t.num_micro_batches / self.strategy.passes)
         self.validation.samples = samples(self.val_dataset, size, 1)
@@ -1004,7 +1012,7 @@ def _see_apart(engine: Engine, which: str, data: Any, causal: bool, names: set[s
 def _prepare_task(self: Engine, t: TrainingConfig) -> None:
     kind = torch.device(self.device).type
     half = dict(bf16=torch.bfloat16, fp16=torch.float16).get(t.precision)
-    model = self.arguments.called
+    model = self.arguments.called_model
     if t.compile and model is self.model:
         model = torch.compile(model, backend=t.compile_backend, mode=t.compile_mode)
     self.task = LossModule(model, self.loss_fn or call_model, t.loss == 'sum',
@@ -1031,7 +1039,7 @@ def count(self: Engine, batch: Any) -> int:
 @patch
 def progress(self: Engine, step: int) -> float:
     "How far the run is after `step` steps, in steps of the base batch."
-    if self.scaled is None or self.c.training.steps: return step
+    if self.lr_scaler is None or self.c.training.steps: return step
     return self.samples.schedule.span(step).position / self.c.training.batch_size
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #564454c8
@@ -1072,7 +1080,7 @@ def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator
         yield f"data.{', '.join(idle)}: not used, for data.num_workers is 0"
     parts = getattr(engine.train_dataset, 'datasets', [engine.train_dataset])
     brought = _BROUGHT if any(map(tokens_per_sample, parts)) else {*_BROUGHT, 'length'}
-    if idle := engine.arguments.settings & brought:
+    if idle := engine.arguments.setting_names & brought:
         yield f"{', '.join(sorted(idle))}: not used, for the model and the data were given"
     if engine.validation.samples is None and (idle := t.non_defaults('val_every', 'patience')):
         yield f"training.{', '.join(idle)}: not used, for there is no val_dataset"
@@ -1126,11 +1134,11 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
 def _prepare_accepted(self: Engine, identity: Mapping[str, Any], accept: list[str]) -> None:
     "Keep the values that may take the place of a checkpoint's. Raises BadConfig for what cannot be accepted."
     wrong = invalid_accepts(identity, accept)
-    if self.scaled and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
+    if self.lr_scaler and any(f'{k}.'.startswith(('optimizer.', 'training.lr.')) for k in accept):
         wrong.append("checkpoint.accept: with scaling.policy = 'variable' the rates follow the worlds, and "
                      "cannot be changed")
     if wrong: raise BadConfig('\n'.join(wrong))
-    if accept: self.saves.initial = initial_settings(self.optimizer, self.scheduler)
+    if accept: self.saves.initial_settings = initial_settings(self.optimizer, self.scheduler)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #3bd02d0e
 @patch
@@ -1147,7 +1155,7 @@ def read(self: Engine, step: int, i: int, ids: list[int]) -> Any:
 @patch
 def batch(self: Engine, i: int, ids: list[int]) -> Any:
     "The same for this step, perhaps read ahead. Raises UnreadableBatch, and the errors of the dataset."
-    readers = self.data.reading.readers
+    readers = self.data.reading.reader_pool
     if readers is None: return self.read(self.step, i, ids)
     return readers.get(self.step, i, ids, lambda: self.upcoming_micro_batches(i))
 
@@ -1162,13 +1170,13 @@ def _writes_in(batch: Any) -> list[int]: return [*map(tensor_version, tensors_in
 @contextmanager
 def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> Iterator[Any]:
     "The same for a block that may write into it: the data stay as they are. Raises UnsupportedModel."
-    batch, known = self.batch(i, ids), self.data.reading.overwrites
+    batch, known = self.batch(i, ids), self.data.reading.overwrites_batches
     if known is not False: batch = copy_batch(batch)
     before = _writes_in(batch)
     yield batch
     if known: return
-    self.data.reading.overwrites = _writes_in(batch) != before
-    if known is None or not self.data.reading.overwrites: return
+    self.data.reading.overwrites_batches = _writes_in(batch) != before
+    if known is None or not self.data.reading.overwrites_batches: return
     mine = {t.data_ptr() for t in tensors_in(batch) if t.numel()}
     if any(t.data_ptr() in mine for t in tensors_in(self.read(self.step, i, ids))):
         raise UnsupportedModel(
@@ -1234,30 +1242,31 @@ class StepReport:
         scaled: bool = False, # By a scaler of fp16, which skips steps that overflow
         **numbers: Tensor, # loss, targets; norm if gradients are clipped: tensors of no dimension
     ):
-        self.step, self.lr, self.scaled, self.names = step, lr, scaled, [*numbers]
+        self.step, self.lr, self.uses_scaler, self.number_names = step, lr, scaled, [*numbers]
         self.values = torch.stack([n.double() for n in numbers.values()])
-        self.arrived: torch.cuda.Event | None = None
-        self.known: dict[str, float] | None = None
-        self.facts: dict[str, Any] = {} # Others about this step, for the ledger
+        self.arrived_event: torch.cuda.Event | None = None
+        self.known_numbers: dict[str, float] | None = None
+        self.ledger_fields: dict[str, Any] = {} # Others about this step, for the ledger
         if self.values.is_cuda: self._send()
 
     def _send(self) -> None:
-        far, self.values = self.values, torch.empty(len(self.names), dtype=torch.float64, pin_memory=True)
+        far = self.values
+        self.values = torch.empty(len(self.number_names), dtype=torch.float64, pin_memory=True)
         self.values.copy_(far, non_blocking=True)
-        self.arrived = torch.cuda.Event()
-        self.arrived.record(torch.cuda.current_stream(far.device))
+        self.arrived_event = torch.cuda.Event()
+        self.arrived_event.record(torch.cuda.current_stream(far.device))
 
     def read(self) -> dict[str, float]:
         "All numbers, by name."
-        if self.known is None:
-            if self.arrived: self.arrived.synchronize()
-            self.known = {name: value.item() for name, value in zip(self.names, self.values)}
-        return self.known
+        if self.known_numbers is None:
+            if self.arrived_event: self.arrived_event.synchronize()
+            self.known_numbers = {name: value.item() for name, value in zip(self.number_names, self.values)}
+        return self.known_numbers
 
     @property
     def finite(self) -> bool:
         "Whether loss and, if known, norm are numbers. That a scaled gradient overflows is not a fault."
-        judged = ('loss', 'targets') if self.scaled else ('loss', 'targets', 'norm')
+        judged = ('loss', 'targets') if self.uses_scaler else ('loss', 'targets', 'norm')
         return all(isfinite(v) for k, v in self.read().items() if k in judged)
 
     @property
@@ -1288,7 +1297,7 @@ def numbers(self: Engine) -> dict[str, Any]:
     found = last.noise if self.c.scaling.noise else None
     noise = dict(signal=found.signal, noise=found.noise) if found else {}
     batch = self.samples.schedule.span(last.step).size
-    return dict(lr=float(last.lr), batch=batch) | noise | last.facts | self.receipt(last)
+    return dict(lr=float(last.lr), batch=batch) | noise | last.ledger_fields | self.receipt(last)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #a9e1317a
 CODE = f'elastic-nb {__version__}, torch {torch.__version__}' # What a receipt knows of the code
@@ -1302,11 +1311,11 @@ def chain(self: Engine) -> ReceiptChain:
 def receipt(self: Engine, report: StepReport) -> dict[str, int]:
     "The hash of the samples of a step, and the receipt after it, as 64 bits each; waits for its loss."
     chain = self.chain
-    if not chain.about: chain.about = chain_context(self.fingerprint, CODE)
+    if not chain.context_hash: chain.context_hash = chain_context(self.fingerprint, CODE)
     if chain.step != report.step + 1:
         drawn = SampleDigest.of(self.samples.step_ids(report.step))
         chain.append_step(report.step, drawn, report.read()['loss'], report.lr)
-    return dict(drawn=chain.drawn, receipt=chain.value)
+    return dict(drawn=chain.drawn, receipt=chain.receipt)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #99231737
 def _divide(engine: Engine, grads: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
@@ -1339,7 +1348,7 @@ def _prepare_scaling(engine: Engine) -> None:
             raise ValueError(f"the rate of the optimizer, {lr:g}, is not between min_lr and max_lr")
         rates = ScalingConfig(lr, t.batch_size // s.base_world, s.base_world, s.rule, s.warmup,
                               s.min_lr or min(lr, 1e-300), s.max_lr or inf)
-        engine.scaled = LRScaler(engine.optimizer, s.rule == 'adam')
+        engine.lr_scaler = LRScaler(engine.optimizer, s.rule == 'adam')
         schedule = ElasticSchedule(rates, t.num_micro_batches, group.get('betas', (0., 0.)), s.worlds)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
     engine.samples.schedule = schedule
@@ -1347,11 +1356,11 @@ def _prepare_scaling(engine: Engine) -> None:
 @patch
 def resize(self: Engine, world: int) -> dict[str, Any]:
     "From now on there are `world` workers. The settings that change with it, JSON values. Raises BadConfig."
-    if self.scaled is None: return {}
+    if self.lr_scaler is None: return {}
     schedule = self.samples.schedule
     try: schedule.set_world(self.step, world)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
-    stop = self.callback_effects.stop
+    stop = self.callback_effects.stop_step
     self.steps = _length(self) if stop is None else stop
     worlds, rates = [*map(list, schedule.worlds().items())], schedule.rates
     return dict(worlds=worlds, batch=schedule.span(self.step).size, steps=self.steps,
@@ -1361,21 +1370,21 @@ def resize(self: Engine, world: int) -> dict[str, Any]:
 @patch
 def unscaled(self: Engine) -> AbstractContextManager[None]:
     "A block in which the optimizer has its own rates, not those of the world, to be read or changed."
-    return self.scaled.unscaled() if self.scaled else nullcontext()
+    return self.lr_scaler.unscaled() if self.lr_scaler else nullcontext()
 
 def _set_rates(engine: Engine) -> None:
     "Write the rates of this step into the optimizer. Raises RuntimeError if other code has set them."
-    if engine.scaled is None: return
+    if engine.lr_scaler is None: return
     schedule = engine.samples.schedule
-    engine.scaled.check()
-    engine.scaled.write(schedule.factor(engine.step), schedule.batch_ratio(engine.step))
+    engine.lr_scaler.check()
+    engine.lr_scaler.write(schedule.factor(engine.step), schedule.batch_ratio(engine.step))
 
 @patch(as_prop=True)
 def max_useful_workers(self: Engine) -> int:
     "Of how many workers each has something to do, in every step."
     schedule = self.samples.schedule
-    if self.scaled is None: return self.c.training.num_micro_batches
-    if not schedule.given: return sys.maxsize   # pieces follow the world
+    if self.lr_scaler is None: return self.c.training.num_micro_batches
+    if not schedule.has_fixed_worlds: return sys.maxsize   # pieces follow the world
     return min(schedule.span(step).micro_batches for step in schedule.worlds())
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #099adc72
@@ -1418,7 +1427,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
     told = _noise(self, grads, beside, targets, scale) if self.measures_noise else {}
     told |= _divide(self, grads, targets)
     report = StepReport(self.step, lr, scaler.is_enabled(), loss=loss, targets=targets, **told)
-    self.reports.latest, report.facts = report, self.strategy.facts
+    self.reports.latest, report.ledger_fields = report, self.strategy.facts
     if self.c.training.on_nonfinite != 'skip' or report.finite:
         with _drawing(self): scaler.step(self.optimizer)
         if written is not None: self.task.writes.apply(written)

@@ -25,13 +25,13 @@ WRITE_INTERVAL_S = .25 # Seconds between two looks at what is to be written
 class EventRecorder:
     "What one process reports of a run: sinks receive it at once, the ledger gets it in the background."
     def __init__(self, hear: Callable[[dict[str, Any]], None] = lambda event: None):
-        self.hear = hear # Is called with each event, in the thread that reports it
-        self.gen = 1 # Number of the generation
+        self.on_event = hear # Is called with each event, in the thread that reports it
+        self.generation = 1 # Number of the generation
         self.names: list[str] = ['0.0'] # Of the ranks: rank.incarnation
-        self.last = -1 # The last step whose commit was reported
+        self.last_step = -1 # The last step whose commit was reported
         self.ledger: Ledger | None = None # None: there is none, or none yet
-        self.keeps = False # Whether rows are kept for a ledger
-        self.began = time.monotonic()
+        self.keeps_rows = False # Whether rows are kept for a ledger
+        self.began_at = time.monotonic()
         self._rows: deque[dict[str, Any]] = deque()
         self._writing, self._over = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -45,10 +45,11 @@ def say(self: EventRecorder, kind: str, worker: str | None = None, step: int | N
         t: float | None = None,
         **data: Any) -> None:
     "Report an event of this generation. Never raises for the ledger's sake, and never waits for it."
-    event = dict(t=time.monotonic() if t is None else t, kind=kind, worker=worker, gen=self.gen, step=step)
+    event = dict(t=time.monotonic() if t is None else t, kind=kind, worker=worker, gen=self.generation,
+                 step=step)
     event |= data
-    self.hear(event)
-    if self.keeps: self._rows.append(event)
+    self.on_event(event)
+    if self.keeps_rows: self._rows.append(event)
 
 @patch
 def flush(self: EventRecorder) -> None:
@@ -61,7 +62,7 @@ def flush(self: EventRecorder) -> None:
         except Exception as e:   # the run is worth more than its record
             warnings.warn(f"{self.ledger.path.name} is not written any more, and status will not see how the "
                           f"run goes on: {type(e).__name__}: {e}")
-            self.ledger, self.keeps = None, False
+            self.ledger, self.keeps_rows = None, False
 
 @patch
 def _behind(self: EventRecorder) -> None:
@@ -107,9 +108,9 @@ def open(self: EventRecorder, folder: str | Path, config: dict[str, Any], pids: 
         warnings.warn(f"there will be no ledger of this run, and `elastic-nb status` will not see it: {e}")
         self.ledger, lost = None, []
         self._rows.clear()
-    self.keeps = self.ledger is not None
+    self.keeps_rows = self.ledger is not None
     _enter(self, lost, pids)
-    if self.keeps:
+    if self.keeps_rows:
         self._thread = threading.Thread(target=self._behind, name='ledger', daemon=True)
         self._thread.start()
 
@@ -117,14 +118,14 @@ def _follow(record: EventRecorder) -> list[str]:
     "Take the number and the names that come after those in the ledger; the ranks that were there before."
     last = max((e for e in record.ledger.events('generation')), key=lambda e: e.gen, default=None)
     if last is None: return []
-    record.gen = last.gen + 1
+    record.generation = last.gen + 1
     n = 1 + max(int(name.split('.')[1]) for name in last.data['roster'])
     record.names = [f'{r}.{n}' for r in range(len(record.names))]
     return last.data['roster']
 
 # %% ../../nbs/07_train/16_event_recorder.ipynb #ea861141
 def _enter(record: EventRecorder, lost: Sequence[str], pids: Sequence[int]) -> None:
-    if not lost: record.say('run_start', t=record.began)
+    if not lost: record.say('run_start', t=record.began_at)
     else: record.say('death', lost[0], cause=f"the launcher has started all {len(pids)} ranks again")
     for name, pid in zip(record.names, pids): record.say('spawn', name, pid=pid)
     record.say('generation', roster=record.names, lost=[*lost], joined=record.names,
@@ -140,7 +141,7 @@ def close(self: EventRecorder, ok: bool, error: str = '', again: bool = False, *
     if self._thread: self._thread.join()
     self.flush()
     if self.ledger: self.ledger.close()
-    self.ledger, self.keeps = None, False
+    self.ledger, self.keeps_rows = None, False
 
 # %% ../../nbs/07_train/16_event_recorder.ipynb #13d5fe33
 FIELDS_PER_RANK = 4 # Numbers of a rank in the table: first micro-batch, how many, samples, their hash
@@ -148,7 +149,7 @@ FIELDS_PER_RANK = 4 # Numbers of a rank in the table: first micro-batch, how man
 def contribution_row(micro: Sequence[int], ids: Sequence[int]) -> list[int]:
     "What a rank has used in a step: consecutive micro-batches, and the samples in them."
     drawn = SampleDigest.of(ids)
-    return [micro[0] if micro else 0, len(micro), drawn.n, drawn.hash]
+    return [micro[0] if micro else 0, len(micro), drawn.num_samples, drawn.id_hash_sum]
 
 @patch
 def report_contributions(self: EventRecorder, step: int, of: int, table: Sequence[Sequence[int]],

@@ -119,14 +119,15 @@ class ShardedManager:
                  report: Callable[..., None] = lambda kind, **data: None,
                  identity: Mapping[str, Any] | None = None, architecture: Mapping[str, Any] | None = None):
         c = self.config = config
-        self.fingerprint, self.run, self.health = fingerprint, run, TierHealth(report)
+        self.fingerprint, self.model_and_optimizer, self.health = fingerprint, run, TierHealth(report)
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
         self.compared_identity = strip_accepted(self.identity, c.accept)   # also in checkpoints
-        self.origin: dict[str, Any] = {} # Identity of the run that wrote the loaded checkpoint
+        self.loaded_identity: dict[str, Any] = {} # Identity of the run that wrote the loaded checkpoint
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric)
         self.preempted = threading.Event()
-        self.skipped: list[SkippedCheckpoint] = [] # Folders that the last load skipped
-        self.pending: tuple[PendingSave, str, dict[str, Any]] | None = None # The save in progress, if any
+        self.skipped_checkpoints: list[SkippedCheckpoint] = [] # Folders that the last load skipped
+        # The save in progress, if any
+        self.pending_save: tuple[PendingSave, str, dict[str, Any]] | None = None
 
     def before_update(self) -> None: "What is saved is a copy already."
     def record_failure(self) -> None: "The interval is a number, which no failure changes."
@@ -181,11 +182,12 @@ def save_checkpoint(self: ShardedManager, tree: dict[str, Any]) -> None:
     start = time.monotonic()
     def begin() -> bool:
         name = self._claim(tree['step'])
-        save = begin_sharded(self.nvme.base / name, *self.run(), tree['values'], step=tree['step'],
+        save = begin_sharded(self.nvme.base / name, *self.model_and_optimizer(), tree['values'],
+                             step=tree['step'],
                              fingerprint=self.fingerprint, identity=self.identity,
                              architecture=self.architecture, metrics=_finite(tree['metrics']))
         about = dict(saved=tree['step'], blocking=time.monotonic() - start, start=start)
-        self.pending = save, name, about
+        self.pending_save = save, name, about
         return True
     if self._told(begin) and not self.config.async_save: self._settle()
 
@@ -197,10 +199,10 @@ def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
 @patch
 def _settle(self: ShardedManager, wait: bool = True) -> None:
     "Publishes the save in progress if all ranks have written it; with `wait`, waits until they have."
-    if self.pending is None: return
-    (save, name, about), self.pending = self.pending, None
+    if self.pending_save is None: return
+    (save, name, about), self.pending_save = self.pending_save, None
     done = self._told(lambda: save.publish(wait))
-    if done is False: self.pending = save, name, about   # some rank is still writing
+    if done is False: self.pending_save = save, name, about   # some rank is still writing
     if not done: return
     self.health.mark_healthy('nvme')
     if dist.get_rank() == 0: self.nvme.prune(name)
@@ -212,26 +214,26 @@ def _settle(self: ShardedManager, wait: bool = True) -> None:
 def load_checkpoint(self: ShardedManager) -> Any:
     "Loads the newest valid checkpoint; returns its values or None. Raises CheckpointError, RunMismatch."
     names = broadcast_object([f.name for f in self.nvme.list_checkpoints()])
-    self.skipped, foreign = [], None
+    self.skipped_checkpoints, foreign = [], None
     for name in names:
         try:
             with self.nvme.open(name) as (manifest, _):
                 why = describe_mismatch(manifest, self.fingerprint, self.compared_identity)
             if why: raise RunMismatch(mismatch_message(self.nvme.base, why))
-            values = load_sharded(self.nvme.base / name, *self.run())
-            self.origin = manifest.identity
+            values = load_sharded(self.nvme.base / name, *self.model_and_optimizer())
+            self.loaded_identity = manifest.identity
             return values
         except (DamagedCheckpoint, RunMismatch) as e:
-            self.skipped.append(SkippedCheckpoint('nvme', name, str(e)))
+            self.skipped_checkpoints.append(SkippedCheckpoint('nvme', name, str(e)))
             if isinstance(e, RunMismatch): foreign = foreign or e
     if foreign: raise foreign
-    if names: raise CheckpointError('; '.join(f'{s.name}: {s.why}' for s in self.skipped))
+    if names: raise CheckpointError('; '.join(f'{s.name}: {s.why}' for s in self.skipped_checkpoints))
     return None
 
 @patch
 def close(self: ShardedManager) -> None:
     "Stops the manager. A save is still pending only if training was aborted; it is discarded."
-    pending, self.pending = self.pending, None
+    pending, self.pending_save = self.pending_save, None
     if pending: pending[0].abort()
     self.nvme.close()
 

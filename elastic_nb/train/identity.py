@@ -728,8 +728,8 @@ def describe_kernels() -> str:
 @dataclass
 class RunFacts:
     "What identifies a run and is seen while it is prepared, before a strategy changes the objects."
-    content: str = '' # Digest of some samples
-    shapes: dict[str, list[int]] = field(default_factory=dict) # Of the model's tensors
+    content_digest: str = '' # Digest of some samples
+    tensor_shapes: dict[str, list[int]] = field(default_factory=dict) # Of the model's tensors
     optimizer_class: str = ''
     optimizer: dict[str, Any] = field(default_factory=dict) # Its settings
     scheduler: dict[str, Any] = field(default_factory=dict) # Empty: it is that of the settings
@@ -740,19 +740,20 @@ def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
     """All that decides the result of a prepared `engine` and is visible to it, in words: JSON values by
     section. `former`: the fingerprint of the first version, from shapes and the number of samples."""
     t, loss = engine.c.training, engine.loss_fn
-    look = t.check_data and bool(engine.facts.content)
+    look = t.check_data and bool(engine.facts.content_digest)
     train = data_identity(engine.samples, look)
     for k, f in dict(collate=engine.collate_fn, count=engine.arguments.count).items():
         train[k] = function_identity(f) or dict(name='by default')
-    dressed = {f'_orig_mod.{k}': v for k, v in engine.facts.shapes.items()}   # names of older versions
-    names = {} if engine.arguments.called is engine.model else dict(dressed=ordered_hash(dressed))
+    dressed = {f'_orig_mod.{k}': v for k, v in engine.facts.tensor_shapes.items()}   # names of older versions
+    names = {} if engine.arguments.called_model is engine.model else dict(dressed=ordered_hash(dressed))
     judged = engine.validation.samples
     held = dict(validation=data_identity(judged, look)) if judged else {}
     model = engine.model
     inside = {*map(id, (engine, model, *model.modules(), *model.parameters(), *model.buffers()))}
     length = {} if t.schedule == 'constant' else dict(steps=t.steps, epochs=t.epochs)
     about = dict(training=dict(optimizer=engine.facts.optimizer_class, compile=t.compile) | length,
-                 model=model_identity(engine.model) | dict(shapes=ordered_hash(engine.facts.shapes)) | names,
+                 model=model_identity(engine.model) | dict(shapes=ordered_hash(engine.facts.tensor_shapes))
+                 | names,
                  data=train, optimizer=engine.facts.optimizer,
                  scheduler=engine.facts.scheduler or dict(kind='of the settings'),
                  loss=(function_identity(loss, inside) or dict(name='of the model'))
@@ -764,7 +765,8 @@ def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
                  collate=code_hash(engine.collate_fn) if engine.collate_fn else '')
     roots = dict(model=[engine.model], loss=[loss], callbacks=engine.callbacks,
                  optimizer=[getattr(engine.optimizer, 'whole', engine.optimizer)],
-                 data=[engine.train_dataset, engine.val_dataset, engine.collate_fn, engine.arguments.count])
+                 data=[engine.train_dataset, engine.val_dataset, engine.collate_fn,
+                       engine.arguments.count])
     texts |= {f'{k} and what it calls': all_code_hash(*some) for k, some in roots.items()}
     listeners = {f'{i} {_hook(c)}': c for i, c in enumerate(engine.callbacks)}
     # a time that a callback has read from a clock is not a setting of it
@@ -773,8 +775,8 @@ def run_identity(engine: Any, former: Callable[..., str]) -> dict[str, Any]:
                   validation=judged.samples if judged else 0,
                   saves=engine.c.checkpoint.save_intervals, strategy=engine.c.distributed.strategy)
     runtime = dict(torch=torch.__version__, kernels=describe_kernels(),
-                   compiled_before=compiled_parts(engine.arguments.called, loss))
+                   compiled_before=compiled_parts(engine.arguments.called_model, loss))
     known = engine.c.identity(**about, **held, runtime=runtime,
                               code={k: v for k, v in texts.items() if v}, course=course,
                               callbacks=dict(names=[*listeners]), notes=held_by)
-    return known | dict(fingerprint=former(engine.facts.shapes, engine.samples.samples))
+    return known | dict(fingerprint=former(engine.facts.tensor_shapes, engine.samples.samples))

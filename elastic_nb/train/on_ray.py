@@ -117,52 +117,57 @@ POLL_INTERVAL_S, NODE_WAIT_S = .5, 600.
 class AgentFleet:
     "The agents of a run, one for each Ray node."
     def __init__(self, cluster: Any, c: RunConfig, job: dict[str, Any], most: int):
-        self.cluster, self.c, self.job, self.most = cluster, c, job, most
+        self.cluster, self.run_config, self.job_fields, self.max_agents = cluster, c, job, most
         self.agents: dict[Any, tuple[int, str, Any]] = {} # By future answer: number, node, actor
-        self.had, self.drained = set[str](), set[str]() # Nodes that get no more agents; nodes that Ray drains
-        self.done: list[dict[str, Any]] = [] # Answers of agents that trained to the end
-        self.failed, self.since = '', time.monotonic() # Why an agent gave up; when the last answer arrived
+        self.used_nodes = set[str]()
+        self.drained_nodes = set[str]() # Nodes that get no more agents; nodes that Ray drains
+        self.finished_answers: list[dict[str, Any]] = [] # Answers of agents that trained to the end
+        self.failure = ''
+        self.last_answer_at = time.monotonic() # Why an agent gave up; when the last answer arrived
 
     def reconcile(self) -> None:
         "Forwards drain requests; starts agents on nodes without one."
-        leaving = self.cluster.draining_nodes() - self.drained
+        leaving = self.cluster.draining_nodes() - self.drained_nodes
         for actor in [a for _, node, a in self.agents.values() if node in leaving]: actor.drain.remote()
-        self.had, self.drained = self.had | leaving, self.drained | leaving
-        able = [n for k, n in self.cluster.nodes().items() if k not in self.had
-                and agent_resources(n, self.c)]
-        for number, n in assign_agents(able, {number for number, *_ in self.agents.values()}, self.most):
+        self.used_nodes, self.drained_nodes = self.used_nodes | leaving, self.drained_nodes | leaving
+        able = [n for k, n in self.cluster.nodes().items() if k not in self.used_nodes
+                and agent_resources(n, self.run_config)]
+        for number, n in assign_agents(able, {number for number, *_ in self.agents.values()},
+                                       self.max_agents):
             print_notice(f"agent {number} starts on Ray node {n['NodeManagerAddress']}")
-            how = agent_resources(n, self.c) | dict(max_restarts=self.c.elastic.max_restarts,
+            how = agent_resources(n,
+                                  self.run_config) | dict(max_restarts=self.run_config.elastic.max_restarts,
                                                     max_task_retries=-1)
-            job = self.job | dict(out=f"{self.job['out']}/node-{number}")
-            self.had.add(n['NodeID'])
+            job = self.job_fields | dict(out=f"{self.job_fields['out']}/node-{number}")
+            self.used_nodes.add(n['NodeID'])
             self.agents |= self.cluster.start(number, n['NodeID'], job, **how)
 
     def wait_for_answers(self) -> None:
         "Waits briefly for answers. Raises BadConfig."
         for ref, answer in self.cluster.answers([*self.agents], POLL_INTERVAL_S).items():
-            (number, node, _), code, self.since = self.agents.pop(ref), answer['code'], time.monotonic()
+            (number, node, _) = self.agents.pop(ref)
+            code, self.last_answer_at = answer['code'], time.monotonic()
             if code == 2: raise BadConfig(answer['text'])
             if code is None and node not in self.cluster.nodes():
                 print_notice(f"agent {number} is lost, with its Ray node")
-            elif code == 0: self.done.append(answer)
-            elif node not in self.drained: self.failed = answer['text']
+            elif code == 0: self.finished_answers.append(answer)
+            elif node not in self.drained_nodes: self.failure = answer['text']
 
 
 # %% ../../nbs/07_train/26_on_ray.ipynb #4dfa878c
 def launch_agents(fleet: AgentFleet) -> dict[str, Any]:
     "The answer of an agent that trained to the end. Raises BadConfig, RunFailed."
     from elastic_nb.elastic.worker_pool import RunFailed   # here: an actor needs no torch
-    e, cluster = fleet.c.elastic, fleet.cluster
+    e, cluster = fleet.run_config.elastic, fleet.cluster
     try:
         while True:
-            if not fleet.done: fleet.reconcile()
+            if not fleet.finished_answers: fleet.reconcile()
             fleet.wait_for_answers()
-            late = time.monotonic() - fleet.since
-            if fleet.done and (not fleet.agents or late > e.grace):
-                return max(fleet.done, key=lambda a: len(a['events']))
-            if not fleet.agents and (fleet.failed or late > NODE_WAIT_S):
-                raise RunFailed(fleet.failed or f"no Ray node with {e.workers} cores came in {late:.0f} s")
+            late = time.monotonic() - fleet.last_answer_at
+            if fleet.finished_answers and (not fleet.agents or late > e.grace):
+                return max(fleet.finished_answers, key=lambda a: len(a['events']))
+            if not fleet.agents and (fleet.failure or late > NODE_WAIT_S):
+                raise RunFailed(fleet.failure or f"no Ray node with {e.workers} cores came in {late:.0f} s")
     finally:
         for *_, actor in fleet.agents.values(): actor.drain.remote()
         if left := [*fleet.agents]: cluster.answers(left, e.grace, len(left))
@@ -194,6 +199,6 @@ def run_on_ray(call: str, config: Config, nnodes: int | str | None, **how: Any) 
             store = loopback_store(host)   # it lives as long as this call
             at = f'[{host}]:{store.port}' if ':' in host else f'{host}:{store.port}'
             job |= dict(rdzv_endpoint=at, rdzv_id='ray', node_rank=1)   # number 0 would host a store
-        most = parse_rendezvous(job['nnodes'], '', job['rdzv_endpoint'], 'ray', {}, 1, None).most
+        most = parse_rendezvous(job['nnodes'], '', job['rdzv_endpoint'], 'ray', {}, 1, None).max_nodes
         return launch_agents(AgentFleet(cluster, config.checked(), job, most))
 

@@ -133,7 +133,7 @@ def _in_time(config: dict[str, Any], engine: Engine) -> None:
 
 def _manager(engine: Engine, member: Member, leased: bool) -> CheckpointManager | None:
     "The checkpoint manager of a worker; its snapshots are in the supervisor's memory, if there is one."
-    c, fds = engine.c.checkpoint, member.snapshots
+    c, fds = engine.c.checkpoint, member.snapshot_fds
     if not c.is_enabled: return None
     memory = MemorySnapshotBackend(max_memory_mb=c.max_memory_mb, fds=fds) if fds else None
     return engine.strategy.make_manager(engine, memory=memory, place='writer' if leased else 'both')
@@ -225,7 +225,7 @@ class ElasticRun:
     events: list[Event]
     config: Config # What the workers have used: the call, the config, the function and the defaults
     entry: str = '' # What made the trainer
-    folder: Path = Path() # Where its module is
+    module_folder: Path = Path() # Where its module is
 
     @classmethod
     def of(cls, out: str | Path, name: str | None = None, folder: str | Path = '.') -> 'ElasticRun':
@@ -435,7 +435,8 @@ def _carried_out(entry: str, folder: Path, config: Config, faults: list[Fault], 
     see_through, host = supervise, '127.0.0.1'
     if meeting:
         from elastic_nb.elastic.agent import supervise_local_node
-        meeting = replace(meeting, folder=c.checkpoint.nvme_path if c.checkpoint.is_enabled else '')
+        meeting = replace(meeting, checkpoint_folder=c.checkpoint.nvme_path if c.checkpoint.is_enabled
+                          else '')
         see_through, host = partial(supervise_local_node, meeting), meeting.host
     first = entry, str(folder), c.model.hub or ''
     with (raise_signals_here(), orders, WorkerPool('elastic_nb.train.run:warm_up', 2, first, host) as pool,
@@ -526,7 +527,7 @@ def _hearing(tell: EventListener | None, title: str, place: str) -> Iterator[Eve
         return
     quiet = in_notebook()
     def few(kind: str) -> bool:
-        return kind in ('spares', 'asked') or kind == 'restored' and narrator.last is None
+        return kind in ('spares', 'asked') or kind == 'restored' and narrator.last_commit_at is None
     def most(kind: str) -> bool: return kind != 'entered'
     say = print if quiet else partial(fork_safe_tqdm().write, file=sys.stderr)
     every, hears = (None, few) if quiet else (5., most)
@@ -547,7 +548,7 @@ def _put_right(ledger: Ledger, asked: dict[str, Any], hear: EventListener) -> Ev
 def model(self: ElasticRun) -> nn.Module:
     """The trained model, on the CPU of this process, in eval mode: the newest valid checkpoint of the run.
     Raises CheckpointError if there is none, or if it is not the state with which the run ended."""
-    with modules_in(self.folder): engine = build(self.entry, self.config).prepare('cpu')
+    with modules_in(self.module_folder): engine = build(self.entry, self.config).prepare('cpu')
     manager, place = engine.strategy.make_manager(engine), self.config.checkpoint.nvme_path
     try: step = engine.restore(manager)
     finally: manager.close()
@@ -566,7 +567,7 @@ class BackgroundRun:
         tell: EventListener | None = None, # Receives every event, in the thread of the supervisor
         title: str = 'a run', # For people
     ):
-        self.out, self.name, self.title, self.orders = out, None, title, CommandQueue()
+        self.out, self.name, self.title, self.commands = out, None, title, CommandQueue()
         self._work, self._tell, self._over = work, tell, threading.Event()
         self._run: ElasticRun | None = None # How it ended,
         self._error: BaseException | None = None # or why it failed
@@ -592,7 +593,7 @@ def start(self: BackgroundRun) -> BackgroundRun:
 @patch
 def _thread(self: BackgroundRun) -> None:
     tell = self._hear if self._seen is not None else self._tell
-    try: self._run = self._work(self.orders, tell, partial(setattr, self, 'name'))
+    try: self._run = self._work(self.commands, tell, partial(setattr, self, 'name'))
     except BaseException as e: self._error = e   # for `wait`, and for the repr
     finally:
         if self._seen is not None: self._seen.mark_ended(self._error)
@@ -620,22 +621,22 @@ def wait(self: BackgroundRun, timeout: float | None = None) -> ElasticRun:
 @patch
 def kill(self: BackgroundRun, worker: int | str) -> str:
     "SIGKILL for the worker of a slot (1), or of a name ('1.0'). Raises CommandRefused."
-    return self.orders.submit('kill', worker)['text']
+    return self.commands.submit('kill', worker)['text']
 
 @patch
 def hang(self: BackgroundRun, worker: int | str) -> str:
     "SIGSTOP: the worker exists, but does nothing, until the supervisor fences it. Raises CommandRefused."
-    return self.orders.submit('hang', worker)['text']
+    return self.commands.submit('hang', worker)['text']
 
 @patch
 def add(self: BackgroundRun) -> str:
     "One more worker, up to the number of micro-batches. Raises CommandRefused."
-    return self.orders.submit('add')['text']
+    return self.commands.submit('add')['text']
 
 @patch
 def stop(self: BackgroundRun) -> str:
     "Save and leave, as after SIGTERM: `wait` raises RunFailed, the next run resumes. Raises CommandRefused."
-    return self.orders.submit('stop')['text']
+    return self.commands.submit('stop')['text']
 
 # %% ../../nbs/07_train/09_run.ipynb #8749e453
 @patch(as_prop=True)
@@ -674,7 +675,7 @@ def _ipython_display_(self: BackgroundRun) -> None:
     "The live panel, or a static version where there are no widgets."
     from elastic_nb.report.notebook_panel import LivePanel, PanelState
     if self._seen is None: self._seen = PanelState()
-    if self._panel is None: self._panel = LivePanel(self._seen, self.orders.submit, self.title)
+    if self._panel is None: self._panel = LivePanel(self._seen, self.commands.submit, self.title)
     self._panel.show()
 
 # %% ../../nbs/07_train/09_run.ipynb #430e0ac5
@@ -699,7 +700,7 @@ def _end_all(by: str = 'the end of the process') -> None:
     "Ask all runs to save and leave, and wait for them."
     mine = [run for run in _LIVE if run._pid == os.getpid()]
     for run in mine:
-        with suppress(CommandRefused): run.orders.submit('stop', by=by, timeout=0.)
+        with suppress(CommandRefused): run.commands.submit('stop', by=by, timeout=0.)
     for run in mine: run._over.wait(60)
 
 def _on_sigterm(number: int, frame: Any) -> None:

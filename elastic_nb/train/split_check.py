@@ -319,23 +319,23 @@ class UntrainedParameters:
     def __init__(self, engine: Any):
         optimizer = getattr(engine.optimizer, 'whole', engine.optimizer)
         mine = {id(p) for group in optimizer.param_groups for p in group['params']}
-        self.left = {name: p for name, p in engine.model.named_parameters()
+        self.unreached = {name: p for name, p in engine.model.named_parameters()
                      if p.requires_grad and id(p) in mine and 'pooler' not in name.split('.')}
-        self.kinds: set[str] = set() # Names of those that some loss has reached, without numbers
-        self.looked = False # Whether there was a loss
+        self.reached_names: set[str] = set() # Names of those that some loss has reached, without numbers
+        self.loss_seen = False # Whether there was a loss
 
     def mark_reached(self, loss: Tensor) -> None:
         "Take out those that `loss` reaches."
-        self.looked = True
-        if self.left:
-            trained = {*map(id, reached_params(loss, [*self.left.values()]))}
-            self.kinds |= {_kind_of(name) for name, p in self.left.items() if id(p) in trained}
-            self.left = {name: p for name, p in self.left.items() if id(p) not in trained}
-            for name in [*self.left]:   # another expert, or another layer that is left out at times
-                if _kind_of(name) in self.kinds: del self.left[name]
+        self.loss_seen = True
+        if self.unreached:
+            trained = {*map(id, reached_params(loss, [*self.unreached.values()]))}
+            self.reached_names |= {_kind_of(name) for name, p in self.unreached.items() if id(p) in trained}
+            self.unreached = {name: p for name, p in self.unreached.items() if id(p) not in trained}
+            for name in [*self.unreached]:   # another expert, or another layer that is left out at times
+                if _kind_of(name) in self.reached_names: del self.unreached[name]
 
     def __str__(self) -> str:
-        names = [*self.left]
+        names = [*self.unreached]
         return ', '.join(names[:3]) + (f' and {len(names) - 3} more' if len(names) > 3 else '')
 
 

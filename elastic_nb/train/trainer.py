@@ -59,22 +59,23 @@ class TrainCall:
     "One call of `train`, from its start to its end."
     sinks: SinkGroup # What receives the events beside the ledger
     def __init__(self) -> None:
-        self.record: EventRecorder | None = None # The ledger, and the sinks
-        self.left: tuple[dict[str, Any], dict[str, Any]] | None = None # What the trainer had at its end
+        self.recorder: EventRecorder | None = None # The ledger, and the sinks
+        self.end_state: tuple[dict[str, Any], dict[str, Any]] | None = None # What the trainer had at its end
         self.result = TrainResult()
-        self.began = False # Training has begun, and callbacks have not been notified of the end
-        self.bar: list[ProgressBar] = [] # The progress bar on a terminal, if there is one
-        self.recorded = False # There is a ledger
-        self.copied = '' # The rank that the state was copied from, in words
-        self.noted = 0 # Steps whose metrics were reported
-        self.used: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> time; micro-batches, samples
-        self.over: dict[int, float | None] = {} # When the last two steps ended
+        self.has_begun = False # Training has begun, and callbacks have not been notified of the end
+        self.progress_bars: list[ProgressBar] = [] # The progress bar on a terminal, if there is one
+        self.has_ledger = False # There is a ledger
+        self.copied_from = '' # The rank that the state was copied from, in words
+        self.noted_steps = 0 # Steps whose metrics were reported
+        # Step -> time; micro-batches, samples
+        self.step_usage: dict[int, tuple[float, list[int], list[int]]] = {}
+        self.step_end_times: dict[int, float | None] = {} # When the last two steps ended
         self.heard: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue() # From other threads
 
     def step_ended(self, step: int) -> tuple[float, list[int], list[int]]:
         "What this rank has used in `step`: when it ended, micro-batches, samples. Asked for once."
-        when, micro, samples = self.used.pop(step)
-        self.over = {step - 1: self.over.get(step - 1), step: when}
+        when, micro, samples = self.step_usage.pop(step)
+        self.step_end_times = {step - 1: self.step_end_times.get(step - 1), step: when}
         return when, micro, samples
 
 # %% ../../nbs/07_train/07_trainer.ipynb #c6db81f5
@@ -86,7 +87,7 @@ class ElasticTrainer(Engine):
     @property
     def record(self) -> 'EventRecorder | None':
         "Where it reports to during training: the ledger, and the sinks."
-        return self.call.record if 'call' in vars(self) else None
+        return self.call.recorder if 'call' in vars(self) else None
 
     @property
     def alone(self) -> bool: return 'world' in vars(self) and self.world.world_size == 1
@@ -130,9 +131,9 @@ class ElasticTrainer(Engine):
                 if manager: manager.close()
         _hear(self)
         if manager:
-            result.checkpoints = {f.step: str(manager.nvme.base / f.name)
+            result.checkpoints = {f.step: str(manager.nvme.base_path / f.name)
                                   for f in manager.nvme.list_checkpoints()[::-1]}
-        self.call.began = False   # the end is announced once
+        self.call.has_begun = False   # the end is announced once
         self.notify_callbacks('on_train_end', result=result)
         return result
 
@@ -167,7 +168,7 @@ def _say_what_is_left(trainer: ElasticTrainer, result: TrainResult) -> None:
 
 def _fell(trainer: ElasticTrainer, error: BaseException) -> None:
     "Report to the callbacks how far training got before `error`."
-    trainer.call.began, result = False, trainer.call.result
+    trainer.call.has_begun, result = False, trainer.call.result
     result.steps, result.validation = trainer.step, dict(trainer.val)
     result.error = f'{type(error).__name__}: {error}'
     try: trainer.notify_callbacks('on_train_end', result=result)
@@ -181,10 +182,10 @@ def _train(self: ElasticTrainer, resume: bool, progress: bool, out: str | Path |
         self._enter()
         return self._trained(call.result, resume, progress, out)
     except BaseException as e:
-        if self.call.began: _fell(self, e)
+        if self.call.has_begun: _fell(self, e)
         raise
     finally:
-        if self.ready: call.left = _made_of(self), _stands(self)
+        if self.ready: call.end_state = _made_of(self), _stands(self)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #d528ca9e
 @patch
@@ -192,8 +193,8 @@ def _train(self: ElasticTrainer, resume: bool, progress: bool, out: str | Path |
 def _reported(self: ElasticTrainer) -> Iterator[dict[str, Any]]:
     "The record and the sinks, from before the first step; the dict says how it ended, once it has."
     self.call.sinks = _sinks(self)
-    self.call.record = EventRecorder(tracking_listener(self.call.sinks))
-    self.record.keeps = self.main   # rows wait until there is a file for them
+    self.call.recorder = EventRecorder(tracking_listener(self.call.sinks))
+    self.record.keeps_rows = self.main   # rows wait until there is a file for them
     how: dict[str, Any] = dict(ok=True)
     try: yield how
     except BaseException as e:
@@ -212,16 +213,16 @@ def _ended(trainer: ElasticTrainer, result: TrainResult) -> dict[str, Any]:
         text = _goes_on(trainer)
         trainer.record.say('asked', by='SIGTERM', text=f"SIGTERM: {text}")
         return dict(ok=False, error=text, stopped='SIGTERM', again=find_launcher() is not None)
-    if trainer.call.recorded and trainer.strategy.replicas:
+    if trainer.call.has_ledger and trainer.strategy.replicas:
         whole = trainer.state()
         state, weights = digest(whole), weights_digest(whole)
         if trainer.world.world_size > 1:
             check_same_bits({'the state of the optimizer or the data': int(state[:14], 16)}, max_over_ranks,
                             trainer.step)
         for name in trainer.record.names:
-            about = dict(digest=state, weights=weights, receipt=trainer.chain.value)
+            about = dict(digest=state, weights=weights, receipt=trainer.chain.receipt)
             trainer.record.say('final', name, trainer.step, **about)
-    return dict(ok=True, steps=trainer.step, receipt=trainer.chain.value)
+    return dict(ok=True, steps=trainer.step, receipt=trainer.chain.receipt)
 
 def _broken(trainer: ElasticTrainer, error: BaseException) -> dict[str, Any]:
     "How it ended with this error."
@@ -246,37 +247,38 @@ def _note_start(self: ElasticTrainer, out: str | Path | None, manager: Any, resu
     "The ledger, from now on: the start has not been refused. Collective."
     place, c = ledger_folder(self.c, out), self.config
     pids = torch.zeros(self.world.world_size).long()
-    self.call.recorded = place is not None
+    self.call.has_ledger = place is not None
     pids[self.world.rank] = os.getpid()
     sum_over_ranks(pids)
-    if not (self.main and place): self.record.keeps = False
+    if not (self.main and place): self.record.keeps_rows = False
     else:
         given = {s: [*v] for s, v in c.explicit_values.items()}
         self.record.open(place, dict(entry=self.entry, settings=c.values(), given=given), pids.tolist())
     me, resumed = self.record.me, result.resumed_from is not None
     tier = getattr(manager, 'source', 'nvme') if resumed else ''
     self.record.say('ready', me, **self.about)
-    skipped = [vars(s) for s in getattr(manager, 'skipped', [])]
+    skipped = [vars(s) for s in getattr(manager, 'skipped_checkpoints', [])]
     differences = self.saves.differences
     changed = dict(changed=differences) if differences else {}
     if changed and self.main: warnings.warn(f"the checkpoint's run differed: {'; '.join(differences)}")
-    self.record.say('restored', me, self.step, tier=self.call.copied or tier, skipped=skipped,
-                    receipt=self.chain.value, seal='' if self.call.copied else getattr(manager, 'seal', ''),
+    self.record.say('restored', me, self.step, tier=self.call.copied_from or tier, skipped=skipped,
+                    receipt=self.chain.receipt, seal='' if self.call.copied_from
+                    else getattr(manager, 'loaded_state_hash', ''),
                     **changed)
     if schedule: self.record.say('schedule', me, self.step, **schedule)
-    self.record.last = self.step - 1
+    self.record.last_step = self.step - 1
 
 @patch(as_prop=True)
 def recorded(self: ElasticTrainer) -> bool:
     "Whether there is a ledger."
-    return self.call.recorded
+    return self.call.has_ledger
 
 # %% ../../nbs/07_train/07_trainer.ipynb #af29c67a
 @patch
 def _enter(self: ElasticTrainer) -> None:
     self.prepare(choose_device(self.config.checked(), self.world.local_rank)[0])
     self.main = self.world.is_main
-    self.call.noted = self.step
+    self.call.noted_steps = self.step
     ranks, most = self.world.world_size, self.max_useful_workers
     if ranks > most: raise BadConfig(f"{ranks} ranks are more than {most} micro-batches")
     if ranks > 1 and self.c.distributed.shard != 'none':
@@ -319,7 +321,7 @@ def _check_left(trainer: ElasticTrainer, resume: bool) -> None:
     if odd := sorted(names & vars(trainer).keys()):
         raise BadConfig(f"trainer.{odd[0]} was assigned, and nobody reads it: give it when the trainer is "
                         f"made, ElasticTrainer(..., {odd[0]}=...)")
-    left = trainer.call.left if 'call' in vars(trainer) else None
+    left = trainer.call.end_state if 'call' in vars(trainer) else None
     if left is None: return
     def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         both = before.keys() & now.keys()   # a dataset may read more, and keep it
@@ -401,7 +403,8 @@ def _level(trainer: ElasticTrainer, manager: Any, table: list[tuple[int, int]], 
             manager.pace, receipts = state.meta.pop('pace'), state.meta.pop('receipts')
             trainer.load(state)
             trainer.chain.load_state(receipts, trainer.step)
-            trainer.saves.step, trainer.call.copied = -1, f'rank {source}'   # its own disk does not have it
+            trainer.saves.step = -1
+            trainer.call.copied_from = f'rank {source}'   # its own disk does not have it
         dist.destroy_process_group(group)
 
 def _broadcast(trainer: ElasticTrainer, manager: Any, source: int, group: Any) -> TrainState | None:
@@ -443,7 +446,7 @@ def one_step(self: ElasticTrainer, sync: Any) -> Tensor:
         used += ids
     sync.reduction()(lambda: None)
     loss = self.update(sync.finish())
-    self.call.used[at] = time.monotonic(), micro, used
+    self.call.step_usage[at] = time.monotonic(), micro, used
     return loss
 
 # %% ../../nbs/07_train/07_trainer.ipynb #fec89c3c
@@ -476,25 +479,25 @@ def _preempted(self: ElasticTrainer, manager: Any) -> bool:
 def _committed(self: ElasticTrainer, report: StepReport) -> None:
     "Report a step to the record, once; this waits for its metrics."
     about = self.receipt(report)   # in each rank, for any of them may write a checkpoint
-    if not self.main or report.step <= self.record.last: return
-    self.record.last = report.step
+    if not self.main or report.step <= self.record.last_step: return
+    self.record.last_step = report.step
     batch = self.samples.schedule.span(report.step).size
-    self.record.say('commit', self.record.me, report.step, self.call.over.get(report.step),
-                    **report.metrics, batch=batch, **report.facts, **about)
+    self.record.say('commit', self.record.me, report.step, self.call.step_end_times.get(report.step),
+                    **report.metrics, batch=batch, **report.ledger_fields, **about)
 
 
 # %% ../../nbs/07_train/07_trainer.ipynb #012c74a4
 def _read(trainer: ElasticTrainer, report: StepReport | None) -> None:
     "Record the metrics of a step, if there was one and it was not recorded yet, and call `on_metrics`."
-    if report is None or report.step < trainer.call.noted: return
+    if report is None or report.step < trainer.call.noted_steps: return
     trainer.check_finite(report)
-    trainer.call.noted, result = report.step + 1, trainer.call.result
+    trainer.call.noted_steps, result = report.step + 1, trainer.call.result
     trainer._committed(report)
     result.losses.append(report.metrics['loss'])
     result.targets += report.targets
     if report.noise: result.meter.update(report.noise)
     about = dict(step=report.step, **report.metrics)
-    call_callbacks(trainer.call.bar, 'on_metrics', trainer, **about)
+    call_callbacks(trainer.call.progress_bars, 'on_metrics', trainer, **about)
     trainer.notify_callbacks('on_metrics', **about)
 
 # %% ../../nbs/07_train/07_trainer.ipynb #1e2ba57e
@@ -522,8 +525,9 @@ def notify_callbacks(self: ElasticTrainer, moment: str, **data: Any) -> None:
 def _steps(trainer: ElasticTrainer, manager: Any, result: TrainResult, progress: bool) -> None:
     sync = trainer.strategy.make_sync(trainer.task, trainer.world.world_size)
     sync.set_process_group(world_group(trainer.device))
-    trainer.call.bar = [ProgressBar(trainer.step, trainer.steps)] if progress and trainer.main else []
-    trainer.call.noted, trainer.call.began = trainer.step, True
+    trainer.call.progress_bars = [ProgressBar(trainer.step,
+                                              trainer.steps)] if progress and trainer.main else []
+    trainer.call.noted_steps, trainer.call.has_begun = trainer.step, True
     trainer.task.train()
     start = time.perf_counter()
     try:
@@ -534,8 +538,8 @@ def _steps(trainer: ElasticTrainer, manager: Any, result: TrainResult, progress:
             if manager: manager.wait_for_pending_saves()
     finally:
         sync.detach()
-        call_callbacks(trainer.call.bar, 'on_train_end', trainer, result=result)
-        trainer.call.bar = []
+        call_callbacks(trainer.call.progress_bars, 'on_train_end', trainer, result=result)
+        trainer.call.progress_bars = []
     result.seconds = time.perf_counter() - start
     result.steps, result.validation = trainer.step, dict(trainer.val)
     result.stopped_early = is_patience_exhausted(trainer.val, trainer.c.training.patience)

@@ -54,7 +54,7 @@ class HubStore:
                  api: HfApi,
                  limit_s: float = 60.): # Seconds that one request may take, tries and waits together
         self.repo, self.prefix, self.api, self.limit_s = repo, prefix, api, limit_s
-        self.ready = False # The repository is there
+        self.repo_exists = False # The repository is there
         self._hung: list[WatchdogTask] = []
 
 @patch
@@ -79,14 +79,14 @@ def _ask(self: HubStore, what: str, key: str, call: Callable[[], Any], size: int
 @patch
 def _make(self: HubStore) -> None:
     "Create the private repository, unless it exists. Raises StoreError."
-    if self.ready: return
+    if self.repo_exists: return
     def call() -> None:
         try: self.api.create_repo(self.repo, private=True, exist_ok=True)
         except HfHubHTTPError as e:
             if getattr(e.response, 'status_code', 0) != 403: raise
             self.api.repo_info(self.repo)   # a read-only token
     self._ask('open', '', call)
-    self.ready = True
+    self.repo_exists = True
 
 @patch
 def _about(self: HubStore, key: str) -> Any:
