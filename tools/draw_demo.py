@@ -64,7 +64,7 @@ def close_up(events: Sequence[Event], before: float = .4, after: float = .8) -> 
     events = sorted(events, key=lambda e: e.t)
     t0 = next((e.t for e in events if e.kind == 'run_start'), events[0].t)
     end = events[-1].t - t0
-    gaps = sorted(o.gap for o in outages(events) if o.gap)
+    gaps = sorted(o.commit_gap for o in outages(events) if o.commit_gap)
     if not gaps: return 0., end
     return max(0., gaps[0][0] - t0 - before), min(end, gaps[0][1] - t0 + after)
 
@@ -99,7 +99,7 @@ def until(events: Sequence[Event], t: float) -> list[Event]:
 def caption(events: Sequence[Event], t: float) -> tuple[str, str]:
     "What is going on at `t`, and the clock of the newest recovery; `t` in seconds of the ledger's clock."
     now = [e for e in events if e.t <= t]
-    gaps = sorted({o.gap for o in outages(events) if o.gap and o.start <= t})
+    gaps = sorted({o.commit_gap for o in outages(events) if o.commit_gap and o.start <= t})
     if not gaps: return 'all workers train', ''
     start, end = gaps[-1]
     clock = f'RTO {min(t, end) - start:.3f} s'
@@ -221,7 +221,7 @@ def check_panels(killed: list[Event], calm: list[Event]) -> None:
 def check_moments(killed: list[Event], calm: list[Event]) -> None:
     "What is shown before, during and after the recovery; the clock stops when it heals."
     start, end = close_up(killed)
-    gap = next(o.gap for o in outages(killed) if o.gap)
+    gap = next(o.commit_gap for o in outages(killed) if o.commit_gap)
     assert start < gap[0] - killed[0].t < gap[1] - killed[0].t < end
     assert close_up(calm)[0] == 0.
     assert len(story(killed, calm).axes) == 4

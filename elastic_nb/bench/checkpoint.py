@@ -104,20 +104,20 @@ class RawSave(SaveMethod):
     def __init__(self, *args: Any):
         super().__init__(*args)
         tensors = pack_state(self.model, self.opt).tensors.values()
-        self.size = -(-sum(t.nbytes for t in tensors) // PAGE_BYTES) * PAGE_BYTES
-        self.bytes = memoryview(mmap.mmap(-1, self.size))
+        self.padded_bytes = -(-sum(t.nbytes for t in tensors) // PAGE_BYTES) * PAGE_BYTES
+        self.buffer = memoryview(mmap.mmap(-1, self.padded_bytes))
         at = 0
         for t in tensors:
-            self.bytes[at:(at := at + t.nbytes)] = t.detach().reshape(-1).view(torch.uint8).numpy().data
+            self.buffer[at:(at := at + t.nbytes)] = t.detach().reshape(-1).view(torch.uint8).numpy().data
 
     def save(self, nth: int) -> None:
         fd = os.open(self.path(nth), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
         def one(at: int) -> None:
-            data = self.bytes[at:at + CHUNK_BYTES]
+            data = self.buffer[at:at + CHUNK_BYTES]
             if os.pwrite(fd, data, at) != len(data): raise OSError(f"a short write at {at}")
         try:
-            os.posix_fallocate(fd, 0, self.size)
-            parallel_for(one, range(0, self.size, CHUNK_BYTES), self.threads)
+            os.posix_fallocate(fd, 0, self.padded_bytes)
+            parallel_for(one, range(0, self.padded_bytes, CHUNK_BYTES), self.threads)
             os.fsync(fd)
         finally: os.close(fd)
         fsync_folder(self.folder)

@@ -163,7 +163,7 @@ def measure_snapshots(s: GpuJob) -> RowsAndRatios:
     def gradient() -> None:
         for i in ids: twin.backward(i)
     def plain() -> None:
-        parts = staging.memory[:sum(t.nbytes for t in state)].split([t.nbytes for t in state])
+        parts = staging.pinned_memory[:sum(t.nbytes for t in state)].split([t.nbytes for t in state])
         for a, b in zip(parts, state): a.view(b.dtype).view(b.shape).copy_(b, non_blocking=True)
     names = 'ours: training stops', 'copied to pinned memory, waited for', 'beside our copy', 'without one'
     found: dict[str, list[float]] = {who: [] for who in names}

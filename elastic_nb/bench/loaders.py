@@ -59,11 +59,11 @@ class TokenData:
 class LoaderContestant:
     "`start` iterates over inputs, (samples of this rank, length); `state` is what a checkpoint would keep."
     needs: str | None = None # The package that must be installed
-    own_process = False # Whether its ranks must be processes of one process group
-    enough = float('inf') # Number of samples after which its speed is known
-    def __init__(self, data: TokenData): self.data, self.batches = data, 0
+    own_process = False # Its ranks must be processes of one process group
+    enough = float('inf') # Samples after which its speed is known
+    def __init__(self, data: TokenData): self.data, self.batches_read = data, 0
     def prepare(self) -> None: ...
-    def state(self) -> Any: return self.batches
+    def state(self) -> Any: return self.batches_read
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]: ...
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #891d80ec
@@ -88,15 +88,15 @@ class _MappedIndex:
     def check(self, *_: Any) -> None: ...
 
 class MaterialisedOrderLoader(LoaderContestant):
-    "Keeps the permutation in memory, rebuilt at each start; reads like ours, with a global cursor."
+    "The whole permutation in memory, rebuilt at each start; the same gather as ours, a global cursor."
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
-        d, self.batches = self.data, state or 0
+        d, self.batches_read = self.data, state or 0
         samples = token_windows(d.map(), d.length)
         order, mine = np.random.default_rng(d.seed).permutation(len(samples)), shard_range(rank, world,
                                                                                            d.batch)
-        while self.batches * d.batch < len(samples):
-            ids = order[self.batches * d.batch:][:d.batch][mine.start:mine.stop]
-            self.batches += 1
+        while self.batches_read * d.batch < len(samples):
+            ids = order[self.batches_read * d.batch:][:d.batch][mine.start:mine.stop]
+            self.batches_read += 1
             yield gather_samples(samples, ids)[0]
 
 class NanoGPTLoader(LoaderContestant):
@@ -147,11 +147,11 @@ class HFMapLoader(LoaderContestant):
     def prepare(self) -> None: hf_table(self.data)
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         from datasets.distributed import split_dataset_by_node
-        size, self.batches = self.data.batch // world, state or 0
+        size, self.batches_read = self.data.batch // world, state or 0
         mine = split_dataset_by_node(hf_table(self.data).shuffle(seed=self.data.seed), rank, world)
-        rest = mine.select(range(min(len(mine), self.batches * size), len(mine)))
+        rest = mine.select(range(min(len(mine), self.batches_read * size), len(mine)))
         for b in DataLoader(rest, batch_size=size):
-            self.batches += 1
+            self.batches_read += 1
             yield b['ids'][:, :-1].long()
 
 class HFStreamingLoader(LoaderContestant):
@@ -173,12 +173,13 @@ class GrainLoader(LoaderContestant):
     needs = 'grain'
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import grain
-        samples, d, self.batches = token_windows(self.data.map(), self.data.length), self.data, state or 0
+        samples = token_windows(self.data.map(), self.data.length)
+        d, self.batches_read = self.data, state or 0
         source = grain.MapDataset.source(range(len(samples))).shuffle(seed=d.seed).map(lambda i: samples[i])
         batched, mine = source.batch(d.batch), shard_range(rank, world, d.batch)
-        while self.batches < len(batched):
-            b = batched[self.batches][mine.start:mine.stop]
-            self.batches += 1
+        while self.batches_read < len(batched):
+            b = batched[self.batches_read][mine.start:mine.stop]
+            self.batches_read += 1
             yield torch.from_numpy(b.astype(np.int64))[:, :-1]
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #d5248a49
@@ -229,7 +230,7 @@ class LitDataLoader(LoaderContestant):
                  for folder, x in zip(self.parts, items)]
         return litdata.CombinedStreamingDataset(found, d.seed, [.5, .5], False) if found[1:] else found[0]
 
-    def state(self) -> Any: return copy.deepcopy(self.loader.state_dict())   # it is changed in place later
+    def state(self) -> Any: return copy.deepcopy(self.loader.state_dict())   # changed in place later
 
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import litdata
@@ -265,7 +266,7 @@ class MosaicStreamingLoader(LoaderContestant):
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import streaming
         size = self.data.batch // world
-        if world == 1: streaming.base.util.clean_stale_shared_memory()   # left over from an earlier start
+        if world == 1: streaming.base.util.clean_stale_shared_memory()   # left by an earlier start
         dataset = streaming.StreamingDataset(**self.where(), shuffle=True, shuffle_seed=self.data.seed,
                                              batch_size=size, num_canonical_nodes=1)
         self.loader = streaming.StreamingDataLoader(dataset, batch_size=size)
@@ -321,35 +322,35 @@ class OurPackedLoader(LoaderContestant):
         PackedDataset(self.data.path, self.data.length, rows=self.rows)   # builds the plan and the rows
 
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
-        d, self.batches = self.data, state or 0
+        d, self.batches_read = self.data, state or 0
         if self.packed is None: self.packed = self.open()
         packed, mine = self.packed, shard_range(rank, world, d.batch)
         order, some = SampleOrder(len(packed), d.seed), 1024 // d.batch   # ids of several batches at a time
-        for b in range(self.batches, len(packed) // d.batch, some):
+        for b in range(self.batches_read, len(packed) // d.batch, some):
             n = min(some, len(packed) // d.batch - b)
             for ids in order(b * d.batch, n * d.batch).reshape(n, -1)[:, mine.start:mine.stop]:
-                self.batches += 1
+                self.batches_read += 1
                 yield packed.get(ids)['input_ids']
 
     def open(self) -> Any: return PackedDataset(self.data.path, self.data.length, rows=self.rows)
 
 class OurPackedLazyLoader(OurPackedLoader):
-    "elastic-nb: packed samples without rows, assembled from the index at each read."
+    "elastic-nb: the same without rows, assembled from the index at each read."
     rows = False
 
 class _FilledIndex:
-    "The plain index, read in the form of a packed one."
+    "The plain index in the form of a packed one."
     def __init__(self, data: TokenData):
-        self.plain = ResumableDataset(index_file=data.path, seq_length=data.length)
-        self.places = torch.arange(data.length)
+        self.plain_dataset = ResumableDataset(index_file=data.path, seq_length=data.length)
+        self.positions = torch.arange(data.length)
 
-    def __len__(self) -> int: return len(self.plain)
+    def __len__(self) -> int: return len(self.plain_dataset)
 
     def get(self, ids: Any) -> dict[str, Tensor]:
-        x, y = self.plain.get(ids)
+        x, y = self.plain_dataset.get(ids)
         labels = x.clone()
         labels[:, 0] = -100
-        return dict(input_ids=x, labels=labels, position_ids=self.places.repeat(len(x), 1))
+        return dict(input_ids=x, labels=labels, position_ids=self.positions.repeat(len(x), 1))
 
 class OurFilledLoader(OurPackedLoader):
     "elastic-nb: the plain index, with separate tensors for labels and positions."
@@ -410,7 +411,7 @@ class _IndexSlice:
     def check(self, *_: Any) -> None: ...
 
 class OurMixtureLoader(OurLoader):
-    "elastic-nb: a mixture computed from seed and position."
+    "elastic-nb: a mixture, which is a function of seed and position."
     def make(self) -> Any:
         d = self.data
         parts = [ResumableDataset(index_file=_IndexSlice(d, *span), seq_length=d.length)
@@ -442,12 +443,12 @@ class OurPackedMixtureLoader(OurMixtureLoader):
         for batch in loader: yield batch['input_ids']
 
 class OurPackedLazyMixtureLoader(OurPackedMixtureLoader):
-    "elastic-nb: a mixture of two packed indexes without rows."
+    "elastic-nb: the same without rows."
     rows = False
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #37e75e1f
 class HFInterleaveLoader(LoaderContestant):
-    "`datasets.interleave_datasets` of two streams, shuffled in a buffer of 1,000; all load rank 0's state."
+    "`datasets.interleave_datasets` of two streams, shuffled in a buffer of 1,000; rank 0's state for all."
     needs = 'datasets'
     def prepare(self) -> None: hf_table(self.data)
     def state(self) -> Any: return self.stream.state_dict()
@@ -467,7 +468,8 @@ class GrainMixtureLoader(LoaderContestant):
     needs = 'grain'
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import grain
-        d, samples, self.batches = self.data, token_windows(self.data.map(), self.data.length), state or 0
+        d = self.data
+        samples, self.batches_read = token_windows(self.data.map(), self.data.length), state or 0
         def part(a: int, z: int) -> Any:
             ids = grain.MapDataset.source(range(a, z)).shuffle(seed=d.seed)
             return ids.map(lambda i: samples[i]).repeat()
@@ -475,19 +477,19 @@ class GrainMixtureLoader(LoaderContestant):
                                      weights=[.5, .5]).batch(d.batch)
         mine = shard_range(rank, world, d.batch)
         while True:
-            b = mixed[self.batches][mine.start:mine.stop]
-            self.batches += 1
+            b = mixed[self.batches_read][mine.start:mine.stop]
+            self.batches_read += 1
             yield torch.from_numpy(b.astype(np.int64))[:, :-1]
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #4864295b
 class LitDataMixtureLoader(LitDataLoader):
-    "litdata's CombinedStreamingDataset; all ranks load rank 0's state."
+    "litdata's CombinedStreamingDataset; rank 0's state for all."
     @property
     def parts(self) -> dict[str, tuple[int, int]]:
         return {f'{self.data.path}.litdata-{k}': span for k, span in zip('ab', source_ranges(self.data))}
 
 class MosaicMixtureLoader(MosaicStreamingLoader):
-    "MosaicML's streaming: two streams with proportions, one canonical node; all load rank 0's state."
+    "MosaicML's streaming: two streams with proportions, one canonical node; rank 0's state for all."
     @property
     def parts(self) -> dict[str, tuple[int, int]]:
         return {f'{self.data.path}.mds-{k}': span for k, span in zip('ab', source_ranges(self.data))}
@@ -510,8 +512,8 @@ ALL_CONTESTANTS = CONTESTANTS | FORMS | MIXERS
 # %% ../../nbs/10_bench/05_loaders.ipynb #a82a02be
 def mixture_errors(steps: list[list[int]], data: TokenData, window: int = 1000) -> dict[str, float]:
     """The errors of a mixture with these samples: `off`, a source's largest deviation from its proportion
-    in any `window` samples, in percent; `repeated` and `missing`, how many samples came more
-    often and less often than the average of their source."""
+    in any `window` samples, in percent; `repeated` and `missing`, how many samples came too
+    often and too rarely, compared with the average of their source."""
     flat = np.concatenate([np.asarray(s, np.int64) for s in steps])
     small = np.cumsum(np.append(0, flat >= source_ranges(data)[1][0]))
     off = np.abs((small[window:] - small[:-window]) / window - .5).max() if len(flat) >= window else 1.

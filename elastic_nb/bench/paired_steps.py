@@ -66,36 +66,35 @@ WORKLOADS = {'real': TrainingWork(GPTConfig(256, 128, 192, 6, 6, 0.)),
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #55f9c79a
 def synchronize_stream(device: str) -> None:
-    "Wait until the device has done all work queued by this thread; copies on other streams may continue."
+    "Wait until the device has done all work of this thread; copies on other streams may continue."
     if device.startswith('cuda'): torch.cuda.current_stream(device).synchronize()
 
-def time_work(device: str, work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
-              ) -> tuple[float, float]:
-    "Seconds until `work()` returns, and until the device has finished that work."
+def time_work(device: str, work: Callable[[], Any]) -> tuple[float, float]:
+    "Seconds until `work()` returns, and until the device has finished it."
     synchronize_stream(device)
-    start = clock()
+    start = time.perf_counter()
     work()
-    asked = clock() - start
+    asked = time.perf_counter() - start
     synchronize_stream(device)
-    return asked, clock() - start
+    return asked, time.perf_counter() - start
 
 class PlainLoop:
-    "A plain loop on a copy of the model of the prepared trainer `like`; compiled if that model is compiled."
+    "A plain loop on a copy of the model of `like`, a prepared trainer; compiled if that model is."
     def __init__(self, like: ElasticTrainer):
         model = copy.deepcopy(like.model).train()
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=like.c.training.lr)
-        self.world = dist.get_world_size() if dist.is_initialized() else 1
+        self.world_size = dist.get_world_size() if dist.is_initialized() else 1
         self.model = DistributedDataParallel(model) if dist.is_initialized() else model
         if like.c.training.compile: self.model = torch.compile(self.model)
         data = like.train_dataset
-        self.read, self.device, self.autocast = data.get, like.device, like.task.autocast
+        self.read_batch, self.device, self.autocast = data.get, like.device, like.task.autocast
         self.tokens = like.c.training.batch_size * data.seq_length
 
     def backward(self, ids: list[int]) -> Tensor:
         "Forward and backward pass of a micro-batch; returns its part of the mean loss, on the device."
-        x, y = (t.to(self.device, non_blocking=True) for t in self.read(ids))
+        x, y = (t.to(self.device, non_blocking=True) for t in self.read_batch(ids))
         with self.autocast():
-            loss = self.model(x, y) * (self.world / self.tokens)   # DDP divides by the world size
+            loss = self.model(x, y) * (self.world_size / self.tokens)   # DDP divides by the world size
         loss.backward()
         return loss.detach()
 
@@ -105,34 +104,23 @@ class PlainLoop:
         total = torch.zeros((), device=self.device)
         self.optimizer.zero_grad()
         for i, ids in enumerate(batches):
-            quiet = self.world > 1 and i < len(batches) - 1
+            quiet = self.world_size > 1 and i < len(batches) - 1
             with self.model.no_sync() if quiet else nullcontext(): total += (loss := self.backward(ids))
             if ask: loss.item()
         self.optimizer.step()
-        return total.item() / self.world
+        return total.item() / self.world_size
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #435cbea3
 class StepPairs:
-    "Seconds and losses of each step of a trainer, and of the same step of a `PlainLoop` after it."
-    def __init__(self, plain: PlainLoop, clock: Callable[[], float] = time.perf_counter):
-        self.plain, self.clock = plain, clock
+    "Each step of a trainer and the same one of a `PlainLoop`."
+    def __init__(self, plain: PlainLoop):
+        self.plain_loop = plain
         self.seconds: list[tuple[float, float]] = [] # Of both
         self.losses: list[tuple[float, float]] = []
-        self.since = 0. # When the trainer's step began
-
-    def begin(self) -> None: self.since = self.clock()
-
-    def elapsed(self) -> float:
-        "Seconds of the trainer's step so far."
-        return self.clock() - self.since
-
-    def repeat(self, ours: float, loss: float, batches: Sequence[list[int]]) -> None:
-        "The plain loop takes the step that took the trainer `ours` seconds, on the same micro-batches."
-        def again() -> None: self.losses.append((loss, self.plain.step(batches)))
-        self.seconds.append((ours, time_work(self.plain.device, again, self.clock)[1]))
+        self.step_began_at = 0. # When the trainer's step began
 
 class PairedTrainer(ElasticTrainer):
-    "A trainer that repeats each step with a `PlainLoop`; `pairs`: seconds and losses of both."
+    "A trainer that takes each step a second time with a `PlainLoop`; `pairs`: seconds and losses of both."
     def prepare(self, device: str | None = None) -> 'PairedTrainer':
         if not self.ready:
             super().prepare(device)
@@ -141,19 +129,22 @@ class PairedTrainer(ElasticTrainer):
 
     def _after(self, manager: CheckpointManager | None) -> None:
         super()._after(manager)
-        # otherwise the time of our optimizer's kernels would count for the plain loop
+        pairs = self.pairs
+        # otherwise the optimizer's kernels would run on the clock of the plain loop
         synchronize_stream(self.device)
         if self.step:
-            ours, loss, at = self.pairs.elapsed(), self.metrics['loss'], self.step - 1
+            ours, at = time.perf_counter() - pairs.step_began_at, self.step - 1
+            ours_loss = self.metrics['loss']
             mine = shard_range(self.world.rank, self.world.world_size, self.c.training.num_micro_batches)
             batches = [[k % self.samples.samples for k in self.samples.ids(at, i)] for i in mine]
             barrier()
-            self.pairs.repeat(ours, loss, batches)
+            def again() -> None: pairs.losses.append((ours_loss, pairs.plain_loop.step(batches)))
+            pairs.seconds.append((ours, time_work(self.device, again)[1]))
         barrier()
-        self.pairs.begin()
+        pairs.step_began_at = time.perf_counter()
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #25be69f3
-WARMUP_STEPS = 3 # Steps that do not count: memory is touched for the first time, and DDP arranges its buckets
+WARMUP_STEPS = 3 # Steps that do not count: they touch memory, and DDP arranges its buckets
 
 def pair_worker(name: str, strategy: str, steps: int, folder: str) -> None:
     "Main function of each rank: train in pairs and write the times to a file."
@@ -164,7 +155,7 @@ def pair_worker(name: str, strategy: str, steps: int, folder: str) -> None:
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #df489a13
 def measure_pairs(name: str, world: int, strategy: str, steps: int) -> list[tuple[float, float]]:
-    "Seconds of each step, for our trainer and for the plain loop, on the slowest rank."
+    "Seconds of each step, ours and the plain loop's, on the slowest rank."
     run = 'torch.distributed.run', '--standalone', '--local-addr=127.0.0.1', f'--nproc-per-node={world}', '-m'
     with tempfile.TemporaryDirectory() as folder:
         task = 'elastic_nb.bench.paired_steps', 'pair', json.dumps([name, strategy, steps, folder])
@@ -175,7 +166,7 @@ def measure_pairs(name: str, world: int, strategy: str, steps: int) -> list[tupl
 
 def check_same_losses(losses: Sequence[Sequence[Sequence[float]]]) -> None:
     "Raises RuntimeError unless both loops had the same losses; one list per rank."
-    for ranks in [*zip(*losses)][:10]:   # in later steps, rounding errors make them diverge
+    for ranks in [*zip(*losses)][:10]:   # later, rounding lets them diverge
         ours, plain = ranks[0][0], sum(r[1] for r in ranks)
         if not abs(ours - plain) < 1e-2: raise RuntimeError(f"not the same run: losses {ours} and {plain}")
 

@@ -21,14 +21,14 @@ from ..models.gpt import GPT, GPTConfig
 # %% ../../nbs/10_bench/09_resume.ipynb #6e7ecf3d
 class PausableClock:
     "Measures the seconds since `start`, without those spent in `without_timing`."
-    def __init__(self, start: float): self.start, self.built = start, 0.
-    def now(self) -> float: return time.monotonic() - self.start
+    def __init__(self, start: float): self.started_at, self.built_at = start, 0.
+    def now(self) -> float: return time.monotonic() - self.started_at
 
     def without_timing(self, work: Callable[[], Any]) -> Any:
         "Return the result of `work`; the time that it takes is not counted."
         before = time.monotonic()
         try: return work()
-        finally: self.start += time.monotonic() - before
+        finally: self.started_at += time.monotonic() - before
 
 # %% ../../nbs/10_bench/09_resume.ipynb #017d3258
 STEPS_BEFORE_SAVE = 2 # Steps before the checkpoint is written
@@ -59,7 +59,7 @@ def resume_ours(config: GPTConfig, folder: Path, clock: PausableClock) -> tuple[
     "Model and optimizer, restored by the trainer."
     from elastic_nb.checkpoint.manager import CheckpointManager
     trainer = make_gpt_trainer(config, folder / 'ours').prepare()
-    clock.built = clock.now()
+    clock.built_at = clock.now()
     manager = CheckpointManager(trainer.c.checkpoint, fingerprint=trainer.fingerprint)
     if trainer.restore(manager) != STEPS_BEFORE_SAVE:
         raise RuntimeError("the checkpoint is not of the last step")
@@ -76,7 +76,7 @@ def resume_torch(config: GPTConfig, folder: Path, clock: PausableClock, mmap: bo
         from elastic_nb.bench.checkpoint import load_torch
         return load_torch
     load = clock.without_timing(tool)
-    clock.built = clock.now()
+    clock.built_at = clock.now()
     load(model, opt, folder / 'torch', mmap)
     return model, opt
 
@@ -96,7 +96,7 @@ def time_resume(who: str, config: GPTConfig, folder: Path, start: float) -> dict
         from elastic_nb.bench.checkpoint import touch_pages
         return touch_pages
     total = clock.without_timing(tool)(model, opt)
-    return dict(ready=clock.now() - clock.built, whole=clock.now(), total=total)
+    return dict(ready=clock.now() - clock.built_at, whole=clock.now(), total=total)
 
 # %% ../../nbs/10_bench/09_resume.ipynb #2fbeeaaa
 if __name__ == '__main__' and sys.argv[1:2] in (['write'], ['resume']):

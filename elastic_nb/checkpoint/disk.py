@@ -103,7 +103,7 @@ def write_image(path: Path, snap: Snapshot, threads: int = 4) -> None:
         fd = _closing(stack, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         direct = _closing(stack, _direct(path, os.O_WRONLY) if aligned else -1)
         if len(snap.image): os.posix_fallocate(fd, 0, len(snap.image))
-        parallel_for(one, range(len(snap.sums)), threads)
+        parallel_for(one, range(len(snap.chunk_checksums)), threads)
         os.fsync(fd)
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #e8a0e5fc
@@ -210,7 +210,7 @@ class NVMeBackend:
     ):
         if keep_last_n < 1: raise ValueError(f"keep_last_n = {keep_last_n}; at least 1 must be kept")
         self.base, self.keep_last_n, self.keep_best = Path(base_path), keep_last_n, keep_best
-        self.metric, self.place = metric, place
+        self.metric, self.lease_place = metric, place
         self.lease: RunLock | None = None   # while this process writes here
         # steps whose checkpoints are kept as well, because a caller has their path
         self.protected_steps: set[int] = set()
@@ -245,7 +245,7 @@ def new_name(self: NVMeBackend, step: int) -> str:
 def _move_in(tier: NVMeBackend, fingerprint: str, identity: Mapping[str, Any] | None) -> RunLock:
     "Acquire the lease of the folder, and remove what a killed writer left. Raises FolderInUse, OSError."
     make_folder_durably(tier.base)
-    lease = RunLock(tier.base, tier.place)
+    lease = RunLock(tier.base, tier.lease_place)
     try:
         _same_run(tier, fingerprint, identity)
         for name in os.listdir(tier.base):

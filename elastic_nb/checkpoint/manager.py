@@ -35,27 +35,27 @@ from ..exact.state import flatten
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #f13028cb
 class RunClock:
     "When the run began, and when the last step ended; keeps running through restarts."
-    def __init__(self) -> None: self.began = self.last = time.monotonic()
+    def __init__(self) -> None: self.began_at = self.last = time.monotonic()
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #5be1c2d0
 class CheckpointManager:
     "Saves in the background, loads the newest valid state. Only rank 0 writes; all ranks may load."
     def __init__(self,
         config: CheckpointConfig | None = None,
-        rank: int = 0, # Rank of this process
+        rank: int = 0, # Of this process
         world_size: int = 1, # Recorded in each checkpoint
         fingerprint: str = '', # Fingerprint of the run's config; checkpoints of other runs are refused
-        identity: Mapping[str, Any] | None = None, # The same in readable form, for refusals
-        architecture: Mapping[str, Any] | None = None, # Description of the model; see `describe_architecture`
+        identity: Mapping[str, Any] | None = None, # The readable form, for refusal messages
+        architecture: Mapping[str, Any] | None = None, # Of the model; see `describe_architecture`
         memory: MemorySnapshotBackend | None = None, # The supervisor's, so that it outlives this process
         report: ReportEvent = lambda kind, **data: None, # Called for each save and failure, from any thread
         place: str = 'both', # Place of the lease: `writer` for a worker whose supervisor holds `run`
-        overlap: bool = False, # The caller calls `before_update` before it changes a saved GPU tensor
+        overlap: bool = False, # The caller calls `before_update` before a saved tensor of a GPU may change
     ):
         c = self.config = config or CheckpointConfig()
         self.rank, self.world_size, self.fingerprint = rank, world_size, fingerprint
         self.identity, self.architecture = dict(identity or {}), dict(architecture or {})
-        self.origin: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
+        self.loaded_identity: dict[str, Any] = {} # Identity of the run that wrote what was loaded last
         self.health, self.overlap, fails = TierHealth(report), overlap, c.async_save_policy == 'fail'
         self.memory = memory or self._own_memory()
         self.nvme = NVMeBackend(c.nvme_path, c.keep_last_n, c.keep_best, c.best_metric, place)
@@ -65,11 +65,13 @@ class CheckpointManager:
         self.writer = CheckpointWriter(c, self.memory, self.nvme, self.uploaders, self.health)
         self.interval = CheckpointInterval(mtbf=c.mtbf) if c.checkpoint_interval == 'auto' else None
         self.generation = 0   # of the world
-        self.source, self.skipped = '', list[Any]()   # tier of the last load, and the checkpoints it skipped
-        self.limited = ''   # the last reported reason why the memory tier has fewer slots
-        self.seal, self.took = '', 0.   # of the last load: hash of the state (see `Manifest`), seconds
+        self.source = ''
+        self.skipped_checkpoints = list[Any]()   # tier of the last load, and the checkpoints it skipped
+        self.memory_limit_reason = ''   # the last reported reason why the memory tier has fewer slots
+        self.loaded_state_hash = ''
+        self.load_seconds = 0.   # of the last load: hash of the state (see `Manifest`), seconds
         self.preempted = threading.Event()   # SIGTERM has arrived
-        self.closed, self.clock = False, RunClock()
+        self.is_closed, self.run_clock = False, RunClock()
         atexit.register(self.close)
 
     def _own_memory(self) -> MemorySnapshotBackend | None:
@@ -94,7 +96,7 @@ class CheckpointManager:
     def pace(self, pace: dict[str, Any]) -> None:
         if not (self.interval and pace): return
         self.interval.load_state_dict(pace)
-        self.clock.began = time.monotonic() - self.interval.seconds
+        self.run_clock.began_at = time.monotonic() - self.interval.seconds
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #85cd9943
 @patch(as_prop=True)
@@ -111,12 +113,12 @@ def wait_for_pending_saves(self: CheckpointManager, timeout: float = 600.) -> No
 
 @patch
 def close(self: CheckpointManager, timeout: float = 600.) -> None:
-    """Finish the save in progress, and stop; a second call does nothing. Raises the errors of
+    """Finish the save in progress, and stop; a second call does nothing. Raises like
     `wait_for_pending_saves`."""
     try: self.wait_for_pending_saves(timeout)
     finally:
         atexit.unregister(self.close)
-        self.closed = True
+        self.is_closed = True
         self.writer.close(timeout)
         end = time.monotonic() + min(timeout, self.config.grace)
         for u in self.uploaders.values(): u.begin_shutdown()   # all at once
@@ -148,7 +150,7 @@ def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot,
             tensors, skeleton = flatten(tree)
             snap = self.memory.take_snapshot(tensors, dict(about, state=skeleton))
             if not self.overlap: self.before_update()
-            self._say_limits(self.memory.limited)
+            self._say_limits(self.memory.limit_consequence)
             return (snap, True) if snap else None
     except (OSError, ValueError, MemoryError) as e: self.health.mark_failed('memory', e)
     if self.writer.busy or not durable: return None
@@ -163,10 +165,10 @@ def before_update(self: CheckpointManager) -> None:
 
 @patch
 def _say_limits(self: CheckpointManager, limited: str) -> None:
-    if limited and limited != self.limited:
+    if limited and limited != self.memory_limit_reason:
         warnings.warn(f"checkpoints: memory: {limited}")
         self.report('limited', tier='memory', why=limited)
-    self.limited = limited
+    self.memory_limit_reason = limited
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #558d5c7f
 @patch
@@ -195,7 +197,7 @@ def save_checkpoint(self: CheckpointManager, state: Any, tier: CheckpointTier = 
     `if_busy`: wait or skip while the previous save is still being written. Raises CheckpointError for an
     earlier failure, under the policies fail and retry, and FolderInUse."""
     self.health.raise_pending()
-    if self.closed: raise CheckpointError("this manager is closed, and saves nothing any more")
+    if self.is_closed: raise CheckpointError("this manager is closed, and saves nothing any more")
     if self.rank: return SaveFuture(taken=False)   # `rank` may change with the generation
     if tier.value not in {'memory', 'nvme', *self.remote_tiers}: raise CheckpointError(_MISSING[tier.value])
     start, durable = time.perf_counter(), tier is not CheckpointTier.MEMORY
@@ -221,20 +223,20 @@ def should_checkpoint(self: CheckpointManager, step: int, tier: CheckpointTier =
 @patch
 def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], last: bool = False) -> bool:
     "Save `state()` if due; call this after each step. True if accepted. With `last` it waits."
-    # rank 0 may die, and this rank may replace it
-    if self.interval: self.interval.record_step(time.monotonic() - self.clock.last)
+    # rank 0 may die, and this rank replace it
+    if self.interval: self.interval.record_step(time.monotonic() - self.run_clock.last)
     due = [] if self.rank else [t for t in (CheckpointTier.NVME, CheckpointTier.MEMORY)
                                 if self.should_checkpoint(step, t)]
     if_busy = 'wait' if last else self.config.if_busy
     taken = bool(due and self.save_checkpoint(state(), due[0], if_busy))
-    self.clock.last = time.monotonic()
+    self.run_clock.last = time.monotonic()
     return taken
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #42b968c6
 @patch
 def record_failure(self: CheckpointManager) -> None:
     "Count a failure. Several with no step in between count as one."
-    if self.interval: self.interval.record_failure(time.monotonic() - self.clock.began)
+    if self.interval: self.interval.record_failure(time.monotonic() - self.run_clock.began_at)
 
 # %% ../../nbs/03_checkpoint/12_manager.ipynb #2843abba
 @patch
@@ -244,7 +246,7 @@ def enter_generation(self: CheckpointManager, rank: int, world_size: int, genera
     leads = rank == 0 and (self.rank or not self.generation)
     self.rank, self.world_size, self.generation = rank, world_size, generation
     if not leads or not self.config.checkpoint_interval: return
-    try: self._claim(self.config.grace if self.nvme.place == 'writer' else 0.)
+    try: self._claim(self.config.grace if self.nvme.lease_place == 'writer' else 0.)
     except OSError as e: self.health.mark_failed('nvme', e)
 
 @patch
@@ -265,7 +267,7 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
     """The newest valid state, or the one in the folder `path`; None if there are no checkpoints.
 
     Damaged ones are skipped and recorded in `skipped`. Raises CheckpointError if no valid one is left,
-    RunMismatch if that is because all belong to another run."""
+    RunMismatch if that is because all are of another run."""
     self.wait_for_pending_saves()
     if path is not None:
         folder = Path(path).absolute()
@@ -273,14 +275,15 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
                              self.compared_identity)
     tiers = {k: v for k, v in self.tiers.items() if tier is None or k == tier.value}
     found = load_latest_valid(tiers, self.fingerprint, target, self.compared_identity)
-    self.source, self.skipped, self.took = found.tier, found.skipped, found.seconds
-    if m := found.manifest: self.pace, self.seal, self.origin = m.pace, m.seal, m.identity
-    for s in self.skipped: self.report('skipped', **vars(s))
+    self.source, self.skipped_checkpoints, self.load_seconds = found.tier, found.skipped, found.seconds
+    if m := found.manifest:
+        self.pace, self.loaded_state_hash, self.loaded_identity = m.pace, m.seal, m.identity
+    for s in self.skipped_checkpoints: self.report('skipped', **vars(s))
     return found.state
 
 @patch
 def newest_step(self: CheckpointManager, far: bool = False) -> int:
-    "Step of this run's newest checkpoint, from its manifest; 0 if there is none. `far`: check all tiers."
+    "Step of this run's newest checkpoint, from its manifest; 0 if there is none. `far`: ask all tiers."
     tiers = {k: tier for k, tier in self.tiers.items() if far or k not in self.remote_tiers}
     for tier, found in list_candidates(tiers, []):
         with suppress(OSError, DamagedCheckpoint), tiers[tier].open(found.name) as (manifest, _):

@@ -29,7 +29,7 @@ from .snapshot import TensorCopier, ReadAt, Snapshot, PinnedStaging
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #9c72af87
 def create_memfds(n: int) -> list[int]:
-    "Descriptors of `n` empty memory files, which cannot shrink and exist while open. Raises OSError."
+    "Descriptors of `n` empty memory files, which cannot shrink and live while one is open. Raises OSError."
     if not hasattr(os, 'memfd_create'): raise OSError("this system has no memfd_create; Linux has")
     fds = [os.memfd_create('elastic-nb', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) for _ in range(n)]
     for fd in fds: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
@@ -59,26 +59,27 @@ def decode_control_page(page: bytes) -> ControlPage | None:
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #028d8fe1
 class ReadWriteLock:
-    "A lock on the memory behind `fd`, for one writer or many readers in any process; freed when they die."
+    "One writer or many readers of the memory behind `fd`, in this and other processes; free when they die."
     def __init__(self, fd: int):
-        self.fd, self.holders, self.exclusive, self.mutex = fd, 0, False, threading.Lock()
+        self.fd, self.holder_count, self.is_exclusive, self.mutex = fd, 0, False, threading.Lock()
 
     def try_acquire(self, alone: bool) -> bool:
         "Take the lock, `alone` to write, otherwise to read. Never waits; False if another holder blocks it."
         with self.mutex:
-            if self.exclusive or (alone and self.holders): return False
-            if not self.holders and not self._ask(fcntl.LOCK_EX if alone else fcntl.LOCK_SH): return False
-            self.holders, self.exclusive = self.holders + 1, alone
+            if self.is_exclusive or (alone and self.holder_count): return False
+            if not self.holder_count and not self._ask(fcntl.LOCK_EX if alone
+                                                       else fcntl.LOCK_SH): return False
+            self.holder_count, self.is_exclusive = self.holder_count + 1, alone
             return True
 
     def downgrade(self) -> None:
         "Turn the write lock into a read lock."
-        with self.mutex: self.exclusive = not self._ask(fcntl.LOCK_SH)
+        with self.mutex: self.is_exclusive = not self._ask(fcntl.LOCK_SH)
 
     def release(self) -> None:
         with self.mutex:
-            self.holders, self.exclusive = self.holders - 1, False
-            if not self.holders: fcntl.lockf(self.fd, fcntl.LOCK_UN)
+            self.holder_count, self.is_exclusive = self.holder_count - 1, False
+            if not self.holder_count: fcntl.lockf(self.fd, fcntl.LOCK_UN)
 
     def _ask(self, how: int) -> bool:
         try: fcntl.lockf(self.fd, how | fcntl.LOCK_NB)
@@ -89,19 +90,21 @@ class ReadWriteLock:
 FinishCopy = Callable[[], None] # Completes a copy
 
 class SharedMapping:
-    "The pages of `fd`, mapped into this process, and the copier, with each tensor's offset in them."
+    "The pages of `fd`, mapped into this process, and the copier that knows each tensor's offset in them."
     def __init__(self, fd: int):
         self.fd = fd
         self.layout: SafetensorsLayout | None = None
-        self.maps: list[mmap.mmap] = []
+        self.mmaps: list[mmap.mmap] = []
 
     def prepare(self, layout: SafetensorsLayout) -> None:
         "Allocate everything that a copy with `layout` needs. Raises OSError if there is not enough memory."
         end = PAGE_BYTES + layout.size
         os.posix_fallocate(self.fd, 0, end)
-        if not self.maps or len(self.maps[-1]) < end:
-            self.maps.append(mmap.mmap(self.fd, end))   # old maps stay open: closing one would drop our locks
-        self.copier = TensorCopier(layout, torch.frombuffer(self.maps[-1], dtype=torch.uint8)[PAGE_BYTES:end])
+        if not self.mmaps or len(self.mmaps[-1]) < end:
+            # old maps stay open: closing one would drop our locks
+            self.mmaps.append(mmap.mmap(self.fd, end))
+        self.copier = TensorCopier(layout,
+                                   torch.frombuffer(self.mmaps[-1], dtype=torch.uint8)[PAGE_BYTES:end])
         self.layout = layout
 
     def copy_tensors(self, tensors: dict[str, Tensor],
@@ -123,8 +126,8 @@ class SnapshotSlot:
     "Room for one snapshot behind `fd`: control page, image, manifest."
     def __init__(self, fd: int):
         os.set_inheritable(fd, False)   # child programs do not inherit it
-        self.fd, self.lock, self.pages = fd, ReadWriteLock(fd), SharedMapping(fd)
-        self.count = 0   # of the snapshot that is being written to this slot, or from it to disk
+        self.fd, self.lock, self.mapping = fd, ReadWriteLock(fd), SharedMapping(fd)
+        self.save_number = 0   # of the snapshot that is being written to this slot, or from it
         self.snapshot: Snapshot | None = None   # that snapshot
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #1ac74597
@@ -137,21 +140,21 @@ def invalidate(self: SnapshotSlot) -> None:
 def copy(self: SnapshotSlot, layout: SafetensorsLayout, tensors: dict[str, Tensor], about: dict[str, Any],
          staging: PinnedStaging) -> Snapshot:
     "The blocking part of a save. Invalidates the previous content of the slot."
-    if self.pages.layout is not layout: self.pages.prepare(layout)
+    if self.mapping.layout is not layout: self.mapping.prepare(layout)
     self.invalidate()
-    sums, land = self.pages.copy_tensors(tensors, staging)
-    self.snapshot = Snapshot(self.pages.copier, about, sums, land)
+    sums, land = self.mapping.copy_tensors(tensors, staging)
+    self.snapshot = Snapshot(self.mapping.copier, about, sums, land)
     return self.snapshot
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #8b9463f8
 @patch
 def publish(self: SnapshotSlot, manifest: bytes) -> None:
     "Write the manifest, then the control page."
-    if not self.pages.layout: raise ValueError("there is no snapshot to publish")
-    size, start = self.pages.layout.size, _after(self.pages.layout.size)
+    if not self.mapping.layout: raise ValueError("there is no snapshot to publish")
+    size, start = self.mapping.layout.size, _after(self.mapping.layout.size)
     os.posix_fallocate(self.fd, start, len(manifest))
     os.pwrite(self.fd, manifest, start)
-    control = ControlPage(self.count, size, len(manifest), xxhash.xxh3_64_intdigest(manifest))
+    control = ControlPage(self.save_number, size, len(manifest), xxhash.xxh3_64_intdigest(manifest))
     os.pwrite(self.fd, encode_control_page(control), 0)
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #60071e80
@@ -191,7 +194,7 @@ def read_at(self: SnapshotSlot, file: str, offset: int, out: memoryview) -> None
 def clear(self: SnapshotSlot) -> None:
     "Free all pages. Hold the write lock for this: closing the mapping releases the lock."
     self.invalidate()
-    self.pages.layout = None
+    self.mapping.layout = None
     with mmap.mmap(self.fd, 0) as whole: whole.madvise(mmap.MADV_REMOVE)
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #b0b0736c
@@ -207,12 +210,12 @@ class MemorySnapshotBackend:
         for fd in own: weakref.finalize(self, os.close, fd)
         self.slots = [SnapshotSlot(fd) for fd in [*fds, *own][:max_snapshots]]
         self.max_memory_mb, self.staging = max_memory_mb, PinnedStaging()
-        self.count = 0   # of the newest save
-        # Types and shapes of the tensors in the newest save
+        self.save_count = 0   # of the newest save
+        # Of the tensors of the newest save
         self.tensor_shapes: dict[str, tuple[torch.dtype, torch.Size]] | None = None
-        self.layout: SafetensorsLayout | None = None # Their layout
+        self.layout: SafetensorsLayout | None = None # Likewise
         self.usable_slots = self.slots   # the slots that the limit allows
-        self.limited = ''   # what it costs that there are fewer than configured
+        self.limit_consequence = ''   # the consequence, if there are fewer than configured
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #f9e98c1c
 @patch
@@ -226,7 +229,7 @@ def _lay_out(self: MemorySnapshotBackend, tensors: dict[str, Tensor]) -> Safeten
     if not n:
         raise ValueError(f"a snapshot of {mb:.1f} MB does not fit, for max_memory_mb is {self.max_memory_mb}")
     self.tensor_shapes, self.layout, self.usable_slots = form, layout, self.slots[:n]
-    self.limited = '' if n == len(self.slots) else (
+    self.limit_consequence = '' if n == len(self.slots) else (
         f"max_memory_mb is {self.max_memory_mb}, and a snapshot has {mb:.1f} MB: {n} of {len(self.slots)} "
         "fit. "
         + ("While one is written there is none in memory" if n == 1 else "More saves wait for a free one"))
@@ -253,10 +256,10 @@ def take_snapshot(self: MemorySnapshotBackend, tensors: dict[str, Tensor],
     (too large), OSError
     and MemoryError."""
     layout = self._lay_out(tensors)
-    if self.staging.busy and any(map(self.staging.needs_staging, tensors.values())): return None
+    if self.staging.in_use and any(map(self.staging.needs_staging, tensors.values())): return None
     slot = self._free()
     if slot is None: return None
-    slot.count = self.count = 1 + max(self.count, *(s.saved_count() for s in self.slots))
+    slot.save_number = self.save_count = 1 + max(self.save_count, *(s.saved_count() for s in self.slots))
     try: return slot.copy(layout, tensors, about, self.staging)
     except BaseException:
         slot.lock.release()
@@ -280,7 +283,7 @@ def publish(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
     snapshot.wait_for_copy()
     slot.publish(snapshot.encode_manifest())
     slot.lock.downgrade()
-    # a spare slot may still be full from when the limit allowed more slots
+    # it may be full from when there was more room, or images were smaller
     for spare in self.slots[len(self.usable_slots):]:
         if spare.saved_count() and spare.lock.try_acquire(alone=True):
             spare.clear()

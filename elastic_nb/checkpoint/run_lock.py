@@ -28,7 +28,7 @@ class FolderInUse(ValueError): "Another run writes to this folder."
 
 _LEASES: weakref.WeakValueDictionary[tuple[int, int, int], 'RunLock'] = weakref.WeakValueDictionary()
 _LEASING = threading.Lock()
-_PLACES = dict(both=(0, 0), run=(0, 1), writer=(1, 1)) # First byte in the lock file, length (0: to the end)
+_PLACES = dict(both=(0, 0), run=(0, 1), writer=(1, 1)) # First byte in the lock file, and length; 0: all
 
 class RunLock:
     """The exclusive right to write to `folder`, until `close()` or the last reference to this object is gone.
@@ -38,25 +38,26 @@ class RunLock:
     alone holds `both`."""
     def __init__(self, folder: Path, place: str = 'both'):
         at = os.stat(folder)
-        self.key = os.getpid(), at.st_dev, at.st_ino   # for our runs; the lock is for other processes
+        # for runs in one process; the lock is for others
+        self.process_key = os.getpid(), at.st_dev, at.st_ino
         start, length = _PLACES[place]
         with _LEASING:   # check first: closing a second descriptor would drop the first one's lock
-            if self.key in _LEASES: raise FolderInUse(_in_use('another run in this process', folder))
+            if self.process_key in _LEASES: raise FolderInUse(_in_use('another run in this process', folder))
             fd = os.open(folder / '.lease', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self.free = weakref.finalize(self, os.close, fd)
-            self.free.atexit = False   # the last save at exit may still need it
+            self.release = weakref.finalize(self, os.close, fd)
+            self.release.atexit = False   # the last save at exit may still need it
             try: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
             except OSError as e:
-                self.free()
+                self.release()
                 if e.errno not in (errno.EACCES, errno.EAGAIN): raise   # locks are unsupported here
                 raise FolderInUse(_in_use('another running process', folder)) from None
-            _LEASES[self.key] = self
+            _LEASES[self.process_key] = self
 
     def close(self) -> None:
         "Release the lock; a second call does nothing."
         with _LEASING:
-            if self.free.alive: del _LEASES[self.key]
-            self.free()
+            if self.release.alive: del _LEASES[self.process_key]
+            self.release()
 
 def _in_use(who: str, folder: Path) -> str:
     return f"{who} writes checkpoints to {folder}; give each run a folder of its own"
@@ -73,7 +74,7 @@ def _brief(value: Any) -> str:
 
 _LATER = ('outer_warmup', 'moments', 'fragments', 'overlap', 'alpha', 'compression', 'empty_at', 'quorum',
           'late', 'rule', 'attackers')
-# Value for a manifest without the key: its run is older, and behaved like today's default.
+# Value for a manifest without the key: it is older, and behaved like today's default.
 IDENTITY_DEFAULTS = {'scaling.policy': 'constant', 'lowcomm.steps_at': '{}',
            **{f'lowcomm.{k}': getattr(LowCommConfig(), k) for k in _LATER}}
 UNENFORCED_SECTIONS = 'code', 'callbacks', 'runtime', 'notes' # Reported at a resume, but never refused
@@ -112,7 +113,7 @@ class RunMismatch(FolderInUse):
     final = refused = True # Retrying does not help; the user must act
 
 def describe_mismatch(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> str:
-    """How the run that wrote `manifest` differs from ours, as text; '' if it is ours or unnamed.
+    """How the run that wrote `manifest` differs from ours, as text; '' if it is ours, or names no run.
     """
     if identity and manifest.identity:
         return join_first_few(describe_differences(manifest.identity, identity))
@@ -140,7 +141,7 @@ FIXED_SETTINGS = ('training.batch_size', 'training.seed', 'scaling', 'data.sampl
 def _below(key: str, names: Iterable[str]) -> bool: return any(f'{key}.'.startswith(f'{n}.') for n in names)
 
 def strip_accepted(identity: Mapping[str, Any], accept: Iterable[str]) -> dict[str, Any]:
-    "`identity`, flattened, without the keys in `accept` and those below them; `FIXED_SETTINGS` stay."
+    "`identity`, flat, without the keys in `accept` and those below them; `FIXED_SETTINGS` stay."
     return {k: v for k, v in _flat(identity).items() if _below(k, FIXED_SETTINGS) or not _below(k, accept)}
 
 def invalid_accepts(identity: Mapping[str, Any], accept: Iterable[str]) -> list[str]:
@@ -166,7 +167,7 @@ def identity_hash_parts(identity: Mapping[str, Any]) -> list[int]:
 
 def compare_identities(identity: Mapping[str, Any], rank: int, world: int, source: int, numbers: list[int],
                        largest: Callable[[list[int]], list[int]]) -> dict[int, str]:
-    """Rank -> how it differs from rank `source`, in words, for those that do. `numbers`: the maxima of all
+    """Rank -> how it differs from rank `source`, in words, for those that do. `numbers`: the largest of all
     ranks' `identity_hash_parts`. Collective if they differ: `largest` gives the largest of each number."""
     high, low, size = numbers
     if high == -low: return {}

@@ -43,7 +43,7 @@ class TensorSegment(NamedTuple):
 def segments_by_block(layout: SafetensorsLayout) -> list[list[TensorSegment]]:
     "The contents of each block of the image."
     out: list[list[TensorSegment]] = [[] for _ in range(0, layout.size, COPY_BLOCK)]
-    spans = [(None, 0, len(layout.head)), *((k, p.start, p.end) for k, p in layout.places.items())]
+    spans = [(None, 0, len(layout.head)), *((k, p.start, p.end) for k, p in layout.tensor_spans.items())]
     for name, start, end in spans:
         for i in range(start // COPY_BLOCK, -(-end // COPY_BLOCK)):
             low, high = max(start, i * COPY_BLOCK), min(end, (i + 1) * COPY_BLOCK)
@@ -63,20 +63,21 @@ COPY_THREADS = min(4, os.cpu_count() or 1) # Threads that copy; a few saturate t
 class TensorCopier:
     "Copies tensors into `image` (uint8, on the CPU), and computes checksums during the copy."
     def __init__(self, layout: SafetensorsLayout, image: Tensor):
-        self.layout, self.address, self.image = layout, image.data_ptr(), image.numpy().data
+        self.layout, self.image_address, self.image = layout, image.data_ptr(), image.numpy().data
         self.head = torch.frombuffer(bytearray(layout.head), dtype=torch.uint8)
-        self.segments = segments_by_block(layout)
-        self.views: dict[str | None, Tensor] = {k: p.view(image) for k, p in layout.places.items()}
+        self.block_segments = segments_by_block(layout)
+        self.views: dict[str | None, Tensor] = {k: p.view(image) for k, p in layout.tensor_spans.items()}
         self.views[None] = image[:len(self.head)]
-        self.forms = {k: (v.dtype, v.shape) for k, v in self.views.items()}
-        self.table = json.dumps({k: dict(p._asdict(), file=STATE_FILE) for k, p in layout.places.items()})
+        self.dtypes_and_shapes = {k: (v.dtype, v.shape) for k, v in self.views.items()}
+        self.tensor_table_json = json.dumps({k: dict(p._asdict(), file=STATE_FILE) for k,
+                                             p in layout.tensor_spans.items()})
 
     def copy(self, tensors: Mapping[str, Tensor]) -> list[str | None]:
         """Copy `tensors`, all or some of the layout's; returns the checksum of each chunk that is complete.
         Raises ValueError for a tensor that does not match the layout."""
         given: dict[Any, Tensor] = {None: self.head, **tensors}
         for k, t in given.items():
-            if (t.dtype, t.shape) != self.forms.get(k):
+            if (t.dtype, t.shape) != self.dtypes_and_shapes.get(k):
                 raise ValueError(f"{k!r} is {t.dtype} {tuple(t.shape)}, which is not in this layout")
         at = {k: t.data_ptr() for k, t in given.items() if t.nbytes >= SMALL_TENSOR_BYTES
               and is_contiguous_cpu(t)}
@@ -87,9 +88,9 @@ class TensorCopier:
         def one(i: int) -> None:
             h, whole = xxhash.xxh3_64(), True
             for b in range(i * CHUNK_BYTES // COPY_BLOCK,
-                           min((i + 1) * CHUNK_BYTES // COPY_BLOCK, len(self.segments))):
-                for name, start, to, size in self.segments[b]:
-                    if name in at: ctypes.memmove(self.address + to, at[name] + start, size)
+                           min((i + 1) * CHUNK_BYTES // COPY_BLOCK, len(self.block_segments))):
+                for name, start, to, size in self.block_segments[b]:
+                    if name in at: ctypes.memmove(self.image_address + to, at[name] + start, size)
                     whole = whole and name not in missing
                 if whole: h.update(self.image[b * COPY_BLOCK:(b + 1) * COPY_BLOCK])
             if whole: sums[i] = h.hexdigest()
@@ -102,7 +103,7 @@ class Snapshot:
     "The image of a tensor file, with its metadata."
     copier: TensorCopier # The copier that owns the image
     about: dict[str, Any] # The other fields of the manifest: step, state, ...
-    sums: list[str | None] # Checksums of its chunks; None: not computed yet
+    chunk_checksums: list[str | None] # Checksums of its chunks; None: not computed yet
     finish_copy: Callable[[], None] | None = None # Completes the image, if a copy is in progress
 
     def __post_init__(self) -> None:
@@ -116,8 +117,8 @@ class Snapshot:
     def chunk(self, i: int) -> memoryview: return self.image[i * CHUNK_BYTES:(i + 1) * CHUNK_BYTES]
     def chunk_checksum(self, i: int) -> str:
         "Checksum of chunk `i`."
-        found = self.sums[i] or checksum(self.chunk(i))
-        self.sums[i] = found
+        found = self.chunk_checksums[i] or checksum(self.chunk(i))
+        self.chunk_checksums[i] = found
         return found
 
     def encode_manifest(self) -> bytes:
@@ -130,16 +131,16 @@ class Snapshot:
     def seal(self) -> str:
         "The seal of the manifest."
         self.encode_manifest()
-        return compute_seal({STATE_FILE: [self.chunk_checksum(i) for i in range(len(self.sums))]},
+        return compute_seal({STATE_FILE: [self.chunk_checksum(i) for i in range(len(self.chunk_checksums))]},
                             self.about['state'])
 
     def _encode(self) -> bytes:
-        if missing := [i for i, s in enumerate(self.sums) if s is None]:
+        if missing := [i for i, s in enumerate(self.chunk_checksums) if s is None]:
             parallel_for(self.chunk_checksum, missing)
-        files = {STATE_FILE: dict(size=len(self.image), sums=self.sums)}
+        files = {STATE_FILE: dict(size=len(self.image), sums=self.chunk_checksums)}
         fields = Manifest(files=files, tensors={}, **self.about).model_dump(exclude={'tensors', 'state'})
         text = json.dumps(fields | dict(state=self.about['state']), allow_nan=False)
-        return with_checksum(f'{text[:-1]}, "tensors": {self.copier.table}}}')
+        return with_checksum(f'{text[:-1]}, "tensors": {self.copier.tensor_table_json}}}')
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #56298b14
 def snapshot_tensors(tensors: dict[str, Tensor], about: dict[str, Any]) -> Snapshot:
@@ -223,15 +224,15 @@ class AsyncCopier(Protocol):
 class StreamCopier:
     "An `AsyncCopier` for a GPU, on a stream of its own."
     def __init__(self, device: torch.device):
-        self.stream, self.done = torch.cuda.Stream(device), torch.cuda.Event(blocking=True)
+        self.stream, self.copied_event = torch.cuda.Stream(device), torch.cuda.Event(blocking=True)
 
     def copy(self, to: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
         self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
         with torch.cuda.stream(self.stream):
             for a, b in zip(to, tensors): a.copy_(b, non_blocking=True)
-            self.done.record()
+            self.copied_event.record()
 
-    def wait(self) -> None: self.done.synchronize()
+    def wait(self) -> None: self.copied_event.synchronize()
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #57f3fa30
 def allocate_pinned(n: int) -> Tensor:
@@ -243,9 +244,9 @@ class PinnedStaging:
     "Pinned memory through which GPU tensors are copied to the host: one copy at a time."
     def __init__(self, engine: Callable[[torch.device], AsyncCopier] = StreamCopier,
                  memory: Callable[[int], Tensor] = allocate_pinned):
-        self.new_engine, self.new_memory = engine, memory
-        self.engines: dict[torch.device, AsyncCopier] = {}
-        self.memory, self.busy = torch.empty(0, dtype=torch.uint8), False
+        self.make_copier, self.allocate = engine, memory
+        self.copier_by_device: dict[torch.device, AsyncCopier] = {}
+        self.pinned_memory, self.in_use = torch.empty(0, dtype=torch.uint8), False
 
     def needs_staging(self, t: Tensor) -> bool:
         "Whether `t` must be copied through this memory."
@@ -257,22 +258,23 @@ class PinnedStaging:
         Returns the function that finishes the copy into `views`: call it once, from any thread.
         Until then `busy` is true. Raises MemoryError."""
         ends = [*accumulate((-(-t.nbytes // 64) * 64 for t in tensors), initial=0)]
-        if len(self.memory) < ends[-1]: self.memory = self.new_memory(ends[-1])
-        staged = [self.memory[at:at + t.nbytes].view(t.dtype).view(t.shape) for at, t in zip(ends, tensors)]
+        if len(self.pinned_memory) < ends[-1]: self.pinned_memory = self.allocate(ends[-1])
+        staged = [self.pinned_memory[at:at + t.nbytes].view(t.dtype).view(t.shape) for at,
+                  t in zip(ends, tensors)]
         for device in {t.device for t in tensors}:
-            if device not in self.engines: self.engines[device] = self.new_engine(device)
+            if device not in self.copier_by_device: self.copier_by_device[device] = self.make_copier(device)
             here = [i for i, t in enumerate(tensors) if t.device == device]
-            self.engines[device].copy([staged[i] for i in here], [tensors[i] for i in here])
-        held, self.busy = [*tensors], True
+            self.copier_by_device[device].copy([staged[i] for i in here], [tensors[i] for i in here])
+        held, self.in_use = [*tensors], True
         def land() -> None:
             try:
                 self.wait()
                 torch._foreach_copy_([*views], staged)
             finally:
                 held.clear()
-                self.busy = False
+                self.in_use = False
         return land
 
     def wait(self) -> None:
         "Return when all tensors have been copied; they may change afterwards."
-        for engine in self.engines.values(): engine.wait()
+        for engine in self.copier_by_device.values(): engine.wait()

@@ -53,11 +53,11 @@ class TierHealth:
 class Uploader:
     "Copies the newest folder of `local` to the remote tier `name`, in a background thread."
     def __init__(self, name: str, far: S3Backend, local: NVMeBackend, board: TierHealth, fails: bool = False):
-        self.name, self.remote, self.local, self.health = name, far, local, board
-        self.fail_run = fails   # an error ends the run (`async_save_policy=fail`)
-        self.newest = ''   # name of the next folder to upload
-        self.wake, self.closing = threading.Condition(), False
-        self.stopped = threading.Event()   # time limit reached: the current upload stops
+        self.name, self.remote_tier, self.local_tier, self.health = name, far, local, board
+        self.fails_run = fails   # an error ends the run (`async_save_policy=fail`)
+        self.next_folder = ''   # name of the next folder to upload
+        self.condition, self.is_closing = threading.Condition(), False
+        self.stop_event = threading.Event()   # time limit reached: the current upload stops
         self.thread: threading.Thread | None = None
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #6931245c
@@ -66,14 +66,14 @@ def _upload(self: Uploader, name: str) -> bool:
     "Make one attempt; True if `name` is in the remote tier now."
     start = time.monotonic()
     try:
-        if not self.remote.upload(self.local, name, self.stopped): return False
+        if not self.remote_tier.upload(self.local_tier, name, self.stop_event): return False
     except (OSError, DamagedCheckpoint) as e:   # from the store, or from the local disk
-        if not self.stopped.is_set(): self._bad(e)
+        if not self.stop_event.is_set(): self._bad(e)
         return False
     self.health.mark_healthy(self.name)
-    with self.wake:
-        if self.newest == name: self.newest = ''
-        self.wake.notify_all()
+    with self.condition:
+        if self.next_folder == name: self.next_folder = ''
+        self.condition.notify_all()
     self.health.report('checkpoint', tier=self.name, saved=require_checkpoint_name(name).step, blocking=0.,
                        bytes=0, durable=time.monotonic() - start)
     return True
@@ -81,7 +81,7 @@ def _upload(self: Uploader, name: str) -> bool:
 @patch
 def _bad(self: Uploader, error: Exception) -> None:
     self.health.mark_failed(self.name, error)
-    if not self.fail_run: return
+    if not self.fails_run: return
     self.health.errors.append(SaveFailed(f"{self.name}: {self.health.degraded[self.name]} "
                                          "(checkpoint.async_save_policy is fail)"))
 
@@ -97,12 +97,12 @@ def _work(self: Uploader) -> None:
     "The thread's loop: attempts with growing pauses, until shutdown."
     pause = 0.
     while True:
-        with self.wake:
-            self.wake.wait_for(lambda: self.closing, pause)
-            self.wake.wait_for(lambda: self.newest or self.closing)
-            last = self.closing
-        if not self.newest: return
-        done = self._attempt(self.newest)
+        with self.condition:
+            self.condition.wait_for(lambda: self.is_closing, pause)
+            self.condition.wait_for(lambda: self.next_folder or self.is_closing)
+            last = self.is_closing
+        if not self.next_folder: return
+        done = self._attempt(self.next_folder)
         if last and not done: return
         pause = 0. if done else min(2 * max(pause, 1.), 60.)
 
@@ -110,39 +110,39 @@ def _work(self: Uploader) -> None:
 @patch
 def request_upload(self: Uploader, name: str) -> None:
     "Request the upload of a newer folder; it replaces a waiting one."
-    with self.wake:
-        self.newest = name
-        self.wake.notify_all()
+    with self.condition:
+        self.next_folder = name
+        self.condition.notify_all()
     if self.thread is None: self.thread = start_daemon_thread(self._work, f'upload to {self.name}')
 
 @patch
 def wait(self: Uploader, timeout: float) -> bool:
-    "Wait until the newest folder is uploaded; False if that takes over `timeout` seconds."
-    with self.wake: return self.wake.wait_for(lambda: not self.newest, timeout)
+    "Wait until the newest folder is uploaded; False if it is not after `timeout` seconds."
+    with self.condition: return self.condition.wait_for(lambda: not self.next_folder, timeout)
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #da0eaab5
 @patch
 def begin_shutdown(self: Uploader) -> None:
     "Begin to shut down: no more pauses, and stop after one more attempt."
-    with self.wake:
-        self.closing = True
-        self.wake.notify_all()
+    with self.condition:
+        self.is_closing = True
+        self.condition.notify_all()
 
 @patch
 def close(self: Uploader, timeout: float) -> None:
     "Stop within `timeout` seconds. If the newest is not uploaded by then, `TierHealth` records it."
     self.begin_shutdown()
     if self.thread: self.thread.join(max(0., timeout))
-    elif self.newest: self._attempt(self.newest)   # Python 3.12 starts no threads during shutdown
-    self.stopped.set()
-    if self.newest and self.name not in self.health.degraded:
-        self._bad(TimeoutError(f"the run ended before {self.newest} was there"))
+    elif self.next_folder: self._attempt(self.next_folder)   # Python 3.12 starts no threads during shutdown
+    self.stop_event.set()
+    if self.next_folder and self.name not in self.health.degraded:
+        self._bad(TimeoutError(f"the run ended before {self.next_folder} was there"))
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #59ceea36
 class SaveFuture:
-    "The outcome of a save: true if accepted, and usable as the folder's path once that is durable."
+    "The outcome of a save: true if accepted. As a path, the folder, once it is durable."
     def __init__(self, step: int = 0, taken: bool = True):
-        self.step, self.taken = step, taken
+        self.step, self.accepted = step, taken
         self.path: str | None = None   # of the folder; None until it is durable, or if the save failed
         self.done = threading.Event()   # the outcome is final
         if not taken: self.done.set()
@@ -159,21 +159,21 @@ class SaveFuture:
         if self.path is None: raise CheckpointError(f"step {self.step} is not on disk")
         return self.path
 
-    def __bool__(self) -> bool: return self.taken
+    def __bool__(self) -> bool: return self.accepted
     def __fspath__(self) -> str: return self.wait()
     def __str__(self) -> str: return self.path or repr(self)
     def __repr__(self) -> str:
         if self.path: return repr(self.path)
-        return f"SaveFuture(step {self.step}, {'taken' if self.taken else 'not taken'}, not on disk)"
+        return f"SaveFuture(step {self.step}, {'taken' if self.accepted else 'not taken'}, not on disk)"
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #ef0620d5
 @dataclass
 class SaveJob:
     snapshot: Snapshot
-    shared: bool # In the memory tier, not in a private buffer
-    durable: bool # Also written to disk
-    start: float # time.monotonic() when training stopped for it
-    blocking: float # Seconds that training was blocked
+    in_memory_tier: bool # In the memory tier, not in a private buffer
+    to_disk: bool # Also written to disk
+    started_at: float # time.monotonic() when training stopped for it
+    blocked_seconds: float # Seconds that training was blocked
     report_fields: dict[str, Any] # Extra fields of its report
     saved: SaveFuture = field(default_factory=SaveFuture) # The future returned to the caller
 
@@ -223,21 +223,21 @@ def write(self: CheckpointWriter, job: SaveJob) -> None:
     name, published = None, False
     def disk() -> None:
         nonlocal name
-        if not job.durable: return
+        if not job.to_disk: return
         self.health.report('saving', saved=job.snapshot.about['step'])   # the ledger may record it first
         name = self.write_to_disk(job.snapshot)
     def memory() -> None:
         nonlocal published
-        if job.shared and self.memory: published = self._publish(self.memory, job.snapshot)
+        if job.in_memory_tier and self.memory: published = self._publish(self.memory, job.snapshot)
     try:
         job.snapshot.wait_for_copy()
         parallel_for(lambda part: part(), [disk, memory], threads=2)
     finally:
-        if job.shared and self.memory: self.memory.release(job.snapshot)
+        if job.in_memory_tier and self.memory: self.memory.release(job.snapshot)
         job.saved.set_path(str(self.nvme.base / name) if name else None)
     if not (name or published): return
     self.health.report('checkpoint', tier='nvme' if name else 'memory', saved=job.snapshot.about['step'],
-                       blocking=job.blocking, durable=time.monotonic() - job.start,
+                       blocking=job.blocked_seconds, durable=time.monotonic() - job.started_at,
                        bytes=len(job.snapshot.image), seal=job.snapshot.seal, **job.report_fields)
     if name:
         for u in self.uploaders.values(): u.request_upload(name)
@@ -255,7 +255,7 @@ def _work(self: CheckpointWriter) -> None:
 
 @patch
 def put(self: CheckpointWriter, job: SaveJob) -> None:
-    """Hand over a job. Writes it synchronously if the config disables the thread, or none can be
+    """Hand over a job. Writes it synchronously if the config asks for no thread, or none can be
     started."""
     if self.config.async_save and self.thread is None: self.thread = start_daemon_thread(self._work, 'writer')
     if self.thread is None: return self.write(job)
@@ -267,7 +267,7 @@ def busy(self: CheckpointWriter) -> bool: return self.jobs.unfinished_tasks > 0
 
 @patch
 def wait(self: CheckpointWriter, timeout: float) -> bool:
-    "Wait until all jobs are done; False if that takes over `timeout` seconds."
+    "Wait until all jobs are done; False if they are not after `timeout` seconds."
     done = self.jobs.all_tasks_done
     with done: return done.wait_for(lambda: not self.busy, timeout)
 

@@ -275,7 +275,8 @@ class IndexBuilder:
         "What identifies an index, before anything is built."
         e = self.encoder
         known = dict(format=1, dtype=e.dtype.str, tokenizer=_named(e), source=source.identity())
-        return known | (dict(keep=source.keep.identity) if isinstance(source, FilteredSource) else {})
+        return known | (dict(keep=source.document_filter.identity) if isinstance(source, FilteredSource)
+                        else {})
 
 # %% ../../nbs/02_data/03_index.ipynb #5e5df95a
 @patch
@@ -310,11 +311,11 @@ def _append(self: IndexBuilder, source: FileSource | RowSource | FilteredSource,
             ends += np.uint64(at)
             tokens.write(ids.tobytes())
             docs.write(ends.tobytes())
-            left_out = dict(dropped=len(unit.dropped)) if 'keep' in head else {}
+            left_out = dict(dropped=len(unit.dropped_bytes)) if 'keep' in head else {}
             blocks.append(_block(ids, ends, unit.label) | left_out)
             journal.write(_dump(blocks[-1]).encode())
             at += len(ids)
-            bar.update(unit.size)
+            bar.update(unit.size_bytes)
         for f in (tokens, docs): os.fsync(f.file)
 
 # %% ../../nbs/02_data/03_index.ipynb #6aabff82

@@ -122,9 +122,10 @@ def resolve_dataset(dataset: Any, length: int) -> Any:
 class FixedBatchSchedule:
     "A schedule in which every step takes the same number of samples."
     size: int # Samples per step
-    pieces: int # Micro-batches per step
+    micro_batches: int # Micro-batches per step
 
-    def span(self, step: int) -> SampleSpan: return SampleSpan(step * self.size, self.size, self.pieces)
+    def span(self, step: int) -> SampleSpan: return SampleSpan(step * self.size, self.size,
+                                                               self.micro_batches)
 
     def steps_to_reach(self, samples: float) -> int:
         "The number of steps that take at least `samples` samples."
@@ -143,7 +144,8 @@ class MicroBatchSampler:
         causal: bool = False, # A causal transformers model: if labels are missing, the inputs are the labels
     ):
         self.dataset = dataset
-        self.read, self.names, self.causal = make_batch_reader(dataset, collate, causal, names), names, causal
+        self.read_batch = make_batch_reader(dataset, collate, causal, names)
+        self.column_names, self.causal = names, causal
         if not len(dataset): raise ValueError("the dataset is empty")
         self.seed, self.samples = seed, len(dataset)
         # An `ElasticSchedule`, if the batch size follows the number of workers
@@ -171,9 +173,9 @@ class MicroBatchSampler:
         "The batch with the samples `ids`, on the CPU."
         rows = [i % self.samples for i in ids]
         self.reading = time.monotonic(), rows
-        try: batch = self.read(rows)
+        try: batch = self.read_batch(rows)
         finally: self.reading = None
-        if not isinstance(batch, Mapping) or self.names is None and not self.causal: return batch
+        if not isinstance(batch, Mapping) or self.column_names is None and not self.causal: return batch
         batch = self._with_labels(dict(batch))
         if isinstance(batch.get('input_ids'), list):   # transposed: one list per position
             raise ValueError("the input_ids of a sample are a list of numbers, which make no batch: give "
@@ -181,7 +183,7 @@ class MicroBatchSampler:
         if self.causal and 'labels' not in batch:
             batch['labels'] = batch['input_ids'].masked_fill(batch['attention_mask'] == 0, -100) \
                 if 'attention_mask' in batch else batch['input_ids']
-        return {k: v for k, v in batch.items() if self.names is None or k in self.names}
+        return {k: v for k, v in batch.items() if self.column_names is None or k in self.column_names}
 
     def cursor(self, step: int) -> dict[str, Any]:
         "The data position after `step` steps: epoch and offset, for each source if it is a mixture."
@@ -196,7 +198,8 @@ def _with_labels(self: MicroBatchSampler, batch: dict[str, Any]) -> dict[str, An
     """`batch` with `labels`, if the model takes them and `label` or `label_ids` is present, as in the
     transformers collator. The label of a whole text is not one of its tokens."""
     given = next((k for k in ('label', 'label_ids') if isinstance(batch.get(k), Tensor)), None)
-    if given is None or 'labels' in batch or 'labels' not in (self.names or ()) or given in self.names:
+    if given is None or 'labels' in batch or 'labels' not in (self.column_names
+                                                              or ()) or given in self.column_names:
         return batch
     found = batch[given]
     if self.causal and found.shape != getattr(batch.get('input_ids'), 'shape', None): return batch

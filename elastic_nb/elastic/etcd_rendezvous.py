@@ -39,15 +39,15 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class RendezvousSnapshot:
     "The contents of a rendezvous in etcd at one revision."
-    state: bytes | None # The state as it was written
+    state: bytes | None # As it was written
     token: int # Revision of the state's last change; 0: no state
     revision: int # Revision of the snapshot itself
-    alive: dict[str, KeyValue] # Name of each live node -> its key
+    live_nodes: dict[str, KeyValue] # Name of each live node -> its key
 
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #c080a786
 @contextmanager
 def as_rendezvous_errors() -> Iterator[None]:
-    "Turns etcd errors into those that torch's agents handle, with the same message."
+    "Turns etcd errors into those that torch's agents know, with the same message."
     try: yield
     except EtcdError as e: raise RendezvousConnectionError(str(e)) from e
 
@@ -56,7 +56,7 @@ class EtcdBackend(RendezvousBackend):
     "The state of a rendezvous under one key of etcd; its token is the revision at which it was written."
     def __init__(self, session: EtcdSession):
         self.session = session
-        self.key, self.nodes = f'{session.prefix}/live/state', f'{session.prefix}/live/nodes/'
+        self.state_key, self.nodes_prefix = f'{session.prefix}/live/state', f'{session.prefix}/live/nodes/'
 
     @property
     def name(self) -> str: return 'etcd-v3'
@@ -68,13 +68,14 @@ class EtcdBackend(RendezvousBackend):
 
     def snapshot_ops(self) -> list[dict]:
         "Returns the transaction's reads for a snapshot."
-        return [op_get(self.key), op_get(self.nodes, True)]
+        return [op_get(self.state_key), op_get(self.nodes_prefix, True)]
 
     def make_snapshot(self, revision: int, state: list[KeyValue],
                       nodes: list[KeyValue]) -> RendezvousSnapshot:
-        "Builds a snapshot from the results of `snapshot_ops`."
-        return RendezvousSnapshot(state[0].value if state else None, state[0].mod if state else 0, revision,
-                                  {kv.key[len(self.nodes):]: kv for kv in nodes})
+        "Builds a snapshot from these two reads."
+        return RendezvousSnapshot(state[0].value if state else None, state[0].mod_revision if state else 0,
+                                  revision,
+                                  {kv.key[len(self.nodes_prefix):]: kv for kv in nodes})
 
     def get_state(self) -> tuple[bytes, int] | None:
         "Returns the state and its token, or None. Raises RendezvousConnectionError."
@@ -91,10 +92,11 @@ class EtcdBackend(RendezvousBackend):
     def compare_and_swap(
         self, state: bytes, token: int, *more: dict,
     ) -> tuple[bool, int, RendezvousSnapshot | None]:
-        "Writes `state`, or returns a snapshot if another node was faster. Raises RendezvousConnectionError."
+        "Compare and swap; adds a snapshot if another node was faster. Raises RendezvousConnectionError."
         with as_rendezvous_errors():
             done, revision, read = self.session.transact(
-                [if_unchanged_since(self.key, token)], [op_put(self.key, state), *more], self.snapshot_ops())
+                [if_unchanged_since(self.state_key, token)], [op_put(self.state_key, state), *more],
+                                                         self.snapshot_ops())
         return done, revision, None if done else self.make_snapshot(revision, *read)
 
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #0ac21c47
@@ -122,18 +124,20 @@ def claim_prefix(backend: EtcdBackend, job: str) -> RendezvousSnapshot:
     session, began = backend.session, time.monotonic()
     while True:
         now = backend.snapshot()
-        raw = decode_state(now.state, backend.key) if now.state is not None else initial_state(0, job)
-        others = [name for name, kv in now.alive.items() if json.loads(kv.value or '{}').get('job') != job and
-                  (kv.create < session.born or name in node_names(raw))]
+        raw = decode_state(now.state, backend.state_key) if now.state is not None else initial_state(0, job)
+        others = [name for name, kv in now.live_nodes.items()
+                  if json.loads(kv.value or '{}').get('job') != job and
+                  (kv.create_revision < session.born or name in node_names(raw))]
         if others and time.monotonic() - began > session.ttl_s + 2:
             raise RendezvousStateError(
                 f'the prefix {session.prefix} in etcd is in use by another job (by {others[0]}): '
                 'give this job an --rdzv-id of its own')
         if others:
-            with as_rendezvous_errors(): session.client.wait_for_change(backend.nodes, True, now.revision, .5)
+            with as_rendezvous_errors(): session.client.wait_for_change(backend.nodes_prefix, True,
+                                                                        now.revision, .5)
             continue
         nodes = node_names(raw)
-        if nodes & {*now.alive} or not (nodes or raw['closed'] or raw['job'] != job): return now
+        if nodes & {*now.live_nodes} or not (nodes or raw['closed'] or raw['job'] != job): return now
         new = json.dumps(initial_state(raw['round'] + 1, job)).encode()
         backend.compare_and_swap(new, now.token, op_delete(f'{session.prefix}/data/', True))
 
@@ -152,22 +156,22 @@ class RendezvousSession:
         self.client, self.prefix, self.node, self.job, self.ttl_s = client, prefix, node, job, ttl_s
         self.session: EtcdSession | None = None
         self.backend: EtcdBackend | None = None
-        self.latest: RendezvousSnapshot | None = None
-        self.news = threading.Condition()
-        self.joining = False # A lost lease may be replaced by a new one
+        self.latest_snapshot: RendezvousSnapshot | None = None
+        self.snapshot_changed = threading.Condition()
+        self.may_rejoin = False # A lost lease may be replaced by a new one
 
     @property
     def lost_reason(self) -> str:
-        "Returns why the lease is lost, or ''."
+        "Why the lease is lost, or ''."
         return self.session.lost_reason if self.session else 'this node has no lease'
 
     @property
     def store(self) -> EtcdStore:
-        "Returns the store with all keys of all rounds."
+        "The store with all keys of all rounds."
         return RendezvousStore(self)
 
     def open(self) -> None:
-        "Gets a lease, checks that no other job uses the prefix, and watches. Raises RendezvousError."
+        "Gets a lease, checks that no other job is here, and watches. Raises RendezvousError."
         if self.session: self.session.close()
         value = json.dumps({'job': self.job})
         with as_rendezvous_errors():
@@ -177,7 +181,8 @@ class RendezvousSession:
         except BaseException:
             session.close()
             raise
-        with self.news: self.session, self.backend, self.latest = session, backend, latest
+        with self.snapshot_changed:
+            self.session, self.backend, self.latest_snapshot = session, backend, latest
         threading.Thread(target=self._watch, args=(session,), name='etcd watch', daemon=True).start()
 
     def close(self) -> None:
@@ -198,41 +203,41 @@ def open_with_retry(self: RendezvousSession, patience: float) -> None:
 
 @patch
 def offer_snapshot(self: RendezvousSession, now: RendezvousSnapshot) -> None:
-    "Replaces the newest snapshot if `now` is newer."
-    with self.news:
-        if now.revision < self.latest.revision: return
-        self.latest = now
-        if self.session.name not in now.alive: self.session._lose('etcd has ended it')
-        self.news.notify_all()
+    "Keeps a snapshot if it is newer."
+    with self.snapshot_changed:
+        if now.revision < self.latest_snapshot.revision: return
+        self.latest_snapshot = now
+        if self.session.name not in now.live_nodes: self.session._lose('etcd has ended it')
+        self.snapshot_changed.notify_all()
 
 @patch
 def _watch(self: RendezvousSession, session: EtcdSession) -> None:
-    "Takes a new snapshot whenever a key under our prefix changes; the thread runs this."
+    "Runs in the thread: takes a new snapshot whenever something changes under our prefix."
     while self.session is session and not session.stop.is_set() and not session.lost_reason:
         try:
-            self.client.wait_for_change(f'{self.prefix}/live/', True, self.latest.revision, 5.)
+            self.client.wait_for_change(f'{self.prefix}/live/', True, self.latest_snapshot.revision, 5.)
             self.offer_snapshot(self.backend.snapshot())
         except (RendezvousConnectionError, EtcdError) as e:
             _log.warning('The rendezvous cannot be watched: %s', e)
             session.stop.wait(.2)
-    with self.news: self.news.notify_all()
+    with self.snapshot_changed: self.snapshot_changed.notify_all()
 
 @patch
 def wait_for_snapshot(self: RendezvousSession, revision: int, limit_s: float) -> None:
     "Returns when there is a snapshot newer than `revision`, or after `limit_s`."
-    def come() -> bool: return self.latest.revision > revision or bool(self.lost_reason)
-    with self.news: self.news.wait_for(come, max(.001, limit_s))
+    def come() -> bool: return self.latest_snapshot.revision > revision or bool(self.lost_reason)
+    with self.snapshot_changed: self.snapshot_changed.wait_for(come, max(.001, limit_s))
 
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #faa0fc26
 _EVER = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2) # Leases show which nodes are alive
 
 class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
-    "The state of a rendezvous as this node last saw it: read by a watch, written by compare-and-swap."
+    "The state of a rendezvous as this node knows it: read by a watch, written by compare-and-swap."
     def __init__(self, rdzv: RendezvousSession, settings: RendezvousSettings):
         self.rdzv, self.settings = rdzv, settings
         self._state = torch_rendezvous._RendezvousState()
         self._dirty, self._token, self._revision, self._first = False, 0, 0, 0
-        self._floor = 0 # Newest round seen in etcd; this node's own state may be ahead of it
+        self._floor = 0 # Newest round seen in etcd; ours may be ahead of it
         self._last_call: tuple[str | None, datetime | None] = None, None
 
     @property
@@ -246,7 +251,7 @@ class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
         """Writes changes and returns whether they were accepted, or reads and returns None. Raises
         RendezvousError."""
         if self.rdzv.lost_reason:
-            if not self.rdzv.joining: raise RendezvousConnectionError(self.rdzv.lost_reason)
+            if not self.rdzv.may_rejoin: raise RendezvousConnectionError(self.rdzv.lost_reason)
             self.rdzv.open()
             self._dirty, self._revision = False, 0
         if self._dirty:
@@ -259,7 +264,7 @@ class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
             self.rdzv.offer_snapshot(now)
             self.apply_snapshot(now)
             return False
-        if (now := self.rdzv.latest).revision > self._revision: self.apply_snapshot(now)
+        if (now := self.rdzv.latest_snapshot).revision > self._revision: self.apply_snapshot(now)
         return None
 
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #8b7d9961
@@ -281,7 +286,7 @@ def encode_state(self: EtcdStateHolder) -> bytes:
 def apply_snapshot(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
     "Makes the snapshot `now` our state, without nodes whose lease has ended. Raises RendezvousStateError."
     empty = initial_state(self._first, self.rdzv.job)
-    raw = empty if now.state is None else decode_state(now.state, self.rdzv.backend.key)
+    raw = empty if now.state is None else decode_state(now.state, self.rdzv.backend.state_key)
     if now.state is None and self._token or raw['round'] < self._floor:
         raise RendezvousStateError(f'the rendezvous in etcd was in round {self._floor} and is not any '
                                    'more: its data was deleted, or replaced by older data')
@@ -293,12 +298,12 @@ def apply_snapshot(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
     nodes = {*s.participants, *s.wait_list, *s.redundancy_list}
     s.last_heartbeats = dict.fromkeys(nodes, _EVER)
     if raw['deadline'] not in (None, self._last_call[0]):
-        now_here = torch_rendezvous.datetime.now(timezone.utc)   # torch compares the deadline with this
+        now_here = torch_rendezvous.datetime.now(timezone.utc)   # what torch compares it with
         self._last_call = raw['deadline'], now_here + self.settings.timeout.last_call
     s.deadline = None if raw['deadline'] is None else self._last_call[1]
     self._state, self._token, self._revision, self._first = s, now.token, now.revision, raw['first']
     self._floor = s.round
-    self._bury([n for n in nodes if str(n) not in now.alive])
+    self._bury([n for n in nodes if str(n) not in now.live_nodes])
     self._hurry(now)
 
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #8d6a4fa7
@@ -317,12 +322,13 @@ def _bury(self: EtcdStateHolder, dead: list[Any]) -> None:
 def _hurry(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
     "Ends the last call early in later rounds, when every live node has joined."
     s = self._state
-    if s.deadline is not None and s.round > self._first and {str(n) for n in s.participants} == {*now.alive}:
+    if s.deadline is not None and s.round > self._first and {str(n)
+                                                             for n in s.participants} == {*now.live_nodes}:
         s.deadline = datetime.min.replace(tzinfo=timezone.utc)
 
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #24e3e1ab
 def _record(of: Any, node: Any, run_id: str, *what: Any, **more: Any) -> None:
-    "Records an event of the object `of` on `node`, without the method's name."
+    "Records an event of `of` on `node`, without the method's name."
     about: dict[str, Any] = dict(name=type(of).__name__, hostname=node.addr, pid=node.pid)
     torch_rendezvous.construct_and_record_rdzv_event(run_id, *what, **about, local_id=node.local_id, **more)
 
@@ -360,8 +366,8 @@ class EtcdOpExecutor(torch_rendezvous._DistributedRendezvousOpExecutor):
     def may_wait(self, deadline: float) -> bool:
         "Whether there is time left, and waiting can help."
         rdzv = self._state_holder.rdzv
-        if rdzv.client.broken: return False
-        return time.monotonic() < deadline and (rdzv.joining or not rdzv.lost_reason)
+        if rdzv.client.cluster_mismatch: return False
+        return time.monotonic() < deadline and (rdzv.may_rejoin or not rdzv.lost_reason)
 
     def wait_seconds(self) -> float:
         "Returns the seconds until the last call ends, at most 1."
@@ -391,14 +397,14 @@ class EtcdRendezvousHandler(DynamicRendezvousHandler):
                 ) -> None:
         _record(self, self._this_node, self._settings.run_id, message, node_state, rank=rank)
 
-    def _start_heartbeats(self) -> None: "Does nothing: the lease is the heartbeat."
-    def _stop_heartbeats(self) -> None: "Does nothing: the lease is the heartbeat."
+    def _start_heartbeats(self) -> None: "The lease is the heartbeat."
+    def _stop_heartbeats(self) -> None: "The lease is the heartbeat."
 
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #3edb0366
 @patch
 def next_rendezvous(self: EtcdRendezvousHandler) -> RendezvousInfo:
     "Waits for the next round. Raises RendezvousError with a one-sentence message."
-    self._seat.joining, began = True, time.monotonic()
+    self._seat.may_rejoin, began = True, time.monotonic()
     self._bootstrap_store_info = None # A new round's workers get a new store, without dead workers' keys
     old, self._shared_tcp_store_server = self._shared_tcp_store_server, None
     settings, state = self._settings, lambda: self._state_holder.state
@@ -410,7 +416,7 @@ def next_rendezvous(self: EtcdRendezvousHandler) -> RendezvousInfo:
     except RendezvousClosedError as e:
         raise RendezvousClosedError(f'the rendezvous {settings.run_id!r} is closed, its job is ending: '
                                     'start again when its nodes have gone, or with another --rdzv-id') from e
-    finally: self._seat.joining = False
+    finally: self._seat.may_rejoin = False
     del old
     self._roster, self._said = frozenset(state().participants), ''
     return info
@@ -418,7 +424,7 @@ def next_rendezvous(self: EtcdRendezvousHandler) -> RendezvousInfo:
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #6857bc23
 @patch
 def _get_store(self: EtcdRendezvousHandler) -> EtcdStore:
-    "Returns this round's store. The node with rank 0 deletes the stores of earlier rounds."
+    "Returns this round's store. The node with rank 0 deletes those of earlier rounds."
     state, data = self._state_holder.state, f'{self._seat.prefix}/data/'
     if state.participants[self._this_node] == 0:
         old = op_delete(data, end=f'{data}{state.round:09d}')
@@ -441,10 +447,10 @@ def num_nodes_waiting(self: EtcdRendezvousHandler) -> int:
 
 @patch
 def shutdown(self: EtcdRendezvousHandler) -> bool:
-    "Closes the rendezvous and ends the lease; returns whether this succeeded."
+    "Closes the rendezvous and ends the lease; returns whether it was possible."
     try:
         done = DynamicRendezvousHandler.shutdown(self)
-        alone = {*self._seat.backend.snapshot().alive} <= {self._seat.session.name}
+        alone = {*self._seat.backend.snapshot().live_nodes} <= {self._seat.session.name}
         if done and alone: self._seat.session.transact([], [op_delete(f'{self._seat.prefix}/data/', True)])
         return done
     except (EtcdError, RendezvousError): return False

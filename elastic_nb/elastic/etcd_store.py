@@ -26,11 +26,11 @@ from ..basics import patch
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #6c5c8a30
 class EtcdError(RuntimeError):
-    "etcd did not carry out a request; the message is one sentence that says why."
+    "etcd does not carry out a request; the message is one sentence that says why."
 
 class EtcdUnreachable(EtcdError):
     "No endpoint answered in time."
-    silent = False # Whether an endpoint accepted the request but sent no answer
+    silent = False # Whether one accepted the request but sent no answer
 
 class EtcdAccessDenied(EtcdError):
     "A wrong password, a wrong certificate, or a key that this user may not access."
@@ -56,15 +56,15 @@ def range_end(prefix: str) -> bytes:
 @dataclass(frozen=True)
 class EtcdAccess:
     "Endpoints and credentials of etcd."
-    endpoints: tuple[str, ...] # 'host:port' of each, all in one cluster
+    endpoints: tuple[str, ...] # 'host:port', all of one cluster
     tls: bool = False # Use TLS
     cacert: str | None = None # File with the CA's certificate; None: the system's CAs
     cert: str | None = None # File with this client's own certificate
     key: str | None = None # File with its key
     user: str | None = None # Name of the user
     password: str | None = field(default=None, repr=False) # Password of the user
-    limit_s: float = 10. # Seconds to try all endpoints before a request fails
-    try_s: float = 1. # Seconds before the client tries the next endpoint; longer in each later round
+    limit_s: float = 10. # Seconds until a request has failed at all endpoints
+    try_s: float = 1. # Seconds until the client tries the next endpoint; longer in each further round
 
     def __post_init__(self) -> None:
         if not self.endpoints: raise ValueError('etcd needs at least one endpoint, such as 10.0.0.1:2379')
@@ -95,12 +95,12 @@ class EtcdClient:
     def __init__(self, access: EtcdAccess):
         self.access = access
         self.at = 0 # Number of the endpoint that answered last
-        self.revision = 0 # Highest revision that a linearizable answer has shown
-        self.cluster = '' # Id of the cluster
+        self.highest_revision = 0 # Highest revision that a linearizable answer has shown
+        self.cluster_id = '' # Id of the cluster
         self.token: str | None = None # Token of the user
-        self.version = '' # Version of the etcd that answered first
-        self.broken = '' # Error message if the cluster is not the original one
-        self.behind: set[str] = set() # Endpoints that showed older data than we have seen
+        self.etcd_version = '' # Version of the etcd that answered first
+        self.cluster_mismatch = '' # Error message if the cluster is not the original one
+        self.stale_endpoints: set[str] = set() # Endpoints that showed older data than we have seen
         self.requests = 0 # Number of requests sent
         self.lock = threading.Lock()
         self._pools: dict[str, urllib3.HTTPConnectionPool] = {}
@@ -109,7 +109,7 @@ class EtcdClient:
     def __repr__(self) -> str: return f"EtcdClient({','.join(self.access.endpoints)})"
 
     def pool(self, endpoint: str) -> urllib3.HTTPConnectionPool:
-        "Returns the connections to `endpoint`. A forked process opens its own."
+        "Returns the connections to `endpoint`. A forked process makes its own."
         with self.lock:
             if self._pid != os.getpid(): self._pools, self._pid = {}, os.getpid()
             if endpoint not in self._pools: self._pools[endpoint] = self._connect(endpoint)
@@ -216,17 +216,17 @@ def _logged_in(self: EtcdClient, endpoint: str, path: str, body: dict, limit_s: 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #65538310
 @patch
 def request(self: EtcdClient, path: str, body: dict, limit_s: float | None = None) -> dict[str, Any]:
-    "Returns the first answer that an endpoint gives within `limit_s`. Raises EtcdUnreachable, EtcdError."
+    "Returns the first endpoint's answer. Raises EtcdUnreachable after `limit_s`, or EtcdError."
     limit_s = self.access.limit_s if limit_s is None else limit_s
     end, reasons, patience, pause = time.monotonic() + limit_s, {}, self.access.try_s, .01
     while True:
-        if self.broken: raise EtcdError(self.broken)
-        endpoint, floor = self.access.endpoints[self.at % len(self.access.endpoints)], self.revision
+        if self.cluster_mismatch: raise EtcdError(self.cluster_mismatch)
+        endpoint, floor = self.access.endpoints[self.at % len(self.access.endpoints)], self.highest_revision
         left = end - time.monotonic()
         if left <= 0 and reasons: raise unreachable_error(reasons, limit_s)
         try:
             got = self._logged_in(endpoint, path, body, max(.05, min(left, patience)))
-            if not self.version: self.warn_of_version(endpoint)
+            if not self.etcd_version: self.warn_of_version(endpoint)
             return self.check_answer(endpoint, got, floor if path.startswith('/v3/kv/') else 0)
         except _Elsewhere as e:
             reasons[endpoint] = str(e)
@@ -256,18 +256,19 @@ def check_answer(self: EtcdClient, endpoint: str, answer: dict[str, Any], floor:
     Raises EtcdError, or `_Elsewhere` while another endpoint may have newer data."""
     header = answer.get('header') or {}
     cluster, revision = header.get('cluster_id', ''), int(header.get('revision', 0))
-    if cluster and self.cluster and cluster != self.cluster:
-        self.broken = f'etcd at {endpoint} belongs to another cluster than before: its data is not ours'
+    if cluster and self.cluster_id and cluster != self.cluster_id:
+        self.cluster_mismatch = (f'etcd at {endpoint} belongs to another cluster than before: '
+                                 'its data is not ours')
     elif floor and 0 < revision < floor:
-        self.behind.add(endpoint)
+        self.stale_endpoints.add(endpoint)
         why = f'has older data than before (revision {revision} after {floor})'
-        if len(self.behind) < len(self.access.endpoints): raise _Elsewhere(f'it {why}')
-        self.broken = f'etcd at {endpoint} {why}: it was restored or replaced'
-    if self.broken: raise EtcdError(self.broken)
-    if floor: self.behind.discard(endpoint)
+        if len(self.stale_endpoints) < len(self.access.endpoints): raise _Elsewhere(f'it {why}')
+        self.cluster_mismatch = f'etcd at {endpoint} {why}: it was restored or replaced'
+    if self.cluster_mismatch: raise EtcdError(self.cluster_mismatch)
+    if floor: self.stale_endpoints.discard(endpoint)
     with self.lock:
-        self.cluster = self.cluster or cluster
-        if floor or not self.revision: self.revision = max(self.revision, revision)
+        self.cluster_id = self.cluster_id or cluster
+        if floor or not self.highest_revision: self.highest_revision = max(self.highest_revision, revision)
     return answer
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #c722efed
@@ -276,8 +277,8 @@ class KeyValue:
     "A key and its value at one revision."
     key: str
     value: bytes
-    mod: int # Revision of the last change
-    create: int # Revision of its creation
+    mod_revision: int # Revision of the last change
+    create_revision: int # Revision of its creation
 
 def parse_kvs(part: dict[str, Any]) -> list[KeyValue]:
     "Returns the keys in the answer to a range request."
@@ -285,32 +286,32 @@ def parse_kvs(part: dict[str, Any]) -> list[KeyValue]:
                      int(k['create_revision'])) for k in part.get('kvs', ())]
 
 def range_request(key: str, prefix: bool = False, **more: Any) -> dict[str, Any]:
-    "Returns the request for one key, or for all keys that begin with `key`."
+    "Returns the request for one key, or for all keys that begin with it."
     return {'key': b64_encode(key), **({'range_end': b64_encode(range_end(key))} if prefix else {}), **more}
 
 def op_get(key: str, prefix: bool = False, **more: Any) -> dict[str, Any]:
-    "Returns the operation of a transaction that reads `key`."
+    "Within a transaction: read."
     return {'request_range': range_request(key, prefix, **more)}
 
 def op_put(key: str, value: str | bytes, lease: int = 0) -> dict[str, Any]:
-    "Returns the operation that writes `key`. A key with a lease is deleted when the lease ends."
+    "Within a transaction: write. A key with a lease is deleted when the lease ends."
     return {'request_put': {'key': b64_encode(key), 'value': b64_encode(value),
                             **({'lease': str(lease)} if lease else {})}}
 
 def op_delete(key: str, prefix: bool = False, end: str = '') -> dict[str, Any]:
-    "Returns the operation that deletes `key`; with `end`, all keys from `key` up to it."
+    "Within a transaction: delete; with `end`: all keys from `key` up to it."
     return {'request_delete_range': range_request(key, prefix)
             | ({'range_end': b64_encode(end)} if end else {})}
 
 def if_unchanged_since(key: str, revision: int) -> dict[str, Any]:
-    "Returns the condition that `key` has not changed since `revision`; 0: that it does not exist."
+    "Within a transaction: only if the key has not changed since `revision`; 0: if it does not exist."
     return {'key': b64_encode(key), 'target': 'MOD', 'result': 'EQUAL', 'mod_revision': str(revision)}
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #2138ab78
 @patch
 def read(self: EtcdClient, *gets: dict[str, Any],
          limit_s: float | None = None) -> tuple[int, list[list[KeyValue]]]:
-    "Reads all of `gets` (`op_get`) at one revision; returns this revision and the keys of each."
+    "Reads all of `gets` (`op_get`) at one revision; returns it, and the keys of each."
     got = self.request('/v3/kv/txn', {'success': list(gets)}, limit_s)
     found = [parse_kvs(r.get('response_range', {})) for r in got.get('responses', ())]
     return int(got['header']['revision']), found
@@ -339,7 +340,7 @@ def loses_writes(version: str) -> bool:
 
 @patch
 def version_of(self: EtcdClient, endpoint: str) -> str:
-    "Returns the version of the server at `endpoint`, or '?' if it is unknown."
+    "Returns the version of the server at `endpoint`, '?' if it is unknown."
     try:
         got = self.pool(endpoint).urlopen('GET', '/version', headers=self.headers(), retries=False,
                                           redirect=False, timeout=urllib3.Timeout(connect=1., read=1.))
@@ -349,10 +350,10 @@ def version_of(self: EtcdClient, endpoint: str) -> str:
 @patch
 def warn_of_version(self: EtcdClient, endpoint: str) -> None:
     "Warns if the etcd at `endpoint` can lose writes; once for each version."
-    self.version = self.version_of(endpoint)
-    if not loses_writes(self.version) or self.version in _warned: return
-    _warned.add(self.version)
-    warnings.warn(f'etcd {self.version} at {endpoint} can lose writes when a member is killed '
+    self.etcd_version = self.version_of(endpoint)
+    if not loses_writes(self.etcd_version) or self.etcd_version in _warned: return
+    _warned.add(self.etcd_version)
+    warnings.warn(f'etcd {self.etcd_version} at {endpoint} can lose writes when a member is killed '
                   '(etcd issue 13766): take 3.4.x, or 3.5.3 or later; 3.5.6 or later is best', stacklevel=2)
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #26e05ca5
@@ -361,7 +362,7 @@ WATCH_SILENCE_S = 5. # A watch that is silent this long is restarted: its member
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #8261aab7
 @patch
 def wait_for_change(self: EtcdClient, key: str, prefix: bool, revision: int, limit_s: float) -> bool:
-    "Waits until a key of the range changes after `revision`. Returns False if none did, or the watch broke."
+    "Waits until a key of the range changes after `revision`. False: no change, or the watch broke."
     endpoint = self.access.endpoints[self.at % len(self.access.endpoints)]
     limit_s = max(.05, min(limit_s, WATCH_SILENCE_S))
     body = {'create_request': range_request(key, prefix, start_revision=str(revision + 1))}
@@ -405,7 +406,7 @@ def _watch_failed(self: EtcdClient, endpoint: str, status: int, body: bytes) -> 
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #5bd0bf7b
 def boot_s() -> float:
-    "Returns seconds since the machine started, sleep included: a suspended machine's lease ends, too."
+    "Seconds since the machine started, sleep included: a suspended machine's lease ends, too."
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 class EtcdSession:
@@ -415,13 +416,13 @@ class EtcdSession:
         value: str | bytes = b'', # Information about this node for its peers
         ttl_s: float = 15., # Whole seconds without a renewal after which the lease ends
     ):
-        self.client, self.prefix, self.name, self.value = client, prefix.rstrip('/'), name, value
+        self.client, self.prefix, self.name, self.node_value = client, prefix.rstrip('/'), name, value
         self.ttl_s = max(1, round(ttl_s + .499))
-        self.key, self.mark = f'{self.prefix}/live/nodes/{name}', f'{self.prefix}/marks/{name}'
-        self.reason = '' # Why the lease is lost
-        self.lease, self.ends, self.mod = 0, 0., 0
-        self.nonce, self.writes = secrets.token_hex(8), 0 # A mark is this nonce and a write's number
-        self.sent: set[str] = set() # Marks of writes whose outcome is unknown
+        self.node_key, self.mark_prefix = f'{self.prefix}/live/nodes/{name}', f'{self.prefix}/marks/{name}'
+        self.loss_reason = '' # Why the lease is lost
+        self.lease, self.lease_ends_at, self.mod_revision = 0, 0., 0
+        self.nonce, self.write_count = secrets.token_hex(8), 0 # A mark is this nonce and a write's number
+        self.uncertain_marks: set[str] = set() # Marks of writes whose outcome is unknown
         self.lock, self.stop = threading.Lock(), threading.Event()
         self._open()
         threading.Thread(target=self._keep, name=f'etcd lease {name}', daemon=True).start()
@@ -436,26 +437,27 @@ def _open(self: EtcdSession) -> None:
     asked = boot_s()
     got = self.client.request('/v3/lease/grant', {'TTL': str(self.ttl_s)})
     self.lease, self.ttl_s = int(got['ID']), int(got['TTL'])
-    self.ends = asked + self.ttl_s
+    self.lease_ends_at = asked + self.ttl_s
     nonce = self._next()
-    puts = [op_put(self.key, self.value, self.lease), op_put(self.mark, nonce, self.lease)]
+    puts = [op_put(self.node_key, self.node_value, self.lease), op_put(self.mark_prefix, nonce, self.lease)]
     got = self.client.request('/v3/kv/txn',
-                              {'compare': [if_unchanged_since(self.key, 0), if_unchanged_since(self.mark, 0)],
-                               'success': puts, 'failure': [op_get(self.mark)]})
-    if got.get('succeeded'): self.mod = int(got['header']['revision'])
-    else: self.mod = self._taken(parse_kvs(got['responses'][0].get('response_range', {})), nonce)
-    self.born = self.mod
+                              {'compare': [if_unchanged_since(self.node_key, 0),
+                                           if_unchanged_since(self.mark_prefix, 0)],
+                               'success': puts, 'failure': [op_get(self.mark_prefix)]})
+    if got.get('succeeded'): self.mod_revision = int(got['header']['revision'])
+    else: self.mod_revision = self._taken(parse_kvs(got['responses'][0].get('response_range', {})), nonce)
+    self.born = self.mod_revision
 
 @patch
 def _taken(self: EtcdSession, marks: list[KeyValue], nonce: str) -> int:
     "Returns the revision of our own mark after a lost answer. Raises EtcdError if it is another node's."
-    if marks and marks[0].value.decode() == nonce: return marks[0].mod
+    if marks and marks[0].value.decode() == nonce: return marks[0].mod_revision
     raise EtcdError(f'another node that calls itself {self.name} is alive under {self.prefix}')
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #978620de
 @patch
 def _keep(self: EtcdSession) -> None:
-    "Renews the lease three times per lifetime, until it is closed or lost; the thread runs this."
+    "Runs in the thread: renews the lease three times per lifetime, until it is closed or lost."
     pause = self.ttl_s / 3
     while not self.stop.wait(pause):
         asked, pause = boot_s(), self.ttl_s / 3
@@ -463,24 +465,24 @@ def _keep(self: EtcdSession) -> None:
             got = self.client.request('/v3/lease/keepalive', {'ID': str(self.lease)}, limit_s=self.ttl_s / 3)
             left = int(got['result'].get('TTL', 0))
             if left <= 0: return self._lose('etcd has ended it')
-            self.ends = asked + left
+            self.lease_ends_at = asked + left
         except EtcdUnreachable as e:
-            if boot_s() >= self.ends: return self._lose(str(e))
+            if boot_s() >= self.lease_ends_at: return self._lose(str(e))
             pause = .05
         except Exception as e: return self._lose(str(e))
 
 @patch
 def _lose(self: EtcdSession, reason: str) -> None:
-    if not self.stop.is_set(): self.reason = self.reason or reason
+    if not self.stop.is_set(): self.loss_reason = self.loss_reason or reason
 
 @patch(as_prop=True)
 def lost_reason(self: EtcdSession) -> str:
-    "Returns why the lease is lost, or ''. If etcd is stopped, the process's own clock decides."
-    if self.stop.is_set() and not self.reason: return f'the session of {self.name} is closed'
-    if not self.reason and boot_s() >= self.ends:
+    "Returns why the lease is lost, or ''. After a stop, the process's own clock is enough to know."
+    if self.stop.is_set() and not self.loss_reason: return f'the session of {self.name} is closed'
+    if not self.loss_reason and boot_s() >= self.lease_ends_at:
         self._lose(f'it was not renewed within {self.ttl_s} s')
     after = 'others may have gone on without it'
-    return self.reason and f'the lease of {self.name} is lost: {self.reason}; {after}'
+    return self.loss_reason and f'the lease of {self.name} is lost: {self.loss_reason}; {after}'
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #af4437cd
 _OLD = 'etcd shows an old write of ours in place of a newer one, so it came back from a backup'
@@ -488,52 +490,53 @@ _OLD = 'etcd shows an old write of ours in place of a newer one, so it came back
 @patch
 def _next(self: EtcdSession) -> str:
     "Returns the mark of the next write."
-    self.writes += 1
-    return f'{self.nonce}.{self.writes}'
+    self.write_count += 1
+    return f'{self.nonce}.{self.write_count}'
 
 @patch
 def transact(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Iterable[dict] = (),
              limit_s: float | None = None) -> tuple[bool, int, list[list[KeyValue]]]:
-    """Carries out `ops` exactly once if `compare` holds; otherwise carries out `reads`.
-    Returns whether `compare` held, the revision, and the keys read. Raises LeaseLost, EtcdError."""
+    """Does `ops` exactly once if `compare` holds; else does `reads`.
+    Returns whether it held, the revision, and the read keys. Raises LeaseLost, EtcdError."""
     with self.lock:
         nonce = self._next()
-        self.sent.add(nonce)
+        self.uncertain_marks.add(nonce)
         done = None
         while done is None:
             if self.stop.is_set(): raise LeaseLost(f'the session of {self.name} is closed')
             if self.lost_reason: raise LeaseLost(self.lost_reason)
             got = self.client.request('/v3/kv/txn',
-                                      {'compare': [if_unchanged_since(self.mark, self.mod), *compare],
-                'success': [*ops, op_put(self.mark, nonce, self.lease)],
-                'failure': [*reads, op_get(self.mark)]}, limit_s)
+                                      {'compare': [if_unchanged_since(self.mark_prefix, self.mod_revision),
+                                                   *compare],
+                'success': [*ops, op_put(self.mark_prefix, nonce, self.lease)],
+                'failure': [*reads, op_get(self.mark_prefix)]}, limit_s)
             done = self._outcome(got, nonce)
-        self.sent.clear()
+        self.uncertain_marks.clear()
         return done
 
 @patch
 def _outcome(self: EtcdSession, got: dict[str, Any], nonce: str
              ) -> tuple[bool, int, list[list[KeyValue]]] | None:
-    "Returns the result of `transact` for an answer; None: retry, because an earlier write of ours came late."
+    "Returns the result of `transact` for an answer; None: retry, an earlier write of ours was late."
     revision = int(got['header']['revision'])
     if got.get('succeeded'):
-        self.mod = revision
+        self.mod_revision = revision
         return True, revision, []
     *read, marks = [parse_kvs(r.get('response_range', {})) for r in got['responses']]
     if not marks:
         self._lose('etcd has ended it')
         raise LeaseLost(self.lost_reason)
-    if marks[0].mod == self.mod: return False, revision, read
+    if marks[0].mod_revision == self.mod_revision: return False, revision, read
     text = marks[0].value.decode()
-    if text not in self.sent:
+    if text not in self.uncertain_marks:
         self._lose(_OLD if text.startswith(f'{self.nonce}.') else 'another program writes under this name')
         raise LeaseLost(self.lost_reason)
-    self.mod = marks[0].mod
-    return (True, self.mod, []) if text == nonce else None
+    self.mod_revision = marks[0].mod_revision
+    return (True, self.mod_revision, []) if text == nonce else None
 
 @patch
 def close(self: EtcdSession) -> None:
-    "Ends the lease now, so that peers need not wait. Raises no error, because the lease also ends by itself."
+    "Ends the lease now, so that peers need not wait. Raises nothing, because the lease also ends by itself."
     if self.stop.is_set(): return
     self.stop.set()
     limit_s = min(2., self.client.access.limit_s)
@@ -577,7 +580,7 @@ def chunked(items: list, size: int = MAX_TXN_OPS) -> list[list]:
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #e6436116
 @patch
 def _now(self: EtcdStore, keys: list[str], **more: Any) -> tuple[int, list[KeyValue | None]]:
-    "Returns a revision, and each key or None; a watch that starts after this revision misses no change."
+    "Returns a revision, and each key or None; a watch that starts after it misses nothing."
     first, found = 0, []
     for some in chunked(keys):
         revision, got = self.client.read(*[op_get(self.prefix + k, **more) for k in some])
@@ -604,12 +607,12 @@ def _wait(self: EtcdStore, keys: list[str], timeout: timedelta | None = None) ->
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #808eb905
 @patch
 def multi_get(self: EtcdStore, keys: list[str]) -> list[bytes]:
-    "Waits for `keys` and returns their values. It takes one request if there are at most 100 and all exist."
+    "Waits for `keys` and returns their values; one request, if at most 100 keys all exist."
     return [kv.value for kv in self._wait(list(keys))]
 
 @patch
 def wait(self: EtcdStore, keys: list[str], timeout: timedelta | None = None) -> None:
-    "Waits until all of `keys` exist. Raises DistStoreError after `timeout` or the store's own timeout."
+    "Waits until all of `keys` exist. Raises DistStoreError after `timeout`, or the store's own."
     self._wait(list(keys), timeout)
 
 @patch
@@ -625,11 +628,11 @@ def multi_set(self: EtcdStore, keys: list[str], values: list[str | bytes]) -> No
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #c6cdc776
 @patch
 def _update(self: EtcdStore, key: str, function: Any) -> bytes:
-    "Atomically replaces the value of `key` (None if missing) with `function(value)`, unless that is None."
+    "Atomically replaces the value of `key` (None if missing) by `function(value)`; None leaves it."
     path = self.prefix + key
     found = self.client.read(op_get(path))[1][0]
     while True:
-        old, mod = (found[0].value, found[0].mod) if found else (None, 0)
+        old, mod = (found[0].value, found[0].mod_revision) if found else (None, 0)
         new = function(old)
         if new is None: return old
         done, _, read = self.session.transact([if_unchanged_since(path, mod)], [op_put(path, new)],
@@ -648,7 +651,7 @@ def append(self: EtcdStore, key: str, value: str | bytes) -> None:
 
 @patch
 def compare_set(self: EtcdStore, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-    "Writes `desired` if `key` holds `expected` (or is missing, if that is empty); returns what it now holds."
+    "Writes `desired` if `key` holds `expected` (empty: or is missing); returns the value now, or `expected`."
     expected, desired = _bytes(expected), _bytes(desired)
     got = self._update(key, lambda old: desired if (b'' if old is None else old) == expected else None)
     return expected if got is None else got
@@ -658,7 +661,8 @@ def compare_set(self: EtcdStore, key: str, expected: str | bytes, desired: str |
 def delete_key(self: EtcdStore, key: str) -> bool:
     path = self.prefix + key
     while found := self.client.read(op_get(path))[1][0]:
-        if self.session.transact([if_unchanged_since(path, found[0].mod)], [op_delete(path)])[0]: return True
+        if self.session.transact([if_unchanged_since(path, found[0].mod_revision)],
+                                 [op_delete(path)])[0]: return True
     return False
 
 @patch
@@ -691,7 +695,7 @@ def queue_pop(self: EtcdStore, key: str, block: bool = True) -> bytes:
     while True:
         revision, (found,) = self.client.read(first)
         for kv in found:
-            if self.session.transact([if_unchanged_since(kv.key, kv.mod)], [op_delete(kv.key)])[0]:
+            if self.session.transact([if_unchanged_since(kv.key, kv.mod_revision)], [op_delete(kv.key)])[0]:
                 return kv.value
         if found: continue
         if time.monotonic() >= end: raise DistStoreError(f'the queue {key!r} in etcd is empty')

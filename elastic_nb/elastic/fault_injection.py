@@ -109,15 +109,16 @@ class WorkerKilled(BaseException):
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #e408c21c
 class WorkerFaults:
     "A plan of faults, shared by all ranks of a thread cluster. `fired` lists those that happened, in order."
-    def __init__(self, *plan: Fault): self.waiting, self.fired, self._lock = list(plan), [], threading.Lock()
+    def __init__(self, *plan:
+        Fault): self.pending_faults, self.fired_faults, self._lock = list(plan), [], threading.Lock()
 
     def raise_if_due(self, worker: int, step: int, phase: str) -> None:
         "The fault point: raises `WorkerKilled` if a fault of the plan is due here."
         with self._lock:
-            due = next((f for f in self.waiting if f.is_due(worker, step, phase)), None)
+            due = next((f for f in self.pending_faults if f.is_due(worker, step, phase)), None)
             if due is None: return
-            self.waiting.remove(due)
-            self.fired.append(due)
+            self.pending_faults.remove(due)
+            self.fired_faults.append(due)
         raise WorkerKilled(due)
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #3c1538c6
@@ -180,9 +181,10 @@ def wait_for_release(fault: Fault) -> None:
 class FaultExecutor:
     "Carries out faults in a worker's process and keeps their lasting effects."
     def __init__(self):
-        self.factor = 1. # Factor by which each step takes longer
-        self.since: float | None = None # When its last step ended
-        self.took = self.slept = 0. # Duration of the last step, and the time slept in it, in seconds
+        self.slowdown_factor = 1. # Factor by which each step takes longer
+        self.last_step_ended_at: float | None = None # When its last step ended
+        # Duration of the last step, and the time slept in it, in seconds
+        self.step_seconds = self.slept_seconds = 0.
 
     def execute(self, fault: Fault) -> None:
         "Injects `fault` now; returns if the worker survives it. Raises MemoryError (oom)."
@@ -192,14 +194,16 @@ class FaultExecutor:
         while fault.kind == 'stuck': pass
         while fault.kind == 'blocked': time.sleep(1)   # like a collective, it lets other threads run
         if fault.kind == 'oom': bytearray(1 << 62)
-        if fault.kind == 'slow': self.factor = SLOWDOWN_FACTOR
+        if fault.kind == 'slow': self.slowdown_factor = SLOWDOWN_FACTOR
         if fault.kind == 'jump': time.time = lambda before=time.time: before() + CLOCK_JUMP_S
 
     def slow_down(self, phase: str) -> None:
         "Called at each fault point: a straggler sleeps at some of them."
-        if phase == 'forward' and self.since:
-            self.slept = (self.factor - 1) * self.took
-            if self.slept: time.sleep(self.slept)
-        elif phase == 'reduce' and self.since: self.took = time.monotonic() - self.since - self.slept
-        elif phase == 'agree': self.since = time.monotonic()
-        elif phase in ('recover', 'join'): self.since = None   # waiting for other ranks is not work
+        if phase == 'forward' and self.last_step_ended_at:
+            self.slept_seconds = (self.slowdown_factor - 1) * self.step_seconds
+            if self.slept_seconds: time.sleep(self.slept_seconds)
+        elif phase == 'reduce' and self.last_step_ended_at:
+            self.step_seconds = time.monotonic() - self.last_step_ended_at - self.slept_seconds
+        elif phase == 'agree': self.last_step_ended_at = time.monotonic()
+        # waiting for other ranks is not work
+        elif phase in ('recover', 'join'): self.last_step_ended_at = None

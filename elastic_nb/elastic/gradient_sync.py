@@ -90,7 +90,7 @@ class StockDDP:
     scale = 1.
     def __init__(self, model: nn.Module, micro_batches: int, beside: int = 1):
         self.model = self.module = model
-        self.n, self.beside = micro_batches, beside
+        self.n, self.num_extra = micro_batches, beside
 
     def set_process_group(self, group: dist.ProcessGroup) -> None:
         self.group = group
@@ -108,10 +108,10 @@ class StockDDP:
     def start(self, step: int, micro_batches: int | None = None) -> list[int]:
         self.n = micro_batches or self.n
         idle, like = counter_parameter(self.model), next(self.model.parameters())
-        self.sums = like.new_zeros(self.beside + (0 if idle is None else len(idle)))   # one message
-        self.loss = self.sums[:self.beside]
+        self.sums = like.new_zeros(self.num_extra + (0 if idle is None else len(idle)))   # one message
+        self.loss = self.sums[:self.num_extra]
         self.clear()
-        if idle is not None: idle.grad = self.sums[self.beside:]
+        if idle is not None: idle.grad = self.sums[self.num_extra:]
         return list(self.span)
 
     def clear(self) -> None:

@@ -50,7 +50,7 @@ class Event:
 
     @classmethod
     def of(cls, flat: dict[str, Any]) -> 'Event':
-        "Builds an event from a worker's flat dict; other keys become data, `t` defaults to now."
+        "Builds an event from a worker's flat dict; other keys than columns become data, `t` defaults to now."
         columns = {k: flat.get(k) for k in EVENT_COLUMNS[1:]}
         t = time.monotonic() if flat.get('t') is None else flat['t']
         return cls(t, **columns, data={k: v for k, v in flat.items() if k not in EVENT_COLUMNS})
@@ -66,7 +66,7 @@ CREATE TABLE events(id INTEGER PRIMARY KEY, run TEXT NOT NULL, t REAL NOT NULL, 
 CREATE TABLE packs(id INTEGER PRIMARY KEY, run TEXT NOT NULL, last INTEGER NOT NULL, block BLOB NOT NULL)
 '''
 STEP_KINDS = 'contribute', 'commit' # Rows that each worker writes in each step
-PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # Number of rows that starts packing; newest rows left unpacked
+PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # Rows at which the ledger packs; newest rows it leaves
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5a2ae157
 class LedgerOpenFailed(Exception): "The file cannot be created or opened now; a later attempt may succeed."
@@ -94,7 +94,7 @@ def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connecti
         if isinstance(e, ValueError): raise
         full, log = _full(e, path), Path(f'{path}-wal')
         if full and create: raise LedgerOpenFailed(str(e)) from None
-        if full and not frozen and not (log.exists() and log.stat().st_size):   # no log beside the file
+        if full and not frozen and not (log.exists() and log.stat().st_size):   # no log is beside the file
             return _connect(path, False, frozen=True)
         raise ValueError(f"{path} cannot be opened as a ledger: {e}") from None
 
@@ -152,9 +152,9 @@ class Ledger:
         create: bool = True, # Create the file if it does not exist; readers pass False
         room: int = 20_000, # Rows that may wait in memory while the disk is full
     ):
-        self.path, self.run, self.room, self._lock = Path(path), run, room, threading.Lock()
+        self.path, self.run, self.max_waiting_rows, self._lock = Path(path), run, room, threading.Lock()
         self._waiting: list[tuple[Any, ...]] = [] # Rows that are not in the file yet
-        self._begun: tuple[str, str, str] | None = None # What `start` recorded, until it is in the file
+        self._begun: tuple[str, str, str] | None = None # What `start` recorded and is not in the file yet
         self._gap: LedgerGap | None = None # The current gap, in which the file has no room
         self._fresh = 0 # Step rows written since the last check for packing
         self._db: sqlite3.Connection | None = None
@@ -167,8 +167,8 @@ class Ledger:
 @dataclass
 class LedgerGap:
     "A period in which the file had no room."
-    since: float # When it began, in seconds of `time.monotonic()`
-    again: float # When to try again
+    began_at: float # By `time.monotonic()`, in seconds
+    retry_at: float # When to try again
     lost: Counter[str] = field(default_factory=Counter) # Lost rows, by kind
     steps: list[int] = field(default_factory=list) # The first and the last step of those rows
 
@@ -212,7 +212,7 @@ def append(self: Ledger, kind: str, *, worker: str | None = None, gen: int | Non
 def _settle(self: Ledger) -> list[dict[str, Any]]:
     "Writes all pending rows if there is room; returns the rows that report a gap's start or end."
     now, gap = time.monotonic(), self._gap
-    if gap and now < gap.again:
+    if gap and now < gap.retry_at:
         self._forget()
         return []
     over = [_over(gap, now)] if gap else []
@@ -223,16 +223,16 @@ def _settle(self: Ledger) -> list[dict[str, Any]]:
         return over
     except sqlite3.IntegrityError:   # the run's name is in the file that could not be opened before
         if gap is None: raise
-        self.run, gap.again = f'{self.run}+', 0.
+        self.run, gap.retry_at = f'{self.run}+', 0.
         return []
     except (sqlite3.OperationalError, LedgerOpenFailed) as e:
         begins = [] if gap else [self._begin_gap(now, str(e))]
-        self._gap.again = now + 1
+        self._gap.retry_at = now + 1
         self._forget()
         return begins
 
 def _over(gap: LedgerGap, now: float) -> dict[str, Any]:
-    lost, seconds = gap.lost.total(), now - gap.since
+    lost, seconds = gap.lost.total(), now - gap.began_at
     text = f"the ledger has room again, after {seconds:.0f} s; {lost or 'no'} rows are lost"
     return dict(t=now, kind='ledger', ok=True, text=text, lost=dict(gap.lost), steps=gap.steps,
                 seconds=round(seconds, 3))
@@ -252,9 +252,9 @@ def _begin_gap(self: Ledger, now: float, why: str) -> dict[str, Any]:
 @patch
 def _forget(self: Ledger) -> None:
     "Frees memory, a tenth at a time: drops the oldest rows and counts them."
-    surplus = len(self._waiting) - self.room
+    surplus = len(self._waiting) - self.max_waiting_rows
     if surplus <= 0: return
-    surplus += self.room // 10
+    surplus += self.max_waiting_rows // 10
     for kinds in (('contribute',), ('commit',), None):
         kept = []
         for row in self._waiting:
@@ -273,7 +273,7 @@ def close(self: Ledger) -> None:
     "Closes the file. The last connection to close folds the write-ahead log into it: one file remains."
     with self._lock:
         if self._gap:
-            self._gap.again = 0.
+            self._gap.retry_at = 0.
             self._settle()
         if self._waiting: warnings.warn(f"{len(self._waiting)} rows of {self.run} found no room in "
                                         f"{self.path.name}, and are lost", stacklevel=2)
@@ -330,7 +330,7 @@ def events(self: Ledger, kind: str | None = None) -> list[Event]:
 
 @patch
 def _rows(self: Ledger, kind: str | None = None, after: int = -1) -> list[list[tuple[Any, ...]]]:
-    "Returns the unpacked rows and the packed blocks of the file that have a number above `after`."
+    "Returns the unpacked rows and the packed blocks of the file, those with a number above `after`."
     return self._ask([EVENTS_SQL, PACKS_SQL], self.run, kind, after)
 
 @patch
@@ -385,7 +385,7 @@ def is_process_alive(writer: dict[str, Any] | None) -> bool | None:
     try: os.kill(writer['pid'], 0)
     except ProcessLookupError: return False
     except PermissionError: pass   # it is alive, but belongs to another user
-    return None   # a process with this id is alive; the kernel does not show whether it is the same one
+    return None   # a process with this id is alive; the kernel does not tell whether it is the same one
 
 @patch
 def writer(self: Ledger) -> dict[str, Any] | None:
@@ -650,7 +650,7 @@ def world_sizes(events: RunRows) -> list[int]:
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #cbfe49d9
 def count_sample_errors(
-    events: RunRows, # Rows of one run
+    events: RunRows, # Of one run
     # All samples of a step: their ids, or what `sample_digests_by_step` returns
     expected: Callable[[int], Sequence[int] | SampleDigest],
     steps: int, # Steps that the run should have taken
@@ -662,12 +662,13 @@ def count_sample_errors(
     if _lost(rows, 'contribute'): raise ValueError('no account of samples' + _lost(rows, 'contribute'))
     totals, repeated, missing, odd = sample_digests_by_step(rows), 0, 0, set()
     commits = rows.steps()
-    # each step's hash, as the committing workers report it
+    # as the committing workers report
     hashes = dict(zip(commits.step.tolist(), commits.int_column('drawn').tolist()))
     for step in {*range(steps), *totals}:
         wanted, used = expected(step) if step < steps else [], totals.get(step, SampleDigest())
         if not isinstance(wanted, SampleDigest): wanted = SampleDigest.of(wanted)
-        if step >= cut and used.n < wanted.n and hashes.get(step) == wanted.hash: continue
+        if step >= cut and used.num_samples < wanted.num_samples and hashes.get(step) == wanted.id_hash_sum:
+            continue
         if wanted != used: odd.add(step)
     if odd:   # rare: only here the rows are checked one by one
         given = _given(rows, odd)
@@ -692,7 +693,7 @@ def _hashed(b: ColumnBlock) -> ColumnBlock:
     "Adds number and hash to rows that hold the ids themselves, as in ledgers of version 1."
     if 'samples' not in b.data: return b
     found = [SampleDigest.of(ids) for ids in b.data['samples'].tolist()]
-    columns = dict(n=[d.n for d in found], hash=[d.hash for d in found])
+    columns = dict(n=[d.num_samples for d in found], hash=[d.id_hash_sum for d in found])
     return replace(b, data={k: np.array(v, np.int64) for k, v in columns.items()})
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #c0c11c82
@@ -726,17 +727,18 @@ def _by_micro_batches(given: list[dict[str, Any]], wanted: SampleDigest) -> tupl
     "The same if only the step's sum is known: counts surplus and missing micro-batches."
     given = [compact_contribution(d) for d in given]
     n = sum(d['n'] if 'n' in d else len(d['samples']) for d in given)
-    if not all('first' in d for d in given): return n, wanted.n
+    if not all('first' in d for d in given): return n, wanted.num_samples
     many = Counter(i for d in given for i in range(d['first'], d['first'] + d['many']))
     pieces = max((d.get('of', 0) for d in given), default=0)
-    if not pieces or all(many[i] == 1 for i in range(pieces)): return n, wanted.n   # different samples
-    size = {i: len(shard_range(i, pieces, wanted.n)) for i in range(pieces)}
+    # different samples
+    if not pieces or all(many[i] == 1 for i in range(pieces)): return n, wanted.num_samples
+    size = {i: len(shard_range(i, pieces, wanted.num_samples)) for i in range(pieces)}
     return (sum((k - 1) * size.get(i, 0) for i, k in many.items()),
             sum(k for i, k in size.items() if not many[i]))
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #0a51b831
 def _marks(events: RunRows) -> StepTable:
-    "The first report of each committed step, by time; a step that is repeated later has another one."
+    "The first report of each committed step, by time; a step that a later generation repeats has another."
     marks = to_history(events).steps()
     _, steps = np.unique(marks.step, return_inverse=True)
     _, gens = np.unique(marks.gen, return_inverse=True)
@@ -755,15 +757,15 @@ class StepCommit:
 @dataclass
 class Outage:
     "One death, and the commits around it."
-    death: Event # The supervisor's row
-    fault: Event | None # The row of the injected fault; None if it was not planned
+    death_event: Event # The supervisor's row
+    fault_event: Event | None # The row of the injected fault; None if it was not planned
     seen: Event # When it was detected: the fence of a hung worker, else the death
-    before: StepCommit | None # First report of the last step committed before the fault
+    commit_before: StepCommit | None # First report of the last step committed before the fault
     after: StepCommit | None # First commit of a generation without the dead worker
-    gap: tuple[float, float] | None # Longest stretch without a commit between the two: from, to
+    commit_gap: tuple[float, float] | None # Longest stretch without a commit between the two: from, to
 
     @property
-    def start(self) -> float: return (self.fault or self.death).t
+    def start(self) -> float: return (self.fault_event or self.death_event).t
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #619319f1
 def _outage(death: Event, theirs: Sequence[Event], lost_in: int, marks: StepTable, until: float) -> Outage:
@@ -820,12 +822,14 @@ def recoveries(events: RunRows) -> list[dict[str, Any]]:
     found = _outages(story, marks)
     twice = len(np.unique(marks.step)) < len(marks)   # some step was repeated
     for o in found:
-        step = o.fault.step if o.fault else o.before.step + 1 if o.before else 0
-        before, after = (m and size(m.gen) for m in (o.before, o.after))
+        step = o.fault_event.step if o.fault_event else o.commit_before.step + 1 if o.commit_before else 0
+        before, after = (m and size(m.gen) for m in (o.commit_before, o.after))
         rows.append(dict(
-            cause=o.death.data.get('cause'), worker=o.death.worker, step=step,
-            phase=o.fault and o.fault.data.get('phase'), detect_s=o.fault and o.seen.t - o.fault.t,
-            rto_s=o.gap and o.gap[1] - o.gap[0], redone_steps=_redone(o, found, marks) if twice else 0,
+            cause=o.death_event.data.get('cause'), worker=o.death_event.worker, step=step,
+            phase=o.fault_event and o.fault_event.data.get('phase'), detect_s=o.fault_event
+                         and o.seen.t - o.fault_event.t,
+            rto_s=o.commit_gap and o.commit_gap[1] - o.commit_gap[0], redone_steps=_redone(o, found, marks)
+                         if twice else 0,
             world_before=before, world_after=after))
     return rows
 

@@ -30,7 +30,7 @@ def hash_ids(ids: Sequence[int] | np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 def _mixed(i: int) -> int:
-    "Mixes one id without numpy, which is faster for a few ids."
+    "The same for one id, without numpy, which is faster for a few ids."
     z = (i + 0x9E3779B97F4A7C15) % 2**64
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
@@ -38,9 +38,9 @@ def _mixed(i: int) -> int:
 
 @dataclass(frozen=True)
 class SampleDigest:
-    "The number and hash of a set of samples; the digests of subsets add up to the whole set's digest."
-    n: int = 0 # Number of samples
-    hash: int = 0 # Sum of their mixed ids modulo 2**64, as a signed number
+    "The number and hash of a set of samples; the digests of subsets add up to that of the whole."
+    num_samples: int = 0 # Samples
+    id_hash_sum: int = 0 # Sum of their mixed ids modulo 2**64, as a signed number
 
     @classmethod
     def of(cls, ids: Sequence[int]) -> 'SampleDigest':
@@ -48,7 +48,8 @@ class SampleDigest:
         return cls(len(ids), int(hash_ids(ids).sum(dtype=np.uint64).view(np.int64)))
 
     def __add__(self, other: 'SampleDigest') -> 'SampleDigest':
-        return SampleDigest(self.n + other.n, (self.hash + other.hash + 2**63) % 2**64 - 2**63)
+        return SampleDigest(self.num_samples + other.num_samples,
+                            (self.id_hash_sum + other.id_hash_sum + 2**63) % 2**64 - 2**63)
 
 # %% ../../nbs/06_elastic/12_ledger_columns.ipynb #19649388
 def compact_contribution(data: dict[str, Any]) -> dict[str, Any]:
@@ -60,10 +61,10 @@ def compact_contribution(data: dict[str, Any]) -> dict[str, Any]:
     if micro != [*range(first, first + len(micro))]: return data
     rest = {k: v for k, v in data.items() if k not in ('micro', 'samples')}
     drawn = SampleDigest.of(ids)
-    return dict(first=first, many=len(micro), **rest, n=drawn.n, hash=drawn.hash)
+    return dict(first=first, many=len(micro), **rest, n=drawn.num_samples, hash=drawn.id_hash_sum)
 
 def micro_batch_positions(first: int, many: int, of: int, size: int) -> range:
-    "Returns the positions of `many` of `of` micro-batches, from `first`, among a step's `size` samples."
+    "The positions of micro-batches `first`, `first + 1`, ... of `of` among the `size` samples of a step."
     if not many: return range(0)
     return range(shard_range(first, of, size).start, shard_range(first + many - 1, of, size).stop)
 
@@ -74,8 +75,8 @@ MISSING_INT = -2**63 # Marks a missing value in a column of integers
 @dataclass
 class ColumnBlock:
     "Rows of one kind with the same keys, as columns of equal length."
-    kind: str # Kind of all rows
-    workers: list[str | None] # Names of the workers in these rows
+    kind: str # Of all rows
+    workers: list[str | None] # Names that occur
     id: np.ndarray # (n,) int64: number of the row in its file
     t: np.ndarray # (n,) float64: seconds of `time.monotonic()`
     worker: np.ndarray # (n,) int64: index into `workers`
@@ -134,7 +135,7 @@ def _squeeze(column: np.ndarray) -> tuple[str, list[bytes]]:
     return f'{sort} table', [_planes(values[order]), _planes(place[which.reshape(-1)])]
 
 def _planes(numbers: np.ndarray) -> bytes:
-    "Returns the differences of int64 numbers as byte planes: all first bytes, then all second bytes, ..."
+    "Returns the differences of int64 as byte planes, the first bytes of all numbers first."
     steps = np.diff(numbers, prepend=np.int64(0)).astype('<i8')
     return steps.view(np.uint8).reshape(-1, 8).T.tobytes()
 
@@ -203,18 +204,18 @@ RECEIPT_SCHEME = b'elastic-nb receipts 1'
 _LINK = struct.Struct('<q32sqqqdd') # before, about, step, number of samples, their hash, loss, rate
 
 def _short(data: bytes) -> int:
-    "Returns the first 8 bytes of the sha256, as a signed number."
+    "The first 8 bytes of the sha256, as a signed number."
     return int.from_bytes(hashlib.sha256(data).digest()[:8], 'little', signed=True)
 
 def root_receipt(step: int = 0) -> int:
-    "Returns the receipt that starts a chain at `step`, with the earlier steps unknown."
+    "Returns the receipt of a history that is unknown before `step`."
     return _short(RECEIPT_SCHEME + struct.pack('<q', step))
 
 def next_receipt(before: int, about: bytes, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
     """Returns the receipt after `step` (from 0), given the previous one. `about`: 32 bytes, the hash of
     config and code; see `chain_context`. Raises struct.error for numbers beyond 64 bits."""
     loss, lr = (math.nan if x != x else float(x) for x in (loss, lr))   # all NaNs are equal
-    return _short(_LINK.pack(before, about, step, drawn.n, drawn.hash, loss, lr))
+    return _short(_LINK.pack(before, about, step, drawn.num_samples, drawn.id_hash_sum, loss, lr))
 
 def chain_context(config: str, code: str) -> bytes:
     "Returns 32 bytes that identify a config (its fingerprint) and the code versions, as text."
@@ -223,32 +224,32 @@ def chain_context(config: str, code: str) -> bytes:
 # %% ../../nbs/06_elastic/12_ledger_columns.ipynb #8182d436
 @dataclass
 class ReceiptChain:
-    "The chain of one run, up to the step of its weights. It is the same in each worker, at any world size."
+    "The receipts of one run, up to the step of its weights. The same in each worker, at any world size."
     step: int = 0 # Number of steps in the chain
-    value: int = root_receipt() # The newest receipt
+    receipt: int = root_receipt() # The newest receipt
     drawn: int = 0 # Hash of the samples of the last step
-    about: bytes = b'' # Hash of config and code
+    context_hash: bytes = b'' # Hash of config and code
 
     def reset(self, step: int) -> None:
         "Starts at `step`, with the earlier steps unknown."
-        self.step, self.value, self.drawn = step, root_receipt(step), 0
+        self.step, self.receipt, self.drawn = step, root_receipt(step), 0
 
     def append_step(self, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
         "Returns the receipt after `step`; a second call for the same step changes nothing."
-        if self.step == step + 1: return self.value
+        if self.step == step + 1: return self.receipt
         if self.step != step: self.reset(step)
-        self.value = next_receipt(self.value, self.about, step, drawn, loss, lr)
-        self.step, self.drawn = step + 1, drawn.hash
-        return self.value
+        self.receipt = next_receipt(self.receipt, self.context_hash, step, drawn, loss, lr)
+        self.step, self.drawn = step + 1, drawn.id_hash_sum
+        return self.receipt
 
     @property
     def state(self) -> dict[str, int]:
-        "The chain's state, as JSON values: for a checkpoint, or for a worker that copies the weights."
-        return dict(step=self.step, value=self.value)
+        "The state for a checkpoint, or for a worker that copies the weights: JSON values."
+        return dict(step=self.step, value=self.receipt)
 
     def load_state(self, state: Any, step: int) -> None:
         "Resumes from `state`, the chain of weights after `step` steps; ignores one that does not match."
         self.reset(step)
         if not isinstance(state, dict) or state.get('step') != step: return
         value = state.get('value')
-        if type(value) is int and -2**63 <= value < 2**63: self.value = value
+        if type(value) is int and -2**63 <= value < 2**63: self.receipt = value

@@ -71,21 +71,22 @@ class ElasticLoop:
     ):
         self.member, self.engine, self.sync, self.checkpoints = member, engine, sync, checkpoints
         self.comm = comm or Communicator(member)
-        self.floor = 0 # Steps done by the world, as far as this worker knows
-        self.kept = 0 # Steps of the newest checkpoint that it found before it joined
+        self.committed_steps = 0 # Steps done by the world, as far as this worker knows
+        self.found_checkpoint_step = 0 # Steps of the newest checkpoint that it found before it joined
         self.best: tuple[int, str] = 0, '' # Most steps of any member of its last generation, and that member
         self.last: dict[str, Any] | None = None # The last step done, until it is known to be committed
         self.heard: deque[dict[str, Any]] = deque() # Checkpoints that other threads have completed
         if checkpoints: checkpoints.report = self.report
 
     @property
-    def gen(self) -> Generation | None: return self.member.current
+    def gen(self) -> Generation | None: return self.member.current_generation
     @property
     def number(self) -> int: return self.gen.number if self.gen else 0
     @property
     def chain(self) -> ReceiptChain | None:
         return getattr(self.engine, 'chain', None)   # if it keeps receipts
-    def fault_point(self, phase: str) -> None: self.member.point(max(self.engine.step, self.floor), phase)
+    def fault_point(self, phase: str) -> None: self.member.fault_point(max(self.engine.step,
+                                                                           self.committed_steps), phase)
     def say(self, kind: str, **data: Any) -> None: self.member.say(kind, **dict(step=self.engine.step) | data)
     def report(self, kind: str, **data: Any) -> None:
         if kind == 'checkpoint': self.heard.append(data)
@@ -98,8 +99,10 @@ class ElasticLoop:
 def run(self: ElasticLoop) -> None:
     "Trains until the end of the run. Raises WorkerEvicted, StateLost, and any error of the engine."
     try:
-        if self.checkpoints: self.kept = self.checkpoints.newest_step(self.member.name.endswith('.0'))
-        self.say('ready', **self.engine.about, **(dict(kept=self.kept) if self.kept else {}))
+        if self.checkpoints:
+            self.found_checkpoint_step = self.checkpoints.newest_step(self.member.name.endswith('.0'))
+        self.say('ready', **self.engine.about,
+                 **(dict(kept=self.found_checkpoint_step) if self.found_checkpoint_step else {}))
         with warn_if_reads_slow(getattr(self.engine, 'samplers_in_use', list)): self.train()
         if self.checkpoints: self.checkpoints.close()
         self.report_checkpoints()
@@ -112,7 +115,7 @@ def run(self: ElasticLoop) -> None:
 @patch
 def train(self: ElasticLoop) -> None:
     "Trains in each generation that lists this worker."
-    while not self.member.stop.is_set():
+    while not self.member.stop_event.is_set():
         unharmed = False
         try:
             if not self.join_next_generation(): break
@@ -142,7 +145,7 @@ def join_next_generation(self: ElasticLoop) -> bool:
     "Join the next generation; False if the run ends instead."
     newcomer, gen = self.gen is None, self.comm.join()
     if gen is None: return False
-    self.floor = gen.floor
+    self.committed_steps = gen.floor
     self.restore_if_nothing_committed(gen)
     self.fault_point('join' if newcomer else 'recover')
     lap = milliseconds_since_call()
@@ -159,7 +162,7 @@ def join_next_generation(self: ElasticLoop) -> bool:
     about = self.after_copy(ms, lap)
     identity = getattr(self.engine, 'identity', {})
     high, low, promised, *numbers = self.comm.all_reduce_max(self.engine.step, -self.engine.step,
-                                                             self.member.promised,
+                                                             self.member.promised_step,
                                                              *identity_hash_parts(identity))
     if high != -low: raise RuntimeError(f"generation {gen.number}: members are at steps {-low} to {high}")
     self.compare_runs(identity, gen.roster, source, numbers)
@@ -183,7 +186,7 @@ def milliseconds_since_call() -> Callable[[], float]:
 @patch
 def enter_generation(self: ElasticLoop, gen: Generation) -> None:
     "Make this worker a member of `gen`."
-    self.member.current = gen
+    self.member.current_generation = gen
     if self.checkpoints:
         self.checkpoints.enter_generation(self.comm.rank, self.comm.world, gen.number)
     self.comm.bind_sync(self.sync)
@@ -250,13 +253,14 @@ def restore_if_nothing_committed(self: ElasticLoop, gen: Generation) -> None:
     loads one that is newer than the members' state."""
     if not self.checkpoints: return
     if self.gen and {*self.gen.roster} - {*gen.roster}: self.checkpoints.record_failure()
-    ahead = self.gen is None and self.kept > gen.floor
+    ahead = self.gen is None and self.found_checkpoint_step > gen.floor
     if self.engine.step or gen.floor and not ahead: return
     self.engine.restore(self.checkpoints)
     if self.engine.step: self.fault_point('load')
-    if self.member.tried > 1 and not gen.floor: self.checkpoints.record_failure()   # a world was lost before
-    about = dict(receipt=self.chain.value, seal=self.checkpoints.seal) if self.chain else {}
-    skipped = [vars(s) for s in self.checkpoints.skipped]
+    # a world was lost before
+    if self.member.last_tried_number > 1 and not gen.floor: self.checkpoints.record_failure()
+    about = dict(receipt=self.chain.receipt, seal=self.checkpoints.loaded_state_hash) if self.chain else {}
+    skipped = [vars(s) for s in self.checkpoints.skipped_checkpoints]
     if changed := getattr(self.engine, 'changed', []): about['changed'] = changed
     self.say('restored', tier=self.checkpoints.source, skipped=skipped, **about)
 
@@ -365,5 +369,6 @@ def finish(self: ElasticLoop) -> None:
     whole = self.engine.state()
     state, weights = digest(whole), weights_digest(whole)
     self.check_same_bits({'the state of the optimizer or the data': int(state[:14], 16)})
-    self.say('final', digest=state, weights=weights, **(dict(receipt=self.chain.value) if self.chain else {}))
+    self.say('final', digest=state, weights=weights,
+             **(dict(receipt=self.chain.receipt) if self.chain else {}))
     self.comm.wait_for_end()

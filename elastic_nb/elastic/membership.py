@@ -94,19 +94,22 @@ class Member:
     ):
         self.name, self.store, self.host = name, store, host
         self.at: tuple[str, int] | tuple[()] = () # Where the store is, once a generation has named one
-        self.patience, self.limit, self.timeout = patience, limit, timeout
-        self.snapshots, self.emit, self.point, self.record = snapshots, emit, point, record
-        self.current: Generation | None = None
+        self.newer_generation_wait_s = patience
+        self.roll_call_timeout_s, self.collective_timeout_s = limit, timeout
+        self.snapshot_fds, self.emit, self.fault_point, self.record = snapshots, emit, point, record
+        self.current_generation: Generation | None = None
         self.heard: Generation | None = None
         self.generation_store: dist.Store | None = None # The store, once it is known to have a generation
-        self.tried = 0 # Number of the newest generation it has tried to enter; none is tried twice
-        self.promised = 0 # Step of this run's newest checkpoint in the ledger
-        self.stop, self.leave = WakeEvent(), threading.Event() # Set when the run is over; when it is ending
-        self.looked = time.monotonic() # When its main thread last checked, in a wait or before a micro-batch
+        # Number of the newest generation it has tried to enter; none is tried twice
+        self.last_tried_number = 0
+        self.promised_step = 0 # Step of this run's newest checkpoint in the ledger
+        self.stop_event, self.leave = WakeEvent(), threading.Event() # The run is over; it is about to end
+        # When its main thread last checked: in a wait, before a micro-batch
+        self.last_checked_at = time.monotonic()
 
     def say(self, kind: str, **data: Any) -> None:
         "Emits the event `kind` with the time and this worker's name and generation."
-        gen = self.current.number if self.current else None
+        gen = self.current_generation.number if self.current_generation else None
         self.emit(dict(t=time.monotonic(), kind=kind, worker=self.name, gen=gen, step=None) | data)
 
     def note_generation(self, gen: Generation) -> None:
@@ -119,11 +122,11 @@ class Member:
 @patch
 def newest_generation(self: Member) -> Generation | None:
     "The newest generation: from the store, or from a notice that arrived sooner."
-    self.looked = time.monotonic()
+    self.last_checked_at = time.monotonic()
     store, gen = self.store, None
     try: gen = (decode_generation(store.get(GENERATION_KEY)) if self.generation_store is store
                 else read_generation(store))
-    except RuntimeError:   # the node that ran the store is gone; its successor names another
+    except RuntimeError:   # the node that ran it is gone; its successor names another store
         if not self.at: raise
     if gen:
         self.generation_store = store
@@ -133,24 +136,26 @@ def newest_generation(self: Member) -> Generation | None:
 @patch
 def raise_if_peer_gone(self: Member) -> None:
     "Raises StaleGeneration if a member of this group is known to be gone. Makes no store request."
-    self.looked = time.monotonic()
-    if self.heard is not self.current and not set(self.current.roster) <= set(self.heard.roster):
+    self.last_checked_at = time.monotonic()
+    if (self.heard is not self.current_generation
+            and not set(self.current_generation.roster) <= set(self.heard.roster)):
         raise StaleGeneration(f"generation {self.heard.number}: {self.heard.reason}")
 
 @patch
 def raise_if_stale(self: Member, gen: Generation) -> None:
     "Raises StaleGeneration if `gen` is not the newest generation, or if the run ends."
-    self.looked = time.monotonic()
+    self.last_checked_at = time.monotonic()
     heard = self.heard
-    if self.stop.is_set() or (heard
+    if self.stop_event.is_set() or (heard
                               and heard.number > gen.number) or self.newest_generation().number > gen.number:
         raise StaleGeneration(f"generation {self.heard.number} follows {gen.number}")
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #0373fdc7
 def _look_out(member: Member, gen: Generation | None, waited: float) -> None:
     "Waits a moment for the generation after `gen`; proposes a retry after too long."
-    mine = gen and member.tried and member.name in gen.roster and gen.number <= member.tried
-    if mine and waited > member.patience:
+    mine = (gen and member.last_tried_number and member.name in gen.roster
+            and gen.number <= member.last_tried_number)
+    if mine and waited > member.newer_generation_wait_s:
         retry = replace(gen, number=gen.number + 1, lost=(), joined=(), reason=f'retry of {member.name}')
         propose_generation(member.store, gen, retry)
     wait_for_keys(member.store, [generation_key(gen.number + 1 if gen else 1)])
@@ -158,18 +163,18 @@ def _look_out(member: Member, gen: Generation | None, waited: float) -> None:
 def next_generation(member: Member) -> Generation | None:
     "Waits for an untried generation that lists the member; None if the run ends. Raises WorkerEvicted."
     begin = time.monotonic()
-    while not member.stop.is_set():
+    while not member.stop_event.is_set():
         gen = member.newest_generation()
-        if gen and gen.number > member.tried:
+        if gen and gen.number > member.last_tried_number:
             if member.name in gen.roster:
-                member.tried = gen.number
+                member.last_tried_number = gen.number
                 return gen
-            if member.tried and not member.at:   # with several nodes, its own node may return
+            if member.last_tried_number and not member.at:   # with several nodes, its own may return
                 raise WorkerEvicted(f"{member.name} is not in generation {gen.number}: {gen.reason}")
         try: _look_out(member, gen, time.monotonic() - begin)
         except RuntimeError:   # the store is gone
             if not member.at: raise
-            member.stop.wait(POLL_SLICE_S)
+            member.stop_event.wait(POLL_SLICE_S)
     return None
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #893087b7
@@ -177,7 +182,7 @@ def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
     """Answers for this worker, waits for all other members, and returns each one's step. Raises
     StaleGeneration, or TimeoutError (`limit`)."""
     keys, store = [f'{gen.number}/here/{name}' for name in gen.roster], member.store
-    end = time.monotonic() + member.limit
+    end = time.monotonic() + member.roll_call_timeout_s
     with peer_errors():   # the node that runs the store may die
         store.set(f'{gen.number}/here/{member.name}', str(step))
         while not wait_for_keys(store, keys):
@@ -191,15 +196,17 @@ def connect_gloo(member: Member, gen: Generation) -> dist.ProcessGroupGloo:
     "The gloo group of generation `gen`. Raises StaleGeneration, or PeerLost."
     store, rank = dist.PrefixStore(f'{gen.number}/group', member.store), gen.roster.index(member.name)
     def give_up() -> None: member.raise_if_stale(gen)
-    with peer_errors(): return gloo_group(store, rank, len(gen.roster), member.timeout, give_up, member.host)
+    with peer_errors(): return gloo_group(store, rank, len(gen.roster), member.collective_timeout_s, give_up,
+                                          member.host)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #9b8cb83a
 def connect_nccl(member: Member, gen: Generation) -> Any:
     "The NCCL group of generation `gen`, for GPU tensors. Raises StaleGeneration, or PeerLost."
     options = dist.ProcessGroupNCCL.Options()
-    options._timeout = timedelta(seconds=member.timeout)
+    options._timeout = timedelta(seconds=member.collective_timeout_s)
     def give_up() -> None: member.raise_if_stale(gen)
-    store = PollingStore(dist.PrefixStore(f'{gen.number}/nccl', member.store), give_up, member.timeout)
+    store = PollingStore(dist.PrefixStore(f'{gen.number}/nccl', member.store), give_up,
+                         member.collective_timeout_s)
     rank, world = gen.roster.index(member.name), len(gen.roster)
     with peer_errors():
         return run_abandonable(lambda: dist.ProcessGroupNCCL(store, rank, world, options), give_up)
@@ -260,18 +267,18 @@ class Coordinator:
     world: int # Wanted number of members
     tell: Callable[[Generation], None] # Called with every new generation (a notice to the workers)
     lobby: list[str] = field(default_factory=list) # Workers that are ready but in no roster
-    final: dict[str, int] = field(default_factory=dict) # Finished workers and the generation of their finish
-    gone: set[str] = field(default_factory=set) # Workers that are lost for good
+    finish_generations: dict[str, int] = field(default_factory=dict) # Finished workers, and in which
+    lost_workers: set[str] = field(default_factory=set) # Workers that are lost for good
     floor: int = 0 # Committed steps
-    first: set[str] = field(default_factory=set) # Workers to wait for before the first generation
-    kept: bool = False # Whether checkpoints are kept; if so, a run can lose all members
+    first_workers: set[str] = field(default_factory=set) # Workers to wait for before the first generation
+    has_checkpoints: bool = False # Whether checkpoints are kept; if so, a run can lose all members
     inside: dict[str, int] = field(default_factory=dict) # The newest generation that each worker has entered
 
     @property
     def generation(self) -> Generation | None: return read_generation(self.store)
 
     def _alive(self, gen: Generation | None) -> list[str]:
-        return [n for n in gen.roster if n not in self.gone] if gen else []
+        return [n for n in gen.roster if n not in self.lost_workers] if gen else []
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #01d2d61b
 @patch
@@ -279,7 +286,7 @@ def _next_roster(self: Coordinator) -> list[str]:
     "The next roster: survivors keep their ranks as long as there is a spare for each empty one."
     gen, lobby, seats = self.generation, sorted(self.lobby), []
     for name in gen.roster if gen else ():
-        if name not in self.gone: seats.append(name)
+        if name not in self.lost_workers: seats.append(name)
         elif lobby: seats.append(lobby.pop(0))
     return (seats + lobby)[:self.world]
 
@@ -306,7 +313,7 @@ def _fill(self: Coordinator) -> None:
     if not self.lobby: return
     gen = self.generation
     if gen is None:
-        if not self.first and len(self.lobby) >= self.world: self._propose('start')
+        if not self.first_workers and len(self.lobby) >= self.world: self._propose('start')
         return
     alive = self._alive(gen)
     entering = [n for n in alive if self.inside.get(n, 0) < gen.number]
@@ -334,7 +341,7 @@ def handle(self: Coordinator, event: dict[str, Any]) -> None:
 def on_ready(self: Coordinator, event: dict[str, Any]) -> None:
     self.world = min(self.world, event.get('micro_batches') or self.world)   # surplus workers are spares
     self.lobby.append(event['worker'])
-    self.first.discard(event['worker'])
+    self.first_workers.discard(event['worker'])
     self._fill()
 
 @patch
@@ -348,27 +355,27 @@ def on_go_back(self: Coordinator, event: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/03_membership.ipynb #3c5ff80f
 @patch
 def on_final(self: Coordinator, event: dict[str, Any]) -> None:
-    self.final[event['worker']] = event['gen']
+    self.finish_generations[event['worker']] = event['gen']
 
 @patch(as_prop=True)
 def is_finished(self: Coordinator) -> bool:
     "Whether all members of the current generation have finished in it."
-    if not self.final: return False   # most of the time, without a store request
+    if not self.finish_generations: return False   # most of the time, without a store request
     gen = self.generation
-    return gen is not None and all(self.final.get(n) == gen.number for n in gen.roster)
+    return gen is not None and all(self.finish_generations.get(n) == gen.number for n in gen.roster)
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #23f62f24
 @patch
 def remove_workers(self: Coordinator, names: Iterable[str]) -> None:
     "Handles the loss of workers `names`. Raises StateLost if no remaining worker can have the state."
     names = set(names)
-    self.gone |= names
+    self.lost_workers |= names
     self.lobby = [n for n in self.lobby if n not in names]
-    self.first -= names
+    self.first_workers -= names
     gen = self.generation
     if gen is None: return self._fill()
     if not names & set(gen.roster): return
-    if self.floor and not self.kept and not self._alive(gen):
+    if self.floor and not self.has_checkpoints and not self._alive(gen):
         raise StateLost(f"every worker that had the state of step {self.floor - 1} is gone, "
                         "and there is no checkpoint")
     self._propose(f"lost {', '.join(sorted(names))}")
@@ -378,15 +385,16 @@ class Heartbeat(threading.Thread):
     "Increments the key `beat/NAME` every `interval` seconds until `stop()`; a failure shows as silence."
     def __init__(self, store: dist.Store, name: str, interval: float = 0.1):
         super().__init__(daemon=True)
-        self.store, self.key, self.interval, self.over = store, f'beat/{name}', interval, threading.Event()
+        self.store, self.key = store, f'beat/{name}'
+        self.interval_s, self.stop_event = interval, threading.Event()
 
     def run(self) -> None:
         count = 0
-        while not self.over.wait(self.interval):
+        while not self.stop_event.wait(self.interval_s):
             try: self.store.set(self.key, str(count := count + 1))
             except RuntimeError: return   # the store is gone, and the supervisor with it
 
-    def stop(self) -> None: self.over.set()
+    def stop(self) -> None: self.stop_event.set()
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #76e4d526
 class HeartbeatMonitor:
@@ -394,12 +402,13 @@ class HeartbeatMonitor:
     def __init__(self,
         store: dist.Store, # The store of the run
         timeout: float = 1.5, # Seconds of silence
-        grace: float = 30., # Seconds until the first heartbeat, if longer
+        grace: float = 30., # Seconds until the first beat, if that is more
         clock: Callable[[], float] = time.monotonic, # Returns the time in seconds
     ):
-        self.store, self.timeout, self.grace, self.clock = store, timeout, max(grace, timeout), clock
+        self.store, self.timeout_s = store, timeout
+        self.first_beat_timeout_s, self.clock = max(grace, timeout), clock
         self.last: dict[str, tuple[bytes, float]] = {}
-        self.asked = self.looked = clock()
+        self.last_poll_at = self.last_looked_at = clock()
 
     def beats(self, names: list[str]) -> dict[str, bytes]:
         "Returns the heartbeats of those `names` that have ever sent one, in one request."
@@ -412,12 +421,14 @@ class HeartbeatMonitor:
         """Returns the silent workers among `names`; one without any heartbeat counts from the first call.
         Queries the store at most ten times in `timeout`."""
         now, names = self.clock(), list(names)
-        if now - self.asked > self.timeout / 2: self.last.clear()   # this process slept: report no worker
-        self.asked = now
-        due = now - self.looked > self.timeout / 10 or not all(n in self.last for n in names)
+        # this process slept: report no worker
+        if now - self.last_poll_at > self.timeout_s / 2: self.last.clear()
+        self.last_poll_at = now
+        due = now - self.last_looked_at > self.timeout_s / 10 or not all(n in self.last for n in names)
         for name in names: self.last.setdefault(name, (b'', now))
         if due:
-            self.looked = now
+            self.last_looked_at = now
             for name, beat in self.beats(names).items():
                 if self.last[name][0] != beat: self.last[name] = (beat, now)
-        return [n for n in names if now - self.last[n][1] > (self.timeout if self.last[n][0] else self.grace)]
+        return [n for n in names
+                if now - self.last[n][1] > (self.timeout_s if self.last[n][0] else self.first_beat_timeout_s)]

@@ -39,30 +39,31 @@ class PollingStore(dist.Store):
         poll: float = POLL_SLICE_S, # Length of a slice, in seconds
     ):
         super().__init__()
-        self.base, self.give_up, self.limit, self.poll = base, give_up, timeout, poll
-    def set(self, key: str, value: str | bytes) -> None: self.base.set(key, value)
-    def add(self, key: str, amount: int) -> int: return self.base.add(key, amount)
-    def check(self, keys: list[str]) -> bool: return self.base.check(keys)
+        self.base_store, self.give_up, self.wait_timeout_s, self.poll = base, give_up, timeout, poll
+    def set(self, key: str, value: str | bytes) -> None: self.base_store.set(key, value)
+    def add(self, key: str, amount: int) -> int: return self.base_store.add(key, amount)
+    def check(self, keys: list[str]) -> bool: return self.base_store.check(keys)
     def get(self, key: str) -> bytes: return self.multi_get([key])[0]
     def multi_get(self, keys: list[str]) -> list[bytes]:
         self.wait(keys)
-        return self.base.multi_get(keys)
+        return self.base_store.multi_get(keys)
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        end = time.monotonic() + self.limit
-        while not wait_for_keys(self.base, keys, self.poll):
+        end = time.monotonic() + self.wait_timeout_s
+        while not wait_for_keys(self.base_store, keys, self.poll):
             self.give_up()
-            if time.monotonic() > end: raise TimeoutError(f"waited {self.limit} s in the store for {keys}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"waited {self.wait_timeout_s} s in the store for {keys}")
 
 # %% ../../nbs/06_elastic/02_process_groups.ipynb #d1507643
 class PrefetchingStore(PollingStore):
     "A `PollingStore` for one gloo group: fetches the addresses of all ranks when it needs the first."
     def __init__(self, base: dist.Store, world: int, give_up: Callable[[], None], timeout: float = 30.):
         super().__init__(base, give_up, timeout)
-        self.world, self.pages = world, {}
+        self.world, self.address_pages = world, {}
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        if missing := [key for key in keys if key not in self.pages]: self.fetch(missing)
-        return [self.pages[key] for key in keys]
+        if missing := [key for key in keys if key not in self.address_pages]: self.fetch(missing)
+        return [self.address_pages[key] for key in keys]
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None: self.multi_get(keys)
 
@@ -71,7 +72,7 @@ class PrefetchingStore(PollingStore):
         all_ranks = [f'{folder}/{r}' for r in range(self.world)]
         if set(keys) <= set(all_ranks): keys = all_ranks
         super().wait(keys)
-        self.pages |= dict(zip(keys, self.base.multi_get(keys)))
+        self.address_pages |= dict(zip(keys, self.base_store.multi_get(keys)))
 
 # %% ../../nbs/06_elastic/02_process_groups.ipynb #3bd3c7de
 _waiting: set[threading.Event] = set() # Waits of this process

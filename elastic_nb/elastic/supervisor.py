@@ -40,81 +40,84 @@ class PlannedFaults:
         faults = [*faults]
         self.inside = [f for f in faults if f.phase is not None] # For the workers; not fired yet
         self.plan = [f for f in faults if f.phase is None] # Faults waiting for their step
-        self.due: list[tuple[Fault, float]] = [] # Faults waiting for their time
-        self.times: list[float] = [] # When the last steps were taken
+        self.timed_faults: list[tuple[Fault, float]] = [] # Faults waiting for their time
+        self.step_times: list[float] = [] # When the last steps were taken
         self.last = -1 # The newest step
 
     def note_progress(self, slot: int, steps: int, now: float) -> None:
         if steps > self.last:
             self.last = steps
-            self.times = [*self.times[-40:], now]
+            self.step_times = [*self.step_times[-40:], now]
         half = self.step_s / 2
         for f in [f for f in self.plan if f.worker == slot and steps >= f.step]:
             self.plan.remove(f)
-            self.due.append((f, now + half))
+            self.timed_faults.append((f, now + half))
 
     @property
     def step_s(self) -> float:
         "Returns the seconds that a step takes: the median of the last forty."
-        return statistics.median([b - a for a, b in zip(self.times, self.times[1:])] or [0.])
+        return statistics.median([b - a for a, b in zip(self.step_times, self.step_times[1:])] or [0.])
 
     @property
     def usual_step_s(self) -> float:
-        "Returns `step_s` after more than ten steps; fewer do not show the usual duration."
-        return self.step_s if len(self.times) > 10 else 0.
+        "Returns the same once there are more than ten steps: fewer do not show a usual step."
+        return self.step_s if len(self.step_times) > 10 else 0.
 
     def forget(self, planned: str) -> None:
         "Removes a worker's fault that has fired, so that its replacement does not get it, unless it flaps."
         self.inside = [f for f in self.inside if str(f) != planned or f.kind == 'flap']
 
     def pop_due(self, now: float) -> list[Fault]:
-        hit = [f for f, when in self.due if when <= now]
-        self.due = [(f, when) for f, when in self.due if when > now]
+        hit = [f for f, when in self.timed_faults if when <= now]
+        self.timed_faults = [(f, when) for f, when in self.timed_faults if when > now]
         return hit
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #3cc816f3
 STRAGGLER_WINDOW = 8 # Newest steps of each worker that are compared
-STRAGGLER_FACTOR = 2.5 # A straggler takes this many times as long as usual
-MIN_STRAGGLER_S = .02 # A straggler must cost this many seconds in each step
-RECOVERED_FACTOR = 1.5 # Factor below which a worker is no longer a straggler
+STRAGGLER_FACTOR = 2.5 # Factor over the usual time from which a worker is a straggler,
+MIN_STRAGGLER_S = .02 # if that also costs this many seconds in each step
+RECOVERED_FACTOR = 1.5 # Factor below which it no longer is one
 
 class StragglerDetector:
     "Measures how long each worker needs for its micro-batches of a step, and finds stragglers."
     def __init__(self):
-        self.begun: dict[str, float] = {} # When a worker began to compute
-        self.took: dict[str, deque[tuple[float, int]]] = {} # Seconds and micro-batches of its newest steps
-        self.named: set[str] = set() # Reported workers that are still slow
+        self.compute_began_at: dict[str, float] = {} # When a worker began to compute
+        # Seconds and micro-batches of its newest steps
+        self.recent_steps: dict[str, deque[tuple[float, int]]] = {}
+        self.reported_workers: set[str] = set() # Reported workers that are still slow
 
     def observe(self, event: dict[str, Any]) -> dict[str, Any] | None:
         "Handles one event; returns a report if it shows a new straggler: `factor`, `seconds`, `text`."
         worker, kind = event['worker'], event['kind']
-        if kind in ('commit', 'entered'): self.begun[worker] = event['t']
+        if kind in ('commit', 'entered'): self.compute_began_at[worker] = event['t']
         elif kind == 'death': self.forget(worker)
-        elif kind == 'contribute' and worker in self.begun:
+        elif kind == 'contribute' and worker in self.compute_began_at:
             many = len(event.get('micro', ()))
             if not many: return None
-            rows = self.took.setdefault(worker, deque(maxlen=STRAGGLER_WINDOW))
-            rows.append((event['t'] - self.begun.pop(worker), many))
+            rows = self.recent_steps.setdefault(worker, deque(maxlen=STRAGGLER_WINDOW))
+            rows.append((event['t'] - self.compute_began_at.pop(worker), many))
             return self.check_worker(worker)
         return None
 
     def forget(self, worker: str) -> None:
-        for known in (self.begun, self.took): known.pop(worker, None)
-        self.named.discard(worker)
+        for known in (self.compute_began_at, self.recent_steps): known.pop(worker, None)
+        self.reported_workers.discard(worker)
 
     def check_worker(self, worker: str) -> dict[str, Any] | None:
-        "Returns a report about this worker, if it is a new straggler."
-        mine = self.took[worker]
-        others = [sorted(t / n for t, n in rows)[STRAGGLER_WINDOW // 4] for name, rows in self.took.items()
+        "Returns a report about this worker, if it is news."
+        mine = self.recent_steps[worker]
+        others = [sorted(t / n for t, n in rows)[STRAGGLER_WINDOW // 4] for name,
+                  rows in self.recent_steps.items()
                   if name != worker
                   and len(rows) == STRAGGLER_WINDOW]   # what they need undisturbed
         if len(mine) < STRAGGLER_WINDOW or not others: return None
         usual = statistics.median(others)
         seconds = min(t - n * usual for t, n in mine)
         factor = min(t / n for t, n in mine) / usual if usual else 1.
-        if factor < RECOVERED_FACTOR: self.named.discard(worker)
-        if worker in self.named or factor < STRAGGLER_FACTOR or seconds < MIN_STRAGGLER_S: return None
-        self.named.add(worker)
+        if factor < RECOVERED_FACTOR: self.reported_workers.discard(worker)
+        if worker in self.reported_workers or factor < STRAGGLER_FACTOR or seconds < MIN_STRAGGLER_S:
+            return None
+        self.reported_workers.add(worker)
         return dict(factor=round(factor, 2), seconds=round(seconds, 4),
                     text=f"worker {worker} needs {factor:.1f} times "
                     f"as long as the others for its part of a step; they wait for it {seconds:.2g} s in each")
@@ -123,29 +126,29 @@ class StragglerDetector:
 class AwakeClock:
     "Counts the seconds that this process was awake: a turn of its loop counts for at most `most`."
     def __init__(self, most: float = .5, time: Callable[[], float] = time.monotonic):
-        self.most, self.now, self.time, self.last = most, 0., time, time()
+        self.max_turn_s, self.now, self.read_clock, self.last = most, 0., time, time()
         self.rang = -math.inf # When `every` was last true
 
     def tick(self) -> float:
         "Ends a turn; returns the seconds that the process slept in it."
-        before, self.last = self.last, self.time()
+        before, self.last = self.last, self.read_clock()
         took = self.last - before
-        self.now += min(took, self.most)
-        return max(took - self.most, 0.)
+        self.now += min(took, self.max_turn_s)
+        return max(took - self.max_turn_s, 0.)
 
     def every(self, seconds: float) -> bool:
-        "Returns True at most once every `seconds` seconds."
-        if self.time() < self.rang + seconds: return False
-        self.rang = self.time()
+        "Returns True at most once in so many seconds."
+        if self.read_clock() < self.rang + seconds: return False
+        self.rang = self.read_clock()
         return True
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #1506ed77
-MAX_SAME_ERRORS = 3 # Limit for equal errors at one step, and for failed workers with no new step in between
+MAX_SAME_ERRORS = 3 # The same error at the same step, or failed workers with no new step in between
 
 class FailureCounters:
     "Counts failures since the last new step, and decides whether they end the run."
     def __init__(self) -> None:
-        self.step = -1 # The newest step that was ever committed
+        self.newest_step = -1 # The newest step that was ever committed
         self.same: Counter[tuple[int | None, str]] = Counter() # Errors by step and text
         self.reset()
 
@@ -153,13 +156,13 @@ class FailureCounters:
         "Resets the counters after progress."
         self.errors, self.last_error = 0, '' # Failed workers since the last new step; the last one's text
         self.deaths, self.last_cause = 0, '' # Deaths since then; the last cause
-        self.last_why = 'nothing was heard' # Why a worker last left its group since then
-        for key in [key for key in self.same if (key[0] or 0) <= self.step]: del self.same[key]
+        self.last_why = 'nothing was heard' # Why a group was left last since then
+        for key in [key for key in self.same if (key[0] or 0) <= self.newest_step]: del self.same[key]
 
     def is_new(self, step: int) -> bool:
         "Handles a committed step; returns whether it is a new one."
-        if step <= self.step: return False   # repeated
-        self.step = step
+        if step <= self.newest_step: return False   # repeated
+        self.newest_step = step
         self.reset()
         return True
 
@@ -198,44 +201,45 @@ def restart_backoff(deaths: int, first: float = 1.) -> float:
 class RestartPolicy:
     "Decides which workers are restarted, when, and how often."
     def __init__(self, most: int = 16, first_wait: float = 1.) -> None:
-        self.most = most # Replacements in the whole run
-        self.first_wait = first_wait # Seconds before a dead worker is replaced; later ones wait longer
-        self.restarts = 0 # Replacements so far, including waiting ones
-        self.waiting: dict[str, float] = {} # Replacements by name, and when to start each
-        self.earliest: dict[str, float] = {} # Earliest start of a replacement, by name
-        self.lives: Counter[int] = Counter() # Successors so far, by slot: no name is given twice
-        self.done: Counter[str] = Counter() # Steps that each worker has committed, by name
-        self.flaps: Counter[int] = Counter() # Consecutive short lives, by slot
-        self.excluded: set[int] = set() # Excluded slots, whose rank is empty
-        self.worlds = 0 # Losses of all workers since the last new step
+        self.max_restarts = most # Replacements in the whole run
+        self.first_wait_s = first_wait # Seconds before a dead worker is replaced; later ones wait longer
+        self.restart_count = 0 # Replacements so far, including waiting ones
+        self.waiting_replacements: dict[str, float] = {} # Replacements by name, and when to start each
+        self.earliest_starts: dict[str, float] = {} # Earliest start of a replacement, by name
+        self.incarnations: Counter[int] = Counter() # Successors so far, by slot: no name is given twice
+        self.committed_steps: Counter[str] = Counter() # Steps that each worker has committed, by name
+        self.short_lives: Counter[int] = Counter() # Consecutive short lives, by slot
+        self.excluded_slots: set[int] = set() # Excluded slots, whose rank is empty
+        self.lost_worlds = 0 # Losses of all workers since the last new step
 
     @property
-    def is_used_up(self) -> bool: return self.restarts >= self.most
+    def is_used_up(self) -> bool: return self.restart_count >= self.max_restarts
 
     def successor_name(self, name: str) -> str:
         "Returns an unused name in the slot of the worker `name`."
-        self.lives[parse_slot(name)] += 1
-        return f'{parse_slot(name)}.{self.lives[parse_slot(name)]}'
+        self.incarnations[parse_slot(name)] += 1
+        return f'{parse_slot(name)}.{self.incarnations[parse_slot(name)]}'
 
     def release(self) -> None:
         "Lets waiting replacements start now, after progress, except for flapping ones."
-        self.worlds = 0
-        self.waiting = {name: self.earliest.get(name, 0.) for name in self.waiting}
+        self.lost_worlds = 0
+        self.waiting_replacements = {name: self.earliest_starts.get(name, 0.)
+                                     for name in self.waiting_replacements}
 
     def pop_due(self, now: float) -> list[str]:
-        due = [name for name, when in self.waiting.items() if when <= now]
-        for name in due: del self.waiting[name]
+        due = [name for name, when in self.waiting_replacements.items() if when <= now]
+        for name in due: del self.waiting_replacements[name]
         return due
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #e7827915
 @patch
 def exclude_if_flapping(self: RestartPolicy, name: str, living: Iterable[str]) -> bool:
     "Counts the short lives in dead worker `name`'s slot; returns whether the slot is now excluded."
-    slot, short = parse_slot(name), self.done.pop(name, 0) < SHORT_LIFE_STEPS
-    self.flaps[slot] = self.flaps[slot] + 1 if short else 0
-    well = any(self.done[other] >= SHORT_LIFE_STEPS for other in living)
-    if self.flaps[slot] < MAX_SHORT_LIVES or not well: return False
-    self.excluded.add(slot)
+    slot, short = parse_slot(name), self.committed_steps.pop(name, 0) < SHORT_LIFE_STEPS
+    self.short_lives[slot] = self.short_lives[slot] + 1 if short else 0
+    well = any(self.committed_steps[other] >= SHORT_LIFE_STEPS for other in living)
+    if self.short_lives[slot] < MAX_SHORT_LIVES or not well: return False
+    self.excluded_slots.add(slot)
     return True
 
 @patch
@@ -243,34 +247,38 @@ def schedule(self: RestartPolicy, name: str, now: float, deaths: int) -> str | N
     "Plans the replacement of `name`, the last of `deaths`; returns its name, None if none are left."
     after = None if self.is_used_up else self.successor_name(name)
     if after:
-        self.earliest[after] = now + restart_backoff(self.flaps[parse_slot(name)] - 1, self.first_wait)
-        self.waiting[after] = max(now + restart_backoff(deaths, self.first_wait), self.earliest[after])
-    self.restarts += 1
+        self.earliest_starts[after] = now + restart_backoff(self.short_lives[parse_slot(name)] - 1,
+                                                            self.first_wait_s)
+        self.waiting_replacements[after] = max(now + restart_backoff(deaths, self.first_wait_s),
+                                               self.earliest_starts[after])
+    self.restart_count += 1
     return after
 
 @patch
 def restart_world(self: RestartPolicy, now: float) -> bool:
-    "Starts waiting replacements once all workers are gone, the first time at once; returns if there are any."
-    self.waiting = dict.fromkeys(self.waiting, now + restart_backoff(self.worlds, self.first_wait))
-    self.worlds += 1
-    return bool(self.waiting)
+    "Starts waiting replacements when all workers are gone, at first at once; returns whether there are any."
+    self.waiting_replacements = dict.fromkeys(self.waiting_replacements, now
+                                              + restart_backoff(self.lost_worlds, self.first_wait_s))
+    self.lost_worlds += 1
+    return bool(self.waiting_replacements)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #c5e9beb5
 class StragglerPolicy:
     "Decides which straggler gives up its rank, to which worker, and when it must have exited."
     def __init__(self, replaces: bool = False, grace: float = 30.) -> None:
-        self.replaces = replaces # Give the rank of a straggler to a new worker
-        self.grace = grace # Seconds for a straggler to exit
+        self.replaces_stragglers = replaces # Give the rank of a straggler to a new worker
+        self.grace_s = grace # Seconds for a straggler to exit
         self.detector = StragglerDetector() # Finds the worker that holds up its peers
         self.replacements: dict[str, str] = {} # Straggler -> the worker that starts beside it
-        self.relieved: set[int] = set() # Slots for whose straggler a replacement was started
-        self.leaving: dict[str, float] = {} # Stragglers without a rank, and when they must be gone
+        self.relieved_slots: set[int] = set() # Slots for whose straggler a replacement was started
+        self.exit_deadlines: dict[str, float] = {} # Stragglers without a rank, and when they must be gone
 
-    def may_relieve(self, w: Worker) -> bool: return self.replaces and w.slot not in self.relieved
+    def may_relieve(self,
+                    w: Worker) -> bool: return self.replaces_stragglers and w.slot not in self.relieved_slots
 
     def relieve(self, name: str, by: str) -> None:
         "Notes that the worker `by` starts beside the straggler `name`."
-        self.relieved.add(parse_slot(name))
+        self.relieved_slots.add(parse_slot(name))
         self.replacements[name] = by
 
     def has_moved(self, name: str, roster: Iterable[str]) -> bool:
@@ -279,7 +287,7 @@ class StragglerPolicy:
 
     def can_leave(self, w: Worker, c: Coordinator, stopped: Iterable[str]) -> bool:
         "Whether the straggler may leave: a worker is ready, all members have the state, it is not saving."
-        if w.fenced or w.saves or w.last == 'final' or not c.lobby: return False
+        if w.is_fenced or w.saves or w.last == 'final' or not c.lobby: return False
         gen = c.generation
         if not gen or {*stopped} & {*gen.roster}: return False   # it may be the last with the state
         return w.name in gen.roster and all(c.inside.get(n, 0) >= gen.number for n in gen.roster)
@@ -287,11 +295,11 @@ class StragglerPolicy:
     def release(self, name: str, now: float) -> None:
         "Notes that the straggler `name` no longer has a rank and must exit."
         del self.replacements[name]
-        self.leaving[name] = now + self.grace
+        self.exit_deadlines[name] = now + self.grace_s
         self.detector.forget(name)
 
     def overdue(self, now: float) -> list[str]:
-        return [name for name, end in self.leaving.items() if now > end]
+        return [name for name, end in self.exit_deadlines.items() if now > end]
 
     def pop_relieved_by(self, name: str) -> list[str]:
         "Removes and returns the stragglers that the dead worker `name` was to relieve."
@@ -310,45 +318,46 @@ class LivenessMonitor:
         clock: AwakeClock | None = None,
         state: Callable[[int], str | None] = process_state, # Returns the kernel's state of a process
     ):
-        self.silence, self.clock, self.state = silence, clock or AwakeClock(), state
+        self.silence_s, self.clock, self.read_process_state = silence, clock or AwakeClock(), state
         self.kernel = state(os.getpid()) is not None # Whether the kernel reports states
-        self.pulse = HeartbeatMonitor(store, silence, 0.) # For dead workers, if notices are off
-        self.far = HeartbeatMonitor(store, NO_KERNEL_FACTOR * silence) # For workers without a kernel's report
-        self.stops: dict[str, float] = {} # When each stopped worker was first seen stopped
-        self.unseen: set[str] = set() # Dead workers that, without notices, only silence may reveal
-        self.false_fences: set[str] = set() # Workers that sent a message after they were fenced
+        self.heartbeat_monitor = HeartbeatMonitor(store, silence, 0.) # For the dead, if notices are off
+        self.far = HeartbeatMonitor(store, NO_KERNEL_FACTOR * silence) # For workers no kernel reports on
+        self.stopped_since: dict[str, float] = {} # When each stopped worker was first seen stopped
+        self.unseen_deaths: set[str] = set() # Dead workers; without notices only their silence may show it
+        self.falsely_fenced: set[str] = set() # Workers that sent a message after they were fenced
 
     def is_stopped(self, w: Worker) -> bool:
         "Whether the process of `w` has been stopped for longer than `silence`."
-        if self.state(w.pid) != 'T':
-            self.stops.pop(w.name, None)
+        if self.read_process_state(w.pid) != 'T':
+            self.stopped_since.pop(w.name, None)
             return False
-        return self.clock.now - self.stops.setdefault(w.name, self.clock.now) > self.silence
+        return self.clock.now - self.stopped_since.setdefault(w.name, self.clock.now) > self.silence_s
 
-    def stopped_for(self, name: str) -> float: return self.clock.now - self.stops.get(name, self.clock.now)
+    def stopped_for(self, name: str) -> float: return self.clock.now - self.stopped_since.get(name,
+                                                                                              self.clock.now)
 
     def find_hung(self, workers: dict[str, Worker]) -> list[tuple[str, str]]:
         "Returns the workers to fence, each with the reason."
-        stopped = f'its process has been stopped for {self.silence:g} s (elastic.silence)'
-        limit = NO_KERNEL_FACTOR * self.silence
+        stopped = f'its process has been stopped for {self.silence_s:g} s (elastic.silence)'
+        limit = NO_KERNEL_FACTOR * self.silence_s
         silent = f'no heartbeat for {limit:g} s ({NO_KERNEL_FACTOR} times elastic.silence)'
         hung = [(name, stopped) for name, w in workers.items() if self.is_stopped(w)]
         return hung + [(name, silent) for name in ([] if self.kernel else self.far.silent(workers))]
 
     def pop_silent(self) -> list[str]:
         "Removes and returns the dead workers whose heartbeat has been silent for long enough."
-        silent = self.pulse.silent(self.unseen)
-        self.unseen -= {*silent}
+        silent = self.heartbeat_monitor.silent(self.unseen_deaths)
+        self.unseen_deaths -= {*silent}
         return silent
 
     def false_fence_counts(self) -> dict[str, int]:
         "The number of mistaken fences, if any, for an event."
-        return dict(false_alarms=len(self.false_fences)) if self.false_fences else {}
+        return dict(false_alarms=len(self.falsely_fenced)) if self.falsely_fenced else {}
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #fddf63d7
-COMPUTING_KINDS = {'entered', 'commit'} # After these messages a worker computes
-WAITING_KINDS = {'contribute', 'interrupted', 'restored', 'final'} # After these it waits for its peers
-# After `ready` it loads, for as long as that takes
+COMPUTING_KINDS = {'entered', 'commit'} # After these messages a worker computes,
+WAITING_KINDS = {'contribute', 'interrupted', 'restored', 'final'} # after these it waits for its peers,
+# and after this one it loads, for as long as that takes
 PROGRESS_KINDS = COMPUTING_KINDS | WAITING_KINDS | {'ready'}
 LOADING_FACTOR = 10 # While a checkpoint is loaded, `stall` is this many times as long
 
@@ -356,9 +365,9 @@ class ProgressMonitor:
     "Checks for progress, and finds the workers that block it."
     def __init__(self, stall: float = 60., silence: float = .5, loads: bool = False,
                  clock: AwakeClock | None = None):
-        self.stall = stall # Seconds without a new step until a blocking worker is fenced, or RunFailed
-        self.patience = silence / 2 # Seconds to wait for answers
-        self.loads = loads # Whether a lost world loads a checkpoint
+        self.stall_s = stall # Seconds without a new step until a blocking worker is fenced, or RunFailed
+        self.answer_timeout_s = silence / 2 # Seconds to wait for answers
+        self.loads_checkpoints = loads # Whether a lost world loads a checkpoint
         self.clock = clock or AwakeClock()
         self.reset()
 
@@ -366,8 +375,8 @@ class ProgressMonitor:
         "Restarts the clock when a new step is committed."
         self.since = self.clock.now # Time of the last progress
         self.renewed: set[str] = set() # Stages since the last new step that restarted the `stall` clock
-        self.inquired: float | None = None # When the workers were queried for their position
-        self.idle: dict[str, float] = {} # Their answers, by name
+        self.inquired: float | None = None # When the workers were queried for their position,
+        self.idle: dict[str, float] = {} # and their answers, by name
 
     @property
     def waited(self) -> float: return self.clock.now - self.since
@@ -381,7 +390,7 @@ class ProgressMonitor:
 
     def limit(self, step_s: float) -> float:
         "Returns the seconds to wait; at least twenty times the usual step."
-        return max(self.stall, 20 * step_s)
+        return max(self.stall_s, 20 * step_s)
 
     def blocking_workers(self, members: Iterable[Worker]) -> list[Worker]:
         "Returns the members that compute and do not save, if any other member waits."
@@ -406,7 +415,7 @@ def find_unresponsive(self: ProgressMonitor, members: list[Worker], gen: Generat
         self.inquired, self.idle = self.clock.now, {}
         for w in members: w.send(kind='where')
     asked = [w for w in members if w.name not in self.idle]
-    if asked and self.clock.now < self.inquired + self.patience: return None
+    if asked and self.clock.now < self.inquired + self.answer_timeout_s: return None
     return [max(members, key=lambda w: self.idle.get(w.name, math.inf))]
 
 @patch
@@ -423,8 +432,8 @@ def find_blocking(self: ProgressMonitor, members: list[Worker], gen: Generation 
     is something to wait for. `leaves`: the run is about to end, within its grace period."""
     waited, limit = self.waited, self.limit(step_s)
     if waited <= limit: return None
-    loads = self.loads and gen and not gen.floor and any(w.last == 'ready' for w in members)
-    if loads and waited <= LOADING_FACTOR * self.stall: return None
+    loads = self.loads_checkpoints and gen and not gen.floor and any(w.last == 'ready' for w in members)
+    if loads and waited <= LOADING_FACTOR * self.stall_s: return None
     late = self.blocking_workers(members) or self.find_unresponsive(members, gen)
     if late is None: return None   # they have been queried
     if not late and leaves and any(w.saves for w in members): return None   # `grace` ends that wait
@@ -447,23 +456,24 @@ class ShutdownRequest(threading.Event):
     "Is set when the run is asked to save and exit. The second Ctrl-C raises KeyboardInterrupt."
     def __init__(self, grace: float = 30.) -> None:
         super().__init__()
-        self.grace = grace # Seconds to save and exit
+        self.grace_s = grace # Seconds to save and exit
         self.by = 'SIGTERM' # Which signal it was
-        self.since = math.inf # When Ctrl-C came first
+        self.first_ctrl_c_at = math.inf # When Ctrl-C came first
         self.deadline = math.inf # When the grace period is over
         self.reminded = 0. # When the workers were last asked to exit
-        self.hit_by: dict[str, float] = {} # Workers that received SIGTERM, and when
+        self.sigterm_times: dict[str, float] = {} # Workers that received SIGTERM, and when
 
     def signal(self, number: int, frame: Any = None) -> None:
         if number == signal.SIGINT:
             now = time.monotonic()
-            if self.is_set() and now > self.since + SIGNAL_SPREAD_S: raise KeyboardInterrupt(SECOND_CTRL_C)
-            self.by, self.since = 'Ctrl-C', min(self.since, now)
+            if self.is_set() and now > self.first_ctrl_c_at + SIGNAL_SPREAD_S:
+                raise KeyboardInterrupt(SECOND_CTRL_C)
+            self.by, self.first_ctrl_c_at = 'Ctrl-C', min(self.first_ctrl_c_at, now)
         self.set()
 
     def is_overdue(self, now: float) -> bool:
         "Whether the grace period after a signal is over."
-        if self.is_set(): self.deadline = min(self.deadline, now + self.grace)
+        if self.is_set(): self.deadline = min(self.deadline, now + self.grace_s)
         return now > self.deadline
 
     def is_reminder_due(self, now: float) -> bool:
@@ -474,7 +484,7 @@ class ShutdownRequest(threading.Event):
 
     def signalled_alone(self, now: float) -> list[str]:
         "Returns the workers that received SIGTERM when no other process did."
-        return [name for name, when in self.hit_by.items() if not self.is_set() and now >= when
+        return [name for name, when in self.sigterm_times.items() if not self.is_set() and now >= when
                 + SIGNAL_SPREAD_S]
 
     def error(self, text: str) -> BaseException:
@@ -484,47 +494,51 @@ class ShutdownRequest(threading.Event):
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #d7fc1f52
 class KnownCheckpoints:
-    "The newest checkpoint on disk, according to the workers' reports."
+    "The newest checkpoint on disk, as far as it is known here."
     def __init__(self, kept: bool = False, promised: int = 0) -> None:
-        self.kept = kept # Whether workers keep checkpoints; a lost world restarts from one
-        self.before = promised # Step of the newest checkpoint that earlier starts have reported
-        self.step = 0 # The same for this start
+        self.has_checkpoints = kept # Whether workers keep checkpoints; a lost world restarts from one
+        self.earlier_starts_step = promised # Step of the newest checkpoint that earlier starts have reported
+        self.this_start_step = 0 # The same for this start
 
     def add(self, tier: str | None, step: int) -> None:
-        if tier == 'nvme': self.step = max(self.step, step)
+        if tier == 'nvme': self.this_start_step = max(self.this_start_step, step)
 
     @property
     def promised(self) -> int:
-        "Returns the lowest step of a checkpoint that a worker must find."
-        return max(self.before, self.step) if self.kept else 0
+        "Returns the step that a worker must find at least."
+        return max(self.earlier_starts_step, self.this_start_step) if self.has_checkpoints else 0
 
     @property
     def resume_point(self) -> str:
         "Returns a sentence about the newest known checkpoint on disk, if nothing was saved at the end."
-        return f": a run with these checkpoints goes on from step {self.step}" if self.step else ''
+        return (f": a run with these checkpoints goes on from step {self.this_start_step}"
+                if self.this_start_step
+                else '')
 
 class WorkerSlots:
     "Keeps the assigned slots, and how many workers have work."
     def __init__(self, workers: int = 3, spares: int = 0, first: int = 0) -> None:
-        self.workers = workers # Members of the world
-        self.spares = spares # Workers in the lobby from the start
-        self.first = first # Number of the first slot; not 0 on other nodes
-        self.given = workers + spares # Number of assigned slots
-        self.useful: float | None = None # Workers that can share a batch, once a worker has reported it
-        self.struck: set[str] = set() # Workers that a command has hit
+        self.world_size = workers # Members of the world
+        self.spare_count = spares # Workers in the lobby from the start
+        self.first_slot = first # Number of the first slot; not 0 on other nodes
+        self.slot_count = workers + spares # Number of assigned slots
+        # Workers that can share a batch, once a worker has reported it
+        self.max_useful_workers: float | None = None
+        self.commanded_workers: set[str] = set() # Workers that a command has hit
 
     def first_names(self) -> list[str]:
-        return [f'{self.first + slot}.0' for slot in range(self.workers + self.spares)]
+        return [f'{self.first_slot + slot}.0' for slot in range(self.world_size + self.spare_count)]
 
     def new_name(self, world: int, refill: bool) -> str:
         "Returns the first worker of a new slot; `refill`: a rank of `world` is empty. Raises CommandRefused."
-        if self.useful is None: raise CommandRefused('no worker is ready yet: ask again in a moment')
-        n = self.useful
+        if self.max_useful_workers is None:
+            raise CommandRefused('no worker is ready yet: ask again in a moment')
+        n = self.max_useful_workers
         if world >= n and not refill:
             raise CommandRefused(
                 f"{n} micro-batch{'es' * (n > 1)}: no more than {n} worker{'s' * (n > 1)} can train")
-        self.given += 1
-        return f'{self.first + self.given - 1}.0'
+        self.slot_count += 1
+        return f'{self.first_slot + self.slot_count - 1}.0'
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #e85f9d9d
 class EventBuffer:
@@ -532,7 +546,7 @@ class EventBuffer:
     def __init__(self, sink: Callable[[list[dict[str, Any]]], None]) -> None:
         self.sink = sink # Receives all events, in batches
         self.events: list[dict[str, Any]] = []
-        self.recorded = time.monotonic() # When the last batch was written
+        self.recorded_at = time.monotonic() # When the last batch was written
 
     def note(self, kind: str, worker: str | None = None, **data: Any) -> None:
         "Adds an event of the supervisor itself."
@@ -541,14 +555,14 @@ class EventBuffer:
 
     def flush(self) -> None:
         "Records pending events."
-        self.recorded = time.monotonic()
+        self.recorded_at = time.monotonic()
         events = self.events
         self.events = []   # before `sink`, which may raise: no event is recorded twice
         if events: self.sink(events)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #cdd965a7
 class Supervisor:
-    "Runs an elastic job of local processes. `run()` returns when all workers are done. Raises RunFailed."
+    "Runs an elastic job of local processes. `run()` returns when all have finished. Raises RunFailed."
     def __init__(self,
         pool: WorkerPool, # The store and the processes
         entry: str, # `module:function`, called as function(member, config) in each worker
@@ -569,20 +583,21 @@ class Supervisor:
         first_wait: float = 1., # Seconds until the first replacement starts; later ones wait longer
         promised: int = 0, # Steps of the newest checkpoint that earlier starts have reported
     ):
-        self.pool, self.entry, self.config, self.notices = pool, entry, config, notices
+        self.pool, self.entry, self.config, self.sends_notices = pool, entry, config, notices
         self.commands = commands or CommandQueue()
         self.coordinator = Coordinator(pool.store, workers, lambda gen: self.notify(gen),
-                                       first={f'{slot}.0' for slot in range(workers)}, kept=has_checkpoints)
+                                       first_workers={f'{slot}.0' for slot in range(workers)},
+                                       has_checkpoints=has_checkpoints)
         self.clock = AwakeClock() # Time awake
-        self.log = EventBuffer(event_sink)
+        self.event_buffer = EventBuffer(event_sink)
         self.slots = WorkerSlots(workers, spares, first_slot)
-        self.faults = PlannedFaults(faults)
-        self.checkpoints = KnownCheckpoints(has_checkpoints, promised)
+        self.planned_faults = PlannedFaults(faults)
+        self.known_checkpoints = KnownCheckpoints(has_checkpoints, promised)
         self.failures = FailureCounters()
-        self.restarts = RestartPolicy(max_restarts, first_wait)
+        self.restart_policy = RestartPolicy(max_restarts, first_wait)
         self.stragglers = StragglerPolicy(replaces_stragglers, grace)
-        self.liveness = LivenessMonitor(pool.store, silence, self.clock)
-        self.progress = ProgressMonitor(stall, silence, has_checkpoints, self.clock)
+        self.liveness_monitor = LivenessMonitor(pool.store, silence, self.clock)
+        self.progress_monitor = ProgressMonitor(stall, silence, has_checkpoints, self.clock)
         self.shutdown_request = ShutdownRequest(grace) # Set when a signal asks to save and exit
         self.result: dict[str, str] = {} # Hash of its workers' final state
 
@@ -591,19 +606,19 @@ class Supervisor:
 def spawn(self: Supervisor, name: str) -> None:
     "Forks the worker `name`. Raises RunFailed."
     slot = parse_slot(name)
-    faults = [vars(f) for f in self.faults.inside if f.worker == slot]
+    faults = [vars(f) for f in self.planned_faults.inside if f.worker == slot]
     spec = dict(entry=self.entry, config=self.config, slot=slot, faults=faults,
-                beat=self.liveness.silence / 5, promised=self.checkpoints.promised)
+                beat=self.liveness_monitor.silence_s / 5, promised=self.known_checkpoints.promised)
     w = self.pool.fork(name, spec)
-    self.log.note('spawn', name, pid=w.pid)
+    self.event_buffer.note('spawn', name, pid=w.pid)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0f149fe7
 @patch
 def notify(self: Supervisor, gen: Generation) -> None:
     "Sends a new generation to all workers."
-    self.log.note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined,
+    self.event_buffer.note('generation', gen=gen.number, roster=gen.roster, lost=gen.lost, joined=gen.joined,
               reason=gen.reason)
-    if not self.notices: return
+    if not self.sends_notices: return
     for w in self.pool.workers.values(): w.send(kind='generation', text=gen.encode())
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #5d1d7cff
@@ -613,13 +628,13 @@ SAVE_OVER_KINDS = {'checkpoint', 'degraded', 'saved'} # One of these, about the 
 def handle_messages(self: Supervisor, w: Worker) -> None:
     "Records a message of `w`, passes it to the coordinator, and acts on its kind. Raises RunFailed."
     for event in w.lines.read():
-        self.log.events.append(event)
-        if w.fenced: self.report_false_fence(w)
+        self.event_buffer.events.append(event)
+        if w.is_fenced: self.report_false_fence(w)
         if event['kind'] in PROGRESS_KINDS: w.last = event['kind']
         if event['kind'] in SAVE_OVER_KINDS and event.get('tier', 'nvme') == 'nvme': w.saves = False
         self.coordinator.handle(event)
         if slow := self.stragglers.detector.observe(event):
-            self.log.note('straggler', w.name, **slow)
+            self.event_buffer.note('straggler', w.name, **slow)
             self.start_straggler_replacement(w)
         handle = getattr(self, f"on_{event['kind']}", None)
         if handle: handle(w, event)
@@ -627,38 +642,38 @@ def handle_messages(self: Supervisor, w: Worker) -> None:
 @patch
 def report_false_fence(self: Supervisor, w: Worker) -> None:
     "Reports a false positive: a fenced worker sent a message."
-    if w.name in self.liveness.false_fences: return
-    self.liveness.false_fences.add(w.name)
+    if w.name in self.liveness_monitor.falsely_fenced: return
+    self.liveness_monitor.falsely_fenced.add(w.name)
     text = f"{w.name} was fenced, and spoke afterwards; {self.failures.last_why}"
-    self.log.note('false_alarm', w.name, text=text)
+    self.event_buffer.note('false_alarm', w.name, text=text)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #1872658c
 @patch
 def on_commit(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.faults.note_progress(w.slot, event['step'] + 1, event['t'])
-    self.restarts.done[w.name] += 1
+    self.planned_faults.note_progress(w.slot, event['step'] + 1, event['t'])
+    self.restart_policy.committed_steps[w.name] += 1
     if not self.failures.is_new(event['step']): return
-    self.progress.reset()
-    self.restarts.release()
+    self.progress_monitor.reset()
+    self.restart_policy.release()
 
 @patch
 def on_entered(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.progress.renew('entered')
-    self.faults.note_progress(w.slot, event['step'], event['t'])
+    self.progress_monitor.renew('entered')
+    self.planned_faults.note_progress(w.slot, event['step'], event['t'])
 
 @patch
 def on_restored(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.progress.renew('restored')
-    self.checkpoints.add(event.get('tier'), event['step'])
+    self.progress_monitor.renew('restored')
+    self.known_checkpoints.add(event.get('tier'), event['step'])
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #39a54a59
 @patch
 def on_ready(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.slots.useful = event.get('micro_batches') or math.inf
-    if self.progress.renew('ready') and (n := self.coordinator.world) < self.slots.workers:
+    self.slots.max_useful_workers = event.get('micro_batches') or math.inf
+    if self.progress_monitor.renew('ready') and (n := self.coordinator.world) < self.slots.world_size:
         text = (f"{n} micro-batch{'es' * (n > 1)}: {n} worker{'s' * (n > 1)} train{'s' * (n < 2)}, "
-                f"{self.slots.workers + self.slots.spares - n} wait as spares")
-        if self.failures.step < 0: self.log.note('spares', text=text, micro_batches=n)
+                f"{self.slots.world_size + self.slots.spare_count - n} wait as spares")
+        if self.failures.newest_step < 0: self.event_buffer.note('spares', text=text, micro_batches=n)
 
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #d3802529
@@ -668,14 +683,14 @@ def on_final(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def on_record(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.log.flush()
-    w.saves = True   # in another thread, or while all wait for it, so its last message does not show it
+    self.event_buffer.flush()
+    w.saves = True   # in a thread of its own, or while all wait for it: its last message does not show it
     w.send(kind='recorded')
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #998cc248
 @patch
 def on_fault(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.faults.forget(event['planned'])
+    self.planned_faults.forget(event['planned'])
 
 @patch
 def on_interrupted(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
@@ -683,7 +698,7 @@ def on_interrupted(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def on_error(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    if w.name in self.stragglers.leaving: return   # its rank is taken, so no step depends on it
+    if w.name in self.stragglers.exit_deadlines: return   # its rank is taken, so no step depends on it
     w.error = self.failures.last_error = event['message']
     if w.name in self.stragglers.replacements.values(): return   # it has no rank yet
     if event.get('final'): raise (RunRefused if event.get('refused') else RunFailed)(w.error)
@@ -707,17 +722,18 @@ def _cause(code: int) -> str: return signal.Signals(-code).name if code < 0 else
 def handle_exit(self: Supervisor, pid: int, code: int) -> None:
     "Handles the exit of process `pid`, reported by the zygote. Raises RunFailed, StateLost."
     w = self.reap(pid)
-    if w is None or self.stragglers.leaving.pop(w.name, None) is not None: return
-    cause = 'hung' if w.fenced else 'error' if w.error else _cause(code)
-    if self.shutdown_request.hit_by.pop(w.name, None) is not None and cause == 'SIGKILL': cause = 'SIGTERM'
-    if self.notices or w.fenced: self.handle_lost_worker(w.name, cause)
-    else: self.liveness.unseen.add(w.name)
+    if w is None or self.stragglers.exit_deadlines.pop(w.name, None) is not None: return
+    cause = 'hung' if w.is_fenced else 'error' if w.error else _cause(code)
+    if self.shutdown_request.sigterm_times.pop(w.name,
+                                               None) is not None and cause == 'SIGKILL': cause = 'SIGTERM'
+    if self.sends_notices or w.is_fenced: self.handle_lost_worker(w.name, cause)
+    else: self.liveness_monitor.unseen_deaths.add(w.name)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #e9db1b86
 @patch
 def handle_lost_worker(self: Supervisor, name: str, cause: str) -> None:
     "Notifies all workers of the loss of worker `name`, and replaces it. Raises RunFailed, StateLost."
-    self.log.note('death', name, cause=cause)
+    self.event_buffer.note('death', name, cause=cause)
     self.stragglers.detector.forget(name)
     self.failures.add_death(cause)
     try: self.coordinator.remove_workers([name])
@@ -729,44 +745,48 @@ def handle_lost_worker(self: Supervisor, name: str, cause: str) -> None:
 @patch
 def has_replacement(self: Supervisor, name: str) -> bool:
     "Whether the dead worker `name` was a straggler whose successor is running or about to start."
-    return self.stragglers.replacements.pop(name, None) in {*self.pool.workers, *self.restarts.waiting}
+    return self.stragglers.replacements.pop(name, None) in {*self.pool.workers,
+                                                            *self.restart_policy.waiting_replacements}
 
 @patch(as_prop=True)
 def live_workers(self: Supervisor) -> list[str]:
     "Returns the workers that are not about to exit."
-    leaving = self.stragglers.leaving
-    return [name for name, w in self.pool.workers.items() if not w.fenced and name not in leaving]
+    leaving = self.stragglers.exit_deadlines
+    return [name for name, w in self.pool.workers.items() if not w.is_fenced and name not in leaving]
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #fc280ac2
 @patch
 def schedule_replacement(self: Supervisor, name: str) -> None:
     "Plans a replacement of `name`. Raises RunFailed if no worker is left, and none may be started."
-    now, live, rule = time.monotonic(), self.live_workers, self.restarts
+    now, live, rule = time.monotonic(), self.live_workers, self.restart_policy
     of = self.stragglers.pop_relieved_by(name)
     if rule.exclude_if_flapping(name, live):
         slot = parse_slot(name)
-        text = (f"worker {slot} is not started again: it has died {rule.flaps[slot]} times in a row within "
-                f"{SHORT_LIFE_STEPS} steps, the last time by {self.failures.last_cause}; the others go on")
-        return self.log.note('excluded', name, text=text)
+        text = (f"worker {slot} is not started again: it has died {rule.short_lives[slot]} times in a row "
+                f"within {SHORT_LIFE_STEPS} steps, the last time by {self.failures.last_cause}; "
+                "the others go on")
+        return self.event_buffer.note('excluded', name, text=text)
     if after := rule.schedule(name, now, self.failures.deaths):
         for straggler in of: self.stragglers.relieve(straggler, after)
     if live or rule.restart_world(now): return
-    raise self.failures.run_failed(f"all workers are gone, and {rule.most} replacements have been used up")
+    raise self.failures.run_failed(f"all workers are gone, and {rule.max_restarts} replacements have been "
+                                   "used up")
 
 @patch
 def start_due_replacements(self: Supervisor, now: float) -> None:
     "Starts the replacements that are due. Raises RunFailed."
-    for name in self.restarts.pop_due(now): self.spawn(name)
+    for name in self.restart_policy.pop_due(now): self.spawn(name)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #cba98acb
 @patch
 def start_straggler_replacement(self: Supervisor, w: Worker) -> None:
     "Starts a worker beside the straggler `w`, if configured; once for each slot."
     if not self.stragglers.may_relieve(w): return
-    new = self.restarts.successor_name(w.name)
+    new = self.restart_policy.successor_name(w.name)
     self.stragglers.relieve(w.name, new)
-    self.restarts.waiting[new] = 0.
-    self.log.note('relief', w.name, by=new, text=f"worker {new} starts, to take the place of {w.name}")
+    self.restart_policy.waiting_replacements[new] = 0.
+    self.event_buffer.note('relief', w.name, by=new,
+                           text=f"worker {new} starts, to take the place of {w.name}")
 
 @patch
 def evict_stragglers(self: Supervisor) -> None:
@@ -778,10 +798,10 @@ def evict_stragglers(self: Supervisor) -> None:
         self.renew_replacement(name)
         w = workers.get(name)
         # checked again for each: the previous one has taken a worker
-        if w is None or not rule.can_leave(w, self.coordinator, self.liveness.stops): continue
+        if w is None or not rule.can_leave(w, self.coordinator, self.liveness_monitor.stopped_since): continue
         rule.release(name, self.clock.now)
         w.send(kind='stop')
-        self.log.note('death', name, cause='replaced')
+        self.event_buffer.note('death', name, cause='replaced')
         self.coordinator.remove_workers([name])
 
 @patch
@@ -789,7 +809,7 @@ def renew_replacement(self: Supervisor, name: str) -> None:
     "Starts one more worker if the one meant to relieve `name` has filled another empty rank."
     w, gen = self.pool.workers.get(name), self.coordinator.generation
     if not w or not gen or not self.stragglers.has_moved(name, gen.roster): return
-    self.stragglers.relieved.discard(w.slot)
+    self.stragglers.relieved_slots.discard(w.slot)
     self.start_straggler_replacement(w)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #00bfb933
@@ -797,18 +817,19 @@ def renew_replacement(self: Supervisor, name: str) -> None:
 def fence(self: Supervisor, name: str, reason: str) -> None:
     "Fences the worker `name`: declares it dead, and kills it."
     w = self.pool.workers[name]
-    if not w.fenced:
-        self.log.note('fence', name, reason=reason, after=round(self.liveness.stopped_for(name), 3))
+    if not w.is_fenced:
+        self.event_buffer.note('fence', name, reason=reason,
+                               after=round(self.liveness_monitor.stopped_for(name), 3))
         self.failures.last_why = f'{name} was fenced: {reason}'
-    w.fenced = True
+    w.is_fenced = True
     w.kill(signal.SIGKILL)
 
 @patch
 def fence_unresponsive_workers(self: Supervisor) -> None:
     "Fences stopped workers, and treats silent ones as dead. Raises RunFailed, StateLost."
-    if not self.clock.every(self.liveness.silence / 10): return   # the check visits each process
-    for name, reason in self.liveness.find_hung(self.pool.workers): self.fence(name, reason)
-    for name in self.liveness.pop_silent(): self.handle_lost_worker(name, 'silent')
+    if not self.clock.every(self.liveness_monitor.silence_s / 10): return   # it checks each process
+    for name, reason in self.liveness_monitor.find_hung(self.pool.workers): self.fence(name, reason)
+    for name in self.liveness_monitor.pop_silent(): self.handle_lost_worker(name, 'silent')
     self.pool.resume_zygote()
 
 @patch
@@ -821,18 +842,19 @@ def inject_fault(self: Supervisor, fault: Fault) -> None:
 @patch
 def signal_worker(self: Supervisor, w: Worker, kind: str, planned: str | None = None) -> None:
     "Kills or stops `w`, and records it."
-    self.log.note('fault', w.name, step=self.coordinator.floor, phase=None, fault=kind, planned=planned)
+    self.event_buffer.note('fault', w.name, step=self.coordinator.floor, phase=None, fault=kind,
+                           planned=planned)
     w.kill(signal.SIGSTOP if kind == 'hang' else signal.SIGKILL)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #19bead4d
 @patch
 def fence_if_stalled(self: Supervisor) -> None:
     "Checks for progress, and fences the workers that block it. Raises RunFailed."
-    waited, step_s = self.progress.waited, self.faults.usual_step_s
-    if waited <= self.progress.limit(step_s): return
+    waited, step_s = self.progress_monitor.waited, self.planned_faults.usual_step_s
+    if waited <= self.progress_monitor.limit(step_s): return
     gen = self.coordinator.generation
     members = [w for w in self.pool.workers.values() if gen and w.name in gen.roster]
-    late = self.progress.find_blocking(members, gen, step_s, self.shutdown_request.is_set())
+    late = self.progress_monitor.find_blocking(members, gen, step_s, self.shutdown_request.is_set())
     if late is None: return
     if not late:
         raise self.failures.run_failed(f"no progress for {waited:.0f} s; {self.failures.last_why}; if it may "
@@ -841,7 +863,7 @@ def fence_if_stalled(self: Supervisor) -> None:
 
 @patch
 def on_where(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.progress.idle[w.name] = event['idle']
+    self.progress_monitor.idle[w.name] = event['idle']
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8d4cfb0e
 @patch
@@ -851,7 +873,8 @@ def find_target(self: Supervisor, worker: str | None) -> Worker:
     found = (w for w in alive.values() if worker in (w.name, str(w.slot)))
     w = next(found, None)
     if w: return w
-    if any(name == worker or name.split('.')[0] == worker for name in self.restarts.waiting):
+    if any(name == worker or name.split('.')[0] == worker
+           for name in self.restart_policy.waiting_replacements):
         raise CommandRefused(f"worker {worker} is dead, and its replacement has not started yet")
     living = sorted(alive.values(), key=lambda w: w.slot)
     slots = ', '.join(w.name if '.' in str(worker) else str(w.slot) for w in living)
@@ -860,28 +883,29 @@ def find_target(self: Supervisor, worker: str | None) -> Worker:
 @patch
 def check_expendable(self: Supervisor, w: Worker) -> None:
     "Raises CommandRefused if the death of `w` would end the run."
-    living = {w.name for w in self.pool.workers.values() if not w.fenced} - self.slots.struck - {w.name}
+    living = {w.name for w in self.pool.workers.values()
+              if not w.is_fenced} - self.slots.commanded_workers - {w.name}
     gen, step = self.coordinator.generation, self.coordinator.floor
     alone = gen and w.name in gen.roster and living.isdisjoint(gen.roster)
-    if alone and step and not self.checkpoints.kept:
+    if alone and step and not self.known_checkpoints.has_checkpoints:
         raise CommandRefused(
             f"worker {w.name} is the only one with the state of step {step - 1}, and the run "
             "keeps no checkpoints: it would be the end of the run")
-    if self.restarts.is_used_up and not living:
+    if self.restart_policy.is_used_up and not living:
         raise CommandRefused(
-            f"worker {w.name} is the last one, and all {self.restarts.most} replacements have been "
-            "used up")
+            f"worker {w.name} is the last one, and all {self.restart_policy.max_restarts} replacements have "
+            "been used up")
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #485690d5
 @patch
 def add_worker(self: Supervisor) -> str:
     "Adds a worker, with an excluded slot's rank or a new one; returns its name. Raises CommandRefused."
-    refill = bool(self.restarts.excluded)
+    refill = bool(self.restart_policy.excluded_slots)
     name = self.slots.new_name(self.coordinator.world, refill)
     self.spawn(name)
-    if refill: self.restarts.excluded.pop()   # its rank is still there
+    if refill: self.restart_policy.excluded_slots.pop()   # its rank is still there
     else:
-        self.slots.workers += 1
+        self.slots.world_size += 1
         self.coordinator.add_rank()
     return name
 
@@ -895,11 +919,11 @@ def carry_out(self: Supervisor, order: SupervisorCommand) -> tuple[str | None, s
     if order.do == 'stop':
         self.shutdown_request.by = 'SIGTERM' if order.by == 'SIGTERM' else 'the order to stop'
         self.shutdown_request.set()
-        saved = f'the run saves and leaves, within {self.shutdown_request.grace:g} s'
-        return None, saved if self.checkpoints.kept else 'the run ends'
+        saved = f'the run saves and leaves, within {self.shutdown_request.grace_s:g} s'
+        return None, saved if self.known_checkpoints.has_checkpoints else 'the run ends'
     w = self.find_target(order.worker)
     self.check_expendable(w)
-    self.slots.struck.add(w.name)
+    self.slots.commanded_workers.add(w.name)
     self.signal_worker(w, order.do)
     return w.name, f"worker {w.name} is {dict(kill='killed', hang='stopped')[order.do]}"
 
@@ -909,7 +933,7 @@ def execute_command(self: Supervisor, order: SupervisorCommand) -> None:
     try: worker, text = self.carry_out(order)
     except CommandRefused as e: ok, worker, text = False, order.worker, str(e)
     else: ok = True
-    self.log.note('order', worker, do=order.do, by=order.by, ok=ok, text=text)
+    self.event_buffer.note('order', worker, do=order.do, by=order.by, ok=ok, text=text)
     order.reply(dict(ok=True, worker=worker, text=text) if ok else dict(error=text))
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #47a6d04d
@@ -917,15 +941,15 @@ def execute_command(self: Supervisor, order: SupervisorCommand) -> None:
 def save_and_leave(self: Supervisor, now: float) -> None:
     "Asks all workers to save and exit; rank 0 saves. Raises RunFailed, KeyboardInterrupt."
     asked = self.shutdown_request
-    if asked.is_overdue(now) or not self.checkpoints.kept:
+    if asked.is_overdue(now) or not self.known_checkpoints.has_checkpoints:
         self.kill_and_drain()
-        raise asked.error(', and nothing could be saved before the end' + self.checkpoints.resume_point)
+        raise asked.error(', and nothing could be saved before the end' + self.known_checkpoints.resume_point)
     first = not asked.reminded
     if not asked.is_reminder_due(now): return
     if first:
         again = '; again: end at once' if asked.by == 'Ctrl-C' else ''
-        text = f'{asked.by}: save and leave, within {asked.grace:g} s{again}'
-        self.log.note('asked', by=asked.by, text=text)
+        text = f'{asked.by}: save and leave, within {asked.grace_s:g} s{again}'
+        self.event_buffer.note('asked', by=asked.by, text=text)
     for w in self.pool.workers.values(): w.send(kind='leave')
 
 @patch
@@ -933,19 +957,19 @@ def kill_and_drain(self: Supervisor) -> None:
     "Kills all workers, and reads reports of finished saves. Raises RunFailed, KeyboardInterrupt."
     workers, end = [*self.pool.workers.values()], time.monotonic() + 1.
     for w in workers: w.kill(signal.SIGKILL)
-    while {w.pid for w in workers} - {e['pid'] for e in self.pool.exits} and time.monotonic() < end:
+    while {w.pid for w in workers} - {e['pid'] for e in self.pool.pending_exits} and time.monotonic() < end:
         self.pool.poll(.01)
     for w in workers:
         w.lines.sock.settimeout(0)
         while said := w.lines.read():
             for event in said:
-                self.log.events.append(event)
+                self.event_buffer.events.append(event)
                 if event['kind'] == 'checkpoint': self.on_checkpoint(w, event)
                 if event['kind'] == 'saved': self.on_saved(w, event)
 
 @patch
 def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.checkpoints.add(event.get('tier'), event.get('saved') or 0)
+    self.known_checkpoints.add(event.get('tier'), event.get('saved') or 0)
 
 @patch
 def on_saved(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
@@ -956,7 +980,7 @@ def on_saved(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #3e622230
 @patch
 def on_signal(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
-    self.shutdown_request.hit_by.setdefault(w.name, self.clock.now)
+    self.shutdown_request.sigterm_times.setdefault(w.name, self.clock.now)
 
 @patch
 def kill_signalled(self: Supervisor) -> None:
@@ -972,18 +996,18 @@ def stop_worker(self: Supervisor, name: str) -> None:
     self.pool.workers[name].send(kind='stop')
     while name in self.pool.workers:
         for w in self.pool.poll(.01): self.handle_messages(w)
-        while self.pool.exits: self.reap(self.pool.exits.pop(0)['pid'])
+        while self.pool.pending_exits: self.reap(self.pool.pending_exits.pop(0)['pid'])
         self.clock.tick()
         late = self.shutdown_request.is_overdue(time.monotonic())
         for w in self.pool.workers.values():
-            if late or self.liveness.is_stopped(w): w.kill(signal.SIGKILL)
+            if late or self.liveness_monitor.is_stopped(w): w.kill(signal.SIGKILL)
 
 @patch
 def stop(self: Supervisor) -> None:
     "Waits for the last checkpoint, then stops all workers."
     self.commands.close()
     # rank 0 may still be writing
-    if self.checkpoints.kept: self.stop_worker(self.coordinator.generation.roster[0])
+    if self.known_checkpoints.has_checkpoints: self.stop_worker(self.coordinator.generation.roster[0])
     for w in self.pool.workers.values(): w.send(kind='stop')
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #968a4620
@@ -991,41 +1015,42 @@ def stop(self: Supervisor) -> None:
 def poll_once(self: Supervisor) -> None:
     "Waits at most 10 ms for events, then does what is due. Raises RunFailed, StateLost, KeyboardInterrupt."
     for w in self.pool.poll(.01): self.handle_messages(w)
-    while self.pool.exits:
-        report = self.pool.exits.pop(0)
+    while self.pool.pending_exits:
+        report = self.pool.pending_exits.pop(0)
         self.handle_exit(report['pid'], report['code'])
     now, slept = time.monotonic(), self.clock.tick()
     text = f'the supervisor did not run for {slept:.0f} s'
-    if slept > 5: self.log.note('slept', seconds=round(slept, 3), text=text)
+    if slept > 5: self.event_buffer.note('slept', seconds=round(slept, 3), text=text)
     for order in self.commands.read(): self.execute_command(order)
     self.start_due_replacements(now)
     self.evict_stragglers()
-    for fault in self.faults.pop_due(now): self.inject_fault(fault)
+    for fault in self.planned_faults.pop_due(now): self.inject_fault(fault)
     self.kill_signalled()
     self.fence_unresponsive_workers()
     self.fence_if_stalled()
-    if now - self.log.recorded > .1: self.log.flush()
+    if now - self.event_buffer.recorded_at > .1: self.event_buffer.flush()
     if self.shutdown_request.is_set(): self.save_and_leave(now)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0596d05a
 @patch
 def run(self: Supervisor) -> None:
     "Starts all workers and supervises the job to its end. Raises RunFailed, KeyboardInterrupt."
-    self.log.note('run_start')
-    if self.commands.why: self.log.note('control', text=self.commands.why)
+    self.event_buffer.note('run_start')
+    if self.commands.no_socket_reason: self.event_buffer.note('control', text=self.commands.no_socket_reason)
     try:
         for name in self.slots.first_names(): self.spawn(name)
         while not self.coordinator.is_finished: self.poll_once()
         self.stop()
-        self.log.note('run_end', ok=True, **self.result, **self.liveness.false_fence_counts())
+        self.event_buffer.note('run_end', ok=True, **self.result,
+                               **self.liveness_monitor.false_fence_counts())
     except (StateLost, RunFailed, KeyboardInterrupt) as e:
         kind = next((k for k in (KeyboardInterrupt, RunStopped, RunRefused) if isinstance(e, k)), RunFailed)
         stopped = {} if kind in (RunFailed, RunRefused) else dict(stopped=self.shutdown_request.by)
-        self.log.note('run_end', ok=False, error=str(e) or 'interrupted', **stopped,
-                      **self.liveness.false_fence_counts())
+        self.event_buffer.note('run_end', ok=False, error=str(e) or 'interrupted', **stopped,
+                      **self.liveness_monitor.false_fence_counts())
         raise e if kind is RunStopped else kind(str(e)) from None
     finally:
-        self.log.flush()
+        self.event_buffer.flush()
         self.commands.close()
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #8f9d606a

@@ -34,10 +34,10 @@ class Worker:
     name: str
     pid: int
     lines: JsonLineReader
-    fenced: bool = False # The supervisor has declared it dead and kills it
+    is_fenced: bool = False # The supervisor has declared it dead and kills it
     error: str | None = None # The worker's last message before it failed
     saves: bool = False # Whether it is writing a checkpoint
-    last: str = '' # Kind of its last message that shows progress; see the supervisor's lesson
+    last: str = '' # Kind of its last message that shows its progress; see the supervisor
 
     @property
     def slot(self) -> int: return int(self.name.split('.')[0])
@@ -70,13 +70,13 @@ class WorkerPool:
     ):
         self.store, self.host = loopback_store(), host
         self.workers: dict[str, Worker] = {} # Live workers, by name
-        self.also: list[socket.socket] = [] # Other sockets whose input ends a wait
-        self.exits: list[dict[str, Any]] = [] # Exits that the zygote has reported, not yet handled
+        self.extra_sockets: list[socket.socket] = [] # More sockets that end a wait
+        self.pending_exits: list[dict[str, Any]] = [] # Exits that the zygote has reported, not yet handled
         try: self.snapshot_fds = create_memfds(snapshots)
         except OSError as e:   # then the disk will have to do
             self.snapshot_fds = []
             warnings.warn(f"no snapshot in memory will outlive the workers: {e}")
-        self.memory = self.snapshot_fds # Their numbers in the zygote
+        self.zygote_snapshot_fds = self.snapshot_fds # Their numbers in the zygote
         self.process = self._start_zygote(warm_up, args)
         try: self._expect('up')
         except BaseException as e:
@@ -101,7 +101,7 @@ def _start_zygote(self: WorkerPool, warm_up: str, args: tuple[str, ...]) -> subp
     env = os.environ | ZYGOTE_ENV
     with theirs:
         if copy := fork_zygote(env, warm_up, args, theirs.fileno(), self.snapshot_fds):
-            self.memory = copy.memory
+            self.zygote_snapshot_fds = copy.snapshot_fds
             return copy
         return subprocess.Popen([sys.executable, '-c', code], env=env, stdin=subprocess.DEVNULL,
                                 pass_fds=[theirs.fileno(), *self.snapshot_fds], start_new_session=True)
@@ -117,7 +117,7 @@ def _expect(self: WorkerPool, kind: str) -> dict[str, Any]:
         for m in self.lines.read():
             if m['kind'] == 'refused': raise BadConfig(m['why'])
             if m['kind'] == kind: answer = m
-            else: self.exits.append(m)
+            else: self.pending_exits.append(m)
         if answer: return answer
     raise RunFailed(NO_ZYGOTE_MESSAGE)
 
@@ -140,7 +140,7 @@ def fork(self: WorkerPool, name: str, spec: dict[str, Any]) -> Worker:
     self.resume_zygote()
     ours, theirs = socket.socketpair()
     ours.settimeout(5)
-    about = dict(name=name, store=('127.0.0.1', self.store.port), snapshots=self.memory,
+    about = dict(name=name, store=('127.0.0.1', self.store.port), snapshots=self.zygote_snapshot_fds,
                      host=self.host)
     with theirs:
         try: send(self.line, spec | about, [theirs.fileno()])
@@ -162,8 +162,8 @@ def poll(self: WorkerPool, seconds: float) -> list[Worker]:
     with selectors.DefaultSelector() as sel:
         sel.register(self.line, selectors.EVENT_READ)
         for w in self.workers.values(): sel.register(w.lines.sock, selectors.EVENT_READ, w)
-        for sock in self.also: sel.register(sock, selectors.EVENT_READ, False)
+        for sock in self.extra_sockets: sel.register(sock, selectors.EVENT_READ, False)
         ready = [key.data for key, _ in sel.select(seconds)]
-    if None in ready: self.exits += self.lines.read()
+    if None in ready: self.pending_exits += self.lines.read()
     if self.lines.closed: raise RunFailed(NO_ZYGOTE_MESSAGE)
     return [w for w in ready if w]

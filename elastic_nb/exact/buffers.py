@@ -17,27 +17,27 @@ from ..basics import patch
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #6d8e6728
 class UnsupportedModel(RuntimeError):
-    "The model does something that we cannot correct, and that a retry would not fix."
-    final = refused = True # A supervisor need not retry
+    "The model does something that cannot be corrected, and that a retry does not fix."
+    final = refused = True # A supervisor need not try again
 
 @dataclass
 class ModuleBuffer:
     "One buffer of a module."
-    name: str # Its path in the model
-    owner: nn.Module # The module that has it
-    key: str # Its name in that module
+    name: str # Path of it in the model
+    module: nn.Module # The module that has it,
+    key: str # under this name
     tensor: Tensor # Its original tensor
-    version: int = 0 # The tensor's write count when we last looked
+    known_version: int = 0 # Writes to the tensor so far, as far as we know
 
     @property
-    def now(self) -> Tensor | None: return self.owner._buffers[self.key]
+    def now(self) -> Tensor | None: return self.module._buffers[self.key]
     @property
     def value(self) -> Tensor:
-        "Its current value. Raises UnsupportedModel if a forward pass has set it to None."
+        "Its current value. Raises Refused if a forward pass has set it to None."
         if (now := self.now) is not None: return now
         raise UnsupportedModel(f"the forward pass sets the buffer {self.name} to None: keep it a tensor")
     @property
-    def untouched(self) -> bool: return self.now is self.tensor and self.tensor._version == self.version
+    def untouched(self) -> bool: return self.now is self.tensor and self.tensor._version == self.known_version
 
 def _flat(slots: list[ModuleBuffer]) -> Tensor: return torch.cat([s.value.detach().flatten() for s in slots])
 
@@ -53,69 +53,73 @@ def _slots(model: nn.Module) -> list[ModuleBuffer]:
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #22d2abea
 class BufferTracker:
-    """Tracks what the forward passes of `model` write. Per micro-batch: `before_forward`, forward,
+    """What the forward passes of `model` write. Per micro-batch: `before_forward`, forward,
     `collect_changes`, backward,
     `reset_buffers`."""
     def __init__(self, model: nn.Module):
-        self.model, self.strict = model, True # strict: refuse writes that make replicas differ
-        self.late: list[ModuleBuffer] = [] # Buffers that a forward pass has created; see `find_new_buffers`
+        self.model, self.strict = model, True # strict: refuse what would make replicas differ
+        # Buffers that a forward pass has made; see `find_new_buffers`
+        self.new_buffers: list[ModuleBuffer] = []
         self.params = {k.removeprefix('_orig_mod.'): p for k, p in model.named_parameters()}
-        self.versions: list[int] = [] # Write counts of the parameters before the forward pass
-        self.places = [(m._parameters, key, p) for m in model.modules() for key, p in m._parameters.items()
+        self.param_versions: list[int] = [] # Writes to the parameters before the forward pass
+        self.param_places = [(m._parameters, key, p) for m in model.modules() for key,
+                             p in m._parameters.items()
                        if p is not None]
-        self.floats: list[ModuleBuffer] = []
-        self.counts: list[ModuleBuffer] = []
-        self.fixed: list[ModuleBuffer] = []
+        self.float_buffers: list[ModuleBuffer] = []
+        self.count_buffers: list[ModuleBuffer] = []
+        self.fixed_buffers: list[ModuleBuffer] = []
         for slot in _slots(model):
             plain = not (slot.tensor.is_complex() or slot.tensor.dtype == torch.bool)
-            kind = self.floats if slot.tensor.is_floating_point() else self.counts if plain else self.fixed
+            kind = (self.float_buffers if slot.tensor.is_floating_point() else
+                    self.count_buffers if plain else self.fixed_buffers)
             kind.append(slot)
         self.snapshot_buffers()
 
     @property
-    def slots(self) -> list[ModuleBuffer]: return self.floats + self.counts
+    def slots(self) -> list[ModuleBuffer]: return self.float_buffers + self.count_buffers
 
     def snapshot_buffers(self) -> None:
-        "Take the current values of the buffers as those with which each micro-batch starts."
-        self.bases = [_flat(kind) if kind else None for kind in (self.floats, self.counts)]
-        for s in self.slots + self.fixed: s.tensor, s.version = s.value, s.value._version
+        "Let each micro-batch start with the current values of the buffers."
+        self.bases = [_flat(kind) if kind else None for kind in (self.float_buffers, self.count_buffers)]
+        for s in self.slots + self.fixed_buffers: s.tensor, s.known_version = s.value, s.value._version
 
     @property
     def width(self) -> int:
-        "How many numbers go with the gradient: one per float, two per integer, one count; 0 without buffers."
+        "Numbers that travel with the gradient: a floating value, two per integer, and a count; 0 if none."
         floats, counts = (0 if b is None else len(b) for b in self.bases)
         return floats + 2 * counts + bool(self.slots)
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #c56980be
 @patch
 def before_forward(self: BufferTracker) -> None:
-    "To be called before each forward pass."
-    self.versions = [p._version for p in self.params.values()]
-    if not all(s.untouched for s in self.slots + self.fixed): self.snapshot_buffers()
+    "Call this before each forward pass."
+    self.param_versions = [p._version for p in self.params.values()]
+    if not all(s.untouched for s in self.slots + self.fixed_buffers): self.snapshot_buffers()
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #e767c05b
 SINGLE_PROCESS_ADVICE = "train in a single process with strategy ddp"
 
 @patch
 def check_writes(self: BufferTracker) -> None:
-    "Raises UnsupportedModel if the forward pass replaced or wrote a parameter, or a buffer without a sum."
-    if any(key not in now or now[key] is not p for now, key, p in self.places): self._replaced()
+    "Raises Refused if the forward pass has replaced or written a parameter, or a buffer that has no sum."
+    if any(key not in now or now[key] is not p for now, key, p in self.param_places): self._replaced()
     if not self.strict: return
-    moved = [k for (k, p), v in zip(self.params.items(), self.versions) if p._version != v]
+    moved = [k for (k, p), v in zip(self.params.items(), self.param_versions) if p._version != v]
     if moved:
         raise UnsupportedModel(
             f"the forward pass writes the parameter {self._place(moved[0])}: the replicas would no "
             "longer be equal. Compute with a changed copy (torch.nn.utils.parametrize); "
             f"or {SINGLE_PROCESS_ADVICE}")
-    if odd := [s for s in self.fixed if not s.untouched]:
+    if odd := [s for s in self.fixed_buffers if not s.untouched]:
         place = f'{self._place(odd[0].name)} of {odd[0].tensor.dtype}'
         raise UnsupportedModel(f"the forward pass writes the buffer {place}: such a change has no sum over "
                                f"micro-batches. Keep it in a buffer of numbers; or {SINGLE_PROCESS_ADVICE}")
-    for s in self.late:
+    for s in self.new_buffers:
         if s.untouched: continue
         fits = s.now is not None and s.now is not s.tensor and s.now.shape == s.tensor.shape
-        grows = s.key in s.owner._non_persistent_buffers_set and s.now is not s.tensor and not fits
-        if grows or fits and torch.equal(s.value, s.tensor): s.tensor, s.version = s.value, s.value._version
+        grows = s.key in s.module._non_persistent_buffers_set and s.now is not s.tensor and not fits
+        if grows or fits and torch.equal(s.value,
+                                         s.tensor): s.tensor, s.known_version = s.value, s.value._version
         else:
             raise UnsupportedModel(
                 f"a forward pass makes the buffer {self._place(s.name)}, and a later one writes it"
@@ -131,7 +135,7 @@ def _place(self: BufferTracker, name: str) -> str:
 
 @patch
 def _replaced(self: BufferTracker) -> None:
-    gone = next(p for now, key, p in self.places if key not in now or now[key] is not p)
+    gone = next(p for now, key, p in self.param_places if key not in now or now[key] is not p)
     name = next((k for k, p in self.params.items() if p is gone), f'of shape {tuple(gone.shape)}')
     raise UnsupportedModel(
         f"the forward pass replaces the parameter {name}, and the optimizer steps the old one: "
@@ -141,9 +145,9 @@ def _replaced(self: BufferTracker) -> None:
 # %% ../../nbs/01_exact/06_buffers.ipynb #80945c5c
 @patch
 def find_new_buffers(self: BufferTracker) -> None:
-    "Record the buffers that forward passes created. Raises UnsupportedModel for a created parameter."
-    known = {(id(s.owner), s.key) for s in self.slots + self.fixed + self.late}
-    self.late += [s for s in _slots(self.model) if (id(s.owner), s.key) not in known]
+    "Record the buffers that forward passes created. Raises Refused for a parameter that they created."
+    known = {(id(s.module), s.key) for s in self.slots + self.fixed_buffers + self.new_buffers}
+    self.new_buffers += [s for s in _slots(self.model) if (id(s.module), s.key) not in known]
     names = (k.removeprefix('_orig_mod.') for k, _ in self.model.named_parameters())
     if new := [k for k in names if k not in self.params]:
         raise UnsupportedModel(
@@ -151,63 +155,64 @@ def find_new_buffers(self: BufferTracker) -> None:
             "make it in __init__, or run the model once before it is trained")
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #27e09e22
-INT_SPLIT = 4096 # An integer is sent as quotient and remainder of a division by this
+INT_SPLIT = 4096 # An integer is sent as its remainder and its multiple of this
 
 @patch
 def collect_changes(self: BufferTracker, like: Tensor) -> Tensor | None:
-    """To be called after a forward pass: returns what it has written, (width,), with the type and device of
-    `like`; None if the model has no buffers to sum. Raises UnsupportedModel."""
+    """After a forward pass: what it has written, (width,), in the type of `like`, and where that is. None if
+    the model has no buffers. Raises Refused."""
     self.check_writes()
     parts, (floats, counts) = [], self.bases
     if floats is not None:
-        now = _flat(self.floats)
-        fresh = ~floats.isfinite()   # these get their first value; `tiny` stands for zero
+        now = _flat(self.float_buffers)
+        fresh = ~floats.isfinite()   # what was infinite gets its first value; a zero is sent as nearly one
         first = torch.where(now == 0, torch.finfo(now.dtype).tiny, now)
         change = torch.where(fresh, first, now - floats)
         parts.append(torch.where(now == floats, torch.zeros_like(now), change))
     if counts is not None:
-        diff = _flat(self.counts).long() - counts.long()
+        diff = _flat(self.count_buffers).long() - counts.long()
         parts += [diff % INT_SPLIT, torch.div(diff, INT_SPLIT, rounding_mode='floor')]
     if not parts: return None
-    return torch.cat([*(part.to(like) for part in parts), like.new_ones(1)])   # counts forward passes
+    return torch.cat([*(part.to(like) for part in parts), like.new_ones(1)])   # one more forward pass
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #68030a83
 @patch
 def reset_buffers(self: BufferTracker) -> None:
-    "Restore the values that all buffers had at the start of the step."
-    for kind, base in zip((self.floats, self.counts), self.bases):
+    "Restore all buffers to the start of the step."
+    for kind, base in zip((self.float_buffers, self.count_buffers), self.bases):
         if base is None: continue
-        for s in kind: s.owner._buffers[s.key] = s.tensor
+        for s in kind: s.module._buffers[s.key] = s.tensor
         parts = base.split([s.tensor.numel() for s in kind])
         with torch.no_grad():
             torch._foreach_copy_([s.tensor for s in kind], [v.view_as(s.tensor) for s, v in zip(kind, parts)])
-        for s in kind: s.version = s.tensor._version
+        for s in kind: s.known_version = s.tensor._version
 
 @patch
 def undo_validation(self: BufferTracker) -> list[str]:
-    "Undo a validation's writes; returns the names of the changed buffers. Raises UnsupportedModel."
+    "Undo a validation's writes; returns the names of changed buffers. Raises Refused."
     self.check_writes()
     if all(s.untouched for s in self.slots): return []
     bases = [b.split([s.tensor.numel() for s in kind]) if b is not None else ()
-             for kind, b in zip((self.floats, self.counts), self.bases)]
-    pairs = [p for kind, some in zip((self.floats, self.counts), bases) for p in zip(kind, some)]
+             for kind, b in zip((self.float_buffers, self.count_buffers), self.bases)]
+    pairs = [p for kind, some in zip((self.float_buffers, self.count_buffers), bases)
+             for p in zip(kind, some)]
     moved = [s.name for s, v in pairs if s.now is None or not torch.equal(s.now.flatten(), v)]
     self.reset_buffers()
     return moved
 
 @patch
 def _of_all_batches(self: BufferTracker, change: Tensor, counted: Tensor, passes: Tensor) -> None:
-    "For batch norm with the mean of all batches: turn the mean `change` of `passes` into their joint change."
+    "Batch norm with the mean of all batches: make of the mean change of `passes` that of all together."
     if self.bases[1] is None: return
-    if all(getattr(s.owner, 'momentum', 0) is not None for s in self.floats): return
+    if all(getattr(s.module, 'momentum', 0) is not None for s in self.float_buffers): return
     many = passes.item()
-    sizes = [s.tensor.numel() for s in self.counts]
-    seen = {id(s.owner): (float(before[0]), float(more[0]))
-            for s, before, more in zip(self.counts, self.bases[1].split(sizes), counted.split(sizes))
+    sizes = [s.tensor.numel() for s in self.count_buffers]
+    seen = {id(s.module): (float(before[0]), float(more[0]))
+            for s, before, more in zip(self.count_buffers, self.bases[1].split(sizes), counted.split(sizes))
             if s.key == 'num_batches_tracked'}
-    for s, part in zip(self.floats, change.split([s.tensor.numel() for s in self.floats])):
-        if getattr(s.owner, 'momentum', 0) is not None or id(s.owner) not in seen: continue
-        n, more = seen[id(s.owner)]
+    for s, part in zip(self.float_buffers, change.split([s.tensor.numel() for s in self.float_buffers])):
+        if getattr(s.module, 'momentum', 0) is not None or id(s.module) not in seen: continue
+        n, more = seen[id(s.module)]
         part *= (n + more / many) * many / max(1., n + more)
 
 @patch
@@ -229,31 +234,31 @@ def apply(self: BufferTracker, summed: Tensor) -> None:
 # %% ../../nbs/01_exact/06_buffers.ipynb #2fee3bd4
 @patch
 def partially_written(self: BufferTracker) -> list[str]:
-    """To be called after a forward pass: the buffers of which it has written only a part, such as some rows.
-    For them a mean over micro-batches is meaningless; for integers that only count, the sum is right."""
+    """After a forward pass: buffers of which it has written a part, such as some rows. A mean over
+    micro-batches says nothing of them; of integers a sum does, if they only count."""
     found = []
-    for kind, base in zip((self.floats, self.counts), self.bases):
+    for kind, base in zip((self.float_buffers, self.count_buffers), self.bases):
         parts = base.split([s.tensor.numel() for s in kind]) if base is not None else ()
         for s, before in zip(kind, parts):
-            if isinstance(s.owner, nn.modules.batchnorm._NormBase) or s.now is None: continue
+            if isinstance(s.module, nn.modules.batchnorm._NormBase) or s.now is None: continue
             if len(now := s.now.detach().flatten()) != len(before): continue
             part = bool((now != before).any()) and bool((now == before).any())
-            far = kind is self.floats or bool(((now - before).abs() > 1).any())
+            far = kind is self.float_buffers or bool(((now - before).abs() > 1).any())
             if part and far: found.append(s.name)
     return found
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #e4dbbea3
 def attribute_values(model: nn.Module) -> dict[tuple[str, str], Any]:
-    "Numbers and non-buffer tensors that modules of `model` have as attributes, by module path and name."
+    "All numbers, and tensors that are not buffers, that modules of `model` have as attributes, by place."
     def seen(v: Any) -> Any:
         if not isinstance(v, Tensor): return v
-        return None if v.requires_grad else (id(v), v._version)   # None: computed from parameters
+        return None if v.requires_grad else (id(v), v._version)   # None: it is computed from parameters
     return {(path, k): seen(v) for path, m in model.named_modules() for k, v in vars(m).items()
             if isinstance(v, (bool, int, float, Tensor)) and k != 'training'}
 
 @patch
 def warn_of_numbers(self: BufferTracker, before: dict[tuple[str, str], Any]) -> None:
-    "Warn of values that have changed since `attribute_values` returned `before`."
+    "Warn of what `attribute_values` shows and a forward pass has changed since it returned `before`."
     now = attribute_values(self.model)
     moved = [f'{path}.{k}'.removeprefix('.') for (path, k), v in now.items() 
              if v is not None and before.get((path, k), v) != v]

@@ -291,10 +291,10 @@ class TensorSpan(NamedTuple):
 class SafetensorsLayout:
     "The layout of a safetensors file: its header, and the place of each tensor."
     head: bytes
-    places: dict[str, TensorSpan]
+    tensor_spans: dict[str, TensorSpan]
 
     @property
-    def size(self) -> int: return max([len(self.head), *(p.end for p in self.places.values())])
+    def size(self) -> int: return max([len(self.head), *(p.end for p in self.tensor_spans.values())])
 
 # %% ../../nbs/01_exact/05_state.ipynb #d10fa494
 def make_layout(tensors: dict[str, Tensor], metadata: dict[str, str] = {},
@@ -320,8 +320,8 @@ def make_layout(tensors: dict[str, Tensor], metadata: dict[str, str] = {},
 def fill_image(image: Tensor, layout: SafetensorsLayout, tensors: dict[str, Tensor]) -> None:
     "Copy the header and all `tensors` (on any device) to their places in `image`, uint8 on the CPU."
     head = torch.frombuffer(bytearray(layout.head), dtype=torch.uint8)
-    views = [image[:len(head)], *(p.view(image) for p in layout.places.values())]
-    torch._foreach_copy_(views, [head, *(tensors[k].detach() for k in layout.places)])
+    views = [image[:len(head)], *(p.view(image) for p in layout.tensor_spans.values())]
+    torch._foreach_copy_(views, [head, *(tensors[k].detach() for k in layout.tensor_spans)])
 
 # %% ../../nbs/01_exact/05_state.ipynb #9fe00cec
 def to_buffer(state: TrainState) -> Tensor:

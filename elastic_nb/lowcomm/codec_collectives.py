@@ -114,7 +114,7 @@ def two_phase_mean(codec: Codec, tensor: Tensor, state: ErrorFeedback,
         total = RoundInbox(codec, len(slices[owner]), state.round, [owner])
         receive_message(total, said, owner)
         found.append(total.mean())
-    state.encoded = True
+    state.is_encoded = True
     return RoundResult(torch.cat(found), {})
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #646c1776
@@ -156,5 +156,5 @@ def simulated_mean(codec: Codec, vectors: Sequence[Tensor],
         said = codec.encode(mean, ErrorFeedback(owner, of))
         means.append(codec.decode(said))
         sizes.append(max(longest, len(said)))
-    for state in states: state.encoded = True
+    for state in states: state.is_encoded = True
     return torch.cat(means), two_phase_traffic(sizes, world)

@@ -173,7 +173,7 @@ class CompressedSync(DiLoCoSync):
         # Replica -> its pseudo-gradient in this round, and the numbers that are sent with it
         self.pseudo_gradients: dict[int, Tensor] = {}
         self.residuals: dict[int, Tensor] = {} # Replica -> its residual
-        self.states: dict[int, ErrorFeedback] = {} # Replica -> state of its messages in this round
+        self.feedback_states: dict[int, ErrorFeedback] = {} # Replica -> state of its messages in this round
 
     @property
     def uses_all_gather(self) -> bool:
@@ -209,17 +209,17 @@ def encode_update(self: CompressedSync, i: int) -> list[bytes]:
     "Encodes what replica `i` sends: loss, mark and targets, then the pseudo-gradient, whole or in units."
     moved, at = self.pseudo_gradients[i], -self.unencoded_count
     numbers, beside = moved[:at], moved[at:]
-    self.states[i] = ErrorFeedback(i, self.step, self.residuals.get(i))
+    self.feedback_states[i] = ErrorFeedback(i, self.step, self.residuals.get(i))
     parts = [numbers] if self.uses_all_gather else split_units(numbers, self.n)
     if not self.is_counted(i): said = [NO_MESSAGE] * len(parts)
     elif not numbers.isfinite().all(): said = [b''] * len(parts)
-    else: said = [self.codec.encode(part, self.states[i]) for part in parts]
+    else: said = [self.codec.encode(part, self.feedback_states[i]) for part in parts]
     return [beside.numpy().tobytes(), *said]
 
 @patch
 def reduction(self: CompressedSync) -> Callable[[Callable[[], None]], None]:
     "Like `DiLoCoSync.reduction`. Raises BadMessage if a pseudo-gradient plus its residual overflows float32."
-    self.busy, self.result, self.states = True, self.result or self._new(), {}
+    self.busy, self.result, self.feedback_states = True, self.result or self._new(), {}
     said = {i: self.encode_update(i) for i in self.pseudo_gradients}
     return partial(self.choose_collective(), self.group, self.codec, said, self.result.flat, self.n,
                    self.step,
@@ -236,7 +236,7 @@ def finish(self: CompressedSync) -> Tensor:
     self.busy = False
     self.result.bind_grads()
     if self.codec.decay and not self.result.flat[0].isnan():
-        kept = {i: s.pending if s.encoded else s.error for i, s in self.states.items()}
+        kept = {i: s.pending_residual if s.is_encoded else s.error for i, s in self.feedback_states.items()}
         self.residuals = {i: rest for i, rest in kept.items() if rest is not None}
     return self.check_result(self.result.beside.clone())
 

@@ -141,12 +141,12 @@ class PrivacySpent:
     delta: float
     workers: int # Number of messages that are summed before an observer sees them
     sums: float # Epsilon for observers of such sums
-    single: float # Epsilon for observers of single messages
+    epsilon_of_single: float # Epsilon for observers of single messages
 
     def __str__(self) -> str:
         said = f"after {self.messages} messages of a worker"
         if math.isinf(self.sums): return f"no privacy {said}: a rehearsal, whose noise anybody can repeat"
-        beside = f", {self.single:.3g} in single messages" if self.workers > 1 else ""
+        beside = f", {self.epsilon_of_single:.3g} in single messages" if self.workers > 1 else ""
         where = f" in sums of {self.workers}" if self.workers > 1 else ""
         return f"epsilon {self.sums:.3g}{where}{beside}, at delta {self.delta:g}, {said}"
 

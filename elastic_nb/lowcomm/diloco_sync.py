@@ -108,7 +108,8 @@ class DiLoCoReplica:
         keeps: bool = False, # Whether a replica keeps its moments for its next round
     ):
         self.task, self.targets_of, self.outer = task, targets_of, outer
-        self.steps, self.clip, self.samples, self.keeps_moments = steps, clip, samples, keeps
+        self.inner_steps, self.max_grad_norm = steps, clip
+        self.samples_per_round, self.keeps_moments = samples, keeps
         self.number = 0 # Index of the replica being computed
         self.counted = 0 # Targets of the last replica
         self.inner_optimizers: dict[int, torch.optim.Optimizer] = {} # Kept inner optimizers, by replica
@@ -117,7 +118,8 @@ class DiLoCoReplica:
 
     def __call__(self, batch: Any, targets: int) -> Tensor:
         "Raises UnsupportedModel for a batch that cannot be split, and for a model that writes its buffers."
-        total, parts = self.task.count.detach().new_zeros(()), split_batch(batch, self.steps, self.samples)
+        total = self.task.count.detach().new_zeros(())
+        parts = split_batch(batch, self.inner_steps, self.samples_per_round)
         counts = [self.targets_of(part) for part in parts]
         if sum(counts) != targets:
             raise UnsupportedModel(f"strategy diloco: a batch has {targets} targets, its parts have "
@@ -130,7 +132,7 @@ class DiLoCoReplica:
 
     def pseudo_gradient(self, losses: Iterable[Callable[[], Tensor]]) -> list[Tensor]:
         "Pseudo-gradient of one inner step per loss, for each of the `synced_params`."
-        return pseudo_gradient(self.params, losses, self.inner_optimizer, self.clip)
+        return pseudo_gradient(self.params, losses, self.inner_optimizer, self.max_grad_norm)
 
     def attach_gradient(self, loss: Tensor, targets: int, moved: list[Tensor]) -> Tensor:
         "Returns the scalar `loss` with `targets` and `moved` as its gradients."

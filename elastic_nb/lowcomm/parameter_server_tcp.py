@@ -56,7 +56,7 @@ class _ConnectionHandler(socketserver.BaseRequestHandler):
                 self.request.settimeout(IDLE_S if known else STALL_S)
                 self.request.recv(1, socket.MSG_PEEK)   # only the first byte may take long
                 self.request.settimeout(STALL_S)
-                most = self.server.longest if known else 1 << 10
+                most = self.server.max_frame_bytes if known else 1 << 10
                 asked = read_frame(lambda n: _exactly(self.request, n), most)
                 if asked is None: return
                 fields, body = self.server.answer(self, *asked)
@@ -77,16 +77,16 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
         if host != '127.0.0.1' and not self.token:
             raise StoreRefused(f"other machines may reach {host}: "
                                f"set {TOKEN_ENV} to one secret, here and there")
-        self.core, self.condition, self.failed = core, threading.Condition(), None
+        self.parameter_server, self.condition, self.failed = core, threading.Condition(), None
         self.connections: dict[int, _ConnectionHandler] = {} # Worker -> its current connection
-        self.longest = (1 << 16) + 8 * core.count
+        self.max_frame_bytes = (1 << 16) + 8 * core.count
         super().__init__((host, port), _ConnectionHandler)
 
     def service_actions(self) -> None:
         "Called periodically and between requests: takes a step if the clock makes one due."
         with self.condition:
             try:
-                if not self.failed and self.core.tick(): self.condition.notify_all()
+                if not self.failed and self.parameter_server.tick(): self.condition.notify_all()
             except (OSError, DamagedCheckpoint, ReplicasDiverged) as e: self.fail(e)
 
     def handle_error(self, request: Any, address: Any) -> None:
@@ -100,9 +100,9 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
     def save_and_close(self) -> None:
         "Stops answering, and saves the state."
         with self.condition:   # no push is in progress
-            if not self.failed and not self.core.inbox: self.core.save()
+            if not self.failed and not self.parameter_server.inbox: self.parameter_server.save()
             self.failed = self.failed or InterruptedError("it was asked to")
-            self.core.close()
+            self.parameter_server.close()
 
 # %% ../../nbs/12_lowcomm/12_parameter_server_tcp.ipynb #75f81553
 @patch
@@ -125,7 +125,7 @@ def answer(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, 
 @patch
 def _hello(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, Any],
            body: bytes) -> tuple[dict[str, Any], bytes]:
-    worker, core = _whole(asked, 'worker'), self.core
+    worker, core = _whole(asked, 'worker'), self.parameter_server
     if not hmac.compare_digest(str(asked.get('token', '')).encode(errors='replace'), self.token.encode()):
         raise BadMessage(f"wrong secret: set {TOKEN_ENV} to that of the server")
     if core.terms.workers and worker >= core.terms.workers:
@@ -142,14 +142,14 @@ def _hello(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, 
 @patch
 def _number(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, Any],
             body: bytes) -> tuple[dict[str, Any], bytes]:
-    last = self.core.last_pushes.get(str(line.worker), dict(number=0, answer=dict(counts=False)))
+    last = self.parameter_server.last_pushes.get(str(line.worker), dict(number=0, answer=dict(counts=False)))
     spoken = last['answer']['version'] - 1 if last['answer']['counts'] else -1
     return dict(number=last['number'], spoken=spoken), b''
 
 @patch
 def _pull(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, Any],
           body: bytes) -> tuple[dict[str, Any], bytes]:
-    core, least = self.core, _whole(asked, 'least')
+    core, least = self.parameter_server, _whole(asked, 'least')
     self.condition.wait_for(lambda: core.version >= least or self.failed, STALL_S / 30)
     if core.version < least or self.failed: return dict(version=core.version, waits=core.wait_reason), b''
     weights = {str(i): p.detach() for i, p in enumerate(core.params)}
@@ -158,8 +158,8 @@ def _pull(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, A
 @patch
 def _push(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, Any],
           body: bytes) -> tuple[dict[str, Any], bytes]:
-    answer = self.core.push(line.worker, data=body,
-                            **{name: _whole(asked, name) for name in self.core.push_fields})
+    answer = self.parameter_server.push(line.worker, data=body,
+                            **{name: _whole(asked, name) for name in self.parameter_server.push_fields})
     self.condition.notify_all()
     return answer, b''
 
@@ -194,27 +194,29 @@ class ParameterServerWorker:
         "Raises BadMessage if the server's model or secret differs; TimeoutError, StoreRefused, ValueError."
         host, _, port = address.rpartition(':')
         if not (host and port.isdigit()): raise ValueError(f"an address is HOST:PORT, not {address!r}")
-        self.server_address, self.patience, self.token = (host.strip('[]'), int(port)), patience, peer_token()
+        self.server_address = (host.strip('[]'), int(port))
+        self.reconnect_timeout_s, self.token = patience, peer_token()
         self.worker, self.model, self.codec, self.params = worker, model, codec, trainable_parameters(model)
         self.sock: socket.socket | None = None
         known = self._ask(dict(do='number'))[0]
         self.feedback = ErrorFeedback(sender=worker, round=known['number'] + 1)
-        self.version, self.fetched = known['spoken'], False   # the version of its last gradient
+        self.version, self.has_fetched = known['spoken'], False   # the version of its last gradient
 
     def pull(self, newer: bool = False) -> int:
         """Fetches weights and returns their version. `newer`: wait for a version for which this worker (or an
         earlier process with its number) has sent no gradient. Raises TimeoutError, BadMessage."""
-        least, end = self.version + 1 if newer else 0, time.monotonic() + self.patience
+        least, end = self.version + 1 if newer else 0, time.monotonic() + self.reconnect_timeout_s
         while True:
             said, body = self._ask(dict(do='pull', least=least))
             if body: break
             if time.monotonic() > end:
-                raise TimeoutError(f"no step for {self.patience:g} s, at version {said['version']}: "
+                raise TimeoutError(f"no step for {self.reconnect_timeout_s:g} s, "
+                                   f"at version {said['version']}: "
                                    f"{said['waits']}")
         weights = from_buffer(torch.frombuffer(bytearray(body), dtype=torch.uint8)).tensors
         with torch.no_grad():
             for i, p in enumerate(self.params): p.copy_(weights[str(i)])
-        self.version, self.fetched = said['version'], True
+        self.version, self.has_fetched = said['version'], True
         return self.version
 
     def push(self) -> dict[str, Any]:
@@ -224,7 +226,7 @@ class ParameterServerWorker:
     def send(self, tensors: Sequence[Tensor], **also: int) -> dict[str, Any]:
         """Like `push`, for one tensor per parameter; `also`: extra fields that the server requires. Raises
         TimeoutError, BadMessage."""
-        if not self.fetched: raise BadMessage("pull first: gradients are those of some version")
+        if not self.has_fetched: raise BadMessage("pull first: gradients are those of some version")
         data = self.codec.encode(torch.cat([t.to_dense().flatten() for t in tensors]), self.feedback)
         number = self.feedback.round
         said, _ = self._ask(dict(do='push', number=number, version=self.version, **also), data)
@@ -240,7 +242,7 @@ class ParameterServerWorker:
 def _ask(self: ParameterServerWorker, fields: dict[str, Any], body: bytes = b'') -> tuple[dict[str, Any],
                                                                                           bytes]:
     "Returns the answer. Raises BadMessage if the server refuses, TimeoutError if it does not answer."
-    end, pause = time.monotonic() + self.patience, .02
+    end, pause = time.monotonic() + self.reconnect_timeout_s, .02
     while True:
         try:
             if self.sock is None: self._connect()
@@ -251,7 +253,7 @@ def _ask(self: ParameterServerWorker, fields: dict[str, Any], body: bytes = b'')
             self.close()
             if time.monotonic() > end:
                 where = f'{self.server_address[0]}:{self.server_address[1]}'
-                raise TimeoutError(f"no answer from {where} in {self.patience:g} s: {e}") from e
+                raise TimeoutError(f"no answer from {where} in {self.reconnect_timeout_s:g} s: {e}") from e
         time.sleep(pause)
         pause = min(2 * pause, 1.)
     if 'error' in said: raise BadMessage(said['error'])

@@ -126,16 +126,16 @@ class ErrorFeedback:
     sender: int = 0 # The sender's number in messages
     round: int = 0 # The next round to encode
     error: Tensor | None = None # The residual: what was not sent yet, (n,), float32
-    pending: Tensor | None = None # The residual after this round, if the round counts
-    encoded: bool = False # Whether this round was encoded
+    pending_residual: Tensor | None = None # The residual after this round, if the round counts
+    is_encoded: bool = False # Whether this round was encoded
 
     def commit(self, accepted: bool = True) -> None:
         """Ends the round. `accepted`: the message was used; if not, the residual does not change.
 
         Raises RuntimeError if an accepted round was never encoded."""
-        if accepted and not self.encoded: raise RuntimeError(f"round {self.round} was not encoded")
-        if accepted: self.error = self.pending
-        self.round, self.pending, self.encoded = self.round + 1, None, False
+        if accepted and not self.is_encoded: raise RuntimeError(f"round {self.round} was not encoded")
+        if accepted: self.error = self.pending_residual
+        self.round, self.pending_residual, self.is_encoded = self.round + 1, None, False
 
     def state_dict(self) -> dict[str, Any]:
         "Returns the state for a checkpoint. After loading, an uncommitted round is encoded again."
@@ -149,7 +149,8 @@ class ErrorFeedback:
                 raise BadMessage(f"{name} of a sender is a whole number below {most}, not {state[name]!r}")
         error = state['error']
         self.error = None if error is None else check_tensor(error, "the rest of a sender").clone()
-        self.sender, self.round, self.pending, self.encoded = state['sender'], state['round'], None, False
+        self.sender, self.round = state['sender'], state['round']
+        self.pending_residual, self.is_encoded = None, False
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a77ba396
 def check_tensor(x: Tensor, what: str = "the gradient") -> Tensor:
@@ -189,8 +190,8 @@ class Codec:
             x = check_tensor(x + self.decay * state.error, "the gradient with its rest")
         payload = self.pack(x)
         data = encode_message(CodecMessage(state.sender, state.round, len(x), payload), repr(self))
-        state.pending = x - self.unpack(payload, len(x)) if self.decay else None
-        state.encoded = True
+        state.pending_residual = x - self.unpack(payload, len(x)) if self.decay else None
+        state.is_encoded = True
         return data
 
     def decode(self, data: bytes) -> Tensor:

@@ -190,21 +190,21 @@ class _Span:
     def __init__(self, x: Tensor, center: Tensor | None = None):
         if center is None: center = x[int(distances(x).sqrt().sum(1).argmin())]
         gram = _gram(x, center)
-        self.x, self.center, self.length = x, center, gram.diagonal().clamp(min=0).sqrt()
-        unit = torch.where(self.length > 0, 1 / self.length, 0.)
+        self.gradients, self.center, self.norms = x, center, gram.diagonal().clamp(min=0).sqrt()
+        unit = torch.where(self.norms > 0, 1 / self.norms, 0.)
         self.cosines = gram * unit[:, None] * unit
 
     def to(self, a: Tensor) -> Tensor:
         "Distances from the point with coordinates `a` to each gradient, (workers,)."
         shadow = self.cosines @ a
-        return (self.length.square() - 2 * self.length * shadow + a @ shadow).clamp(min=0).sqrt()
+        return (self.norms.square() - 2 * self.norms * shadow + a @ shadow).clamp(min=0).sqrt()
 
     def norm(self, a: Tensor) -> float: return math.sqrt(max(0., (a @ self.cosines @ a).item()))
 
     def point(self, a: Tensor) -> Tensor:
         "The point itself, (parameters,)."
-        weights = torch.where(self.length > 0, a / self.length, 0.).to(self.x.dtype)
-        return (1 - weights.sum()) * self.center + weights @ self.x
+        weights = torch.where(self.norms > 0, a / self.norms, 0.).to(self.gradients.dtype)
+        return (1 - weights.sum()) * self.center + weights @ self.gradients
 
 # %% ../../nbs/12_lowcomm/07_robust_aggregation.ipynb #9c2f8113
 def geometric_median(x: Tensor, f: int, rounds: int = 1000) -> Tensor:
@@ -213,13 +213,13 @@ def geometric_median(x: Tensor, f: int, rounds: int = 1000) -> Tensor:
     `x`: (workers, parameters). Raises TooFewWorkers below 2 f + 1 workers."""
     check_gradients(x, f, 'geometric_median', 2 * f + 1)
     span = _Span(x)
-    small = 1e-7 * span.length.median()   # below the precision: the point is at that gradient
-    a = torch.zeros_like(span.length)
+    small = 1e-7 * span.norms.median()   # below the precision: the point is at that gradient
+    a = torch.zeros_like(span.norms)
     for _ in range(rounds):
         r = span.to(a)
         pull = torch.where(r > small, 1 / r, 0.)
         if not (total := pull.sum()): break   # all gradients are the same
-        force = span.length * pull - total * a
+        force = span.norms * pull - total * a
         here, strength = int((r <= small).sum()), span.norm(force)
         if strength <= here: break   # the gradients at this point outweigh the pull of the others
         move = (1 - here / strength) * force / total
@@ -238,12 +238,12 @@ def centered_clipping(x: Tensor, f: int, center: Tensor | None = None, radius: f
     if center is not None and center.shape != x.shape[1:]:
         raise ValueError(f"centered_clipping: the center has the shape {tuple(center.shape)}")
     span = _Span(x, center)
-    a = torch.zeros_like(span.length)
+    a = torch.zeros_like(span.norms)
     for _ in range(rounds):
         r = span.to(a)
         limit = r.median() if radius is None else radius
         share = torch.where(r > limit, limit / r, 1.)
-        a = a + (share * span.length - share.sum() * a) / len(x)
+        a = a + (share * span.norms - share.sum() * a) / len(x)
     return span.point(a)
 
 # %% ../../nbs/12_lowcomm/07_robust_aggregation.ipynb #f16911f6
@@ -262,12 +262,13 @@ def nearest_neighbour_mixing(x: Tensor, f: int) -> Tensor:
 class AggregationRule:
     "A rule and how many workers it needs: `times` per attacker, plus `more`."
     apply: Callable[[Tensor, int], Tensor] # (workers, parameters) and f -> (parameters,)
-    times: int
-    more: int
-    choose: Callable[[Tensor, int], list[int]] | None = None # Selects rows; None: the rule uses all rows
-    merge: Callable[[Tensor, list[int], int], Tensor] | None = None # Gradients, selected rows, f -> result
+    workers_per_attacker: int
+    extra_workers: int
+    select_rows: Callable[[Tensor, int], list[int]] | None = None # Selects rows; None: the rule uses all rows
+    merge_rows: Callable[[Tensor, list[int], int],
+                         Tensor] | None = None # Gradients, selected rows, f -> result
 
-    def min_workers(self, f: int) -> int: return self.times * f + self.more
+    def min_workers(self, f: int) -> int: return self.workers_per_attacker * f + self.extra_workers
 
 SELECTION_RULES = dict(krum=(_best, lambda x, rows, f: x[rows[0]].clone()), bulyan=(_chosen, _around_median),
                multi_krum=(lambda x, f: _best(x, f, len(x) - f), lambda x, rows, f: _plain_mean(x, rows)))
@@ -280,8 +281,8 @@ RULES = {rule.__name__: AggregationRule(rule, *RULE_BOUNDS[rule.__name__],
 class AggregationResult:
     "The result of aggregating the gradients of one step."
     value: Tensor # (parameters,)
-    excluded: dict[int, str] = field(default_factory=dict) # Row -> why it was excluded
-    taken: list[int] | None = None # Rows that the rule selected; None: the rule uses all rows
+    excluded_rows: dict[int, str] = field(default_factory=dict) # Row -> why it was excluded
+    selected_rows: list[int] | None = None # Rows that the rule selected; None: the rule uses all rows
 
 def find_rule(name: str) -> AggregationRule:
     "Finds a rule by name. Raises ValueError, which lists the known names."
@@ -319,9 +320,9 @@ def aggregate(gradients: Sequence[Tensor] | Tensor, rule: str, f: int = 0,
     left = [i for i in range(len(x)) if i not in why]
     if bad: x, f = x[left], f - len(bad)
     if mix: x = nearest_neighbour_mixing(x, f)
-    if r.choose is None: return AggregationResult(r.apply(x, f), why)
-    rows = r.choose(x, f)
-    return AggregationResult(r.merge(x, rows, f), why, [left[i] for i in rows])
+    if r.select_rows is None: return AggregationResult(r.apply(x, f), why)
+    rows = r.select_rows(x, f)
+    return AggregationResult(r.merge_rows(x, rows, f), why, [left[i] for i in rows])
 
 # %% ../../nbs/12_lowcomm/07_robust_aggregation.ipynb #540b29dd
 def sign_flip_attack(honest: Tensor, f: int, scale: float = 1.) -> Tensor:

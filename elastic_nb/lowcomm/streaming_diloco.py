@@ -53,7 +53,7 @@ class FragmentSchedule:
     "Which fragments are sent after which round, and how their results are applied."
     fragments: int # Number of fragments
     overlap_rounds: int # Rounds from sending a fragment to applying its result: 0 or 1
-    alpha: float # Share of its own weights that a replica keeps when it applies one; 0: none, as in DiLoCo
+    alpha: float # Share of its own weights that a replica keeps then; 0: none, as in DiLoCo
     is_full_sync: Callable[[int], bool] # Whether all fragments are sent and applied after a round
 
     def fragments_due(self, round: int) -> list[int]:
@@ -76,22 +76,22 @@ class StreamingReplica(DiLoCoReplica):
         super().__init__(*args)
         self.schedule, self.parts = table, fragments_of(self.task.model, table.fragments)
         self.local_weights: dict[int, list[Tensor]] = {} # Replica -> its own weights
-        self.outgoing: list[int] = [] # Indices of the parameters that are sent after this round
-        self.arrived: list[int] = [] # Indices of the parameters whose result arrived after the last round
+        self.outgoing_indices: list[int] = [] # Indices of the parameters that are sent after this round
+        self.arrived_indices: list[int] = [] # Indices of those whose result arrived after the last round
 
     def begin_round(self, round: int) -> None:
-        "Starts `round`: first applies the fragments that arrived after the last round."
+        "Starts `round`: first applies what arrived after the last one."
         for own in self.local_weights.values():
-            for i in self.arrived: own[i].lerp_(self.params[i].detach(), 1 - self.schedule.alpha)
-        self.arrived = []
-        self.outgoing = [i for k in self.schedule.fragments_due(round) for i in self.parts[k]]
-        self.synced_params = [self.params[i] for i in self.outgoing]
+            for i in self.arrived_indices: own[i].lerp_(self.params[i].detach(), 1 - self.schedule.alpha)
+        self.arrived_indices = []
+        self.outgoing_indices = [i for k in self.schedule.fragments_due(round) for i in self.parts[k]]
+        self.synced_params = [self.params[i] for i in self.outgoing_indices]
 
     def pseudo_gradient(self, losses: list[Callable[[], Tensor]]) -> list[Tensor]:
-        end = run_inner_steps(self.params, losses, self.inner_optimizer, self.clip,
+        end = run_inner_steps(self.params, losses, self.inner_optimizer, self.max_grad_norm,
                               self.local_weights.get(self.number))
         self.local_weights[self.number] = end
-        return [self.params[i].detach() - end[i] for i in self.outgoing]
+        return [self.params[i].detach() - end[i] for i in self.outgoing_indices]
 
     @property
     def has_local_state(self) -> bool: return bool(self.local_weights)
@@ -126,7 +126,7 @@ class StreamingSync(DiLoCoSync):
         "Like `DiLoCoSync.finish`. Parameters whose result is not applied in this round have no gradient."
         for p in self.replica.params: p.grad = None
         if self.current_reduction: return self.finish_overlapped()
-        self.replica.arrived = self.replica.outgoing
+        self.replica.arrived_indices = self.replica.outgoing_indices
         return super().finish()
 
     def check_result(self, out: Tensor) -> Tensor:
@@ -169,11 +169,11 @@ def wait_all(works: Sequence[dist.Work]) -> None:
 @dataclass(eq=False)
 class InFlightFragment:
     "A fragment in flight from one round to the next."
-    going: list[int] # Indices of its parameters
-    targets: float # Targets of the round in which it was sent
+    param_indices: list[int] # Indices of its parameters
+    num_targets: float # Targets of the round in which it was sent
     works: list[dist.Work]
     messages: list[Tensor] # The messages of all ranks, once the work handles are done
-    add: Callable[[list[Tensor]], Tensor] # Sums them, (numbers,)
+    sum_messages: Callable[[list[Tensor]], Tensor] # Sums them, (numbers,)
     is_void: bool = False # Replicas dropped their local state: wait for it, but do not apply it
 
 # %% ../../nbs/12_lowcomm/19_streaming_diloco.ipynb #f1a90027
@@ -182,37 +182,40 @@ class FragmentReduction:
     """The reduction of a round that may send a fragment and receive another. A worker may abandon this
     reduction while its thread still runs it, so the object changes only its own fields."""
     group: dist.ProcessGroup
-    keys: list[list[tuple[int, int]]] # Rank -> nodes of the tree whose sums it sends
-    n: int # Number of replicas
-    step: int # The round
-    small: Tensor # The numbers that this rank sends with the fragment, (nodes, numbers)
-    large: Tensor # The fragment, uint8
-    going: list[int] # Indices of its parameters
-    add: Callable[[list[Tensor]], Tensor] # As in `InFlightFragment`
-    previous: InFlightFragment | None # The fragment sent in the last round
+    nodes_by_rank: list[list[tuple[int, int]]] # Rank -> nodes of the tree whose sums it sends
+    num_replicas: int # Number of replicas
+    round: int # The round
+    extra_payload: Tensor # The numbers that this rank sends with the fragment, (nodes, numbers)
+    fragment_payload: Tensor # The fragment, uint8
+    param_indices: list[int] # Indices of its parameters
+    sum_messages: Callable[[list[Tensor]], Tensor] # As in `InFlightFragment`
+    previous_fragment: InFlightFragment | None # The fragment sent in the last round
     beside: Tensor | None = None # Sums sent with the fragment: targets, ..., loss and mark
     in_flight: InFlightFragment | None = None # The fragment sent in this round
-    sum: Tensor | None = None # The sum that `previous` delivered, (numbers,)
+    previous_sum: Tensor | None = None # The sum that `previous` delivered, (numbers,)
 
     def __call__(self, half_way: Callable[[], None]) -> None:
         """Runs the reduction. Raises RuntimeError if a peer is gone, BadMessage if a message is too large or
         invalid."""
-        width = self.small.shape[1] * self.small.element_size()
-        length = torch.tensor([len(self.large)]).view(torch.uint8)
-        mine = torch.cat([self.small.flatten().view(torch.uint8), length])
-        works, said = start_all_gather(self.group, mine, [len(of) * width + 8 for of in self.keys], 0)
+        width = self.extra_payload.shape[1] * self.extra_payload.element_size()
+        length = torch.tensor([len(self.fragment_payload)]).view(torch.uint8)
+        mine = torch.cat([self.extra_payload.flatten().view(torch.uint8), length])
+        works, said = start_all_gather(self.group, mine, [len(of) * width + 8 for of in self.nodes_by_rank],
+                                       0)
         wait_all(works)
         half_way()
-        self.beside = sum_tree_nodes(self.keys, self.n, self.small.dtype, [m[:-8] for m in said])
+        self.beside = sum_tree_nodes(self.nodes_by_rank, self.num_replicas, self.extra_payload.dtype,
+                                     [m[:-8] for m in said])
         sizes = [int.from_bytes(m[-8:].numpy().tobytes(), 'little') for m in said]
         if max(sizes) > MAX_MESSAGE_BYTES:
             raise BadMessage(f"messages of {sizes} bytes; at most {MAX_MESSAGE_BYTES}")
         if any(sizes):
-            way = start_all_gather(self.group, self.large, sizes, FIRST_ASYNC_TAG + self.step)
-            self.in_flight = InFlightFragment(self.going, self.beside[0].item(), *way, self.add)
-        if self.previous:
-            wait_all(self.previous.works)
-            self.sum = self.previous.add(self.previous.messages)
+            way = start_all_gather(self.group, self.fragment_payload, sizes, FIRST_ASYNC_TAG + self.round)
+            self.in_flight = InFlightFragment(self.param_indices, self.beside[0].item(), *way,
+                                              self.sum_messages)
+        if self.previous_fragment:
+            wait_all(self.previous_fragment.works)
+            self.previous_sum = self.previous_fragment.sum_messages(self.previous_fragment.messages)
 
 def sum_tree_nodes(keys: list[list[tuple[int, int]]], n: int, dtype: torch.dtype,
                    said: list[Tensor]) -> Tensor:
@@ -252,24 +255,26 @@ def reduction(self: StreamingSync) -> Callable[[Callable[[], None]], None]:
     self.current_reduction = FragmentReduction(self.group, [*map(self.node_keys, range(self.world))], self.n,
                                                self.step,
                                                *self.pack_outgoing(),
-                                               [*self.replica.outgoing], self.sum_function(), self.in_flight)
+                                               [*self.replica.outgoing_indices], self.sum_function(),
+                                               self.in_flight)
     return self.current_reduction
 
 @patch
 def finish_overlapped(self: StreamingSync) -> Tensor:
     "Like `finish`, for a round with overlap."
     trip, self.busy, self.current_reduction = self.current_reduction, False, None
-    sums, self.in_flight, self.replica.arrived = trip.beside.to(
+    sums, self.in_flight, self.replica.arrived_indices = trip.beside.to(
         self.extra_params[0].device), trip.in_flight, []
     sizes = [p.numel() for p in self.extra_params]
     for p, g in zip(self.extra_params, sums[:-self.beside].split(sizes)): p.grad = g.view_as(p)
-    if (came := trip.previous) and not came.is_void:
+    if (came := trip.previous_fragment) and not came.is_void:
         now = sums[0].item()
-        if now != came.targets: trip.sum *= now / came.targets   # the engine divides by this round's targets
-        params = [self.replica.params[i] for i in came.going]
-        for p, g in zip(params, trip.sum.split([p.numel() for p in params])):
+        # the engine divides by this round's targets
+        if now != came.num_targets: trip.previous_sum *= now / came.num_targets
+        params = [self.replica.params[i] for i in came.param_indices]
+        for p, g in zip(params, trip.previous_sum.split([p.numel() for p in params])):
             p.grad = g.view_as(p).to(p.device)
-        self.replica.arrived = came.going
+        self.replica.arrived_indices = came.param_indices
     return self.check_result(sums[-self.beside:].clone())
 
 # %% ../../nbs/12_lowcomm/19_streaming_diloco.ipynb #f1a90036

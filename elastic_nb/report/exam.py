@@ -128,7 +128,7 @@ def judge(self: ExamScore, watch: RunReader, storm: list[str]) -> None:
     if odd := [f for f in fired if f not in known]: self.wrong.append(f"{odd[0]} is no fault of this storm")
     exam, calm = (verify_run(watch.path, name) for name in (EXAM_RUN, UNDISTURBED_RUN))
     self.wrong += [str(f) for f in (*exam.findings, *calm.findings)]
-    self.identical = exam.ended and calm.ended and find_divergence(exam, calm).identical
+    self.identical = exam.reached_end and calm.reached_end and find_divergence(exam, calm).identical
     if not self.identical: self.wrong.append("the result is not that of the undisturbed run")
     if self.time > EXAM_DEADLINE:
         self.wrong.append(f"it took {self.time} micro-batch times, at most {EXAM_DEADLINE}")

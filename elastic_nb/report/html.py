@@ -229,8 +229,8 @@ def _training(events: RunRows) -> list[str]:
     rows = step_columns(events)
     if not len(rows): return []
     alt = (f"Workers, batch, learning rate and loss of {len(rows)} steps. "
-           f"The world has {rows.world.min()} to "
-           f"{rows.world.max()} workers; the loss goes from {rows.loss[0]:.3f} to {rows.loss[-1]:.3f}.")
+           f"The world has {rows.world_size.min()} to "
+           f"{rows.world_size.max()} workers; the loss goes from {rows.loss[0]:.3f} to {rows.loss[-1]:.3f}.")
     text = ('What belongs together, one over the other. A cross: workers were lost before this step. '
             'A triangle: new ones take part from it on.')
     height = 1.2 + len(curve_panels(rows))
@@ -403,7 +403,7 @@ def _first_words(status: Mapping[str, Any], watch: RunReader) -> str:
 def summary_rows(watch: RunReader, status: Mapping[str, Any], rows: StepColumns) -> dict[str, Any]:
     "Returns the numbers of a run by name, as text."
     gaps = [r['rto_s'] for r in status['recoveries'] if r['rto_s'] is not None]
-    sizes = distinct_world_sizes(dict(world_sizes=rows.world.tolist()))
+    sizes = distinct_world_sizes(dict(world_sizes=rows.world_size.tolist()))
     pieces = repeated_and_missing(watch.story)
     starts, again = status['starts'], sum(r['redone_steps'] for r in status['recoveries'])
     found = {'steps in this run': f'{len(rows):,}', 'first loss': _loss(rows, 0),
@@ -487,7 +487,8 @@ def compare_two_runs(a: RunReader, b: RunReader) -> dict[str, Any]:
 def _same_samples(a: RunHistory, b: RunHistory, steps: np.ndarray) -> bool | None:
     try: one, two = sample_digests_by_step(a), sample_digests_by_step(b)   # they count from step 0
     except ValueError: return None
-    if not any(d.n for d in one.values()) or not any(d.n for d in two.values()): return None
+    if not any(d.num_samples for d in one.values()) or not any(d.num_samples
+                                                               for d in two.values()): return None
     return all(one[s] == two[s] for s in steps.tolist())
 
 def _verdict(same: Mapping[str, Any]) -> str:

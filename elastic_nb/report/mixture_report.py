@@ -20,7 +20,7 @@ from .pictures import GENERATION_COLORS, INK, MUTED, style
 
 # %% ../../nbs/08_report/07_mixture_report.ipynb #fd992527
 def committed_contributions(events: Sequence[Event]) -> dict[int, list[Event]]:
-    "Returns step -> its contributions, for each committed step."
+    "Step -> its contributions, for each step that was committed."
     gens: dict[int, int] = {}
     for e in events:
         if e.kind == 'commit': gens[e.step] = max(e.gen, gens.get(e.step, 0))
@@ -32,31 +32,31 @@ def committed_contributions(events: Sequence[Event]) -> dict[int, list[Event]]:
 @dataclass(frozen=True)
 class SourceShares:
     "How much of each source a run read, step by step."
-    names: list[str] # Names of the sources
-    target_shares: np.ndarray # Weights of the sources, normalized to a sum of 1
-    steps: np.ndarray # (steps,): the committed steps
-    counts: np.ndarray # (steps, sources): number of samples
-    worlds: np.ndarray # (steps,): number of contributing workers
+    source_names: list[str] # Of the sources
+    target_shares: np.ndarray # Their weights, normalized to a sum of 1
+    steps: np.ndarray # (steps,)
+    sample_counts: np.ndarray # (steps, sources): samples
+    world_sizes: np.ndarray # (steps,): number of contributing workers
 
     def windowed(self, every: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-        "Returns the first step of each window of `every` steps, and the shares in it, (windows, sources)."
+        "The first step of each window of `every` steps, and the shares in it, (windows, sources)."
         starts = np.arange(0, len(self.steps), every)
-        sums = np.add.reduceat(self.counts, starts)
+        sums = np.add.reduceat(self.sample_counts, starts)
         return self.steps[starts], sums / sums.sum(1, keepdims=True)
 
 def _ids(step: int, rows: Sequence[Event], order: Callable[[int, int], np.ndarray]) -> list[int]:
-    """Returns the sample ids of a step: as listed in the rows, or, if the rows hold a hash, as `order` gives
-    them for a constant batch size. Raises ValueError if the hash does not match."""
+    """The sample ids of a step: as listed in the rows, or, if the rows hold a hash, as `order` gives them for
+    a constant batch. Raises ValueError if the hash does not match."""
     if all('samples' in e.data for e in rows): return sum((e.data['samples'] for e in rows), [])
     told = sum((SampleDigest(e.data['n'], e.data['hash']) for e in rows), SampleDigest())
-    ids = order(step * told.n, told.n).tolist()
+    ids = order(step * told.num_samples, told.num_samples).tolist()
     if SampleDigest.of(ids) == told: return ids
     raise ValueError(f"the samples of step {step} are not those of this mixture, seed and a constant batch")
 
 def source_shares(events: Sequence[Event], mixture: Mixture, seed: int = 0) -> SourceShares:
-    """Returns the shares in the ledger of a run that was trained on `mixture` with `seed`; `events`: rows of
-    one run, or of several runs that resumed from each other. Raises ValueError if no step was committed, or
-    if the rows do not match the mixture."""
+    """The shares in the ledger of a run that was trained on `mixture` with `seed`; `events`: of one run, or
+    of several runs that resumed from each other. Raises ValueError if no step was committed, or if the
+    rows do not match the mixture."""
     found = committed_contributions(events)
     if not found: raise ValueError("no step was committed: there is nothing to count")
     order = mixture.in_order(seed)
@@ -72,15 +72,16 @@ def draw_source_shares(
     every: int = 1000, # Steps per point of a bold line
     fine: int = 20, # Steps per point of a thin line
 ) -> tuple[Axes, Axes]:
-    "Plots the world size, and the share of each source against its weight, by step."
+    "Plot the world size, and the share of each source against its weight, by step."
     last = shares.steps[-1] + 1
     with style():
         _, (above, ax) = plt.subplots(2, 1, figsize=(8, 3.6), height_ratios=(1, 3), sharex=True,
                                       layout='constrained', dpi=72)
-        worlds = np.append(shares.worlds, shares.worlds[-1])
+        worlds = np.append(shares.world_sizes, shares.world_sizes[-1])
         above.step(np.append(shares.steps, last), worlds, where='post', color=INK, lw=1.2)
-        above.set(ylabel='workers', ylim=(0, shares.worlds.max() + 1), yticks=np.unique(shares.worlds))
-        for k, (name, asked) in enumerate(zip(shares.names, shares.target_shares)):
+        above.set(ylabel='workers', ylim=(0, shares.world_sizes.max() + 1),
+                  yticks=np.unique(shares.world_sizes))
+        for k, (name, asked) in enumerate(zip(shares.source_names, shares.target_shares)):
             color = GENERATION_COLORS[k % len(GENERATION_COLORS)]
             at, part = shares.windowed(fine)
             ax.plot(at + fine / 2, 100 * part[:, k], color=color, lw=.6, alpha=.7)

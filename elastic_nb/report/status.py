@@ -394,7 +394,7 @@ def metrics(self: RunReader) -> dict[str, list[Any]]:
     found = dict(step=commits.step.tolist(), seconds=self._ran(commits.t).round(6).tolist(),
                  world=_worlds(commits.gen, sizes))
     if len(self.segments) > 1:
-        found['start'] = np.searchsorted([p.first_gen for p in self.segments], commits.gen).tolist()
+        found['start'] = np.searchsorted([p.earlier_generations for p in self.segments], commits.gen).tolist()
     for key in commits.keys():
         if key not in ('drawn', 'receipt', *found):   # hashes are not metrics
             found[key] = [*map(finite_or_none, commits.float_column(key).tolist())]

@@ -26,30 +26,30 @@ from .pictures import (FAULT_MARKER, GENERATION_COLORS, INK, MUTED, PAPER, RULE,
 class StepColumns:
     "The committed steps of a run, in order, as columns of equal length. Unknown values are NaN."
     step: np.ndarray # From 0; a resumed run begins at its checkpoint
-    world: np.ndarray
+    world_size: np.ndarray
     loss: np.ndarray
     lr: np.ndarray
-    batch: np.ndarray
+    batch_size: np.ndarray
     signal: np.ndarray # NaN where the noise was not measured
     noise: np.ndarray
 
     def __len__(self) -> int: return len(self.step)
 
 def _rosters(rows: RunHistory) -> Callable[[int], set[str]]:
-    "Returns a function: generation -> members. One without a row is a retry with the same members."
+    "Generation -> its members. A generation without a row is a retry by the workers, with the same members."
     known = {e.gen: {*e.data['roster']} for e in rows.events if e.kind == 'generation'}
     if not known: known = {0: {w for b in rows.blocks if b.kind == 'commit' for w in b.workers}}
     return lambda gen: known[max((g for g in known if g <= gen), default=min(known))]
 
 def last_commits(rows: RunHistory) -> StepTable:
-    "Returns one commit row per step, in order: the first row of the last generation that committed it."
+    "One commit row per step, in step order: the first row of the last generation that committed it."
     commits = rows.steps()
     order = np.lexsort((np.arange(len(commits)), -commits.gen, commits.step))
     commits.keep_rows(order[np.unique(commits.step[order], return_index=True)[1]])
     return commits
 
 def step_columns(events: RunRows) -> StepColumns:
-    "Returns the committed steps of a run, in order."
+    "The committed steps of a run, in order."
     rows = to_history(events)
     commits = last_commits(rows)
     gens, which = np.unique(commits.gen, return_inverse=True)
@@ -63,12 +63,12 @@ def step_columns(events: RunRows) -> StepColumns:
 class WorldChange:
     "A change in the set of workers."
     step: int # The first step committed after the change
-    lost: int # Number of workers that are gone
-    joined: int # Number of workers that are new
-    start: int = 0 # The number of the start that began here, from 2; 0 if none did
+    lost_workers: int # Workers that are gone
+    joined_workers: int # Workers that are new
+    start_number: int = 0 # The number of the start that began here, from 2; 0 if none did
 
 def world_changes(events: RunRows) -> list[WorldChange]:
-    "Returns the changes in the set of workers between the steps of a run."
+    "The changes in the set of workers between the steps of a run."
     rows = to_history(events)
     commits = rows.steps()
     gens, which = np.unique(commits.gen, return_inverse=True)
@@ -81,13 +81,13 @@ def world_changes(events: RunRows) -> list[WorldChange]:
     found = [WorldChange(first[new], 0, 0, start(new)) if start(old) != start(new) else
              WorldChange(first[new], len(members(old) - members(new)), len(members(new) - members(old)))
              for old, new in zip(first, [*first][1:])]
-    return [c for c in found if c.lost or c.joined or c.start]
+    return [c for c in found if c.lost_workers or c.joined_workers or c.start_number]
 
 # %% ../../nbs/08_report/04_training_curves.ipynb #9636b9a9
 JOIN_MARKER = dict(marker='^', color=GENERATION_COLORS[2], markeredgecolor=PAPER, markersize=8, linestyle='')
 
 def _stairs(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None:
-    if len(steps) > 2400:   # only visible points where the value changes
+    if len(steps) > 2400:   # only where the value changes, and of those only what is visible
         turns = np.flatnonzero(np.concatenate([[True], np.diff(values) != 0, [True]])[:len(values)])
         xs, ys = downsample_curve(steps[turns], values[turns])
     else: xs, ys = steps, values
@@ -97,7 +97,7 @@ def _stairs(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None
     ax.set_ylim(0, 1.25 * np.nanmax(ys) or 1.)
 
 def _draw_noise(ax: Axes, rows: StepColumns, most: int = 600) -> None:
-    """Draws the mean of each measurement and the four before it; with more than `most` measurements, the mean
+    """Draw the mean of each measurement and the four before it; with more than `most` measurements, the mean
     of those that share a pixel. Where they found no signal, nothing is drawn."""
     at = np.flatnonzero(~np.isnan(rows.noise))
     if len(at) > most:
@@ -114,11 +114,12 @@ def _draw_noise(ax: Axes, rows: StepColumns, most: int = 600) -> None:
     ax.yaxis.set_major_formatter('{x:g}')
 
 def curve_panels(rows: StepColumns) -> dict[str, Callable[[Axes], None]]:
-    "Returns the curves to draw, by axis label."
+    "The curves to draw, by axis label."
     def stairs(values: np.ndarray, color: str) -> Callable[[Axes], None]:
         return lambda ax: _stairs(ax, rows.step, values, color)
-    found = {'workers': stairs(rows.world, GENERATION_COLORS[0])}
-    if not np.isnan(rows.batch).any(): found['samples\nper step'] = stairs(rows.batch, GENERATION_COLORS[4])
+    found = {'workers': stairs(rows.world_size, GENERATION_COLORS[0])}
+    if not np.isnan(rows.batch_size).any(): found['samples\nper step'] = stairs(rows.batch_size,
+                                                                                GENERATION_COLORS[4])
     if not np.isnan(rows.lr).any(): found['learning\nrate'] = stairs(rows.lr, GENERATION_COLORS[1])
     found['loss'] = lambda ax: ax.plot(*downsample_curve(rows.step + .5, rows.loss), color=INK, linewidth=1.2)
     if not np.isnan(rows.noise).all(): found['noise scale,\nsamples'] = lambda ax: _draw_noise(ax, rows)
@@ -126,22 +127,23 @@ def curve_panels(rows: StepColumns) -> dict[str, Callable[[Axes], None]]:
 
 # %% ../../nbs/08_report/04_training_curves.ipynb #98c7add4
 def _mark(axes: Sequence[Axes], found: Sequence[WorldChange], most: int) -> None:
-    "Draws crosses and triangles above the world size, and lines through all panels; one per pixel."
+    "Draw crosses and triangles above the world size, and lines through all panels; one per pixel."
     left, right = axes[0].get_xlim()
     def seen(marks: list[WorldChange], width: float) -> list[WorldChange]:
         chosen = one_per_pixel(np.array([c.step for c in marks], float), width * (right - left) / 900)
         return [c for c, here in zip(marks, chosen) if here]
     for c in seen([*found], 2):
-        how = dict(color=MUTED, linestyle='--') if c.start else dict(color=RULE)
+        how = dict(color=MUTED, linestyle='--') if c.start_number else dict(color=RULE)
         for ax in axes: ax.axvline(c.step, linewidth=.8, zorder=0, **how)
-    for c in seen([c for c in found if c.start], 60):
-        axes[0].text(c.step, 1.02, f' start {c.start}', transform=axes[0].get_xaxis_transform(), color=MUTED,
+    for c in seen([c for c in found if c.start_number], 60):
+        axes[0].text(c.step, 1.02, f' start {c.start_number}', transform=axes[0].get_xaxis_transform(),
+                     color=MUTED,
                      fontsize=8, va='bottom')
-    for marks, how, label in (([c for c in found if c.lost], FAULT_MARKER, 'lost'),
-                              ([c for c in found if c.joined], JOIN_MARKER, 'joined')):
+    for marks, how, label in (([c for c in found if c.lost_workers], FAULT_MARKER, 'lost'),
+                              ([c for c in found if c.joined_workers], JOIN_MARKER, 'joined')):
         marks = seen(marks, 4)
         for c in marks[:100]:
-            n = c.lost if how is FAULT_MARKER else c.joined
+            n = c.lost_workers if how is FAULT_MARKER else c.joined_workers
             if n > 1: axes[0].text(c.step, 1.25 * most + .1, f'   {n}', va='center', color=MUTED)
         axes[0].plot([c.step for c in marks], [1.25 * most + .1] * len(marks), label=label if marks else None,
                      clip_on=False, zorder=4, **how)
@@ -150,11 +152,11 @@ def _mark(axes: Sequence[Axes], found: Sequence[WorldChange], most: int) -> None
                        handlelength=1.4)
 
 def draw_training_curves(
-    events: RunRows, # Rows of one run
+    events: RunRows, # Of one run
     fig: Figure | None = None, # Where to draw; a new figure if None
 ) -> list[Axes]:
-    """Draws stacked plots of world size, batch size, learning rate, loss and, if measured, noise scale over
-    the steps; lost and joining workers are marked. Raises ValueError if no step was committed."""
+    """Stacked plots of world size, batch size, learning rate, loss and, if measured, noise scale over the
+    steps; lost and joining workers are marked. Raises ValueError if no step was committed."""
     story = to_history(events)
     rows = step_columns(story)
     if not len(rows): raise ValueError("no step was committed: there is nothing to draw")
@@ -167,9 +169,9 @@ def draw_training_curves(
             ax.set_ylabel(label)
             ax.tick_params(length=0)
             ax.locator_params(axis='y', nbins=3) if ax.get_yscale() == 'linear' else None
-        axes[0].set_yticks(np.unique(rows.world).tolist())
+        axes[0].set_yticks(np.unique(rows.world_size).tolist())
         axes[-1].set(xlabel='step', xlim=(rows.step[0], rows.step[-1] + 1))
-        _mark(axes, world_changes(story), int(rows.world.max()))
+        _mark(axes, world_changes(story), int(rows.world_size.max()))
         fig.align_ylabels(axes)
     return axes
 
@@ -177,15 +179,16 @@ def draw_training_curves(
 @dataclass(frozen=True)
 class BatchAdvice:
     "How the batch size of a run compares with its gradient noise scale."
-    batch: int # Samples per step, at the end of the run
+    batch_size: int # Samples per step, at the end of the run
     noise_scale: float # In samples
     noise_scale_low: float # Lower bound
-    noise_scale_high: float # Upper bound; together a 90% range; inf if the signal may be zero
-    count: int # Measurements
+    noise_scale_high: float # Upper bound; together a 90 % range; inf if the signal may be zero
+    measurement_count: int # Measurements
 
     def sentences(self) -> str:
-        "Returns the advice in plain words."
-        ratio, last = self.batch / max(self.noise_scale, 1e-9), f"the last {self.count} measurements"
+        "The advice in plain words."
+        ratio = self.batch_size / max(self.noise_scale, 1e-9)
+        last = f"the last {self.measurement_count} measurements"
         if ratio < .25: about = "are mostly noise: twice the batch needs little more than half the steps"
         elif ratio > 4: about = "are mostly signal: twice the batch saves little, and half of it costs little"
         else: about = "have signal and noise in like parts: a larger batch saves steps, and costs samples"
@@ -195,16 +198,16 @@ class BatchAdvice:
         found = f"the noise scale is {scale} samples by {last}, and nine times out of ten it lies {place}"
         if self.noise_scale == float('inf'):
             found = f"{last} saw no signal: the noise scale lies {place} samples"
-        return f"A step takes {self.batch} samples; {found}. Such steps {about}."
+        return f"A step takes {self.batch_size} samples; {found}. Such steps {about}."
 
     def rows(self) -> list[dict[str, str]]:
-        "Returns a table: steps and samples for the same progress, relative to this batch size."
+        "A table: steps and samples that the same progress would need, relative to now."
         from elastic_nb.scaling.gradient_noise import relative_cost
         found, scales = [], (self.noise_scale, self.noise_scale_low, self.noise_scale_high)
         for name, k in (('half', .5), ('as now', 1), ('double', 2), ('four times', 4)):
-            steps = [relative_cost(scale, self.batch, k)[0] for scale in scales]
+            steps = [relative_cost(scale, self.batch_size, k)[0] for scale in scales]
             samples = [k * s for s in steps]
-            found.append({'batch': name, 'samples per step': f'{k * self.batch:g}',
+            found.append({'batch': name, 'samples per step': f'{k * self.batch_size:g}',
                           'steps needed': _percent(*steps), 'samples needed': _percent(*samples)})
         return found
 
@@ -214,13 +217,14 @@ def _percent(best: float, *ends: float) -> str:
 
 # %% ../../nbs/08_report/04_training_curves.ipynb #d3437ee0
 def batch_advice(events: RunRows, most: int = 400) -> BatchAdvice | None:
-    """Returns advice from the second half of a run's measurements, at most the last `most` of them; None if
-    there are fewer than two, or if the batch size is unknown."""
+    """Advice from the second half of a run's measurements, at most the last `most` of them; None if there are
+    fewer than two, or if the batch size is unknown."""
     rows = step_columns(events)
     at = np.flatnonzero(~np.isnan(rows.noise))
     at = at[len(at) // 2:][-most:]
-    if len(at) < 2 or np.isnan(rows.batch[at[-1]]): return None
+    if len(at) < 2 or np.isnan(rows.batch_size[at[-1]]): return None
     from elastic_nb.scaling.gradient_noise import GradientNoise, bootstrap_interval
     found = [GradientNoise(*pair) for pair in zip(rows.signal[at].tolist(), rows.noise[at].tolist())]
-    return BatchAdvice(int(rows.batch[at[-1]]), GradientNoise.mean(found).scale, *bootstrap_interval(found),
+    return BatchAdvice(int(rows.batch_size[at[-1]]), GradientNoise.mean(found).scale,
+                       *bootstrap_interval(found),
                        len(found))

@@ -142,7 +142,7 @@ class Controller:
         known, books, run.earlier_tasks = self.queue.done_tasks(job), run.dispatcher, before
         for task, a in books.done.items():
             if task in known or a.end is None: continue
-            told = dict(a.facts, worker=a.worker, attempt=a.number, seconds=round(a.end - a.start, 3),
+            told = dict(a.worker_report, worker=a.worker, attempt=a.number, seconds=round(a.end - a.start, 3),
                         came=books.submitted_at[task] + run.elapsed_before,
                         began=a.start + run.elapsed_before, ended=a.end + run.elapsed_before)
             self.queue.execute('INSERT INTO done VALUES (?, ?, ?)', job, task, json.dumps(told))

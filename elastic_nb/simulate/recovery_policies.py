@@ -39,32 +39,32 @@ POLICIES = dict(restart='any failure stops all; they start again from the newest
 
 @dataclass(frozen=True)
 class JobSpec:
-    "A job, and the cost in seconds of each thing that can happen to it. Raises BadConfig with all mistakes."
-    policy: str = 'restart' # Name of the policy; see POLICIES
-    nodes: int = 1 # Number of machines that train
-    seats: int = 1 # Number of slots: groups of nodes that stop and start together
-    spares: float = math.inf # Number of machines that wait as spares
-    steps: int = 1000 # Number of steps in the whole job
+    "A job, and the cost in seconds of what can happen to it. Raises BadConfig with all mistakes."
+    policy: str = 'restart' # See POLICIES
+    nodes: int = 1 # Machines that train
+    seats: int = 1 # Groups of nodes that stop and start together
+    spares: float = math.inf # Machines that wait beside them
+    steps: int = 1000 # Steps of the whole job
     step: float = 1. # Seconds of a step when all slots are taken
-    by_world: Mapping[int, float] = field(default_factory=dict) # Step seconds by number of slots
+    by_world: Mapping[int, float] = field(default_factory=dict) # The same by the number of slots, if measured
     every: int = 0 # Steps between two saves; 0: nothing is saved
-    save: float = 0. # Pause of training for a save
-    durable: float = 0. # From the start of a save until it can be loaded; 0: at the end of `save`
-    memory: tuple[int, float] = 0, 0. # `every` and `save` for copies on other nodes; lost if their rack fails
+    save: float = 0. # Training pauses while it saves
+    durable: float = 0. # From the beginning of a save until a run can start from it; 0: at the end of `save`
+    memory: tuple[int, float] = 0, 0. # `every`, `save` of copies on other nodes, lost if their rack fails
     start: float = 0. # From the start of the job to its first step
-    detect: float = 0. # Time until a failure is noticed; included in `restart` and `heal`
+    detect: float = 0. # Until a failure is noticed; part of `restart` and of `heal`
     restart: float = 0. # From a failure that stops every slot to the next step
-    relaunch: float = 0. # Like `restart`, if the supervisor died, too; 0: the same as `restart`
-    backoff: float = 0. # Extra wait before a restart without a new step since the last one; it doubles
-    first: int = 0 # Number of slots that begin after a restart; the rest join a step later; 0: all
-    heal: float = 0. # From the failure of a slot until the remaining slots train again
-    boot: float = 0. # From the next step after a failure until a replacement is ready, if there is a machine
+    relaunch: float = 0. # The same if the supervisor has died as well; 0: like `restart`
+    backoff: float = 0. # Extra wait of a restart if there was no new step since the last one; it doubles
+    first: int = 0 # Slots that begin after a restart; the others come a step later. 0: all begin at once
+    heal: float = 0. # From the failure of a slot until the others train again
+    boot: float = 0. # From the next step after a failure until a replacement is ready, if a machine is there
     join: float = 0. # Pause of every slot to admit a replacement
-    warm: float = 0. # Extra time of the first step in a world with all slots
-    inner: int = 100 # DiLoCo: number of steps in a round
-    quorum: int = 1 # DiLoCo: minimum number of learners to end a round
+    warm: float = 0. # Extra seconds of the first step in a world with all slots
+    inner: int = 100 # DiLoCo: steps of a round
+    quorum: int = 1 # DiLoCo: learners without which no round ends
     end: float = 0. # From the last step to the end of the job
-    waits: float = 0. # Fraction of a step in which the other workers wait for an overdue one
+    waits: float = 0. # Share of a step in which the others wait for an overdue worker
 
     def __post_init__(self) -> None:
         wrong = invalid_numbers(self, 'policy', 'by_world', 'spares', 'memory')
@@ -78,15 +78,15 @@ class JobSpec:
         if wrong: raise BadConfig('\n'.join(f'plan: {w}' for w in wrong))
 
     def backoff_seconds(self, restarts: int) -> float:
-        "Returns the extra wait before a restart, after `restarts` earlier ones with no new step in between."
+        "Extra wait of a restart, after so many others with no new step in between."
         return self.backoff * min(2. ** (restarts - 1), 10.) if restarts else 0.
 
     def slot_of_node(self, node: int) -> int:
-        "Returns the slot that a node belongs to."
+        "The slot that a node belongs to."
         return node * self.seats // self.nodes
 
     def step_seconds(self, size: int) -> float:
-        "Returns the seconds of a step with `size` slots: measured, or for the same work on fewer machines."
+        "Seconds of a step with `size` slots: as measured, else the same work on fewer machines."
         return self.by_world.get(size) or self.step * self.seats / size
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #597ba2ce
@@ -107,54 +107,55 @@ def _costs_in(path: str | Path) -> dict[str, Any]:
     return found | (dict(by_world={int(k.split()[-1]): s for k, s in steps.items()}) if steps else {})
 
 def spec_from_bench(*paths: str | Path, **given: Any) -> JobSpec:
-    "Returns a plan with costs from `elastic-nb bench` files; later files and `given` win. Raises BadConfig."
+    "A plan with costs from files of `elastic-nb bench`; later files and `given` win. Raises BadConfig."
     found: dict[str, Any] = {}
     for path in paths: found |= _costs_in(path)
     return JobSpec(**(found | given))
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #53d629e3
 class ReplacementPool:
-    "Gives failed slots machines: spares, then repaired ones. Calls `on_restored` with each complete slot."
+    "Gives failed slots machines: spares, else those that are repaired. Calls `on_restored` with each."
     def __init__(self, sim: Simulation, plan: JobSpec, on_restored: Callable[[int], None]):
-        self.sim, self.plan, self.on_restored = sim, plan, on_restored
-        self.spares, self.queue, self.missing_by_slot = plan.spares, deque[int](), Counter[int]()
+        self.simulation, self.job_spec, self.on_restored = sim, plan, on_restored
+        self.spare_count, self.waiting_slots, self.missing_by_slot = plan.spares, deque[int](), Counter[int]()
 
     def lose(self, strike: FailureEvent) -> set[int]:
-        "Removes the failed nodes; returns the slots that they belonged to."
-        hit = Counter(map(self.plan.slot_of_node, strike.nodes))
+        "Remove the failed nodes; return the slots they belonged to."
+        hit = Counter(map(self.job_spec.slot_of_node, strike.nodes))
         self.missing_by_slot.update(hit)
-        self.queue.extend(hit.elements())
-        if self.spares < math.inf: self.sim.after(strike.seconds, self.assign_machines, len(strike.nodes))
+        self.waiting_slots.extend(hit.elements())
+        if self.spare_count < math.inf: self.simulation.after(strike.seconds, self.assign_machines,
+                                                              len(strike.nodes))
         self.assign_machines()
         return {*hit}
 
     def assign_machines(self, back: int = 0) -> None:
-        "Gives waiting slots machines, after `back` nodes have been repaired or replaced."
-        self.spares += back
-        while self.queue and self.spares >= 1:
-            self.spares -= 1
-            slot = self.queue.popleft()
+        "`back` nodes have been repaired or replaced."
+        self.spare_count += back
+        while self.waiting_slots and self.spare_count >= 1:
+            self.spare_count -= 1
+            slot = self.waiting_slots.popleft()
             self.missing_by_slot[slot] -= 1
             if not self.missing_by_slot[slot]:
                 del self.missing_by_slot[slot]
-                self.sim.after(0., self.on_restored, slot)
+                self.simulation.after(0., self.on_restored, slot)
 
 class SimulatedJob:
-    "Runs `plan` on the clock `sim`, and records the events in `ledger`, if given."
+    "Runs `plan` on the clock `sim`, and records what happens in `ledger`, if given."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
-        self.sim, self.plan, self.ledger = sim, plan, ledger
-        self.machines = ReplacementPool(sim, plan, self.slot_restored)
+        self.simulation, self.job_spec, self.ledger = sim, plan, ledger
+        self.replacement_pool = ReplacementPool(sim, plan, self.slot_restored)
         self.straggler_factors: dict[int, list[float]] = {} # Factors of stragglers, by slot
-        self.done, self.failures, self.useful, self.over = 0, 0, 0., False
+        self.steps_done, self.failures, self.useful_seconds, self.is_over = 0, 0, 0., False
 
     def slot_restored(self, slot: int) -> None: raise NotImplementedError
-    def speed_changed(self) -> None: "Handles a slot that has become slower, or as fast as before."
+    def speed_changed(self) -> None: "A slot has become slower, or as fast as before."
 
     def add_stragglers(self, s: FailureEvent) -> None:
-        "Slows down the slots of these nodes for `s.seconds`."
-        for slot in {*map(self.plan.slot_of_node, s.nodes)}:
+        "Slow the slots of these nodes down for `s.seconds`."
+        for slot in {*map(self.job_spec.slot_of_node, s.nodes)}:
             self.straggler_factors.setdefault(slot, []).append(s.factor)
-            self.sim.after(s.seconds, self.remove_straggler, slot)
+            self.simulation.after(s.seconds, self.remove_straggler, slot)
         self.speed_changed()
 
     def remove_straggler(self, slot: int) -> None:
@@ -163,7 +164,7 @@ class SimulatedJob:
         self.speed_changed()
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #61b81096
-# `valid`: time from which it can be loaded; `useful`: seconds of training that counted up to it
+# `valid`: the time from which it can be loaded; `useful`: seconds that had counted before it
 SavedState = namedtuple('SavedState', 'valid step tier useful')
 
 class SynchronousJob(SimulatedJob):
@@ -171,287 +172,294 @@ class SynchronousJob(SimulatedJob):
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         super().__init__(sim, plan, ledger)
         self.training_slots: list[int] = [] # Slots that train
-        self.ready = {*range(plan.seats)} # Slots waiting to be admitted
-        self.called = set[int]() # Slots that will boot after the next step
-        self.booting: dict[int, Timer] = {}
-        self.lives, self.gen = [0] * plan.seats, 0
-        self.kept = [SavedState(0., 0, 'nvme', 0.)]
-        self._lost: list[str] = [] # Workers that have died since the last world began
-        # After the loss of all slots: the delay, and how many slots start first
-        self.restart_delay, self.alone = plan.restart, 0
-        self.newest, self.lost_worlds = 0, 0 # Largest step count so far; worlds lost as a whole since
-        self.warmup_delay = 0. # Extra seconds of the next step
-        self.stretch = 0., 0., 0 # Beginning, seconds of a step, number of steps; 0: no stretch
-        for slot in sorted(self.ready): self.log_row('spawn', slot)
+        self.ready_slots = {*range(plan.seats)} # Slots that wait to be admitted
+        self.slots_to_boot = set[int]() # Slots that boot after the next step
+        self.boot_timers: dict[int, Timer] = {}
+        self.incarnations, self.generation = [0] * plan.seats, 0
+        self.saved_states = [SavedState(0., 0, 'nvme', 0.)]
+        self._lost: list[str] = [] # Workers that died since the last world
+        # After all slots are lost: the delay, and how many slots start first
+        self.restart_delay, self.first_slot_count = plan.restart, 0
+        self.most_steps_done = 0
+        self.lost_worlds = 0 # Most steps ever done; worlds lost as a whole since then
+        self.warmup_delay = 0. # Seconds by which the next step takes longer
+        self.stretch = 0., 0., 0 # Beginning, seconds of a step, steps; 0 steps: none is under way
+        for slot in sorted(self.ready_slots): self.log_row('spawn', slot)
         self.next_timer: Timer | None = sim.after(plan.start, self.enter_world)
 
-    def worker_name(self, slot: int) -> str: return f'{slot}.{self.lives[slot]}'
+    def worker_name(self, slot: int) -> str: return f'{slot}.{self.incarnations[slot]}'
 
     def log_row(self, kind: str, slot: int | None = None, after: float = 0., step: int | None = None,
                 **data: Any) -> None:
-        "Writes a row of the ledger, `after` seconds from now."
+        "Write a row of the ledger, `after` seconds from now."
         if self.ledger is None: return
         worker = None if slot is None else self.worker_name(slot)
-        self.ledger.add(self.sim.now + after, kind, worker, self.gen or None, step, **data)
+        self.ledger.add(self.simulation.now + after, kind, worker, self.generation or None, step, **data)
 
     def enter_world(self) -> None:
-        "Forms the next world from all slots that are ready, and lets it train."
-        old, new = self.training_slots, sorted(self.ready)[:self.alone or None]
-        self.training_slots, self.ready, self.alone = sorted({*old, *new}), self.ready - {*new}, 0
-        self.gen += 1
+        "All slots that are ready form the next world, and train."
+        old, new = self.training_slots, sorted(self.ready_slots)[:self.first_slot_count or None]
+        self.training_slots = sorted({*old, *new})
+        self.ready_slots, self.first_slot_count = self.ready_slots - {*new}, 0
+        self.generation += 1
         for slot in self.training_slots if not old else ():
-            self.log_row('restored', slot, step=self.done, tier='nvme' if self.done else '')
+            self.log_row('restored', slot, step=self.steps_done, tier='nvme' if self.steps_done else '')
         joined = [self.worker_name(slot) for slot in self.training_slots if slot not in old]
         self.log_row('generation', roster=[*map(self.worker_name, self.training_slots)], lost=self._lost,
                      joined=joined, reason='')
         for slot in self.training_slots:
-            self.log_row('entered', slot, step=self.done, ms={}, copied_from=None)
+            self.log_row('entered', slot, step=self.steps_done, ms={}, copied_from=None)
         self._lost = []
-        self.warmup_delay = self.plan.warm if len(self.training_slots) == self.plan.seats else 0.
+        self.warmup_delay = self.job_spec.warm if len(self.training_slots) == self.job_spec.seats else 0.
         self.plan_stretch()
-        # A replacement starts at the next new step, or after the backoff
+        # A replacement starts at the next step that was never done before, or after the backoff
         step = self.stretch[1]
-        wait = min(step * (1 + self.newest - self.done), max(step, self.plan.backoff))
-        for slot in sorted(self.called): self.boot_replacement(slot, wait)
+        wait = min(step * (1 + self.most_steps_done - self.steps_done), max(step, self.job_spec.backoff))
+        for slot in sorted(self.slots_to_boot): self.boot_replacement(slot, wait)
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #23a3b1c3
 @patch
 def plan_stretch(self: SynchronousJob) -> None:
-    "Plans the steps up to the next save, or to the end."
-    p, left = self.plan, self.plan.steps - self.done
+    "Plan the steps up to the next save, or to the end."
+    p, left = self.job_spec, self.job_spec.steps - self.steps_done
     if left <= 0: return self.finish()
     for every in (p.every, p.memory[0]):
-        if every: left = min(left, every - self.done % every)
-    if self.ready: left = 1   # they are admitted after it
+        if every: left = min(left, every - self.steps_done % every)
+    if self.ready_slots: left = 1   # they are let in after it
     factor = max((max(self.straggler_factors[s]) for s in self.training_slots
                   if s in self.straggler_factors), default=1.)
-    self.schedule_arrival(self.sim.now + self.warmup_delay, p.step_seconds(len(self.training_slots))
+    self.schedule_arrival(self.simulation.now + self.warmup_delay, p.step_seconds(len(self.training_slots))
                           * factor, left)
 
 @patch
 def schedule_arrival(self: SynchronousJob, start: float, step: float, n: int) -> None:
     self.stretch = start, step, n
-    self.next_timer = self.sim.at(max(start + step * n, self.sim.now), self.end_stretch)
+    self.next_timer = self.simulation.at(max(start + step * n, self.simulation.now), self.end_stretch)
 
 @patch
 def speed_changed(self: SynchronousJob) -> None:
-    "Ends the stretch after the current step."
+    "End the stretch after the current step."
     start, step, n = self.stretch
     if not n: return
-    self.sim.cancel(self.next_timer)
-    self.schedule_arrival(start, step, min(n, max(1, math.ceil((self.sim.now - start) / step))))
+    self.simulation.cancel(self.next_timer)
+    self.schedule_arrival(start, step, min(n, max(1, math.ceil((self.simulation.now - start) / step))))
 
 @patch
 def commit(self: SynchronousJob, n: int) -> None:
-    "Commits the first `n` steps of the stretch."
+    "The first `n` steps of the stretch are done."
     start, step, _ = self.stretch
     if n:
-        self.useful += (step * n + self.warmup_delay) * len(self.training_slots)
+        self.useful_seconds += (step * n + self.warmup_delay) * len(self.training_slots)
         self.warmup_delay = 0.
         if self.ledger is not None: self._rows_of(self.ledger, start + step * np.arange(1, n + 1))
-    self.done, self.stretch = self.done + n, (0., 0., 0)
-    if self.done > self.newest: self.newest, self.lost_worlds = self.done, 0
+    self.steps_done, self.stretch = self.steps_done + n, (0., 0., 0)
+    if self.steps_done > self.most_steps_done: self.most_steps_done, self.lost_worlds = self.steps_done, 0
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #9c3f9c3c
 @patch
 def _rows_of(self: SynchronousJob, ledger: SimulatedLedger, t: np.ndarray) -> None:
-    n, many = len(t), self.plan.seats
-    numbers, one = np.arange(self.done, self.done + n), np.ones(n, np.int64)
+    n, many = len(t), self.job_spec.seats
+    numbers, one = np.arange(self.steps_done, self.steps_done + n), np.ones(n, np.int64)
     for name in map(self.worker_name, self.training_slots):
-        ledger.add_steps('contribute', name, self.gen, numbers, t, many=one, of=one * many)
-        ledger.add_steps('commit', name, self.gen, numbers, t)
+        ledger.add_steps('contribute', name, self.generation, numbers, t, many=one, of=one * many)
+        ledger.add_steps('commit', name, self.generation, numbers, t)
 
 @patch
 def end_stretch(self: SynchronousJob) -> None:
-    "Ends a stretch: saves if a save is due, admits waiting slots, and continues."
+    "The end of a stretch: save if one is due, admit waiting slots, and continue."
     self.commit(self.stretch[2])
-    p, pause = self.plan, 0.
+    p, pause = self.job_spec, 0.
     tiers = ('memory', *p.memory, 0.), ('nvme', p.every, p.save, p.durable)
     for tier, every, seconds, lag in tiers:
-        if not every or self.done % every or self.done >= p.steps: continue
-        if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue  # one at a time
+        if not every or self.steps_done % every or self.steps_done >= p.steps: continue
+        # one by one
+        if any(k.valid > self.simulation.now + pause for k in self.saved_states if k.tier == tier): continue
         pause += seconds
-        self.kept.append(SavedState(self.sim.now + max(pause, lag), self.done, tier, self.useful))
-        self.log_row('checkpoint', self.training_slots[0], pause, self.done, tier=tier, saved=self.done,
+        self.saved_states.append(SavedState(self.simulation.now + max(pause, lag), self.steps_done, tier,
+                                            self.useful_seconds))
+        self.log_row('checkpoint', self.training_slots[0], pause, self.steps_done, tier=tier,
+                     saved=self.steps_done,
                      blocking=seconds,
                      durable=max(seconds, lag))
-    self.next_timer = self.sim.after(pause, self.after_save) if pause else None
+    self.next_timer = self.simulation.after(pause, self.after_save) if pause else None
     if not pause: self.after_save()
 
 @patch
 def after_save(self: SynchronousJob) -> None:
-    "Handles the end of a save: drops older checkpoints, then admits waiting slots."
-    durable = [k.step for k in self.kept if k.valid <= self.sim.now and k.tier == 'nvme']
-    if durable: self.kept = [k for k in self.kept if k.step >= durable[-1]]
-    if self.ready and self.done < self.plan.steps: self.pause_and_enter(self.plan.join)
+    "Nothing is being saved: forget what is older than the newest save, then admit waiting slots."
+    durable = [k.step for k in self.saved_states if k.valid <= self.simulation.now and k.tier == 'nvme']
+    if durable: self.saved_states = [k for k in self.saved_states if k.step >= durable[-1]]
+    if self.ready_slots and self.steps_done < self.job_spec.steps: self.pause_and_enter(self.job_spec.join)
     else: self.plan_stretch()
 
 @patch
 def pause_and_enter(self: SynchronousJob, seconds: float) -> None:
-    self.log_interrupted(min(self.plan.detect, seconds))
-    self.next_timer = self.sim.after(seconds, self.enter_world)
+    self.log_interrupted(min(self.job_spec.detect, seconds))
+    self.next_timer = self.simulation.after(seconds, self.enter_world)
 
 @patch
 def log_interrupted(self: SynchronousJob, after: float) -> None:
-    for slot in self.training_slots: self.log_row('interrupted', slot, after, self.done, why='PeerLost')
+    for slot in self.training_slots: self.log_row('interrupted', slot, after, self.steps_done, why='PeerLost')
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #37f74e88
 @patch
 def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
-    "Handles a failure: nodes fail, are taken away, or become slow."
-    if self.over: return
+    "Handle a failure: nodes fail, are taken away, or become slow."
+    if self.is_over: return
     if s.kind == 'slow': return self.add_stragglers(s)
-    was, hit = {*self.training_slots}, self.machines.lose(s)
+    was, hit = {*self.training_slots}, self.replacement_pool.lose(s)
     for slot in sorted(hit):
-        self.sim.cancel(self.booting.pop(slot, None))
-        self.ready.discard(slot)
-        self.called.discard(slot)
+        self.simulation.cancel(self.boot_timers.pop(slot, None))
+        self.ready_slots.discard(slot)
+        self.slots_to_boot.discard(slot)
         self.log_row('death', slot, cause=s.cause or s.kind, nodes=len(s.nodes))
         self._lost.append(self.worker_name(slot))
-    if was and not was & hit: return   # a world trains, and the failure did not hit it
+    if was and not was & hit: return   # a world trains, and none of it was hit
     if was: self.failures += 1
-    self.sim.cancel(self.next_timer)
+    self.simulation.cancel(self.next_timer)
     start, step, n = self.stretch
-    if n: self.commit(max(0, min(n, int((self.sim.now - start) / step))))
+    if n: self.commit(max(0, min(n, int((self.simulation.now - start) / step))))
     self.training_slots = [slot for slot in self.training_slots if slot not in hit]
-    if self.training_slots and self.plan.policy == 'survive': self.pause_and_enter(self.plan.heal)
+    if self.training_slots and self.job_spec.policy == 'survive': self.pause_and_enter(self.job_spec.heal)
     else: self.roll_back(s)
 
 @patch
 def roll_back(self: SynchronousJob, s: FailureEvent) -> None:
-    "Stops every slot, and restarts from the newest durable checkpoint that the failure did not destroy."
-    self.log_interrupted(self.plan.detect)
-    self.ready |= {*self.training_slots, *self.called}
-    self.training_slots, self.called = [], set()
-    p = self.plan
+    "Stop every slot, and restart from the newest checkpoint that is durable and was not hit."
+    self.log_interrupted(self.job_spec.detect)
+    self.ready_slots |= {*self.training_slots, *self.slots_to_boot}
+    self.training_slots, self.slots_to_boot = [], set()
+    p = self.job_spec
     self.restart_delay = p.restart + p.backoff_seconds(self.lost_worlds)
-    self.lost_worlds, self.alone = self.lost_worlds + 1, p.first
-    if s.kind == 'job':   # for a new supervisor, every step is new
-        self.restart_delay, self.alone = p.relaunch or p.restart, 0
-        self.newest, self.lost_worlds = 0, 0
+    self.lost_worlds, self.first_slot_count = self.lost_worlds + 1, p.first
+    if s.kind == 'job':   # a new supervisor, to which every step is new
+        self.restart_delay, self.first_slot_count = p.relaunch or p.restart, 0
+        self.most_steps_done, self.lost_worlds = 0, 0
     tiers = ('nvme',) if s.kind in ('rack', 'job') else ('nvme', 'memory')
-    self.kept = [k for k in self.kept if k.valid <= self.sim.now and k.tier in tiers]
-    newest = max(self.kept, key=lambda k: k.step)
-    self.done, self.useful = newest.step, newest.useful
-    self.newest = max(self.newest, self.done)
-    waits = bool(self.machines.missing_by_slot)
-    self.next_timer = None if waits else self.sim.after(self.restart_delay, self.enter_world)
+    self.saved_states = [k for k in self.saved_states if k.valid <= self.simulation.now and k.tier in tiers]
+    newest = max(self.saved_states, key=lambda k: k.step)
+    self.steps_done, self.useful_seconds = newest.step, newest.useful
+    self.most_steps_done = max(self.most_steps_done, self.steps_done)
+    waits = bool(self.replacement_pool.missing_by_slot)
+    self.next_timer = None if waits else self.simulation.after(self.restart_delay, self.enter_world)
 
 @patch
 def slot_restored(self: SynchronousJob, slot: int) -> None:
-    "Handles a slot that has all its machines again."
-    self.lives[slot] += 1
+    "The slot has all its machines again."
+    self.incarnations[slot] += 1
     self.log_row('spawn', slot)
     if self.training_slots and self.stretch[2]: self.boot_replacement(slot)
-    elif self.training_slots: self.called.add(slot)
+    elif self.training_slots: self.slots_to_boot.add(slot)
     else:
-        self.ready.add(slot)
-        if not self.machines.missing_by_slot:
-            self.sim.cancel(self.next_timer)
-            self.next_timer = self.sim.after(self.restart_delay, self.enter_world)
+        self.ready_slots.add(slot)
+        if not self.replacement_pool.missing_by_slot:
+            self.simulation.cancel(self.next_timer)
+            self.next_timer = self.simulation.after(self.restart_delay, self.enter_world)
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #3706945a
 @patch
 def boot_replacement(self: SynchronousJob, slot: int, after: float = 0.) -> None:
-    "Begins to boot a replacement `after` seconds from now."
-    self.called.discard(slot)
-    self.booting[slot] = self.sim.after(after + self.plan.boot, self.on_booted, slot)
+    "Begin to boot a replacement `after` seconds from now."
+    self.slots_to_boot.discard(slot)
+    self.boot_timers[slot] = self.simulation.after(after + self.job_spec.boot, self.on_booted, slot)
 
 @patch
 def on_booted(self: SynchronousJob, slot: int) -> None:
-    "Lets a booted replacement wait to be admitted: after the current step, if there is one."
-    del self.booting[slot]
+    "A replacement waits to be let in: after the current step, if one is under way."
+    del self.boot_timers[slot]
     self.log_row('ready', slot)
-    self.ready.add(slot)
+    self.ready_slots.add(slot)
     self.speed_changed()
 
 @patch
 def finish(self: SynchronousJob) -> None:
-    for slot in self.training_slots: self.log_row('final', slot, self.plan.end, self.done, digest=None)
-    self.log_row('run_end', None, self.plan.end, ok=True)
-    self.over = True
-    self.sim.stop()
+    for slot in self.training_slots: self.log_row('final', slot, self.job_spec.end, self.steps_done,
+                                                  digest=None)
+    self.log_row('run_end', None, self.job_spec.end, ok=True)
+    self.is_over = True
+    self.simulation.stop()
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #17244881
 class DiLoCoJob(SimulatedJob):
     "DiLoCo with a quorum."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         super().__init__(sim, plan, ledger)
-        self.since: dict[int, float] = {} # Learner -> since when it trains
-        self.coming: dict[int, Timer] = {}
-        self.late = False
+        self.training_since: dict[int, float] = {} # Learners that train, and since when
+        self.boot_timers: dict[int, Timer] = {}
+        self.below_quorum = False
         for slot in range(plan.seats): sim.after(plan.start, self.on_learner_up, slot)
         sim.after(plan.start, self.begin_round)
 
     def begin_round(self) -> None:
-        self.begun, self.late = self.sim.now, False
-        self.due = self.begun + self.plan.inner * self.plan.step
-        self.sim.at(self.due, self.close_round)
+        self.begun, self.below_quorum = self.simulation.now, False
+        self.due = self.begun + self.job_spec.inner * self.job_spec.step
+        self.simulation.at(self.due, self.close_round)
 
     def on_learner_up(self, slot: int) -> None:
-        self.coming.pop(slot, None)
-        self.since[slot] = self.sim.now
-        if self.late: self.close_round()
+        self.boot_timers.pop(slot, None)
+        self.training_since[slot] = self.simulation.now
+        if self.below_quorum: self.close_round()
 
     def slot_restored(self, slot: int) -> None:
-        self.coming[slot] = self.sim.after(self.plan.restart, self.on_learner_up, slot)
+        self.boot_timers[slot] = self.simulation.after(self.job_spec.restart, self.on_learner_up, slot)
 
     def on_failure(self, s: FailureEvent) -> None:
-        "Handles a failure."
+        "Handle a failure."
         if s.kind == 'slow': return self.add_stragglers(s)
-        for slot in self.machines.lose(s):
-            self.sim.cancel(self.coming.pop(slot, None))
-            self.failures += self.since.pop(slot, None) is not None
+        for slot in self.replacement_pool.lose(s):
+            self.simulation.cancel(self.boot_timers.pop(slot, None))
+            self.failures += self.training_since.pop(slot, None) is not None
 
     def close_round(self) -> None:
-        "Ends the round if the quorum is present; otherwise the round and its learners wait."
-        self.late = len(self.since) < self.plan.quorum
-        if self.late: return
-        for slot, since in self.since.items():
+        "End the round if the quorum is there; else it waits, and the learners with it."
+        self.below_quorum = len(self.training_since) < self.job_spec.quorum
+        if self.below_quorum: return
+        for slot, since in self.training_since.items():
             slowest = max(self.straggler_factors.get(slot, [1.]))
-            self.useful += max(0., self.due - max(since, self.begun)) / slowest
+            self.useful_seconds += max(0., self.due - max(since, self.begun)) / slowest
         if self.ledger: self._rows(self.ledger)
-        self.done += self.plan.inner
-        if self.done < self.plan.steps: return self.begin_round()
-        self.over = True
-        if self.ledger: self.ledger.add(self.sim.now, 'run_end', ok=True)
-        self.sim.stop()
+        self.steps_done += self.job_spec.inner
+        if self.steps_done < self.job_spec.steps: return self.begin_round()
+        self.is_over = True
+        if self.ledger: self.ledger.add(self.simulation.now, 'run_end', ok=True)
+        self.simulation.stop()
 
     def _rows(self, ledger: SimulatedLedger) -> None:
-        "Logs the round as one step of the ledger, with the learners whose work counted."
-        step, t = np.array([self.done // self.plan.inner]), np.array([self.sim.now])
-        for slot in sorted(self.since):
+        "Log the round as one step of the ledger, with the learners that counted."
+        step, t = np.array([self.steps_done // self.job_spec.inner]), np.array([self.simulation.now])
+        for slot in sorted(self.training_since):
             for kind in ('contribute', 'commit'): ledger.add_steps(kind, f'{slot}.0', 1, step, t)
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #d3eb0491
 class JobOutcome(NamedTuple):
-    "The outcome of a job."
+    "What became of a job."
     goodput: float # Fraction of all slots' time spent on training that counts
-    wall: float # Wall time in seconds
-    steps: int # Number of steps that count
-    failures: int # Number of failures of slots that trained
-    events: int # Number of events that the clock has fired
+    wall: float # Seconds
+    steps: int # That count
+    failures: int # Of slots that trained
+    events: int # That the clock has fired
 
 def simulate(
     plan: JobSpec,
     strikes: FailureModel | Iterable[FailureEvent] = (), # A failure model, or the full list of failures
     seed: int = 0,
-    ledger: SimulatedLedger | None = None, # Where to record the events
-    days: float = math.inf, # Days after which to stop if the job has not ended
+    ledger: SimulatedLedger | None = None, # Where to write what happens
+    days: float = math.inf, # When to stop if the job has not ended
 ) -> JobOutcome:
-    "Simulates a job until its end. The same plan, strikes and seed give the same outcome."
+    "Simulate a job until its end. The same plan, strikes and seed give the same outcome."
     sim = Simulation(seed)
     job = (DiLoCoJob if plan.policy == 'diloco' else SynchronousJob)(sim, plan, ledger)
     if isinstance(strikes, FailureModel): FailureGenerator(sim, strikes, plan.nodes, job.on_failure)
     else:
         for s in strikes: sim.at(s.t, job.on_failure, s)
-    wall = sim.run(until=days * DAY) + plan.end * job.over
-    useful = job.useful * (1 - plan.waits)
-    return JobOutcome(useful / (plan.seats * wall) if wall else 0., wall, job.done, job.failures, sim.fired)
+    wall = sim.run(until=days * DAY) + plan.end * job.is_over
+    useful = job.useful_seconds * (1 - plan.waits)
+    return JobOutcome(useful / (plan.seats * wall) if wall else 0., wall, job.steps_done, job.failures,
+                      sim.fired_count)
 
 def simulate_to_ledger(path: str | Path, plan: JobSpec, strikes: FailureModel | Iterable[FailureEvent] = (),
                        seed: int = 0, run: str = 'simulated', days: float = math.inf) -> JobOutcome:
-    "Simulates a job and writes the ledger at `path`. Raises ValueError if it has a run of this name."
+    "The same, written into the ledger at `path`. Raises ValueError if it has a run of this name."
     about = {k: v for k, v in dataclasses.asdict(plan).items() if v != math.inf and k != 'by_world'}
     settings = dict(training=dict(steps=plan.steps), checkpoint=dict(checkpoint_interval=plan.every))
     config = dict(settings=settings, plan=about)
@@ -460,14 +468,14 @@ def simulate_to_ledger(path: str | Path, plan: JobSpec, strikes: FailureModel | 
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #92fd4827
 class SweepPoint(NamedTuple):
-    "Goodput at one value of a setting: the mean over seeds, and the ends of its 95% interval."
+    "Goodput at one value of a setting: the mean over seeds, and the ends of its 95 % interval."
     value: float
     mean: float
     low: float
     high: float
 
 def confidence_interval(found: Sequence[float], level: float = .95) -> tuple[float, float, float]:
-    "Returns mean and confidence interval, by Student's t (Cornish and Fisher's series for its quantile)."
+    "Mean and confidence interval, by Student's t (Cornish and Fisher's series for its quantile)."
     m, n = fmean(found), len(found) - 1
     if n < 1: return m, -math.inf, math.inf
     z = NormalDist().inv_cdf(.5 + level / 2)
@@ -477,7 +485,7 @@ def confidence_interval(found: Sequence[float], level: float = .95) -> tuple[flo
 
 def sweep(plan: JobSpec, failures: FailureModel, name: str, values: Iterable[float], seeds: int = 5,
           days: float = math.inf) -> list[SweepPoint]:
-    "Returns the goodput for each value of the setting `name` of `plan` or `failures`."
+    "Goodput for each value of one setting of `plan` or, by the same name, of `failures`."
     def goodputs(change: dict[str, Any]) -> list[float]:
         p = dataclasses.replace(plan, **change) if hasattr(plan, name) else plan
         f = failures if hasattr(plan, name) else dataclasses.replace(failures, **change)
@@ -490,58 +498,59 @@ def _mean(found: Sequence[float]) -> float: return fmean(found) if found else 0.
 def event_slot(e: Event) -> int: return int(str(e.worker).partition('.')[0])
 
 class RecordedFailure(NamedTuple):
-    "A failure of a run, located by the run's step count."
-    done: float # Steps done before it, including redone ones; fraction: progress in the next step
+    "A failure of a run, located by the run's own step count."
+    done: float # Steps done before it, redone ones too; the fraction: progress in the next step
     slots: frozenset[int]
-    kind: str = 'failure' # Or `job`, if the supervisor died as well
+    kind: str = 'failure' # Or job, if the supervisor died as well
 
 class StartTimings:
-    "The costs of one start of a real run, read from its rows."
+    "What the rows of one start of a real run say about its costs."
     def __init__(self, rows: RunHistory):
         self.rows, e = rows, rows.events
         told = rows.steps('commit')
         if not len(told): raise ValueError("no step was committed: there is nothing to measure")
-        self.zero = e[0].t
-        self.worlds: dict[int, dict[str, float]] = defaultdict(dict) # Generation -> worker -> when it entered
+        self.start_time = e[0].t
+        self.entry_times: dict[int, dict[str, float]] = defaultdict(dict) # Generation -> who entered it when
         for x in e:
-            if x.kind == 'entered': self.worlds[x.gen or 0][str(x.worker)] = x.t
-        self.deaths = [x for x in e if x.kind == 'death' and x.data.get('cause') != 'replaced']
+            if x.kind == 'entered': self.entry_times[x.gen or 0][str(x.worker)] = x.t
+        self.death_events = [x for x in e if x.kind == 'death' and x.data.get('cause') != 'replaced']
         marks: dict[int, dict[int, float]] = defaultdict(dict)
         columns = told.t.tolist(), told.gen.tolist(), told.step.tolist()
         for t, g, step in sorted(zip(*columns)): marks[g].setdefault(step, t)
-        self.newest = {g: max(found) for g, found in marks.items()} # Generation -> its newest step
-        self.commit_times = {g: sorted(found.values()) for g, found in marks.items() if g in self.worlds}
-        self.last = max(t[-1] for t in self.commit_times.values())
-        self.end = max(e[-1].t, self.last)
+        self.newest_steps = {g: max(found) for g, found in marks.items()} # Generation -> its newest step
+        self.commit_times = {g: sorted(found.values()) for g, found in marks.items() if g in self.entry_times}
+        self.last_commit_time = max(t[-1] for t in self.commit_times.values())
+        self.end_time = max(e[-1].t, self.last_commit_time)
 
-    def entered_at(self, gen: int) -> float: return max(self.worlds[gen].values())
+    def entered_at(self, gen: int) -> float: return max(self.entry_times[gen].values())
 
     def blocked_seconds(self, since: float, until: float) -> float:
-        "Returns the seconds that saves took in this time."
+        "Seconds that saves took in this time."
         saves = (e for e in self.rows.events if e.kind == 'checkpoint')
         return sum(e.data['blocking'] for e in saves if since < e.t <= until)
 
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #a4aa0771
 def step_seconds_by_world(starts: Sequence[StartTimings]) -> dict[int, float]:
-    """Returns the mean seconds of a step by number of workers. The first step of a world includes one-time
-    costs, so it counts only for worlds smaller than usual, which last a step or two."""
-    full, found = max(len(w) for s in starts for w in s.worlds.values()), defaultdict[int, list[float]](list)
+    """Mean seconds of a step by the number of workers. The first step of a world includes one-time costs,
+    so it counts only for worlds smaller than usual, which last a step or two."""
+    full = max(len(w) for s in starts for w in s.entry_times.values())
+    found = defaultdict[int, list[float]](list)
     for s in starts:
         for g, t in s.commit_times.items():
-            since = [s.entered_at(g)] if len(s.worlds[g]) < full or not found[full] else []
+            since = [s.entered_at(g)] if len(s.entry_times[g]) < full or not found[full] else []
             t = since + t
-            found[len(s.worlds[g])] += [b - a - s.blocked_seconds(a, b) for a, b in zip(t, t[1:])]
+            found[len(s.entry_times[g])] += [b - a - s.blocked_seconds(a, b) for a, b in zip(t, t[1:])]
     return {n: max(fmean(t), 1e-6) for n, t in found.items() if t}
 
 @patch
 def failures(self: StartTimings, before: float, step: float) -> list[RecordedFailure]:
-    "Returns the deaths, shifted by `before` steps; deaths within 0.2 s count as one."
+    "The deaths, shifted by `before` steps; deaths within 0.2 s count as one."
     found, last, times = list[RecordedFailure](), -1., sorted(t for ts in self.commit_times.values()
                                                               for t in ts)
-    for d in self.deaths:
+    for d in self.death_events:
         slot, n = event_slot(d), bisect_right(times, d.t)
-        part = (d.t - (times[n - 1] if n else self.zero)) / step
+        part = (d.t - (times[n - 1] if n else self.start_time)) / step
         if found and d.t - last < .2: found[-1] = found[-1]._replace(slots=found[-1].slots | {slot})
         else: found.append(RecordedFailure(before + n + min(part, .99), frozenset({slot})))
         last = d.t
@@ -549,16 +558,16 @@ def failures(self: StartTimings, before: float, step: float) -> list[RecordedFai
 
 @patch
 def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
-    """Adds to `found` the seconds of waiting after a loss (heal), after the loss of all workers (restart),
-    for a newcomer (join), until a replacement is ready (boot); and how many workers formed the first world
-    after a restart. Skips a restart with no new step since the one before: it includes the backoff."""
+    """Adds seconds of waiting after a loss (heal), after all were lost (restart), for a newcomer (join),
+    until a replacement is ready (boot); and how many workers formed the first world after that loss.
+    A restart with no new step since the one before also waited for the backoff, and does not count."""
     seen = before = -1
-    for old, new in zip(self.worlds, [*self.worlds][1:]):
-        if old not in self.commit_times or new not in self.commit_times: continue   # a loss came first
-        seen = max(seen, self.newest[old])
-        at, was = self.entered_at(new), self.worlds[old].keys()
-        gone = [d for d in self.deaths if d.worker in was and d.t <= at]
-        stay = was & self.worlds[new].keys()
+    for old, new in zip(self.entry_times, [*self.entry_times][1:]):
+        if old not in self.commit_times or new not in self.commit_times: continue   # overtaken by a loss
+        seen = max(seen, self.newest_steps[old])
+        at, was = self.entered_at(new), self.entry_times[old].keys()
+        gone = [d for d in self.death_events if d.worker in was and d.t <= at]
+        stay = was & self.entry_times[new].keys()
         if not gone and stay: found['join'].append(at - self.commit_times[old][-1])
         elif gone and stay:
             found['heal'].append(at - gone[0].t)
@@ -566,12 +575,12 @@ def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
             found['boot'] += [b for b in boots if b is not None]
         elif gone:
             if seen > before: found['restart'].append(at - gone[0].t)
-            found['first'].append(len(self.worlds[new]))
+            found['first'].append(len(self.entry_times[new]))
             before = seen
 
 @patch
 def boot_seconds(self: StartTimings, death: Event, step: float) -> float | None:
-    "Returns the seconds until the replacement is ready, from its start or from `step`, whichever is later."
+    "Seconds until the next worker in its place is ready: since it started, or since `step` if that is later."
     for e in self.rows.events:
         if e.t <= death.t or e.kind not in ('spawn', 'ready') or event_slot(e) != event_slot(death): continue
         if e.kind == 'ready': return max(e.t - step, 0.)
@@ -581,14 +590,14 @@ def boot_seconds(self: StartTimings, death: Event, step: float) -> float | None:
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #da93c9c0
 def _starts(watch: RunReader) -> list[tuple[StartTimings, float]]:
-    "Returns the starts of a run that reached a step, each with the seconds without a process before it."
+    "The starts of a run that got to a step, each with the seconds before it in which no process lived."
     found = [(StartTimings(p.rows), p.away) for p in watch.segments if len(p.rows.steps('commit'))]
-    return found or [(StartTimings(watch.newest_segment.rows), 0.)]   # this raises
+    return found or [(StartTimings(watch.newest_segment.rows), 0.)]   # which raises
 
-BACKOFF = 1. # The supervisor's backoff in seconds; importing it here would import torch
+BACKOFF = 1. # Of the supervisor, seconds; importing it here would import torch
 
 def spec_from_run(path: str | Path, name: str | None = None) -> JobSpec:
-    "Returns a real run's plan, with the costs from its ledger. Raises ValueError."
+    "The plan that a real run has followed, with the costs in its ledger. Raises ValueError."
     watch = RunReader(path, name)
     starts = _starts(watch)
     times = [t for t, _ in starts]
@@ -596,14 +605,14 @@ def spec_from_run(path: str | Path, name: str | None = None) -> JobSpec:
     n = max(by_world)
     step = by_world[n]
     for t in times:
-        found['start'].append(t.entered_at(min(t.commit_times)) - t.zero)
+        found['start'].append(t.entered_at(min(t.commit_times)) - t.start_time)
         t.collect_pauses(found)
         found['warm'] += [m[0] - t.entered_at(g) - step for g, m in t.commit_times.items()
-                          if len(t.worlds[g]) == n]
+                          if len(t.entry_times[g]) == n]
     for (old, _), (new, away), start in zip(starts, starts[1:], found['start'][1:]):
-        found['relaunch'].append(old.end - old.last - step / 2 + away + start)
+        found['relaunch'].append(old.end_time - old.last_commit_time - step / 2 + away + start)
     return JobSpec('survive', n, n, by_world=by_world, step=step, **_saves(watch, times), **_costs(found),
-                   end=max(0., times[-1].end - times[-1].last), backoff=BACKOFF,
+                   end=max(0., times[-1].end_time - times[-1].last_commit_time), backoff=BACKOFF,
                    waits=_waits(goodput_of(path, name).seconds_by_bucket))
 
 def _costs(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -625,7 +634,7 @@ def _waits(seconds: Mapping[str, float]) -> float:
     return seconds['straggler'] / max(seconds['straggler'] + seconds['training'], 1e-9)
 
 def failures_from_run(path: str | Path, name: str | None = None) -> list[RecordedFailure]:
-    "Returns a real run's failures, by its steps. Each start except the last ended with a failure of the job."
+    "Where a real run was hit, by its own steps. Each start but the last ended with the whole job."
     times = [t for t, _ in _starts(RunReader(path, name))]
     by_world, found, done = step_seconds_by_world(times), list[RecordedFailure](), 0.
     for t in times:
@@ -636,14 +645,14 @@ def failures_from_run(path: str | Path, name: str | None = None) -> list[Recorde
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #b65ffaf4
 def step_done_times(plan: JobSpec, strikes: Sequence[FailureEvent]) -> list[float]:
-    "Returns when each step of a simulated run was done, including redone steps."
+    "When each step of a simulated run was done, redone ones included."
     with tempfile.TemporaryDirectory() as folder:
         simulate_to_ledger(path := Path(folder) / 'run.db', plan, strikes)
         marks = StartTimings(RunReader(path).newest_segment.rows).commit_times
     return sorted(t for ts in marks.values() for t in ts)
 
 def place_failures(plan: JobSpec, hits: Iterable[RecordedFailure]) -> list[FailureEvent]:
-    "Converts `hits` to times on the clock of a simulated run; simulates the run again for each."
+    "Converts `hits` to times on the clock of a simulated run, which is simulated again for each."
     found: list[FailureEvent] = []
     for h in hits:
         times = step_done_times(plan, found)
@@ -654,25 +663,26 @@ def place_failures(plan: JobSpec, hits: Iterable[RecordedFailure]) -> list[Failu
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #9fc51a73
 def run_metrics(path: str | Path, name: str | None = None) -> dict[str, float]:
-    """Returns goodput, mean recovery time, and seconds of the whole run, from a real or simulated ledger.
+    """Goodput, mean seconds of a recovery, and seconds of the whole run, from a ledger, real or simulated.
     The time between two starts counts toward the run's time, but not as training."""
     watch, found = RunReader(path, name), goodput_of(path, name)
     gaps = {r['rto_s'] for p in watch.segments for r in recoveries(p.rows) if r['rto_s'] is not None}
     starts = _starts(watch)
-    gaps |= {old.end - old.last + away + min(new.commit_times[min(new.commit_times)]) - new.zero
+    gaps |= {old.end_time - old.last_commit_time + away
+             + min(new.commit_times[min(new.commit_times)]) - new.start_time
              for (old, _), (new, away) in zip(starts, starts[1:])}
     wall = found.wall + sum(p.away for p in watch.segments)
     return dict(goodput=found.goodput * found.wall / wall, recovery_s=_mean([*gaps]), wall_s=wall)
 
 def predict_metrics(plan: JobSpec, strikes: Iterable[FailureEvent]) -> dict[str, float]:
-    "Returns the same numbers for a simulated run."
+    "The same numbers of a simulated run."
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'run.db'
         outcome = simulate_to_ledger(path, plan, strikes)
         return run_metrics(path) | dict(goodput=outcome.goodput, wall_s=outcome.wall)
 
 def compare_with_twin(path: str | Path, name: str | None = None) -> dict[str, dict[str, float]]:
-    "Returns the metrics of a real run and its twin: see `run_metrics`. Raises ValueError."
+    "A real run next to its twin: see `run_metrics`. Raises ValueError."
     plan = spec_from_run(path, name)
     twin = predict_metrics(plan, place_failures(plan, failures_from_run(path, name)))
     return dict(measured=run_metrics(path, name), predicted=twin)

@@ -40,73 +40,73 @@ from ..train.on_ray import NODE_WAIT_S, RayCluster, ray_connection
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #d53271b6
 class ControllerSettings(ConfigSection):
-    "The controller, which assigns the tasks."
+    "Who gives out the tasks."
     scheduler: str = 'priority' # One of priority, gale-shapley and capability.
-    silence: float | None = Field(None, gt=0) # Seconds until silence means death; null: 3 intervals.
+    silence: float | None = Field(None, gt=0) # Seconds without heartbeat until death; null: 3 intervals.
     stale: float | None = Field(None, gt=0) # Seconds until a measured speed is forgotten; null: never.
-    weight: float = Field(.2, gt=0, le=1) # Weight of one task in the moving average of a speed.
-    tries: int = Field(3, ge=1) # Number of errors after which a task has failed.
+    weight: float = Field(.2, gt=0, le=1) # Of one task in the moving average of a speed.
+    tries: int = Field(3, ge=1) # Errors of a task after which it has failed.
 
 class WorkerSettings(ConfigSection):
     "A worker."
-    name: str = Field(pattern='^[A-Za-z0-9_-]{1,60}$') # Name of letters, digits, - and _.
-    memory: float | None = Field(None, gt=0) # Memory in GB; null: no limit.
-    flops_per_second: float = Field(1., gt=0) # Promised work per second.
-    network_bandwidth: float | None = Field(None, gt=0) # Bandwidth in Mbit/s; null: no limit.
-    # Real work per second in a simulation; null: as promised.
+    name: str = Field(pattern='^[A-Za-z0-9_-]{1,60}$') # Letters, digits, - and _.
+    memory: float | None = Field(None, gt=0) # GB; null: no limit.
+    flops_per_second: float = Field(1., gt=0) # Work per second that it promises.
+    network_bandwidth: float | None = Field(None, gt=0) # Mbit/s; null: no limit.
+    # What it does in a simulation; null: as promised.
     actual_flops_per_second: float | None = Field(None, gt=0)
 
 class TaskPlan(ConfigSection):
     "A task."
-    id: str = Field(pattern='^[A-Za-z0-9_.-]{1,60}$') # Id of letters, digits, -, . and _.
-    required_flops: float = Field(1., gt=0) # Work of the task.
-    model_shard_size: float = Field(0., ge=0) # Memory for the model, in GB.
-    optimizer_state_size: float = Field(0., ge=0) # Additional memory for the optimizer, in GB.
-    gradient_size: float = Field(0., ge=0) # Additional memory for gradients, in GB.
-    activation_size: float = Field(0., ge=0) # Additional memory for activations, in GB.
-    data_size: float = Field(0., ge=0) # Data to send to the worker, in GB.
+    id: str = Field(pattern='^[A-Za-z0-9_.-]{1,60}$') # Letters, digits, -, . and _.
+    required_flops: float = Field(1., gt=0) # Its work.
+    model_shard_size: float = Field(0., ge=0) # GB of memory.
+    optimizer_state_size: float = Field(0., ge=0) # GB of memory, besides.
+    gradient_size: float = Field(0., ge=0) # GB of memory, besides.
+    activation_size: float = Field(0., ge=0) # GB of memory, besides.
+    data_size: float = Field(0., ge=0) # GB that are sent to the worker.
     priority: float = 0. # Larger is more urgent.
-    at: float = Field(0., ge=0) # Second at which the task is submitted.
+    at: float = Field(0., ge=0) # Second at which it is submitted.
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #967b8205
 class TaskModelSettings(ConfigSection):
-    "The model that a real task trains."
+    "What a real task trains."
     name: Literal['tiny-lstm', 'gpt'] = 'tiny-lstm' # Kind of the model.
-    width: int = Field(32, ge=2, multiple_of=2) # Length of the model's vectors.
+    width: int = Field(32, ge=2, multiple_of=2) # Length of its vectors.
     layers: int = Field(1, ge=1) # Number of layers.
 
 class TaskTrainingSettings(ConfigSection):
     "How a real task trains."
-    learning_rate: float = Field(1e-3, gt=0) # Learning rate of AdamW.
-    batch_size: int = Field(8, ge=1) # Number of samples in a step.
-    num_epochs: int = Field(1, ge=1) # Number of passes over the samples.
-    num_samples: int = Field(64, ge=1) # Number of samples in a task.
-    seq_length: int = Field(32, ge=2) # Number of tokens in a sample.
+    learning_rate: float = Field(1e-3, gt=0) # Of AdamW.
+    batch_size: int = Field(8, ge=1) # Samples of a step.
+    num_epochs: int = Field(1, ge=1) # Passes over the samples.
+    num_samples: int = Field(64, ge=1) # Samples of a task.
+    seq_length: int = Field(32, ge=2) # Tokens of a sample.
 
 class JobPlan(ConfigSection):
-    "A number of equal tasks, instead of a list."
-    name: str = Field('job', pattern='^[A-Za-z0-9_-]{1,40}$') # Beginning of the tasks' ids.
-    num_tasks: int = Field(ge=1) # Number of tasks.
-    required_flops: float = Field(1000., gt=0) # Work of each task.
-    model_shard_size: float = Field(1., ge=0) # Memory for each task, in GB.
-    data_size: float = Field(.5, ge=0) # Data to send to the worker for each task, in GB.
-    priority: float = 0. # Priority of all these tasks.
+    "Equal tasks, in place of a list."
+    name: str = Field('job', pattern='^[A-Za-z0-9_-]{1,40}$') # Beginning of their ids.
+    num_tasks: int = Field(ge=1) # How many.
+    required_flops: float = Field(1000., gt=0) # Work of each.
+    model_shard_size: float = Field(1., ge=0) # GB of memory.
+    data_size: float = Field(.5, ge=0) # GB that are sent to the worker.
+    priority: float = 0. # Of all of them.
 
 class PlannedDeath(ConfigSection):
     "A planned death."
-    worker: str # Name of the worker.
-    at: float = Field(ge=0) # Second at which the worker dies.
-    back: float | None = Field(None, ge=0) # Seconds until the worker is back; null: never.
+    worker: str # Its name.
+    at: float = Field(ge=0) # Second at which it dies.
+    back: float | None = Field(None, ge=0) # Seconds until it is back; null: never.
 
 class SimulationSettings(ConfigSection):
-    "Times and random events. Planned deaths happen in real runs, too."
+    "Time and chance. Deaths happen in real runs, too."
     heartbeat_interval: float = Field(1., gt=0) # Seconds between heartbeats.
-    scheduling_interval: float = Field(0., ge=0) # Seconds between runs of the scheduler; 0: at each change.
-    deaths: list[PlannedDeath] = [] # Planned deaths of workers.
-    mtbf: float | None = Field(None, gt=0) # Mean seconds between two deaths of a simulated worker.
-    repair: float = Field(60., ge=0) # Seconds for which such a worker is gone.
+    scheduling_interval: float = Field(0., ge=0) # Seconds between looks of the scheduler; 0: at each change.
+    deaths: list[PlannedDeath] = [] # Workers that die.
+    mtbf: float | None = Field(None, gt=0) # Mean seconds of a simulated worker between two deaths.
+    repair: float = Field(60., ge=0) # Seconds that it is gone then.
     limit: float = Field(7 * 86400., gt=0) # Seconds after which a simulation ends in any case.
-    seed: int = Field(0, ge=0) # Seed of all random events.
+    seed: int = Field(0, ge=0) # Of all chance.
 
 class PlanFile(ConfigSection):
     "The whole file."
@@ -118,31 +118,31 @@ class PlanFile(ConfigSection):
     training: TaskTrainingSettings = TaskTrainingSettings()
     simulation: SimulationSettings = SimulationSettings()
     network: Any = 'none'
-    # Section of dist-llm-train; all of it is skipped
+    # Of the other program: all in it is skipped
     preferences: ConfigSection = Field(ConfigSection(), exclude=True)
     assertions: list[str] = []
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #0abfb5ba
-At = tuple[Any, ...] # Path of a value in the file: section, number or setting, ...
+At = tuple[Any, ...] # The place of a value in the file: section, number or setting, ...
 
 def _part(kind: type[ConfigSection], name: str) -> type[ConfigSection] | None:
-    "Returns the section class of a setting, or of its list items; None: the setting is not a section."
+    "The kind of section that a setting is, or is a list of; None: it is none."
     inside = kind.model_fields[name].annotation
     kinds = [t for t in get_args(inside) or [inside] if isinstance(t, type) and issubclass(t, ConfigSection)]
     return kinds[0] if kinds else None
 
 class _SettingsFilter:
-    "Separates settings that we use, settings that can be skipped, and mistakes."
+    "Takes apart what is ours, what can be skipped and what is wrong."
     def __init__(self, name: str, lines: LineNumbers, wrong: list[str]):
-        self.name, self.lines, self.wrong = name, lines, wrong
-        self.skipped: list[str] = []
+        self.name, self.line_numbers, self.mistakes = name, lines, wrong
+        self.skipped_settings: list[str] = []
 
     def complain(self, at: At, text: str) -> None:
-        while at and at not in self.lines: at = at[:-1]
-        self.wrong.append(f'{self.name}:{self.lines[at]}: {text}' if at else f'{self.name}: {text}')
+        while at and at not in self.line_numbers: at = at[:-1]
+        self.mistakes.append(f'{self.name}:{self.line_numbers[at]}: {text}' if at else f'{self.name}: {text}')
 
     def ours(self, value: Any, kind: type[ConfigSection] | None, at: At = ()) -> Any:
-        "Returns the value without skipped settings, and with our names."
+        "The value without what is skipped, and under our names."
         if isinstance(value, list): return [self.ours(v, kind, (*at, i)) for i, v in enumerate(value)]
         if not isinstance(value, dict) or not kind: return value
         found, hints = dict[str, Any](), load_migration_hints()['plans']
@@ -150,7 +150,7 @@ class _SettingsFilter:
             dotted = '.'.join(str(part) for part in (*at, key) if not isinstance(part, int))
             idle, instead = hints['asks'].get(dotted, (inside, ''))
             own = hints['same'].get(key, key)
-            if dotted in hints['skipped'] or instead and inside == idle: self.skipped.append(dotted)
+            if dotted in hints['skipped'] or instead and inside == idle: self.skipped_settings.append(dotted)
             elif instead: self.complain((*at, key), f'{dotted}: {instead}')
             elif own in found: self.complain((*at, key), f'{dotted}: {own} is there already')
             elif own in kind.model_fields: found[own] = self.ours(inside, _part(kind, own), (*at, key))
@@ -166,16 +166,16 @@ def _unknown(at: At, names: list[str]) -> str:
 # %% ../../nbs/13_simulate/05_tasks.ipynb #6c8c58b7
 @dataclass
 class ParsedPlan:
-    "A parsed file: its settings, tasks, checks and notes."
+    "A file that was read, and what it means."
     file: PlanFile
     link: LinkProfile
-    checks: 'list[PlanAssertion]'
+    assertions: 'list[PlanAssertion]'
     notes: list[str]
     name: str = 'plan'
 
     @property
     def tasks(self) -> list[tuple[float, TaskSpec]]:
-        "Returns each task with its arrival time, in order."
+        "The arrival time of each task, in order, and the task."
         found = [(t.at, TaskSpec(t.id, t.required_flops, t.model_shard_size + t.optimizer_state_size
                                  + t.gradient_size + t.activation_size, t.data_size, t.priority))
                  for t in self.file.tasks]
@@ -193,7 +193,7 @@ class ParsedPlan:
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #0a1dbdc1
 def _impossible(file: PlanFile) -> Iterator[tuple[At, str]]:
-    "Yields where in the file a contradiction is, and what it is."
+    "Where, and what cannot be."
     names, ids = [w.name for w in file.workers], [t.id for t in file.tasks]
     if not ids: yield (), "there is no task: write tasks, or job"
     for section, key, given in (('workers', 'name', names), ('tasks', 'id', ids)):
@@ -206,17 +206,17 @@ def _impossible(file: PlanFile) -> Iterator[tuple[At, str]]:
             there = ', '.join(names)
             yield ('simulation', 'deaths', i), f'there is no worker {d.worker}; there are {there}'
     plan = ParsedPlan(file, link_profile(), [], [])
-    most = max(w.memory for w in plan.workers)
+    most = max(w.memory_gb for w in plan.workers)
     for _, task in plan.tasks:
-        if task.memory > most:
-            what = f'task {task.id} needs {task.memory:g} GB, and no worker has more than {most:g}'
+        if task.memory_gb > most:
+            what = f'task {task.id} needs {task.memory_gb:g} GB, and no worker has more than {most:g}'
             yield ('tasks', ids.index(task.id)), what
     try: find_scheduler(file.controller.scheduler)
     except BadConfig as e: yield ('controller', 'scheduler'), str(e)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #58e88e3f
 def parse_plan(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> ParsedPlan:
-    "Parses the plan in a YAML text. Raises BadConfig with all mistakes."
+    "The plan in a YAML text. Raises BadConfig with all that is wrong."
     values, lines, wrong = parse_yaml(text, name)
     sorter = _SettingsFilter(name, lines, wrong)
     for o in overrides: _override(values, o, sorter)
@@ -237,12 +237,12 @@ def parse_plan(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> 
         try: checks.append(parse_assertion(str(text)))
         except BadConfig as e: sorter.complain(('assertions', i), str(e))
     if wrong: raise BadConfig('\n'.join(wrong))
-    skipped = ', '.join(dict.fromkeys(sorter.skipped))
+    skipped = ', '.join(dict.fromkeys(sorter.skipped_settings))
     notes = [f"not needed here, and skipped: {skipped}"] if skipped else []
     return ParsedPlan(file, link, checks, notes, Path(name).stem)
 
 def _override(values: Any, text: str, sorter: _SettingsFilter) -> None:
-    "Applies an override such as `a.0.b=c` to the values."
+    "Put `a.0.b=c` into the values."
     dotted, equals, word = text.partition('=')
     if isinstance(values.get('network'), str): values['network'] = dict(profile=values['network'])
     parts: list[Any] = [int(p) if p.isdigit() else p for p in dotted.split('.')]
@@ -252,10 +252,11 @@ def _override(values: Any, text: str, sorter: _SettingsFilter) -> None:
         if not equals: raise KeyError
         values[last] = parse_yaml(f'value: {word}', text)[0]['value']
     except (KeyError, IndexError, TypeError, AttributeError):
-        sorter.wrong.append(f"{text!r}: write SECTION.SETTING=VALUE, such as controller.scheduler=capability")
+        sorter.mistakes.append(f"{text!r}: write SECTION.SETTING=VALUE, "
+                               "such as controller.scheduler=capability")
 
 def read_plan(path: str | Path, overrides: Iterable[str] = ()) -> ParsedPlan:
-    "Reads the plan in a file. Raises BadConfig with all mistakes, or OSError."
+    "The plan in a file. Raises BadConfig with all that is wrong, OSError."
     try: return parse_plan(Path(path).read_text(encoding='utf-8'), Path(path).name, overrides)
     except UnicodeDecodeError: raise BadConfig(f"{Path(path).name}: this is no text in UTF-8") from None
 
@@ -272,17 +273,17 @@ class PlanAssertion:
     "A sentence that must hold."
     text: str
     metric: str
-    sign: str
+    operator: str
     value: float
-    denied: bool = False # As in `no task waits > 1 h`: the comparison must be false
+    is_negated: bool = False # `no task waits > 1 h`: it must not be so for the longest
 
     def holds(self, metrics: Mapping[str, float | None]) -> bool:
-        "Whether the assertion holds; False if the metric is unknown."
+        "Whether it holds; not if the number is not known."
         found = metrics.get(self.metric)
-        return found is not None and _HOLDS[self.sign](found, self.value) != self.denied
+        return found is not None and _HOLDS[self.operator](found, self.value) != self.is_negated
 
 def parse_assertion(text: str) -> PlanAssertion:
-    "Parses a sentence into a check. Raises BadConfig."
+    "A sentence as a check. Raises BadConfig."
     if re.fullmatch(r'(every|all) (jobs?|tasks?) (completes?|is done|are done)', text.strip()):
         return PlanAssertion(text, 'done', '==', 1.)
     found = _CHECK.fullmatch(text.strip())
@@ -296,11 +297,11 @@ def parse_assertion(text: str) -> PlanAssertion:
 # %% ../../nbs/13_simulate/05_tasks.ipynb #cc247e74
 @dataclass
 class PlanOutcome:
-    "The outcome of a plan."
+    "What a plan has come to."
     simulated: bool
     metrics: dict[str, float | None]
-    tasks: list[dict[str, Any]] # id, worker, attempts, came, began, ended, and the worker's facts
-    broken: list[str] # The assertions that do not hold
+    tasks: list[dict[str, Any]] # id, worker, attempts, came, began, ended, and what the worker has told
+    broken: list[str] # Assertions that do not hold
     notes: list[str]
 
     @property
@@ -309,36 +310,37 @@ class PlanOutcome:
         return self.metrics['done'] == 1. and not self.broken
 
     def to_dict(self) -> dict[str, Any]:
-        "Returns the outcome as JSON values."
+        "The same in JSON values."
         return dict(ok=self.ok, **vars(self))
 
 class PlanRun:
-    "A plan and its dispatcher; `more`: passed to `Dispatcher`."
+    "A plan and its books; `more`: as for a `Dispatcher`."
     def __init__(self, plan: ParsedPlan, **more: Any):
         self.plan, self.dispatcher = plan, plan.make_dispatcher(**more)
         self.heartbeat_interval = plan.file.simulation.heartbeat_interval
         self.workers = {w.name: w for w in plan.workers}
-        # Tasks that earlier starts have finished, as in a `PlanOutcome`
+        # Tasks that earlier starts have done, as in a `PlanOutcome`
         self.earlier_tasks: list[dict[str, Any]] = []
 
     @property
     def elapsed_before(self) -> float:
-        "Returns the seconds that earlier starts took."
+        "Seconds that earlier starts took."
         return max((t['ended'] for t in self.earlier_tasks), default=0.)
 
     @property
     def is_over(self) -> bool:
-        "Whether all tasks have arrived, and are done or have failed."
-        return len(self.dispatcher.done) + len(self.dispatcher.failed) == len(self.plan.file.tasks)
+        "Whether all tasks have come, and are done or have failed."
+        return len(self.dispatcher.done) + len(self.dispatcher.failed_attempts) == len(self.plan.file.tasks)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #9c43e3dc
 @patch
 def outcome(self: PlanRun, now: float, simulated: bool) -> PlanOutcome:
-    "Returns the outcome at the end."
+    "The outcome at the end."
     books, tasks = self.dispatcher, [*self.earlier_tasks,
                                      *(self.task_summary(t.id) for t in self.plan.file.tasks)]
     busy = [(a, (now if a.end is None else a.end) - a.start) for a in books.attempts]
-    spent, there = sum(s for _, s in busy), books.present + sum(now - t for t in books.joined_at.values())
+    spent = sum(s for _, s in busy)
+    there = books.departed_worker_seconds + sum(now - t for t in books.joined_at.values())
     ended = [t['ended'] for t in tasks if t['ended'] is not None]
     fell = [t['loss'] < t['loss_before'] for t in tasks if 'loss' in t]
     metrics = dict(
@@ -347,165 +349,171 @@ def outcome(self: PlanRun, now: float, simulated: bool) -> PlanOutcome:
         makespan=max(ended) if len(ended) == len(tasks) else None,
         **_spread('wait', [t['began'] - t['came'] for t in tasks if t['began'] is not None], len(tasks)),
         **_spread('stay', [t['ended'] - t['came'] for t in tasks if t['ended'] is not None], len(tasks)),
-        done=len(ended) / len(tasks), failed=float(len(books.failed)),
+        done=len(ended) / len(tasks), failed=float(len(books.failed_attempts)),
         deaths=float(books.join_counts.total() - len(books.workers)),
         retries=float(sum(max(t['attempts'] - 1, 0) for t in tasks)), loss_fell=fmean(fell) if fell else None)
-    broken = [c.text for c in self.plan.checks if not c.holds(metrics)]
+    broken = [c.text for c in self.plan.assertions if not c.holds(metrics)]
     return PlanOutcome(simulated, metrics, tasks, broken, self.plan.notes)
 
 def _spread(key: str, seconds: list[float], of: int) -> dict[str, float | None]:
-    "Returns mean and maximum, or None for both if one of the tasks has no value."
+    "Mean and maximum; none, if one of the tasks has no number."
     whole = len(seconds) == of
     return {f'{key}_mean': fmean(seconds) if whole else None, f'{key}_max': max(seconds) if whole else None}
 
 @patch
 def task_summary(self: PlanRun, task: str) -> dict[str, Any]:
-    "Describes a task, with times in seconds since the first start of the job."
+    "A task; seconds since the first start of the job."
     def later(t: float | None) -> float | None: return None if t is None else t + self.elapsed_before
     tries = [a for a in self.dispatcher.attempts if a.task.id == task]
     done = self.dispatcher.done.get(task)
     return dict(id=task, worker=done.worker if done else None, attempts=len(tries),
                 came=later(self.dispatcher.submitted_at.get(task)),
                 began=later(tries[0].start if tries else None),
-                ended=later(done.end if done else None), **(done.facts if done else {}))
+                ended=later(done.end if done else None), **(done.worker_report if done else {}))
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #714f9923
 class MessageTiming:
-    "Computes how long messages take over a bad link."
+    "How long a message takes over a bad link."
     def __init__(self, link: LinkProfile, dice: Any):
-        self.kinds = {kind: profile_for(link, kind) for kind in ('heartbeat', 'task', 'telemetry')}
-        self.dice = dice
+        self.profile_by_kind = {kind: profile_for(link, kind) for kind in ('heartbeat', 'task', 'telemetry')}
+        self.rng = dice
 
     def is_delivered(self, kind: str, now: float) -> bool:
-        "Whether a datagram of this kind arrives."
-        p = self.kinds[kind]
-        return not p.in_brownout(now) and self.dice.random() >= p.loss
+        "Whether a datagram arrives."
+        p = self.profile_by_kind[kind]
+        return not p.in_brownout(now) and self.rng.random() >= p.loss
 
     def message_seconds(self, kind: str, now: float, gigabytes: float = 0., mbit: float = math.inf) -> float:
-        "Returns the seconds of a message with this much data, over TCP, to a worker with this bandwidth."
-        p, wait = self.kinds[kind], 0.
+        "Of a message with so much data, over TCP, to a worker with this bandwidth."
+        p, wait = self.profile_by_kind[kind], 0.
         if p.loss >= 1: return math.inf
         if p.in_brownout(now): wait = p.up_s + p.down_s - now % (p.up_s + p.down_s)
         timeout = max(.2, 2e-3 * p.rtt_ms)
-        while self.dice.random() < p.loss: wait, timeout = wait + timeout, min(2 * timeout, 60.)
+        while self.rng.random() < p.loss: wait, timeout = wait + timeout, min(2 * timeout, 60.)
         data = gigabytes * 8e3 / min(mbit, reno_mbit(p)) if gigabytes else 0.
-        return wait + (p.rtt_ms + self.dice.uniform(-1, 1) * p.jitter_ms) / 2e3 + data
+        return wait + (p.rtt_ms + self.rng.uniform(-1, 1) * p.jitter_ms) / 2e3 + data
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #31e96fcb
 class SimulatedRun(PlanRun):
-    "Runs a plan on a simulated clock."
+    "A plan on the clock of a simulation."
     def __init__(self, plan: ParsedPlan, **more: Any):
         super().__init__(plan, **more)
-        self.sim = Simulation(plan.file.simulation.seed)
-        self.timing = MessageTiming(plan.link, self.sim.rng('network'))
-        self.speed = {w.name: w.actual_flops_per_second or w.flops_per_second for w in plan.file.workers}
-        self.life: Counter[str] = Counter() # Odd: alive. Messages from another life are ignored
-        self.free_at: dict[str, float] = {} # When each worker will have finished its tasks
-        self.returns = 0 # Number of dead workers that will come back
-        self.looking = False # A run of the scheduler is planned
+        self.simulation = Simulation(plan.file.simulation.seed)
+        self.message_timing = MessageTiming(plan.link, self.simulation.rng('network'))
+        self.speed_by_worker = {w.name: w.actual_flops_per_second or w.flops_per_second
+                                for w in plan.file.workers}
+        # Odd: it lives; a message of another life is not from this one
+        self.life_counts: Counter[str] = Counter()
+        self.free_at: dict[str, float] = {} # When each worker will have done what it has
+        self.returns_to_come = 0 # Dead ones that will be back
+        self.look_planned = False # A look of the scheduler is planned
 
     def run(self) -> PlanOutcome:
-        "Runs until all tasks are done, or no worker is left that could do them."
+        "Until all is done, or no worker is left that could do it."
         s = self.plan.file.simulation
-        for t, task in self.plan.tasks: self.sim.at(t, self.submit, task)
+        for t, task in self.plan.tasks: self.simulation.at(t, self.submit, task)
         for name in self.workers: self.start_worker(name)
-        for d in s.deaths: self.sim.at(d.at, self.kill_worker, d.worker, d.back)
+        for d in s.deaths: self.simulation.at(d.at, self.kill_worker, d.worker, d.back)
         if s.mtbf:
             for name in self.workers: self.schedule_death(name, 1 / s.mtbf)
-        self.sim.after(self.heartbeat_interval, self.check_silence)
-        return self.outcome(self.sim.run(s.limit), True)
+        self.simulation.after(self.heartbeat_interval, self.check_silence)
+        return self.outcome(self.simulation.run(s.limit), True)
 
     def submit(self, task: TaskSpec) -> None:
-        self.dispatcher.submit(task, self.sim.now)
+        self.dispatcher.submit(task, self.simulation.now)
         self.request_scheduling()
 
     def request_scheduling(self) -> None:
-        "Lets the scheduler run, at once or when its interval is over."
-        if self.looking: return
-        self.looking, every, now = True, self.plan.file.simulation.scheduling_interval, self.sim.now
-        self.sim.at(max(now, math.ceil(now / every) * every) if every else now, self.dispatch)
+        "Let the scheduler look, at once or when its interval is over."
+        if self.look_planned: return
+        self.look_planned = True
+        every, now = self.plan.file.simulation.scheduling_interval, self.simulation.now
+        self.simulation.at(max(now, math.ceil(now / every) * every) if every else now, self.dispatch)
 
     def dispatch(self) -> None:
-        "Sends tasks to workers, which do them one after the other."
-        self.looking, now = False, self.sim.now
+        "Send tasks to workers, which do one after the other."
+        self.look_planned, now = False, self.simulation.now
         for a in self.dispatcher.assign(now):
-            there = now + self.timing.message_seconds('task', now, a.task.data,
-                                                      self.workers[a.worker].bandwidth)
+            there = now + self.message_timing.message_seconds('task', now, a.task.data_gb,
+                                                      self.workers[a.worker].bandwidth_mbit)
             start = max(there, self.free_at[a.worker])
-            self.free_at[a.worker] = end = start + a.task.flops / self.speed[a.worker]
-            if self.life[a.worker] % 2 and end < math.inf:
-                self.sim.at(end, self.on_computed, a, self.life[a.worker], end - start)
+            self.free_at[a.worker] = end = start + a.task.flops / self.speed_by_worker[a.worker]
+            if self.life_counts[a.worker] % 2 and end < math.inf:
+                self.simulation.at(end, self.on_computed, a, self.life_counts[a.worker], end - start)
 
     def on_computed(self, a: TaskAttempt, life: int, seconds: float) -> None:
-        if life == self.life[a.worker]:
-            self.sim.after(self.timing.message_seconds('telemetry', self.sim.now), self.on_report, a, seconds)
+        if life == self.life_counts[a.worker]:
+            self.simulation.after(self.message_timing.message_seconds('telemetry', self.simulation.now),
+                                  self.on_report, a, seconds)
 
     def on_report(self, a: TaskAttempt, seconds: float) -> None:
-        self.dispatcher.finish(a.worker, a.task.id, a.number, self.sim.now, seconds)
-        if self.is_over: self.sim.stop()
+        self.dispatcher.finish(a.worker, a.task.id, a.number, self.simulation.now, seconds)
+        if self.is_over: self.simulation.stop()
         else: self.request_scheduling()
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3a41776c
 @patch
 def start_worker(self: SimulatedRun, name: str, back: bool = False) -> None:
-    "Starts a worker, which sends heartbeats."
-    self.life[name] += 1
-    self.returns -= back
+    "A worker begins, and sends heartbeats."
+    self.life_counts[name] += 1
+    self.returns_to_come -= back
     self.free_at[name] = 0.
     self.join_worker(name)
-    self.sim.after(self.heartbeat_interval, self.send_heartbeat, name, self.life[name])
+    self.simulation.after(self.heartbeat_interval, self.send_heartbeat, name, self.life_counts[name])
 
 @patch
 def join_worker(self: SimulatedRun, name: str) -> None:
-    self.dispatcher.join(self.workers[name], self.sim.now)
+    self.dispatcher.join(self.workers[name], self.simulation.now)
     self.request_scheduling()
 
 @patch
 def send_heartbeat(self: SimulatedRun, name: str, life: int) -> None:
-    if life != self.life[name]: return
-    if self.timing.is_delivered('heartbeat', self.sim.now):
-        self.sim.after(self.timing.kinds['heartbeat'].rtt_ms / 2e3, self.on_heartbeat, name, life)
-    self.sim.after(self.heartbeat_interval, self.send_heartbeat, name, life)
+    if life != self.life_counts[name]: return
+    if self.message_timing.is_delivered('heartbeat', self.simulation.now):
+        self.simulation.after(self.message_timing.profile_by_kind['heartbeat'].rtt_ms / 2e3,
+                              self.on_heartbeat, name, life)
+    self.simulation.after(self.heartbeat_interval, self.send_heartbeat, name, life)
 
 @patch
 def on_heartbeat(self: SimulatedRun, name: str, life: int) -> None:
-    "Handles a worker's heartbeat; a worker that was declared dead joins again."
-    if not self.dispatcher.heartbeat(name, self.sim.now) and life == self.life[name]: self.join_worker(name)
+    "The controller receives from a worker, which joins again if it was taken for dead."
+    if not self.dispatcher.heartbeat(name, self.simulation.now) and life == self.life_counts[name]:
+        self.join_worker(name)
 
 @patch
 def check_silence(self: SimulatedRun) -> None:
-    "Declares silent workers dead; ends when there is no worker to wait for."
-    for name in self.dispatcher.silent_workers(self.sim.now):
-        self.dispatcher.lose_worker(name, self.sim.now, 'silent')
+    "The controller declares silent workers dead; it ends when there is no worker to wait for."
+    for name in self.dispatcher.silent_workers(self.simulation.now):
+        self.dispatcher.lose_worker(name, self.simulation.now, 'silent')
     self.request_scheduling()
-    if self.dispatcher.workers or self.returns or any(n % 2 for n in self.life.values()):
-        self.sim.after(self.heartbeat_interval, self.check_silence)
-    else: self.sim.stop()
+    if self.dispatcher.workers or self.returns_to_come or any(n % 2 for n in self.life_counts.values()):
+        self.simulation.after(self.heartbeat_interval, self.check_silence)
+    else: self.simulation.stop()
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #97869278
 @patch
 def kill_worker(self: SimulatedRun, name: str, back: float | None) -> None:
-    "Lets a worker die without notice."
-    if not self.life[name] % 2: return
-    self.life[name] += 1
+    "A worker dies without notice."
+    if not self.life_counts[name] % 2: return
+    self.life_counts[name] += 1
     if back is not None:
-        self.returns += 1
-        self.sim.after(back, self.start_worker, name, True)
+        self.returns_to_come += 1
+        self.simulation.after(back, self.start_worker, name, True)
 
 @patch
 def schedule_death(self: SimulatedRun, name: str, rate: float) -> None:
-    "Schedules the next random death of a worker."
-    dice = self.sim.rng(f'death {self.life[name]} of {name}')
-    self.sim.after(dice.expovariate(rate), self.die_by_chance, name, rate)
+    "Plan the next death of a worker by chance."
+    dice = self.simulation.rng(f'death {self.life_counts[name]} of {name}')
+    self.simulation.after(dice.expovariate(rate), self.die_by_chance, name, rate)
 
 @patch
 def die_by_chance(self: SimulatedRun, name: str, rate: float) -> None:
     repair = self.plan.file.simulation.repair
     self.kill_worker(name, repair)
-    self.sim.after(repair, self.schedule_death, name, rate)
+    self.simulation.after(repair, self.schedule_death, name, rate)
 
 def run_simulated(plan: ParsedPlan, out: str | Path | None = None) -> PlanOutcome:
-    "Runs a plan in the simulation; `out`: a folder for its ledger. Raises BadConfig, OSError."
+    "Run a plan in the simulation; `out`: a folder for its ledger. Raises BadConfig, OSError."
     if out is None: return SimulatedRun(plan).run()
     Path(out).mkdir(parents=True, exist_ok=True)
     config = dict(plan=plan.file.model_dump(mode='json'))
@@ -516,7 +524,7 @@ def run_simulated(plan: ParsedPlan, out: str | Path | None = None) -> PlanOutcom
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #a5e42db0
 def _network(model: TaskModelSettings, context: int, seed: int) -> tuple[Any, Callable[[Any], Any]]:
-    "Returns the network, seeded, and a function from bytes (n, length) to logits (n, length, 256)."
+    "The network, with weights of this seed, and how it makes logits (n, length, 256) of bytes (n, length)."
     import torch
     from torch import nn
 
@@ -532,7 +540,7 @@ def _network(model: TaskModelSettings, context: int, seed: int) -> tuple[Any, Ca
     return net, lambda x: net['head'](net['lstm'](net['embed'](x))[0])
 
 def train_task(model: TaskModelSettings, t: TaskTrainingSettings, task: str, seed: int) -> dict[str, Any]:
-    "Trains one task; returns its loss in nats per byte on all its samples before and after, steps, a hash."
+    "Train one task: its loss in nats per byte over all its samples before and after, steps, and a hash."
     import torch
     import torch.nn.functional as F
 
@@ -556,11 +564,11 @@ def train_task(model: TaskModelSettings, t: TaskTrainingSettings, task: str, see
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #1d7143fb
 def _reported(config: dict[str, Any], task: str) -> dict[str, Any]:
-    "Runs a task; returns the worker's report: seconds, error ('' for none) and facts."
+    "What a worker reports of a task: seconds, error ('' for none) and facts."
     began, error, facts = time.perf_counter(), '', {}
     model, training = TaskModelSettings(**config['model']), TaskTrainingSettings(**config['training'])
     try: facts = train_task(model, training, task, config['seed'])
-    except Exception as e: error = f'{type(e).__name__}: {e}'[:300]   # a task must not end its worker
+    except Exception as e: error = f'{type(e).__name__}: {e}'[:300]   # a task may not end its worker
     return dict(seconds=time.perf_counter() - began, error=error, facts=facts)
 
 class TaskWorker:
@@ -576,18 +584,18 @@ class TaskWorker:
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3b910380
-LIVES = 5 # How often a worker is restarted after unplanned deaths
+LIVES = 5 # How often a worker is started again that died without a plan
 
 class RealRun(PlanRun):
-    "Runs a plan as processes on this machine. `each`: called in each turn."
+    "A plan as processes of this machine. `each`: called in each turn."
     def __init__(self, plan: ParsedPlan, each: Callable[['RealRun'], None] | None = None, **more: Any):
         super().__init__(plan, **more)
-        self.each, self.coming = each, plan.tasks
-        self.starts: list[tuple[float, str]] = [(0., name) for name in self.workers] # When each worker starts
-        self.deaths = sorted((d.at, d.worker, d.back) for d in plan.file.simulation.deaths)
+        self.on_turn, self.tasks_to_come = each, plan.tasks
+        self.pending_starts: list[tuple[float, str]] = [(0., name) for name in self.workers] # When who begins
+        self.pending_deaths = sorted((d.at, d.worker, d.back) for d in plan.file.simulation.deaths)
         self.restarts_left = dict.fromkeys(self.workers, LIVES)
-        self.orders: Counter[str] = Counter() # Number of orders sent, by life of a worker
-        self.next_look = 0.
+        self.orders_sent: Counter[str] = Counter() # Sent so far, by life of a worker
+        self.next_look_at = 0.
         of = plan.file.model_dump(include={'model', 'training'})
         self.config: dict[str, Any] = of | dict(seed=plan.file.simulation.seed)
 
@@ -595,62 +603,64 @@ class RealRun(PlanRun):
     def now(self) -> float: return time.monotonic() - self.zero
 
     def run(self) -> PlanOutcome:
-        "Runs until all tasks are done, or no worker is left that could do them. Raises RunFailed."
+        "Run until all is done, or no worker is left that could do it. Raises RunFailed."
         from elastic_nb.elastic.membership import HeartbeatMonitor
         from elastic_nb.elastic.worker_pool import WorkerPool
         with WorkerPool('elastic_nb.elastic.zygote:warm_up') as self.pool:
-            self.pulse = HeartbeatMonitor(self.pool.store, self.dispatcher.silence)
+            self.pulse = HeartbeatMonitor(self.pool.store, self.dispatcher.silence_s)
             self.zero = time.monotonic()
-            while not self.is_over and (self.pool.workers or self.starts): self.tick()
+            while not self.is_over and (self.pool.workers or self.pending_starts): self.tick()
             return self.outcome(self.now, False)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #986310b9
 @patch
 def tick(self: RealRun) -> None:
-    "Does what is due, and handles new messages."
-    while self.coming and self.coming[0][0] <= self.now:
-        self.dispatcher.submit(self.coming.pop(0)[1], self.now)
-    while self.starts and min(self.starts)[0] <= self.now: self.start_worker(min(self.starts)[1])
-    while self.deaths and self.deaths[0][0] <= self.now: self.kill_worker(*self.deaths.pop(0)[1:])
+    "Whatever is due, and whatever has arrived."
+    while self.tasks_to_come and self.tasks_to_come[0][0] <= self.now:
+        self.dispatcher.submit(self.tasks_to_come.pop(0)[1], self.now)
+    while self.pending_starts and min(self.pending_starts)[0] <= self.now:
+        self.start_worker(min(self.pending_starts)[1])
+    while self.pending_deaths and self.pending_deaths[0][0] <= self.now:
+        self.kill_worker(*self.pending_deaths.pop(0)[1:])
     self.listen()
-    if self.each: self.each(self)
-    if self.now >= self.next_look: self.dispatch()
+    if self.on_turn: self.on_turn(self)
+    if self.now >= self.next_look_at: self.dispatch()
 
 @patch
 def listen(self: RealRun) -> None:
-    "Waits a moment for messages, ends of processes, and silent workers."
+    "Wait a moment for messages, for ends of processes and for silence."
     for w in self.pool.poll(.05):
         for m in w.lines.read(): self.on_message(w.name.rpartition('.')[0], m)
-    for exit in self.pool.exits: self.reap(exit['pid'])
-    self.pool.exits.clear()
+    for exit in self.pool.pending_exits: self.reap(exit['pid'])
+    self.pool.pending_exits.clear()
     for label in self.pulse.silent(self.pool.workers): self.pool.workers[label].kill(signal.SIGKILL)
 
 @patch
 def start_worker(self: RealRun, name: str) -> None:
-    "Starts a worker."
-    self.starts.remove(min(self.starts))
+    "Start a worker."
+    self.pending_starts.remove(min(self.pending_starts))
     spec = dict(entry='elastic_nb.simulate.tasks:TaskWorker', slot=0, faults=[], config=self.config,
                 beat=self.heartbeat_interval / 2)
     self.pool.fork(f'{name}.{self.dispatcher.join_counts[name]}', spec)
 
 @patch
 def dispatch(self: RealRun) -> None:
-    "Runs the scheduler, and sends its decisions."
+    "Run the scheduler, and send its decisions."
     every = self.plan.file.simulation.scheduling_interval
-    if every: self.next_look = math.floor(self.now / every + 1) * every
+    if every: self.next_look_at = math.floor(self.now / every + 1) * every
     for a in self.dispatcher.assign(self.now): self.send(a.worker, dict(task=a.task.id, attempt=a.number))
 
 @patch
 def send(self: RealRun, name: str, order: dict[str, Any]) -> None:
     label = self.dispatcher.label(name)
-    self.pool.store.set(f'order/{label}/{self.orders[label]}', json.dumps(order))
-    self.orders[label] += 1
+    self.pool.store.set(f'order/{label}/{self.orders_sent[label]}', json.dumps(order))
+    self.orders_sent[label] += 1
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #ebc43d51
 @patch
 def on_message(self: RealRun, name: str, m: dict[str, Any]) -> None:
-    "Handles a message from a worker."
+    "A message of a worker."
     if m['kind'] == 'hello': self.dispatcher.join(self.workers[name], self.now)
     elif m['kind'] == 'report':
         self.dispatcher.finish(name, m['task'], m['attempt'], self.now, m['seconds'], m['error'],
@@ -658,9 +668,9 @@ def on_message(self: RealRun, name: str, m: dict[str, Any]) -> None:
 
 @patch
 def kill_worker(self: RealRun, name: str, back: float | None) -> None:
-    "Carries out a planned death with SIGKILL."
+    "A planned death: SIGKILL."
     self.restarts_left[name] = 0
-    if back is not None: self.starts.append((self.now + back, name))
+    if back is not None: self.pending_starts.append((self.now + back, name))
     self.kill(name)
 
 @patch
@@ -669,35 +679,35 @@ def kill(self: RealRun, name: str) -> None:
 
 @patch
 def reap(self: RealRun, pid: int) -> None:
-    "Handles the end of a process."
+    "A process has ended."
     label = next((n for n, w in self.pool.workers.items() if w.pid == pid), '')
     if not label: return
     worker = self.pool.workers.pop(label)
     name = label.rpartition('.')[0]
-    for m in worker.lines.read(): self.on_message(name, m)   # its last messages
+    for m in worker.lines.read(): self.on_message(name, m)   # its last words
     worker.lines.sock.close()
     self.lost(name)
 
 @patch
 def lost(self: RealRun, name: str) -> None:
-    "Handles the loss of a worker; restarts it, unless the loss was planned or there were too many."
+    "A worker is gone. It starts again, unless that was planned, or it is too often."
     if name in self.dispatcher.workers: self.dispatcher.lose_worker(name, self.now, 'its process ended')
     if self.restarts_left[name]:
         self.restarts_left[name] -= 1
-        self.starts.append((self.now, name))
+        self.pending_starts.append((self.now, name))
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #be478d50
 class TaskHost:
-    "A worker's actor: takes an order as JSON, returns a report as JSON. Without a task, it only warms up."
+    "The actor that is a worker: an order as JSON, a report as JSON. Without a task it only gets ready."
     def run(self, text: str) -> str:
         import torch
-        torch.set_num_threads(1)   # as in our other workers, for the same bits
+        torch.set_num_threads(1)   # as in our other workers: the same bits
         order = json.loads(text)
         return json.dumps(dict(_reported(order, order['task']) if order['task'] else {}, code=0))
 
 class TaskCluster(RayCluster):
-    "Adds the Ray calls that tasks need."
+    "What tasks need of Ray besides."
     def begin(self) -> Any:
         return self.ray.remote(TaskHost).options(num_cpus=1, scheduling_strategy='SPREAD').remote()
 
@@ -706,19 +716,20 @@ class TaskCluster(RayCluster):
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3bf41061
 class RayRun(RealRun):
-    "Runs a plan as actors of a `cluster`."
+    "A plan as actors of a `cluster`."
     def __init__(self, plan: ParsedPlan, cluster: Any, each: Callable[[RealRun], None] | None = None,
                  **more: Any):
         super().__init__(plan, each, **more)
         self.cluster, self.actors = cluster, dict[str, Any]()
-        self.asked: dict[Any, tuple[str, dict[str, Any]]] = {} # Worker and order, by pending result
+        # Worker and order, by the answer to be
+        self.pending_answers: dict[Any, tuple[str, dict[str, Any]]] = {}
 
     def run(self) -> PlanOutcome:
-        "Runs until all tasks are done, or no worker is left that could do them. Raises RunFailed."
+        "Run until all is done, or no worker is left that could do it. Raises RunFailed."
         from elastic_nb.elastic.worker_pool import RunFailed
         self.zero = time.monotonic()
         try:
-            while not self.is_over and (self.actors or self.starts):
+            while not self.is_over and (self.actors or self.pending_starts):
                 self.tick()
                 if not self.dispatcher.join_counts and self.now > NODE_WAIT_S:
                     raise RunFailed(f"no core of the Ray cluster was free in {NODE_WAIT_S:.0f} s")
@@ -727,16 +738,16 @@ class RayRun(RealRun):
             for actor in self.actors.values(): self.cluster.kill(actor)
 
     def start_worker(self, name: str) -> None:
-        self.starts.remove(min(self.starts))
+        self.pending_starts.remove(min(self.pending_starts))
         self.actors[name] = self.cluster.begin()
         self.send(name, dict(task=''))
 
     def send(self, name: str, order: dict[str, Any]) -> None:
-        self.asked[self.cluster.ask(self.actors[name], self.config | order)] = name, order
+        self.pending_answers[self.cluster.ask(self.actors[name], self.config | order)] = name, order
 
     def listen(self) -> None:
-        for ref, answer in self.cluster.answers([*self.asked], .05).items():
-            name, order = self.asked.pop(ref, ('', {}))   # '': lost in this loop
+        for ref, answer in self.cluster.answers([*self.pending_answers], .05).items():
+            name, order = self.pending_answers.pop(ref, ('', {}))   # '': lost in this very loop
             if answer.pop('code') is None and name: self.lost(name)
             elif name:
                 self.on_message(name, dict(kind='report' if order['task'] else 'hello', **order, **answer))
@@ -744,18 +755,19 @@ class RayRun(RealRun):
     def kill(self, name: str) -> None:
         if name not in self.actors: return
         self.cluster.kill(self.actors[name])
-        self.lost(name)   # the loss of an idle actor shows at its next task
+        self.lost(name)   # an actor without a task would be missed at its next one
 
     def lost(self, name: str) -> None:
         del self.actors[name]
-        self.asked = {ref: (who, order) for ref, (who, order) in self.asked.items() if who != name}
+        self.pending_answers = {ref: (who, order) for ref, (who, order) in self.pending_answers.items()
+                                if who != name}
         super().lost(name)
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #22ec05f1
 def run_real(plan: ParsedPlan, out: str | Path | None = None, name: str = 'run',
              each: Callable[[RealRun], None] | None = None, on: str = '') -> PlanOutcome:
-    """Runs a plan as processes; `out`: a folder for its ledger; `on`: 'ray', or '' for this machine.
+    """Run a plan as processes; `out`: a folder for its ledger; `on`: 'ray', or '' for this machine.
     Raises BadConfig, OSError, RunFailed."""
     from elastic_nb.elastic.ledger import Ledger
     if plan.link.name != 'none':

@@ -104,7 +104,7 @@ class EtcdCluster:
         self.options = dict(certificates=certificates, client_certificates=client_certificates,
                             election_ms=election_ms)
         self.processes: list[subprocess.Popen | None] = [None] * members
-        self.watcher = start_watchdog(self.folder)
+        self.watchdog = start_watchdog(self.folder)
         atexit.register(self.close)
         try:
             for i in range(members): self.start(i)
@@ -159,9 +159,9 @@ def close(self: EtcdCluster) -> None:
         if p is not None:
             p.kill()
             p.wait()
-    self.watcher.kill() # before its pipe is closed, so that it does nothing
-    self.watcher.wait()
-    self.watcher.stdin.close()
+    self.watchdog.kill() # before its pipe is closed, so that it does nothing
+    self.watchdog.wait()
+    self.watchdog.stdin.close()
     shutil.rmtree(self.folder, ignore_errors=True)
 
 # %% ../../nbs/09_testing/13_etcd_cluster.ipynb #d4e12df7

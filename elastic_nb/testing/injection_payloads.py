@@ -54,16 +54,16 @@ PAYLOADS = {
 class _TagFinder(HTMLParser):
     def __init__(self, allowed: tuple[str, ...]):
         super().__init__()
-        self.allowed, self.found = allowed, []
+        self.allowed_tags, self.found_tags = allowed, []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in ('script', 'iframe', 'object', 'embed', 'base', 'link', 'img', 'form') \
-                and tag not in self.allowed: self.found.append(tag)
+                and tag not in self.allowed_tags: self.found_tags.append(tag)
         for key, value in attrs:
             value = re.sub(r'[\s\x00-\x1f]', '', value or '').lower()
             leads = key in ('href', 'src', 'action', 'formaction', 'xlink:href', 'data')
             if key.startswith('on') or leads and value.startswith('javascript:'):
-                self.found.append(f'{tag} {key}')
+                self.found_tags.append(f'{tag} {key}')
 
     handle_startendtag = handle_starttag
 
@@ -72,7 +72,7 @@ def active_tags(page: str, allowed: tuple[str, ...] = ()) -> list[str]:
     reader = _TagFinder(allowed)
     reader.feed(page)
     reader.close()
-    return reader.found
+    return reader.found_tags
 
 def control_characters(text: str, allowed: str = '\n') -> list[str]:
     "Characters of a terminal text that control the terminal instead of being displayed, as code points."

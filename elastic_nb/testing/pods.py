@@ -28,8 +28,8 @@ class PodController:
     "A mock of a controller that maintains `count` pods. Times are in seconds."
     count: int # Number of pods; their indexes are 0 to count - 1
     limit: int | None = None # Allowed number of failures; None: any number
-    need: int | None = None # Number of indexes that must succeed; None: it never ends
-    may_fail: int = 0 # Number of indexes that may fail for good
+    need: int | None = None # Indexes that must succeed; None: it never ends
+    may_fail: int = 0 # Indexes that may fail for good
     final: frozenset[int] = frozenset() # Exit codes that make an index fail for good
     shared: bool = False # Whether all indexes share one limit
     drains_count: bool = False # Whether a drained pod counts as a failure
@@ -38,14 +38,14 @@ class PodController:
     attempts: Counter[int] = field(default_factory=Counter) # Pods created so far, by index
     counted: Counter[int] = field(default_factory=Counter) # Failures that count, by index
     live: set[int] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)
+    done_indexes: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
     after: dict[int, float] = field(default_factory=dict) # Earliest time of the next pod, by index
 
     def start(self, now: float, held: Iterable[int] = ()) -> list[tuple[int, int]]:
         "(Index, attempt) of the pods to create now; indexes in `held` must wait."
         if self.verdict: return []
-        free = {*range(self.count)} - self.live - self.done - self.failed - {*held}
+        free = {*range(self.count)} - self.live - self.done_indexes - self.failed - {*held}
         due = sorted(i for i in free if self.after.get(i, now) <= now)
         self.live |= {*due}
         self.attempts.update(due)
@@ -55,19 +55,19 @@ class PodController:
         "Record that all processes of a pod are gone."
         self.live.remove(index)
         if self.verdict: return
-        if self.need is not None and code == 0: return self.done.add(index)
+        if self.need is not None and code == 0: return self.done_indexes.add(index)
         if code in self.ignored or drained and not self.drains_count: return self.after.update({index: now})
         self.counted[index] += 1
         n = sum(self.counted.values()) if self.shared else self.counted[index]
         if code in self.final: self.failed.add(index)
         if self.limit is not None and n > self.limit:
-            self.failed |= {*range(self.count)} - self.done if self.shared else {index}
+            self.failed |= {*range(self.count)} - self.done_indexes if self.shared else {index}
         self.after[index] = now + self.backoff * 2 ** (self.counted[index] - 1)
 
     @property
     def verdict(self) -> str:
-        "Complete, Failed, or '' while the workload runs."
-        if self.need is not None and len(self.done) >= self.need: return 'Complete'
+        "Complete, Failed, or '' while it runs."
+        if self.need is not None and len(self.done_indexes) >= self.need: return 'Complete'
         return 'Failed' if len(self.failed) > self.may_fail else ''
 
 # %% ../../nbs/09_testing/19_pods.ipynb #c044ac98
@@ -75,15 +75,15 @@ KubernetesObject = dict[str, Any]
 
 @dataclass(frozen=True)
 class PodWorkload:
-    "What the manifests specify for one set of pods."
+    "What the manifests say about one set of pods."
     kind: str
-    name: str # Name of the pods, without their index
+    name: str # Name of its pods, without their index
     namespace: str
     template: KubernetesObject # Pod template: metadata and spec
-    rules: KubernetesObject # Arguments for its `PodController`
+    controller_args: KubernetesObject # Arguments of its `PodController`
     service: str = '' # Pods have the DNS name NAME-INDEX.SERVICE.NAMESPACE.svc
-    claims: tuple[str, ...] = () # Volumes that belong to one pod each and outlive it
-    fixed: bool = False # Whether a replacement keeps the pod's name
+    volume_claims: tuple[str, ...] = () # Volumes that belong to one pod each and outlive it
+    keeps_name: bool = False # Whether a replacement keeps the pod's name
 
 def _job(o: KubernetesObject, spec: KubernetesObject, name: str, space: str) -> PodWorkload:
     policy, need = spec.get('podFailurePolicy', {}).get('rules', ()), spec['completions']
@@ -96,7 +96,7 @@ def _job(o: KubernetesObject, spec: KubernetesObject, name: str, space: str) -> 
     return PodWorkload(o['kind'], name, space, spec['template'], rules, o['metadata']['name'])
 
 def _volcano(o: KubernetesObject, name: str, space: str) -> PodWorkload:
-    "The first task of a Volcano Job; the job's volumes become its pods' volumes."
+    "The first task of a Volcano Job; volumes of the job become those of its pods."
     spec, task = o['spec'], o['spec']['tasks'][0]
     pod = dict(task['template']['spec'])
     for i, v in enumerate(spec.get('volumes', ())):
@@ -108,7 +108,7 @@ def _volcano(o: KubernetesObject, name: str, space: str) -> PodWorkload:
     rules = dict(count=task['replicas'], limit=spec['maxRetry'], need=spec['minSuccess'], shared=True,
                  drains_count=True)
     template = task['template'] | dict(spec=pod)
-    return PodWorkload('Volcano', f"{name}-{task['name']}", space, template, rules, name, fixed=True)
+    return PodWorkload('Volcano', f"{name}-{task['name']}", space, template, rules, name, keeps_name=True)
 
 def workload_of(o: KubernetesObject) -> PodWorkload | None:
     "The workload that an object describes; None if it describes no pods."
@@ -126,7 +126,7 @@ def workload_of(o: KubernetesObject) -> PodWorkload | None:
 
 # %% ../../nbs/09_testing/19_pods.ipynb #7b3af65a
 def expand_variables(text: str, env: Mapping[str, str]) -> str:
-    "Expand `$(NAME)` as Kubernetes does: an unknown name stays as it is, and `$$` is a dollar sign."
+    "`$(NAME)` as Kubernetes expands it: an unknown name stays as it is, and `$$` is a dollar."
     return re.sub(r'\$\$|\$\(([\w.-]+)\)', lambda m: '$' if m[0] == '$$' else env.get(m[1], m[0]), text)
 
 def config_content(found: Iterable[KubernetesObject], kind: str, name: str) -> dict[str, str]:
@@ -155,7 +155,7 @@ def container_environment(entries: Iterable[KubernetesObject], fields: Mapping[s
 
 # %% ../../nbs/09_testing/19_pods.ipynb #f1f5bdc8
 def substitute_paths(text: str, places: Mapping[str, str]) -> str:
-    "`text` with paths and names replaced by this machine's: each once, and only as a whole."
+    "A text with paths and names replaced by those of this machine: once, and only whole ones."
     if not places: return text
     words = '|'.join(re.escape(p) for p in sorted(places, key=len, reverse=True))
     whole = rf'(?<![\w./-])({words})(?![\w.-])|(?<=//)({words})(?=:)'
@@ -165,30 +165,32 @@ def substitute_paths(text: str, places: Mapping[str, str]) -> str:
 NAME_LETTERS = 'bcdfghjklmnpqrstvwxz2456789' # Characters that Kubernetes uses for random name suffixes
 
 class Pod:
-    "One pod: its containers run one after another as processes of a host."
+    "One pod: its containers run one after the other as processes of a host."
     def __init__(self, pods: 'PodCluster', work: PodWorkload, index: int, attempt: int):
-        self.pods, self.work, self.index, self.attempt = pods, work, index, attempt
-        more = '' if work.fixed else '-' + ''.join(random.SystemRandom().choices(NAME_LETTERS, k=5))
+        self.pod_cluster, self.workload, self.index, self.attempt = pods, work, index, attempt
+        more = '' if work.keeps_name else '-' + ''.join(random.SystemRandom().choices(NAME_LETTERS, k=5))
         self.name, self.host = f'{work.name}-{index}{more}', pods.host(work, index)
         spec = work.template['spec']
-        self.todo = [*spec.get('initContainers', ()), *spec['containers']]
+        self.remaining_containers = [*spec.get('initContainers', ()), *spec['containers']]
         self.volumes = {v['name']: v for v in spec.get('volumes', ())}
-        self.grace = spec.get('terminationGracePeriodSeconds', 30)
-        self.command: HostCommand | None = None # Command of the newest container
-        self.env: dict[str, str] = {} # Its variables, with this machine's folders
+        self.grace_s = spec.get('terminationGracePeriodSeconds', 30)
+        self.current_command: HostCommand | None = None # Command of the newest container,
+        self.env: dict[str, str] = {} # and its variables, with this machine's folders
         self.deadline: float | None = None # When its grace period ends, if it was asked to stop
         self.drained = False
 
     def folder(self, name: str) -> Path:
-        "The folder on this machine that replaces a volume, filled with the volume's contents."
-        volume, at = self.volumes.get(name, {}), self.pods.folder
+        "The folder on this machine that replaces a volume, with the volume's contents."
+        volume, at = self.volumes.get(name, {}), self.pod_cluster.folder
         if claim := volume.get('persistentVolumeClaim'): path = at / 'claims' / claim['claimName']
-        elif name in self.work.claims: path = at / 'claims' / f'{name}-{self.name}'
-        else: path = at / 'pods' / f'{self.work.name}-{self.index}.{self.attempt}' / name
+        elif name in self.workload.volume_claims: path = at / 'claims' / f'{name}-{self.name}'
+        else: path = at / 'pods' / f'{self.workload.name}-{self.index}.{self.attempt}' / name
         path.mkdir(parents=True, exist_ok=True)
         inside = {}
-        if of := volume.get('configMap'): inside = config_content(self.pods.found, 'ConfigMap', of['name'])
-        if of := volume.get('secret'): inside = config_content(self.pods.found, 'Secret', of['secretName'])
+        if of := volume.get('configMap'): inside = config_content(self.pod_cluster.manifests, 'ConfigMap',
+                                                                  of['name'])
+        if of := volume.get('secret'): inside = config_content(self.pod_cluster.manifests, 'Secret',
+                                                               of['secretName'])
         for file, text in inside.items(): (path / file).write_text(text, encoding='utf-8')
         return path
 
@@ -198,89 +200,94 @@ _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 @patch
 def start(self: Pod) -> None:
     "Start the next container."
-    c, net = self.todo.pop(0), self.pods.net
-    fields = {'metadata.name': self.name, 'metadata.namespace': self.work.namespace, _INDEX: str(self.index),
+    c, net = self.remaining_containers.pop(0), self.pod_cluster.network
+    fields = {'metadata.name': self.name, 'metadata.namespace': self.workload.namespace,
+              _INDEX: str(self.index),
               'status.podIP': self.host.address}
     places = {m['mountPath']: str(self.folder(m['name'])) for m in c.get('volumeMounts', ())}
-    if not net.cables: places |= self.pods.addresses() | {'0.0.0.0': self.host.address}
-    env = container_environment(c.get('env', ()), fields, self.pods.found)
+    if not net.cables: places |= self.pod_cluster.addresses() | {'0.0.0.0': self.host.address}
+    env = container_environment(c.get('env', ()), fields, self.pod_cluster.manifests)
     self.env = {k: substitute_paths(v, places) for k, v in env.items()}
     program, *words = [substitute_paths(expand_variables(w, env), places)
                        for w in [*c['command'], *c.get('args', ())]]
-    words = [*self.pods.image.get(Path(program).name, [program]), *words]
-    everything = self.pods.env | self.host.env | self.env
-    self.command = self.host.start(*words, env=everything, clean=True)
+    words = [*self.pod_cluster.image_programs.get(Path(program).name, [program]), *words]
+    everything = self.pod_cluster.env | self.host.env | self.env
+    self.current_command = self.host.start(*words, env=everything, clean=True)
 
 @patch
 def tick(self: Pod, now: float) -> int | None:
     "Start the next container if it is time; returns the exit code once all processes are gone."
-    if self.command and self.command.code is None:
+    if self.current_command and self.current_command.code is None:
         if self.deadline and now > self.deadline: self.host.kill()
         return None
-    code = self.command.code if self.command else 0
-    if code == 0 and self.todo and not self.deadline: return self.start()
-    self.host.kill()   # whatever its first process left behind
+    code = self.current_command.code if self.current_command else 0
+    if code == 0 and self.remaining_containers and not self.deadline: return self.start()
+    self.host.kill()   # what its first process has left behind
     return code if code >= 0 else 128 - code
 
 @patch
 def end(self: Pod, now: float, drained: bool = False) -> None:
-    "Send SIGTERM to the first process; after the grace period, SIGKILL follows for the whole pod."
-    self.drained, self.deadline = drained, now + self.grace
-    if self.command: self.command.signal(signal.SIGTERM)
+    "Send SIGTERM to its first process; SIGKILL follows for the whole pod after the grace period."
+    self.drained, self.deadline = drained, now + self.grace_s
+    if self.current_command: self.current_command.signal(signal.SIGTERM)
 
 @patch
 def is_ready(self: Pod) -> bool:
     "The result of its HTTP readiness probe, run on the pod's host; True if it has none."
-    c = self.work.template['spec']['containers'][0]
+    c = self.workload.template['spec']['containers'][0]
     if not (ask := c.get('readinessProbe', {}).get('httpGet')): return True
     ports = {p['name']: p['containerPort'] for p in c.get('ports', ())}
     url = f"http://{self.host.address}:{ports.get(ask['port'], ask['port'])}{ask.get('path', '/')}"
     words = 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)'
-    return not self.todo and self.host.start(sys.executable, '-c', words, url).wait(30) == 0
+    return not self.remaining_containers and self.host.start(sys.executable, '-c', words, url).wait(30) == 0
 
 # %% ../../nbs/09_testing/19_pods.ipynb #455a0640
 class PodCluster:
     "The pods that these objects describe, on hosts of this machine, under mock controllers."
     def __init__(self,
-        net: LoopbackNetwork, # The network that gives each pod a host
+        net: LoopbackNetwork, # Gives each pod a host
         found: Iterable[KubernetesObject], # The manifests
         folder: Path, # Folder for all volumes
         image: Mapping[str, Sequence[str]], # Program of the image -> the command for it on this machine
         env: Mapping[str, str], # Variables of the image
         backoff: float = 1., # Seconds before the first replacement
     ):
-        self.net, self.found, self.folder, self.image, self.env = net, [*found], folder, image, env
-        self.works = {w.name: w for w in map(workload_of, self.found) if w}
-        self.controllers = {name: PodController(**w.rules, backoff=backoff) for name, w in self.works.items()}
-        self.held: dict[str, set[int]] = {name: set() for name in self.works} # Indexes that must wait
-        self.known: dict[str, Host] = {} # Hosts by the names that other pods may use
-        self.spare: dict[str, Host] = {} # Hosts of pods that are not yet created
+        self.network, self.manifests = net, [*found]
+        self.folder, self.image_programs, self.env = folder, image, env
+        self.workloads = {w.name: w for w in map(workload_of, self.manifests) if w}
+        self.controllers = {name: PodController(**w.controller_args, backoff=backoff) for name,
+                            w in self.workloads.items()}
+        # Indexes that must wait
+        self.held_indexes: dict[str, set[int]] = {name: set() for name in self.workloads}
+        self.host_by_name: dict[str, Host] = {} # Hosts by the names that other pods may use
+        self.spare_hosts: dict[str, Host] = {} # Hosts of pods that are not yet created
         self.live: list[Pod] = []
-        self.begin = time.monotonic()
-        self.log: list[tuple[float, Pod, str]] = [] # Time in seconds, pod, and what happened to it
-        for w in self.works.values():
-            if w.kind == 'StatefulSet':   # such pods find each other by name
-                for i in range(w.rules['count']): self.spare[f'{w.name}-{i}'] = self.host(w, i)
+        self.began_at = time.monotonic()
+        self.event_log: list[tuple[float, Pod, str]] = [] # Time in seconds, pod, and what happened to it
+        for w in self.workloads.values():
+            if w.kind == 'StatefulSet':   # its pods find each other by name
+                for i in range(w.controller_args['count']): self.spare_hosts[f'{w.name}-{i}'] = self.host(w,
+                                                                                                          i)
 
     def addresses(self) -> dict[str, str]:
-        "The address of each name that pods may use."
-        return {name: h.address for name, h in self.known.items()}
+        "The address for each name that pods may use."
+        return {name: h.address for name, h in self.host_by_name.items()}
 
     def note(self, pod: Pod, what: str) -> None:
         "Record what has happened to a pod."
-        self.log.append((time.monotonic() - self.begin, pod, what))
+        self.event_log.append((time.monotonic() - self.began_at, pod, what))
 
 # %% ../../nbs/09_testing/19_pods.ipynb #dd230ae9
 @patch
 def host(self: PodCluster, work: PodWorkload, index: int) -> Host:
-    "A new host for a pod. On loopback addresses, a pod that others find by name keeps its address."
+    "A new host for a pod. On loopback hosts, a pod that other pods find by name keeps its address."
     pod = f'{work.name}-{index}'
-    if pod in self.spare: return self.spare.pop(pod)
+    if pod in self.spare_hosts: return self.spare_hosts.pop(pod)
     name = f'{pod}.{work.service}.{work.namespace}.svc'
-    if self.net.cables or work.kind != 'StatefulSet' or name not in self.known:
-        self.known[name] = self.net.add()
-        if self.net.cables: self.net.set_host_names({name: self.known[name].address})
-    return self.known[name]
+    if self.network.cables or work.kind != 'StatefulSet' or name not in self.host_by_name:
+        self.host_by_name[name] = self.network.add()
+        if self.network.cables: self.network.set_host_names({name: self.host_by_name[name].address})
+    return self.host_by_name[name]
 
 @patch
 def tick(self: PodCluster) -> None:
@@ -290,17 +297,17 @@ def tick(self: PodCluster) -> None:
         if (code := pod.tick(now)) is None: continue
         self.live.remove(pod)
         self.note(pod, f'ended with code {code}')
-        self.controllers[pod.work.name].on_pod_end(pod.index, code, now, pod.drained)
+        self.controllers[pod.workload.name].on_pod_end(pod.index, code, now, pod.drained)
     for name, c in self.controllers.items():
-        for index, attempt in c.start(time.monotonic(), self.held[name]):
-            self.live.append(pod := Pod(self, self.works[name], index, attempt))
+        for index, attempt in c.start(time.monotonic(), self.held_indexes[name]):
+            self.live.append(pod := Pod(self, self.workloads[name], index, attempt))
             self.note(pod, 'created')
         for pod in self.live if c.verdict else ():
-            if pod.work.name == name and pod.deadline is None: pod.end(time.monotonic())
+            if pod.workload.name == name and pod.deadline is None: pod.end(time.monotonic())
 
 @patch
 def run_until(self: PodCluster, done: Callable[[], Any], limit_s: float, what: str) -> None:
-    "Let the pods run until `done()`. Raises TimeoutError, which names `what` was awaited."
+    "Let the pods run until `done()`. Raises TimeoutError with `what`."
     end = time.monotonic() + limit_s
     while not done():
         if time.monotonic() > end: raise TimeoutError(f'{what}: not within {limit_s:g} s')
@@ -311,14 +318,14 @@ def run_until(self: PodCluster, done: Callable[[], Any], limit_s: float, what: s
 @patch
 def event_rows(self: PodCluster) -> list[dict[str, Any]]:
     "What has happened to pods, one row per event: seconds, pod, lane (its index), and a word."
-    return [dict(t_s=round(t, 2), pod=p.name, lane=f'{p.work.name}-{p.index}', what=what)
-            for t, p, what in self.log]
+    return [dict(t_s=round(t, 2), pod=p.name, lane=f'{p.workload.name}-{p.index}', what=what)
+            for t, p, what in self.event_log]
 
 EVENT_MARKS = '123456789abcdefghijklmnopqrstuvwxyz' # Marks of events in the picture
 
 def render_lanes(rows: Sequence[Mapping[str, Any]], events: Sequence[tuple[float, str]] = (), width: int = 60
                  ) -> str:
-    """Draw the rows of `PodCluster.event_rows`, and up to 35 events given as (seconds, text), in `width`
+    """Draw rows of `PodCluster.event_rows`, and up to 35 events as (seconds, text), in `width`
     columns."""
     end = max([t for t, _ in events] + [r['t_s'] for r in rows], default=0) or 1
     drawn: dict[str, list[str]] = {}

@@ -196,13 +196,13 @@ class ProgramForker:
         if workers:
             with suppress(OSError, AttributeError): forkserver._client = ForkClient(os.environ | ZYGOTE_ENV)
         client, self.inherits = forkserver._client, _inherits()
-        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.order_socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if pid := os.fork():
             theirs.close()
             self.pid = pid
             return
         try:
-            self.line.close()
+            self.order_socket.close()
             _become(*_serve(theirs), client)
         except BaseException: traceback.print_exc()   # a bug in this module
         finally: os._exit(70)
@@ -232,11 +232,11 @@ class ProgramForker:
                session: bool, fds: Sequence[int] = (), out: Any = None) -> ForkedProgram:
         order = dict(text=text, file=file, args=[*map(str, args)], env=dict(env),
                      folder=os.path.abspath(cwd), path=sys.path, session=session)
-        return ForkedProgram(self.line, order, fds, out)
+        return ForkedProgram(self.order_socket, order, fds, out)
 
     def close(self) -> None:
         "Kill the remaining programs."
-        self.line.close()
+        self.order_socket.close()
         os.waitpid(self.pid, 0)
 
 # %% ../../nbs/09_testing/18_program_forker.ipynb #93b20a5d
@@ -293,7 +293,8 @@ def launcher_forker(self: ProgramForker,
 class ForkedHost(Host):
     "A host on a loopback address without its own init. Its programs are copies."
     def __init__(self, name: str, address: str, folder: Path, env: Mapping[str, str], copies: ProgramForker):
-        self.name, self.address, self.folder, self.env, self.copies = name, address, folder, env, copies
+        self.name, self.address = name, address
+        self.folder, self.env, self.program_forker = folder, env, copies
         self.commands: list[HostCommand] = []
         self.programs: list[Any] = [] # One for each command, in the order of the commands
 
@@ -303,7 +304,7 @@ class ForkedHost(Host):
 
     def _start(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str) -> None:
         with open(log, 'ab') as out:
-            program = self.copies.fake_subprocess.Popen(argv, env=env, cwd=cwd, stdout=out,
+            program = self.program_forker.fake_subprocess.Popen(argv, env=env, cwd=cwd, stdout=out,
                                                         stderr=subprocess.STDOUT,
                                                         start_new_session=True)
         self.programs.append(program)
@@ -319,13 +320,13 @@ class ForkedHost(Host):
 class ForkedHosts(LoopbackNetwork):
     "Loopback hosts whose programs are copies."
     def __init__(self, copies: ProgramForker, n: int = 3):
-        self.copies = copies
+        self.program_forker = copies
         super().__init__(n)
 
     def boot(self, k: int) -> Host:
         "Start host `k`."
         env = dict(GLOO_SOCKET_IFNAME='lo') if sys.platform == 'linux' else {}   # as for any loopback host
-        return ForkedHost(f'node-{k}', loopback_address(k), self.folder, env, self.copies)
+        return ForkedHost(f'node-{k}', loopback_address(k), self.folder, env, self.program_forker)
 
     def close(self) -> None:
         "End everything that runs on the hosts."

@@ -79,10 +79,11 @@ class ThreadSupervisor:
     "The supervisor of a job whose workers are threads: it receives every exit, and starts replacements."
     def __init__(self, build: Callable[[Member], Any], slots: Sequence[int], spares: int,
                  faults: Iterable[Fault], replace: bool, notices: bool):
-        self.build, self.plan, self.replace, self.notices = build, WorkerFaults(*faults), replace, notices
+        self.build_worker, self.plan = build, WorkerFaults(*faults)
+        self.replaces_dead, self.sends_notices = replace, notices
         self.cluster, self.store, self.members, self.events = ThreadCluster(), dist.HashStore(), {}, []
         first = {f'{slot}.0' for slot in slots[:len(slots) - spares]}
-        self.coordinator = Coordinator(self.store, len(first), self.notify_all, first=first)
+        self.coordinator = Coordinator(self.store, len(first), self.notify_all, first_workers=first)
 
     def note(self, kind: str, name: str | None = None, **data: Any) -> None:
         "Record one of the supervisor's own events."
@@ -94,7 +95,7 @@ def notify_all(self: ThreadSupervisor, gen: Generation) -> None:
     "Notify all workers of a new generation."
     data = {k: v for k, v in vars(gen).items() if k not in ('number', 'floor')}
     self.note('generation', **data | dict(gen=gen.number))
-    for m in self.members.values() if self.notices else (): m.note_generation(gen)
+    for m in self.members.values() if self.sends_notices else (): m.note_generation(gen)
 
 # %% ../../nbs/09_testing/01_thread_cluster.ipynb #e36581d0
 @patch
@@ -102,7 +103,7 @@ def start(self: ThreadSupervisor, slot: int, incarnation: int) -> None:
     "Start a worker as a thread."
     name = f'{slot}.{incarnation}'
     member = self.members[name] = Member(name, self.store, timeout=5., emit=self.cluster.inbox.put)
-    member.point = lambda step, phase: self.fault_point(member, slot, step, phase)
+    member.fault_point = lambda step, phase: self.fault_point(member, slot, step, phase)
     self.note('spawn', name)
     self.cluster.spawn(name, self.run_worker, member)
 
@@ -117,7 +118,7 @@ def fault_point(self: ThreadSupervisor, member: Member, slot: int, step: int, ph
 @patch
 def run_worker(self: ThreadSupervisor, member: Member) -> None:
     "The body of a worker's thread."
-    with RNG_LOCK: loop = self.build(member)
+    with RNG_LOCK: loop = self.build_worker(member)
     loop.run()
 
 # %% ../../nbs/09_testing/01_thread_cluster.ipynb #10edc581
@@ -129,7 +130,7 @@ def handle_exit(self: ThreadSupervisor, exit: RankExit) -> None:
     self.note('death', exit.name, cause='killed')
     slot, incarnation = map(int, exit.name.split('.'))
     self.coordinator.remove_workers([exit.name])
-    if self.replace: self.start(slot, incarnation + 1)
+    if self.replaces_dead: self.start(slot, incarnation + 1)
 
 @patch
 def handle_next(self: ThreadSupervisor, timeout: float) -> None:

@@ -53,11 +53,11 @@ def listens_to(callback: Any, moment: str) -> bool:
 class ProgressBar:
     "A progress bar with the loss, shown only on a terminal."
     def __init__(self, start: int, steps: int):
-        self.bar = fork_safe_tqdm()(total=steps, initial=start, unit='step', disable=None)
+        self.tqdm_bar = fork_safe_tqdm()(total=steps, initial=start, unit='step', disable=None)
     def on_metrics(self, trainer: Any, step: int, loss: float, **data: Any) -> None:
-        self.bar.set_postfix(loss=f'{loss:.3f}', refresh=False)
-        self.bar.update()
-    def on_train_end(self, trainer: Any, result: Any) -> None: self.bar.close()
+        self.tqdm_bar.set_postfix(loss=f'{loss:.3f}', refresh=False)
+        self.tqdm_bar.update()
+    def on_train_end(self, trainer: Any, result: Any) -> None: self.tqdm_bar.close()
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #9b72fb7e
 def best_step(losses: dict[int, float]) -> int | None:

@@ -118,7 +118,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
             tree = self.manager.load_checkpoint(asked, target=model_target(self.model, 'model.'))
             if tree is None: return super().train(None, *args, **kwargs)
             self.resumed, self.resumed_from = TrainState.from_tree(tree), tree['step']
-            self.origin = _identity_in(Path(asked)) if asked else self.manager.origin
+            self.origin = _identity_in(Path(asked)) if asked else self.manager.loaded_identity
             for told in describe_differences(self.origin, named, remarks=True):
                 warnings.warn(f"the run goes on with other code than it began with. {told}")
             self._pin(json.loads(self.resumed.meta['trainer']).get('best_model_checkpoint'))

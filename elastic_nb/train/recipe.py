@@ -297,7 +297,7 @@ def _stretch(events: Sequence[Event], own: set[int], expected: Callable[[int], I
 def summarize_run(run: ElasticRun, out: str | Path) -> dict[str, Any]:
     "`summarize_folder` for a run; its trainer provides the samples of each step. Raises ValueError."
     config = run.config.update(worlds=run.worlds) if run.worlds else run.config
-    with modules_in(run.folder): engine = build(run.entry, config).prepare('cpu')
+    with modules_in(run.module_folder): engine = build(run.entry, config).prepare('cpu')
     own = partial(samples_of_own_workers, pieces=engine.samples.num_micro_batches, ids=engine.samples.ids)
     return summarize_folder(out, engine.samples.step_ids, own)
 

@@ -144,11 +144,11 @@ class ExactStrategy(Strategy):
     def gradient_norm(self, model: nn.Module) -> Tensor:
         "As in `Strategy`; uses the norms that the workers exchanged, if they did."
         o = self.sharded_optimizer
-        if o is None or o.norms is None: return super().gradient_norm(model)
-        known = {id(p): norm for p, norm in zip(o.params, o.norms)}
+        if o is None or o.grad_norms is None: return super().gradient_norm(model)
+        known = {id(p): norm for p, norm in zip(o.params, o.grad_norms)}
         norms = [known[id(p)] if id(p) in known else torch.linalg.vector_norm(p.grad)
                  for p in model.parameters()
-                 if id(p) not in o.spared and (id(p) in known or p.grad is not None)]
+                 if id(p) not in o.params_without_grad and (id(p) in known or p.grad is not None)]
         return torch.linalg.vector_norm(torch.stack(norms))
 
     def make_loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,

@@ -57,14 +57,16 @@ def encode_crc32c(value: int) -> str:
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #687cc6fa
 class _BoundedSink:
     "A writable file over a buffer; raises on too many bytes, or after too much time."
-    def __init__(self, out: memoryview, end: float): self.out, self.end, self.at = out, end, 0
+    def __init__(self, out: memoryview, end: float): self.buffer, self.end, self.position = out, end, 0
 
     def write(self, piece: bytes) -> int:
-        if len(piece) > len(self.out) - self.at: raise StoreError("the server sent more than was asked for")
-        self.out[self.at:self.at + len(piece)] = piece
-        self.at += len(piece)
-        if self.at < len(self.out) and time.monotonic() > self.end:
-            raise StoreUnavailable(f"too slow: {self.at} of {len(self.out)} bytes in the time allowed")
+        if len(piece) > len(self.buffer) - self.position:
+            raise StoreError("the server sent more than was asked for")
+        self.buffer[self.position:self.position + len(piece)] = piece
+        self.position += len(piece)
+        if self.position < len(self.buffer) and time.monotonic() > self.end:
+            raise StoreUnavailable(f"too slow: {self.position} of {len(self.buffer)} bytes in the time "
+                                   "allowed")
         return len(piece)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #dd2dcc97
@@ -80,7 +82,7 @@ class GCSStore:
         page: int = 1000, # Entries per page of a listing
     ):
         self.bucket, self.prefix = client.bucket(bucket), prefix
-        self.limit_s, self.part_size, self.threads, self.page = limit_s, part_size, threads, page
+        self.limit_s, self.part_size, self.threads, self.page_size = limit_s, part_size, threads, page
         self.how = dict(timeout=(min(10., limit_s), min(20., limit_s)), retry=None)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #fdb8a1d9
@@ -134,9 +136,9 @@ def get(self: GCSStore, key: str, limit: int = 1 << 24) -> bytes:
         if blob.size > limit: raise StoreError(f"get {key}: {blob.size} bytes, at most {limit} allowed")
         window = _BoundedSink(memoryview(bytearray(blob.size)), time.monotonic() + self.limit_s)
         blob.download_to_file(window, raw_download=True, checksum=None, **self.how)
-        if encode_crc32c(google_crc32c.value(bytes(window.out))) != blob.crc32c:
+        if encode_crc32c(google_crc32c.value(bytes(window.buffer))) != blob.crc32c:
             raise StoreUnavailable(f"get {key}: damaged on the way, or in the store")
-        return bytes(window.out)
+        return bytes(window.buffer)
     return self._ask('get', key, attempt)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #6f431a07
@@ -144,10 +146,10 @@ def get(self: GCSStore, key: str, limit: int = 1 << 24) -> bytes:
 def read_into(self: GCSStore, key: str, offset: int, out: memoryview) -> None:
     window, blob = _BoundedSink(memoryview(out).cast('B'), time.monotonic() + self.limit_s), self._blob(key)
     def attempt() -> None:   # resumes where the last one stopped
-        if window.at == len(window.out): return
-        blob.download_to_file(window, start=offset + window.at, end=offset + len(window.out) - 1,
+        if window.position == len(window.buffer): return
+        blob.download_to_file(window, start=offset + window.position, end=offset + len(window.buffer) - 1,
                               raw_download=True, checksum=None, **self.how)
-        if window.at < len(window.out): raise StoreRefused(f"read {key}: the object is too short")
+        if window.position < len(window.buffer): raise StoreRefused(f"read {key}: the object is too short")
     self._ask('read', key, attempt)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #05def926
@@ -155,7 +157,7 @@ def read_into(self: GCSStore, key: str, offset: int, out: memoryview) -> None:
 def _found(self: GCSStore, prefix: str) -> list[storage.Blob]:
     "All objects whose names begin with `prefix`, including parts."
     return self._ask('list', None, lambda: list(self.bucket.list_blobs(
-        prefix=self.prefix + prefix, page_size=self.page, **self.how)))
+        prefix=self.prefix + prefix, page_size=self.page_size, **self.how)))
 
 @patch
 def list(self: GCSStore, prefix: str) -> list[StoredObject]:
@@ -191,21 +193,21 @@ def plan_parts(fd: int, prefix: str, part_size: int) -> tuple[list[UploadPart], 
 class _ComposedUpload:
     "The upload of one file in parts, which are then composed."
     def __init__(self, store: GCSStore, key: str, fd: int, stop: threading.Event):
-        self.store, self.key, self.fd, self.stop = store, key, fd, stop
+        self.store, self.key, self.fd, self.stop_event = store, key, fd, stop
         self.parts_prefix = f'{store.prefix}.parts/{key}/'
-        self.parts, self.whole = plan_parts(fd, self.parts_prefix, store.part_size)
-        self.sent: list[UploadPart] = []
+        self.parts, self.file_crc32c = plan_parts(fd, self.parts_prefix, store.part_size)
+        self.uploaded_parts: list[UploadPart] = []
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #85abb59c
 @patch
 def send_part(self: _ComposedUpload, part: UploadPart) -> None:
     "Send one part, unless the upload was stopped."
-    if self.stop.is_set(): return
+    if self.stop_event.is_set(): return
     data, blob = os.pread(self.fd, part.size, part.offset), self.store.bucket.blob(part.name)
     if encode_crc32c(google_crc32c.value(data)) != part.crc:
         raise StoreError(f"put {self.key}: the file has changed while it was read")
-    retry(lambda _: self.store._upload(blob, data), self.store.limit_s, self.stop)
-    self.sent.append(part)
+    retry(lambda _: self.store._upload(blob, data), self.store.limit_s, self.stop_event)
+    self.uploaded_parts.append(part)
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #4d3f3114
 @patch
@@ -231,7 +233,7 @@ def compose_all(self: _ComposedUpload) -> None:
                    for i, name in names.items()]
         level += 1
     whole = self.compose(sources, store._blob(self.key))
-    right = int(whole.size) == sum(p.size for p in self.parts) and whole.crc32c == self.whole
+    right = int(whole.size) == sum(p.size for p in self.parts) and whole.crc32c == self.file_crc32c
     if not right: store.delete(self.key)
     for blob in store._found(f'.parts/{self.key}/'): _drop_blob(store, blob)
     if not right: raise StoreUnavailable(f"put {self.key}: what was stored is not what was sent; deleted")
@@ -244,7 +246,7 @@ def run(self: _ComposedUpload) -> None:
     there = {(b.name, b.crc32c, int(b.size)) for b in found}
     missing = [p for p in self.parts if (p.name, p.crc, p.size) not in there]
     parallel_for(self.send_part, missing, self.store.threads)
-    if len(self.sent) < len(missing):
+    if len(self.uploaded_parts) < len(missing):
         raise StoreUnavailable(f"put {self.key}: stopped; the next call resumes from here")
     self.compose_all()
 

@@ -68,7 +68,7 @@ class S3Backend:
         self.store = store
         # A mounted folder needs two, because what was put last may be lost with this machine.
         least = getattr(store, 'least', 1)
-        self.keep_last_n, self.forgets = max(keep_last_n, least), least > 1
+        self.keep_last_n, self.store_may_forget = max(keep_last_n, least), least > 1
 
 # %% ../../../nbs/03_checkpoint/remote/06_object_store_tier.ipynb #7ba78102
 @patch
@@ -121,7 +121,8 @@ def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event
         text, key = encode_manifest(manifest), f'{name}/{MANIFEST_NAME}'
         try: there = self.store.get(key, 1 << 28)
         except KeyError: there = None
-        if there is None or there == text and self.forgets:   # then a manifest is not evidence for its files
+        # then a manifest is not evidence for its files
+        if there is None or there == text and self.store_may_forget:
             for file in manifest.files:
                 self.store.put_file(f'{name}/{file}', local.base / name / file, stop)
             if stop and stop.is_set(): return False

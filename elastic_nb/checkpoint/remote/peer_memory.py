@@ -57,7 +57,7 @@ def allocate_zeroed(size: int) -> memoryview:
     "Zeros; only pages that are written to take memory."
     if size <= BODY_PAGE_BYTES: return memoryview(bytearray(size))
     room = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError): room.madvise(mmap.MADV_HUGEPAGE)   # a kernel without huge pages is fine, too
+    with suppress(OSError): room.madvise(mmap.MADV_HUGEPAGE)   # a kernel without them is fine, too
     return memoryview(room)
 
 class BlobMemory:
@@ -105,7 +105,7 @@ class BlobMemory:
         with self.lock: return sorted((k, len(b)) for k, b in self.blobs.items() if k.startswith(prefix))
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #b3c609c3
-class _HttpError(Exception): "An HTTP status other than success, with an explanation."
+class _HttpError(Exception): "An HTTP status other than success, and a sentence."
 
 _NO_SECRET = f'set {TOKEN_ENV} to the secret of this memory'
 _WHY = {412: 'there is one already', 422: 'damaged on the way: the checksum is wrong',
@@ -114,12 +114,13 @@ _WHY = {412: 'there is one already', 422: 'damaged on the way: the checksum is w
 
 class _PrefixedSocket(io.RawIOBase):
     "A connection whose `head` was already read."
-    def __init__(self, head: bytes, line: socket.socket): self.head, self.line = memoryview(head), line
+    def __init__(self, head: bytes,
+                 line: socket.socket): self.prefix, self.connection = memoryview(head), line
     def readable(self) -> bool: return True
     def readinto(self, out: Any) -> int:
-        n = min(len(out), len(self.head))
-        if not n: return self.line.recv_into(out)
-        out[:n], self.head = self.head[:n], self.head[n:]
+        n = min(len(out), len(self.prefix))
+        if not n: return self.connection.recv_into(out)
+        out[:n], self.prefix = self.prefix[:n], self.prefix[n:]
         return n
 
 class _BlobHandler(BaseHTTPRequestHandler):
@@ -131,7 +132,7 @@ class _BlobHandler(BaseHTTPRequestHandler):
         "Called by the server, before the request."
         self.timeout = self.server.stall_s  # type: ignore[misc]  # of this connection
         super().setup()
-        head = self.server.heads.pop(self.connection, b'')   # read by the gate
+        head = self.server.request_heads.pop(self.connection, b'')   # read by the gate
         self.rfile = io.BufferedReader(_PrefixedSocket(head, self.connection), BODY_PAGE_BYTES)
 
     def finish(self) -> None:
@@ -187,8 +188,8 @@ _GIVEN = re.compile(rb'^authorization:[ \t]*(.*?)[ \t]*\r?$', re.I | re.M)
 class _PendingConnection:
     "A connection that has not sent the secret yet."
     def __init__(self, line: socket.socket, client: Any, end: float):
-        self.line, self.client, self.end = line, client, end
-        self.head, self.answered = bytearray(), False
+        self.connection, self.client_address, self.deadline = line, client, end
+        self.received_head, self.answered = bytearray(), False
 
 class RequestGate:
     "One thread that reads request heads, and admits those with the secret."
@@ -200,8 +201,8 @@ class RequestGate:
     ):
         self.admit, self.token, self.head_timeout_s = admit, token, head_timeout_s
         # the longest-waiting first
-        self.pending: dict[socket.socket, _PendingConnection] = {}
-        self.new: deque[_PendingConnection] = deque()
+        self.pending_connections: dict[socket.socket, _PendingConnection] = {}
+        self.new_connections: deque[_PendingConnection] = deque()
         self.wake_reader, self.wake_writer = socket.socketpair()
         for end in (self.wake_reader, self.wake_writer): end.setblocking(False)
         self.selector, self.closed = selectors.DefaultSelector(), False
@@ -211,7 +212,7 @@ class RequestGate:
     def add_connection(self, line: socket.socket, client: Any) -> None:
         "A new connection; called from any thread."
         line.setblocking(False)
-        self.new.append(_PendingConnection(line, client, time.monotonic() + self.head_timeout_s))
+        self.new_connections.append(_PendingConnection(line, client, time.monotonic() + self.head_timeout_s))
         self._ring()
 
     def close(self) -> None:
@@ -226,16 +227,16 @@ class RequestGate:
 def _work(self: RequestGate) -> None:
     "The thread's loop: wait for bytes from any client, or for the first deadline."
     while not self.closed:
-        first = next(iter(self.pending.values()), None)
-        pause = max(0., first.end - time.monotonic()) if first else None
+        first = next(iter(self.pending_connections.values()), None)
+        pause = max(0., first.deadline - time.monotonic()) if first else None
         for key, _ in self.selector.select(pause):
             if key.data: self._safely(self._hear, key.data)
             else:
                 with suppress(BlockingIOError): self.wake_reader.recv(4096)
-        while self.new: self._welcome(self.new.popleft())
+        while self.new_connections: self._welcome(self.new_connections.popleft())
         now = time.monotonic()
-        for g in [g for g in self.pending.values() if g.end <= now]: self._leave(g)
-    for g in list(self.pending.values()): self._leave(g)
+        for g in [g for g in self.pending_connections.values() if g.deadline <= now]: self._leave(g)
+    for g in list(self.pending_connections.values()): self._leave(g)
     for x in (self.selector, self.wake_reader, self.wake_writer): x.close()
 
 @patch
@@ -247,87 +248,88 @@ def _safely(self: RequestGate, do: Callable[[_PendingConnection], None], g: _Pen
 @patch
 def _welcome(self: RequestGate, g: _PendingConnection) -> None:
     "Accept a client; at the limit, drop the one that has been silent longest."
-    if len(self.pending) >= self.max_pending: self._leave(next(iter(self.pending.values())))
-    self.pending[g.line] = g
-    self.selector.register(g.line, selectors.EVENT_READ, g)
+    if len(self.pending_connections) >= self.max_pending:
+        self._leave(next(iter(self.pending_connections.values())))
+    self.pending_connections[g.connection] = g
+    self.selector.register(g.connection, selectors.EVENT_READ, g)
     self._safely(self._hear, g)   # most have sent everything by now
 
 @patch
 def _leave(self: RequestGate, g: _PendingConnection) -> None:
-    if self.pending.pop(g.line, None): self.selector.unregister(g.line)
-    g.line.close()
+    if self.pending_connections.pop(g.connection, None): self.selector.unregister(g.connection)
+    g.connection.close()
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #ecb10e92
 @patch
 def _hear(self: RequestGate, g: _PendingConnection) -> None:
     "Read from a client, and decide once its head is complete, too long, or the client has closed."
-    try: data = g.line.recv(1 << 16)
+    try: data = g.connection.recv(1 << 16)
     except BlockingIOError: return
     if g.answered:   # it was refused, but keeps sending
         if not data: self._leave(g)
         return
-    g.head += data
-    if not data or len(g.head) > MAX_HEADER_BYTES or _OVER.search(g.head): self._judge(g)
+    g.received_head += data
+    if not data or len(g.received_head) > MAX_HEADER_BYTES or _OVER.search(g.received_head): self._judge(g)
 
 @patch
 def _judge(self: RequestGate, g: _PendingConnection) -> None:
-    given = _GIVEN.search(bytes(g.head[:MAX_HEADER_BYTES]))
+    given = _GIVEN.search(bytes(g.received_head[:MAX_HEADER_BYTES]))
     if self.token and not hmac.compare_digest(given[1] if given else b'', f'Bearer {self.token}'.encode()):
         return self._answer(g, '401 Unauthorized', _NO_SECRET)
-    del self.pending[g.line]
-    self.selector.unregister(g.line)
-    g.line.setblocking(True)
-    if not self.admit(g.line, g.client, bytes(g.head)):
-        g.line.setblocking(False)
-        self.pending[g.line] = g
-        self.selector.register(g.line, selectors.EVENT_READ, g)
+    del self.pending_connections[g.connection]
+    self.selector.unregister(g.connection)
+    g.connection.setblocking(True)
+    if not self.admit(g.connection, g.client_address, bytes(g.received_head)):
+        g.connection.setblocking(False)
+        self.pending_connections[g.connection] = g
+        self.selector.register(g.connection, selectors.EVENT_READ, g)
         self._answer(g, '503 Service Unavailable', 'all connections are in use; try again')
 
 @patch
 def _answer(self: RequestGate, g: _PendingConnection, status: str, why: str) -> None:
     "Refuse, then drain until the client closes."
-    g.line.send(f'HTTP/1.0 {status}\r\nContent-Length: {len(why)}\r\n\r\n{why}'.encode())
-    g.line.shutdown(socket.SHUT_WR)
+    g.connection.send(f'HTTP/1.0 {status}\r\nContent-Length: {len(why)}\r\n\r\n{why}'.encode())
+    g.connection.shutdown(socket.SHUT_WR)
     g.answered = True
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #08bd280c
 class PeerMemoryServer(ThreadingTCPServer):
     "Serves blobs of other nodes from this process's memory. With a `token`, only to clients that have it."
     daemon_threads = allow_reuse_address = True
-    request_queue_size, connections = 1024, 64 # How many the kernel queues, and how many we admit
+    request_queue_size, connections = 1024, 64 # Held by the kernel before we look, and let in by us
 
     def __init__(self, address: tuple[str, int], limit: int, token: str = '', stall_s: float = 20.):
         self.blobs, self.token, self.stall_s = BlobMemory(limit), token, stall_s
         self.deadlines: dict[socket.socket, float] = {}   # deadline of the next page
-        self.heads: dict[socket.socket, bytes] = {}   # bytes of a request read before it was admitted
+        self.request_heads: dict[socket.socket, bytes] = {}   # read of a request before it was let in
         super().__init__(address, _BlobHandler)
-        self.gate = RequestGate(self.admit, token)
+        self.request_gate = RequestGate(self.admit, token)
 
     def renew_deadline(self, line: socket.socket) -> None:
-        "Renew the deadline: the next page must arrive within `stall_s` seconds."
+        "A page has arrived: the next one has `stall_s` seconds again."
         self.deadlines[line] = time.monotonic() + self.stall_s
 
     def process_request(self, request: Any, client: Any) -> None:
         "Called by the server's loop for each new connection."
-        self.gate.add_connection(request, client)
+        self.request_gate.add_connection(request, client)
 
     def admit(self, request: socket.socket, client: Any, head: bytes) -> bool:
         "Called by the gate: start a thread for this connection, if a slot is free."
         if len(self.deadlines) >= self.connections: return False
         self.renew_deadline(request)
-        self.heads[request] = head
+        self.request_heads[request] = head
         super().process_request(request, client)
         return True
 
     def shutdown_request(self, request: Any) -> None:
         "Called by the server at the end of each connection."
         super().shutdown_request(request)
-        self.heads.pop(request, None)
+        self.request_heads.pop(request, None)
         self.deadlines.pop(request, None)
 
     def server_close(self) -> None:
         super().server_close()
-        if hasattr(self, 'lobby'): self.gate.close()   # there is no gate yet if the address is taken
+        if hasattr(self, 'lobby'): self.request_gate.close()   # there is none yet if the address is taken
 
     def service_actions(self) -> None:
         "Called by the server's loop: shut down a connection that has stalled."
@@ -342,7 +344,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #b660f4aa
 @patch
 def _receive(self: _BlobHandler, blob: memoryview) -> bool:
-    "Fill `blob` with the body; returns whether its checksum is right."
+    "Fill `blob` with the body; is its checksum right?"
     total = new_checksum(self.command, self.path)
     for page in split_pages(blob):
         if self.rfile.readinto(page) < len(page): raise ConnectionError("cut in mid-upload")
@@ -450,7 +452,7 @@ class PeerStore:
         token: str = '', # The server's secret
         limit_s: float = 60., # Seconds for all attempts and waits; an upload in progress may take longer
     ):
-        self.name, self.prefix, self.limit_s = name, prefix, limit_s
+        self.server_address, self.prefix, self.limit_s = name, prefix, limit_s
         self._secret = {'Authorization': f'Bearer {token}'} if token else {}
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #b1b69e51
@@ -462,9 +464,9 @@ def _target(self: PeerStore, key: str) -> str:
 def _ask(self: PeerStore, method: str, key: str, target: str, place: Callable[[int], memoryview],
          body: Iterable[memoryview] | None = None, **headers: str) -> memoryview:
     "Send one request; its verified answer, in the memory that `place(its size)` returns."
-    what = f"{method.lower()} peer://{self.name}/{self.prefix}{key}"
+    what = f"{method.lower()} peer://{self.server_address}/{self.prefix}{key}"
     try:
-        with closing(HTTPConnection(self.name, timeout=min(20., self.limit_s))) as line:
+        with closing(HTTPConnection(self.server_address, timeout=min(20., self.limit_s))) as line:
             line.putrequest(method, target, skip_accept_encoding=True)
             for k, v in (self._secret | headers).items(): line.putheader(k.replace('_', '-'), v)
             line.endheaders()

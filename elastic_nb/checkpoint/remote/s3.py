@@ -72,7 +72,7 @@ class S3Store:
         page: int = 1000, # Entries per page of a listing
     ):
         self.bucket, self.prefix, self.client, self.limit_s = bucket, prefix, client, limit_s
-        self.part_size, self.threads, self.page = part_size, threads, page
+        self.part_size, self.threads, self.page_size = part_size, threads, page
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #d9faa590
 @patch
@@ -191,7 +191,7 @@ def read_into(self: S3Store, key: str, offset: int, out: memoryview) -> None:
 def list(self: S3Store, prefix: str) -> list[StoredObject]:
     marks, n = dict(ContinuationToken='NextContinuationToken'), len(self.prefix)
     found = self._pages('list_objects_v2', prefix, 'Contents', marks, Prefix=self.prefix + prefix,
-                        MaxKeys=self.page)
+                        MaxKeys=self.page_size)
     return sorted((StoredObject(o['Key'][n:], o['Size']) for o in found), key=lambda o: o.key)
 
 @patch
@@ -203,9 +203,9 @@ def delete(self: S3Store, key: str) -> None:
 class _MultipartUpload:
     "The multipart upload of one file."
     def __init__(self, store: S3Store, key: str, fd: int, stop: threading.Event):
-        self.store, self.key, self.fd, self.stop = store, key, fd, stop
-        self.size = os.fstat(fd).st_size
-        self.part_size = max(store.part_size, -(-self.size // 10_000))   # S3 allows 10,000 parts
+        self.store, self.key, self.fd, self.stop_event = store, key, fd, stop
+        self.file_size = os.fstat(fd).st_size
+        self.part_size = max(store.part_size, -(-self.file_size // 10_000))   # S3 allows 10,000 parts
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #8d15137b
 @patch
@@ -229,10 +229,10 @@ def begin(self: _MultipartUpload, fresh: bool) -> None:
 @patch
 def send_part(self: _MultipartUpload, number: int) -> None:
     "Send part `number` if it is not there already, unless the upload was stopped."
-    if self.stop.is_set(): return
+    if self.stop_event.is_set(): return
     offset = (number - 1) * self.part_size
     data = os.pread(self.fd, self.part_size, offset)
-    if len(data) != min(self.part_size, self.size - offset):
+    if len(data) != min(self.part_size, self.file_size - offset):
         raise StoreError(f"put {self.key}: the file has changed while it was read")
     sums, old = PartChecksums.of(data), self.there.get(number)
     if old and (old['Size'] != len(data) or sums.matches(old) is False):
@@ -241,7 +241,7 @@ def send_part(self: _MultipartUpload, number: int) -> None:
     if not old or sums.matches(old) is None:
         extra = dict(UploadId=self.id['UploadId'], PartNumber=number)
         old = retry(lambda _: self.store._send('upload_part', self.key, data, sums, **extra),
-                    self.store.limit_s, self.stop)
+                    self.store.limit_s, self.stop_event)
     self.sent[number] = replace(sums, etag=old['ETag'])
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #eea17052
@@ -256,7 +256,7 @@ def complete(self: _MultipartUpload, parts: list[PartChecksums]) -> None:
     try: head = store._ask('head_object', key, **store._name(key))
     except KeyError: raise _UploadGone(f"put {key}: the server has forgotten the upload") from None
     votes = [matches_composite(seen, parts) for seen in (done, head)]
-    right = head['ContentLength'] == self.size and False not in votes
+    right = head['ContentLength'] == self.file_size and False not in votes
     if right and (True in votes or self.read_back(parts)): return
     if not done: raise _UploadGone(f"put {key}: there is another object of that name")
     store.delete(key)
@@ -266,7 +266,7 @@ def complete(self: _MultipartUpload, parts: list[PartChecksums]) -> None:
 def read_back(self: _MultipartUpload, parts: list[PartChecksums]) -> bool:
     "Whether the store holds what we sent; for servers without composite checksums."
     for n, part in enumerate(parts):
-        out = bytearray(min(self.part_size, self.size - n * self.part_size))
+        out = bytearray(min(self.part_size, self.file_size - n * self.part_size))
         self.store.read_into(self.key, n * self.part_size, memoryview(out))
         if PartChecksums.of(out).md5 != part.md5: return False
     return True
@@ -276,7 +276,7 @@ def read_back(self: _MultipartUpload, parts: list[PartChecksums]) -> bool:
 def run(self: _MultipartUpload, fresh: bool) -> None:
     "All parts, then complete and verify. Raises _UploadGone if the server has forgotten the upload."
     self.begin(fresh)
-    numbers = range(1, -(-self.size // self.part_size) + 1)
+    numbers = range(1, -(-self.file_size // self.part_size) + 1)
     parallel_for(self.send_part, numbers, self.store.threads)
     if len(self.sent) < len(numbers):
         raise StoreUnavailable(f"put {self.key}: stopped; the next call resumes from here")
@@ -287,7 +287,7 @@ def run(self: _MultipartUpload, fresh: bool) -> None:
 def put_file(self: S3Store, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
     with open(path, 'rb') as file:
         upload = _MultipartUpload(self, key, file.fileno(), stop or threading.Event())
-        if upload.size <= self.part_size:
+        if upload.file_size <= self.part_size:
             self._put(key, file.read())
             return
         for fresh in (False, True, True):
