@@ -59,8 +59,8 @@ class TokenData:
 class LoaderContestant:
     "`start` iterates over inputs, (samples of this rank, length); `state` is what a checkpoint would keep."
     needs: str | None = None # The package that must be installed
-    own_process = False # Its ranks must be processes of one process group
-    enough = float('inf') # Samples after which its speed is known
+    own_process = False # Whether its ranks must be processes of one process group
+    enough = float('inf') # Number of samples after which its speed is known
     def __init__(self, data: TokenData): self.data, self.batches_read = data, 0
     def prepare(self) -> None: ...
     def state(self) -> Any: return self.batches_read
@@ -88,7 +88,7 @@ class _MappedIndex:
     def check(self, *_: Any) -> None: ...
 
 class MaterialisedOrderLoader(LoaderContestant):
-    "The whole permutation in memory, rebuilt at each start; the same gather as ours, a global cursor."
+    "Keeps the permutation in memory, rebuilt at each start; reads like ours, with a global cursor."
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         d, self.batches_read = self.data, state or 0
         samples = token_windows(d.map(), d.length)
@@ -230,7 +230,7 @@ class LitDataLoader(LoaderContestant):
                  for folder, x in zip(self.parts, items)]
         return litdata.CombinedStreamingDataset(found, d.seed, [.5, .5], False) if found[1:] else found[0]
 
-    def state(self) -> Any: return copy.deepcopy(self.loader.state_dict())   # changed in place later
+    def state(self) -> Any: return copy.deepcopy(self.loader.state_dict())   # it is changed in place later
 
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import litdata
@@ -266,7 +266,7 @@ class MosaicStreamingLoader(LoaderContestant):
     def start(self, state: Any = None, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
         import streaming
         size = self.data.batch // world
-        if world == 1: streaming.base.util.clean_stale_shared_memory()   # left by an earlier start
+        if world == 1: streaming.base.util.clean_stale_shared_memory()   # left over from an earlier start
         dataset = streaming.StreamingDataset(**self.where(), shuffle=True, shuffle_seed=self.data.seed,
                                              batch_size=size, num_canonical_nodes=1)
         self.loader = streaming.StreamingDataLoader(dataset, batch_size=size)
@@ -335,11 +335,11 @@ class OurPackedLoader(LoaderContestant):
     def open(self) -> Any: return PackedDataset(self.data.path, self.data.length, rows=self.rows)
 
 class OurPackedLazyLoader(OurPackedLoader):
-    "elastic-nb: the same without rows, assembled from the index at each read."
+    "elastic-nb: packed samples without rows, assembled from the index at each read."
     rows = False
 
 class _FilledIndex:
-    "The plain index in the form of a packed one."
+    "The plain index, read in the form of a packed one."
     def __init__(self, data: TokenData):
         self.plain_dataset = ResumableDataset(index_file=data.path, seq_length=data.length)
         self.positions = torch.arange(data.length)
@@ -411,7 +411,7 @@ class _IndexSlice:
     def check(self, *_: Any) -> None: ...
 
 class OurMixtureLoader(OurLoader):
-    "elastic-nb: a mixture, which is a function of seed and position."
+    "elastic-nb: a mixture computed from seed and position."
     def make(self) -> Any:
         d = self.data
         parts = [ResumableDataset(index_file=_IndexSlice(d, *span), seq_length=d.length)
@@ -443,12 +443,12 @@ class OurPackedMixtureLoader(OurMixtureLoader):
         for batch in loader: yield batch['input_ids']
 
 class OurPackedLazyMixtureLoader(OurPackedMixtureLoader):
-    "elastic-nb: the same without rows."
+    "elastic-nb: a mixture of two packed indexes without rows."
     rows = False
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #37e75e1f
 class HFInterleaveLoader(LoaderContestant):
-    "`datasets.interleave_datasets` of two streams, shuffled in a buffer of 1,000; rank 0's state for all."
+    "`datasets.interleave_datasets` of two streams, shuffled in a buffer of 1,000; all load rank 0's state."
     needs = 'datasets'
     def prepare(self) -> None: hf_table(self.data)
     def state(self) -> Any: return self.stream.state_dict()
@@ -483,13 +483,13 @@ class GrainMixtureLoader(LoaderContestant):
 
 # %% ../../nbs/10_bench/05_loaders.ipynb #4864295b
 class LitDataMixtureLoader(LitDataLoader):
-    "litdata's CombinedStreamingDataset; rank 0's state for all."
+    "litdata's CombinedStreamingDataset; all ranks load rank 0's state."
     @property
     def parts(self) -> dict[str, tuple[int, int]]:
         return {f'{self.data.path}.litdata-{k}': span for k, span in zip('ab', source_ranges(self.data))}
 
 class MosaicMixtureLoader(MosaicStreamingLoader):
-    "MosaicML's streaming: two streams with proportions, one canonical node; rank 0's state for all."
+    "MosaicML's streaming: two streams with proportions, one canonical node; all load rank 0's state."
     @property
     def parts(self) -> dict[str, tuple[int, int]]:
         return {f'{self.data.path}.mds-{k}': span for k, span in zip('ab', source_ranges(self.data))}
@@ -512,8 +512,8 @@ ALL_CONTESTANTS = CONTESTANTS | FORMS | MIXERS
 # %% ../../nbs/10_bench/05_loaders.ipynb #a82a02be
 def mixture_errors(steps: list[list[int]], data: TokenData, window: int = 1000) -> dict[str, float]:
     """The errors of a mixture with these samples: `off`, a source's largest deviation from its proportion
-    in any `window` samples, in percent; `repeated` and `missing`, how many samples came too
-    often and too rarely, compared with the average of their source."""
+    in any `window` samples, in percent; `repeated` and `missing`, how many samples came more
+    often and less often than the average of their source."""
     flat = np.concatenate([np.asarray(s, np.int64) for s in steps])
     small = np.cumsum(np.append(0, flat >= source_ranges(data)[1][0]))
     off = np.abs((small[window:] - small[:-window]) / window - .5).max() if len(flat) >= window else 1.

@@ -66,20 +66,21 @@ WORKLOADS = {'real': TrainingWork(GPTConfig(256, 128, 192, 6, 6, 0.)),
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #55f9c79a
 def synchronize_stream(device: str) -> None:
-    "Wait until the device has done all work of this thread; copies on other streams may continue."
+    "Wait until the device has done all work queued by this thread; copies on other streams may continue."
     if device.startswith('cuda'): torch.cuda.current_stream(device).synchronize()
 
-def time_work(device: str, work: Callable[[], Any]) -> tuple[float, float]:
-    "Seconds until `work()` returns, and until the device has finished it."
+def time_work(device: str, work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
+              ) -> tuple[float, float]:
+    "Seconds until `work()` returns, and until the device has finished that work."
     synchronize_stream(device)
-    start = time.perf_counter()
+    start = clock()
     work()
-    asked = time.perf_counter() - start
+    asked = clock() - start
     synchronize_stream(device)
-    return asked, time.perf_counter() - start
+    return asked, clock() - start
 
 class PlainLoop:
-    "A plain loop on a copy of the model of `like`, a prepared trainer; compiled if that model is."
+    "A plain loop on a copy of the model of the prepared trainer `like`; compiled if that model is compiled."
     def __init__(self, like: ElasticTrainer):
         model = copy.deepcopy(like.model).train()
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=like.c.training.lr)
@@ -112,15 +113,26 @@ class PlainLoop:
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #435cbea3
 class StepPairs:
-    "Each step of a trainer and the same one of a `PlainLoop`."
-    def __init__(self, plain: PlainLoop):
-        self.plain_loop = plain
+    "Seconds and losses of each step of a trainer, and of the same step of a `PlainLoop` after it."
+    def __init__(self, plain: PlainLoop, clock: Callable[[], float] = time.perf_counter):
+        self.plain_loop, self.clock = plain, clock
         self.seconds: list[tuple[float, float]] = [] # Of both
         self.losses: list[tuple[float, float]] = []
         self.step_began_at = 0. # When the trainer's step began
 
+    def begin(self) -> None: self.since = self.clock()
+
+    def elapsed(self) -> float:
+        "Seconds of the trainer's step so far."
+        return self.clock() - self.since
+
+    def repeat(self, ours: float, loss: float, batches: Sequence[list[int]]) -> None:
+        "The plain loop takes the step that took the trainer `ours` seconds, on the same micro-batches."
+        def again() -> None: self.losses.append((loss, self.plain.step(batches)))
+        self.seconds.append((ours, time_work(self.plain.device, again, self.clock)[1]))
+
 class PairedTrainer(ElasticTrainer):
-    "A trainer that takes each step a second time with a `PlainLoop`; `pairs`: seconds and losses of both."
+    "A trainer that repeats each step with a `PlainLoop`; `pairs`: seconds and losses of both."
     def prepare(self, device: str | None = None) -> 'PairedTrainer':
         if not self.ready:
             super().prepare(device)
@@ -129,22 +141,19 @@ class PairedTrainer(ElasticTrainer):
 
     def _after(self, manager: CheckpointManager | None) -> None:
         super()._after(manager)
-        pairs = self.pairs
-        # otherwise the optimizer's kernels would run on the clock of the plain loop
+        # otherwise the time of our optimizer's kernels would count for the plain loop
         synchronize_stream(self.device)
         if self.step:
-            ours, at = time.perf_counter() - pairs.step_began_at, self.step - 1
-            ours_loss = self.metrics['loss']
+            ours, loss, at = self.pairs.elapsed(), self.metrics['loss'], self.step - 1
             mine = shard_range(self.world.rank, self.world.world_size, self.c.training.num_micro_batches)
             batches = [[k % self.samples.samples for k in self.samples.ids(at, i)] for i in mine]
             barrier()
-            def again() -> None: pairs.losses.append((ours_loss, pairs.plain_loop.step(batches)))
-            pairs.seconds.append((ours, time_work(self.device, again)[1]))
+            self.pairs.repeat(ours, loss, batches)
         barrier()
-        pairs.step_began_at = time.perf_counter()
+        self.pairs.begin()
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #25be69f3
-WARMUP_STEPS = 3 # Steps that do not count: they touch memory, and DDP arranges its buckets
+WARMUP_STEPS = 3 # Steps that do not count: memory is touched for the first time, and DDP arranges its buckets
 
 def pair_worker(name: str, strategy: str, steps: int, folder: str) -> None:
     "Main function of each rank: train in pairs and write the times to a file."
@@ -155,7 +164,7 @@ def pair_worker(name: str, strategy: str, steps: int, folder: str) -> None:
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #df489a13
 def measure_pairs(name: str, world: int, strategy: str, steps: int) -> list[tuple[float, float]]:
-    "Seconds of each step, ours and the plain loop's, on the slowest rank."
+    "Seconds of each step, for our trainer and for the plain loop, on the slowest rank."
     run = 'torch.distributed.run', '--standalone', '--local-addr=127.0.0.1', f'--nproc-per-node={world}', '-m'
     with tempfile.TemporaryDirectory() as folder:
         task = 'elastic_nb.bench.paired_steps', 'pair', json.dumps([name, strategy, steps, folder])
@@ -166,7 +175,7 @@ def measure_pairs(name: str, world: int, strategy: str, steps: int) -> list[tupl
 
 def check_same_losses(losses: Sequence[Sequence[Sequence[float]]]) -> None:
     "Raises RuntimeError unless both loops had the same losses; one list per rank."
-    for ranks in [*zip(*losses)][:10]:   # later, rounding lets them diverge
+    for ranks in [*zip(*losses)][:10]:   # in later steps, rounding errors make them diverge
         ours, plain = ranks[0][0], sum(r[1] for r in ranks)
         if not abs(ours - plain) < 1e-2: raise RuntimeError(f"not the same run: losses {ours} and {plain}")
 

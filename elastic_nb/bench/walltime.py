@@ -53,7 +53,7 @@ METHODS = {way: dict(settings, steps=100) for way, settings in {
     'Streaming, overlap': dict(_HALVES, overlap=1)}.items()}
 
 def fragment_sizes(way: str) -> list[int]:
-    "How many numbers each round sends, for the rounds that send every number once."
+    "How many numbers each round sends, for the rounds that together send every number once."
     params = [*(model := seeded_gpt(MODEL_CONFIG, 0)).parameters()]
     return [sum(params[i].numel() for i in part)
             for part in fragments_of(model, METHODS[way].get('fragments', 1))]
@@ -65,17 +65,17 @@ def bytes_per_hop(way: str) -> list[int]:
 
 def _hops(codec: Codec | None, count: int) -> list[int]:
     if codec is None: return [4 * (count + EXTRA_NUMBERS) // 2] * 2
-    # keeps a residual: one hop, to all
+    # it keeps a residual: one hop, to all workers
     if codec.decay: return [recv_capacity([4 * EXTRA_NUMBERS, nominal_size(codec, count)])]
     size = nominal_size(codec, len(split_units(torch.empty(count), 2)[0]))
     return [recv_capacity([4 * EXTRA_NUMBERS, size]), recv_capacity([size])]
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #1d6c7db2
-# Bytes of data in a packet; of Ethernet, IP and TCP around them
+# Bytes of data in a packet, and of the Ethernet, IP and TCP headers around them
 TCP_SEGMENT_BYTES, PACKET_OVERHEAD_BYTES = 1448, 66
 
 def hop_seconds(size: int, p: LinkProfile) -> float:
-    "Seconds for `size` bytes in both directions at once over link `p`, with a TCP that ignores losses."
+    "Seconds to send `size` bytes in both directions at once over link `p`, with a TCP that ignores losses."
     packets = -(-size // TCP_SEGMENT_BYTES)
     line = 8e-6 * (size + packets * PACKET_OVERHEAD_BYTES) / p.rate_mbit if p.rate_mbit else 0.
     again = 1 - (1 - p.loss) ** (2 * packets)
@@ -89,7 +89,7 @@ def predicted_seconds(way: str, given: LinkSpec) -> float:
 @dataclass(frozen=True)
 class RoundTimes:
     "One lap of a worker: the rounds that send each number once."
-    compute_s: float # Seconds
+    compute_s: float # Seconds of computation
     talk: float # Seconds of communication in the reductions
 
 def run_rank(rank: int, mine: str, first: str, port: int, rounds: int, settings: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ def run_rank(rank: int, mine: str, first: str, port: int, rounds: int, settings:
     print(json.dumps(dict(laps=laps, digest=digest(engine.state()))), flush=True)
     store.set(f'done{rank}', '')
     store.wait(['done0', 'done1'])
-    store.set(f'left{rank}', '')   # needs no reply
+    store.set(f'left{rank}', '')   # `set` does not wait for a reply
     if not rank: store.wait(['left0', 'left1'])   # this process holds the store, so it exits last
 
 if __name__ == '__main__' and __spec__:   # python -m sets __spec__, a notebook does not
@@ -123,9 +123,9 @@ if __name__ == '__main__' and __spec__:   # python -m sets __spec__, a notebook 
 
 # %% ../../nbs/10_bench/20_walltime.ipynb #94d066a6
 def measured_laps(way: str, given: LinkSpec, rounds: int = 5, limit_s: float = 300.) -> list[RoundTimes]:
-    """The laps of the first of two workers, without its first lap, which allocates buffers.
+    """The laps of the first of two workers, except its first lap, which allocates buffers.
 
-    Raises RuntimeError where there are no such links, if a worker fails, and if the weights differ."""
+    Raises RuntimeError if there are no such links, if a worker fails, or if the weights differ."""
     with NamespaceNetwork(2) as net, TapLink(net, 1, given):
         program, settings = (sys.executable, '-m', 'elastic_nb.bench.walltime'), json.dumps(METHODS[way])
         several = len(fragment_sizes(way))
@@ -139,7 +139,7 @@ def measured_laps(way: str, given: LinkSpec, rounds: int = 5, limit_s: float = 3
     return group_into_laps(said[0]['laps'], several)
 
 def group_into_laps(rounds: list[list[float]], several: int) -> list[RoundTimes]:
-    "Group rounds, as seconds, into laps of `several` rounds each; drops the first lap."
+    "Group the seconds of rounds into laps of `several` rounds each; drops the first lap."
     return [RoundTimes(*map(sum, zip(*rounds[k:k + several]))) for k in range(several, len(rounds), several)]
 
 def median_talk_seconds(laps: list[RoundTimes]) -> float:
@@ -156,13 +156,13 @@ def sixteen_step_seconds(way: str, laps: list[RoundTimes]) -> tuple[float, float
 LINK_NAMES = 'cellular', 'satellite', 'leo', 'good'
 METHOD_LABELS = {'synchronous': 'sync', 'DiLoCo, H=16': 'diloco', 'DiLoCo, int8': 'int8',
                  'DiLoCo, int4': 'int4',
-         'SparseLoCo': 'sparse', 'Streaming': 'streaming', 'Streaming, overlap': 'overlap'} # For the ratios
+         'SparseLoCo': 'sparse', 'Streaming': 'streaming', 'Streaming, overlap': 'overlap'} # Names in ratios
 
 def bench_walltime(
     rounds: int = 21, # Rounds of each method over each link
     links: Sequence[str] = LINK_NAMES, # Link profiles; the ratios are from the first one
 ) -> BenchResult:
-    "Measure rounds over links that lose packets. Raises BadConfig without such links, and RuntimeError."
+    "Measure rounds over links that lose packets. Raises BadConfig if there are no such links, RuntimeError."
     if reason := why_no_link(): raise BadConfig(f"bench walltime: {reason}")
     rows, took, missed = [], {}, {}
     for link, way in tqdm([(link, way) for link in links for way in METHODS], desc='walltime', disable=None):
@@ -170,7 +170,7 @@ def bench_walltime(
         took[way, link] = sum(sixteen_step_seconds(way, laps))
         for what in ('compute', 'talk'):
             rows.append(row(f'{way}, {link}', what, [getattr(lap, what) for lap in laps], 's'))
-        if 'overlap' in METHODS[way]: continue   # the formula does not model it
+        if 'overlap' in METHODS[way]: continue   # the formula does not model overlap
         rows.append(row(f'{way}, {link}', 'talk, predicted', [predicted_seconds(way, link)], 's'))
         if link == links[0]: missed[way] = predicted_seconds(way, link) / median_talk_seconds(laps)
     ratios = {f'{METHOD_LABELS[way]}_predicted_over_measured': x for way, x in missed.items()}

@@ -42,13 +42,13 @@ def parent_pid(pid: int) -> int:
     except (OSError, IndexError): return 0
 
 def is_alive(process: ProcessId) -> bool:
-    "Whether this exact process lives. A zombie does not count."
+    "Whether this exact process is alive. A zombie does not count."
     return process[1] is not None and process_start_time(process[0]) == process[1]
 
 class RunObserver:
     "A run seen from outside, through the ledger in its folder `out`, over all its starts."
     def __init__(self, out: str | Path):
-        # The last row that was read; the newest start
+        # `last_row_id`: the last row that was read; `name`: the newest start
         self.out, self.last_row_id, self.start_name = Path(out), 0, ''
         self.supervisor_process: ProcessId = (0, None)
         self.zygote_process: ProcessId = (0, None)
@@ -56,8 +56,8 @@ class RunObserver:
         self.all_processes: set[ProcessId] = set() # All processes that ever belonged to the run
         self.roster: list[str] = [] # Names by rank
         self.steps = 0 # Number of committed steps
-        self.first_commit_at: float | None = None # When the first commit was seen (time.monotonic)
-        self.last_progress_at = time.monotonic() # Time of the newest commit or the newest start
+        self.first_commit_at: float | None = None # When we saw the first commit (time.monotonic)
+        self.last_progress_at = time.monotonic() # Time of the newest commit or start
         self.fired_faults: list[str] = [] # Faults of the plan that the run itself has carried out
         self.held_since: dict[tuple[int, str], float] = {} # (step, phase) -> since when a worker is held
         self.last_error = '' # The last error that the run recorded
@@ -79,7 +79,7 @@ def poll(self: RunObserver) -> list[tuple[Any, ...]]:
         db = sqlite3.connect(f'{path.as_uri()}?mode=ro', 5, uri=True)
         try: rows = db.execute(NEW_ROWS_SQL, (self.last_row_id,)).fetchall()
         finally: db.close()
-    except sqlite3.Error: return []   # the tables do not exist yet: the next poll will see them
+    except sqlite3.Error: return []   # the tables do not exist yet; a later poll will read them
     found = [(run, t, kind, worker, step, json.loads(data)) for _, run, t, kind, worker, step, data in rows]
     if rows: self.last_row_id = rows[-1][0]
     for run, t, kind, worker, step, data in found:
@@ -94,7 +94,7 @@ def apply_row(self: RunObserver, kind: str, worker: str | None, step: int | None
     if kind == 'spawn':
         self.worker_processes[worker] = process = data['pid'], process_start_time(data['pid'])
         up = parent_pid(data['pid'])
-        over = parent_pid(up)   # the supervisor, or its fork server
+        over = parent_pid(up)   # the parent: the supervisor or its fork server
         if up and self.supervisor_process[0] in (over, parent_pid(over)):
             self.zygote_process = up, process_start_time(up)
             self.all_processes.add((over, process_start_time(over)))
@@ -113,14 +113,14 @@ def apply_row(self: RunObserver, kind: str, worker: str | None, step: int | None
 
 @patch
 def is_due(self: RunObserver, strike: ExternalFault, now: float) -> bool:
-    "Whether a strike is due; with a phase: while a worker is held there, but not for too long."
+    "Whether a strike is due. With a phase, it is due while a worker is held there, but not for too long."
     if strike.phase: return now < self.held_since.get((strike.step, strike.phase),
                                                       -math.inf) + HOLD_LIMIT_S / 2
     if strike.step is not None: return self.steps >= strike.step
     return self.first_commit_at is not None and now >= self.first_commit_at + strike.at
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #612fed39
-class TargetNotFound(RuntimeError): "A strike has no valid target now; the message says why."
+class TargetNotFound(RuntimeError): "A strike currently has no valid target; the message says why."
 
 class FaultInjector:
     "Carries out strikes on a run, and undoes those with a duration."
@@ -128,13 +128,13 @@ class FaultInjector:
                  store_proxy: 'FaultyStoreProxy | None' = None):
         self.observer, self.min_survivors = run, min_survivors
         self.faulty_disk, self.store_proxy = disk, store_proxy
-        self.pending_undos: list[tuple[float, Callable[[], Any]]] = [] # Pending undos: (time, action)
+        self.pending_undos: list[tuple[float, Callable[[], Any]]] = [] # (time, action) of each pending undo
 
     def __enter__(self) -> 'FaultInjector': return self
     def __exit__(self, *error: object) -> None: self.undo_expired(float('inf'))
 
     def inject(self, strike: ExternalFault) -> str:
-        "Carries out a strike and returns a sentence about it. Raises TargetNotFound, OSError."
+        "Carries out a strike and returns a sentence about it. Raises TargetNotFound or OSError."
         word = strike.target.partition(' ')[0]
         return getattr(self, f"_{dict(rank='worker').get(word, word)}")(strike)
 
@@ -162,7 +162,7 @@ def send_signal(process: ProcessId, number: int) -> bool:
 
 @patch
 def record_fault(self: FaultInjector, strike: ExternalFault, text: str, worker: str | None = None) -> None:
-    "Writes a row to the run's ledger before the strike; for a worker also the row that starts its recovery."
+    "Writes a row to the run's ledger before the strike; for a worker, also the row that starts its recovery."
     about = dict(worker=worker, step=self.observer.steps)
     with Ledger(self.observer.out / 'run.db', self.observer.start_name, create=False) as ledger:
         ledger.append('strike', **about, strike=str(strike), text=text)
@@ -186,7 +186,7 @@ def _supervisor(self: FaultInjector, strike: ExternalFault) -> str:
 
 @patch
 def _all(self: FaultInjector, strike: ExternalFault) -> str:
-    "Signals every process of the run, as Slurm, systemd and a terminal do. Raises TargetNotFound."
+    "Signals every process of the run, like Slurm, systemd and a terminal. Raises TargetNotFound."
     above = {int(p.name): parent_pid(int(p.name)) for p in Path('/proc').glob('[0-9]*')}
     found = [p for p in self.observer.all_processes if is_alive(p)]
     for pid, _ in found: found += [(child, process_start_time(child)) for child, parent in above.items()
@@ -232,12 +232,12 @@ def _worker(self: FaultInjector, strike: ExternalFault) -> str:
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #94df11bf
 CGROUP_ROOT = Path('/sys/fs/cgroup')
-MEMORY_CGROUPS = ( # Where to create a group, its limit file, and its counter of kills: versions 1 and 2
+MEMORY_CGROUPS = ( # Where to create a group, its limit file, its kill counter: versions 1 and 2
     (CGROUP_ROOT / 'memory', 'memory.limit_in_bytes', 'memory.oom_control'),
     (CGROUP_ROOT, 'memory.max', 'memory.events'))
 
 def trigger_oom_kill(process: ProcessId, seconds: float = 2.) -> str:
-    "Limits a process to its current memory until it is dead; returns what killed it."
+    "Limits a process to its current memory until it dies; returns what killed it."
     for base, limit, counts in MEMORY_CGROUPS:
         group = base / f'elastic-nb-{os.getpid()}-{process[0]}'
         try:
@@ -260,7 +260,7 @@ def _starved_in(group: Path, limit: str, counts: str, process: ProcessId, second
     return 'it asked for no more memory: SIGKILL has ended it'
 
 def _remove_group(group: Path, seconds: float = 5.) -> None:
-    "Removes a group when its processes are gone."
+    "Removes a group once its processes are gone."
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with suppress(OSError): return group.rmdir()
@@ -269,7 +269,7 @@ def _remove_group(group: Path, seconds: float = 5.) -> None:
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #bb6c18a1
 @patch
 def starve_worker(self: FaultInjector, strike: ExternalFault, process: ProcessId, name: str) -> str:
-    "Raises TargetNotFound."
+    "Starves a worker of memory. Raises TargetNotFound."
     if not is_alive(process): raise TargetNotFound(f"there is no {strike.target} now")
     self.record_fault(strike, f"no more memory for {strike.target} ({name})", name)
     text = trigger_oom_kill(process)
@@ -279,7 +279,7 @@ def starve_worker(self: FaultInjector, strike: ExternalFault, process: ProcessId
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #ebf3502e
 def newest_checkpoint_file(place: Path) -> Path:
-    "Finds the largest file of the newest checkpoint in `place`. Raises TargetNotFound."
+    "The largest file of the newest checkpoint in `place`. Raises TargetNotFound if there is none."
     steps = sorted(p for p in place.glob('step-*') if p.is_dir())
     files = [p for p in steps[-1].rglob('*') if p.is_file()] if steps else []
     if not files: raise TargetNotFound(f"there is no checkpoint in {place.name} yet")
@@ -300,7 +300,7 @@ def _checkpoint(self: FaultInjector, strike: ExternalFault) -> str:
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #986cce07
 BLKIO = CGROUP_ROOT / 'blkio'
-WRITE_IOPS_FILE = 'blkio.throttle.write_iops_device' # Limits a group's writes per second on a device
+WRITE_IOPS_FILE = 'blkio.throttle.write_iops_device' # It limits a group's writes per second to a device
 
 def why_no_disk() -> str:
     "Why this machine cannot create a `FaultyDisk`; '' if it can."
@@ -340,14 +340,14 @@ class FaultyDisk:
         if self.cgroup_folder: _remove_group(self.cgroup_folder)
 
     def wrap_command(self, argv: list[str], cwd: str | Path = '.') -> list[str]:
-        "Command that starts `argv` where the disk is visible and can be throttled."
+        "The command that starts `argv` where the disk is visible and can be throttled."
         group = f'echo $$ > {self.cgroup_folder}/cgroup.procs && ' if self.cgroup_folder else ''
         script = f'{group}cd "$0" && exec "$@"'
         return ['nsenter', f'--mount=/proc/{self.mount_process.pid}/ns/mnt', 'sh', '-c', script,
                 os.path.abspath(cwd), *argv]
 
     def host_path(self, path: str | Path) -> Path:
-        "Path by which this process reaches `path` on the disk."
+        "The path by which this process reaches `path` on the disk."
         return Path(f'/proc/{self.mount_process.pid}/root{Path(path).absolute()}')
 
     def run_script(self, script: str) -> None:
@@ -362,7 +362,7 @@ SLOW_DISK_IOPS = 10 # Writes per second of a slow disk
 
 @patch
 def throttle(self: FaultyDisk, writes: int = SLOW_DISK_IOPS) -> None:
-    "Limits the disk to `writes` writes per second; 0: no limit. Raises TargetNotFound, OSError."
+    "Limits the disk to `writes` writes per second; 0: no limit. Raises TargetNotFound or OSError."
     if not self.cgroup_folder: raise TargetNotFound('the disk has no device of its own')
     device = os.stat(self.host_path(self.mount_point)).st_dev
     (self.cgroup_folder / WRITE_IOPS_FILE).write_text(f'{os.major(device)}:{os.minor(device)} {writes}')
@@ -416,7 +416,7 @@ def _disk(self: FaultInjector, strike: ExternalFault) -> str:
 
 # %% ../../nbs/11_chaos/02_fault_injector.ipynb #27cac9f0
 class FaultyStoreProxy:
-    "A proxy in front of the object store at `target`; its `mode` is well, down, slow or fail."
+    "A proxy in front of the object store at `target`; `mode` is well, down, slow or fail."
     delay = 1. # Delay of each answer in mode `slow`, in seconds
 
     def __init__(self, target: str):

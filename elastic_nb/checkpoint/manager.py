@@ -42,15 +42,15 @@ class CheckpointManager:
     "Saves in the background, loads the newest valid state. Only rank 0 writes; all ranks may load."
     def __init__(self,
         config: CheckpointConfig | None = None,
-        rank: int = 0, # Of this process
+        rank: int = 0, # Rank of this process
         world_size: int = 1, # Recorded in each checkpoint
         fingerprint: str = '', # Fingerprint of the run's config; checkpoints of other runs are refused
-        identity: Mapping[str, Any] | None = None, # The readable form, for refusal messages
-        architecture: Mapping[str, Any] | None = None, # Of the model; see `describe_architecture`
+        identity: Mapping[str, Any] | None = None, # The same in readable form, for refusals
+        architecture: Mapping[str, Any] | None = None, # Description of the model; see `describe_architecture`
         memory: MemorySnapshotBackend | None = None, # The supervisor's, so that it outlives this process
         report: ReportEvent = lambda kind, **data: None, # Called for each save and failure, from any thread
         place: str = 'both', # Place of the lease: `writer` for a worker whose supervisor holds `run`
-        overlap: bool = False, # The caller calls `before_update` before a saved tensor of a GPU may change
+        overlap: bool = False, # The caller calls `before_update` before it changes a saved GPU tensor
     ):
         c = self.config = config or CheckpointConfig()
         self.rank, self.world_size, self.fingerprint = rank, world_size, fingerprint
@@ -113,7 +113,7 @@ def wait_for_pending_saves(self: CheckpointManager, timeout: float = 600.) -> No
 
 @patch
 def close(self: CheckpointManager, timeout: float = 600.) -> None:
-    """Finish the save in progress, and stop; a second call does nothing. Raises like
+    """Finish the save in progress, and stop; a second call does nothing. Raises the errors of
     `wait_for_pending_saves`."""
     try: self.wait_for_pending_saves(timeout)
     finally:
@@ -223,7 +223,7 @@ def should_checkpoint(self: CheckpointManager, step: int, tier: CheckpointTier =
 @patch
 def after_step(self: CheckpointManager, step: int, state: Callable[[], Any], last: bool = False) -> bool:
     "Save `state()` if due; call this after each step. True if accepted. With `last` it waits."
-    # rank 0 may die, and this rank replace it
+    # rank 0 may die, and this rank may replace it
     if self.interval: self.interval.record_step(time.monotonic() - self.run_clock.last)
     due = [] if self.rank else [t for t in (CheckpointTier.NVME, CheckpointTier.MEMORY)
                                 if self.should_checkpoint(step, t)]
@@ -267,7 +267,7 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
     """The newest valid state, or the one in the folder `path`; None if there are no checkpoints.
 
     Damaged ones are skipped and recorded in `skipped`. Raises CheckpointError if no valid one is left,
-    RunMismatch if that is because all are of another run."""
+    RunMismatch if that is because all belong to another run."""
     self.wait_for_pending_saves()
     if path is not None:
         folder = Path(path).absolute()
@@ -283,7 +283,7 @@ def load_checkpoint(self: CheckpointManager, path: str | os.PathLike[str] | None
 
 @patch
 def newest_step(self: CheckpointManager, far: bool = False) -> int:
-    "Step of this run's newest checkpoint, from its manifest; 0 if there is none. `far`: ask all tiers."
+    "Step of this run's newest checkpoint, from its manifest; 0 if there is none. `far`: check all tiers."
     tiers = {k: tier for k, tier in self.tiers.items() if far or k not in self.remote_tiers}
     for tier, found in list_candidates(tiers, []):
         with suppress(OSError, DamagedCheckpoint), tiers[tier].open(found.name) as (manifest, _):

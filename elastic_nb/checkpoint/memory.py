@@ -29,7 +29,7 @@ from .snapshot import TensorCopier, ReadAt, Snapshot, PinnedStaging
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #9c72af87
 def create_memfds(n: int) -> list[int]:
-    "Descriptors of `n` empty memory files, which cannot shrink and live while one is open. Raises OSError."
+    "Descriptors of `n` empty memory files, which cannot shrink and exist while open. Raises OSError."
     if not hasattr(os, 'memfd_create'): raise OSError("this system has no memfd_create; Linux has")
     fds = [os.memfd_create('elastic-nb', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) for _ in range(n)]
     for fd in fds: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
@@ -59,7 +59,7 @@ def decode_control_page(page: bytes) -> ControlPage | None:
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #028d8fe1
 class ReadWriteLock:
-    "One writer or many readers of the memory behind `fd`, in this and other processes; free when they die."
+    "A lock on the memory behind `fd`, for one writer or many readers in any process; freed when they die."
     def __init__(self, fd: int):
         self.fd, self.holder_count, self.is_exclusive, self.mutex = fd, 0, False, threading.Lock()
 
@@ -90,7 +90,7 @@ class ReadWriteLock:
 FinishCopy = Callable[[], None] # Completes a copy
 
 class SharedMapping:
-    "The pages of `fd`, mapped into this process, and the copier that knows each tensor's offset in them."
+    "The pages of `fd`, mapped into this process, and the copier, with each tensor's offset in them."
     def __init__(self, fd: int):
         self.fd = fd
         self.layout: SafetensorsLayout | None = None
@@ -127,7 +127,7 @@ class SnapshotSlot:
     def __init__(self, fd: int):
         os.set_inheritable(fd, False)   # child programs do not inherit it
         self.fd, self.lock, self.mapping = fd, ReadWriteLock(fd), SharedMapping(fd)
-        self.save_number = 0   # of the snapshot that is being written to this slot, or from it
+        self.save_number = 0   # of the snapshot that is being written to this slot, or from it to disk
         self.snapshot: Snapshot | None = None   # that snapshot
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #1ac74597
@@ -211,11 +211,11 @@ class MemorySnapshotBackend:
         self.slots = [SnapshotSlot(fd) for fd in [*fds, *own][:max_snapshots]]
         self.max_memory_mb, self.staging = max_memory_mb, PinnedStaging()
         self.save_count = 0   # of the newest save
-        # Of the tensors of the newest save
+        # Types and shapes of the tensors in the newest save
         self.tensor_shapes: dict[str, tuple[torch.dtype, torch.Size]] | None = None
-        self.layout: SafetensorsLayout | None = None # Likewise
+        self.layout: SafetensorsLayout | None = None # Their layout
         self.usable_slots = self.slots   # the slots that the limit allows
-        self.limit_consequence = ''   # the consequence, if there are fewer than configured
+        self.limit_consequence = ''   # what it costs that there are fewer than configured
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #f9e98c1c
 @patch
@@ -283,7 +283,7 @@ def publish(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
     snapshot.wait_for_copy()
     slot.publish(snapshot.encode_manifest())
     slot.lock.downgrade()
-    # it may be full from when there was more room, or images were smaller
+    # a spare slot may still be full from when the limit allowed more slots
     for spare in self.slots[len(self.usable_slots):]:
         if spare.saved_count() and spare.lock.try_acquire(alone=True):
             spare.clear()

@@ -28,7 +28,7 @@ class FolderInUse(ValueError): "Another run writes to this folder."
 
 _LEASES: weakref.WeakValueDictionary[tuple[int, int, int], 'RunLock'] = weakref.WeakValueDictionary()
 _LEASING = threading.Lock()
-_PLACES = dict(both=(0, 0), run=(0, 1), writer=(1, 1)) # First byte in the lock file, and length; 0: all
+_PLACES = dict(both=(0, 0), run=(0, 1), writer=(1, 1)) # First byte in the lock file, length (0: to the end)
 
 class RunLock:
     """The exclusive right to write to `folder`, until `close()` or the last reference to this object is gone.
@@ -38,7 +38,7 @@ class RunLock:
     alone holds `both`."""
     def __init__(self, folder: Path, place: str = 'both'):
         at = os.stat(folder)
-        # for runs in one process; the lock is for others
+        # for our runs; the lock is for other processes
         self.process_key = os.getpid(), at.st_dev, at.st_ino
         start, length = _PLACES[place]
         with _LEASING:   # check first: closing a second descriptor would drop the first one's lock
@@ -74,7 +74,7 @@ def _brief(value: Any) -> str:
 
 _LATER = ('outer_warmup', 'moments', 'fragments', 'overlap', 'alpha', 'compression', 'empty_at', 'quorum',
           'late', 'rule', 'attackers')
-# Value for a manifest without the key: it is older, and behaved like today's default.
+# Value for a manifest without the key: its run is older, and behaved like today's default.
 IDENTITY_DEFAULTS = {'scaling.policy': 'constant', 'lowcomm.steps_at': '{}',
            **{f'lowcomm.{k}': getattr(LowCommConfig(), k) for k in _LATER}}
 UNENFORCED_SECTIONS = 'code', 'callbacks', 'runtime', 'notes' # Reported at a resume, but never refused
@@ -113,7 +113,7 @@ class RunMismatch(FolderInUse):
     final = refused = True # Retrying does not help; the user must act
 
 def describe_mismatch(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> str:
-    """How the run that wrote `manifest` differs from ours, as text; '' if it is ours, or names no run.
+    """How the run that wrote `manifest` differs from ours, as text; '' if it is ours or unnamed.
     """
     if identity and manifest.identity:
         return join_first_few(describe_differences(manifest.identity, identity))
@@ -141,7 +141,7 @@ FIXED_SETTINGS = ('training.batch_size', 'training.seed', 'scaling', 'data.sampl
 def _below(key: str, names: Iterable[str]) -> bool: return any(f'{key}.'.startswith(f'{n}.') for n in names)
 
 def strip_accepted(identity: Mapping[str, Any], accept: Iterable[str]) -> dict[str, Any]:
-    "`identity`, flat, without the keys in `accept` and those below them; `FIXED_SETTINGS` stay."
+    "`identity`, flattened, without the keys in `accept` and those below them; `FIXED_SETTINGS` stay."
     return {k: v for k, v in _flat(identity).items() if _below(k, FIXED_SETTINGS) or not _below(k, accept)}
 
 def invalid_accepts(identity: Mapping[str, Any], accept: Iterable[str]) -> list[str]:
@@ -167,7 +167,7 @@ def identity_hash_parts(identity: Mapping[str, Any]) -> list[int]:
 
 def compare_identities(identity: Mapping[str, Any], rank: int, world: int, source: int, numbers: list[int],
                        largest: Callable[[list[int]], list[int]]) -> dict[int, str]:
-    """Rank -> how it differs from rank `source`, in words, for those that do. `numbers`: the largest of all
+    """Rank -> how it differs from rank `source`, in words, for those that do. `numbers`: the maxima of all
     ranks' `identity_hash_parts`. Collective if they differ: `largest` gives the largest of each number."""
     high, low, size = numbers
     if high == -low: return {}

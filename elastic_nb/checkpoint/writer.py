@@ -117,7 +117,7 @@ def request_upload(self: Uploader, name: str) -> None:
 
 @patch
 def wait(self: Uploader, timeout: float) -> bool:
-    "Wait until the newest folder is uploaded; False if it is not after `timeout` seconds."
+    "Wait until the newest folder is uploaded; False if that takes over `timeout` seconds."
     with self.condition: return self.condition.wait_for(lambda: not self.next_folder, timeout)
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #da0eaab5
@@ -140,7 +140,7 @@ def close(self: Uploader, timeout: float) -> None:
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #59ceea36
 class SaveFuture:
-    "The outcome of a save: true if accepted. As a path, the folder, once it is durable."
+    "The outcome of a save: true if accepted, and usable as the folder's path once that is durable."
     def __init__(self, step: int = 0, taken: bool = True):
         self.step, self.accepted = step, taken
         self.path: str | None = None   # of the folder; None until it is durable, or if the save failed
@@ -255,7 +255,7 @@ def _work(self: CheckpointWriter) -> None:
 
 @patch
 def put(self: CheckpointWriter, job: SaveJob) -> None:
-    """Hand over a job. Writes it synchronously if the config asks for no thread, or none can be
+    """Hand over a job. Writes it synchronously if the config disables the thread, or none can be
     started."""
     if self.config.async_save and self.thread is None: self.thread = start_daemon_thread(self._work, 'writer')
     if self.thread is None: return self.write(job)
@@ -267,7 +267,7 @@ def busy(self: CheckpointWriter) -> bool: return self.jobs.unfinished_tasks > 0
 
 @patch
 def wait(self: CheckpointWriter, timeout: float) -> bool:
-    "Wait until all jobs are done; False if they are not after `timeout` seconds."
+    "Wait until all jobs are done; False if that takes over `timeout` seconds."
     done = self.jobs.all_tasks_done
     with done: return done.wait_for(lambda: not self.busy, timeout)
 

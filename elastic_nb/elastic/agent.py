@@ -62,23 +62,23 @@ class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
                  clock: Callable[[], float] = time.monotonic):
         super().__init__(backend, settings, cache)
         self.clock = clock # Seconds
-        # A time as written, and when it arrived; None: last call
+        # Value and arrival by node; None: last call
         self.arrival_times: dict[Any, tuple[Any, float]] = {}
-        self.local_times: dict[Any, tuple[Any, Any]] = {} # A time as written, and its local equivalent
+        self.local_times: dict[Any, tuple[Any, Any]] = {} # By node: local time, and time as written
 
     def age(self, key: Any, value: Any) -> timedelta:
-        "How long `value` has been the written value of `key`."
+        "Returns how long `value` has been the written value of `key`."
         if self.arrival_times.get(key, (None,))[0] != value: self.arrival_times[key] = value, self.clock()
         return timedelta(seconds=self.clock() - self.arrival_times[key][1])
 
     def to_local_time(self, key: Any, value: Any, ends: timedelta = timedelta()) -> Any:
-        "The time of `value` on the clock that PyTorch compares it with."
+        "Returns the time of `value` on this node's clock, plus `ends`."
         own = torch_rendezvous.datetime.now(timezone.utc) - self.age(key, value) + ends
         self.local_times[key] = own, value
         return own
 
     def to_written_time(self, key: Any, own: Any) -> Any:
-        "The value to write for `key`: another node's time exactly as that node wrote it."
+        "Returns the value to write for `key`: another node's time exactly as that node wrote it."
         known = self.local_times.get(key)
         return known[1] if known and known[0] == own else own
 
@@ -97,7 +97,7 @@ class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
         if s.deadline is not None: s.deadline = of(None, s.deadline)
 
 def with_local_clock(handler: Any) -> Any:
-    "Makes a PyTorch handler compare no clocks; returns a handler that never does so unchanged."
+    "Stops a PyTorch handler from comparing clocks; returns other handlers unchanged."
     old = getattr(handler, '_state_holder', None)
     if type(old) is torch_rendezvous._BackendRendezvousStateHolder:
         handler._state_holder = LocalClockStateHolder(old._backend, old._settings, old._cache_duration)
@@ -111,10 +111,10 @@ def with_local_clock(handler: Any) -> Any:
 class RendezvousConfig:
     "The rendezvous settings of a run, in torchrun's terms."
     min_nodes: int = 1 # Minimum number of nodes to train
-    max_nodes: int = 1 # Maximum number of nodes that train; more are spares
-    backend: str = 'c10d' # Name of a rendezvous backend that PyTorch knows
+    max_nodes: int = 1 # Maximum number of nodes that train; the rest are spares
+    backend: str = 'c10d' # Name of a rendezvous backend that PyTorch supports
     endpoint: str = '' # Address of its store, host:port
-    run_id: str = 'none' # The same for all nodes of a run
+    run_id: str = 'none' # Id that is the same for all nodes of a run
     host: str = '127.0.0.1' # Address of this node for the other nodes
     hosts_store: bool | None = None # Whether this node hosts the c10d store; None: PyTorch decides
     backend_options: dict[str, str] = field(default_factory=dict) # More backend options
@@ -126,7 +126,7 @@ RDZV_DEFAULTS = dict(last_call_timeout=1, keep_alive_interval=1, keep_alive_max_
 STORE_READ_TIMEOUT_S = 10 # Seconds until a request to an unresponsive store fails
 
 def make_torch_handler(m: RendezvousConfig) -> Any:
-    "PyTorch's rendezvous handler. Raises BadConfig for an unknown backend, RendezvousError."
+    "Returns PyTorch's handler. Raises BadConfig for an unknown backend, or RendezvousError."
     more: dict[str, Any] = dict(RDZV_DEFAULTS, join_timeout=int(m.join_timeout_s))
     if m.backend == 'c10d': more['read_timeout'] = STORE_READ_TIMEOUT_S
     if m.backend == 'c10d' and m.hosts_store is not None: more['is_host'] = m.hosts_store
@@ -153,12 +153,12 @@ class NodeConnection:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #367a6e40
 PING_INTERVAL_S = .25 # Seconds between two pings
-MIN_LINE_TIMEOUT_S = 2. # Minimum seconds of silence until a line counts as closed
-LINE_TIMEOUT_FACTOR = 4 # The same as a multiple of `elastic.silence`; the longer one applies
+MIN_LINE_TIMEOUT_S = 2. # Minimum seconds of silence until a connection counts as closed
+LINE_TIMEOUT_FACTOR = 4 # The same limit in units of `elastic.silence`; the longer one applies
 MAX_FIRST_LINE = 65536 # Maximum bytes of a first line
 
 class NodeTransport:
-    "A node's lines and store requests, each with a thread; puts whatever arrives in `inbox`."
+    "A node's connections and store requests, each with a thread; puts everything received into `inbox`."
     def __init__(self, host: str, quiet: float = MIN_LINE_TIMEOUT_S):
         self.host, self.line_timeout_s, self.token = host, quiet, secrets.token_hex(16)
         self.server = socket.create_server((host, 0), family=address_family(host))
@@ -166,7 +166,7 @@ class NodeTransport:
         self.inbox: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self.wake_socket, self._rope = socket.socketpair() # Readable when the inbox is not empty
         for end in (self.wake_socket, self._rope): end.setblocking(False)
-        self.lines: dict[int, NodeConnection] = {} # By node
+        self.lines: dict[int, NodeConnection] = {} # Connections by node
         self.request_queue: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self.is_closed = False
         self.last_checked_at = time.monotonic()
@@ -177,7 +177,7 @@ class NodeTransport:
         with suppress(OSError): self._rope.send(b'.')
 
     def drain(self) -> list[tuple[Any, ...]]:
-        "All received messages. Never blocks."
+        "Returns all received messages. Never blocks."
         with suppress(OSError): self.wake_socket.recv(4096)
         items = []
         with suppress(Empty):
@@ -194,7 +194,7 @@ def _accept(self: NodeTransport) -> None:
 
 @patch
 def _guest(self: NodeTransport, sock: socket.socket) -> None:
-    "Handles a new client; serves it only if it knows the token."
+    "Handles a new client; serves it only if it sends the token."
     sock.settimeout(5)
     line, said = NodeConnection(sock), list[Any]()
     try:
@@ -244,7 +244,7 @@ def disconnect(self: NodeTransport, node: int | None = None) -> None:
 
 @patch
 def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) -> None:
-    "Dials in a thread, because the leader may be slow or gone."
+    "Connects to the leader in a thread, because the leader may be slow or gone."
     def run() -> None:
         try: sock = socket.create_connection((record.host, record.port), self.line_timeout_s, (self.host, 0))
         except OSError: return self.put('failed', record)
@@ -256,7 +256,7 @@ def connect(self: NodeTransport, record: ClusterState, hello: dict[str, Any]) ->
 
 @patch
 def silent_connections(self: NodeTransport) -> list[NodeConnection]:
-    "Lines that were silent for too long; none if this process itself was suspended."
+    "Returns connections that were silent for too long; none if this process itself was suspended."
     now, before = time.monotonic(), self.last_checked_at
     self.last_checked_at = now
     if now - before > self.line_timeout_s / 4:
@@ -281,9 +281,9 @@ class NodeAgent(SimpleElasticAgent):
         self.rejoin_event, self.over_event, self.has_ended = threading.Event(), threading.Event(), False
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        "Meets the other nodes; returns the round and its members."
+        "Meets the other nodes; puts the round and its members into the inbox."
         info = self.handler.next_rendezvous()
-        for key in ('MASTER_ADDR', 'MASTER_PORT'): info.store.set(key, '0')   # a newcomer waits for them
+        for key in ('MASTER_ADDR', 'MASTER_PORT'): info.store.set(key, '0')   # newcomers wait for them
         self.rejoin_event.clear()
         worker_group.group_rank, worker_group.group_world_size = info.rank, info.world_size
         base = base_store(self.handler)
@@ -292,8 +292,8 @@ class NodeAgent(SimpleElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]: return {}
     def _stop_workers(self, worker_group: WorkerGroup) -> None: "Workers continue, so this does nothing."
     def _restart_workers(self, worker_group: WorkerGroup) -> None: self._initialize_workers(worker_group)
-    def _shutdown(self, *args: Any, **kwargs: Any) -> None: "The supervisor does this."
-    def _exit_barrier(self) -> None: "The leader waits for the others."
+    def _shutdown(self, *args: Any, **kwargs: Any) -> None: "Does nothing: the supervisor does this."
+    def _exit_barrier(self) -> None: "Does nothing: the leader waits for the other nodes."
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         if self.over_event.is_set():
@@ -303,14 +303,14 @@ class NodeAgent(SimpleElasticAgent):
         return RunResult(WorkerState.HEALTHY)
 
 def base_store(handler: Any) -> dist.Store:
-    "The store of all rounds of a run."
+    "Returns the store that all rounds of a run share."
     return dist.PrefixStore(f'elastic-nb/{handler.get_run_id()}', handler._store)
 
 IDENTIFY_TIMEOUT_S = 5. # Seconds for all nodes of a round to identify themselves
 
 def round_members(store: dist.Store, base: dist.Store, rank: int, world: int, id: int
                   ) -> tuple[int, list[int]]:
-    "The number of this round, and its living nodes in rank order."
+    "Returns the number of this round, and its living nodes in rank order."
     number = int(store.compare_set('elastic-nb/round', '', str(base.add('rounds', 1))))
     store.set(f'elastic-nb/node/{rank}', str(id))
     keys, end = [f'elastic-nb/node/{r}' for r in range(world)], time.monotonic() + IDENTIFY_TIMEOUT_S
@@ -319,7 +319,7 @@ def round_members(store: dist.Store, base: dist.Store, rank: int, world: int, id
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #59b058b8
 class RendezvousClient:
-    "The path to the other nodes: PyTorch's handler, our agent in a thread, and the board."
+    "Access to the rendezvous: PyTorch's handler, our agent in a thread, and the store of the record."
     def __init__(self, meeting: RendezvousConfig, workers: int, wires: NodeTransport):
         self.meeting, self.worker_count, self.wires = meeting, workers, wires
         if meeting.backend == 'c10d' and meeting.hosts_store is False: wait_for_port(meeting.endpoint)
@@ -351,10 +351,10 @@ class RendezvousClient:
     def reconnect(self) -> None:
         """Reconnects to the store in the requesting thread. Raises RendezvousError, or OSError
         (ConnectionRefusedError if nothing listens at the store's address)."""
-        if self.meeting.backend == 'c10d':   # PyTorch would try for a minute
+        if self.meeting.backend == 'c10d':   # PyTorch itself would try for a minute
             socket.create_connection(parse_host_port(self.meeting.endpoint), 2).close()
         if seat := getattr(self.handler, '_seat', None):   # etcd-v3: a process has one lease
-            if self.agent and not self.agent.has_ended: return   # it replaces a lost agent and meets again
+            if self.agent and not self.agent.has_ended: return   # the agent replaces a lost lease and meets again
             seat.close()
         self.handler = make_torch_handler(self.meeting)
         self.state_store = ClusterStateStore(base_store(self.handler))
@@ -371,7 +371,7 @@ def wait_for_port(endpoint: str, seconds: float = STORE_READ_TIMEOUT_S) -> None:
         time.sleep(.2)
 
 def rendezvous_state(handler: RendezvousHandler) -> Any:
-    "What a PyTorch handler knows about the rendezvous; None for another kind of handler."
+    "Returns the rendezvous state of a PyTorch handler; None for another kind of handler."
     return getattr(getattr(handler, '_state_holder', None), 'state', None)
 
 
@@ -390,7 +390,7 @@ class LocalNodeIO:
         if self.rdzv_client.agent: self.rdzv_client.agent.rejoin_event.set()
     def serve_store(self) -> tuple[dist.Store, tuple[str, int]]:
         store = loopback_store(self.host)
-        self.stores = [store]   # the previous store closes: no node uses it any more
+        self.stores = [store]   # the last one closes: no node uses it
         return store, (self.host, store.port)
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None: self.wires.connect(record, hello)
     def send(self, node: int, message: dict[str, Any]) -> None: self.wires.send(node, message)
@@ -409,17 +409,17 @@ class LocalNodeIO:
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #b4da2252
 class NodeWait:
-    "How long this node waits for enough other nodes, and the messages meanwhile."
+    "Decides how long this node waits for enough other nodes, and what it reports meanwhile."
     def __init__(self, meeting: RendezvousConfig, now: float) -> None:
         self.meeting = meeting
-        self.last_active_at = now # Last time that it trained or could have been a spare
+        self.last_active_at = now # Last time that this node trained or could have been a spare
         self.has_reported = False # Whether it has reported that it waits
         self.spare = False # Whether it waits while others train and has never trained
 
     def is_over(self, now: float) -> bool: return now - self.last_active_at > self.meeting.join_timeout_s
 
     def notice(self, now: float) -> str:
-        "The message once there have been too few nodes for some seconds."
+        "Returns a message, once, when there have been too few nodes for some seconds; otherwise ''."
         m, late = self.meeting, now - self.last_active_at >= SLOW_WAIT_S
         news, self.has_reported = late and not self.has_reported, late
         who = f"other nodes: {m.min_nodes} must meet at {m.endpoint} as {m.run_id!r}"
@@ -433,11 +433,11 @@ LOST_HOST_MESSAGE = ("with --rdzv-backend c10d the node at {} holds the store of
                 "die: its death ends the run (etcd-v3 has no such node)")
 
 class StoreWatch:
-    "Whether the rendezvous store answers, and how long to wait if it does not."
+    "Tracks whether the rendezvous store answers, and how long to wait if it does not."
     def __init__(self, meeting: RendezvousConfig) -> None:
         self.meeting = meeting
-        self.silent_since = math.inf # Time since which it has not answered
-        self.is_disconnected = False # Whether the agent lost it and will meet again when it is back
+        self.silent_since = math.inf # Since when it has not answered
+        self.is_disconnected = False # Whether the agent lost the store and will meet again when it is back
         self.rendezvous_closed = False # Whether the rendezvous is closed
 
     def fail(self, error: BaseException, now: float) -> str:
@@ -449,12 +449,12 @@ class StoreWatch:
 
     def is_gone(self, error: BaseException, now: float) -> bool:
         m = self.meeting
-        refused = isinstance(error, ConnectionRefusedError) and m.backend == 'c10d'   # what it knew is lost
+        refused = isinstance(error, ConnectionRefusedError) and m.backend == 'c10d'   # its data is lost
         return refused or now - self.silent_since > (STORE_LOSS_LIMIT_S if m.backend == 'c10d'
                                                      else m.join_timeout_s)
 
     def explain(self, is_member: bool) -> str:
-        "The reason why the run ends on this node."
+        "Returns the reason why the run ends on this node."
         m = self.meeting
         text = f"the store of the rendezvous at {m.endpoint} is gone"
         if m.backend == 'c10d': text += f'; {LOST_HOST_MESSAGE.format(m.endpoint)}'
@@ -464,12 +464,12 @@ class StoreWatch:
 LEAVE_MERGE_S = .7 # Seconds within which requests to leave on several nodes count as one
 
 class NodeShutdownRequest(ShutdownRequest):
-    "The request to this node, one of several, to leave."
+    "A request to this node to leave; the other nodes may stay."
     def __init__(self, grace: float = 30.) -> None:
         super().__init__(grace)
         self.all_save = False # Whether all nodes save and leave
         self.requested_at = math.inf # When this node was asked to leave
-        self.goodbye_sent_at = 0. # When it notified the leader
+        self.goodbye_sent_at = 0. # When it last notified the leader
 
     def is_overdue(self, now: float) -> bool:
         if self.is_set(): self.requested_at = min(self.requested_at, now)
@@ -486,7 +486,7 @@ class NodeShutdownRequest(ShutdownRequest):
 
     def error(self, text: str) -> BaseException:
         error = super().error(text)
-        # not a failure: the node may come back, and the run continues
+        # no failure: the node may come back, and the run continues
         if isinstance(error, RunStopped): error.code = 3
         return error
 
@@ -494,12 +494,12 @@ class NodeShutdownRequest(ShutdownRequest):
 REFUSAL_FILE = '.refused' # A file in the folder of checkpoints
 
 def write_refusal(meeting: RendezvousConfig) -> None:
-    "Notifies the node that owns this folder that it was refused to another node of its run."
+    "Notifies this folder's owner that another node of its run was refused the folder."
     said = dict(run_id=meeting.run_id, host=meeting.host)
     with suppress(OSError): Path(meeting.checkpoint_folder, REFUSAL_FILE).write_text(json.dumps(said))
 
 def read_refusal(m: RendezvousConfig) -> str:
-    "The message if another node was refused this node's folder; read once."
+    "Returns a message, once, if another node was refused this node's folder; otherwise ''."
     note = Path(m.checkpoint_folder, REFUSAL_FILE)
     try: said = json.loads(note.read_text())
     except (OSError, ValueError): return ''   # no refusal, or it is still being written
@@ -514,7 +514,7 @@ class RefusalNotes:
     def __init__(self, meeting: RendezvousConfig) -> None: self.meeting, self.last_checked_at = meeting, 0.
 
     def look(self, now: float) -> str:
-        "The message, if there is a note."
+        "Returns the message, if there is a note."
         if not self.meeting.checkpoint_folder or now < self.last_checked_at + 1.: return ''
         self.last_checked_at = now
         return read_refusal(self.meeting)
@@ -526,19 +526,19 @@ class NodeSupervisor(Supervisor):
     shutdown_request: NodeShutdownRequest
 
     def __init__(self,
-        *args: Any, # As for `Supervisor`
+        *args: Any, # Passed to `Supervisor`
         meeting: RendezvousConfig,
         silence: float = .5,
         grace: float = 30.,
         has_checkpoints: bool = False,
-        **settings: Any, # As for `Supervisor`
+        **settings: Any, # Passed to `Supervisor`
     ):
         super().__init__(*args, silence=silence, grace=grace, has_checkpoints=has_checkpoints, **settings)
         self.meeting = meeting
         self.wires = NodeTransport(meeting.host, max(MIN_LINE_TIMEOUT_S, LINE_TIMEOUT_FACTOR * silence))
         self.rdzv_client = self.join(meeting)
         self.node_io = LocalNodeIO(self.rdzv_client, self.pool, self.event_buffer)
-        # everything that a supervisor needs from a Coordinator
+        # has everything that a supervisor needs from a Coordinator
         self.coordinator: NodeController = NodeController(  # type: ignore[assignment]
             self.rdzv_client.node_id, self.node_io, meeting.min_nodes, has_checkpoints,
                                                           most=meeting.max_nodes)
@@ -552,7 +552,7 @@ class NodeSupervisor(Supervisor):
         self.rdzv_client.start()
 
     def join(self, meeting: RendezvousConfig) -> RendezvousClient:
-        "The path to the other nodes. Raises RunFailed."
+        "Joins the rendezvous; returns its client. Raises RunFailed."
         try: return RendezvousClient(meeting, self.slots.world_size, self.wires)
         except (RendezvousError, OSError) as e:
             why = [explain_missing_store(meeting, e), read_refusal(meeting) if meeting.checkpoint_folder
@@ -573,7 +573,7 @@ def on_ready(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
 
 @patch
 def fence_if_stalled(self: NodeSupervisor) -> None:
-    "While this node waits for others, no worker blocks it."
+    "Fences a stalled worker, but not while this node waits for other nodes."
     node = self.coordinator
     waits = not node.is_member or node.newest_generation is None or (node.is_leader
                                                                      and node.coordinator.held) \
@@ -618,7 +618,7 @@ def handle_dial_failed(self: NodeSupervisor, record: ClusterState) -> None:
 
 @patch
 def handle_node_message(self: NodeSupervisor, line: NodeConnection, m: dict[str, Any]) -> None:
-    "Raises RunFailed, KeyboardInterrupt."
+    "Handles a message on a connection. Raises RunFailed, KeyboardInterrupt."
     if self.wires.lines.get(line.node) is not line: return
     if self.handle_leave_message(line.node, m): return
     self.coordinator.handle_message(line.node, m)
@@ -660,7 +660,7 @@ def handle_cluster_state(self: NodeSupervisor, found: ClusterState | None) -> No
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #846c5842
 def explain_missing_store(m: RendezvousConfig, error: BaseException) -> str:
-    "The reason why a starting node does not find the store."
+    "Returns the reason why a starting node does not find the store."
     if m.backend != 'c10d' or m.hosts_store:
         return f"the store of the rendezvous at {m.endpoint} cannot be reached: {error}"
     return (f"nothing answers at {m.endpoint}, where the nodes of the run {m.run_id!r} meet: the node that "
@@ -703,7 +703,7 @@ def check_rendezvous_closed(self: NodeSupervisor) -> None:
 def handle_agent_end(self: NodeSupervisor, error: BaseException | None) -> None:
     "Handles the end of the agent's loop: rendezvous closed or store lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
-        self.store_watch.rendezvous_closed = True   # the others have finished; members will learn of it soon
+        self.store_watch.rendezvous_closed = True   # the other nodes have finished; members will be notified soon
         return self.check_rendezvous_closed()
     self.retry_store(error)
     self.store_watch.is_disconnected = True   # until the store is back
@@ -734,7 +734,7 @@ RUN_ENDED_MESSAGE = 'the run {!r} has ended on the other nodes while {}: the res
 
 @patch
 def end_as_outsider(self: NodeSupervisor) -> None:
-    "Handles the end of a run without this node. Raises RunFailed unless it was an unneeded spare."
+    "Handles the end of a run without this node. Raises RunFailed unless the node was an unneeded spare."
     membership, run_id = self.rdzv_client, self.meeting.run_id
     with suppress(Exception): base_store(membership.handler).add('seen', 1)
     if self.coordinator.newest_generation: raise RunFailed(RUN_ENDED_MESSAGE.format(run_id,
@@ -775,12 +775,12 @@ OTHERS_GONE = ('; the other nodes are gone, and what they have saved is not know
 
 @patch
 def save_and_leave(self: NodeSupervisor, now: float) -> None:
-    "Handles a signal: leaves if enough nodes stay, else all save. Raises RunFailed, KeyboardInterrupt."
+    "Handles a signal: leaves if enough nodes stay, otherwise all save. Raises RunFailed, KeyboardInterrupt."
     node, asked = self.coordinator, self.shutdown_request
     if asked.all_save and self.is_stranded: raise asked.error(OTHERS_GONE)
     if asked.all_save or asked.is_overdue(now): return Supervisor.save_and_leave(self, now)
     if not node.is_member: raise asked.error('')
-    if self.meeting.hosts_store and len(node.record.nodes) > 1:   # without the store there is no run
+    if self.meeting.hosts_store and len(node.record.nodes) > 1:   # without the store, the run would end
         node.contacts.leaving_nodes |= {*node.record.nodes}
     if node.is_leader:
         node.contacts.leaving_nodes.add(node.id)
@@ -791,7 +791,7 @@ def save_and_leave(self: NodeSupervisor, now: float) -> None:
 
 @patch(as_prop=True)
 def is_stranded(self: NodeSupervisor) -> bool:
-    "Whether this node remains from a world that was asked to save and can no longer do so."
+    "Whether this node is left over from a world that was asked to save and can no longer do so."
     node = self.coordinator
     return not node.is_member or (node.is_leader and len(node.record.nodes) < self.meeting.min_nodes)
 
@@ -800,7 +800,7 @@ def is_stranded(self: NodeSupervisor) -> bool:
 def order_save_and_leave(self: NodeSupervisor) -> None:
     "As the leader, makes all nodes save and leave, because too few would be left."
     self.shutdown_request.all_save = True
-    self.coordinator.contacts.leaving_nodes.clear()   # no node is dropped: they end together
+    self.coordinator.contacts.leaving_nodes.clear()   # no node is dropped: all end together
     self.shutdown_request.set()
     self.broadcast(kind='asked', by=self.shutdown_request.by)
 
@@ -811,7 +811,7 @@ def broadcast(self: NodeSupervisor, **message: Any) -> None:
 @patch
 def on_saved(self: NodeSupervisor, w: Worker, event: dict[str, Any]) -> None:
     if not event['ok']: return
-    self.broadcast(kind='saved', step=event['step'])   # the others end with this node
+    self.broadcast(kind='saved', step=event['step'])   # the other nodes end with this one
     Supervisor.on_saved(self, w, event)
 
 @patch
@@ -836,8 +836,8 @@ def handle_leave_message(self: NodeSupervisor, node: int, m: dict[str, Any]) -> 
 # %% ../../nbs/06_elastic/17_agent.ipynb #f38632a5
 @patch
 def stop(self: NodeSupervisor) -> None:
-    """Handles the end of training: the leader notifies the others and stays until they have left. Raises
-    RunFailed on a node that trained but has no worker that saw the end."""
+    """Handles the end of training: the leader notifies the other nodes and stays until they have left.
+    Raises RunFailed on a node that trained but has no worker that finished."""
     node, agent = self.coordinator, self.rdzv_client.agent
     if node.newest_generation is None: return self.dismiss_spares()
     if node.is_leader:
@@ -867,7 +867,7 @@ def close_transport(self: NodeSupervisor) -> None:
     membership = self.rdzv_client
     membership.agent.over_event.set()
     stop_heartbeats = getattr(membership.handler, '_stop_heartbeats', lambda: None)
-    threading.Thread(target=stop_heartbeats, daemon=True).start()   # it may be waiting for a lost store
+    threading.Thread(target=stop_heartbeats, daemon=True).start()   # the call may wait for a lost store
     self.wires.close()
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #7ab194a5
@@ -875,7 +875,7 @@ def supervise_local_node(meeting: RendezvousConfig, pool: WorkerPool, entry: str
                          elastic: ElasticConfig, ledger: Ledger, faults: Iterable[Fault] = (),
                          tell: EventListener = lambda event: None,
                          kept: bool = False, orders: CommandQueue | None = None) -> list[Event]:
-    "Like `supervise`, for this node's part of a run on several nodes; `meeting`: their rendezvous."
+    "Like `supervise`, for this node's part of a run on several nodes that meet at `meeting`."
     logging.getLogger('torch.distributed.elastic').setLevel(logging.ERROR)
     def record(events: list[dict[str, Any]]) -> None:
         for event in [*events, *ledger.add(events)]: tell(event)
@@ -886,7 +886,7 @@ def supervise_local_node(meeting: RendezvousConfig, pool: WorkerPool, entry: str
         supervisor = NodeSupervisor(pool, entry, config, record, e.workers, e.spares, faults, meeting=meeting,
                               silence=e.silence, max_restarts=e.max_restarts, stall=e.stall, grace=e.grace,
                               has_checkpoints=kept, commands=orders, promised=promised)
-    except (RunFailed, KeyboardInterrupt) as error:   # it did not meet the other nodes
+    except (RunFailed, KeyboardInterrupt) as error:   # this node did not meet the others
         by = dict(stopped='SIGTERM' if isinstance(error, SigtermInterrupt) else 'Ctrl-C')
         record([dict(t=time.monotonic(), kind='run_end', worker=None, gen=None, step=None, ok=False,
                      error=str(error) or 'interrupted') | ({} if isinstance(error, RunFailed) else by)])
@@ -921,18 +921,18 @@ def parse_rendezvous(nnodes: str, backend: str, endpoint: str, run_id: str, conf
                             dict(conf), start_remark=remark)
 
 def parse_host_port(endpoint: str) -> tuple[str, int]:
-    "Host and port of `HOST:PORT`, `[::1]:PORT` or `HOST`; 0 for no port."
+    "Returns the host and port in `HOST:PORT`, `[::1]:PORT` or `HOST` (port 0)."
     host, colon, port = endpoint.rpartition(':')
     if not colon or endpoint.endswith(']') or not port.isdigit(): host, port = endpoint, '0'
     return host.strip('[]'), int(port)
 
 def is_loopback(host: str) -> bool:
-    "Whether this is an address that no other machine can reach; `localhost` says that it is meant so."
+    "Whether no other machine can reach this address; with the name `localhost`, this is deliberate."
     try: return host == 'localhost' or ip_address(host).is_loopback
     except ValueError: return False   # a host name
 
 def own_address(place: str) -> str:
-    "This machine's address on the route to `place`. Raises BadConfig."
+    "Returns this machine's address on the route to `place`. Raises BadConfig."
     try:
         family, *_, at = socket.getaddrinfo(place, 1, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as s:   # no packet is sent
@@ -944,7 +944,7 @@ def own_address(place: str) -> str:
 SIOCGIFADDR = 0x8915 # Linux request for the address of an interface
 
 def ipv4_addresses() -> list[str]:
-    "The IPv4 addresses of this machine that are not loopback, one for each network (Linux)."
+    "Returns this machine's IPv4 addresses that are not loopback, one for each network (Linux)."
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         for _, name in socket.if_nameindex():
@@ -954,10 +954,10 @@ def ipv4_addresses() -> list[str]:
     return [a for a in dict.fromkeys(found) if not is_loopback(a)]
 
 def reachable_address(place: str) -> tuple[str, str]:
-    "An address for other machines if `place` is a name of this one, and why. Raises BadConfig."
+    "Returns an address for other machines if `place` is a name of this one, and why. Raises BadConfig."
     known = ipv4_addresses()
     with suppress(BadConfig):
-        if (first := own_address('198.51.100.1')) in known: known = [first]   # on the route to all networks
+        if (first := own_address('198.51.100.1')) in known: known = [first]   # the default route
     named = socket.getaddrinfo(place, 1)[0][4][0]
     about = f"{place} is {named} on this machine, which other machines cannot reach"
     if len(known) == 1: return known[0], f"{about}: they get {known[0]} (local_addr gives another one)"

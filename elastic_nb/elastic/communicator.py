@@ -26,21 +26,20 @@ from .gradient_sync import GradientSync
 # %% ../../nbs/06_elastic/15_communicator.ipynb #9f4ce656
 class Communicator:
     """One worker's link to its peers. For each generation: `join`, `roll_call`, `reconfigure`, then
-    collectives,
-    then `leave`. This one builds a gloo group for each generation."""
+    collectives, then `leave`. This class builds a gloo group for each generation."""
     def __init__(self,
-        member: Member, # This worker in the world
+        member: Member, # This worker's membership
         lane: Callable[[Member, Generation], Any] | None = None, # Makes a second group, for gradients
     ):
         self.member, self.make_gradient_group = member, lane
-        self._gen: Generation | None = None # The generation that it joined last
+        self._gen: Generation | None = None # The last generation that this worker joined
         self._group: Any = None # The process group of that generation, from `reconfigure` to `leave`
         self._lane: Any = None # The second group
-        self._sync: GradientSync | None = None # Sums over this world
+        self._sync: GradientSync | None = None # The strategy that sums over this generation
 
     @property
     def gen(self) -> Generation:
-        "Returns the generation that it joined last. Raises RuntimeError before `join`."
+        "Returns the last generation that this worker joined. Raises RuntimeError before `join`."
         if self._gen: return self._gen
         raise RuntimeError("this worker has joined no generation yet")
     @property
@@ -68,13 +67,13 @@ def roll_call(self: Communicator, step: int) -> dict[str, int]:
 
 @patch
 def reconfigure(self: Communicator) -> None:
-    "Restricts collectives to the members of this generation. Raises StaleGeneration, or PeerLost."
+    "Connects exactly the members of this generation. Raises StaleGeneration, or PeerLost."
     self._group = connect_gloo(self.member, self.gen)
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #c7b1aef2
 @patch
 def bind_sync(self: Communicator, sync: GradientSync) -> None:
-    "Lets `sync` sum over this world until `leave`, in the second group if there is one. Raises PeerLost."
+    "Lets `sync` sum over this generation until `leave`, in the second group if any. Raises PeerLost."
     self._lane = self.make_gradient_group(self.member, self.gen) if self.make_gradient_group else None
     self._sync = sync
     sync.set_process_group(self._lane or self.group)
@@ -92,7 +91,7 @@ def leave(self: Communicator, unharmed: bool = False) -> None:
 @patch
 def run_collective(self: Communicator, collective: Callable[..., Any], *args: Any) -> Any:
     """Runs `collective(*args)` in a thread; abandons it for any newer generation while this worker enters
-    one, later only if a member of its own is gone. Raises PeerLost, or StaleGeneration."""
+    its own, later only if a member of its own is gone. Raises PeerLost, or StaleGeneration."""
     member, gen = self.member, self.gen
     give_up = (member.raise_if_peer_gone if member.current_generation is gen else
                lambda: member.raise_if_stale(gen))
@@ -103,7 +102,7 @@ def _sum(group: Any, table: Tensor) -> None: group.allreduce([table]).wait()
 
 @patch
 def all_reduce_max(self: Communicator, *values: int) -> list[int]:
-    "Returns the elementwise maximum of all members' `values`; a barrier. Raises PeerLost, StaleGeneration."
+    "Returns the elementwise maximum of all `values`; also a barrier. Raises PeerLost, StaleGeneration."
     return self.run_collective(all_reduce_max, self.group, *values)
 
 @patch
@@ -115,11 +114,11 @@ def all_reduce_sum(self: Communicator, table: Tensor) -> None:
 def copy_state(self: Communicator,
     source: str, # The member that has the state
     behind: list[str], # Members that need it
-    payload: Callable[[], Tensor], # Makes the state, one-dimensional uint8; called only in `source`
-    half_way: Callable[[], None] = lambda: None, # Called in the middle, in a thread
+    payload: Callable[[], Tensor], # Returns the state as one-dimensional uint8; called only in `source`
+    half_way: Callable[[], None] = lambda: None, # Called halfway through the copy, in a thread
 ) -> Tensor | None:
     """Copies the state from `source` to those `behind`, through a chain; returns what this member received,
-    None if it is not behind. Raises PeerLost, or StaleGeneration."""
+    or None if it is not behind. Raises PeerLost, or StaleGeneration."""
     name, chain = self.member.name, [source, *behind]
     if not behind or name not in chain: return None
     mine = payload() if name == source else None
@@ -151,7 +150,7 @@ def can_reconfigure() -> bool:
 
 def reconfigurable_gloo(store: dist.Store, rank: int, world: int, timeout: float, host: str) -> Any:
     """Returns a gloo group that torch can reconfigure. The first `reconfigure` connects it; `rank` and
-    `world` count only until then. Raises NotImplementedError if this build of torch cannot do it."""
+    `world` matter only until then. Raises NotImplementedError if this build of torch cannot do it."""
     if not can_reconfigure(): raise NotImplementedError("this torch cannot reconfigure a gloo group")
     opts = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stub has no such name
     opts._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
@@ -161,7 +160,7 @@ def reconfigurable_gloo(store: dist.Store, rank: int, world: int, timeout: float
 
 # %% ../../nbs/06_elastic/15_communicator.ipynb #7dbd23e8
 class ReconfigurableStore(PrefetchingStore):
-    "The store of a live group, with a new base in each generation. Rank 0 claims a number in it."
+    "The store of a live group, with a new base in each generation. In the base, rank 0 claims a number."
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         return self.base_store.compare_set(key, expected, desired)
 
@@ -173,9 +172,9 @@ class ReconfigurableStore(PrefetchingStore):
 class ReconfigurableCommunicator(Communicator):
     "Reconfigures one live group until a failure, then makes a new one."
     def __init__(self,
-        member: Member, # This worker in the world
+        member: Member, # This worker's membership
         lane: Callable[[Member, Generation], Any] | None = None, # Makes a second group, for gradients
-        # As `reconfigurable_gloo`
+        # Makes a group; called with the arguments of `reconfigurable_gloo`
         make: Callable[[dist.Store, int, int, float, str], Any] = reconfigurable_gloo,
     ):
         super().__init__(member, lane)
@@ -184,7 +183,7 @@ class ReconfigurableCommunicator(Communicator):
         self._living: tuple[Any, ReconfigurableStore] | None = None # The group and its store
 
     def leave(self, unharmed: bool = False) -> None:
-        "As `Communicator.leave`; but an unharmed group stays open, for the next `reconfigure`."
+        "Like `Communicator.leave`, but keeps an unharmed group open for the next `reconfigure`."
         if not (unharmed and self._group): self._living = None
         super().leave(unharmed)
 
@@ -196,7 +195,7 @@ def _reconfigure(group: Any, number: int, handles: list[str], timeout: float) ->
 
 @patch
 def reconfigure(self: ReconfigurableCommunicator) -> None:
-    "As `Communicator.reconfigure`. Raises StaleGeneration, or PeerLost."
+    "Like `Communicator.reconfigure`. Raises StaleGeneration, or PeerLost."
     member, gen, timeout = self.member, self.gen, self.member.collective_timeout_s
     def give_up() -> None: member.raise_if_stale(gen)
     base = dist.PrefixStore('in place', member.store)

@@ -17,33 +17,33 @@ from ..config import strip_errno
 
 # %% ../../nbs/06_elastic/10_console_reporter.ipynb #e63a6b07
 class ConsoleReporter:
-    "Reports what happens, below a progress bar, but not ordinary steps. Call it with every event."
+    "Shows a progress bar and a sentence for each notable event. Call it with every event."
     sentences: dict[str, str | Callable[[Any, dict[str, Any]], str | None]] = {} # By kind of event
 
     def __init__(self,
         title: str, # Shown before the progress bar
-        steps: int | None = None, # Steps of the whole run; None: as the workers report
+        steps: int | None = None, # Steps of the whole run; None: the workers report it
         say: Callable[[str], None] = fork_safe_tqdm().write, # Receives each sentence
-        every: float | None = None, # Seconds between step lines where there is no bar; None: no lines
+        every: float | None = None, # Seconds between lines on steps if there is no bar; None: no lines
         hears: Callable[[str], bool] = lambda kind: True, # Which kinds of events to report
-        place: str = 'its folder', # Where the checkpoints are, as text
+        place: str = 'its folder', # Text that says where the checkpoints are
     ):
         self.progress_bar = fork_safe_tqdm()(total=steps, desc=title, unit='step', disable=None)
         self.steps, self.write_line, self.is_reported, self.checkpoint_place = steps, say, hears, place
         self.line_interval_s = every if self.progress_bar.disable else None
         self.steps_done = 0 # Steps committed so far
-        # When the last of them was committed, in seconds of the ledger's clock
+        # When the last step was committed, on the ledger's clock
         self.last_commit_at: float | None = None
         # Start of the current interruption; None while there is progress
         self.interrupted_since: float | None = None
-        self.world_size = self.workers_lost = 0 # Members of the world; workers that died
+        self.world_size = self.workers_lost = 0 # World size; number of workers that died
         self.last_line: tuple[float, int] | None = None # Time of the last line on steps, and the step
         self.last_batch: tuple[int, int] | None = None # Generation and batch that were last reported
         self.resumed_step: int | None = None # Step of the checkpoint that the run began with
         self.has_checkpoint = False # Whether a checkpoint is known
-        self.last_state_loss: tuple[str, int] = '', 0 # Which worker lost which state, as last reported
+        self.last_state_loss: tuple[str, int] = '', 0 # The last reported loss of a state: worker and step
         self.errors: set[str] = set() # Errors already reported
-        self.short_rounds = self.untrained = 0 # Rounds with late replicas; samples that did not count
+        self.short_rounds = self.untrained = 0 # Rounds with late replicas; samples that were not counted
         self.replica_left_out = False # Whether a rule has left a replica out
 
     def __call__(self, e: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ ConsoleReporter.sentences |= dict(ready=ConsoleReporter._ready, commit=ConsoleRe
 # %% ../../nbs/06_elastic/10_console_reporter.ipynb #ff92b262
 @patch
 def _late(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "Reports what did not count in a round, the first time only."
+    "Reports what was not counted in a round, but only the first time."
     late, out, about = e.get('late', []), e.get('excluded', []), []
     self.short_rounds += bool(late)
     self.untrained += e.get('untrained', 0) if late else 0
@@ -176,7 +176,7 @@ ConsoleReporter.sentences |= dict(generation=ConsoleReporter._generation, entere
 # %% ../../nbs/06_elastic/10_console_reporter.ipynb #b9147d51
 @patch
 def _schedule(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "Reports a batch that follows the world; one worker's report is enough."
+    "Reports a batch size that follows the world size; one worker's report is enough."
     self.steps = self.progress_bar.total = e['steps']
     if self.last_batch == (e['gen'], e['batch']): return None
     self.last_batch = e['gen'], e['batch']
@@ -195,7 +195,7 @@ def _checkpoint(self: ConsoleReporter, e: dict[str, Any]) -> None: self.has_chec
 
 @patch
 def _begins_anew(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "Reports it once, though all members send it."
+    "Reports once that a state is lost, though all members send this event."
     if self.last_state_loss == (e['holder'], e['had']): return None
     self.last_state_loss = e['holder'], e['had']
     where = f"from step {e['step']}" if e['step'] else "anew, from step 0"
@@ -214,7 +214,7 @@ def _restored(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
 
 @patch
 def _begins(self: ConsoleReporter, e: dict[str, Any], bad: str) -> str | None:
-    "Reports once that the run begins with a checkpoint, though all workers send it."
+    "Reports once that the run begins from a checkpoint, though all workers send this event."
     if self.resumed_step == e['step']: return None
     self.resumed_step = self.steps_done = e['step']
     self.progress_bar.update(self.steps_done - self.progress_bar.n)
@@ -222,7 +222,7 @@ def _begins(self: ConsoleReporter, e: dict[str, Any], bad: str) -> str | None:
     return describe_resume(self.steps_done, self.steps, e['tier'], self.checkpoint_place) + bad
 
 def describe_resume(step: int, steps: int | None, tier: str, place: str, setting: str = 'out') -> str:
-    "Describes a run that resumes at `step` of `steps` from `tier`; `setting` chose `place` for the disk."
+    "Describes a run that resumes at `step` of `steps` from `tier`; the argument `setting` chose `place`."
     if steps is None: return f"goes on from step {step} ({tier})"
     if step < steps: return f"goes on from step {step} ({tier}); {steps - step} of {steps} steps are left"
     whole = os.path.dirname(place) if setting == 'out' and os.path.basename(place) == 'checkpoints' else ''

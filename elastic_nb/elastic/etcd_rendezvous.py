@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class RendezvousSnapshot:
     "The contents of a rendezvous in etcd at one revision."
-    state: bytes | None # As it was written
+    state: bytes | None # The state as it was written
     token: int # Revision of the state's last change; 0: no state
     revision: int # Revision of the snapshot itself
     live_nodes: dict[str, KeyValue] # Name of each live node -> its key
@@ -47,7 +47,7 @@ class RendezvousSnapshot:
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #c080a786
 @contextmanager
 def as_rendezvous_errors() -> Iterator[None]:
-    "Turns etcd errors into those that torch's agents know, with the same message."
+    "Turns etcd errors into those that torch's agents handle, with the same message."
     try: yield
     except EtcdError as e: raise RendezvousConnectionError(str(e)) from e
 
@@ -72,7 +72,7 @@ class EtcdBackend(RendezvousBackend):
 
     def make_snapshot(self, revision: int, state: list[KeyValue],
                       nodes: list[KeyValue]) -> RendezvousSnapshot:
-        "Builds a snapshot from these two reads."
+        "Builds a snapshot from the results of `snapshot_ops`."
         return RendezvousSnapshot(state[0].value if state else None, state[0].mod_revision if state else 0,
                                   revision,
                                   {kv.key[len(self.nodes_prefix):]: kv for kv in nodes})
@@ -92,7 +92,7 @@ class EtcdBackend(RendezvousBackend):
     def compare_and_swap(
         self, state: bytes, token: int, *more: dict,
     ) -> tuple[bool, int, RendezvousSnapshot | None]:
-        "Compare and swap; adds a snapshot if another node was faster. Raises RendezvousConnectionError."
+        "Writes `state`, or returns a snapshot if another node was faster. Raises RendezvousConnectionError."
         with as_rendezvous_errors():
             done, revision, read = self.session.transact(
                 [if_unchanged_since(self.state_key, token)], [op_put(self.state_key, state), *more],
@@ -162,16 +162,16 @@ class RendezvousSession:
 
     @property
     def lost_reason(self) -> str:
-        "Why the lease is lost, or ''."
+        "Returns why the lease is lost, or ''."
         return self.session.lost_reason if self.session else 'this node has no lease'
 
     @property
     def store(self) -> EtcdStore:
-        "The store with all keys of all rounds."
+        "Returns the store with all keys of all rounds."
         return RendezvousStore(self)
 
     def open(self) -> None:
-        "Gets a lease, checks that no other job is here, and watches. Raises RendezvousError."
+        "Gets a lease, checks that no other job uses the prefix, and watches. Raises RendezvousError."
         if self.session: self.session.close()
         value = json.dumps({'job': self.job})
         with as_rendezvous_errors():
@@ -203,7 +203,7 @@ def open_with_retry(self: RendezvousSession, patience: float) -> None:
 
 @patch
 def offer_snapshot(self: RendezvousSession, now: RendezvousSnapshot) -> None:
-    "Keeps a snapshot if it is newer."
+    "Replaces the newest snapshot if `now` is newer."
     with self.snapshot_changed:
         if now.revision < self.latest_snapshot.revision: return
         self.latest_snapshot = now
@@ -212,7 +212,7 @@ def offer_snapshot(self: RendezvousSession, now: RendezvousSnapshot) -> None:
 
 @patch
 def _watch(self: RendezvousSession, session: EtcdSession) -> None:
-    "Runs in the thread: takes a new snapshot whenever something changes under our prefix."
+    "Takes a new snapshot whenever a key under our prefix changes; the thread runs this."
     while self.session is session and not session.stop.is_set() and not session.lost_reason:
         try:
             self.client.wait_for_change(f'{self.prefix}/live/', True, self.latest_snapshot.revision, 5.)
@@ -232,12 +232,12 @@ def wait_for_snapshot(self: RendezvousSession, revision: int, limit_s: float) ->
 _EVER = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2) # Leases show which nodes are alive
 
 class EtcdStateHolder(torch_rendezvous._RendezvousStateHolder):
-    "The state of a rendezvous as this node knows it: read by a watch, written by compare-and-swap."
+    "The state of a rendezvous as this node last saw it: read by a watch, written by compare-and-swap."
     def __init__(self, rdzv: RendezvousSession, settings: RendezvousSettings):
         self.rdzv, self.settings = rdzv, settings
         self._state = torch_rendezvous._RendezvousState()
         self._dirty, self._token, self._revision, self._first = False, 0, 0, 0
-        self._floor = 0 # Newest round seen in etcd; ours may be ahead of it
+        self._floor = 0 # Newest round seen in etcd; this node's own state may be ahead of it
         self._last_call: tuple[str | None, datetime | None] = None, None
 
     @property
@@ -298,7 +298,7 @@ def apply_snapshot(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
     nodes = {*s.participants, *s.wait_list, *s.redundancy_list}
     s.last_heartbeats = dict.fromkeys(nodes, _EVER)
     if raw['deadline'] not in (None, self._last_call[0]):
-        now_here = torch_rendezvous.datetime.now(timezone.utc)   # what torch compares it with
+        now_here = torch_rendezvous.datetime.now(timezone.utc)   # torch compares the deadline with this
         self._last_call = raw['deadline'], now_here + self.settings.timeout.last_call
     s.deadline = None if raw['deadline'] is None else self._last_call[1]
     self._state, self._token, self._revision, self._first = s, now.token, now.revision, raw['first']
@@ -328,7 +328,7 @@ def _hurry(self: EtcdStateHolder, now: RendezvousSnapshot) -> None:
 
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #24e3e1ab
 def _record(of: Any, node: Any, run_id: str, *what: Any, **more: Any) -> None:
-    "Records an event of `of` on `node`, without the method's name."
+    "Records an event of the object `of` on `node`, without the method's name."
     about: dict[str, Any] = dict(name=type(of).__name__, hostname=node.addr, pid=node.pid)
     torch_rendezvous.construct_and_record_rdzv_event(run_id, *what, **about, local_id=node.local_id, **more)
 
@@ -397,8 +397,8 @@ class EtcdRendezvousHandler(DynamicRendezvousHandler):
                 ) -> None:
         _record(self, self._this_node, self._settings.run_id, message, node_state, rank=rank)
 
-    def _start_heartbeats(self) -> None: "The lease is the heartbeat."
-    def _stop_heartbeats(self) -> None: "The lease is the heartbeat."
+    def _start_heartbeats(self) -> None: "Does nothing: the lease is the heartbeat."
+    def _stop_heartbeats(self) -> None: "Does nothing: the lease is the heartbeat."
 
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #3edb0366
 @patch
@@ -424,7 +424,7 @@ def next_rendezvous(self: EtcdRendezvousHandler) -> RendezvousInfo:
 # %% ../../nbs/06_elastic/14_etcd_rendezvous.ipynb #6857bc23
 @patch
 def _get_store(self: EtcdRendezvousHandler) -> EtcdStore:
-    "Returns this round's store. The node with rank 0 deletes those of earlier rounds."
+    "Returns this round's store. The node with rank 0 deletes the stores of earlier rounds."
     state, data = self._state_holder.state, f'{self._seat.prefix}/data/'
     if state.participants[self._this_node] == 0:
         old = op_delete(data, end=f'{data}{state.round:09d}')
@@ -447,7 +447,7 @@ def num_nodes_waiting(self: EtcdRendezvousHandler) -> int:
 
 @patch
 def shutdown(self: EtcdRendezvousHandler) -> bool:
-    "Closes the rendezvous and ends the lease; returns whether it was possible."
+    "Closes the rendezvous and ends the lease; returns whether this succeeded."
     try:
         done = DynamicRendezvousHandler.shutdown(self)
         alone = {*self._seat.backend.snapshot().live_nodes} <= {self._seat.session.name}

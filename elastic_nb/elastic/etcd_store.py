@@ -26,11 +26,11 @@ from ..basics import patch
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #6c5c8a30
 class EtcdError(RuntimeError):
-    "etcd does not carry out a request; the message is one sentence that says why."
+    "etcd did not carry out a request; the message is one sentence that says why."
 
 class EtcdUnreachable(EtcdError):
     "No endpoint answered in time."
-    silent = False # Whether one accepted the request but sent no answer
+    silent = False # Whether an endpoint accepted the request but sent no answer
 
 class EtcdAccessDenied(EtcdError):
     "A wrong password, a wrong certificate, or a key that this user may not access."
@@ -56,15 +56,15 @@ def range_end(prefix: str) -> bytes:
 @dataclass(frozen=True)
 class EtcdAccess:
     "Endpoints and credentials of etcd."
-    endpoints: tuple[str, ...] # 'host:port', all of one cluster
+    endpoints: tuple[str, ...] # 'host:port' of each, all in one cluster
     tls: bool = False # Use TLS
     cacert: str | None = None # File with the CA's certificate; None: the system's CAs
     cert: str | None = None # File with this client's own certificate
     key: str | None = None # File with its key
     user: str | None = None # Name of the user
     password: str | None = field(default=None, repr=False) # Password of the user
-    limit_s: float = 10. # Seconds until a request has failed at all endpoints
-    try_s: float = 1. # Seconds until the client tries the next endpoint; longer in each further round
+    limit_s: float = 10. # Seconds to try all endpoints before a request fails
+    try_s: float = 1. # Seconds before the client tries the next endpoint; longer in each later round
 
     def __post_init__(self) -> None:
         if not self.endpoints: raise ValueError('etcd needs at least one endpoint, such as 10.0.0.1:2379')
@@ -109,7 +109,7 @@ class EtcdClient:
     def __repr__(self) -> str: return f"EtcdClient({','.join(self.access.endpoints)})"
 
     def pool(self, endpoint: str) -> urllib3.HTTPConnectionPool:
-        "Returns the connections to `endpoint`. A forked process makes its own."
+        "Returns the connections to `endpoint`. A forked process opens its own."
         with self.lock:
             if self._pid != os.getpid(): self._pools, self._pid = {}, os.getpid()
             if endpoint not in self._pools: self._pools[endpoint] = self._connect(endpoint)
@@ -216,7 +216,7 @@ def _logged_in(self: EtcdClient, endpoint: str, path: str, body: dict, limit_s: 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #65538310
 @patch
 def request(self: EtcdClient, path: str, body: dict, limit_s: float | None = None) -> dict[str, Any]:
-    "Returns the first endpoint's answer. Raises EtcdUnreachable after `limit_s`, or EtcdError."
+    "Returns the first answer that an endpoint gives within `limit_s`. Raises EtcdUnreachable, EtcdError."
     limit_s = self.access.limit_s if limit_s is None else limit_s
     end, reasons, patience, pause = time.monotonic() + limit_s, {}, self.access.try_s, .01
     while True:
@@ -286,32 +286,32 @@ def parse_kvs(part: dict[str, Any]) -> list[KeyValue]:
                      int(k['create_revision'])) for k in part.get('kvs', ())]
 
 def range_request(key: str, prefix: bool = False, **more: Any) -> dict[str, Any]:
-    "Returns the request for one key, or for all keys that begin with it."
+    "Returns the request for one key, or for all keys that begin with `key`."
     return {'key': b64_encode(key), **({'range_end': b64_encode(range_end(key))} if prefix else {}), **more}
 
 def op_get(key: str, prefix: bool = False, **more: Any) -> dict[str, Any]:
-    "Within a transaction: read."
+    "Returns the operation of a transaction that reads `key`."
     return {'request_range': range_request(key, prefix, **more)}
 
 def op_put(key: str, value: str | bytes, lease: int = 0) -> dict[str, Any]:
-    "Within a transaction: write. A key with a lease is deleted when the lease ends."
+    "Returns the operation that writes `key`. A key with a lease is deleted when the lease ends."
     return {'request_put': {'key': b64_encode(key), 'value': b64_encode(value),
                             **({'lease': str(lease)} if lease else {})}}
 
 def op_delete(key: str, prefix: bool = False, end: str = '') -> dict[str, Any]:
-    "Within a transaction: delete; with `end`: all keys from `key` up to it."
+    "Returns the operation that deletes `key`; with `end`, all keys from `key` up to it."
     return {'request_delete_range': range_request(key, prefix)
             | ({'range_end': b64_encode(end)} if end else {})}
 
 def if_unchanged_since(key: str, revision: int) -> dict[str, Any]:
-    "Within a transaction: only if the key has not changed since `revision`; 0: if it does not exist."
+    "Returns the condition that `key` has not changed since `revision`; 0: that it does not exist."
     return {'key': b64_encode(key), 'target': 'MOD', 'result': 'EQUAL', 'mod_revision': str(revision)}
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #2138ab78
 @patch
 def read(self: EtcdClient, *gets: dict[str, Any],
          limit_s: float | None = None) -> tuple[int, list[list[KeyValue]]]:
-    "Reads all of `gets` (`op_get`) at one revision; returns it, and the keys of each."
+    "Reads all of `gets` (`op_get`) at one revision; returns this revision and the keys of each."
     got = self.request('/v3/kv/txn', {'success': list(gets)}, limit_s)
     found = [parse_kvs(r.get('response_range', {})) for r in got.get('responses', ())]
     return int(got['header']['revision']), found
@@ -340,7 +340,7 @@ def loses_writes(version: str) -> bool:
 
 @patch
 def version_of(self: EtcdClient, endpoint: str) -> str:
-    "Returns the version of the server at `endpoint`, '?' if it is unknown."
+    "Returns the version of the server at `endpoint`, or '?' if it is unknown."
     try:
         got = self.pool(endpoint).urlopen('GET', '/version', headers=self.headers(), retries=False,
                                           redirect=False, timeout=urllib3.Timeout(connect=1., read=1.))
@@ -362,7 +362,7 @@ WATCH_SILENCE_S = 5. # A watch that is silent this long is restarted: its member
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #8261aab7
 @patch
 def wait_for_change(self: EtcdClient, key: str, prefix: bool, revision: int, limit_s: float) -> bool:
-    "Waits until a key of the range changes after `revision`. False: no change, or the watch broke."
+    "Waits until a key of the range changes after `revision`. Returns False if none did, or the watch broke."
     endpoint = self.access.endpoints[self.at % len(self.access.endpoints)]
     limit_s = max(.05, min(limit_s, WATCH_SILENCE_S))
     body = {'create_request': range_request(key, prefix, start_revision=str(revision + 1))}
@@ -406,7 +406,7 @@ def _watch_failed(self: EtcdClient, endpoint: str, status: int, body: bytes) -> 
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #5bd0bf7b
 def boot_s() -> float:
-    "Seconds since the machine started, sleep included: a suspended machine's lease ends, too."
+    "Returns seconds since the machine started, sleep included: a suspended machine's lease ends, too."
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 class EtcdSession:
@@ -457,7 +457,7 @@ def _taken(self: EtcdSession, marks: list[KeyValue], nonce: str) -> int:
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #978620de
 @patch
 def _keep(self: EtcdSession) -> None:
-    "Runs in the thread: renews the lease three times per lifetime, until it is closed or lost."
+    "Renews the lease three times per lifetime, until it is closed or lost; the thread runs this."
     pause = self.ttl_s / 3
     while not self.stop.wait(pause):
         asked, pause = boot_s(), self.ttl_s / 3
@@ -477,7 +477,7 @@ def _lose(self: EtcdSession, reason: str) -> None:
 
 @patch(as_prop=True)
 def lost_reason(self: EtcdSession) -> str:
-    "Returns why the lease is lost, or ''. After a stop, the process's own clock is enough to know."
+    "Returns why the lease is lost, or ''. If etcd is stopped, the process's own clock decides."
     if self.stop.is_set() and not self.loss_reason: return f'the session of {self.name} is closed'
     if not self.loss_reason and boot_s() >= self.lease_ends_at:
         self._lose(f'it was not renewed within {self.ttl_s} s')
@@ -496,8 +496,8 @@ def _next(self: EtcdSession) -> str:
 @patch
 def transact(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Iterable[dict] = (),
              limit_s: float | None = None) -> tuple[bool, int, list[list[KeyValue]]]:
-    """Does `ops` exactly once if `compare` holds; else does `reads`.
-    Returns whether it held, the revision, and the read keys. Raises LeaseLost, EtcdError."""
+    """Carries out `ops` exactly once if `compare` holds; otherwise carries out `reads`.
+    Returns whether `compare` held, the revision, and the keys read. Raises LeaseLost, EtcdError."""
     with self.lock:
         nonce = self._next()
         self.uncertain_marks.add(nonce)
@@ -517,7 +517,7 @@ def transact(self: EtcdSession, compare: list[dict], ops: list[dict], reads: Ite
 @patch
 def _outcome(self: EtcdSession, got: dict[str, Any], nonce: str
              ) -> tuple[bool, int, list[list[KeyValue]]] | None:
-    "Returns the result of `transact` for an answer; None: retry, an earlier write of ours was late."
+    "Returns the result of `transact` for an answer; None: retry, because an earlier write of ours came late."
     revision = int(got['header']['revision'])
     if got.get('succeeded'):
         self.mod_revision = revision
@@ -536,7 +536,7 @@ def _outcome(self: EtcdSession, got: dict[str, Any], nonce: str
 
 @patch
 def close(self: EtcdSession) -> None:
-    "Ends the lease now, so that peers need not wait. Raises nothing, because the lease also ends by itself."
+    "Ends the lease now, so that peers need not wait. Raises no error, because the lease also ends by itself."
     if self.stop.is_set(): return
     self.stop.set()
     limit_s = min(2., self.client.access.limit_s)
@@ -580,7 +580,7 @@ def chunked(items: list, size: int = MAX_TXN_OPS) -> list[list]:
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #e6436116
 @patch
 def _now(self: EtcdStore, keys: list[str], **more: Any) -> tuple[int, list[KeyValue | None]]:
-    "Returns a revision, and each key or None; a watch that starts after it misses nothing."
+    "Returns a revision, and each key or None; a watch that starts after this revision misses no change."
     first, found = 0, []
     for some in chunked(keys):
         revision, got = self.client.read(*[op_get(self.prefix + k, **more) for k in some])
@@ -607,12 +607,12 @@ def _wait(self: EtcdStore, keys: list[str], timeout: timedelta | None = None) ->
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #808eb905
 @patch
 def multi_get(self: EtcdStore, keys: list[str]) -> list[bytes]:
-    "Waits for `keys` and returns their values; one request, if at most 100 keys all exist."
+    "Waits for `keys` and returns their values. It takes one request if there are at most 100 and all exist."
     return [kv.value for kv in self._wait(list(keys))]
 
 @patch
 def wait(self: EtcdStore, keys: list[str], timeout: timedelta | None = None) -> None:
-    "Waits until all of `keys` exist. Raises DistStoreError after `timeout`, or the store's own."
+    "Waits until all of `keys` exist. Raises DistStoreError after `timeout` or the store's own timeout."
     self._wait(list(keys), timeout)
 
 @patch
@@ -628,7 +628,7 @@ def multi_set(self: EtcdStore, keys: list[str], values: list[str | bytes]) -> No
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #c6cdc776
 @patch
 def _update(self: EtcdStore, key: str, function: Any) -> bytes:
-    "Atomically replaces the value of `key` (None if missing) by `function(value)`; None leaves it."
+    "Atomically replaces the value of `key` (None if missing) with `function(value)`, unless that is None."
     path = self.prefix + key
     found = self.client.read(op_get(path))[1][0]
     while True:
@@ -651,7 +651,7 @@ def append(self: EtcdStore, key: str, value: str | bytes) -> None:
 
 @patch
 def compare_set(self: EtcdStore, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-    "Writes `desired` if `key` holds `expected` (empty: or is missing); returns the value now, or `expected`."
+    "Writes `desired` if `key` holds `expected` (or is missing, if that is empty); returns what it now holds."
     expected, desired = _bytes(expected), _bytes(desired)
     got = self._update(key, lambda old: desired if (b'' if old is None else old) == expected else None)
     return expected if got is None else got

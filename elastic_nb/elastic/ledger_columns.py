@@ -30,7 +30,7 @@ def hash_ids(ids: Sequence[int] | np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 def _mixed(i: int) -> int:
-    "The same for one id, without numpy, which is faster for a few ids."
+    "Mixes one id without numpy, which is faster for a few ids."
     z = (i + 0x9E3779B97F4A7C15) % 2**64
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
@@ -38,8 +38,8 @@ def _mixed(i: int) -> int:
 
 @dataclass(frozen=True)
 class SampleDigest:
-    "The number and hash of a set of samples; the digests of subsets add up to that of the whole."
-    num_samples: int = 0 # Samples
+    "The number and hash of a set of samples; the digests of subsets add up to the whole set's digest."
+    num_samples: int = 0 # Number of samples
     id_hash_sum: int = 0 # Sum of their mixed ids modulo 2**64, as a signed number
 
     @classmethod
@@ -64,7 +64,7 @@ def compact_contribution(data: dict[str, Any]) -> dict[str, Any]:
     return dict(first=first, many=len(micro), **rest, n=drawn.num_samples, hash=drawn.id_hash_sum)
 
 def micro_batch_positions(first: int, many: int, of: int, size: int) -> range:
-    "The positions of micro-batches `first`, `first + 1`, ... of `of` among the `size` samples of a step."
+    "Returns the positions of `many` of `of` micro-batches, from `first`, among a step's `size` samples."
     if not many: return range(0)
     return range(shard_range(first, of, size).start, shard_range(first + many - 1, of, size).stop)
 
@@ -75,8 +75,8 @@ MISSING_INT = -2**63 # Marks a missing value in a column of integers
 @dataclass
 class ColumnBlock:
     "Rows of one kind with the same keys, as columns of equal length."
-    kind: str # Of all rows
-    workers: list[str | None] # Names that occur
+    kind: str # Kind of all rows
+    workers: list[str | None] # Names of the workers in these rows
     id: np.ndarray # (n,) int64: number of the row in its file
     t: np.ndarray # (n,) float64: seconds of `time.monotonic()`
     worker: np.ndarray # (n,) int64: index into `workers`
@@ -135,7 +135,7 @@ def _squeeze(column: np.ndarray) -> tuple[str, list[bytes]]:
     return f'{sort} table', [_planes(values[order]), _planes(place[which.reshape(-1)])]
 
 def _planes(numbers: np.ndarray) -> bytes:
-    "Returns the differences of int64 as byte planes, the first bytes of all numbers first."
+    "Returns the differences of int64 numbers as byte planes: all first bytes, then all second bytes, ..."
     steps = np.diff(numbers, prepend=np.int64(0)).astype('<i8')
     return steps.view(np.uint8).reshape(-1, 8).T.tobytes()
 
@@ -204,11 +204,11 @@ RECEIPT_SCHEME = b'elastic-nb receipts 1'
 _LINK = struct.Struct('<q32sqqqdd') # before, about, step, number of samples, their hash, loss, rate
 
 def _short(data: bytes) -> int:
-    "The first 8 bytes of the sha256, as a signed number."
+    "Returns the first 8 bytes of the sha256, as a signed number."
     return int.from_bytes(hashlib.sha256(data).digest()[:8], 'little', signed=True)
 
 def root_receipt(step: int = 0) -> int:
-    "Returns the receipt of a history that is unknown before `step`."
+    "Returns the receipt that starts a chain at `step`, with the earlier steps unknown."
     return _short(RECEIPT_SCHEME + struct.pack('<q', step))
 
 def next_receipt(before: int, about: bytes, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
@@ -224,7 +224,7 @@ def chain_context(config: str, code: str) -> bytes:
 # %% ../../nbs/06_elastic/12_ledger_columns.ipynb #8182d436
 @dataclass
 class ReceiptChain:
-    "The receipts of one run, up to the step of its weights. The same in each worker, at any world size."
+    "The chain of one run, up to the step of its weights. It is the same in each worker, at any world size."
     step: int = 0 # Number of steps in the chain
     receipt: int = root_receipt() # The newest receipt
     drawn: int = 0 # Hash of the samples of the last step
@@ -244,7 +244,7 @@ class ReceiptChain:
 
     @property
     def state(self) -> dict[str, int]:
-        "The state for a checkpoint, or for a worker that copies the weights: JSON values."
+        "The chain's state, as JSON values: for a checkpoint, or for a worker that copies the weights."
         return dict(step=self.step, value=self.receipt)
 
     def load_state(self, state: Any, step: int) -> None:

@@ -103,8 +103,8 @@ class Member:
         # Number of the newest generation it has tried to enter; none is tried twice
         self.last_tried_number = 0
         self.promised_step = 0 # Step of this run's newest checkpoint in the ledger
-        self.stop_event, self.leave = WakeEvent(), threading.Event() # The run is over; it is about to end
-        # When its main thread last checked: in a wait, before a micro-batch
+        self.stop_event, self.leave = WakeEvent(), threading.Event() # Set when the run is over; when it is ending
+        # When its main thread last checked, in a wait or before a micro-batch
         self.last_checked_at = time.monotonic()
 
     def say(self, kind: str, **data: Any) -> None:
@@ -126,7 +126,7 @@ def newest_generation(self: Member) -> Generation | None:
     store, gen = self.store, None
     try: gen = (decode_generation(store.get(GENERATION_KEY)) if self.generation_store is store
                 else read_generation(store))
-    except RuntimeError:   # the node that ran it is gone; its successor names another store
+    except RuntimeError:   # the node that ran the store is gone; its successor names another
         if not self.at: raise
     if gen:
         self.generation_store = store
@@ -169,7 +169,7 @@ def next_generation(member: Member) -> Generation | None:
             if member.name in gen.roster:
                 member.last_tried_number = gen.number
                 return gen
-            if member.last_tried_number and not member.at:   # with several nodes, its own may return
+            if member.last_tried_number and not member.at:   # with several nodes, its own node may return
                 raise WorkerEvicted(f"{member.name} is not in generation {gen.number}: {gen.reason}")
         try: _look_out(member, gen, time.monotonic() - begin)
         except RuntimeError:   # the store is gone
@@ -402,7 +402,7 @@ class HeartbeatMonitor:
     def __init__(self,
         store: dist.Store, # The store of the run
         timeout: float = 1.5, # Seconds of silence
-        grace: float = 30., # Seconds until the first beat, if that is more
+        grace: float = 30., # Seconds until the first heartbeat, if longer
         clock: Callable[[], float] = time.monotonic, # Returns the time in seconds
     ):
         self.store, self.timeout_s = store, timeout

@@ -30,7 +30,7 @@ from .membership import (GENERATION_KEY, Coordinator, Generation, StateLost,
 SLOTS_PER_NODE = 1000 # Slots of node k start at SLOTS_PER_NODE * k
 
 def node_of(worker: str) -> int:
-    "The node of the worker `slot.incarnation`."
+    "Returns the node of the worker `slot.incarnation`."
     return int(worker.split('.')[0]) // SLOTS_PER_NODE
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #a7f11693
@@ -38,10 +38,10 @@ def node_of(worker: str) -> int:
 class ClusterState:
     "The record of the run's nodes and their leader. The rendezvous store holds exactly one."
     term: int # Increases by one with every change
-    round: int # Newest rendezvous round that it includes
+    round: int # Newest rendezvous round that the record includes
     leader: int # The leader: only this node proposes generations
     nodes: tuple[int, ...] # All nodes of the run
-    host: str # Where the leader listens
+    host: str # Address where the leader listens
     port: int
     token: str # Token that a node must send to the leader
     why: str = 'start' # Reason for the change, as text
@@ -62,7 +62,7 @@ class ClusterStateStore:
     def __init__(self, store: dist.Store): self.store = store
 
     def read(self) -> ClusterState | None:
-        "The record; None before the first one."
+        "Returns the record; None before the first one."
         return decode_record(self.store.get(RECORD_KEY)) if self.store.check([RECORD_KEY]) else None
 
     def compare_and_swap(self, old: ClusterState | None, new: ClusterState) -> ClusterState | None:
@@ -74,23 +74,23 @@ class ClusterStateStore:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #5baa9a8d
 class NodeIO(Protocol):
     "A node's I/O. No call blocks; answers arrive as calls to the node."
-    host: str # Address where this node listens,
+    host: str # Address where this node listens
     port: int
-    token: str # and token that other nodes must send to it
-    def read(self) -> None: "Read the record; `handle_cluster_state` follows."
+    token: str # Token that other nodes must send to it
+    def read(self) -> None: "Reads the record; `handle_cluster_state` is called later."
     def compare_and_swap(self, old: ClusterState | None, new: ClusterState):
-        "Writes `new` if the store holds `old`; a call to `handle_cluster_state` follows."
-    def rejoin_rendezvous(self) -> None: "Go through the next rendezvous; `handle_rendezvous` follows."
+        "Writes `new` if the store holds `old`; `handle_cluster_state` is called later."
+    def rejoin_rendezvous(self) -> None: "Joins the next round; `handle_rendezvous` is called later."
     def serve_store(self) -> tuple[dist.Store, tuple[str, int]]:
         "Creates a store for generations; returns its address."
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None:
-        "Opens a line to the leader and sends `hello`."
-    def send(self, node: int, message: dict[str, Any]) -> None: "Send it to `node`, if there is a line."
-    def disconnect(self, node: int | None = None) -> None: "Close the line to `node`, or all lines."
+        "Opens a connection to the leader and sends `hello`."
+    def send(self, node: int, message: dict[str, Any]) -> None: "Sends `message` if `node` is connected."
+    def disconnect(self, node: int | None = None) -> None: "Disconnects `node`, or all."
     def notify_workers(self, gen: Generation, store: tuple[str, int]) -> None:
         "Sends `gen` to this node's workers."
-    def warn(self, text: str) -> None: "Warn the user, and note it in the ledger."
-    def refuse(self, why: str) -> None: "End this node, which may not join the run. Raises RunRefused."
+    def warn(self, text: str) -> None: "Warns the user, and records `text` in the ledger."
+    def refuse(self, why: str) -> None: "Ends this node, which must not join. Raises RunRefused."
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #19f8b3dc
 class NodeCoordinator(Coordinator):
@@ -104,7 +104,7 @@ class NodeCoordinator(Coordinator):
     def _fill(self) -> None:
         if not self.late: super()._fill()
 
-    def on_ready(self, event: dict[str, Any]) -> None: "`NodeController.reconcile` looks after the lobby."
+    def on_ready(self, event: dict[str, Any]) -> None: "Does nothing; `reconcile` looks at waiting workers."
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #bf6dc258
 VACANT_ROUND_S = 3. # Seconds until another node takes over a round that no leader has adopted
@@ -123,26 +123,26 @@ class RendezvousRound:
         self.round, self.ids, self.met_at = round, tuple(ids), now
 
     def is_vacant(self, now: float) -> bool:
-        "Whether no leader has adopted the round and it is this node's turn."
+        "Whether no leader has adopted the round and it is this node's turn to lead."
         return now - self.met_at > VACANT_ROUND_S + self.ids.index(self.id)
 
     def is_my_turn(self, leader: int | None, now: float) -> bool:
-        "The same for a node in no record; the first node need not wait for an absent leader."
+        "Whether it is the turn of a node in no record; the first one does not wait for an absent leader."
         absent = leader is None or leader not in self.ids
         wait = 0. if absent and self.ids[0] == self.id else VACANT_ROUND_S
         return now - self.met_at >= wait + self.ids.index(self.id)
 
     def members(self, nodes: Iterable[int], heard: Iterable[int]) -> tuple[int, ...]:
-        "The nodes of the round, plus those that were too slow for it but are still in contact."
+        "Returns the round's nodes, plus those that were too slow for it but are still in contact."
         late = tuple(n for n in nodes if n in heard and n not in self.ids)
         return self.ids + late if len(self.ids + late) <= self.most else self.ids
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #0baa26c9
-CANDIDATE_DELAY_S = .3 # Extra seconds that each further candidate waits after a leader is lost
+CANDIDATE_DELAY_S = .3 # Extra seconds that each later candidate waits after a leader is lost
 
 class StateQuestion:
     "A request to the store; only one at a time."
-    def __init__(self) -> None: self.in_progress, self.sent_at = False, 0. # One is under way; since when
+    def __init__(self) -> None: self.in_progress, self.sent_at = False, 0. # In progress; since when
 
     def begin(self, now: float) -> bool:
         "Whether a request may start now; if so, marks it as in progress."
@@ -154,8 +154,8 @@ class LeaderLine:
     "The connection of a node to its leader."
     def __init__(self) -> None:
         self.term: int | None = None # Term of the connected leader
-        self.said = False # Whether that line has delivered a generation
-        self.last_leader = -1 # The leader at the end of the last line
+        self.said = False # Whether this connection has delivered a generation
+        self.last_leader = -1 # The leader of the last connection
         self.lost_at = 0. # When the leader was lost
 
     def open(self, record: ClusterState) -> None:
@@ -164,14 +164,14 @@ class LeaderLine:
     def lose(self, now: float) -> None: self.term, self.lost_at = None, now
 
     def is_my_turn(self, place: int, now: float) -> bool:
-        "Whether candidate number `place` takes over from the lost leader."
+        "Whether it is time for candidate number `place` to take over from the lost leader."
         return now - self.lost_at > CANDIDATE_DELAY_S * place
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #d2078046
 LEASE_S = 5. # Seconds for which workers may continue without confirmation from the store
 
 class Lease:
-    "How long the workers of a node may continue without confirmation from the store."
+    "Decides how long a node's workers may continue without confirmation from the store."
     def __init__(self) -> None:
         self.at = 0. # Last time the store, or a leader that asked it, confirmed the record
         self.paused_generation: int | None = None # Number of the generation in which this node's workers wait
@@ -184,22 +184,22 @@ class Lease:
         return number
 
     def resume(self, gen: Generation) -> None:
-        "Handles a generation: if it is newer than the one to wait in, the workers no longer wait."
+        "Handles a generation: one newer than that in which the workers wait ends their pause."
         if self.paused_generation is not None and gen.number > self.paused_generation:
             self.paused_generation = None
 
 class WorldFence:
-    "Whether a world that this leader creates could run at the same time as another one."
+    "Decides whether this leader's new world could run at the same time as another one."
     def __init__(self) -> None:
         self.nothing_proposed = True # No generation has been proposed in this leader's store
         self.took_over_newest = False # Whether this leader had the newest knowledge when it took over
-        self.waits_for_other_world = False # Whether it gives another world time to end
+        self.waits_for_other_world = False # Whether this leader is waiting for another world to end
         self.changed_at = 0. # When this node became the leader, or left a node out
 
     def must_wait(self, gen: Generation | None, nodes: set[int], alive: Iterable[str], term: int, now: float
                   ) -> bool:
-        """If no living worker was in the last world `gen`, that one can continue without us, until its lease
-        runs out."""
+        """Whether to wait: if no living worker was in the last world `gen`, that one can continue without
+        us until its lease runs out."""
         roster = set(gen.roster) if gen else set()
         alone = {n for n in roster if node_of(n) not in nodes} and not roster & set(alive)
         unsure = self.nothing_proposed and term > 1 and not (self.took_over_newest and gen)
@@ -212,12 +212,12 @@ HELLO_TIMEOUT_S = 5. # Seconds for a recorded node to send hello to a new leader
 class NodeContacts:
     "The nodes that the leader is in contact with."
     def __init__(self) -> None:
-        self.hello_times: dict[int, float] = {} # When the leader received a node's hello; own since it leads
+        self.hello_times: dict[int, float] = {} # When each hello arrived; for the leader: since when it leads
         self.waiting_since = 0. # When the leader began to wait for hellos
         self.awaited_nodes: set[int] = set() # Nodes whose hello a new leader needs before it makes a proposal
         self.lost: set[int] = set() # Nodes that the leader has lost contact with
         self.leaving_nodes: set[int] = set() # Nodes that asked the leader to let them go
-        # Hellos that arrived before this node knew that it leads
+        # Hellos that came before this node was the leader
         self.early_hellos: dict[int, dict[str, Any]] = {}
 
     def lead(self, id: int, nodes: Iterable[int], now: float) -> None:
@@ -230,7 +230,7 @@ class NodeContacts:
         self.lost.discard(node)
 
     def narrow(self, nodes: Iterable[int]) -> None:
-        "Sets the nodes of the record."
+        "Forgets lost and leaving nodes that are not in the record's `nodes`."
         self.lost &= set(nodes)
         self.leaving_nodes &= set(nodes)
 
@@ -242,14 +242,14 @@ class NodeContacts:
         if now - self.waiting_since > HELLO_TIMEOUT_S: self.lost |= set(nodes) - set(self.hello_times)
 
     def staying(self, nodes: Iterable[int], id: int) -> tuple[int, ...]:
-        "Those of `nodes` that are neither lost nor leaving; the leader `id` leaves last."
+        "Returns those of `nodes` that are neither lost nor leaving; the leader `id` leaves last."
         return tuple(n for n in nodes if n not in self.lost | self.leaving_nodes - {id})
 
 class NodeRegistry:
     "What is known about each node: its workers, its run, its newest checkpoint."
     def __init__(self, id: int) -> None:
         self.id = id # This node
-        # Workers; their micro-batches once ready
+        # Node -> worker -> its micro-batches
         self.workers_by_node: dict[int, dict[str, int | None]] = {id: {}}
         self.identity: dict[int, dict[str, Any]] = {} # Identity of the run, by node, once reported
         self.checkpoint_steps: dict[int, int] = {} # Steps of the newest checkpoint, by node, once reported
@@ -258,7 +258,7 @@ class NodeRegistry:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #01409cba
 @patch
 def lead(self: NodeRegistry) -> None:
-    "Starts to lead: the other nodes will report what they have."
+    "Starts to lead: forgets the other nodes, which will report again."
     self.keep_own()
     self.identity = {node: said for node, said in self.identity.items() if node == self.id}
     self.refused = set()
@@ -277,12 +277,12 @@ def introduce(self: NodeRegistry, node: int, m: dict[str, Any]) -> None:
 
 @patch
 def own_identity(self: NodeRegistry) -> dict[str, Any]:
-    "The identity of this node's run, and the steps of its newest checkpoint."
+    "Returns the identity of this node's run, and the steps of its newest checkpoint."
     return dict(identity=self.identity.get(self.id), kept=self.checkpoint_steps.get(self.id, 0))
 
 @patch
 def differences(self: NodeRegistry, node: int, of: int) -> list[str]:
-    "How the run of `node` differs from the run of node `of`."
+    "Returns how the run of `node` differs from the run of node `of`."
     return describe_differences(self.identity[of], self.identity[node], live=True)
 
 @patch
@@ -306,7 +306,7 @@ class NodeController:
         most: float = math.inf, # Maximum number of nodes that train at the same time
     ):
         self.id, self.reach, self.min_nodes, self.has_checkpoints, self.clock = id, reach, least, kept, clock
-        self.record: ClusterState | None = None # The newest record that it knows
+        self.record: ClusterState | None = None # The newest record that this node has seen
         self.session = RendezvousRound(id, most)
         self.question = StateQuestion()
         self.link = LeaderLine()
@@ -314,14 +314,14 @@ class NodeController:
         self.registry = NodeRegistry(id)
         self.contacts = NodeContacts()
         self.fence = WorldFence()
-        self.newest_generation: Generation | None = None # The newest generation that it knows
-        self.store_address: tuple[str, int] = ('', 0) # Address of its store
-        self.floor = 0 # Committed steps that it knows of
+        self.newest_generation: Generation | None = None # The newest generation that this node has seen
+        self.store_address: tuple[str, int] = ('', 0) # Address of that generation's store
+        self.floor = 0 # Number of committed steps, as far as this node knows
         self.finish_generations: dict[str, int] = {} # This node's finished workers, and their generations
         self.coordinator: NodeCoordinator | None = None # Set if this node leads
-        self.warned_nodes: set[int] = set() # The too few nodes of the last warning
-        self.predecessor: int | None = None # The previous leader, if it is gone and this node never met it
-        self.all_finished = False # Whether all have finished
+        self.warned_nodes: set[int] = set() # Nodes named in the last warning of too few nodes
+        self.predecessor: int | None = None # The last leader, if it is gone and had no contact with this node
+        self.all_finished = False # Whether all workers have finished
 
     @property
     def is_leader(self) -> bool: return self.coordinator is not None
@@ -331,13 +331,13 @@ class NodeController:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #999fef87
 @patch(as_prop=True)
 def require_coordinator(self: NodeController) -> NodeCoordinator:
-    "The coordinator. Raises RuntimeError if this node does not lead."
+    "Returns the coordinator. Raises RuntimeError if this node does not lead."
     if self.coordinator: return self.coordinator
     raise RuntimeError(f"node {self.id} does not lead")
 
 @patch(as_prop=True)
 def require_state(self: NodeController) -> ClusterState:
-    "The newest record. Raises RuntimeError before there is one."
+    "Returns the newest record. Raises RuntimeError before there is one."
     if self.record: return self.record
     raise RuntimeError(f"node {self.id} knows of no leader")
 
@@ -378,7 +378,7 @@ def handle_cluster_state(self: NodeController, found: ClusterState | None) -> No
     known = self.record
     if known and (found is None or found.term < known.term):
         self.reach.warn("the store of the rendezvous has forgotten the newest record")
-        if self.is_leader and self.question.begin(self.clock()):   # propose it again, above both
+        if self.is_leader and self.question.begin(self.clock()):  # propose it again, its term above both
             self.reach.compare_and_swap(found,
                                         replace(known, term=known.term + 1, why='the store had forgotten it'))
         return
@@ -390,7 +390,7 @@ def handle_cluster_state(self: NodeController, found: ClusterState | None) -> No
 
 @patch
 def renew_lease(self: NodeController) -> None:
-    "Handles a confirmation by the store: continues if the lease had expired."
+    "Handles a confirmation by the store: if the lease had expired, the workers continue."
     number = self.lease.renew(self.clock())
     if number is not None: self.send_to_leader(dict(kind='behind', worker=None, number=number))
 
@@ -420,7 +420,7 @@ def adopt_state(self: NodeController, record: ClusterState) -> None:
         if before and set(before.nodes) - set(record.nodes): self.fence.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
         if new: self.contacts.waiting_since = self.clock()
-        # no node trains: the first world has its workers
+        # the first world waits for new nodes
         if self.newest_generation is None: self.contacts.awaited_nodes |= new
         for node in self.contacts.hello_times:
             if node != self.id: self.reach.send(node, dict(kind='record', text=record.encode()))
@@ -441,7 +441,7 @@ def adopt_state(self: NodeController, record: ClusterState) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #18cbca6b
 @patch
 def hello_message(self: NodeController) -> dict[str, Any]:
-    "A node's first message: everything that a new leader must know about it."
+    "Returns a node's first message: everything that a new leader must know about it."
     return dict(kind='hello', node=self.id, token=self.require_state.token, term=self.require_state.term,
                 floor=self.floor,
                 newest=self.newest_generation.encode() if self.newest_generation else None,
@@ -450,7 +450,7 @@ def hello_message(self: NodeController) -> dict[str, Any]:
 
 @patch
 def follow_leader(self: NodeController) -> None:
-    "Opens a line to the leader."
+    "Opens a connection to the leader."
     self.reach.disconnect()
     self.link.open(self.require_state)
     self.lease.at = self.clock()
@@ -503,7 +503,7 @@ def reconcile(self: NodeController, why: str) -> None:
                                                                            self.newest_generation.encode())
     gen = c.generation
     if gen and (self.newest_generation is None or gen.number > self.newest_generation.number):
-        self.newest_generation = gen   # a worker's retry
+        self.newest_generation = gen   # after a worker's retry
     c.late = frozenset(n for n, most in alive.items() if most is None and n.endswith('.0')
                        and now - self.contacts.hello_times[node_of(n)] < FIRST_WORKERS_S)
     roster = set(gen.roster) if gen else set()
@@ -535,7 +535,7 @@ def report_too_few(self: NodeController, nodes: set[int]) -> None:
 
 @patch
 def report_lost_state(self: NodeController, nodes: set[int]) -> None:
-    "Warns once if none of `nodes` knows the progress of lost nodes that trained or led before."
+    "Warns once if none of `nodes` has seen the progress of lost nodes that trained or led before."
     trained = {node_of(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
     gone = trained or {n for n in (self.predecessor,) if n is not None}
     self.predecessor = None
@@ -547,8 +547,8 @@ def report_lost_state(self: NodeController, nodes: set[int]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #8716da3b
 @patch
 def admissible_nodes(self: NodeController, nodes: set[int]) -> list[int]:
-    """Those of `nodes` whose workers may be in the next generation: they train, or would train the same run.
-    Refuses the rest. Before the first generation: all nodes with the same run as this one."""
+    """Returns those of `nodes` whose workers may be in the next generation, because they train, or would
+    train the same run. Refuses the rest. Before the first generation: all with the same run as this node."""
     inside = nodes & {node_of(n) for n in (self.newest_generation.roster if self.newest_generation else ())}
     if not inside: return sorted(self.same_run_nodes(nodes))
     of = next((n for n in sorted(inside) if n in self.registry.identity), -1)
@@ -561,7 +561,7 @@ def admissible_nodes(self: NodeController, nodes: set[int]) -> list[int]:
 @patch
 def same_run_nodes(self: NodeController, nodes: set[int]) -> set[int]:
     "As the leader, while no node trains: refuses nodes with a different run and returns the others."
-    if self.id not in self.registry.identity: return nodes   # its workers are starting, and all wait for them
+    if self.id not in self.registry.identity: return nodes  # wait for this node's workers
     for node in (nodes & set(self.registry.identity)) - {self.id}:
         found = self.registry.differences(node, self.id)
         if found: self.refuse_node(node, self.id, found)
@@ -631,7 +631,7 @@ def handle(self: NodeController, event: dict[str, Any]) -> None:
 
 @patch
 def send_to_leader(self: NodeController, message: dict[str, Any]) -> None:
-    "Sends it to the leader, which may be this node. Without a leader, the next hello includes it."
+    "Sends `message` to the leader, or handles it here; without a leader, the next hello reports the same."
     if self.is_leader: self.handle_node_report(self.id, message)
     elif self.link.term is not None: self.reach.send(self.require_state.leader, message)
 
@@ -671,7 +671,7 @@ def handle_node_report(self: NodeController, node: int, m: dict[str, Any]) -> No
 
 @patch
 def repropose_above(self: NodeController, number: int) -> None:
-    "Proposes again above generation `number`, which a worker already knows."
+    "Proposes again above generation `number`, which a worker has already seen."
     gen = self.require_coordinator.generation
     # the next one will be above it
     if self.newest_generation and (self.fence.nothing_proposed or self.require_coordinator.held):
@@ -717,12 +717,12 @@ def adopt_generation(self: NodeController, gen: Generation, store: Iterable[Any]
 def handle_hello(self: NodeController, node: int, m: dict[str, Any]) -> None:
     "As the leader, handles a node's hello. Raises StateLost."
     if m['token'] == self.reach.token and (self.record is None or m['term'] > self.require_state.term):
-        self.contacts.early_hellos[node] = m   # it read our new term before we did
+        self.contacts.early_hellos[node] = m   # that node read our new term before we did
         return self.read_state()
     if not self.is_leader or node not in self.require_state.nodes or m['token'] != self.require_state.token:
         return self.reach.disconnect(node)
     self.contacts.hear(node, self.clock())
-    self.registry.refused.discard(node)   # it may not have received the refusal
+    self.registry.refused.discard(node)   # it may have missed the refusal
     self.registry.workers_by_node[node] = dict(m['alive'])
     self.require_coordinator.finish_generations.update(m['final'])
     self.floor = self.require_coordinator.floor = max(self.floor, m['floor'])
@@ -739,7 +739,7 @@ def handle_hello(self: NodeController, node: int, m: dict[str, Any]) -> None:
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #7dd7f6cf
 @patch
 def handle_disconnected(self: NodeController, node: int) -> None:
-    "Handles a lost line to `node`: closed, or silent for too long."
+    "Handles a lost connection to `node`: closed, or silent for too long."
     if self.is_leader:
         if node in self.require_state.nodes: self.contacts.lost.add(node)
     elif self.record and node == self.require_state.leader and self.link.term is not None:
@@ -770,7 +770,7 @@ def can_spare_leaving(self: NodeController) -> bool:
 
 @patch
 def rejoin_tick(self: NodeController, now: float) -> None:
-    "Acts while this node is in no record: meets, or takes over."
+    "Acts while this node is in no record: joins a rendezvous, or takes over."
     r = self.record
     if self.session.meeting: return
     if r and self.session.round <= r.round:   # the round was adopted or passed without us
@@ -810,9 +810,9 @@ def generation(self: NodeController) -> Generation | None: return self.newest_ge
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #b7b7fa99
 def samples_of_own_workers(events: Iterable[Event], pieces: Callable[[int], int],
                            ids: Callable[[int, int], list[int]]) -> Callable[[int], list[int]] | None:
-    """The samples of a committed step that this ledger's node had to contribute, according to the rosters;
-    None if all workers are on this node. `pieces(step)`: micro-batches of a step; `ids(step, i)`: samples of
-    one micro-batch."""
+    """Returns a function of a committed step: the samples that this ledger's node had to contribute to it,
+    according to the rosters. None if all workers are on this node. `pieces(step)`: micro-batches of a step;
+    `ids(step, i)`: samples of one micro-batch."""
     events = [e for e in events if e.kind in ('spawn', 'generation', 'commit')]
     own = {e.worker for e in events if e.kind == 'spawn'}
     rosters = {e.gen: e.data['roster'] for e in events if e.kind == 'generation'}

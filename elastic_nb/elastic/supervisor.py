@@ -60,7 +60,7 @@ class PlannedFaults:
 
     @property
     def usual_step_s(self) -> float:
-        "Returns the same once there are more than ten steps: fewer do not show a usual step."
+        "Returns `step_s` after more than ten steps; fewer do not show the usual duration."
         return self.step_s if len(self.step_times) > 10 else 0.
 
     def forget(self, planned: str) -> None:
@@ -74,9 +74,9 @@ class PlannedFaults:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #3cc816f3
 STRAGGLER_WINDOW = 8 # Newest steps of each worker that are compared
-STRAGGLER_FACTOR = 2.5 # Factor over the usual time from which a worker is a straggler,
-MIN_STRAGGLER_S = .02 # if that also costs this many seconds in each step
-RECOVERED_FACTOR = 1.5 # Factor below which it no longer is one
+STRAGGLER_FACTOR = 2.5 # A straggler takes this many times as long as usual
+MIN_STRAGGLER_S = .02 # A straggler must cost this many seconds in each step
+RECOVERED_FACTOR = 1.5 # Factor below which a worker is no longer a straggler
 
 class StragglerDetector:
     "Measures how long each worker needs for its micro-batches of a step, and finds stragglers."
@@ -104,7 +104,7 @@ class StragglerDetector:
         self.reported_workers.discard(worker)
 
     def check_worker(self, worker: str) -> dict[str, Any] | None:
-        "Returns a report about this worker, if it is news."
+        "Returns a report about this worker, if it is a new straggler."
         mine = self.recent_steps[worker]
         others = [sorted(t / n for t, n in rows)[STRAGGLER_WINDOW // 4] for name,
                   rows in self.recent_steps.items()
@@ -137,13 +137,13 @@ class AwakeClock:
         return max(took - self.max_turn_s, 0.)
 
     def every(self, seconds: float) -> bool:
-        "Returns True at most once in so many seconds."
+        "Returns True at most once every `seconds` seconds."
         if self.read_clock() < self.rang + seconds: return False
         self.rang = self.read_clock()
         return True
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #1506ed77
-MAX_SAME_ERRORS = 3 # The same error at the same step, or failed workers with no new step in between
+MAX_SAME_ERRORS = 3 # Limit for equal errors at one step, and for failed workers with no new step in between
 
 class FailureCounters:
     "Counts failures since the last new step, and decides whether they end the run."
@@ -156,7 +156,7 @@ class FailureCounters:
         "Resets the counters after progress."
         self.errors, self.last_error = 0, '' # Failed workers since the last new step; the last one's text
         self.deaths, self.last_cause = 0, '' # Deaths since then; the last cause
-        self.last_why = 'nothing was heard' # Why a group was left last since then
+        self.last_why = 'nothing was heard' # Why a worker last left its group since then
         for key in [key for key in self.same if (key[0] or 0) <= self.newest_step]: del self.same[key]
 
     def is_new(self, step: int) -> bool:
@@ -256,7 +256,7 @@ def schedule(self: RestartPolicy, name: str, now: float, deaths: int) -> str | N
 
 @patch
 def restart_world(self: RestartPolicy, now: float) -> bool:
-    "Starts waiting replacements when all workers are gone, at first at once; returns whether there are any."
+    "Starts waiting replacements once all workers are gone, the first time at once; returns if there are any."
     self.waiting_replacements = dict.fromkeys(self.waiting_replacements, now
                                               + restart_backoff(self.lost_worlds, self.first_wait_s))
     self.lost_worlds += 1
@@ -320,10 +320,10 @@ class LivenessMonitor:
     ):
         self.silence_s, self.clock, self.read_process_state = silence, clock or AwakeClock(), state
         self.kernel = state(os.getpid()) is not None # Whether the kernel reports states
-        self.heartbeat_monitor = HeartbeatMonitor(store, silence, 0.) # For the dead, if notices are off
-        self.far = HeartbeatMonitor(store, NO_KERNEL_FACTOR * silence) # For workers no kernel reports on
+        self.heartbeat_monitor = HeartbeatMonitor(store, silence, 0.) # For dead workers, if notices are off
+        self.far = HeartbeatMonitor(store, NO_KERNEL_FACTOR * silence) # For workers without a kernel's report
         self.stopped_since: dict[str, float] = {} # When each stopped worker was first seen stopped
-        self.unseen_deaths: set[str] = set() # Dead workers; without notices only their silence may show it
+        self.unseen_deaths: set[str] = set() # Dead workers that, without notices, only silence may reveal
         self.falsely_fenced: set[str] = set() # Workers that sent a message after they were fenced
 
     def is_stopped(self, w: Worker) -> bool:
@@ -355,9 +355,9 @@ class LivenessMonitor:
         return dict(false_alarms=len(self.falsely_fenced)) if self.falsely_fenced else {}
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #fddf63d7
-COMPUTING_KINDS = {'entered', 'commit'} # After these messages a worker computes,
-WAITING_KINDS = {'contribute', 'interrupted', 'restored', 'final'} # after these it waits for its peers,
-# and after this one it loads, for as long as that takes
+COMPUTING_KINDS = {'entered', 'commit'} # After these messages a worker computes
+WAITING_KINDS = {'contribute', 'interrupted', 'restored', 'final'} # After these it waits for its peers
+# After `ready` it loads, for as long as that takes
 PROGRESS_KINDS = COMPUTING_KINDS | WAITING_KINDS | {'ready'}
 LOADING_FACTOR = 10 # While a checkpoint is loaded, `stall` is this many times as long
 
@@ -375,8 +375,8 @@ class ProgressMonitor:
         "Restarts the clock when a new step is committed."
         self.since = self.clock.now # Time of the last progress
         self.renewed: set[str] = set() # Stages since the last new step that restarted the `stall` clock
-        self.inquired: float | None = None # When the workers were queried for their position,
-        self.idle: dict[str, float] = {} # and their answers, by name
+        self.inquired: float | None = None # When the workers were queried for their position
+        self.idle: dict[str, float] = {} # Their answers, by name
 
     @property
     def waited(self) -> float: return self.clock.now - self.since
@@ -494,7 +494,7 @@ class ShutdownRequest(threading.Event):
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #d7fc1f52
 class KnownCheckpoints:
-    "The newest checkpoint on disk, as far as it is known here."
+    "The newest checkpoint on disk, according to the workers' reports."
     def __init__(self, kept: bool = False, promised: int = 0) -> None:
         self.has_checkpoints = kept # Whether workers keep checkpoints; a lost world restarts from one
         self.earlier_starts_step = promised # Step of the newest checkpoint that earlier starts have reported
@@ -505,7 +505,7 @@ class KnownCheckpoints:
 
     @property
     def promised(self) -> int:
-        "Returns the step that a worker must find at least."
+        "Returns the lowest step of a checkpoint that a worker must find."
         return max(self.earlier_starts_step, self.this_start_step) if self.has_checkpoints else 0
 
     @property
@@ -562,7 +562,7 @@ class EventBuffer:
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #cdd965a7
 class Supervisor:
-    "Runs an elastic job of local processes. `run()` returns when all have finished. Raises RunFailed."
+    "Runs an elastic job of local processes. `run()` returns when all workers are done. Raises RunFailed."
     def __init__(self,
         pool: WorkerPool, # The store and the processes
         entry: str, # `module:function`, called as function(member, config) in each worker
@@ -684,7 +684,7 @@ def on_final(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 @patch
 def on_record(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     self.event_buffer.flush()
-    w.saves = True   # in a thread of its own, or while all wait for it: its last message does not show it
+    w.saves = True   # in another thread, or while all wait for it, so its last message does not show it
     w.send(kind='recorded')
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #998cc248
@@ -827,7 +827,7 @@ def fence(self: Supervisor, name: str, reason: str) -> None:
 @patch
 def fence_unresponsive_workers(self: Supervisor) -> None:
     "Fences stopped workers, and treats silent ones as dead. Raises RunFailed, StateLost."
-    if not self.clock.every(self.liveness_monitor.silence_s / 10): return   # it checks each process
+    if not self.clock.every(self.liveness_monitor.silence_s / 10): return   # the check visits each process
     for name, reason in self.liveness_monitor.find_hung(self.pool.workers): self.fence(name, reason)
     for name in self.liveness_monitor.pop_silent(): self.handle_lost_worker(name, 'silent')
     self.pool.resume_zygote()

@@ -17,23 +17,23 @@ from ..basics import patch
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #6d8e6728
 class UnsupportedModel(RuntimeError):
-    "The model does something that cannot be corrected, and that a retry does not fix."
-    final = refused = True # A supervisor need not try again
+    "The model does something that we cannot correct, and that a retry would not fix."
+    final = refused = True # A supervisor need not retry
 
 @dataclass
 class ModuleBuffer:
     "One buffer of a module."
-    name: str # Path of it in the model
-    module: nn.Module # The module that has it,
-    key: str # under this name
+    name: str # Its path in the model
+    module: nn.Module # The module that has it
+    key: str # Its name in that module
     tensor: Tensor # Its original tensor
-    known_version: int = 0 # Writes to the tensor so far, as far as we know
+    known_version: int = 0 # The tensor's write count when we last looked
 
     @property
     def now(self) -> Tensor | None: return self.module._buffers[self.key]
     @property
     def value(self) -> Tensor:
-        "Its current value. Raises Refused if a forward pass has set it to None."
+        "Its current value. Raises UnsupportedModel if a forward pass has set it to None."
         if (now := self.now) is not None: return now
         raise UnsupportedModel(f"the forward pass sets the buffer {self.name} to None: keep it a tensor")
     @property
@@ -53,15 +53,15 @@ def _slots(model: nn.Module) -> list[ModuleBuffer]:
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #22d2abea
 class BufferTracker:
-    """What the forward passes of `model` write. Per micro-batch: `before_forward`, forward,
+    """Tracks what the forward passes of `model` write. Per micro-batch: `before_forward`, forward,
     `collect_changes`, backward,
     `reset_buffers`."""
     def __init__(self, model: nn.Module):
-        self.model, self.strict = model, True # strict: refuse what would make replicas differ
-        # Buffers that a forward pass has made; see `find_new_buffers`
+        self.model, self.strict = model, True # strict: refuse writes that make replicas differ
+        # Buffers that a forward pass has created; see `find_new_buffers`
         self.new_buffers: list[ModuleBuffer] = []
         self.params = {k.removeprefix('_orig_mod.'): p for k, p in model.named_parameters()}
-        self.param_versions: list[int] = [] # Writes to the parameters before the forward pass
+        self.param_versions: list[int] = [] # Write counts of the parameters before the forward pass
         self.param_places = [(m._parameters, key, p) for m in model.modules() for key,
                              p in m._parameters.items()
                        if p is not None]
@@ -79,20 +79,20 @@ class BufferTracker:
     def slots(self) -> list[ModuleBuffer]: return self.float_buffers + self.count_buffers
 
     def snapshot_buffers(self) -> None:
-        "Let each micro-batch start with the current values of the buffers."
+        "Take the current values of the buffers as those with which each micro-batch starts."
         self.bases = [_flat(kind) if kind else None for kind in (self.float_buffers, self.count_buffers)]
         for s in self.slots + self.fixed_buffers: s.tensor, s.known_version = s.value, s.value._version
 
     @property
     def width(self) -> int:
-        "Numbers that travel with the gradient: a floating value, two per integer, and a count; 0 if none."
+        "How many numbers go with the gradient: one per float, two per integer, one count; 0 without buffers."
         floats, counts = (0 if b is None else len(b) for b in self.bases)
         return floats + 2 * counts + bool(self.slots)
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #c56980be
 @patch
 def before_forward(self: BufferTracker) -> None:
-    "Call this before each forward pass."
+    "To be called before each forward pass."
     self.param_versions = [p._version for p in self.params.values()]
     if not all(s.untouched for s in self.slots + self.fixed_buffers): self.snapshot_buffers()
 
@@ -101,7 +101,7 @@ SINGLE_PROCESS_ADVICE = "train in a single process with strategy ddp"
 
 @patch
 def check_writes(self: BufferTracker) -> None:
-    "Raises Refused if the forward pass has replaced or written a parameter, or a buffer that has no sum."
+    "Raises UnsupportedModel if the forward pass replaced or wrote a parameter, or a buffer without a sum."
     if any(key not in now or now[key] is not p for now, key, p in self.param_places): self._replaced()
     if not self.strict: return
     moved = [k for (k, p), v in zip(self.params.items(), self.param_versions) if p._version != v]
@@ -145,7 +145,7 @@ def _replaced(self: BufferTracker) -> None:
 # %% ../../nbs/01_exact/06_buffers.ipynb #80945c5c
 @patch
 def find_new_buffers(self: BufferTracker) -> None:
-    "Record the buffers that forward passes created. Raises Refused for a parameter that they created."
+    "Record the buffers that forward passes created. Raises UnsupportedModel for a created parameter."
     known = {(id(s.module), s.key) for s in self.slots + self.fixed_buffers + self.new_buffers}
     self.new_buffers += [s for s in _slots(self.model) if (id(s.module), s.key) not in known]
     names = (k.removeprefix('_orig_mod.') for k, _ in self.model.named_parameters())
@@ -155,17 +155,17 @@ def find_new_buffers(self: BufferTracker) -> None:
             "make it in __init__, or run the model once before it is trained")
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #27e09e22
-INT_SPLIT = 4096 # An integer is sent as its remainder and its multiple of this
+INT_SPLIT = 4096 # An integer is sent as quotient and remainder of a division by this
 
 @patch
 def collect_changes(self: BufferTracker, like: Tensor) -> Tensor | None:
-    """After a forward pass: what it has written, (width,), in the type of `like`, and where that is. None if
-    the model has no buffers. Raises Refused."""
+    """To be called after a forward pass: returns what it has written, (width,), with the type and device of
+    `like`; None if the model has no buffers to sum. Raises UnsupportedModel."""
     self.check_writes()
     parts, (floats, counts) = [], self.bases
     if floats is not None:
         now = _flat(self.float_buffers)
-        fresh = ~floats.isfinite()   # what was infinite gets its first value; a zero is sent as nearly one
+        fresh = ~floats.isfinite()   # these get their first value; `tiny` stands for zero
         first = torch.where(now == 0, torch.finfo(now.dtype).tiny, now)
         change = torch.where(fresh, first, now - floats)
         parts.append(torch.where(now == floats, torch.zeros_like(now), change))
@@ -173,12 +173,12 @@ def collect_changes(self: BufferTracker, like: Tensor) -> Tensor | None:
         diff = _flat(self.count_buffers).long() - counts.long()
         parts += [diff % INT_SPLIT, torch.div(diff, INT_SPLIT, rounding_mode='floor')]
     if not parts: return None
-    return torch.cat([*(part.to(like) for part in parts), like.new_ones(1)])   # one more forward pass
+    return torch.cat([*(part.to(like) for part in parts), like.new_ones(1)])   # counts forward passes
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #68030a83
 @patch
 def reset_buffers(self: BufferTracker) -> None:
-    "Restore all buffers to the start of the step."
+    "Restore the values that all buffers had at the start of the step."
     for kind, base in zip((self.float_buffers, self.count_buffers), self.bases):
         if base is None: continue
         for s in kind: s.module._buffers[s.key] = s.tensor
@@ -189,7 +189,7 @@ def reset_buffers(self: BufferTracker) -> None:
 
 @patch
 def undo_validation(self: BufferTracker) -> list[str]:
-    "Undo a validation's writes; returns the names of changed buffers. Raises Refused."
+    "Undo a validation's writes; returns the names of the changed buffers. Raises UnsupportedModel."
     self.check_writes()
     if all(s.untouched for s in self.slots): return []
     bases = [b.split([s.tensor.numel() for s in kind]) if b is not None else ()
@@ -202,7 +202,7 @@ def undo_validation(self: BufferTracker) -> list[str]:
 
 @patch
 def _of_all_batches(self: BufferTracker, change: Tensor, counted: Tensor, passes: Tensor) -> None:
-    "Batch norm with the mean of all batches: make of the mean change of `passes` that of all together."
+    "For batch norm with the mean of all batches: turn the mean `change` of `passes` into their joint change."
     if self.bases[1] is None: return
     if all(getattr(s.module, 'momentum', 0) is not None for s in self.float_buffers): return
     many = passes.item()
@@ -234,8 +234,8 @@ def apply(self: BufferTracker, summed: Tensor) -> None:
 # %% ../../nbs/01_exact/06_buffers.ipynb #2fee3bd4
 @patch
 def partially_written(self: BufferTracker) -> list[str]:
-    """After a forward pass: buffers of which it has written a part, such as some rows. A mean over
-    micro-batches says nothing of them; of integers a sum does, if they only count."""
+    """To be called after a forward pass: the buffers of which it has written only a part, such as some rows.
+    For them a mean over micro-batches is meaningless; for integers that only count, the sum is right."""
     found = []
     for kind, base in zip((self.float_buffers, self.count_buffers), self.bases):
         parts = base.split([s.tensor.numel() for s in kind]) if base is not None else ()
@@ -249,16 +249,16 @@ def partially_written(self: BufferTracker) -> list[str]:
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #e4dbbea3
 def attribute_values(model: nn.Module) -> dict[tuple[str, str], Any]:
-    "All numbers, and tensors that are not buffers, that modules of `model` have as attributes, by place."
+    "Numbers and non-buffer tensors that modules of `model` have as attributes, by module path and name."
     def seen(v: Any) -> Any:
         if not isinstance(v, Tensor): return v
-        return None if v.requires_grad else (id(v), v._version)   # None: it is computed from parameters
+        return None if v.requires_grad else (id(v), v._version)   # None: computed from parameters
     return {(path, k): seen(v) for path, m in model.named_modules() for k, v in vars(m).items()
             if isinstance(v, (bool, int, float, Tensor)) and k != 'training'}
 
 @patch
 def warn_of_numbers(self: BufferTracker, before: dict[tuple[str, str], Any]) -> None:
-    "Warn of what `attribute_values` shows and a forward pass has changed since it returned `before`."
+    "Warn of values that have changed since `attribute_values` returned `before`."
     now = attribute_values(self.model)
     moved = [f'{path}.{k}'.removeprefix('.') for (path, k), v in now.items() 
              if v is not None and before.get((path, k), v) != v]

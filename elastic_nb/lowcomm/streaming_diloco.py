@@ -53,7 +53,7 @@ class FragmentSchedule:
     "Which fragments are sent after which round, and how their results are applied."
     fragments: int # Number of fragments
     overlap_rounds: int # Rounds from sending a fragment to applying its result: 0 or 1
-    alpha: float # Share of its own weights that a replica keeps then; 0: none, as in DiLoCo
+    alpha: float # Share of its own weights that a replica keeps when it applies one; 0: none, as in DiLoCo
     is_full_sync: Callable[[int], bool] # Whether all fragments are sent and applied after a round
 
     def fragments_due(self, round: int) -> list[int]:
@@ -77,10 +77,10 @@ class StreamingReplica(DiLoCoReplica):
         self.schedule, self.parts = table, fragments_of(self.task.model, table.fragments)
         self.local_weights: dict[int, list[Tensor]] = {} # Replica -> its own weights
         self.outgoing_indices: list[int] = [] # Indices of the parameters that are sent after this round
-        self.arrived_indices: list[int] = [] # Indices of those whose result arrived after the last round
+        self.arrived_indices: list[int] = [] # Indices of the parameters whose result arrived after the last round
 
     def begin_round(self, round: int) -> None:
-        "Starts `round`: first applies what arrived after the last one."
+        "Starts `round`: first applies the fragments that arrived after the last round."
         for own in self.local_weights.values():
             for i in self.arrived_indices: own[i].lerp_(self.params[i].detach(), 1 - self.schedule.alpha)
         self.arrived_indices = []

@@ -20,7 +20,7 @@ from .pictures import GENERATION_COLORS, INK, MUTED, style
 
 # %% ../../nbs/08_report/07_mixture_report.ipynb #fd992527
 def committed_contributions(events: Sequence[Event]) -> dict[int, list[Event]]:
-    "Step -> its contributions, for each step that was committed."
+    "Returns step -> its contributions, for each committed step."
     gens: dict[int, int] = {}
     for e in events:
         if e.kind == 'commit': gens[e.step] = max(e.gen, gens.get(e.step, 0))
@@ -32,21 +32,21 @@ def committed_contributions(events: Sequence[Event]) -> dict[int, list[Event]]:
 @dataclass(frozen=True)
 class SourceShares:
     "How much of each source a run read, step by step."
-    source_names: list[str] # Of the sources
-    target_shares: np.ndarray # Their weights, normalized to a sum of 1
-    steps: np.ndarray # (steps,)
-    sample_counts: np.ndarray # (steps, sources): samples
+    source_names: list[str] # Names of the sources
+    target_shares: np.ndarray # Weights of the sources, normalized to a sum of 1
+    steps: np.ndarray # (steps,): the committed steps
+    sample_counts: np.ndarray # (steps, sources): number of samples
     world_sizes: np.ndarray # (steps,): number of contributing workers
 
     def windowed(self, every: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-        "The first step of each window of `every` steps, and the shares in it, (windows, sources)."
+        "Returns the first step of each window of `every` steps, and the shares in it, (windows, sources)."
         starts = np.arange(0, len(self.steps), every)
         sums = np.add.reduceat(self.sample_counts, starts)
         return self.steps[starts], sums / sums.sum(1, keepdims=True)
 
 def _ids(step: int, rows: Sequence[Event], order: Callable[[int, int], np.ndarray]) -> list[int]:
-    """The sample ids of a step: as listed in the rows, or, if the rows hold a hash, as `order` gives them for
-    a constant batch. Raises ValueError if the hash does not match."""
+    """Returns the sample ids of a step: as listed in the rows, or, if the rows hold a hash, as `order` gives
+    them for a constant batch size. Raises ValueError if the hash does not match."""
     if all('samples' in e.data for e in rows): return sum((e.data['samples'] for e in rows), [])
     told = sum((SampleDigest(e.data['n'], e.data['hash']) for e in rows), SampleDigest())
     ids = order(step * told.num_samples, told.num_samples).tolist()
@@ -54,9 +54,9 @@ def _ids(step: int, rows: Sequence[Event], order: Callable[[int, int], np.ndarra
     raise ValueError(f"the samples of step {step} are not those of this mixture, seed and a constant batch")
 
 def source_shares(events: Sequence[Event], mixture: Mixture, seed: int = 0) -> SourceShares:
-    """The shares in the ledger of a run that was trained on `mixture` with `seed`; `events`: of one run, or
-    of several runs that resumed from each other. Raises ValueError if no step was committed, or if the
-    rows do not match the mixture."""
+    """Returns the shares in the ledger of a run that was trained on `mixture` with `seed`; `events`: rows of
+    one run, or of several runs that resumed from each other. Raises ValueError if no step was committed, or
+    if the rows do not match the mixture."""
     found = committed_contributions(events)
     if not found: raise ValueError("no step was committed: there is nothing to count")
     order = mixture.in_order(seed)
@@ -72,7 +72,7 @@ def draw_source_shares(
     every: int = 1000, # Steps per point of a bold line
     fine: int = 20, # Steps per point of a thin line
 ) -> tuple[Axes, Axes]:
-    "Plot the world size, and the share of each source against its weight, by step."
+    "Plots the world size, and the share of each source against its weight, by step."
     last = shares.steps[-1] + 1
     with style():
         _, (above, ax) = plt.subplots(2, 1, figsize=(8, 3.6), height_ratios=(1, 3), sharex=True,

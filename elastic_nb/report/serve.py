@@ -59,11 +59,11 @@ class ServedRun:
     path: Path # Path of the ledger
 
 def run_id(folder: str, name: str) -> str:
-    "The id of a run in URLs."
+    "Returns the id of a run in URLs."
     return sha256(f'{folder}\0{name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:16]
 
 def find_ledgers(root: Path, kind: str = 'run.db', most: int = 1000, deep: int = 6) -> Iterator[Path]:
-    "The ledgers (or other files) at or below `root`; limited in number and depth, following no links."
+    "Yields the ledgers (or other files) at or below `root`; limited in number and depth, following no links."
     if root.is_file():
         yield root
         return
@@ -76,7 +76,7 @@ def find_ledgers(root: Path, kind: str = 'run.db', most: int = 1000, deep: int =
         inside[:] = kept if depth < deep and most > 0 else []
 
 def jobs_in(path: Path, most: int = 100) -> list[dict[str, Any]]:
-    "The newest jobs of a controller's queue. Raises sqlite3.Error if the file is not a queue."
+    "Returns the newest jobs of a controller's queue. Raises sqlite3.Error if the file is not a queue."
     keys = 'job', 'plan', 'state', 'starts', 'done'
     ask = (f"SELECT id, name, state, starts, (SELECT count(*) FROM done WHERE job=id) FROM jobs "
            f"ORDER BY id DESC LIMIT {most}")
@@ -93,7 +93,7 @@ class RunIndex:
         if not self.root.exists(): raise BadConfig(f"there is no run and no folder {root}")
 
     def runs(self) -> dict[str, ServedRun]:
-        "Runs by id; a ledger that cannot be read is left out until it can be."
+        "Returns the runs by id; a ledger that cannot be read is left out until it can be."
         with self._lock:
             if time.monotonic() >= self._until:
                 self._seen = {found.id: found for found in self._look()}
@@ -102,14 +102,14 @@ class RunIndex:
             return self._seen
 
     def queues(self) -> list[dict[str, Any]]:
-        "Queues of controllers below `root`: file and jobs."
+        "Returns the queues of controllers below `root`: file and jobs."
         self.runs()
         return self._queues
 
     def _look_for_queues(self) -> Iterator[dict[str, Any]]:
         if self.root.is_file(): return
         for path in find_ledgers(self.root, '*.db', 20 + len(self._seen)):
-            with suppress(sqlite3.Error):   # most are ledgers
+            with suppress(sqlite3.Error):   # most files are ledgers
                 name = str(path.relative_to(self.root))
                 if path.name != 'run.db': yield dict(file=name, jobs=jobs_in(path))
 
@@ -128,8 +128,8 @@ def downsample_m4(
     right: float, # Last visible x
     width: int, # Pixels between them
 ) -> np.ndarray:
-    """The indices of at most `4 * width` points that draw the same line: of each column of pixels the first,
-    the last, the lowest and the highest (M4: Jugel et al., VLDB 2014), and one point beyond each edge."""
+    """Returns the indices of at most `4 * width` points that draw the same line: for each column of pixels,
+    the first, last, lowest and highest (M4: Jugel et al., VLDB 2014), and one point beyond each edge."""
     lo = max(int(np.searchsorted(x, left)) - 1, 0)
     hi = min(int(np.searchsorted(x, right, 'right')) + 1, len(x))
     if hi - lo <= 4 * width: return np.arange(lo, hi)
@@ -141,9 +141,9 @@ def downsample_m4(
 
 # %% ../../nbs/08_report/10_serve.ipynb #035b3aef
 def worker_lanes(events: Iterable[Event], end: float) -> list[dict[str, Any]]:
-    """One dict per worker: `worker`, `slot`, `pid`, `end` (how it ended; None if it has not) and `parts`, a
-    list of [what, from, to] in seconds of the ledger's clock. `what` is 0 while it starts, -1 while it is
-    stopped (SIGSTOP), and else the number of the generation in which it works."""
+    """Returns one dict per worker: `worker`, `slot`, `pid`, `end` (how it ended; None if it has not) and
+    `parts`, a list of [what, from, to] in seconds of the ledger's clock. `what` is 0 while it starts, -1
+    while it is stopped (SIGSTOP), and otherwise the number of the generation in which it works."""
     found: dict[str, dict[str, Any]] = {}
     def lane(worker: str) -> dict[str, Any]:
         new = dict(worker=worker, slot=worker.split('.')[0], pid=None, end=None, parts=[])
@@ -171,7 +171,7 @@ def worker_lanes(events: Iterable[Event], end: float) -> list[dict[str, Any]]:
 # %% ../../nbs/08_report/10_serve.ipynb #c041fe25
 def worker_outages(events: Sequence[Event], t: np.ndarray, gen: np.ndarray,
                    end: float | None) -> list[dict[str, Any]]:
-    """For each worker that was lost, the longest stretch without a commit: `worker`, `from`, `to`, `healed`.
+    """Returns, for each lost worker, the longest stretch without a commit: `worker`, `from`, `to`, `healed`.
     `t`, `gen`: when each step was first committed, and in which generation, sorted by time, shape (steps,).
     `end`: the current time, if the run is not over; an open outage ends there."""
     deaths = {e.worker: e for e in events if e.kind == 'death'}
@@ -186,8 +186,8 @@ def worker_outages(events: Sequence[Event], t: np.ndarray, gen: np.ndarray,
         start = (faults.get(worker) or deaths[worker]).t
         before = bisect_right(t, start) - 1
         if before < 0: continue
-        first = without.get(worker, 0 if worker in deaths else np.inf)   # 0: a spare that was in no roster
-        over = next((o for o in overs if o >= start), np.inf)   # the run may have been restarted after it
+        first = without.get(worker, 0 if worker in deaths else np.inf)   # 0: it was a spare in no roster
+        over = next((o for o in overs if o >= start), np.inf)   # or a restart ends the outage
         later = np.flatnonzero((gen[before + 1:] >= first) & (t[before + 1:] <= over))
         if len(later):
             times = t[before:before + 2 + int(later[0])]
@@ -200,13 +200,13 @@ def worker_outages(events: Sequence[Event], t: np.ndarray, gen: np.ndarray,
 
 # %% ../../nbs/08_report/10_serve.ipynb #30683847
 def chart_data(
-    events: Sequence[Event], # All but the rows of single steps
+    events: Sequence[Event], # All rows except those of steps
     columns: Mapping[str, np.ndarray], # step, t, gen and loss of each commit, sorted by t, shape (commits,)
-    now: float | None, # Seconds of the ledger's clock, if the run is not over
-    window: tuple[float | None, float | None] = (None, None), # Seconds of the run; all of it by default
-    width: int = 800, # Pixels
+    now: float | None, # Current time on the ledger's clock, if the run is not over
+    window: tuple[float | None, float | None] = (None, None), # Seconds of the run to show; all by default
+    width: int = 800, # Width in pixels
 ) -> dict[str, Any]:
-    "What the page draws, limited to what the screen can show: at most `4 * width` commits."
+    "Returns what the page draws, limited to what the screen can show: at most `4 * width` commits."
     times = [e.t for e in events] + [*columns['t'][-1:]]
     zero, last = min(times, default=0.), max(times, default=0.) if now is None else now
     left = 0. if window[0] is None else max(window[0], 0.)
@@ -228,11 +228,11 @@ def chart_data(
         saves=[e.t - zero for e in events if e.kind == 'checkpoint' and left <= e.t - zero <= right][-width:])
 
 def _json(values: np.ndarray) -> list[float | None]:
-    "JSON has no NaN: what is not finite becomes null."
+    "Returns a JSON list; JSON has no NaN, so values that are not finite become null."
     return [float(f'{v:.9g}') if math.isfinite(v) else None for v in values]
 
 def _cut(lane: dict[str, Any], zero: float, left: float, right: float, width: int) -> dict[str, Any]:
-    "The visible parts of the lane; a part narrower than half a pixel is merged with its neighbor."
+    "Returns the visible parts of the lane; a part narrower than half a pixel is merged with its neighbor."
     parts, least = [], (right - left) / width / 2
     for what, start, end in lane['parts']:
         start, end = start - zero, end - zero
@@ -250,7 +250,7 @@ class RunReaderCache:
 
     @contextmanager
     def acquire(self, found: ServedRun) -> Iterator['CachedRun']:
-        "A run, up to date, for this thread alone. Raises ValueError for a bad ledger."
+        "Yields an up-to-date run for this thread alone. Raises ValueError for a bad ledger."
         with self._lock:
             shown = self._known.setdefault(found.id, CachedRun(found))
             self._known.move_to_end(found.id)
@@ -264,12 +264,12 @@ class RunReaderCache:
 class CachedRun:
     "A run that a client is looking at."
     served_run: ServedRun
-    reader: RunReader | None = None # Its reader; None until the first request
+    reader: RunReader | None = None # Reader of the run; None until the first request
     lock: threading.Lock = field(default_factory=threading.Lock)
-    _columns: tuple[int, dict[str, np.ndarray]] | None = None # Up to which row, and what `columns` returned
+    _columns: tuple[int, dict[str, np.ndarray]] | None = None # Id of the last row, and the columns up to it
 
     def columns(self) -> dict[str, np.ndarray]:
-        "The first report of each commit, sorted by time: a repeated step appears twice."
+        "Returns the first report of each commit, sorted by time: a repeated step appears twice."
         if self._columns is None or self._columns[0] != self.reader.last_row_id:
             rows = self.reader.story.steps()
             span = int(rows.step.max(initial=0)) + 1
@@ -289,11 +289,11 @@ class HttpResponse:
     delay_s: float = 0. # Seconds to wait before it is sent
 
 def json_response(value: Any, status: int = 200) -> HttpResponse:
-    "`value` as JSON; characters that are not allowed in text become question marks."
+    "Returns `value` as JSON; characters that are not allowed in text become question marks."
     return HttpResponse(json.dumps(value, allow_nan=False, default=str).encode('utf-8', 'replace'), status)
 
 def error_response(why: str, status: int) -> HttpResponse:
-    "An error response with one sentence of explanation."
+    "Returns an error response with one sentence of explanation."
     return json_response(dict(error=why), status)
 
 @dataclass
@@ -311,19 +311,19 @@ class Dashboard:
     def __init__(self,
         root: str | Path, # A run, or a folder of runs
         may: bool = False, # Whether requests may kill, hang and add workers
-        token: str = '', # Every client must send this; empty if the server listens on loopback only
+        token: str = '', # Token that every client must send; may be empty on loopback
         hosts: Iterable[str] = (), # Host names that browsers may use, besides localhost
     ):
         self.run_index, self.reader_cache = RunIndex(root), RunReaderCache()
         self.allows_commands, self.token = may, token
         self.allowed_hosts = {'localhost', '127.0.0.1', '::1', *(h.lower() for h in hosts)}
         self._session = secrets.token_hex(32) # What a browser stores instead of the token
-        self._brief: dict[str, tuple[Any, dict[str, Any]]] = {} # The signature of a file, and its row
+        self._brief: dict[str, tuple[Any, dict[str, Any]]] = {} # By id: the signature of a file, and its row
 
 # %% ../../nbs/08_report/10_serve.ipynb #375f4a42
 @patch
 def run_details(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse:
-    "The details of one run, and its chart."
+    "Returns the details of one run, and its chart."
     def number(name: str) -> float | None:
         value = float(request.query[name]) if request.query.get(name) else None
         if value is not None and not math.isfinite(value): raise ValueError(f"{name} must be a number")
@@ -346,7 +346,7 @@ SUMMARY_FIELDS = 'run', 'state', 'step', 'steps', 'loss', 'world', 'started', 's
 
 @patch
 def run_summary(self: Dashboard, found: ServedRun) -> dict[str, Any]:
-    "A run as one row of the list; if its file has not changed, it is not read again."
+    "Returns a run as one row of the list; if its file has not changed, it is not read again."
     files = [found.path, found.path.with_name(found.path.name + '-wal')]
     stats = [p.stat() for p in files if p.exists()]
     seen = [(s.st_mtime_ns, s.st_size, s.st_ino) for s in stats]
@@ -367,7 +367,7 @@ def run_summary(self: Dashboard, found: ServedRun) -> dict[str, Any]:
 
 @patch
 def list_runs(self: Dashboard) -> list[dict[str, Any]]:
-    "The list of runs, newest first."
+    "Returns the list of runs, newest first."
     runs = self.run_index.runs()
     for gone in {*self._brief} - {*runs}: self._brief.pop(gone, None)
     return sorted(map(self.run_summary, runs.values()), key=lambda row: row.get('started') or '',
@@ -380,7 +380,7 @@ GAUGES = {'up': 'Is the run alive?', 'step': 'Steps that are committed.', 'steps
           'rto_seconds': 'Longest time without progress after a loss, in seconds.'}
 
 def prometheus(rows: Sequence[Mapping[str, Any]]) -> str:
-    "The list of runs in the text format of Prometheus, version 0.0.4."
+    "Returns the list of runs in the text format of Prometheus, version 0.0.4."
     def label(text: Any) -> str:
         return str(text).replace('\\', r'\\').replace('"', r'\"').replace('\n', r'\n')
     lines = []
@@ -396,7 +396,7 @@ def prometheus(rows: Sequence[Mapping[str, Any]]) -> str:
 # %% ../../nbs/08_report/10_serve.ipynb #31561b79
 @patch
 def send_command(self: Dashboard, request: HttpRequest, found: ServedRun) -> HttpResponse:
-    "Ask the supervisor of the run to kill, hang or add a worker."
+    "Asks the supervisor of the run to kill, hang or add a worker."
     if not self.allows_commands: return error_response("this server was started without --allow-kill", 403)
     kind = request.headers.get('content-type', '').partition(';')[0].strip().lower()
     if kind != 'application/json': return error_response("send application/json", 415)
@@ -416,7 +416,7 @@ PAGES: dict[str, tuple[str, str]] = {} # Static files: path -> type and text; se
 
 @patch
 def respond(self: Dashboard, request: HttpRequest) -> HttpResponse:
-    "The response to `request`, except for the stream of events, which has no end."
+    "Returns the response to `request`, except for the stream of events, which has no end."
     if no := self.refusal(request): return no
     where, parts = request.path, request.path.strip('/').split('/')
     if where == '/login' and request.method == 'POST': return self.log_in(request)
@@ -444,14 +444,14 @@ def respond(self: Dashboard, request: HttpRequest) -> HttpResponse:
 TOKEN_ENV = 'ELASTIC_NB_TOKEN' # The environment variable with the secret
 
 def token_from_env(environ: Mapping[str, str]) -> str:
-    "The secret; empty if there is none. Raises BadConfig if it is easy to guess."
+    "Returns the secret; empty if there is none. Raises BadConfig if it is easy to guess."
     token = environ.get(TOKEN_ENV, '')
     if token and not re.fullmatch('[!-~]{16,500}', token):
         raise BadConfig(f"{TOKEN_ENV} must have 16 to 500 characters: letters, digits, signs, no spaces")
     return token
 
 def host_name(header: str) -> str:
-    "The name in a Host header, in lower case, without the port; empty if the header is malformed."
+    "Returns the name in a Host header, in lower case, without the port; empty if the header is malformed."
     found = re.fullmatch(r'(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::\d{1,5})?', header.strip().lower())
     return (found[1] or found[2]) if found else ''
 
@@ -461,11 +461,11 @@ def is_ip_address(name: str) -> bool:
     return False
 
 # %% ../../nbs/08_report/10_serve.ipynb #3ec8f384
-PUBLIC_PATHS = '/api/health', '/login', '/wrong', '/app.css' # What is served without the token
+PUBLIC_PATHS = '/api/health', '/login', '/wrong', '/app.css' # Paths that are served without the token
 
 @patch
 def refusal(self: Dashboard, request: HttpRequest) -> HttpResponse | None:
-    "Why `request` is refused; None if it is allowed."
+    "Returns a response that says why `request` is refused; None if it is allowed."
     host, origin = request.headers.get('host', ''), request.headers.get('origin')
     name = host_name(host)
     if not (name in self.allowed_hosts or self.token and is_ip_address(name)):
@@ -498,13 +498,13 @@ def _same(a: str, b: str) -> bool:
 
 @patch(as_prop=True)
 def cookie_name(self: Dashboard) -> str:
-    "The name of the cookie; different for each server, because cookies ignore ports."
+    "Returns the name of the cookie; it is different for each server, because cookies ignore ports."
     return f'elastic_nb_{sha256(self._session.encode()).hexdigest()[:8]}'
 
 # %% ../../nbs/08_report/10_serve.ipynb #2bb5dcb2
 @patch
 def log_in(self: Dashboard, request: HttpRequest) -> HttpResponse:
-    "Give a browser that sent the token a cookie, which is valid until the server or the browser ends."
+    "Gives a browser that sent the token a cookie, which is valid until the server or the browser exits."
     shown = parse_qs(request.body.decode('utf-8', 'replace')).get('token', [''])[0].strip()
     if not (self.token and _same(shown, self.token)):
         headers = (('location', '/wrong'),)
@@ -522,7 +522,7 @@ SECURITY_HEADERS = {
     'cache-control': 'no-store'}
 
 def response_headers(answer: HttpResponse) -> list[tuple[bytes, bytes]]:
-    "The headers of a response: its content type, and what our pages may not do."
+    "Returns the headers of a response: its content type, and what our pages must not do."
     own = {'content-type': answer.content_type, 'content-length': str(len(answer.body))}
     told = own | SECURITY_HEADERS | dict(answer.headers)
     return [(k.encode(), v.encode('latin-1', 'replace')) for k, v in told.items()]
@@ -533,7 +533,7 @@ MAX_ROW_CHARS = 1 << 16
 ROW_FIELDS = 'id', 't', 'kind', 'worker', 'gen', 'step'
 
 def rows_after(found: ServedRun, last: int, most: int = 1000) -> list[tuple[int, str]]:
-    "The oldest rows of a run with ids above `last`, as (id, JSON), in order. Raises ValueError."
+    "Returns the oldest rows of a run with ids above `last`, as (id, JSON), in order. Raises ValueError."
     # one snapshot for both queries: rows move from one table to the other
     with read_connection(found.path) as db:
         run = next((r for r in group_attempts(attempts_in(db)) if r.name == found.name), None)
@@ -557,7 +557,7 @@ def _told(fixed: Sequence[Any], data: Any) -> str:
 def _places(names: Sequence[str]) -> str: return ', '.join('?' * len(names))
 
 def _packed_after(db: sqlite3.Connection, names: Sequence[str], last: int) -> tuple[list[ColumnBlock], int]:
-    "The oldest blocks of these starts with ids above `last`, and the id up to which they are complete."
+    "Returns these starts' oldest blocks with ids above `last`, and the id up to which they are complete."
     question = f'SELECT block, id FROM packs WHERE run IN ({_places(names)}) AND last>? ORDER BY id LIMIT ?'
     most = 3
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name='packs'").fetchone(): return [], 2**62
@@ -575,12 +575,12 @@ MAX_BODY_BYTES = 4096 # Maximum bytes of a request body
 MAX_STREAMS = 64 # Maximum number of concurrent streams
 
 class DashboardApp:
-    "The dashboard as an ASGI application: reads requests, waits in threads, sends in pieces."
+    "The dashboard as an ASGI application: it reads requests, waits in threads, and sends in pieces."
     def __init__(self, dashboard: Dashboard, patience: float = CLIENT_TIMEOUT_S):
         self.dashboard, self.client_timeout_s = dashboard, patience
         self.is_closing, self.stream_count = False, 0
         self.request_threads = ThreadPoolExecutor(8, thread_name_prefix='serve')
-        # Streams wait for each other only
+        # Streams wait only for each other
         self.stream_threads = ThreadPoolExecutor(2, thread_name_prefix='stream')
 
     def close(self) -> None:
@@ -599,7 +599,7 @@ class DashboardApp:
                 answer = await self.stream_events(request, receive, send)
             else: answer = await self.run_in_thread(self.request_threads, self.dashboard.respond, request)
         except asyncio.TimeoutError: return
-        except Exception as e:   # a bug of ours must not be silent, and must not end the server
+        except Exception as e:   # our bugs must be visible, and not end the server
             answer = error_response(f'{type(e).__name__} in the server', 500)
             print(f'elastic-nb serve: {type(e).__name__}: {e}', file=sys.stderr, flush=True)
         if answer: await asyncio.sleep(answer.delay_s)
@@ -609,12 +609,12 @@ class DashboardApp:
 @patch
 async def run_in_thread(self: DashboardApp, pool: ThreadPoolExecutor, work: Callable[..., Any],
                         *args: Any) -> Any:
-    "Run `work` in a thread, so that no other request waits for the disk."
+    "Runs `work` in a thread, so that no other request waits for the disk."
     return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
 
 @patch
 async def read_body(self: DashboardApp, receive: Callable) -> bytes:
-    "The body, or its beginning if it is too long."
+    "Returns the body, or its beginning if it is too long."
     body, more = b'', True
     while more and len(body) <= MAX_BODY_BYTES:
         message = await receive()
@@ -623,7 +623,7 @@ async def read_body(self: DashboardApp, receive: Callable) -> bytes:
 
 @patch
 async def send_response(self: DashboardApp, send: Callable, answer: HttpResponse, head: bool = False) -> None:
-    "Send a response in pieces of 64 KB; a client that does not read them is disconnected."
+    "Sends a response in pieces of 64 KB; a client that does not read them is disconnected."
     await send(dict(type='http.response.start', status=answer.status, headers=response_headers(answer)))
     pieces = range(0, 0 if head else len(answer.body), MAX_ROW_CHARS)
     for at in pieces:
@@ -638,7 +638,7 @@ async def send_response(self: DashboardApp, send: Callable, answer: HttpResponse
 @patch
 async def stream_events(self: DashboardApp, request: HttpRequest, receive: Callable,
                         send: Callable) -> HttpResponse | None:
-    "Send the rows of a run as server-sent events, each with its id; an error response if there is no run."
+    "Sends the rows of a run as server-sent events, each with its id; an error response if there is no run."
     if no := self.dashboard.refusal(request): return no
     found = (await self.run_in_thread(self.request_threads,
                                       self.dashboard.run_index.runs)).get(request.path.split('/')[3])
@@ -664,14 +664,14 @@ async def wait_disconnect(self: DashboardApp, receive: Callable) -> None:
 @patch
 async def send_new_rows(self: DashboardApp, found: ServedRun, last: int, send: Callable,
                         gone: asyncio.Future[Any]) -> None:
-    "Send new rows, four times a second, until the client or the server ends. A slow client loses nothing."
+    "Sends new rows, four times a second, until the client or the server ends. A slow client loses nothing."
     kind = HttpResponse(content_type='text/event-stream; charset=utf-8')
     head = [(k, v) for k, v in response_headers(kind) if k != b'content-length']
     await send(dict(type='http.response.start', status=200, headers=head))
     quiet = math.inf   # send something at once, so that the client knows it is connected
     while not (self.is_closing or gone.done()):
         try: rows = await self.run_in_thread(self.stream_threads, rows_after, found, last)
-        except ValueError: rows = []   # busy, or being replaced
+        except ValueError: rows = []   # the file is busy, or being replaced
         text = ''.join(f'id: {n}\ndata: {row}\n\n' for n, row in rows)
         quiet = 0. if rows else quiet + .25
         if quiet > 10: text, quiet = ': nothing new\n\n', 0.   # keeps the connection alive
@@ -695,14 +695,14 @@ PAGES |= {
 
 # %% ../../nbs/08_report/10_serve.ipynb #3a7eb53c
 def _uvicorn() -> Any:
-    "The module. Raises BadConfig if it is not installed."
+    "Returns the module. Raises BadConfig if it is not installed."
     try: import uvicorn
     except ImportError:
         raise BadConfig("the dashboard needs a web server: pip install 'elastic-nb[serve]'") from None
     return uvicorn
 
 def open_listener(host: str, port: int, patience: float = CLIENT_TIMEOUT_S) -> socket.socket:
-    "A listening socket; 0: any free port. Raises OSError with the address in it."
+    "Returns a listening socket; port 0: any free one. Raises OSError with the address in its message."
     kind = socket.AF_INET6 if ':' in host else socket.AF_INET
     line = socket.socket(kind, socket.SOCK_STREAM)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -717,7 +717,7 @@ def open_listener(host: str, port: int, patience: float = CLIENT_TIMEOUT_S) -> s
 
 # %% ../../nbs/08_report/10_serve.ipynb #01e60121
 def uvicorn_server(gate: DashboardApp) -> Any:
-    "A uvicorn server for `gate`; it disconnects silent clients. Raises BadConfig without uvicorn."
+    "Returns a uvicorn server for `gate` that disconnects silent clients. Raises BadConfig without uvicorn."
     uvicorn = _uvicorn()
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -741,7 +741,7 @@ def uvicorn_server(gate: DashboardApp) -> Any:
 @contextmanager
 def serving(root: str | Path, port: int = 0, patience: float = CLIENT_TIMEOUT_S,
             **options: Any) -> Iterator[str]:
-    "Serve `root` on loopback from a thread within the block; yields the URL. `options`: of `Dashboard`."
+    "Serves `root` on loopback in a thread during the block; yields the URL. `options`: for `Dashboard`."
     gate = DashboardApp(Dashboard(root, **options), patience)
     server, line = uvicorn_server(gate), open_listener('127.0.0.1', port, patience)
     thread = threading.Thread(target=server.run, kwargs=dict(sockets=[line]), daemon=True)
@@ -755,12 +755,12 @@ def serving(root: str | Path, port: int = 0, patience: float = CLIENT_TIMEOUT_S,
 # %% ../../nbs/08_report/10_serve.ipynb #0502a423
 def serve(
     root: str | Path, # A run, or a folder of runs
-    port: int = 8000, # 0: any free port
+    port: int = 8000, # Port; 0: any free one
     host: str = '127.0.0.1', # Any address other than loopback needs a secret in ELASTIC_NB_TOKEN
     allow_kill: bool = False, # Show buttons that kill, hang and add workers
-    allow_host: Sequence[str] = (), # Further host names that browsers may use
+    allow_host: Sequence[str] = (), # More host names that browsers may use
 ) -> None:
-    "Serve until SIGTERM or Ctrl-C. Raises BadConfig, and OSError if the port is taken."
+    "Serves until SIGTERM or Ctrl-C. Raises BadConfig, or OSError if the port is taken."
     token = token_from_env(os.environ)
     local = host == 'localhost' or is_ip_address(host) and ipaddress.ip_address(host).is_loopback
     if not (local or token):

@@ -31,19 +31,19 @@ class StepReceipt(NamedTuple):
     "The facts in a step's row that a receipt covers."
     gen: int
     step: int # From 0
-    n: int # Samples
-    drawn: int # Their hash
+    n: int # Number of samples
+    drawn: int # Hash of the samples
     lr: float
     loss: float
     receipt: int
 
     @property
     def comparable(self) -> tuple[Any, ...]:
-        "The facts that are equal in two identical runs; floats as text, because NaN does not equal itself."
+        "Returns the facts that are equal in identical runs; floats as text, because NaN differs from itself."
         return (self.n, self.drawn), repr(self.lr), repr(self.loss)
 
 def step_receipts(rows: RunHistory) -> dict[StepReceipt, list[str]]:
-    "Receipt -> the workers that report it, by generation and step. Raises ValueError without receipts."
+    "Returns receipt -> its workers, by generation and step. Raises ValueError without receipts."
     commits = rows.steps()
     if len(commits) and not commits.has_key('receipt').any():
         raise ValueError("the rows of its steps have no receipts: a version without them has written it")
@@ -73,36 +73,36 @@ class RunVerification:
     name: str # Name of its first start
     starts: list[str] # Names of all starts
     findings: list[VerificationFinding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list) # What cannot be proved, and why
+    notes: list[str] = field(default_factory=list) # Facts that cannot be proved, and why
     steps: dict[int, StepReceipt] = field(default_factory=dict) # Receipts behind the final weights, by step
     # Steps done -> receipts
     receipts_by_step: dict[int, set[int]] = field(default_factory=lambda: {0: {root_receipt()}})
     seals_by_step: dict[int, set[str]] = field(default_factory=dict) # Steps done -> hashes of checkpoints
     made_with: list[dict[str, str]] = field(default_factory=list) # Config, code and machine, by workers
-    identity: dict[str, Any] = field(default_factory=dict) # What determines the result; newest start
+    identity: dict[str, Any] = field(default_factory=dict) # What determines the result, in the newest start
     trained_with: tuple[Any, ...] = () # Config and code of the newest start that has trained
-    sha256: str | None = None # Of the final state
-    digests_by_step: dict[int, str] = field(default_factory=dict) # Steps done -> sha256 of the state
+    sha256: str | None = None # Hash of the final state
+    digests_by_step: dict[int, str] = field(default_factory=dict) # Steps done -> sha256 of the state, of all starts
     val_losses: dict[int, str] = field(default_factory=dict) # Steps done -> validation loss, as text
     reached_end: bool = False # Whether the last start reached the end of the run
-    promises_exact: bool = True # Whether the newest start read promises the same bits at any world size
+    promises_exact: bool = True # Whether the newest start so far promises the same bits at any world size
 
     @property
     def ok(self) -> bool: return not self.findings
     def add_finding(self, what: str, start: str, step: int | None, text: str) -> None:
-        "Add a finding, once."
+        "Adds a finding, but only once."
         if (finding := VerificationFinding(what, start, step, text)) not in self.findings:
             self.findings.append(finding)
 
     @property
     def receipt(self) -> int | None:
-        "The receipt of the last step; None if there is no step, or if it is not proved."
+        "Returns the receipt of the last step; None if there is no step, or if it is not proved."
         last = self.steps.get(max(self.steps, default=-1))
         return last.receipt if last and self.ok else None
 
 # %% ../../nbs/08_report/15_verify.ipynb #19e75641
 class AttemptEvidence:
-    "Facts from the other rows of a start."
+    "Facts from those rows of a start that are not steps."
     def __init__(self, rows: RunHistory):
         of: dict[str, list[Event]] = {}
         for e in rows.events: of.setdefault(e.kind, []).append(e)
@@ -127,7 +127,7 @@ class AttemptEvidence:
 
     def is_member(self, worker: str | None, gen: int, kind: str) -> bool:
         """Whether `worker` may have a row of this kind in generation `gen`, as far as the rosters are known.
-        A worker that copies the state also reports its last commit, in the generation of that commit."""
+        A worker that copies the state also reports the state's last commit, in that commit's generation."""
         known = [g for g in self.rosters if g == gen or kind == 'commit' and g > gen]
         return worker is None or not known or any(worker in self.rosters[g] for g in known)
 
@@ -137,7 +137,7 @@ class AttemptEvidence:
 
     @property
     def has_remote_workers(self) -> bool:
-        "Whether some workers were on other machines, whose rows are in the ledgers there."
+        "Whether some workers were on other machines, so that their rows are in other ledgers."
         return any(not self.spawned_workers.issuperset(roster) for roster in self.rosters.values())
 
 # %% ../../nbs/08_report/15_verify.ipynb #6b739677
@@ -147,15 +147,15 @@ def _span(first: int, last: int) -> str:
 @patch
 def recompute_receipts(self: RunVerification, start: str, entries: dict[StepReceipt, list[str]],
                        facts: AttemptEvidence) -> None:
-    "Recompute the receipts of a start."
+    "Recomputes the receipts of a start."
     wrong_in: set[int] = set()
     for (gen, step), group in groupby(entries, key=lambda e: e[:2]):
         group, before = [*group], self.receipts_by_step.get(step) or self._from_elsewhere(start, step, facts)
         if not before:
-            self._unknown(start, gen, step, facts)   # and its receipt is accepted as it is
+            self._unknown(start, gen, step, facts)   # its receipt is accepted as it is
             right = {e.receipt for e in group}
         else:
-            if step - 1 in wrong_in: before = before | {e.receipt for e in entries}   # it may be anywhere
+            if step - 1 in wrong_in: before = before | {e.receipt for e in entries}  # unknown where
             made = {e: {next_receipt(b, about, step, SampleDigest(e.n, e.drawn), e.loss, e.lr)
                         for b in before for about in facts.chain_contexts} for e in group}
             good = [e for e in group if e.receipt in made[e]]
@@ -171,7 +171,7 @@ def recompute_receipts(self: RunVerification, start: str, entries: dict[StepRece
 # %% ../../nbs/08_report/15_verify.ipynb #bab67b0c
 @patch
 def _from_elsewhere(self: RunVerification, start: str, step: int, facts: AttemptEvidence) -> set[int]:
-    "The receipts of a checkpoint with which the workers resumed at `step`, if its rows are not here."
+    "Returns the receipts of a checkpoint from which workers resumed at `step`, if its rows are elsewhere."
     restored = [e.data for e in facts.rows_by_kind.get('restored', []) if e.step == step]
     found = {data['receipt'] for data in restored if 'receipt' in data}
     if found:
@@ -182,7 +182,7 @@ def _from_elsewhere(self: RunVerification, start: str, step: int, facts: Attempt
 
 @patch
 def _none_fits(self: RunVerification, start: str, steps: set[int]) -> None:
-    "One finding instead of one for each row."
+    "Adds one finding for the start, instead of one for each row."
     self.findings = [f for f in self.findings if f.what != 'changed' or f.start != start]
     first = min(steps)
     text = f"{_span(first, max(steps))}: no row fits the config and the code that its workers have named"
@@ -197,7 +197,7 @@ def _changed(self: RunVerification, start: str, step: int, workers: list[str], e
 
 @patch
 def _unknown(self: RunVerification, start: str, gen: int, step: int, facts: AttemptEvidence) -> None:
-    "The previous step has no row."
+    "Handles a step whose previous step has no row."
     first = max(s for s in self.receipts_by_step if s < step)
     what = _span(first, step - 1)
     if facts.lost_rows(first, step - 1):
@@ -207,11 +207,11 @@ def _unknown(self: RunVerification, start: str, gen: int, step: int, facts: Atte
     else: self.add_finding('missing', start, first, f"{what}: the rows are missing")
 
 # %% ../../nbs/08_report/15_verify.ipynb #6fd5688a
-_PARTS = 'order', 'rate', 'loss' # What `StepReceipt.comparable` holds
+_PARTS = 'order', 'rate', 'loss' # Parts of `StepReceipt.comparable`
 
 @patch
 def _again(self: RunVerification, start: str, step: int, entry: StepReceipt) -> None:
-    "Add a step; compare it with its earlier result, if it was done before."
+    "Adds a step; compares it with its earlier result, if it was done before."
     old, self.steps[step] = self.steps.get(step), entry
     if old is None or old.comparable == entry.comparable: return
     what = next(name for name, a, b in zip(_PARTS, old.comparable, entry.comparable) if a != b)
@@ -222,7 +222,7 @@ def _again(self: RunVerification, start: str, step: int, entry: StepReceipt) -> 
 
 # %% ../../nbs/08_report/15_verify.ipynb #c0550381
 def contributions_by_step(rows: RunHistory) -> dict[tuple[int, int], list[int]]:
-    "(generation, step) -> what the workers used: samples, their hash, micro-batches, of how many."
+    "Returns (generation, step) -> what workers used: samples, their hash, micro-batches, their total."
     found: dict[tuple[int, int], list[int]] = {}
     for b in (b for b in rows.blocks if b.kind == 'contribute'):
         lean = _hashed(b).data
@@ -238,7 +238,7 @@ def contributions_by_step(rows: RunHistory) -> dict[tuple[int, int], list[int]]:
 @patch
 def check_samples(self: RunVerification, start: str, entries: Iterable[StepReceipt],
                   facts: AttemptEvidence) -> None:
-    "Compare the samples that each step should have used with those that the workers reported."
+    "Compares the samples that each step should have used with those that the workers reported."
     given, wrong = contributions_by_step(facts.rows), {f.step for f in self.findings if f.what == 'changed'}
     last = max((e.step for e in entries), default=0) if 'run_end' not in facts.rows_by_kind else math.inf
     silent: list[int] = []
@@ -262,15 +262,15 @@ def check_samples(self: RunVerification, start: str, entries: Iterable[StepRecei
 
 # %% ../../nbs/08_report/15_verify.ipynb #e5e03125
 def is_exact(distributed: Mapping[str, Any], lowcomm: Mapping[str, Any]) -> bool:
-    """Whether a start with these sections promises the same bits at any world size: neither a clock is in its
-    result, nor what replicas keep and lose in each new world."""
+    """Whether a start with these sections promises the same bits at any world size: its result depends
+    neither on a clock, nor on state that replicas keep and that is lost when the membership changes."""
     known = LowCommConfig(**{k: v for k, v in lowcomm.items() if k in LowCommConfig.model_fields})
     kept, timed = known.keeps_local_state, known.quorum is not None
     return distributed.get('strategy', 'exact') in ('exact', 'diloco') and not (kept or timed)
 
 @patch
 def note_unused_samples(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
-    "Note how many samples were assigned but did not count."
+    "Notes how many samples were assigned but not used."
     commits = facts.rows.steps()
     if not len(commits) or not commits.has_key('untrained').any(): return
     columns = commits.gen, commits.step, commits.int_column('untrained'), commits.int_column('batch')
@@ -283,7 +283,7 @@ def note_unused_samples(self: RunVerification, start: str, facts: AttemptEvidenc
 # %% ../../nbs/08_report/15_verify.ipynb #273d7b5b
 @patch
 def check_resume_point(self: RunVerification, start: str, first: int, facts: AttemptEvidence) -> None:
-    "The receipts with which a start resumes, before its first step."
+    "Checks the receipts with which a start resumes, before its first step."
     for e in facts.rows_by_kind.get('restored', []):
         step, receipt, known = e.step or 0, e.data.get('receipt'), self.receipts_by_step.get(e.step or 0)
         if receipt is None or step > first or known and receipt in known: continue
@@ -293,7 +293,7 @@ def check_resume_point(self: RunVerification, start: str, first: int, facts: Att
 
 @patch
 def check_identity(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
-    "Compare the identities of workers that trained with earlier ones; a restored row may name a difference."
+    "Compares identities of workers that trained with earlier ones; a restored row may name a difference."
     told = {text for e in facts.rows_by_kind.get('restored', []) for text in e.data.get('changed', [])}
     for e in facts.rows_by_kind.get('ready', []):
         mine = e.data.get('identity')
@@ -316,7 +316,7 @@ def _other(self: RunVerification, start: str, step: int, what: str) -> None:
 
 @patch
 def check_ending(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
-    "What comes after the steps: restored states, checkpoints, and the end."
+    "Checks what comes after the steps: restored states, checkpoints, and the end."
     for e in facts.rows_by_kind.get('restored', []):
         if (e.step or 0) not in self.receipts_by_step: self._from_elsewhere(start, e.step, facts)
         possible = self.receipts_by_step.get(e.step or 0, {root_receipt()})
@@ -338,7 +338,7 @@ def check_ending(self: RunVerification, start: str, facts: AttemptEvidence) -> N
 @patch
 def _cut(self: RunVerification, start: str, last: int, step: int, facts: AttemptEvidence | None,
          why: str) -> None:
-    "Steps from `last` on have no rows, though they were done."
+    "Adds a finding: steps from `last` on have no rows, though they were done."
     what = _span(last, step - 1)
     if facts and (facts.ended_disk_full or facts.lost_rows(last, step - 1)):
         self.notes.append(f"{start}: {what}: not proved; the disk of the ledger was full")
@@ -347,7 +347,7 @@ def _cut(self: RunVerification, start: str, last: int, step: int, facts: Attempt
 
 @patch
 def _final(self: RunVerification, start: str, last: int, facts: AttemptEvidence) -> None:
-    "The final rows of a start."
+    "Checks the final rows of a start."
     finals = [(e.step, e.data) for e in facts.rows_by_kind.get('final', [])]
     over = [e.data for e in facts.rows_by_kind.get('run_end', [])]
     self.reached_end = any(d.get('ok') for d in over)
@@ -377,7 +377,7 @@ _DECIDE = 'model', 'data', 'training', 'scaling', 'distributed', 'lowcomm' # Sec
 
 @patch
 def check_configs(self: RunVerification, start: RunAttempt, facts: AttemptEvidence) -> None:
-    "Compare the configs of workers that trained with each other, the row of the run, and earlier starts."
+    "Compares the configs of workers that trained: with each other, the row of the run, and earlier starts."
     if not len(facts.rows.steps()): return
     ready = [e for e in facts.rows_by_kind.get('ready', []) if not facts.entered_workers
              or e.worker in facts.entered_workers]
@@ -403,7 +403,7 @@ def check_configs(self: RunVerification, start: RunAttempt, facts: AttemptEviden
 
 @patch
 def check_validation_losses(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
-    "Compare the validation losses of the same step."
+    "Compares the validation losses of the same step."
     found: dict[int, set[str]] = {}
     for e in facts.rows_by_kind.get('validation', []):
         found.setdefault(e.step, set()).add(repr(e.data.get('val_loss')))
@@ -418,13 +418,13 @@ def check_validation_losses(self: RunVerification, start: str, facts: AttemptEvi
 
 # %% ../../nbs/08_report/15_verify.ipynb #7e5c2415
 _SPEAK = 'ready', 'restored', 'entered', 'validation', 'checkpoint', 'final' # Kinds of workers' other rows
-MAX_CLOCK_LAG_S = 1. # Seconds that a worker may have been stopped between its clock and its row
+MAX_CLOCK_LAG_S = 1. # Seconds that may pass between reading the clock and writing the row
 
 def _node_of(worker: str) -> int: return int(worker.split('.')[0]) // 1000   # `nodes` needs torch
 
 @patch
 def check_worker_names(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
-    "Compare the names in the rows with those of the workers that were started here, and of the rosters."
+    "Compares the names in the rows with the workers that were started here, and with the rosters."
     if not facts.spawned_workers: return
     nodes = {_node_of(w) for w in facts.spawned_workers}
     said = {e.worker for kind in _SPEAK for e in facts.rows_by_kind.get(kind, [])} - {None}
@@ -442,7 +442,7 @@ def check_worker_names(self: RunVerification, start: str, facts: AttemptEvidence
 
 @patch
 def check_timestamps(self: RunVerification, start: str, facts: AttemptEvidence) -> None:
-    "Find rows of a worker that go back in time, and rows before the start has begun."
+    "Finds rows of a worker that go back in time, and rows before the beginning of the start."
     begun = min((e.t for e in facts.rows_by_kind.get('run_start', [])), default=-math.inf)
     last: dict[str, float] = {}
     for kind in STEP_KINDS:
@@ -467,7 +467,7 @@ def check_timestamps(self: RunVerification, start: str, facts: AttemptEvidence) 
 
 # %% ../../nbs/08_report/15_verify.ipynb #d4d37505
 def missing_row_ranges(path: Path) -> list[tuple[int, int]]:
-    "Numbers of rows that are not in the ledger, as ranges: first, last. Raises ValueError."
+    "Returns the numbers of missing rows, as ranges: first, last. Raises ValueError."
     with read_connection(path) as db:
         ids = [np.array([i for i, in db.execute('SELECT id FROM events')], np.int64)]
         if db.execute('PRAGMA user_version').fetchone()[0] > 1:
@@ -477,7 +477,7 @@ def missing_row_ranges(path: Path) -> list[tuple[int, int]]:
     return [(int(ids[i]) + 1, int(ids[i + 1]) - 1) for i in holes]
 
 def verify_run(path: str | Path, name: str | None = None) -> RunVerification:
-    """What the receipts of the run at `path` prove, over all its starts; `name`: only this start.
+    """Verifies the receipts of the run at `path`, over all its starts; `name`: only this start.
     Raises ValueError if there is no run, or one without receipts."""
     watch = RunReader(path, name)
     found = RunVerification(watch.path, watch.name, [p.attempt.name for p in watch.segments])
@@ -493,7 +493,7 @@ def verify_run(path: str | Path, name: str | None = None) -> RunVerification:
 # %% ../../nbs/08_report/15_verify.ipynb #a9a4f436
 @patch
 def verify_attempt(self: RunVerification, part: AttemptSegment) -> None:
-    "Verify one start after the other. Raises ValueError."
+    "Verifies one start; call it for all starts in order. Raises ValueError."
     start, facts = part.attempt.name, AttemptEvidence(part.rows)
     try: entries = step_receipts(part.rows)
     except ValueError as e: raise ValueError(f"{self.path}: {start}: {e}") from None
@@ -517,7 +517,7 @@ def verify_attempt(self: RunVerification, part: AttemptSegment) -> None:
 
 @patch
 def check_disk(self: RunVerification, part: AttemptSegment) -> None:
-    "Check whether there is a checkpoint of a step that has no row."
+    "Checks whether there is a checkpoint of a step that has no row."
     facts, last = AttemptEvidence(part.rows), max(self.receipts_by_step)
     place = Path(part.attempt.checkpoint_folder or '')
     if part.attempt.checkpoint_folder is None or facts.has_remote_workers: return
@@ -530,20 +530,20 @@ def check_disk(self: RunVerification, part: AttemptSegment) -> None:
 @dataclass
 class RunDivergence:
     "A comparison of two runs."
-    same: int # Steps that are the same in both, counted from the first common one
-    step: int | None = None # The first that differs; None if none does
+    same: int # Number of equal steps, counted from the first common one
+    step: int | None = None # The first step that differs; None if none does
     what: str | None = None # order, rate, loss or weights
     mine: Any = None # The value that differs, in the first run
-    theirs: Any = None # The same in the second run
+    theirs: Any = None # The value in the second run
     weights_same: int | None = None # Newest checkpoint with the same state in both, before they diverge
-    longer: int = 0 # Steps that only the first run has; negative: only the second
-    other: dict[str, tuple[str, str]] = field(default_factory=dict) # Config, code, machine, where they differ
+    longer: int = 0 # Number of steps that only the first run has; negative: only the second
+    other: dict[str, tuple[str, str]] = field(default_factory=dict) # Config, code and machine, if they differ
 
     @property
     def identical(self) -> bool: return self.step is None and self.longer == 0
 
 def find_divergence(mine: RunVerification, theirs: RunVerification) -> RunDivergence:
-    "Where and in what two runs diverge. Raises ValueError if they have no step in common."
+    "Finds where and in what two runs diverge. Raises ValueError if they have no step in common."
     steps = sorted({*mine.steps} & {*theirs.steps})
     if not steps: raise ValueError(f"{mine.path} and {theirs.path} have no step in common")
     found = RunDivergence(len(steps), longer=max(mine.steps) - max(theirs.steps))
@@ -562,11 +562,11 @@ def find_divergence(mine: RunVerification, theirs: RunVerification) -> RunDiverg
     return found
 
 def _compare_weights(mine: RunVerification, theirs: RunVerification, found: RunDivergence) -> None:
-    "Compare the checkpoints that both runs have, and their final states."
+    "Compares the checkpoints that both runs have, and their final states."
     common = {*mine.seals_by_step} & {*theirs.seals_by_step}
     both = [(step, min(mine.seals_by_step[step]), min(theirs.seals_by_step[step])) for step in common]
     end = 1 + min(max(mine.steps), max(theirs.steps))
-    if found.longer: both = [row for row in both if row[0] < end]   # the end of a run has its own validation
+    if found.longer: both = [row for row in both if row[0] < end]   # a run's last step has its own validation
     if mine.sha256 and theirs.sha256 and not found.longer:
         both.append((max(mine.steps) + 1, mine.sha256, theirs.sha256))
     for step, a, b in sorted(both):
@@ -578,7 +578,7 @@ def _compare_weights(mine: RunVerification, theirs: RunVerification, found: RunD
 
 # %% ../../nbs/08_report/15_verify.ipynb #7a2cdc5c
 def verification_json(run: RunVerification, parting: RunDivergence | None = None) -> dict[str, Any]:
-    "The results of `verify_run` and `find_divergence`, as JSON values."
+    "Returns the results of `verify_run` and `find_divergence`, as JSON values."
     receipt = None if run.receipt is None else f'{run.receipt % 2**64:016x}'
     told = dict(run=run.name, starts=run.starts, ok=run.ok, ended=run.reached_end, steps=len(run.steps),
                 first=min(run.steps), last=max(run.steps), receipt=receipt, sha256=run.sha256,
@@ -588,7 +588,7 @@ def verification_json(run: RunVerification, parting: RunDivergence | None = None
     return told | dict(identical=parting.identical, parting={k: v for k, v in vars(parting).items()})
 
 def verification_lines(run: RunVerification) -> Iterator[str]:
-    "Text lines: what is proved about a run, what is not, and what is wrong."
+    "Yields lines of text: what is proved about a run, what is not, and what is wrong."
     starts = run.name if len(run.starts) == 1 else f'{run.name}, {len(run.starts)} starts'
     n = len(run.findings)
     verdict = 'all receipts are right' if run.ok else f"{n} finding{'s' * (n > 1)}"
@@ -601,7 +601,7 @@ def verification_lines(run: RunVerification) -> Iterator[str]:
     elif run.sha256: yield f'  sha256 of the end: {run.sha256}'
 
 def divergence_lines(p: RunDivergence) -> Iterator[str]:
-    "Text lines: where two runs diverge."
+    "Yields lines of text: where two runs diverge."
     if p.identical: yield f'the same run: {p.same} steps are equal, bit for bit'
     elif p.step is None: yield (f"the same in all {p.same} steps that both have done; the "
                                 f"{'first' if p.longer > 0 else 'second'} goes on for {abs(p.longer)} more")

@@ -39,32 +39,32 @@ POLICIES = dict(restart='any failure stops all; they start again from the newest
 
 @dataclass(frozen=True)
 class JobSpec:
-    "A job, and the cost in seconds of what can happen to it. Raises BadConfig with all mistakes."
-    policy: str = 'restart' # See POLICIES
-    nodes: int = 1 # Machines that train
-    seats: int = 1 # Groups of nodes that stop and start together
-    spares: float = math.inf # Machines that wait beside them
-    steps: int = 1000 # Steps of the whole job
+    "A job, and the cost in seconds of each thing that can happen to it. Raises BadConfig with all mistakes."
+    policy: str = 'restart' # Name of the policy; see POLICIES
+    nodes: int = 1 # Number of machines that train
+    seats: int = 1 # Number of slots: groups of nodes that stop and start together
+    spares: float = math.inf # Number of machines that wait as spares
+    steps: int = 1000 # Number of steps in the whole job
     step: float = 1. # Seconds of a step when all slots are taken
-    by_world: Mapping[int, float] = field(default_factory=dict) # The same by the number of slots, if measured
+    by_world: Mapping[int, float] = field(default_factory=dict) # Step seconds by number of slots
     every: int = 0 # Steps between two saves; 0: nothing is saved
-    save: float = 0. # Training pauses while it saves
-    durable: float = 0. # From the beginning of a save until a run can start from it; 0: at the end of `save`
-    memory: tuple[int, float] = 0, 0. # `every`, `save` of copies on other nodes, lost if their rack fails
+    save: float = 0. # Pause of training for a save
+    durable: float = 0. # From the start of a save until it can be loaded; 0: at the end of `save`
+    memory: tuple[int, float] = 0, 0. # `every` and `save` for copies on other nodes; lost if their rack fails
     start: float = 0. # From the start of the job to its first step
-    detect: float = 0. # Until a failure is noticed; part of `restart` and of `heal`
+    detect: float = 0. # Time until a failure is noticed; included in `restart` and `heal`
     restart: float = 0. # From a failure that stops every slot to the next step
-    relaunch: float = 0. # The same if the supervisor has died as well; 0: like `restart`
-    backoff: float = 0. # Extra wait of a restart if there was no new step since the last one; it doubles
-    first: int = 0 # Slots that begin after a restart; the others come a step later. 0: all begin at once
-    heal: float = 0. # From the failure of a slot until the others train again
-    boot: float = 0. # From the next step after a failure until a replacement is ready, if a machine is there
+    relaunch: float = 0. # Like `restart`, if the supervisor died, too; 0: the same as `restart`
+    backoff: float = 0. # Extra wait before a restart without a new step since the last one; it doubles
+    first: int = 0 # Number of slots that begin after a restart; the rest join a step later; 0: all
+    heal: float = 0. # From the failure of a slot until the remaining slots train again
+    boot: float = 0. # From the next step after a failure until a replacement is ready, if there is a machine
     join: float = 0. # Pause of every slot to admit a replacement
-    warm: float = 0. # Extra seconds of the first step in a world with all slots
-    inner: int = 100 # DiLoCo: steps of a round
-    quorum: int = 1 # DiLoCo: learners without which no round ends
+    warm: float = 0. # Extra time of the first step in a world with all slots
+    inner: int = 100 # DiLoCo: number of steps in a round
+    quorum: int = 1 # DiLoCo: minimum number of learners to end a round
     end: float = 0. # From the last step to the end of the job
-    waits: float = 0. # Share of a step in which the others wait for an overdue worker
+    waits: float = 0. # Fraction of a step in which the other workers wait for an overdue one
 
     def __post_init__(self) -> None:
         wrong = invalid_numbers(self, 'policy', 'by_world', 'spares', 'memory')
@@ -78,15 +78,15 @@ class JobSpec:
         if wrong: raise BadConfig('\n'.join(f'plan: {w}' for w in wrong))
 
     def backoff_seconds(self, restarts: int) -> float:
-        "Extra wait of a restart, after so many others with no new step in between."
+        "Returns the extra wait before a restart, after `restarts` earlier ones with no new step in between."
         return self.backoff * min(2. ** (restarts - 1), 10.) if restarts else 0.
 
     def slot_of_node(self, node: int) -> int:
-        "The slot that a node belongs to."
+        "Returns the slot that a node belongs to."
         return node * self.seats // self.nodes
 
     def step_seconds(self, size: int) -> float:
-        "Seconds of a step with `size` slots: as measured, else the same work on fewer machines."
+        "Returns the seconds of a step with `size` slots: measured, or for the same work on fewer machines."
         return self.by_world.get(size) or self.step * self.seats / size
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #597ba2ce
@@ -107,20 +107,20 @@ def _costs_in(path: str | Path) -> dict[str, Any]:
     return found | (dict(by_world={int(k.split()[-1]): s for k, s in steps.items()}) if steps else {})
 
 def spec_from_bench(*paths: str | Path, **given: Any) -> JobSpec:
-    "A plan with costs from files of `elastic-nb bench`; later files and `given` win. Raises BadConfig."
+    "Returns a plan with costs from `elastic-nb bench` files; later files and `given` win. Raises BadConfig."
     found: dict[str, Any] = {}
     for path in paths: found |= _costs_in(path)
     return JobSpec(**(found | given))
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #53d629e3
 class ReplacementPool:
-    "Gives failed slots machines: spares, else those that are repaired. Calls `on_restored` with each."
+    "Gives failed slots machines: spares, then repaired ones. Calls `on_restored` with each complete slot."
     def __init__(self, sim: Simulation, plan: JobSpec, on_restored: Callable[[int], None]):
         self.simulation, self.job_spec, self.on_restored = sim, plan, on_restored
         self.spare_count, self.waiting_slots, self.missing_by_slot = plan.spares, deque[int](), Counter[int]()
 
     def lose(self, strike: FailureEvent) -> set[int]:
-        "Remove the failed nodes; return the slots they belonged to."
+        "Removes the failed nodes; returns the slots that they belonged to."
         hit = Counter(map(self.job_spec.slot_of_node, strike.nodes))
         self.missing_by_slot.update(hit)
         self.waiting_slots.extend(hit.elements())
@@ -130,7 +130,7 @@ class ReplacementPool:
         return {*hit}
 
     def assign_machines(self, back: int = 0) -> None:
-        "`back` nodes have been repaired or replaced."
+        "Gives waiting slots machines, after `back` nodes have been repaired or replaced."
         self.spare_count += back
         while self.waiting_slots and self.spare_count >= 1:
             self.spare_count -= 1
@@ -141,7 +141,7 @@ class ReplacementPool:
                 self.simulation.after(0., self.on_restored, slot)
 
 class SimulatedJob:
-    "Runs `plan` on the clock `sim`, and records what happens in `ledger`, if given."
+    "Runs `plan` on the clock `sim`, and records the events in `ledger`, if given."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         self.simulation, self.job_spec, self.ledger = sim, plan, ledger
         self.replacement_pool = ReplacementPool(sim, plan, self.slot_restored)
@@ -149,10 +149,10 @@ class SimulatedJob:
         self.steps_done, self.failures, self.useful_seconds, self.is_over = 0, 0, 0., False
 
     def slot_restored(self, slot: int) -> None: raise NotImplementedError
-    def speed_changed(self) -> None: "A slot has become slower, or as fast as before."
+    def speed_changed(self) -> None: "Handles a slot that has become slower, or as fast as before."
 
     def add_stragglers(self, s: FailureEvent) -> None:
-        "Slow the slots of these nodes down for `s.seconds`."
+        "Slows down the slots of these nodes for `s.seconds`."
         for slot in {*map(self.job_spec.slot_of_node, s.nodes)}:
             self.straggler_factors.setdefault(slot, []).append(s.factor)
             self.simulation.after(s.seconds, self.remove_straggler, slot)
@@ -164,7 +164,7 @@ class SimulatedJob:
         self.speed_changed()
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #61b81096
-# `valid`: the time from which it can be loaded; `useful`: seconds that had counted before it
+# `valid`: time from which it can be loaded; `useful`: seconds of training that counted up to it
 SavedState = namedtuple('SavedState', 'valid step tier useful')
 
 class SynchronousJob(SimulatedJob):
@@ -172,18 +172,18 @@ class SynchronousJob(SimulatedJob):
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         super().__init__(sim, plan, ledger)
         self.training_slots: list[int] = [] # Slots that train
-        self.ready_slots = {*range(plan.seats)} # Slots that wait to be admitted
-        self.slots_to_boot = set[int]() # Slots that boot after the next step
+        self.ready_slots = {*range(plan.seats)} # Slots waiting to be admitted
+        self.slots_to_boot = set[int]() # Slots that will boot after the next step
         self.boot_timers: dict[int, Timer] = {}
         self.incarnations, self.generation = [0] * plan.seats, 0
         self.saved_states = [SavedState(0., 0, 'nvme', 0.)]
-        self._lost: list[str] = [] # Workers that died since the last world
-        # After all slots are lost: the delay, and how many slots start first
+        self._lost: list[str] = [] # Workers that have died since the last world began
+        # After the loss of all slots: the delay, and how many slots start first
         self.restart_delay, self.first_slot_count = plan.restart, 0
         self.most_steps_done = 0
-        self.lost_worlds = 0 # Most steps ever done; worlds lost as a whole since then
-        self.warmup_delay = 0. # Seconds by which the next step takes longer
-        self.stretch = 0., 0., 0 # Beginning, seconds of a step, steps; 0 steps: none is under way
+        self.lost_worlds = 0 # Largest step count so far; worlds lost as a whole since
+        self.warmup_delay = 0. # Extra seconds of the next step
+        self.stretch = 0., 0., 0 # Beginning, seconds of a step, number of steps; 0: no stretch
         for slot in sorted(self.ready_slots): self.log_row('spawn', slot)
         self.next_timer: Timer | None = sim.after(plan.start, self.enter_world)
 
@@ -191,13 +191,13 @@ class SynchronousJob(SimulatedJob):
 
     def log_row(self, kind: str, slot: int | None = None, after: float = 0., step: int | None = None,
                 **data: Any) -> None:
-        "Write a row of the ledger, `after` seconds from now."
+        "Writes a row of the ledger, `after` seconds from now."
         if self.ledger is None: return
         worker = None if slot is None else self.worker_name(slot)
         self.ledger.add(self.simulation.now + after, kind, worker, self.generation or None, step, **data)
 
     def enter_world(self) -> None:
-        "All slots that are ready form the next world, and train."
+        "Forms the next world from all slots that are ready, and lets it train."
         old, new = self.training_slots, sorted(self.ready_slots)[:self.first_slot_count or None]
         self.training_slots = sorted({*old, *new})
         self.ready_slots, self.first_slot_count = self.ready_slots - {*new}, 0
@@ -212,7 +212,7 @@ class SynchronousJob(SimulatedJob):
         self._lost = []
         self.warmup_delay = self.job_spec.warm if len(self.training_slots) == self.job_spec.seats else 0.
         self.plan_stretch()
-        # A replacement starts at the next step that was never done before, or after the backoff
+        # A replacement starts at the next new step, or after the backoff
         step = self.stretch[1]
         wait = min(step * (1 + self.most_steps_done - self.steps_done), max(step, self.job_spec.backoff))
         for slot in sorted(self.slots_to_boot): self.boot_replacement(slot, wait)
@@ -220,12 +220,12 @@ class SynchronousJob(SimulatedJob):
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #23a3b1c3
 @patch
 def plan_stretch(self: SynchronousJob) -> None:
-    "Plan the steps up to the next save, or to the end."
+    "Plans the steps up to the next save, or to the end."
     p, left = self.job_spec, self.job_spec.steps - self.steps_done
     if left <= 0: return self.finish()
     for every in (p.every, p.memory[0]):
         if every: left = min(left, every - self.steps_done % every)
-    if self.ready_slots: left = 1   # they are let in after it
+    if self.ready_slots: left = 1   # they are admitted after it
     factor = max((max(self.straggler_factors[s]) for s in self.training_slots
                   if s in self.straggler_factors), default=1.)
     self.schedule_arrival(self.simulation.now + self.warmup_delay, p.step_seconds(len(self.training_slots))
@@ -238,7 +238,7 @@ def schedule_arrival(self: SynchronousJob, start: float, step: float, n: int) ->
 
 @patch
 def speed_changed(self: SynchronousJob) -> None:
-    "End the stretch after the current step."
+    "Ends the stretch after the current step."
     start, step, n = self.stretch
     if not n: return
     self.simulation.cancel(self.next_timer)
@@ -246,7 +246,7 @@ def speed_changed(self: SynchronousJob) -> None:
 
 @patch
 def commit(self: SynchronousJob, n: int) -> None:
-    "The first `n` steps of the stretch are done."
+    "Commits the first `n` steps of the stretch."
     start, step, _ = self.stretch
     if n:
         self.useful_seconds += (step * n + self.warmup_delay) * len(self.training_slots)
@@ -266,13 +266,13 @@ def _rows_of(self: SynchronousJob, ledger: SimulatedLedger, t: np.ndarray) -> No
 
 @patch
 def end_stretch(self: SynchronousJob) -> None:
-    "The end of a stretch: save if one is due, admit waiting slots, and continue."
+    "Ends a stretch: saves if a save is due, admits waiting slots, and continues."
     self.commit(self.stretch[2])
     p, pause = self.job_spec, 0.
     tiers = ('memory', *p.memory, 0.), ('nvme', p.every, p.save, p.durable)
     for tier, every, seconds, lag in tiers:
         if not every or self.steps_done % every or self.steps_done >= p.steps: continue
-        # one by one
+        # one at a time
         if any(k.valid > self.simulation.now + pause for k in self.saved_states if k.tier == tier): continue
         pause += seconds
         self.saved_states.append(SavedState(self.simulation.now + max(pause, lag), self.steps_done, tier,
@@ -286,7 +286,7 @@ def end_stretch(self: SynchronousJob) -> None:
 
 @patch
 def after_save(self: SynchronousJob) -> None:
-    "Nothing is being saved: forget what is older than the newest save, then admit waiting slots."
+    "Handles the end of a save: drops older checkpoints, then admits waiting slots."
     durable = [k.step for k in self.saved_states if k.valid <= self.simulation.now and k.tier == 'nvme']
     if durable: self.saved_states = [k for k in self.saved_states if k.step >= durable[-1]]
     if self.ready_slots and self.steps_done < self.job_spec.steps: self.pause_and_enter(self.job_spec.join)
@@ -304,7 +304,7 @@ def log_interrupted(self: SynchronousJob, after: float) -> None:
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #37f74e88
 @patch
 def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
-    "Handle a failure: nodes fail, are taken away, or become slow."
+    "Handles a failure: nodes fail, are taken away, or become slow."
     if self.is_over: return
     if s.kind == 'slow': return self.add_stragglers(s)
     was, hit = {*self.training_slots}, self.replacement_pool.lose(s)
@@ -314,7 +314,7 @@ def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
         self.slots_to_boot.discard(slot)
         self.log_row('death', slot, cause=s.cause or s.kind, nodes=len(s.nodes))
         self._lost.append(self.worker_name(slot))
-    if was and not was & hit: return   # a world trains, and none of it was hit
+    if was and not was & hit: return   # a world trains, and the failure did not hit it
     if was: self.failures += 1
     self.simulation.cancel(self.next_timer)
     start, step, n = self.stretch
@@ -325,14 +325,14 @@ def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
 
 @patch
 def roll_back(self: SynchronousJob, s: FailureEvent) -> None:
-    "Stop every slot, and restart from the newest checkpoint that is durable and was not hit."
+    "Stops every slot, and restarts from the newest durable checkpoint that the failure did not destroy."
     self.log_interrupted(self.job_spec.detect)
     self.ready_slots |= {*self.training_slots, *self.slots_to_boot}
     self.training_slots, self.slots_to_boot = [], set()
     p = self.job_spec
     self.restart_delay = p.restart + p.backoff_seconds(self.lost_worlds)
     self.lost_worlds, self.first_slot_count = self.lost_worlds + 1, p.first
-    if s.kind == 'job':   # a new supervisor, to which every step is new
+    if s.kind == 'job':   # for a new supervisor, every step is new
         self.restart_delay, self.first_slot_count = p.relaunch or p.restart, 0
         self.most_steps_done, self.lost_worlds = 0, 0
     tiers = ('nvme',) if s.kind in ('rack', 'job') else ('nvme', 'memory')
@@ -345,7 +345,7 @@ def roll_back(self: SynchronousJob, s: FailureEvent) -> None:
 
 @patch
 def slot_restored(self: SynchronousJob, slot: int) -> None:
-    "The slot has all its machines again."
+    "Handles a slot that has all its machines again."
     self.incarnations[slot] += 1
     self.log_row('spawn', slot)
     if self.training_slots and self.stretch[2]: self.boot_replacement(slot)
@@ -359,13 +359,13 @@ def slot_restored(self: SynchronousJob, slot: int) -> None:
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #3706945a
 @patch
 def boot_replacement(self: SynchronousJob, slot: int, after: float = 0.) -> None:
-    "Begin to boot a replacement `after` seconds from now."
+    "Begins to boot a replacement `after` seconds from now."
     self.slots_to_boot.discard(slot)
     self.boot_timers[slot] = self.simulation.after(after + self.job_spec.boot, self.on_booted, slot)
 
 @patch
 def on_booted(self: SynchronousJob, slot: int) -> None:
-    "A replacement waits to be let in: after the current step, if one is under way."
+    "Lets a booted replacement wait to be admitted: after the current step, if there is one."
     del self.boot_timers[slot]
     self.log_row('ready', slot)
     self.ready_slots.add(slot)
@@ -384,7 +384,7 @@ class DiLoCoJob(SimulatedJob):
     "DiLoCo with a quorum."
     def __init__(self, sim: Simulation, plan: JobSpec, ledger: SimulatedLedger | None = None):
         super().__init__(sim, plan, ledger)
-        self.training_since: dict[int, float] = {} # Learners that train, and since when
+        self.training_since: dict[int, float] = {} # Learner -> since when it trains
         self.boot_timers: dict[int, Timer] = {}
         self.below_quorum = False
         for slot in range(plan.seats): sim.after(plan.start, self.on_learner_up, slot)
@@ -404,14 +404,14 @@ class DiLoCoJob(SimulatedJob):
         self.boot_timers[slot] = self.simulation.after(self.job_spec.restart, self.on_learner_up, slot)
 
     def on_failure(self, s: FailureEvent) -> None:
-        "Handle a failure."
+        "Handles a failure."
         if s.kind == 'slow': return self.add_stragglers(s)
         for slot in self.replacement_pool.lose(s):
             self.simulation.cancel(self.boot_timers.pop(slot, None))
             self.failures += self.training_since.pop(slot, None) is not None
 
     def close_round(self) -> None:
-        "End the round if the quorum is there; else it waits, and the learners with it."
+        "Ends the round if the quorum is present; otherwise the round and its learners wait."
         self.below_quorum = len(self.training_since) < self.job_spec.quorum
         if self.below_quorum: return
         for slot, since in self.training_since.items():
@@ -425,28 +425,28 @@ class DiLoCoJob(SimulatedJob):
         self.simulation.stop()
 
     def _rows(self, ledger: SimulatedLedger) -> None:
-        "Log the round as one step of the ledger, with the learners that counted."
+        "Logs the round as one step of the ledger, with the learners whose work counted."
         step, t = np.array([self.steps_done // self.job_spec.inner]), np.array([self.simulation.now])
         for slot in sorted(self.training_since):
             for kind in ('contribute', 'commit'): ledger.add_steps(kind, f'{slot}.0', 1, step, t)
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #d3eb0491
 class JobOutcome(NamedTuple):
-    "What became of a job."
+    "The outcome of a job."
     goodput: float # Fraction of all slots' time spent on training that counts
-    wall: float # Seconds
-    steps: int # That count
-    failures: int # Of slots that trained
-    events: int # That the clock has fired
+    wall: float # Wall time in seconds
+    steps: int # Number of steps that count
+    failures: int # Number of failures of slots that trained
+    events: int # Number of events that the clock has fired
 
 def simulate(
     plan: JobSpec,
     strikes: FailureModel | Iterable[FailureEvent] = (), # A failure model, or the full list of failures
     seed: int = 0,
-    ledger: SimulatedLedger | None = None, # Where to write what happens
-    days: float = math.inf, # When to stop if the job has not ended
+    ledger: SimulatedLedger | None = None, # Where to record the events
+    days: float = math.inf, # Days after which to stop if the job has not ended
 ) -> JobOutcome:
-    "Simulate a job until its end. The same plan, strikes and seed give the same outcome."
+    "Simulates a job until its end. The same plan, strikes and seed give the same outcome."
     sim = Simulation(seed)
     job = (DiLoCoJob if plan.policy == 'diloco' else SynchronousJob)(sim, plan, ledger)
     if isinstance(strikes, FailureModel): FailureGenerator(sim, strikes, plan.nodes, job.on_failure)
@@ -459,7 +459,7 @@ def simulate(
 
 def simulate_to_ledger(path: str | Path, plan: JobSpec, strikes: FailureModel | Iterable[FailureEvent] = (),
                        seed: int = 0, run: str = 'simulated', days: float = math.inf) -> JobOutcome:
-    "The same, written into the ledger at `path`. Raises ValueError if it has a run of this name."
+    "Simulates a job and writes the ledger at `path`. Raises ValueError if it has a run of this name."
     about = {k: v for k, v in dataclasses.asdict(plan).items() if v != math.inf and k != 'by_world'}
     settings = dict(training=dict(steps=plan.steps), checkpoint=dict(checkpoint_interval=plan.every))
     config = dict(settings=settings, plan=about)
@@ -468,14 +468,14 @@ def simulate_to_ledger(path: str | Path, plan: JobSpec, strikes: FailureModel | 
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #92fd4827
 class SweepPoint(NamedTuple):
-    "Goodput at one value of a setting: the mean over seeds, and the ends of its 95 % interval."
+    "Goodput at one value of a setting: the mean over seeds, and the ends of its 95% interval."
     value: float
     mean: float
     low: float
     high: float
 
 def confidence_interval(found: Sequence[float], level: float = .95) -> tuple[float, float, float]:
-    "Mean and confidence interval, by Student's t (Cornish and Fisher's series for its quantile)."
+    "Returns mean and confidence interval, by Student's t (Cornish and Fisher's series for its quantile)."
     m, n = fmean(found), len(found) - 1
     if n < 1: return m, -math.inf, math.inf
     z = NormalDist().inv_cdf(.5 + level / 2)
@@ -485,7 +485,7 @@ def confidence_interval(found: Sequence[float], level: float = .95) -> tuple[flo
 
 def sweep(plan: JobSpec, failures: FailureModel, name: str, values: Iterable[float], seeds: int = 5,
           days: float = math.inf) -> list[SweepPoint]:
-    "Goodput for each value of one setting of `plan` or, by the same name, of `failures`."
+    "Returns the goodput for each value of the setting `name` of `plan` or `failures`."
     def goodputs(change: dict[str, Any]) -> list[float]:
         p = dataclasses.replace(plan, **change) if hasattr(plan, name) else plan
         f = failures if hasattr(plan, name) else dataclasses.replace(failures, **change)
@@ -498,19 +498,19 @@ def _mean(found: Sequence[float]) -> float: return fmean(found) if found else 0.
 def event_slot(e: Event) -> int: return int(str(e.worker).partition('.')[0])
 
 class RecordedFailure(NamedTuple):
-    "A failure of a run, located by the run's own step count."
-    done: float # Steps done before it, redone ones too; the fraction: progress in the next step
+    "A failure of a run, located by the run's step count."
+    done: float # Steps done before it, including redone ones; fraction: progress in the next step
     slots: frozenset[int]
-    kind: str = 'failure' # Or job, if the supervisor died as well
+    kind: str = 'failure' # Or `job`, if the supervisor died as well
 
 class StartTimings:
-    "What the rows of one start of a real run say about its costs."
+    "The costs of one start of a real run, read from its rows."
     def __init__(self, rows: RunHistory):
         self.rows, e = rows, rows.events
         told = rows.steps('commit')
         if not len(told): raise ValueError("no step was committed: there is nothing to measure")
         self.start_time = e[0].t
-        self.entry_times: dict[int, dict[str, float]] = defaultdict(dict) # Generation -> who entered it when
+        self.entry_times: dict[int, dict[str, float]] = defaultdict(dict) # Generation -> worker -> when it entered
         for x in e:
             if x.kind == 'entered': self.entry_times[x.gen or 0][str(x.worker)] = x.t
         self.death_events = [x for x in e if x.kind == 'death' and x.data.get('cause') != 'replaced']
@@ -525,15 +525,15 @@ class StartTimings:
     def entered_at(self, gen: int) -> float: return max(self.entry_times[gen].values())
 
     def blocked_seconds(self, since: float, until: float) -> float:
-        "Seconds that saves took in this time."
+        "Returns the seconds that saves took in this time."
         saves = (e for e in self.rows.events if e.kind == 'checkpoint')
         return sum(e.data['blocking'] for e in saves if since < e.t <= until)
 
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #a4aa0771
 def step_seconds_by_world(starts: Sequence[StartTimings]) -> dict[int, float]:
-    """Mean seconds of a step by the number of workers. The first step of a world includes one-time costs,
-    so it counts only for worlds smaller than usual, which last a step or two."""
+    """Returns the mean seconds of a step by number of workers. The first step of a world includes one-time
+    costs, so it counts only for worlds smaller than usual, which last a step or two."""
     full = max(len(w) for s in starts for w in s.entry_times.values())
     found = defaultdict[int, list[float]](list)
     for s in starts:
@@ -545,7 +545,7 @@ def step_seconds_by_world(starts: Sequence[StartTimings]) -> dict[int, float]:
 
 @patch
 def failures(self: StartTimings, before: float, step: float) -> list[RecordedFailure]:
-    "The deaths, shifted by `before` steps; deaths within 0.2 s count as one."
+    "Returns the deaths, shifted by `before` steps; deaths within 0.2 s count as one."
     found, last, times = list[RecordedFailure](), -1., sorted(t for ts in self.commit_times.values()
                                                               for t in ts)
     for d in self.death_events:
@@ -558,12 +558,12 @@ def failures(self: StartTimings, before: float, step: float) -> list[RecordedFai
 
 @patch
 def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
-    """Adds seconds of waiting after a loss (heal), after all were lost (restart), for a newcomer (join),
-    until a replacement is ready (boot); and how many workers formed the first world after that loss.
-    A restart with no new step since the one before also waited for the backoff, and does not count."""
+    """Adds to `found` the seconds of waiting after a loss (heal), after the loss of all workers (restart),
+    for a newcomer (join), until a replacement is ready (boot); and how many workers formed the first world
+    after a restart. Skips a restart with no new step since the one before: it includes the backoff."""
     seen = before = -1
     for old, new in zip(self.entry_times, [*self.entry_times][1:]):
-        if old not in self.commit_times or new not in self.commit_times: continue   # overtaken by a loss
+        if old not in self.commit_times or new not in self.commit_times: continue   # a loss came first
         seen = max(seen, self.newest_steps[old])
         at, was = self.entered_at(new), self.entry_times[old].keys()
         gone = [d for d in self.death_events if d.worker in was and d.t <= at]
@@ -580,7 +580,7 @@ def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
 
 @patch
 def boot_seconds(self: StartTimings, death: Event, step: float) -> float | None:
-    "Seconds until the next worker in its place is ready: since it started, or since `step` if that is later."
+    "Returns the seconds until the replacement is ready, from its start or from `step`, whichever is later."
     for e in self.rows.events:
         if e.t <= death.t or e.kind not in ('spawn', 'ready') or event_slot(e) != event_slot(death): continue
         if e.kind == 'ready': return max(e.t - step, 0.)
@@ -590,14 +590,14 @@ def boot_seconds(self: StartTimings, death: Event, step: float) -> float | None:
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #da93c9c0
 def _starts(watch: RunReader) -> list[tuple[StartTimings, float]]:
-    "The starts of a run that got to a step, each with the seconds before it in which no process lived."
+    "Returns the starts of a run that reached a step, each with the seconds without a process before it."
     found = [(StartTimings(p.rows), p.away) for p in watch.segments if len(p.rows.steps('commit'))]
-    return found or [(StartTimings(watch.newest_segment.rows), 0.)]   # which raises
+    return found or [(StartTimings(watch.newest_segment.rows), 0.)]   # this raises
 
-BACKOFF = 1. # Of the supervisor, seconds; importing it here would import torch
+BACKOFF = 1. # The supervisor's backoff in seconds; importing it here would import torch
 
 def spec_from_run(path: str | Path, name: str | None = None) -> JobSpec:
-    "The plan that a real run has followed, with the costs in its ledger. Raises ValueError."
+    "Returns a real run's plan, with the costs from its ledger. Raises ValueError."
     watch = RunReader(path, name)
     starts = _starts(watch)
     times = [t for t, _ in starts]
@@ -634,7 +634,7 @@ def _waits(seconds: Mapping[str, float]) -> float:
     return seconds['straggler'] / max(seconds['straggler'] + seconds['training'], 1e-9)
 
 def failures_from_run(path: str | Path, name: str | None = None) -> list[RecordedFailure]:
-    "Where a real run was hit, by its own steps. Each start but the last ended with the whole job."
+    "Returns a real run's failures, by its steps. Each start except the last ended with a failure of the job."
     times = [t for t, _ in _starts(RunReader(path, name))]
     by_world, found, done = step_seconds_by_world(times), list[RecordedFailure](), 0.
     for t in times:
@@ -645,14 +645,14 @@ def failures_from_run(path: str | Path, name: str | None = None) -> list[Recorde
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #b65ffaf4
 def step_done_times(plan: JobSpec, strikes: Sequence[FailureEvent]) -> list[float]:
-    "When each step of a simulated run was done, redone ones included."
+    "Returns when each step of a simulated run was done, including redone steps."
     with tempfile.TemporaryDirectory() as folder:
         simulate_to_ledger(path := Path(folder) / 'run.db', plan, strikes)
         marks = StartTimings(RunReader(path).newest_segment.rows).commit_times
     return sorted(t for ts in marks.values() for t in ts)
 
 def place_failures(plan: JobSpec, hits: Iterable[RecordedFailure]) -> list[FailureEvent]:
-    "Converts `hits` to times on the clock of a simulated run, which is simulated again for each."
+    "Converts `hits` to times on the clock of a simulated run; simulates the run again for each."
     found: list[FailureEvent] = []
     for h in hits:
         times = step_done_times(plan, found)
@@ -663,7 +663,7 @@ def place_failures(plan: JobSpec, hits: Iterable[RecordedFailure]) -> list[Failu
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #9fc51a73
 def run_metrics(path: str | Path, name: str | None = None) -> dict[str, float]:
-    """Goodput, mean seconds of a recovery, and seconds of the whole run, from a ledger, real or simulated.
+    """Returns goodput, mean recovery time, and seconds of the whole run, from a real or simulated ledger.
     The time between two starts counts toward the run's time, but not as training."""
     watch, found = RunReader(path, name), goodput_of(path, name)
     gaps = {r['rto_s'] for p in watch.segments for r in recoveries(p.rows) if r['rto_s'] is not None}
@@ -675,14 +675,14 @@ def run_metrics(path: str | Path, name: str | None = None) -> dict[str, float]:
     return dict(goodput=found.goodput * found.wall / wall, recovery_s=_mean([*gaps]), wall_s=wall)
 
 def predict_metrics(plan: JobSpec, strikes: Iterable[FailureEvent]) -> dict[str, float]:
-    "The same numbers of a simulated run."
+    "Returns the same numbers for a simulated run."
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'run.db'
         outcome = simulate_to_ledger(path, plan, strikes)
         return run_metrics(path) | dict(goodput=outcome.goodput, wall_s=outcome.wall)
 
 def compare_with_twin(path: str | Path, name: str | None = None) -> dict[str, dict[str, float]]:
-    "A real run next to its twin: see `run_metrics`. Raises ValueError."
+    "Returns the metrics of a real run and its twin: see `run_metrics`. Raises ValueError."
     plan = spec_from_run(path, name)
     twin = predict_metrics(plan, place_failures(plan, failures_from_run(path, name)))
     return dict(measured=run_metrics(path, name), predicted=twin)

@@ -40,73 +40,73 @@ from ..train.on_ray import NODE_WAIT_S, RayCluster, ray_connection
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #d53271b6
 class ControllerSettings(ConfigSection):
-    "Who gives out the tasks."
+    "The controller, which assigns the tasks."
     scheduler: str = 'priority' # One of priority, gale-shapley and capability.
-    silence: float | None = Field(None, gt=0) # Seconds without heartbeat until death; null: 3 intervals.
+    silence: float | None = Field(None, gt=0) # Seconds until silence means death; null: 3 intervals.
     stale: float | None = Field(None, gt=0) # Seconds until a measured speed is forgotten; null: never.
-    weight: float = Field(.2, gt=0, le=1) # Of one task in the moving average of a speed.
-    tries: int = Field(3, ge=1) # Errors of a task after which it has failed.
+    weight: float = Field(.2, gt=0, le=1) # Weight of one task in the moving average of a speed.
+    tries: int = Field(3, ge=1) # Number of errors after which a task has failed.
 
 class WorkerSettings(ConfigSection):
     "A worker."
-    name: str = Field(pattern='^[A-Za-z0-9_-]{1,60}$') # Letters, digits, - and _.
-    memory: float | None = Field(None, gt=0) # GB; null: no limit.
-    flops_per_second: float = Field(1., gt=0) # Work per second that it promises.
-    network_bandwidth: float | None = Field(None, gt=0) # Mbit/s; null: no limit.
-    # What it does in a simulation; null: as promised.
+    name: str = Field(pattern='^[A-Za-z0-9_-]{1,60}$') # Name of letters, digits, - and _.
+    memory: float | None = Field(None, gt=0) # Memory in GB; null: no limit.
+    flops_per_second: float = Field(1., gt=0) # Promised work per second.
+    network_bandwidth: float | None = Field(None, gt=0) # Bandwidth in Mbit/s; null: no limit.
+    # Real work per second in a simulation; null: as promised.
     actual_flops_per_second: float | None = Field(None, gt=0)
 
 class TaskPlan(ConfigSection):
     "A task."
-    id: str = Field(pattern='^[A-Za-z0-9_.-]{1,60}$') # Letters, digits, -, . and _.
-    required_flops: float = Field(1., gt=0) # Its work.
-    model_shard_size: float = Field(0., ge=0) # GB of memory.
-    optimizer_state_size: float = Field(0., ge=0) # GB of memory, besides.
-    gradient_size: float = Field(0., ge=0) # GB of memory, besides.
-    activation_size: float = Field(0., ge=0) # GB of memory, besides.
-    data_size: float = Field(0., ge=0) # GB that are sent to the worker.
+    id: str = Field(pattern='^[A-Za-z0-9_.-]{1,60}$') # Id of letters, digits, -, . and _.
+    required_flops: float = Field(1., gt=0) # Work of the task.
+    model_shard_size: float = Field(0., ge=0) # Memory for the model, in GB.
+    optimizer_state_size: float = Field(0., ge=0) # Additional memory for the optimizer, in GB.
+    gradient_size: float = Field(0., ge=0) # Additional memory for gradients, in GB.
+    activation_size: float = Field(0., ge=0) # Additional memory for activations, in GB.
+    data_size: float = Field(0., ge=0) # Data to send to the worker, in GB.
     priority: float = 0. # Larger is more urgent.
-    at: float = Field(0., ge=0) # Second at which it is submitted.
+    at: float = Field(0., ge=0) # Second at which the task is submitted.
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #967b8205
 class TaskModelSettings(ConfigSection):
-    "What a real task trains."
+    "The model that a real task trains."
     name: Literal['tiny-lstm', 'gpt'] = 'tiny-lstm' # Kind of the model.
-    width: int = Field(32, ge=2, multiple_of=2) # Length of its vectors.
+    width: int = Field(32, ge=2, multiple_of=2) # Length of the model's vectors.
     layers: int = Field(1, ge=1) # Number of layers.
 
 class TaskTrainingSettings(ConfigSection):
     "How a real task trains."
-    learning_rate: float = Field(1e-3, gt=0) # Of AdamW.
-    batch_size: int = Field(8, ge=1) # Samples of a step.
-    num_epochs: int = Field(1, ge=1) # Passes over the samples.
-    num_samples: int = Field(64, ge=1) # Samples of a task.
-    seq_length: int = Field(32, ge=2) # Tokens of a sample.
+    learning_rate: float = Field(1e-3, gt=0) # Learning rate of AdamW.
+    batch_size: int = Field(8, ge=1) # Number of samples in a step.
+    num_epochs: int = Field(1, ge=1) # Number of passes over the samples.
+    num_samples: int = Field(64, ge=1) # Number of samples in a task.
+    seq_length: int = Field(32, ge=2) # Number of tokens in a sample.
 
 class JobPlan(ConfigSection):
-    "Equal tasks, in place of a list."
-    name: str = Field('job', pattern='^[A-Za-z0-9_-]{1,40}$') # Beginning of their ids.
-    num_tasks: int = Field(ge=1) # How many.
-    required_flops: float = Field(1000., gt=0) # Work of each.
-    model_shard_size: float = Field(1., ge=0) # GB of memory.
-    data_size: float = Field(.5, ge=0) # GB that are sent to the worker.
-    priority: float = 0. # Of all of them.
+    "A number of equal tasks, instead of a list."
+    name: str = Field('job', pattern='^[A-Za-z0-9_-]{1,40}$') # Beginning of the tasks' ids.
+    num_tasks: int = Field(ge=1) # Number of tasks.
+    required_flops: float = Field(1000., gt=0) # Work of each task.
+    model_shard_size: float = Field(1., ge=0) # Memory for each task, in GB.
+    data_size: float = Field(.5, ge=0) # Data to send to the worker for each task, in GB.
+    priority: float = 0. # Priority of all these tasks.
 
 class PlannedDeath(ConfigSection):
     "A planned death."
-    worker: str # Its name.
-    at: float = Field(ge=0) # Second at which it dies.
-    back: float | None = Field(None, ge=0) # Seconds until it is back; null: never.
+    worker: str # Name of the worker.
+    at: float = Field(ge=0) # Second at which the worker dies.
+    back: float | None = Field(None, ge=0) # Seconds until the worker is back; null: never.
 
 class SimulationSettings(ConfigSection):
-    "Time and chance. Deaths happen in real runs, too."
+    "Times and random events. Planned deaths happen in real runs, too."
     heartbeat_interval: float = Field(1., gt=0) # Seconds between heartbeats.
-    scheduling_interval: float = Field(0., ge=0) # Seconds between looks of the scheduler; 0: at each change.
-    deaths: list[PlannedDeath] = [] # Workers that die.
-    mtbf: float | None = Field(None, gt=0) # Mean seconds of a simulated worker between two deaths.
-    repair: float = Field(60., ge=0) # Seconds that it is gone then.
+    scheduling_interval: float = Field(0., ge=0) # Seconds between runs of the scheduler; 0: at each change.
+    deaths: list[PlannedDeath] = [] # Planned deaths of workers.
+    mtbf: float | None = Field(None, gt=0) # Mean seconds between two deaths of a simulated worker.
+    repair: float = Field(60., ge=0) # Seconds for which such a worker is gone.
     limit: float = Field(7 * 86400., gt=0) # Seconds after which a simulation ends in any case.
-    seed: int = Field(0, ge=0) # Of all chance.
+    seed: int = Field(0, ge=0) # Seed of all random events.
 
 class PlanFile(ConfigSection):
     "The whole file."
@@ -118,21 +118,21 @@ class PlanFile(ConfigSection):
     training: TaskTrainingSettings = TaskTrainingSettings()
     simulation: SimulationSettings = SimulationSettings()
     network: Any = 'none'
-    # Of the other program: all in it is skipped
+    # Section of dist-llm-train; all of it is skipped
     preferences: ConfigSection = Field(ConfigSection(), exclude=True)
     assertions: list[str] = []
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #0abfb5ba
-At = tuple[Any, ...] # The place of a value in the file: section, number or setting, ...
+At = tuple[Any, ...] # Path of a value in the file: section, number or setting, ...
 
 def _part(kind: type[ConfigSection], name: str) -> type[ConfigSection] | None:
-    "The kind of section that a setting is, or is a list of; None: it is none."
+    "Returns the section class of a setting, or of its list items; None: the setting is not a section."
     inside = kind.model_fields[name].annotation
     kinds = [t for t in get_args(inside) or [inside] if isinstance(t, type) and issubclass(t, ConfigSection)]
     return kinds[0] if kinds else None
 
 class _SettingsFilter:
-    "Takes apart what is ours, what can be skipped and what is wrong."
+    "Separates settings that we use, settings that can be skipped, and mistakes."
     def __init__(self, name: str, lines: LineNumbers, wrong: list[str]):
         self.name, self.line_numbers, self.mistakes = name, lines, wrong
         self.skipped_settings: list[str] = []
@@ -142,7 +142,7 @@ class _SettingsFilter:
         self.mistakes.append(f'{self.name}:{self.line_numbers[at]}: {text}' if at else f'{self.name}: {text}')
 
     def ours(self, value: Any, kind: type[ConfigSection] | None, at: At = ()) -> Any:
-        "The value without what is skipped, and under our names."
+        "Returns the value without skipped settings, and with our names."
         if isinstance(value, list): return [self.ours(v, kind, (*at, i)) for i, v in enumerate(value)]
         if not isinstance(value, dict) or not kind: return value
         found, hints = dict[str, Any](), load_migration_hints()['plans']
@@ -166,7 +166,7 @@ def _unknown(at: At, names: list[str]) -> str:
 # %% ../../nbs/13_simulate/05_tasks.ipynb #6c8c58b7
 @dataclass
 class ParsedPlan:
-    "A file that was read, and what it means."
+    "A parsed file: its settings, tasks, checks and notes."
     file: PlanFile
     link: LinkProfile
     assertions: 'list[PlanAssertion]'
@@ -175,7 +175,7 @@ class ParsedPlan:
 
     @property
     def tasks(self) -> list[tuple[float, TaskSpec]]:
-        "The arrival time of each task, in order, and the task."
+        "Returns each task with its arrival time, in order."
         found = [(t.at, TaskSpec(t.id, t.required_flops, t.model_shard_size + t.optimizer_state_size
                                  + t.gradient_size + t.activation_size, t.data_size, t.priority))
                  for t in self.file.tasks]
@@ -193,7 +193,7 @@ class ParsedPlan:
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #0a1dbdc1
 def _impossible(file: PlanFile) -> Iterator[tuple[At, str]]:
-    "Where, and what cannot be."
+    "Yields where in the file a contradiction is, and what it is."
     names, ids = [w.name for w in file.workers], [t.id for t in file.tasks]
     if not ids: yield (), "there is no task: write tasks, or job"
     for section, key, given in (('workers', 'name', names), ('tasks', 'id', ids)):
@@ -216,7 +216,7 @@ def _impossible(file: PlanFile) -> Iterator[tuple[At, str]]:
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #58e88e3f
 def parse_plan(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> ParsedPlan:
-    "The plan in a YAML text. Raises BadConfig with all that is wrong."
+    "Parses the plan in a YAML text. Raises BadConfig with all mistakes."
     values, lines, wrong = parse_yaml(text, name)
     sorter = _SettingsFilter(name, lines, wrong)
     for o in overrides: _override(values, o, sorter)
@@ -242,7 +242,7 @@ def parse_plan(text: str, name: str = 'plan', overrides: Iterable[str] = ()) -> 
     return ParsedPlan(file, link, checks, notes, Path(name).stem)
 
 def _override(values: Any, text: str, sorter: _SettingsFilter) -> None:
-    "Put `a.0.b=c` into the values."
+    "Applies an override such as `a.0.b=c` to the values."
     dotted, equals, word = text.partition('=')
     if isinstance(values.get('network'), str): values['network'] = dict(profile=values['network'])
     parts: list[Any] = [int(p) if p.isdigit() else p for p in dotted.split('.')]
@@ -256,7 +256,7 @@ def _override(values: Any, text: str, sorter: _SettingsFilter) -> None:
                                "such as controller.scheduler=capability")
 
 def read_plan(path: str | Path, overrides: Iterable[str] = ()) -> ParsedPlan:
-    "The plan in a file. Raises BadConfig with all that is wrong, OSError."
+    "Reads the plan in a file. Raises BadConfig with all mistakes, or OSError."
     try: return parse_plan(Path(path).read_text(encoding='utf-8'), Path(path).name, overrides)
     except UnicodeDecodeError: raise BadConfig(f"{Path(path).name}: this is no text in UTF-8") from None
 
@@ -275,15 +275,15 @@ class PlanAssertion:
     metric: str
     operator: str
     value: float
-    is_negated: bool = False # `no task waits > 1 h`: it must not be so for the longest
+    is_negated: bool = False # As in `no task waits > 1 h`: the comparison must be false
 
     def holds(self, metrics: Mapping[str, float | None]) -> bool:
-        "Whether it holds; not if the number is not known."
+        "Whether the assertion holds; False if the metric is unknown."
         found = metrics.get(self.metric)
         return found is not None and _HOLDS[self.operator](found, self.value) != self.is_negated
 
 def parse_assertion(text: str) -> PlanAssertion:
-    "A sentence as a check. Raises BadConfig."
+    "Parses a sentence into a check. Raises BadConfig."
     if re.fullmatch(r'(every|all) (jobs?|tasks?) (completes?|is done|are done)', text.strip()):
         return PlanAssertion(text, 'done', '==', 1.)
     found = _CHECK.fullmatch(text.strip())
@@ -297,11 +297,11 @@ def parse_assertion(text: str) -> PlanAssertion:
 # %% ../../nbs/13_simulate/05_tasks.ipynb #cc247e74
 @dataclass
 class PlanOutcome:
-    "What a plan has come to."
+    "The outcome of a plan."
     simulated: bool
     metrics: dict[str, float | None]
-    tasks: list[dict[str, Any]] # id, worker, attempts, came, began, ended, and what the worker has told
-    broken: list[str] # Assertions that do not hold
+    tasks: list[dict[str, Any]] # id, worker, attempts, came, began, ended, and the worker's facts
+    broken: list[str] # The assertions that do not hold
     notes: list[str]
 
     @property
@@ -310,32 +310,32 @@ class PlanOutcome:
         return self.metrics['done'] == 1. and not self.broken
 
     def to_dict(self) -> dict[str, Any]:
-        "The same in JSON values."
+        "Returns the outcome as JSON values."
         return dict(ok=self.ok, **vars(self))
 
 class PlanRun:
-    "A plan and its books; `more`: as for a `Dispatcher`."
+    "A plan and its dispatcher; `more`: passed to `Dispatcher`."
     def __init__(self, plan: ParsedPlan, **more: Any):
         self.plan, self.dispatcher = plan, plan.make_dispatcher(**more)
         self.heartbeat_interval = plan.file.simulation.heartbeat_interval
         self.workers = {w.name: w for w in plan.workers}
-        # Tasks that earlier starts have done, as in a `PlanOutcome`
+        # Tasks that earlier starts have finished, as in a `PlanOutcome`
         self.earlier_tasks: list[dict[str, Any]] = []
 
     @property
     def elapsed_before(self) -> float:
-        "Seconds that earlier starts took."
+        "Returns the seconds that earlier starts took."
         return max((t['ended'] for t in self.earlier_tasks), default=0.)
 
     @property
     def is_over(self) -> bool:
-        "Whether all tasks have come, and are done or have failed."
+        "Whether all tasks have arrived, and are done or have failed."
         return len(self.dispatcher.done) + len(self.dispatcher.failed_attempts) == len(self.plan.file.tasks)
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #9c43e3dc
 @patch
 def outcome(self: PlanRun, now: float, simulated: bool) -> PlanOutcome:
-    "The outcome at the end."
+    "Returns the outcome at the end."
     books, tasks = self.dispatcher, [*self.earlier_tasks,
                                      *(self.task_summary(t.id) for t in self.plan.file.tasks)]
     busy = [(a, (now if a.end is None else a.end) - a.start) for a in books.attempts]
@@ -356,13 +356,13 @@ def outcome(self: PlanRun, now: float, simulated: bool) -> PlanOutcome:
     return PlanOutcome(simulated, metrics, tasks, broken, self.plan.notes)
 
 def _spread(key: str, seconds: list[float], of: int) -> dict[str, float | None]:
-    "Mean and maximum; none, if one of the tasks has no number."
+    "Returns mean and maximum, or None for both if one of the tasks has no value."
     whole = len(seconds) == of
     return {f'{key}_mean': fmean(seconds) if whole else None, f'{key}_max': max(seconds) if whole else None}
 
 @patch
 def task_summary(self: PlanRun, task: str) -> dict[str, Any]:
-    "A task; seconds since the first start of the job."
+    "Describes a task, with times in seconds since the first start of the job."
     def later(t: float | None) -> float | None: return None if t is None else t + self.elapsed_before
     tries = [a for a in self.dispatcher.attempts if a.task.id == task]
     done = self.dispatcher.done.get(task)
@@ -373,18 +373,18 @@ def task_summary(self: PlanRun, task: str) -> dict[str, Any]:
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #714f9923
 class MessageTiming:
-    "How long a message takes over a bad link."
+    "Computes how long messages take over a bad link."
     def __init__(self, link: LinkProfile, dice: Any):
         self.profile_by_kind = {kind: profile_for(link, kind) for kind in ('heartbeat', 'task', 'telemetry')}
         self.rng = dice
 
     def is_delivered(self, kind: str, now: float) -> bool:
-        "Whether a datagram arrives."
+        "Whether a datagram of this kind arrives."
         p = self.profile_by_kind[kind]
         return not p.in_brownout(now) and self.rng.random() >= p.loss
 
     def message_seconds(self, kind: str, now: float, gigabytes: float = 0., mbit: float = math.inf) -> float:
-        "Of a message with so much data, over TCP, to a worker with this bandwidth."
+        "Returns the seconds of a message with this much data, over TCP, to a worker with this bandwidth."
         p, wait = self.profile_by_kind[kind], 0.
         if p.loss >= 1: return math.inf
         if p.in_brownout(now): wait = p.up_s + p.down_s - now % (p.up_s + p.down_s)
@@ -395,21 +395,19 @@ class MessageTiming:
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #31e96fcb
 class SimulatedRun(PlanRun):
-    "A plan on the clock of a simulation."
+    "Runs a plan on a simulated clock."
     def __init__(self, plan: ParsedPlan, **more: Any):
         super().__init__(plan, **more)
         self.simulation = Simulation(plan.file.simulation.seed)
         self.message_timing = MessageTiming(plan.link, self.simulation.rng('network'))
-        self.speed_by_worker = {w.name: w.actual_flops_per_second or w.flops_per_second
-                                for w in plan.file.workers}
-        # Odd: it lives; a message of another life is not from this one
-        self.life_counts: Counter[str] = Counter()
-        self.free_at: dict[str, float] = {} # When each worker will have done what it has
-        self.returns_to_come = 0 # Dead ones that will be back
-        self.look_planned = False # A look of the scheduler is planned
+        self.speed_by_worker = {w.name: w.actual_flops_per_second or w.flops_per_second for w in plan.file.workers}
+        self.life_counts: Counter[str] = Counter() # Odd: alive. Messages from another life are ignored
+        self.free_at: dict[str, float] = {} # When each worker will have finished its tasks
+        self.returns_to_come = 0 # Number of dead workers that will come back
+        self.look_planned = False # A run of the scheduler is planned
 
     def run(self) -> PlanOutcome:
-        "Until all is done, or no worker is left that could do it."
+        "Runs until all tasks are done, or no worker is left that could do them."
         s = self.plan.file.simulation
         for t, task in self.plan.tasks: self.simulation.at(t, self.submit, task)
         for name in self.workers: self.start_worker(name)
@@ -424,14 +422,14 @@ class SimulatedRun(PlanRun):
         self.request_scheduling()
 
     def request_scheduling(self) -> None:
-        "Let the scheduler look, at once or when its interval is over."
+        "Lets the scheduler run, at once or when its interval is over."
         if self.look_planned: return
         self.look_planned = True
         every, now = self.plan.file.simulation.scheduling_interval, self.simulation.now
         self.simulation.at(max(now, math.ceil(now / every) * every) if every else now, self.dispatch)
 
     def dispatch(self) -> None:
-        "Send tasks to workers, which do one after the other."
+        "Sends tasks to workers, which do them one after the other."
         self.look_planned, now = False, self.simulation.now
         for a in self.dispatcher.assign(now):
             there = now + self.message_timing.message_seconds('task', now, a.task.data_gb,
@@ -454,7 +452,7 @@ class SimulatedRun(PlanRun):
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3a41776c
 @patch
 def start_worker(self: SimulatedRun, name: str, back: bool = False) -> None:
-    "A worker begins, and sends heartbeats."
+    "Starts a worker, which sends heartbeats."
     self.life_counts[name] += 1
     self.returns_to_come -= back
     self.free_at[name] = 0.
@@ -476,13 +474,13 @@ def send_heartbeat(self: SimulatedRun, name: str, life: int) -> None:
 
 @patch
 def on_heartbeat(self: SimulatedRun, name: str, life: int) -> None:
-    "The controller receives from a worker, which joins again if it was taken for dead."
+    "Handles a worker's heartbeat; a worker that was declared dead joins again."
     if not self.dispatcher.heartbeat(name, self.simulation.now) and life == self.life_counts[name]:
         self.join_worker(name)
 
 @patch
 def check_silence(self: SimulatedRun) -> None:
-    "The controller declares silent workers dead; it ends when there is no worker to wait for."
+    "Declares silent workers dead; ends when there is no worker to wait for."
     for name in self.dispatcher.silent_workers(self.simulation.now):
         self.dispatcher.lose_worker(name, self.simulation.now, 'silent')
     self.request_scheduling()
@@ -493,7 +491,7 @@ def check_silence(self: SimulatedRun) -> None:
 # %% ../../nbs/13_simulate/05_tasks.ipynb #97869278
 @patch
 def kill_worker(self: SimulatedRun, name: str, back: float | None) -> None:
-    "A worker dies without notice."
+    "Lets a worker die without notice."
     if not self.life_counts[name] % 2: return
     self.life_counts[name] += 1
     if back is not None:
@@ -502,7 +500,7 @@ def kill_worker(self: SimulatedRun, name: str, back: float | None) -> None:
 
 @patch
 def schedule_death(self: SimulatedRun, name: str, rate: float) -> None:
-    "Plan the next death of a worker by chance."
+    "Schedules the next random death of a worker."
     dice = self.simulation.rng(f'death {self.life_counts[name]} of {name}')
     self.simulation.after(dice.expovariate(rate), self.die_by_chance, name, rate)
 
@@ -513,7 +511,7 @@ def die_by_chance(self: SimulatedRun, name: str, rate: float) -> None:
     self.simulation.after(repair, self.schedule_death, name, rate)
 
 def run_simulated(plan: ParsedPlan, out: str | Path | None = None) -> PlanOutcome:
-    "Run a plan in the simulation; `out`: a folder for its ledger. Raises BadConfig, OSError."
+    "Runs a plan in the simulation; `out`: a folder for its ledger. Raises BadConfig, OSError."
     if out is None: return SimulatedRun(plan).run()
     Path(out).mkdir(parents=True, exist_ok=True)
     config = dict(plan=plan.file.model_dump(mode='json'))
@@ -524,7 +522,7 @@ def run_simulated(plan: ParsedPlan, out: str | Path | None = None) -> PlanOutcom
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #a5e42db0
 def _network(model: TaskModelSettings, context: int, seed: int) -> tuple[Any, Callable[[Any], Any]]:
-    "The network, with weights of this seed, and how it makes logits (n, length, 256) of bytes (n, length)."
+    "Returns the network, seeded, and a function from bytes (n, length) to logits (n, length, 256)."
     import torch
     from torch import nn
 
@@ -540,7 +538,7 @@ def _network(model: TaskModelSettings, context: int, seed: int) -> tuple[Any, Ca
     return net, lambda x: net['head'](net['lstm'](net['embed'](x))[0])
 
 def train_task(model: TaskModelSettings, t: TaskTrainingSettings, task: str, seed: int) -> dict[str, Any]:
-    "Train one task: its loss in nats per byte over all its samples before and after, steps, and a hash."
+    "Trains one task; returns its loss in nats per byte on all its samples before and after, steps, a hash."
     import torch
     import torch.nn.functional as F
 
@@ -564,11 +562,11 @@ def train_task(model: TaskModelSettings, t: TaskTrainingSettings, task: str, see
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #1d7143fb
 def _reported(config: dict[str, Any], task: str) -> dict[str, Any]:
-    "What a worker reports of a task: seconds, error ('' for none) and facts."
+    "Runs a task; returns the worker's report: seconds, error ('' for none) and facts."
     began, error, facts = time.perf_counter(), '', {}
     model, training = TaskModelSettings(**config['model']), TaskTrainingSettings(**config['training'])
     try: facts = train_task(model, training, task, config['seed'])
-    except Exception as e: error = f'{type(e).__name__}: {e}'[:300]   # a task may not end its worker
+    except Exception as e: error = f'{type(e).__name__}: {e}'[:300]   # a task must not end its worker
     return dict(seconds=time.perf_counter() - began, error=error, facts=facts)
 
 class TaskWorker:
@@ -584,17 +582,17 @@ class TaskWorker:
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3b910380
-LIVES = 5 # How often a worker is started again that died without a plan
+LIVES = 5 # How often a worker is restarted after unplanned deaths
 
 class RealRun(PlanRun):
-    "A plan as processes of this machine. `each`: called in each turn."
+    "Runs a plan as processes on this machine. `each`: called in each turn."
     def __init__(self, plan: ParsedPlan, each: Callable[['RealRun'], None] | None = None, **more: Any):
         super().__init__(plan, **more)
         self.on_turn, self.tasks_to_come = each, plan.tasks
-        self.pending_starts: list[tuple[float, str]] = [(0., name) for name in self.workers] # When who begins
+        self.pending_starts: list[tuple[float, str]] = [(0., name) for name in self.workers] # When each worker starts
         self.pending_deaths = sorted((d.at, d.worker, d.back) for d in plan.file.simulation.deaths)
         self.restarts_left = dict.fromkeys(self.workers, LIVES)
-        self.orders_sent: Counter[str] = Counter() # Sent so far, by life of a worker
+        self.orders_sent: Counter[str] = Counter() # Number of orders sent, by life of a worker
         self.next_look_at = 0.
         of = plan.file.model_dump(include={'model', 'training'})
         self.config: dict[str, Any] = of | dict(seed=plan.file.simulation.seed)
@@ -603,7 +601,7 @@ class RealRun(PlanRun):
     def now(self) -> float: return time.monotonic() - self.zero
 
     def run(self) -> PlanOutcome:
-        "Run until all is done, or no worker is left that could do it. Raises RunFailed."
+        "Runs until all tasks are done, or no worker is left that could do them. Raises RunFailed."
         from elastic_nb.elastic.membership import HeartbeatMonitor
         from elastic_nb.elastic.worker_pool import WorkerPool
         with WorkerPool('elastic_nb.elastic.zygote:warm_up') as self.pool:
@@ -615,7 +613,7 @@ class RealRun(PlanRun):
 # %% ../../nbs/13_simulate/05_tasks.ipynb #986310b9
 @patch
 def tick(self: RealRun) -> None:
-    "Whatever is due, and whatever has arrived."
+    "Does what is due, and handles new messages."
     while self.tasks_to_come and self.tasks_to_come[0][0] <= self.now:
         self.dispatcher.submit(self.tasks_to_come.pop(0)[1], self.now)
     while self.pending_starts and min(self.pending_starts)[0] <= self.now:
@@ -628,7 +626,7 @@ def tick(self: RealRun) -> None:
 
 @patch
 def listen(self: RealRun) -> None:
-    "Wait a moment for messages, for ends of processes and for silence."
+    "Waits a moment for messages, ends of processes, and silent workers."
     for w in self.pool.poll(.05):
         for m in w.lines.read(): self.on_message(w.name.rpartition('.')[0], m)
     for exit in self.pool.pending_exits: self.reap(exit['pid'])
@@ -637,7 +635,7 @@ def listen(self: RealRun) -> None:
 
 @patch
 def start_worker(self: RealRun, name: str) -> None:
-    "Start a worker."
+    "Starts a worker."
     self.pending_starts.remove(min(self.pending_starts))
     spec = dict(entry='elastic_nb.simulate.tasks:TaskWorker', slot=0, faults=[], config=self.config,
                 beat=self.heartbeat_interval / 2)
@@ -645,7 +643,7 @@ def start_worker(self: RealRun, name: str) -> None:
 
 @patch
 def dispatch(self: RealRun) -> None:
-    "Run the scheduler, and send its decisions."
+    "Runs the scheduler, and sends its decisions."
     every = self.plan.file.simulation.scheduling_interval
     if every: self.next_look_at = math.floor(self.now / every + 1) * every
     for a in self.dispatcher.assign(self.now): self.send(a.worker, dict(task=a.task.id, attempt=a.number))
@@ -660,7 +658,7 @@ def send(self: RealRun, name: str, order: dict[str, Any]) -> None:
 # %% ../../nbs/13_simulate/05_tasks.ipynb #ebc43d51
 @patch
 def on_message(self: RealRun, name: str, m: dict[str, Any]) -> None:
-    "A message of a worker."
+    "Handles a message from a worker."
     if m['kind'] == 'hello': self.dispatcher.join(self.workers[name], self.now)
     elif m['kind'] == 'report':
         self.dispatcher.finish(name, m['task'], m['attempt'], self.now, m['seconds'], m['error'],
@@ -668,7 +666,7 @@ def on_message(self: RealRun, name: str, m: dict[str, Any]) -> None:
 
 @patch
 def kill_worker(self: RealRun, name: str, back: float | None) -> None:
-    "A planned death: SIGKILL."
+    "Carries out a planned death with SIGKILL."
     self.restarts_left[name] = 0
     if back is not None: self.pending_starts.append((self.now + back, name))
     self.kill(name)
@@ -679,18 +677,18 @@ def kill(self: RealRun, name: str) -> None:
 
 @patch
 def reap(self: RealRun, pid: int) -> None:
-    "A process has ended."
+    "Handles the end of a process."
     label = next((n for n, w in self.pool.workers.items() if w.pid == pid), '')
     if not label: return
     worker = self.pool.workers.pop(label)
     name = label.rpartition('.')[0]
-    for m in worker.lines.read(): self.on_message(name, m)   # its last words
+    for m in worker.lines.read(): self.on_message(name, m)   # its last messages
     worker.lines.sock.close()
     self.lost(name)
 
 @patch
 def lost(self: RealRun, name: str) -> None:
-    "A worker is gone. It starts again, unless that was planned, or it is too often."
+    "Handles the loss of a worker; restarts it, unless the loss was planned or there were too many."
     if name in self.dispatcher.workers: self.dispatcher.lose_worker(name, self.now, 'its process ended')
     if self.restarts_left[name]:
         self.restarts_left[name] -= 1
@@ -699,15 +697,15 @@ def lost(self: RealRun, name: str) -> None:
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #be478d50
 class TaskHost:
-    "The actor that is a worker: an order as JSON, a report as JSON. Without a task it only gets ready."
+    "A worker's actor: takes an order as JSON, returns a report as JSON. Without a task, it only warms up."
     def run(self, text: str) -> str:
         import torch
-        torch.set_num_threads(1)   # as in our other workers: the same bits
+        torch.set_num_threads(1)   # as in our other workers, for the same bits
         order = json.loads(text)
         return json.dumps(dict(_reported(order, order['task']) if order['task'] else {}, code=0))
 
 class TaskCluster(RayCluster):
-    "What tasks need of Ray besides."
+    "Adds the Ray calls that tasks need."
     def begin(self) -> Any:
         return self.ray.remote(TaskHost).options(num_cpus=1, scheduling_strategy='SPREAD').remote()
 
@@ -716,16 +714,16 @@ class TaskCluster(RayCluster):
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3bf41061
 class RayRun(RealRun):
-    "A plan as actors of a `cluster`."
+    "Runs a plan as actors of a `cluster`."
     def __init__(self, plan: ParsedPlan, cluster: Any, each: Callable[[RealRun], None] | None = None,
                  **more: Any):
         super().__init__(plan, each, **more)
         self.cluster, self.actors = cluster, dict[str, Any]()
-        # Worker and order, by the answer to be
+        # Worker and order, by pending result
         self.pending_answers: dict[Any, tuple[str, dict[str, Any]]] = {}
 
     def run(self) -> PlanOutcome:
-        "Run until all is done, or no worker is left that could do it. Raises RunFailed."
+        "Runs until all tasks are done, or no worker is left that could do them. Raises RunFailed."
         from elastic_nb.elastic.worker_pool import RunFailed
         self.zero = time.monotonic()
         try:
@@ -747,7 +745,7 @@ class RayRun(RealRun):
 
     def listen(self) -> None:
         for ref, answer in self.cluster.answers([*self.pending_answers], .05).items():
-            name, order = self.pending_answers.pop(ref, ('', {}))   # '': lost in this very loop
+            name, order = self.pending_answers.pop(ref, ('', {}))   # '': lost in this loop
             if answer.pop('code') is None and name: self.lost(name)
             elif name:
                 self.on_message(name, dict(kind='report' if order['task'] else 'hello', **order, **answer))
@@ -755,7 +753,7 @@ class RayRun(RealRun):
     def kill(self, name: str) -> None:
         if name not in self.actors: return
         self.cluster.kill(self.actors[name])
-        self.lost(name)   # an actor without a task would be missed at its next one
+        self.lost(name)   # the loss of an idle actor shows at its next task
 
     def lost(self, name: str) -> None:
         del self.actors[name]
@@ -767,7 +765,7 @@ class RayRun(RealRun):
 # %% ../../nbs/13_simulate/05_tasks.ipynb #22ec05f1
 def run_real(plan: ParsedPlan, out: str | Path | None = None, name: str = 'run',
              each: Callable[[RealRun], None] | None = None, on: str = '') -> PlanOutcome:
-    """Run a plan as processes; `out`: a folder for its ledger; `on`: 'ray', or '' for this machine.
+    """Runs a plan as processes; `out`: a folder for its ledger; `on`: 'ray', or '' for this machine.
     Raises BadConfig, OSError, RunFailed."""
     from elastic_nb.elastic.ledger import Ledger
     if plan.link.name != 'none':

@@ -28,8 +28,8 @@ class PodController:
     "A mock of a controller that maintains `count` pods. Times are in seconds."
     count: int # Number of pods; their indexes are 0 to count - 1
     limit: int | None = None # Allowed number of failures; None: any number
-    need: int | None = None # Indexes that must succeed; None: it never ends
-    may_fail: int = 0 # Indexes that may fail for good
+    need: int | None = None # Number of indexes that must succeed; None: it never ends
+    may_fail: int = 0 # Number of indexes that may fail for good
     final: frozenset[int] = frozenset() # Exit codes that make an index fail for good
     shared: bool = False # Whether all indexes share one limit
     drains_count: bool = False # Whether a drained pod counts as a failure
@@ -66,7 +66,7 @@ class PodController:
 
     @property
     def verdict(self) -> str:
-        "Complete, Failed, or '' while it runs."
+        "Complete, Failed, or '' while the workload runs."
         if self.need is not None and len(self.done_indexes) >= self.need: return 'Complete'
         return 'Failed' if len(self.failed) > self.may_fail else ''
 
@@ -75,12 +75,12 @@ KubernetesObject = dict[str, Any]
 
 @dataclass(frozen=True)
 class PodWorkload:
-    "What the manifests say about one set of pods."
+    "What the manifests specify for one set of pods."
     kind: str
-    name: str # Name of its pods, without their index
+    name: str # Name of the pods, without their index
     namespace: str
     template: KubernetesObject # Pod template: metadata and spec
-    controller_args: KubernetesObject # Arguments of its `PodController`
+    controller_args: KubernetesObject # Arguments for its `PodController`
     service: str = '' # Pods have the DNS name NAME-INDEX.SERVICE.NAMESPACE.svc
     volume_claims: tuple[str, ...] = () # Volumes that belong to one pod each and outlive it
     keeps_name: bool = False # Whether a replacement keeps the pod's name
@@ -96,7 +96,7 @@ def _job(o: KubernetesObject, spec: KubernetesObject, name: str, space: str) -> 
     return PodWorkload(o['kind'], name, space, spec['template'], rules, o['metadata']['name'])
 
 def _volcano(o: KubernetesObject, name: str, space: str) -> PodWorkload:
-    "The first task of a Volcano Job; volumes of the job become those of its pods."
+    "The first task of a Volcano Job; the job's volumes become its pods' volumes."
     spec, task = o['spec'], o['spec']['tasks'][0]
     pod = dict(task['template']['spec'])
     for i, v in enumerate(spec.get('volumes', ())):
@@ -126,7 +126,7 @@ def workload_of(o: KubernetesObject) -> PodWorkload | None:
 
 # %% ../../nbs/09_testing/19_pods.ipynb #7b3af65a
 def expand_variables(text: str, env: Mapping[str, str]) -> str:
-    "`$(NAME)` as Kubernetes expands it: an unknown name stays as it is, and `$$` is a dollar."
+    "Expand `$(NAME)` as Kubernetes does: an unknown name stays as it is, and `$$` is a dollar sign."
     return re.sub(r'\$\$|\$\(([\w.-]+)\)', lambda m: '$' if m[0] == '$$' else env.get(m[1], m[0]), text)
 
 def config_content(found: Iterable[KubernetesObject], kind: str, name: str) -> dict[str, str]:
@@ -155,7 +155,7 @@ def container_environment(entries: Iterable[KubernetesObject], fields: Mapping[s
 
 # %% ../../nbs/09_testing/19_pods.ipynb #f1f5bdc8
 def substitute_paths(text: str, places: Mapping[str, str]) -> str:
-    "A text with paths and names replaced by those of this machine: once, and only whole ones."
+    "`text` with paths and names replaced by this machine's: each once, and only as a whole."
     if not places: return text
     words = '|'.join(re.escape(p) for p in sorted(places, key=len, reverse=True))
     whole = rf'(?<![\w./-])({words})(?![\w.-])|(?<=//)({words})(?=:)'
@@ -165,7 +165,7 @@ def substitute_paths(text: str, places: Mapping[str, str]) -> str:
 NAME_LETTERS = 'bcdfghjklmnpqrstvwxz2456789' # Characters that Kubernetes uses for random name suffixes
 
 class Pod:
-    "One pod: its containers run one after the other as processes of a host."
+    "One pod: its containers run one after another as processes of a host."
     def __init__(self, pods: 'PodCluster', work: PodWorkload, index: int, attempt: int):
         self.pod_cluster, self.workload, self.index, self.attempt = pods, work, index, attempt
         more = '' if work.keeps_name else '-' + ''.join(random.SystemRandom().choices(NAME_LETTERS, k=5))
@@ -174,13 +174,13 @@ class Pod:
         self.remaining_containers = [*spec.get('initContainers', ()), *spec['containers']]
         self.volumes = {v['name']: v for v in spec.get('volumes', ())}
         self.grace_s = spec.get('terminationGracePeriodSeconds', 30)
-        self.current_command: HostCommand | None = None # Command of the newest container,
-        self.env: dict[str, str] = {} # and its variables, with this machine's folders
+        self.current_command: HostCommand | None = None # Command of the newest container
+        self.env: dict[str, str] = {} # Its variables, with this machine's folders
         self.deadline: float | None = None # When its grace period ends, if it was asked to stop
         self.drained = False
 
     def folder(self, name: str) -> Path:
-        "The folder on this machine that replaces a volume, with the volume's contents."
+        "The folder on this machine that replaces a volume, filled with the volume's contents."
         volume, at = self.volumes.get(name, {}), self.pod_cluster.folder
         if claim := volume.get('persistentVolumeClaim'): path = at / 'claims' / claim['claimName']
         elif name in self.workload.volume_claims: path = at / 'claims' / f'{name}-{self.name}'
@@ -222,12 +222,12 @@ def tick(self: Pod, now: float) -> int | None:
         return None
     code = self.current_command.code if self.current_command else 0
     if code == 0 and self.remaining_containers and not self.deadline: return self.start()
-    self.host.kill()   # what its first process has left behind
+    self.host.kill()   # whatever its first process left behind
     return code if code >= 0 else 128 - code
 
 @patch
 def end(self: Pod, now: float, drained: bool = False) -> None:
-    "Send SIGTERM to its first process; SIGKILL follows for the whole pod after the grace period."
+    "Send SIGTERM to the first process; after the grace period, SIGKILL follows for the whole pod."
     self.drained, self.deadline = drained, now + self.grace_s
     if self.current_command: self.current_command.signal(signal.SIGTERM)
 
@@ -245,7 +245,7 @@ def is_ready(self: Pod) -> bool:
 class PodCluster:
     "The pods that these objects describe, on hosts of this machine, under mock controllers."
     def __init__(self,
-        net: LoopbackNetwork, # Gives each pod a host
+        net: LoopbackNetwork, # The network that gives each pod a host
         found: Iterable[KubernetesObject], # The manifests
         folder: Path, # Folder for all volumes
         image: Mapping[str, Sequence[str]], # Program of the image -> the command for it on this machine
@@ -265,12 +265,12 @@ class PodCluster:
         self.began_at = time.monotonic()
         self.event_log: list[tuple[float, Pod, str]] = [] # Time in seconds, pod, and what happened to it
         for w in self.workloads.values():
-            if w.kind == 'StatefulSet':   # its pods find each other by name
+            if w.kind == 'StatefulSet':   # such pods find each other by name
                 for i in range(w.controller_args['count']): self.spare_hosts[f'{w.name}-{i}'] = self.host(w,
                                                                                                           i)
 
     def addresses(self) -> dict[str, str]:
-        "The address for each name that pods may use."
+        "The address of each name that pods may use."
         return {name: h.address for name, h in self.host_by_name.items()}
 
     def note(self, pod: Pod, what: str) -> None:
@@ -280,7 +280,7 @@ class PodCluster:
 # %% ../../nbs/09_testing/19_pods.ipynb #dd230ae9
 @patch
 def host(self: PodCluster, work: PodWorkload, index: int) -> Host:
-    "A new host for a pod. On loopback hosts, a pod that other pods find by name keeps its address."
+    "A new host for a pod. On loopback addresses, a pod that others find by name keeps its address."
     pod = f'{work.name}-{index}'
     if pod in self.spare_hosts: return self.spare_hosts.pop(pod)
     name = f'{pod}.{work.service}.{work.namespace}.svc'
@@ -307,7 +307,7 @@ def tick(self: PodCluster) -> None:
 
 @patch
 def run_until(self: PodCluster, done: Callable[[], Any], limit_s: float, what: str) -> None:
-    "Let the pods run until `done()`. Raises TimeoutError with `what`."
+    "Let the pods run until `done()`. Raises TimeoutError, which names `what` was awaited."
     end = time.monotonic() + limit_s
     while not done():
         if time.monotonic() > end: raise TimeoutError(f'{what}: not within {limit_s:g} s')
@@ -325,7 +325,7 @@ EVENT_MARKS = '123456789abcdefghijklmnopqrstuvwxyz' # Marks of events in the pic
 
 def render_lanes(rows: Sequence[Mapping[str, Any]], events: Sequence[tuple[float, str]] = (), width: int = 60
                  ) -> str:
-    """Draw rows of `PodCluster.event_rows`, and up to 35 events as (seconds, text), in `width`
+    """Draw the rows of `PodCluster.event_rows`, and up to 35 events given as (seconds, text), in `width`
     columns."""
     end = max([t for t, _ in events] + [r['t_s'] for r in rows], default=0) or 1
     drawn: dict[str, list[str]] = {}

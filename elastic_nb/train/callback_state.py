@@ -52,7 +52,7 @@ from ..exact.state import flatten
 _LIBRARIES = (*map(sysconfig.get_paths().__getitem__, ('stdlib', 'platstdlib', 'purelib', 'platlib')),)
 _STILL = ModuleType, FunctionType, BuiltinFunctionType, type # They hold no state
 
-PROGRAM_NAMESPACES = SimpleNamespace, Namespace # Their attributes belong to the training program
+PROGRAM_NAMESPACES = SimpleNamespace, Namespace # Their attributes belong to the user's program
 
 def is_user_code(x: Any) -> bool:
     "Whether a class, function or module belongs to the training program, not to a library or this package."
@@ -66,7 +66,7 @@ def is_user_code(x: Any) -> bool:
 def has_state(x: Any) -> bool:
     "Whether `x` has `state_dict` and `load_state_dict`."
     if isinstance(x, type): return False
-    with suppress(Exception):   # a proxy object, such as a dict with attributes
+    with suppress(Exception):   # fails for some proxy objects, such as a dict with attributes
         return all(callable(getattr(x, k, None)) for k in ('state_dict', 'load_state_dict'))
     return False
 
@@ -76,14 +76,14 @@ def _slots(kind: type) -> frozenset[str]:
     return frozenset(k for k, v in inside if isinstance(v, MemberDescriptorType) and not k.startswith('__'))
 
 def object_attributes(x: Any) -> dict[str, Any]:
-    "The contents of the `__dict__` and slots of `x`."
+    "The contents of the `__dict__` and the slots of `x`."
     kind: Any = type(x)
     return {k: getattr(x, k) for k in sorted(_slots(kind)) if hasattr(x, k)} | getattr(x, '__dict__', {})
 
 def _put(x: Any, k: str, value: Any) -> None:
     kind: Any = type(x)
     if hasattr(x, '__dict__') and k not in _slots(kind): x.__dict__[k] = value
-    else: object.__setattr__(x, k, value)   # also for a frozen object
+    else: object.__setattr__(x, k, value)   # works for frozen objects, too
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000b
 # (place, name): value, and its setter
@@ -96,7 +96,7 @@ def code_objects_in(*codes: CodeType) -> Iterator[CodeType]:
         yield from code_objects_in(*(c for c in code.co_consts if isinstance(c, CodeType)))
 
 def names_in(*codes: CodeType) -> set[str]:
-    "Names that instructions mention, including nested functions."
+    "Names that instructions mention, also in nested functions."
     return {k for c in code_objects_in(*codes) for k in c.co_names}
 
 def _used(f: FunctionType) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
@@ -108,7 +108,7 @@ def _used(f: FunctionType) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
         yield k, f.__globals__[k], partial(f.__globals__.__setitem__, k)
 
 def _around(functions: Iterable[Any]) -> CapturedVariables:
-    "The outer variables of `functions` and of the functions that they use."
+    "Variables outside `functions`, and outside the functions that they use, that they refer to."
     found: CapturedVariables = {}
     waiting, done = [*functions], set[int]()
     while waiting:
@@ -147,7 +147,7 @@ def set_generator_state(generator: Any, state: Any) -> None:
     "The inverse of `generator_state`."
     if type(generator) is random.Random: generator.setstate(state)
     elif type(generator) is np.random.Generator: generator.bit_generator.state = state
-    elif type(generator) is torch.Generator: generator.set_state(state.clone())   # it reads words of it
+    elif type(generator) is torch.Generator: generator.set_state(state.clone())   # it reads whole words
     else: generator.set_state(state)
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000f
@@ -157,7 +157,7 @@ _DICTS = {k.__name__: k for k in (dict, OrderedDict, Counter, defaultdict)}
 _ROWS = {k.__name__: k for k in (set, frozenset, deque)}
 _VALUES = {k.__name__: k for k in (
     datetime.date, datetime.datetime, datetime.time, datetime.timedelta, type(Path()), Decimal, Fraction,
-    bytearray, torch.Size, torch.device)} # Types that can list their contents
+    bytearray, torch.Size, torch.device)} # Types whose contents can be listed
 _MAKERS = {k.__name__: k for k in (int, float, str, list, dict, set)} # Allowed factories of a defaultdict
 
 def _is_leaf(x: Any) -> bool:
@@ -167,7 +167,7 @@ def _is_leaf(x: Any) -> bool:
     return type(x) in _LEAVES or isinstance(x, np.generic) and x.dtype.kind in 'biuf' and x.itemsize <= 8
 
 def _parts(x: Any) -> dict[str, Any] | None:
-    "The kind and contents of an object; None if only the object itself can give them, or nothing can."
+    "The kind and contents of an object; None if they are only in its own `state_dict`, or unavailable."
     kind, name = type(x), type(x).__name__
     if kind is torch.Generator: return {TAG_KEY: 'torch', 'device': str(x.device),
                                         'state': generator_state(x)}
@@ -190,9 +190,9 @@ def _parts(x: Any) -> dict[str, Any] | None:
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90010
 def encode_object(x: Any, known: Container[int], odd: Callable[[Any], Any],
                   more: Callable[[Any], dict[str, Any]] = lambda x: {}) -> Any:
-    """`x` as a tree for `flatten`. `known`: ids of objects that have another place in a state. `odd`: what
-    stands for an object that cannot be written; None: its `state_dict`, and what it has beside it, `more`."""
-    seen: dict[int, tuple[int, Any]] = {}   # with the object, so that its id stays its own
+    """`x` as a tree for `flatten`. `known`: ids of objects stored elsewhere in the state. `odd` returns a
+    replacement for an object that cannot be written; None: its `state_dict`, and `more` for the rest."""
+    seen: dict[int, tuple[int, Any]] = {}   # holds the object, so that its id is not reused
     def walk(x: Any) -> Any:
         if id(x) in known: return {TAG_KEY: 'known'}
         if _is_leaf(x): return {TAG_KEY: 'near', 'value': x} if isinstance(x, Tensor) and x.is_cuda else x
@@ -208,8 +208,8 @@ def encode_object(x: Any, known: Container[int], odd: Callable[[Any], Any],
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90012
 def decode_object(tree: Any, own: Any, module: str, device: str = 'cpu') -> Any:
-    """The inverse of `encode_object`, into `own` as far as that is of the same kind. `module`: where
-    classes may be looked up by name. Raises LookupError for what cannot be made."""
+    """The inverse of `encode_object`, into `own` where the kinds match. `module`: where classes may be looked
+    up by name. Raises LookupError for objects that cannot be rebuilt."""
     return _Reading(module, device).walk(tree, own)
 
 class _Reading:
@@ -250,7 +250,7 @@ class _Reading:
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90013
 @patch
 def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
-    "The object that a tagged dict describes; it is the `n`-th one."
+    "The object that a tagged dict describes, which is the `n`-th."
     if kind in _DICTS: return self.of_items(n, _DICTS[kind], t, own)
     if kind in _ROWS:
         row = [*own] if type(own) is deque and len(own) == len(t['row']) else None
@@ -272,7 +272,7 @@ def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
     if kind == 'object':
         same = type(own).__qualname__ == t['name']
         outside = [v['made'] for v in t['attributes'].values() if isinstance(v, dict) and 'made' in v]
-        if outside and not same: return own   # it holds a file or a thread, and its owner rebuilds it
+        if outside and not same: return own   # holds a file or thread; its owner rebuilds it
         self.seen_objects[n] = out = own if same else object.__new__(self.of_name(t['name']))
         for k, v in self.walk(t['attributes'], object_attributes(out)).items(): _put(out, k, v)
         return out
@@ -280,7 +280,7 @@ def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
 
 @patch
 def of_items(self: _Reading, n: int, kind: type, t: dict[str, Any], own: Any) -> Any:
-    "A dict that is not plain, or one of a kind of its own."
+    "A dict with keys other than strings, or of a subclass."
     maker = _MAKERS.get(t['maker'] or '', getattr(own, 'default_factory', None))
     if t['maker'] and maker is None: raise LookupError(f"nobody knows {t['maker']}")
     self.seen_objects[n] = out = own if type(own) is kind else kind(maker) if kind is defaultdict else kind()
@@ -308,7 +308,7 @@ def of_generator(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any)
 MAX_OBJECTS, MAX_CONTAINER_ITEMS = 10_000, 1000
 
 def _inside(name: str, x: Any) -> Iterator[tuple[str, Any]]:
-    "The contents of `x`, with their places."
+    "The contents of `x`, with their locations."
     if isinstance(x, (*_LEAVES, *GENERATORS, Tensor, np.ndarray, ModuleType, type)): return
     if isinstance(x, (list, tuple, set, frozenset, deque)):
         yield from ((f'{name}[{i}]', v) for i, v in enumerate(x) if len(x) <= 1000)
@@ -327,7 +327,7 @@ def _inside(name: str, x: Any) -> Iterator[tuple[str, Any]]:
                         captured_variables(x).items() if place != 'attributes')
 
 def walk_objects(roots: dict[str, Any], ends: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
-    "The nearest `MAX_OBJECTS` objects reachable from `roots`, with places; does not descend into `ends`."
+    "The nearest `MAX_OBJECTS` objects reachable from `roots`, by location; does not descend into `ends`."
     seen, todo = dict[int, Any](), deque(roots.items())
     for _ in range(MAX_OBJECTS):
         if not todo: return
@@ -339,7 +339,7 @@ def walk_objects(roots: dict[str, Any], ends: Callable[[Any], bool]) -> Iterator
         with suppress(Exception): todo += _inside(name, x)   # a proxy object
 
 def find_objects(roots: dict[str, Any], wanted: Callable[[Any], bool]) -> dict[str, Any]:
-    "What `wanted` chooses of the objects that `roots` hold, by its place; of the nearest `MAX_OBJECTS`."
+    "The objects reachable from `roots` that `wanted` selects, by location; among the nearest `MAX_OBJECTS`."
     return {name: x for name, x in walk_objects(roots, wanted) if wanted(x)}
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #5ee1d43b
@@ -358,24 +358,24 @@ def generator_advanced(generator: Any, before: Any) -> bool:
     return value_digest(before) != value_digest(generator_state(generator))
 
 def reseed(generator: Any, seed: int) -> None:
-    "Reseeds the generator with `seed`."
+    "Reseed the generator with `seed`."
     if type(generator) is torch.Generator: generator.manual_seed(seed)
     elif type(generator) is not np.random.Generator: generator.seed(seed)
     else: set_generator_state(generator, type(generator.bit_generator)(seed).state)
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #474f7af1
 def take_baseline(roots: dict[str, Any]) -> dict[str, Any]:
-    "Numbers, and digests of generators of random numbers, that `roots` hold, by their place."
+    "Numbers and digests of random generators that `roots` hold, by location."
     found = find_objects(roots, lambda x: type(x) in (int, float) or is_generator(x))
     return {k: value_digest(generator_state(x)) if is_generator(x) else x for k, x in found.items()}
 
 def compare_baselines(before: dict[str, Any], after: dict[str, Any]) -> tuple[list[str], list[str]]:
-    "Between two answers of `take_baseline`: places of generators that have moved, of changed numbers."
+    "Between two results of `take_baseline`: locations of generators that advanced, and of changed numbers."
     new = [k for k, v in after.items() if k in before and before[k] != v]
     return [k for k in new if isinstance(after[k], str)], [k for k in new if not isinstance(after[k], str)]
 
 def values_in(roots: dict[str, Any], but: Container[int] = ()) -> Iterator[tuple[str, Any]]:
-    "What `roots` hold, by place: values, lengths of containers, versions of tensors; nothing inside `but`."
+    "By location, what `roots` hold: values, container lengths, tensor versions; nothing inside `but`."
     def ends(x: Any) -> bool: return id(x) in but or isinstance(x, (nn.Module, torch.optim.Optimizer))
     for name, x in walk_objects(roots, ends):
         if isinstance(x, Tensor): yield name, 0 if x.is_inference() else x._version
@@ -391,7 +391,7 @@ _SHOWN = 'matplotlib', 'plotly', 'IPython', 'ipywidgets', 'rich', 'tqdm', 'wandb
 IMPORT_TIMES = [clock() for clock in CLOCKS] # When this module was imported
 
 def may_be_clock_time(x: Any, since: Iterable[float] = IMPORT_TIMES) -> bool:
-    "Whether `x` may have been read from a clock since `since`, which is one time for each of `CLOCKS`."
+    "Whether `x` may have been read from a clock after `since`, which has one time for each of `CLOCKS`."
     return isinstance(x, float) and any(a <= x <= clock() for a, clock in zip(since, CLOCKS))
 
 def is_output_handle(x: Any) -> bool:
@@ -402,7 +402,7 @@ def is_output_handle(x: Any) -> bool:
                for _, v in walk_objects({'': x}, lambda v: is_user_code(type(v))))
 
 def _size(x: Any) -> bytes | str:
-    "The bytes of an `array`, the shape of a data frame, the length of another container; '' without any."
+    "An `array`'s bytes, a data frame's shape, another container's length; '' if there is no size."
     with suppress(Exception): return bytes(memoryview(x))
     with suppress(Exception): return str(getattr(x, 'shape', None) or len(x))
     return ''
@@ -415,7 +415,7 @@ def _moves_on(x: Any) -> bool:
     return any(hasattr(type(v), '__next__') and not isinstance(v, IOBase) for v in some)
 
 def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
-    "The state of a module in containers and in outer variables of its methods and hooks."
+    "The state that a module has in containers and in outer variables of its methods and hooks."
     held = {('attributes', k): v for k, v in vars(m).items()
             if k[0] != '_' and (isinstance(v, _CONTAINERS) or _moves_on(v))}
     hooks = m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
@@ -425,13 +425,13 @@ def _beside_state(m: nn.Module) -> dict[tuple[str, str], Any]:
     return held | {k: v for k, (v, _) in _around([*given, *methods]).items()}
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #4d87e619
-_OF_TORCH = {*vars(nn.Module())} - {'training'} # Attributes that PyTorch keeps in a module
+_OF_TORCH = {*vars(nn.Module())} - {'training'} # Attributes that PyTorch sets in each module
 
 def state_outside_state_dict(x: Any) -> dict[str, Any]:
-    "Attributes of `x`, which has a state; of a module, by path, those that are in no state of PyTorch's."
+    "Attributes of `x`, which has a `state_dict`; for a module, by path, those that PyTorch does not save."
     if not isinstance(x, nn.Module): return object_attributes(x) if is_user_code(type(x)) else {}
     own = {*map(id, (*x.parameters(), *x.buffers()))}
-    def refers(v: Any) -> bool:   # such as the `_flat_weights` of an LSTM: loaded with the rest, in place
+    def refers(v: Any) -> bool:   # like an LSTM's `_flat_weights`: loaded in place with the weights
         return isinstance(v, (list, tuple)) and bool(v) and all(id(t) in own for t in v)
     held = {f'{path}.{k}': v for path, m in x.named_modules() for k, v in vars(m).items()
             if k not in _OF_TORCH and not refers(v)}
@@ -439,7 +439,7 @@ def state_outside_state_dict(x: Any) -> dict[str, Any]:
                    for k in m._non_persistent_buffers_set}
 
 def restore_state_outside(x: Any, values: dict[str, Any]) -> None:
-    "The inverse of `state_outside_state_dict`, for a module. Raises LookupError if it has no such part."
+    "The inverse of `state_outside_state_dict`, for a module. Raises LookupError if a submodule is missing."
     for name, v in values.items():
         path, _, k = name.rpartition('.')
         try: m = x.get_submodule(path)
@@ -447,7 +447,7 @@ def restore_state_outside(x: Any, values: dict[str, Any]) -> None:
         (m._buffers if k in m._buffers else vars(m))[k] = v
 
 def _items(tree: Any, name: str = '') -> Iterator[tuple[str, Any]]:
-    "Keys at any depth of a `state_dict`, with values that are not containers, or None."
+    "Keys at any depth of a `state_dict`, each with its value, or None for a container."
     if isinstance(tree, Mapping):
         for k, v in tree.items(): yield from ((str(k), None), *_items(v, str(k)))
     elif isinstance(tree, (list, tuple)): yield from (pair for v in tree for pair in _items(v, name))
@@ -468,14 +468,14 @@ def missing_from_state(x: Any, names: Iterable[str]) -> list[str]:
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90018
 class CallbackState:
-    "The state of callbacks: created when a run begins, it later finds what has changed."
+    "The state of callbacks. Created when a run begins, it later finds what has changed."
     def __init__(self, callbacks: Iterable[Any], others: Iterable[Any] = (), deep: bool = True):
-        self.callbacks, self.deep = [*callbacks], deep # deep: into objects of libraries, and beside states
-        self.unsaveable = list[str]()
-        self.forgotten = list[str]() # What cannot be held; what a state_dict forgets
-        self.warned = set[str]()
-        self.clocks_at_start = [clock() for clock in CLOCKS] # said: what was warned of
-        # Objects with a state; what they had beside it
+        self.callbacks, self.deep = [*callbacks], deep # deep: inspect library objects, too
+        self.unsaveable = list[str]() # What cannot be saved
+        self.forgotten = list[str]() # What a state_dict omits
+        self.warned = set[str]() # Warnings given
+        self.clocks_at_start = [clock() for clock in CLOCKS]
+        # Objects with a state; digests of the rest
         self.stateful_objects = dict[int, tuple[Any, dict[str, str]]]()
         known = {id(x) for x in others if x is not None}
         self.initial_variables = [{k: self._look(v, known, new=True) for k, v in self._variables(c).items()}
@@ -493,13 +493,13 @@ class CallbackState:
         if self.deep: marks |= self._marks(x, known, new=True)
 
     def _marks(self, x: Any, known: Container[int], new: bool = False) -> dict[str, str]:
-        "Digests of what `x` has beside its state."
+        "Digests of what `x` has outside its `state_dict`."
         states = not isinstance(x, nn.Module)
         return {k: self._look(v, known, new, states) for k, v in state_outside_state_dict(x).items()}
 
 
     def _look(self, value: Any, known: Container[int], new: bool = False, states: bool = False) -> str:
-        "A digest of `value`; '' if it may change unseen. `new`: note what has a state; `states`: read it."
+        "A digest of `value`; '' if changes may be hidden. `new`: note objects with state; `states`: read it."
         if type(value) in _LEAVES: return repr(value)
         unseen = []
         def odd(x: Any) -> Any:
@@ -518,7 +518,7 @@ class CallbackState:
 # %% ../../nbs/07_train/25_callback_state.ipynb #e4f05bbf
 @patch
 def changed_variables(self: CallbackState, others: Iterable[Any] = ()) -> list[str]:
-    "Names of variables that are not what they were, and of iterators; `others` are looked at elsewhere."
+    "Names of variables that have changed, and of iterators; `others` are checked elsewhere."
     known = {id(x) for x in others if x is not None}
     return [f'{getattr(c, "__qualname__", type(c).__qualname__)}.{k}' if place != 'around' else k
             for c, first in zip(self.callbacks, self.initial_variables)
@@ -527,9 +527,9 @@ def changed_variables(self: CallbackState, others: Iterable[Any] = ()) -> list[s
 
 @patch
 def state(self: CallbackState, others: Iterable[Any] = ()) -> list[Any]:
-    """For each callback that remembers something its class and that, in values for `flatten`. `others`:
-    what has its own place in a state, as the model. Warns of what cannot be kept, once. Raises TypeError,
-    with the callback, if its `state_dict` cannot be."""
+    """For each callback that remembers something, its class and its state, as values for `flatten`. `others`:
+    objects saved elsewhere, such as the model. Warns once about what cannot be saved. Raises TypeError that
+    names the callback if its `state_dict` cannot be saved."""
     self.unsaveable, self.forgotten, known = [], [], {id(x) for x in others if x is not None}
     all_told = [[type(c).__name__, told] for c, first in zip(self.callbacks, self.initial_variables)
                 if (told := self._told(c, first, known))]
@@ -552,7 +552,7 @@ def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str],
           known: Container[int]) -> dict[str, Any]:
     name, told = type(c).__name__, dict[str, Any]()
     def odd(x: Any) -> Any:
-        if is_output_handle(x): return {TAG_KEY: 'known', 'made': False}   # it stays as it is there
+        if is_output_handle(x): return {TAG_KEY: 'known', 'made': False}   # not replaced on load
         if not has_state(x) or id(x) not in self.stateful_objects: raise TypeError(type(x).__name__)
     def more(x: Any) -> dict[str, Any]: return _more(self, x, known, odd)
     try:
@@ -560,7 +560,7 @@ def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str],
     except TypeError as e: raise TypeError(f"of the callback {name}, its state has a {e}") from None
     if has_state(c) and (some := more(c)): told['beside'] = encode_object(some, known, odd, more)
     for (place, k), v in self._variables(c).items():
-        if place == 'attributes' and isinstance(c, nn.Module): continue   # beside
+        if place == 'attributes' and isinstance(c, nn.Module): continue   # in `more`
         if id(v) in known or first.get((place, k)) == (self._look(v, known) or 'unseen'): continue
         try: told[place] = told.get(place, {}) | {k: encode_object(v, known, odd, more)}
         except TypeError as e: self.unsaveable.append(f"{'' if place == 'around' else f'{name}.'}{k} ({e})")
@@ -568,14 +568,14 @@ def _told(self: CallbackState, c: Any, first: dict[tuple[str, str], str],
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #985585f9
 def _more(memory: CallbackState, x: Any, known: Container[int], odd: Callable[[Any], Any]) -> dict[str, Any]:
-    "What a module has beside its state and has changed. Notes what others leave out of theirs."
+    "What a module has changed outside its state. Notes what other objects omit from their state."
     there, marks, name = state_outside_state_dict(x), memory.stateful_objects[id(x)][1], type(x).__name__
     whole = isinstance(x, nn.Module)
     new = [k for k, mark in memory._marks(x, known).items()
            if mark != marks.get(k) or whole and not mark if id(there[k]) not in known]
     if whole: return {k: there[k] for k in new if _can_be_kept(memory, f'{name}.{k}', there[k], known, odd)}
     new = [k for k in new if f'{name}.{k}' not in memory.warned
-           # displayed, or a time
+           # not a display or a time
            and not (is_output_handle(there[k]) or may_be_clock_time(there[k], memory.clocks_at_start))]
     some = {f'{name}.{k}' for k in missing_from_state(x, new)}
     memory.warned |= {f'{name}.{k}' for k in new} - some
@@ -594,7 +594,7 @@ def _can_be_kept(memory: CallbackState, name: str, value: Any, known: Container[
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9001a
 @patch
 def load(self: CallbackState, saved: list[Any], device: str = 'cpu') -> None:
-    "The inverse of `state`, in place. Warns of what has no callback any more, or no variable."
+    "The inverse of `state`, in place. Warns of state whose callback or variable no longer exists."
     left, missing = [*saved], list[str]()
     for c in self.callbacks:
         found = next((entry for entry in left if entry[0] == type(c).__name__), None)
@@ -606,7 +606,7 @@ def load(self: CallbackState, saved: list[Any], device: str = 'cpu') -> None:
                       "callback: it is left out")
 
 def _recalled(memory: CallbackState, c: Any, told: dict[str, Any], device: str) -> list[str]:
-    "Restores the state of `c`; returns the names of what could not be restored."
+    "Restores the state of `c`; returns names of variables that could not be restored."
     name, module, missing = type(c).__name__, type(c).__module__, []
     if 'state' in told: c.load_state_dict(decode_object(told['state'], None, module, device))
     try:
@@ -628,7 +628,7 @@ MAX_PLACES = 2000 # Maximum number of inspected containers and objects
 _NOTHING = object()
 
 def _row(x: Any) -> dict[Any, Any]:
-    "What is in a container or an object now, by its key or name; of a long one a part."
+    "The current contents of a container or object, by key or name; only a part of a long one."
     if isinstance(x, dict): return dict(islice(x.items(), MAX_CONTAINER_ITEMS))
     if isinstance(x, (set, frozenset)): return dict.fromkeys(islice(x, MAX_CONTAINER_ITEMS))
     if isinstance(x, deque): x = [*islice(x, MAX_CONTAINER_ITEMS)]
@@ -637,12 +637,12 @@ def _row(x: Any) -> dict[Any, Any]:
     return dict(vars(x))
 
 def _unlike(a: dict[Any, Any], b: dict[Any, Any]) -> list[Any]:
-    "Keys under which two rows have other objects, or one of them none."
+    "Keys under which two rows hold different objects, or one row holds none."
     if len(a) == len(b) and all(map(is_, a, b)) and all(map(is_, a.values(), b.values())): return []
     return [k for k in a | b if a.get(k, _NOTHING) is not b.get(k, _NOTHING)]
 
 class ContainerSnapshot:
-    "The containers and objects that hold what `roots` reach, without those in `but` and what only they hold."
+    "Containers and objects reachable from `roots`, except those in `but` and what is only inside them."
     def __init__(self, roots: dict[str, Any], but: Container[int] = ()):
         def ends(x: Any) -> bool: return isinstance(x, nn.Module) or id(x) in but
         held = [(name, x) for name, x in walk_objects(roots, ends) if id(x) not in but and _holds(x)]
@@ -650,12 +650,12 @@ class ContainerSnapshot:
         self.containers = [*held, *modules][:MAX_PLACES]
 
     def rows(self) -> list[dict[Any, Any]]:
-        "What is in each of them now."
+        "The current contents of each container and object."
         return [_row(x) for _, x in self.containers]
 
     def replaced_items(self, before: list[dict[Any, Any]], after: list[dict[Any, Any]]
                        ) -> Iterator[tuple[str, Any, Any, Any, Any]]:
-        "Between two answers of `rows`: (where, in what, under which key, what was there, what is there)."
+        "Differences between two results of `rows`: (location, holder, key, old object, new object)."
         for (name, x), a, b in zip(self.containers, before, after):
             for k in _unlike(a, b): yield name, x, k, a.get(k, _NOTHING), b.get(k, _NOTHING)
 
@@ -666,8 +666,8 @@ def _holds(x: Any) -> bool:
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #78022f84
 def changes_result(holder: Any, key: Any, old: Any, new: Any) -> bool:
-    """Whether a model in which `key` of `holder` has changed from `old` to `new` computes something else;
-    numbers of modules, caches and notes of a forward pass do not count."""
+    """Whether changing `key` of `holder` from `old` to `new` may change what a model computes; numbers in
+    modules, caches and notes of a forward pass do not count."""
     plain = bool, int, float, str
     if isinstance(holder, nn.Module):
         if key in ('forward', 'train', 'eval'): return True
@@ -685,7 +685,7 @@ def _alike(a: Any, b: Any) -> bool:
     if type(a) is not type(b): return False
     if not isinstance(a, (list, tuple, dict, set, deque)) and not is_user_code(type(a)):
         with suppress(Exception): return bool(a == b)
-        return True   # a library object; unknown
+        return True   # a library object, which is not inspected
     def seen(x: Any) -> Any:
         tensors, skeleton = flatten(encode_object(x, (), lambda x: type(x).__qualname__))
         return value_digest([json.dumps(skeleton), *tensors.values()])

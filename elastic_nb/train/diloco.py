@@ -51,11 +51,11 @@ class DiLoCoStrategy(ExactStrategy):
 
     @property
     def clip(self) -> float | None:
-        "None: `training.clip` is for the inner steps, and what they have moved is not cut."
+        "None: `training.clip` applies to the inner steps; pseudo-gradients are not clipped."
         return None
 
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
-        "Why a run cannot begin with this strategy, one sentence each."
+        "Why a run cannot start with this strategy, one sentence each."
         wrong = []
         if optimizer is not None:
             wrong.append("strategy diloco has two optimizers of its own, inner AdamW and outer SGD: give "
@@ -84,7 +84,7 @@ class DiLoCoStrategy(ExactStrategy):
         t, c = self.c.training, self.c.lowcomm
         decay = c.decay if t.weight_decay is None else t.weight_decay
         outer = dict(outer_lr=c.outer_lr, momentum=c.outer_momentum, nesterov=c.nesterov,
-                     warmup=c.outer_warmup * c.fragments)   # they land one by one
+                     warmup=c.outer_warmup * c.fragments)   # fragments are applied one by one
         self.outer = Outer(params, t.lr, betas=(c.beta1, c.beta2), weight_decay=decay, **outer)
         return self.outer
 
@@ -116,9 +116,9 @@ def is_save_point(self: DiLoCoStrategy, step: int) -> bool:
     return any(step % n == 0 for n in every)
 
 def rounds_begun_empty(events: Iterable[Event]) -> list[int]:
-    "The rounds of a run that a new generation began with nothing kept: `lowcomm.empty_at`, to repeat it."
+    "The rounds that a new generation began without kept state: `lowcomm.empty_at` for a repetition."
     events, rounds, newest, ready = [*events], list[int](), -1, set[str | None]()
-    started = {e.gen for e in events if e.kind == 'entered' and e.step is None}   # by a launcher
+    started = {e.gen for e in events if e.kind == 'entered' and e.step is None}   # launcher
     for e in events:
         if e.kind == 'ready':
             if e.worker in ready: newest, ready = -1, set()   # a new start counts from 0 again
@@ -136,7 +136,7 @@ def split_passes(self: DiLoCoStrategy, batch: Any) -> list[Any]:
 
 @patch
 def check_batch(self: DiLoCoStrategy, read: Callable[[int], Any]) -> None:
-    "Cut two samples into two steps; `read`: a batch of the first few samples. Raises UnsupportedModel."
+    "Splits two samples into two steps; `read(n)`: a batch of the first n samples. Raises UnsupportedModel."
     if self.passes == 1: return
     split_batch(two := read(2), 2, 2)
     try: other = batch_wide_scalars(read(1))
@@ -157,11 +157,11 @@ def _too_many(strategy: DiLoCoStrategy, model: nn.Module) -> list[str]:
 
 @patch
 def gradient_norm(self: DiLoCoStrategy, model: nn.Module) -> torch.Tensor:
-    "As in `Strategy`; 0 in a round after which nothing is taken."
+    "As in `Strategy`; 0 in a round whose result is not applied."
     return super(DiLoCoStrategy, self).gradient_norm(model).to(next(model.parameters()).device)
 
 def _of_fragments(strategy: DiLoCoStrategy, task: nn.Module) -> StreamingSync:
-    "The sync of replicas that send a fragment at a time; before a state may be saved they send all."
+    "The sync for replicas that send one fragment at a time, and all of them before a save is allowed."
     t, c = strategy.c.training, strategy.c.lowcomm
     def whole(round: int) -> bool: return round + 1 >= task.end() or strategy.is_save_point(round + 1)
     table = FragmentSchedule(c.fragments, c.overlap, c.alpha, whole)
@@ -185,21 +185,21 @@ def make_partial_sync(self: DiLoCoStrategy, args: tuple[Any, ...]) -> PartialSyn
 @patch
 def make_loop(self: DiLoCoStrategy, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
               comm: Communicator | None = None) -> ElasticLoop:
-    "As in `Strategy`. In a round with a quorum workers ask the store of the run how many replicas are done."
+    "As in `Strategy`. With a quorum, workers read the number of finished replicas from the run's store."
     made = super(DiLoCoStrategy, self).make_loop(member, engine, sync, checkpoints, comm)
     if getattr(sync, 'window', None): sync.window.add_done = partial(_done_in_world, member)
     return made
 
 def _done_in_world(member: Member, more: int) -> int:
-    "Replicas that are done in this generation of `member`, `more` of them now. Raises PeerLost."
+    "Adds `more` to the finished replicas in this generation; returns their number. Raises PeerLost."
     with peer_errors(): return member.store.add(f'{member.current_generation.number}/done', more)
 
 @patch(as_prop=True)
 def facts(self: DiLoCoStrategy) -> dict[str, Any]:
-    "Which replicas of the last round were late, and what counts of them; empty if none was."
+    "Which replicas were late in the last round, and how many of their steps count; empty if none was late."
     return getattr(self.rounds, 'ledger_fields', {})
 
 def shortened_rounds(events: Iterable[Event]) -> dict[int, dict[int, int]]:
-    "Rounds of a run with late replicas, and the inner steps that count: `lowcomm.steps_at`, to repeat it."
-    late = {e.step: e.data.get('late', []) for e in events if e.kind == 'commit'}   # the last time counts
+    "Rounds with late replicas, and the inner steps that count: `lowcomm.steps_at` for a repetition."
+    late = {e.step: e.data.get('late', []) for e in events if e.kind == 'commit'}   # the last commit counts
     return {step: {i: made for i, made, _ in found} for step, found in sorted(late.items()) if found}

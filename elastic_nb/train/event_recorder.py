@@ -20,16 +20,16 @@ from ..elastic.ledger_columns import SampleDigest
 from ..elastic.ledger import Ledger, is_process_alive, describe_process
 
 # %% ../../nbs/07_train/16_event_recorder.ipynb #2f039924
-WRITE_INTERVAL_S = .25 # Seconds between two looks at what is to be written
+WRITE_INTERVAL_S = .25 # Seconds between two writes of the ledger
 
 class EventRecorder:
-    "What one process reports of a run: sinks receive it at once, the ledger gets it in the background."
+    "Records the events of one process: sinks receive them at once, the ledger in the background."
     def __init__(self, hear: Callable[[dict[str, Any]], None] = lambda event: None):
-        self.on_event = hear # Is called with each event, in the thread that reports it
+        self.on_event = hear # Called with each event, in the thread that reports it
         self.generation = 1 # Number of the generation
-        self.names: list[str] = ['0.0'] # Of the ranks: rank.incarnation
+        self.names: list[str] = ['0.0'] # Names of the ranks: rank.incarnation
         self.last_step = -1 # The last step whose commit was reported
-        self.ledger: Ledger | None = None # None: there is none, or none yet
+        self.ledger: Ledger | None = None # None: no ledger, or none yet
         self.keeps_rows = False # Whether rows are kept for a ledger
         self.began_at = time.monotonic()
         self._rows: deque[dict[str, Any]] = deque()
@@ -44,7 +44,7 @@ class EventRecorder:
 def say(self: EventRecorder, kind: str, worker: str | None = None, step: int | None = None,
         t: float | None = None,
         **data: Any) -> None:
-    "Report an event of this generation. Never raises for the ledger's sake, and never waits for it."
+    "Report an event of this generation. Never raises because of the ledger, and never waits for it."
     event = dict(t=time.monotonic() if t is None else t, kind=kind, worker=worker, gen=self.generation,
                  step=step)
     event |= data
@@ -59,7 +59,7 @@ def flush(self: EventRecorder) -> None:
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
         if not rows: return
         try: self.ledger.add(rows)
-        except Exception as e:   # the run is worth more than its record
+        except Exception as e:   # the run matters more than its record
             warnings.warn(f"{self.ledger.path.name} is not written any more, and status will not see how the "
                           f"run goes on: {type(e).__name__}: {e}")
             self.ledger, self.keeps_rows = None, False
@@ -70,16 +70,16 @@ def _behind(self: EventRecorder) -> None:
 
 # %% ../../nbs/07_train/16_event_recorder.ipynb #16fee2ea
 def find_launcher() -> dict[str, Any] | None:
-    "The process that starts this rank again after a loss, as `describe_process` has it; None without one."
+    "The process that restarts this rank after a loss, as from `describe_process`; None if there is none."
     return describe_process(os.getppid()) if 'TORCHELASTIC_RUN_ID' in os.environ else None
 
 def restarts_left() -> bool:
-    "Whether a launcher starts this rank again if it fails."
+    "Whether a launcher will restart this rank if it fails."
     done, most = (int(os.environ.get(f'TORCHELASTIC_{k}', 0)) for k in ('RESTART_COUNT', 'MAX_RESTARTS'))
     return find_launcher() is not None and done < most
 
 def _again(path: Path, launcher: dict[str, Any] | None) -> Ledger | None:
-    "The newest run in the ledger, if `launcher` has begun it."
+    "The newest run in the ledger, if `launcher` started it."
     if launcher is None or not path.exists(): return None
     with Ledger(path, create=False) as known: names = known.runs()
     if not names: return None
@@ -91,8 +91,8 @@ def _again(path: Path, launcher: dict[str, Any] | None) -> Ledger | None:
 # %% ../../nbs/07_train/16_event_recorder.ipynb #e9f80141
 @patch
 def open(self: EventRecorder, folder: str | Path, config: dict[str, Any], pids: Sequence[int]) -> None:
-    """Begin or continue the ledger of `folder`; `config`: what is used, JSON values; `pids`: of all ranks.
-    If it cannot be opened, a warning says so, and the run continues without."""
+    """Begin or continue the ledger in `folder`; `config`: the settings used, as JSON values; `pids`: of all
+    ranks. If the ledger cannot be opened, warns, and the run continues without it."""
     path, launcher = Path(folder).absolute() / 'run.db', find_launcher()
     self.names = [f'{r}.0' for r in range(len(pids))]
     try:
@@ -115,7 +115,7 @@ def open(self: EventRecorder, folder: str | Path, config: dict[str, Any], pids: 
         self._thread.start()
 
 def _follow(record: EventRecorder) -> list[str]:
-    "Take the number and the names that come after those in the ledger; the ranks that were there before."
+    "Continue the ledger's generation number and rank names; returns the names of the previous ranks."
     last = max((e for e in record.ledger.events('generation')), key=lambda e: e.gen, default=None)
     if last is None: return []
     record.generation = last.gen + 1
@@ -134,7 +134,7 @@ def _enter(record: EventRecorder, lost: Sequence[str], pids: Sequence[int]) -> N
 
 @patch
 def close(self: EventRecorder, ok: bool, error: str = '', again: bool = False, **data: Any) -> None:
-    "The end: everything logged is in the file. `again`: a launcher restarts all ranks, if it is alive."
+    "Report the end, and write everything to the file. `again`: a launcher restarts all ranks if it is alive."
     self.say('run_end', ok=ok, **(dict() if ok else dict(error=error)), **(dict(again=True) if again else {}),
              **data)
     self._over.set()
@@ -144,16 +144,16 @@ def close(self: EventRecorder, ok: bool, error: str = '', again: bool = False, *
     self.ledger, self.keeps_rows = None, False
 
 # %% ../../nbs/07_train/16_event_recorder.ipynb #13d5fe33
-FIELDS_PER_RANK = 4 # Numbers of a rank in the table: first micro-batch, how many, samples, their hash
+FIELDS_PER_RANK = 4 # A rank's numbers in the table: first micro-batch, number of them, samples, their hash
 
 def contribution_row(micro: Sequence[int], ids: Sequence[int]) -> list[int]:
-    "What a rank has used in a step: consecutive micro-batches, and the samples in them."
+    "The table row for what a rank used in a step: consecutive micro-batches and their samples."
     drawn = SampleDigest.of(ids)
     return [micro[0] if micro else 0, len(micro), drawn.num_samples, drawn.id_hash_sum]
 
 @patch
 def report_contributions(self: EventRecorder, step: int, of: int, table: Sequence[Sequence[int]],
                          t: float) -> None:
-    "A row for each rank; `of`: micro-batches of the step."
+    "Report a row for each rank; `of`: number of micro-batches in the step."
     for name, (first, many, n, hash_) in zip(self.names, table):
         self.say('contribute', name, step, t, first=first, many=many, of=of, n=n, hash=hash_)

@@ -52,7 +52,7 @@ _CheckpointIO, _Callback = _bases()
 
 # %% ../../nbs/07_train/15_lightning.ipynb #7c1710c3
 def to_plain_tree(value: Any, where: str = 'checkpoint') -> Any:
-    "`value` as dicts, lists, tensors and JSON values only. Raises TypeError with the place."
+    "`value` as only dicts, lists, tensors and JSON values. Raises TypeError that names the place."
     if isinstance(value, Mapping): return {k: to_plain_tree(v, f'{where}.{k}') for k, v in value.items()}
     if isinstance(value, tuple): return tuple(to_plain_tree(v, where) for v in value)
     if isinstance(value, list): return [to_plain_tree(v, where) for v in value]
@@ -63,7 +63,7 @@ def to_plain_tree(value: Any, where: str = 'checkpoint') -> Any:
 
 # %% ../../nbs/07_train/15_lightning.ipynb #56e0517a
 def resolve_folder(path: Any) -> Path | None:
-    "The checkpoint folder that `path` is or refers to; None if there is none. Raises ValueError."
+    "The checkpoint folder that is at `path`, or that a note there names; None if none. Raises ValueError."
     path = Path(path)
     if (path / MANIFEST_NAME).exists(): return path
     if not path.is_file(): return None
@@ -83,7 +83,7 @@ class ElasticIO(_CheckpointIO):
         self.manager = CheckpointManager(checkpoint or own, fingerprint=fingerprint)
         self.manager.enter_generation(0, 1, 0)
         self.last_saved_step = -1
-        self.pinned_steps = set[int]() # Step of the last save, and the steps that it pinned
+        self.pinned_steps = set[int]() # Step of the last save; the steps that it pinned
 
     def resume_path(self) -> str | None:
         "The value for `ckpt_path` of `fit`; None if there is no checkpoint yet."
@@ -91,10 +91,10 @@ class ElasticIO(_CheckpointIO):
                                                   for t in self.manager.tiers.values()) else None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Copies `checkpoint` and writes it in the background; leaves a note at `path` that says where.
+        """Copies `checkpoint` and writes it in the background; the note at `path` names its folder.
         Raises CheckpointError, TypeError."""
         step, path, tier = int(checkpoint['global_step']), Path(path), self.manager.nvme
-        # a second save has a different number
+        # a second save of this step is separate
         if step == self.last_saved_step: self.manager.wait_for_pending_saves()
         self.last_saved_step, note = step, dict(checkpoint=str(tier.base.absolute() / tier.new_name(step)))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,8 +111,8 @@ class ElasticIO(_CheckpointIO):
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: Any = None
                         ) -> dict[str, Any]:
-        """The checkpoint that was saved as `path`; the newest good one for the folder of them all. Raises
-        CheckpointError, FileNotFoundError if it is not there, ValueError for a file of another kind."""
+        """The checkpoint saved as `path`, or the newest valid one if `path` is the folder of all checkpoints.
+        Raises CheckpointError, FileNotFoundError if missing, ValueError for any other kind of file."""
         base = self.manager.nvme.base
         self.manager.wait_for_pending_saves()
         one = None if Path(path).absolute() == base.absolute() else resolve_folder(path)
@@ -137,7 +137,7 @@ class ElasticIO(_CheckpointIO):
 # %% ../../nbs/07_train/15_lightning.ipynb #d0bc53e8
 def load_checkpoint_at(path: Any) -> dict[str, Any]:
     """Loads what Lightning saved at `path` with an `ElasticIO`; use it instead of `torch.load`. Raises
-    DamagedCheckpoint, FileNotFoundError, ValueError for a file of another kind."""
+    DamagedCheckpoint, FileNotFoundError, ValueError for any other kind of file."""
     folder = resolve_folder(path)
     if folder is None or not (folder / MANIFEST_NAME).exists():
         what = f"was saved as {folder}, which is not there" if folder else "is not there"
@@ -145,8 +145,8 @@ def load_checkpoint_at(path: Any) -> dict[str, Any]:
     return load_verified(NVMeBackend(folder.parent), folder.name)['state']
 
 def load_module(kind: Callable[..., Any], path: Any, strict: bool = True, **kwargs: Any) -> Any:
-    """A module of the class `kind` with the weights and the hyperparameters that were saved at `path`, in the
-    place of `load_from_checkpoint`. `kwargs`: arguments that come before those. Raises as
+    """A module of the class `kind` with the weights and hyperparameters saved at `path`; use it instead of
+    `load_from_checkpoint`. `kwargs` override the hyperparameters. Raises the same errors as
     `load_checkpoint_at`."""
     found, takes = load_checkpoint_at(path), inspect.signature(kind).parameters
     known, name = found.get('hyper_parameters', {}), found.get('hparams_name')
@@ -160,12 +160,12 @@ def load_module(kind: Callable[..., Any], path: Any, strict: bool = True, **kwar
 
 # %% ../../nbs/07_train/15_lightning.ipynb #87fd2f15
 class LightningLoader:
-    "Batches for a Lightning `Trainer`, in an order that a resume continues. Pass it to `fit` as a loader."
+    "Batches for a Lightning `Trainer`, in an order that a resumed run continues. Pass it to `fit`."
     def __init__(self, dataset: Any, batch_size: int, seed: int = 0, num_workers: int = 0,
                  collate_fn: Callable[[list[Any]], Any] | None = None):
         self.dataset, self.batch_size, self.seed = SeededDataset(dataset, seed), batch_size, seed
         self.options = dict(num_workers=num_workers, collate_fn=collate_fn)
-        self.trainer: Any = None # Known when `fit` begins, from the callback
+        self.trainer: Any = None # Set by the callback when `fit` begins
         warn_of_stateful_samples(self.dataset, batch_size, collate_fn)
 
     def __len__(self) -> int: return len(self.dataset) // self.batch_size
@@ -174,13 +174,13 @@ class LightningLoader:
         return dict(seed=self.seed, batch_size=self.batch_size)   # Lightning tracks the rest
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        "Raises BadConfig for those of a different order; an older checkpoint has no size."
+        "Raises BadConfig if `values` are for a different order; older checkpoints have no size."
         for k, here in self.state_dict().items():
             if values.get(k, here) != here:
                 raise BadConfig(f"this run had the {k} {values[k]}, and goes on with {here}")
 
     def batches(self, epoch: int, first: int) -> list[list[int]]:
-        "Sample numbers of this process, of the batches `first` and on of an epoch."
+        "This process's sample numbers in the batches of an epoch, starting with the batch `first`."
         known = dist.is_available() and dist.is_initialized()
         rank, world = (dist.get_rank(), dist.get_world_size()) if known else (0, 1)
         if self.batch_size % world:
@@ -198,7 +198,7 @@ class LightningLoader:
 # %% ../../nbs/07_train/15_lightning.ipynb #90b61075
 _Parts = WeakKeyDictionary[Any, tuple[dict[str, Any], dict[str, Any]]]
 _PARTS: _Parts = WeakKeyDictionary() # Identities around the last fit of a module, for `keep_unchanged`
-# Beginnings of the names of methods that do not train, or whose outcome is compared
+# Prefixes of methods that do not train, or whose outcome is compared
 SKIP = ('configure_optimizers', 'validation', 'test', 'predict', 'on_validation', 'on_test', 'on_predict',
         'setup', 'prepare_data', 'train_dataloader', 'val_dataloader', 'log')
 _THEIRS = 'lightning', 'pytorch_lightning', 'lightning_fabric', 'torch', 'builtins'
@@ -250,13 +250,13 @@ def _place_of(trainer: Any) -> tuple[str, list[str]]:
 
 # %% ../../nbs/07_train/15_lightning.ipynb #1ca6b40b
 class _Seeds(_Callback):
-    "Connects a loader to its trainer, seeds each step, and compares the run at a resume."
+    "Connects a loader to its trainer, seeds each step, and compares the run when it resumes."
     def __init__(self, loader: LightningLoader):
         super().__init__()
         self.loader = loader
         self.run_identity = dict[str, Any]() # Identity of this run
         self.resumed_identity = dict[str, Any]() # Identity of the run that it resumes from
-        # Groups and arguments, before those of the checkpoint are loaded
+        # Groups and arguments from before the checkpoint is loaded
         self.initial_arguments: list[Any] = []
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -268,7 +268,7 @@ class _Seeds(_Callback):
                         state: dict[str, Any]) -> None: self.resumed_identity = json.loads(state['identity'])
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        "Raises RunMismatch if a setting that decides the result differs from the checkpoint's."
+        "Raises RunMismatch if a setting that affects the result differs from the checkpoint's."
         now = lightning_identity(trainer, pl_module, self.loader)
         self.run_identity = keep_unchanged(now, *_PARTS[pl_module]) if pl_module in _PARTS else now
         self.initial_arguments = [initial_settings(o, _schedule_of(trainer, o)) for o in trainer.optimizers]
@@ -281,7 +281,7 @@ class _Seeds(_Callback):
             warnings.warn(f"the run goes on in another way than it began. {told}")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        "Values that were accepted take the place of those in the checkpoint."
+        "Replaces values from the checkpoint by accepted ones."
         if not (self.resumed_identity and _place_of(trainer)[1]): return
         keys = {*diff_identities(self.resumed_identity, self.run_identity)}
         many = len(self.initial_arguments) > 1
@@ -291,7 +291,7 @@ class _Seeds(_Callback):
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         step = trainer.current_epoch * len(self.loader) + batch_idx
-        with seeded(self.loader.seed, step, trainer.global_rank): pass   # and they stay so
+        with seeded(self.loader.seed, step, trainer.global_rank): pass   # the seeds stay set
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException | None = None) -> None:
         if self.run_identity: _PARTS[pl_module] = self.run_identity, lightning_identity(trainer, pl_module,

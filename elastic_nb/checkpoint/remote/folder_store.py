@@ -49,7 +49,7 @@ _FULL = errno.ENOSPC, errno.EDQUOT
 _WRONG = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR,
           errno.ELOOP,
           errno.EINVAL, errno.EFBIG)
-_NO_SYNC = errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP # fsync: not here
+_NO_SYNC = errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP # fsync is not supported here
 
 @contextmanager
 def translate_os_errors(what: str) -> Iterator[None]:
@@ -63,7 +63,7 @@ def translate_os_errors(what: str) -> Iterator[None]:
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #8cfcb729
 class WatchdogTask:
-    """Work with a file system that may hang, for a thread of its own; `work(errand)` calls `heartbeat` as it
+    """File system work that may hang, in a thread of its own; `work(errand)` calls `heartbeat` as it
     progresses."""
     def __init__(self, what: str, limit_s: float, work: Callable[['WatchdogTask'], Any]):
         self.description, self.limit_s, self.work = what, limit_s, work
@@ -79,7 +79,7 @@ class WatchdogTask:
         self.end = time.monotonic() + self.limit_s + more_s
 
     def run(self) -> None:
-        "What the thread does."
+        "Do the work, in the thread, and keep its result or error."
         try:
             with translate_os_errors(self.description): self.result = self.work(self)
         except BaseException as e: self.error = e
@@ -130,7 +130,7 @@ def _do(self: FolderStore, what: str, key: str, work: Callable[[WatchdogTask], A
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #3a58714d
 @patch
 def _mounted(self: FolderStore, make: bool = False) -> bool:
-    "Whether our folder is there. Raises StoreUnavailable without its parent, or on another file system."
+    "Whether our folder is there. Raises StoreUnavailable if the drive is not mounted."
     above = os.path.dirname(self.base_path)
     try: found = self.os_module.stat(self.base_path)
     except FileNotFoundError:
@@ -186,7 +186,7 @@ def _sealed(self: FolderStore, path: str, errand: WatchdogTask) -> tuple[int, st
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #41714e3c
 @patch
 def _write(self: FolderStore, path: str, pieces: Iterable[bytes], errand: WatchdogTask) -> tuple[int, str]:
-    "Rewrite the file `path`: its size and checksum. Raises OSError."
+    "Rewrite the file `path`; returns its size and checksum. Raises OSError."
     fd = self.os_module.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW,
                              0o600)
     size, sum = 0, xxhash.xxh3_64()
@@ -288,7 +288,7 @@ def _size(self: FolderStore, path: str) -> int | None:
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #2a0151ca
 @patch
 def _put_or_clean(self: FolderStore, key: str, pieces: ByteChunks) -> None:
-    "As `_put`; if the disk is full, remove the partial object."
+    "Like `_put`, but removes the partial object if the disk is full."
     path = self._path(key)
     def work(errand: WatchdogTask) -> None:
         try: self._put(path, pieces, errand)
@@ -394,14 +394,14 @@ def delete(self: FolderStore, key: str) -> None:
     def work(errand: WatchdogTask) -> None:
         if not self._mounted() or self._foreign(path, errand): return
         for name in (path, path + SEAL_SUFFIX, path + PARTIAL_SUFFIX): self._gone(name)
-        with suppress(OSError):   # of the folders above those that are empty now
+        with suppress(OSError):   # remove the folders above that are empty now
             folder = path
             while (folder := os.path.dirname(folder)) != self.base_path: self.os_module.rmdir(folder)
     self._do('delete', key, work)
 
 @patch
 def abort_stale(self: FolderStore, prefix: str, older_than_s: float) -> int:
-    "Remove objects under `prefix` begun longer ago than this and never sealed; returns how many."
+    "Remove unsealed objects under `prefix` begun over `older_than_s` seconds ago; returns how many."
     def work(errand: WatchdogTask) -> int:
         n, start = 0, f'{self.base_path}/{prefix}'
         marks = self._walk(self.base_path, errand) if self._mounted() else ()

@@ -48,13 +48,13 @@ def translate_hub_errors(what: str, key: str) -> Iterator[None]:
 
 # %% ../../../nbs/03_checkpoint/remote/08_hub.ipynb #9567ac15
 class HubStore:
-    "A prefix of a repository of the Hub; see `ObjectStore`. Each change is a commit."
+    "A prefix in a repository on the Hub; see `ObjectStore`. Each change is a commit."
     def __init__(self, repo: str, # user/name
                  prefix: str, # '' or 'some/folder/'
                  api: HfApi,
-                 limit_s: float = 60.): # Seconds that one request may take, tries and waits together
+                 limit_s: float = 60.): # Seconds that one request may take, retries and waits included
         self.repo, self.prefix, self.api, self.limit_s = repo, prefix, api, limit_s
-        self.repo_exists = False # The repository is there
+        self.repo_exists = False # Whether the repository is known to exist
         self._hung: list[WatchdogTask] = []
 
 @patch
@@ -84,7 +84,7 @@ def _make(self: HubStore) -> None:
         try: self.api.create_repo(self.repo, private=True, exist_ok=True)
         except HfHubHTTPError as e:
             if getattr(e.response, 'status_code', 0) != 403: raise
-            self.api.repo_info(self.repo)   # a read-only token
+            self.api.repo_info(self.repo)   # the token may be read-only
     self._ask('open', '', call)
     self.repo_exists = True
 
