@@ -121,7 +121,7 @@ def start_scenario(s: KillScenario, out: Path) -> subprocess.Popen:
                                 env=package_env())
 
 class KilledRun:
-    "A run that is killed as its scenario says. `hit`: how many failures there were of each kind."
+    "A run that is killed as its scenario says. `failures_by_kind`: how many failures there were of each."
     def __init__(self, s: KillScenario, out: Path):
         self.scenario, self.out, self.pending_kills = s, out, deque(s.kills())
         self.steps_done, self.step_seconds, self.failures_by_kind = 0, [.2], dict.fromkeys((ONE, ALL, JOB), 0)

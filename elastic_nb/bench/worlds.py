@@ -128,7 +128,7 @@ RECOVERY_PHASES = ['notice', 'roll call', 'group', 'copy', 'agree']
 
 @dataclass
 class RecoveryParts:
-    "One kill among `world` workers. Times in milliseconds."
+    "One kill among `world_size` workers. Times in milliseconds."
     world_size: int
     recovery: float # From the kill until the last survivor has entered the next generation
     parts: dict[str, float] # Parts of it: until the notice is sent; then medians over the survivors

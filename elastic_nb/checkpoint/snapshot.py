@@ -256,7 +256,7 @@ class PinnedStaging:
         """Begin to copy `tensors`, which must not change until `wait` has returned.
 
         Returns the function that finishes the copy into `views`: call it once, from any thread.
-        Until then this is `busy`. Raises MemoryError."""
+        Until then this is `in_use`. Raises MemoryError."""
         ends = [*accumulate((-(-t.nbytes // 64) * 64 for t in tensors), initial=0)]
         if len(self.pinned_memory) < ends[-1]: self.pinned_memory = self.allocate(ends[-1])
         staged = [self.pinned_memory[at:at + t.nbytes].view(t.dtype).view(t.shape) for at,

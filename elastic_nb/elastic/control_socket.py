@@ -109,7 +109,7 @@ class CommandQueue:
         self.no_socket_reason = '' # Why there is no socket
         self.run_ended = False # Whether the run has ended, or is in its last turn
         self._queue: SimpleQueue[SupervisorCommand] = SimpleQueue()
-        self._lock = threading.RLock() # Guards `over` and the queue: each command is answered
+        self._lock = threading.RLock() # Guards `run_ended` and the queue: each command is answered
         self._open: deque[tuple[socket.socket, bytes, float]] = deque() # Clients, their bytes, connect time
         self._sock: socket.socket | None = None
         self._held = -1 # The locked file

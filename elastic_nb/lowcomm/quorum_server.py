@@ -268,7 +268,7 @@ class WorkloadPlanner:
     min_batch: int # Smallest number of samples per inner step
     max_batch: int
     targets_per_sample: int = 1 # Targets per sample
-    max_steps: int | None = None # Most inner steps, if `max_batch` is too small; None: `steps`
+    max_steps: int | None = None # Most inner steps, if `max_batch` is too small; None: `inner_steps`
     speed_tolerance: float = .1 # Relative change in speed up to which the plan stays
     targets_per_second: float | None = None # Targets per second that the plan assumes
 

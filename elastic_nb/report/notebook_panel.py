@@ -51,7 +51,7 @@ class PanelState:
         self.marks: list[tuple[float, int, str, int | None]] = [] # Time, slot, what, step
         self.gaps: list[tuple[float, float]] = [] # Intervals without a commit, one per recovery
         self.open_outages: dict[str, OpenOutage] = {} # By worker
-        self.losses: list[tuple[int, float]] = [] # Every `every`th one
+        self.losses: list[tuple[int, float]] = [] # Every `loss_stride`th one
         self.loss_stride, self.loss = 1, None # `loss`: the last one
         self.started_at, self.last_event_at = None, None # Times of the run's start and of the last event
         self.last_commit_t: float | None = None # When the last step was committed
