@@ -227,7 +227,7 @@ def choose_source(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> 
     target = target_step(facts, gen.floor)
     able = [r for r, f in enumerate(facts) if can_reach(f, target)]
     self.held_spans = {r: [range(*s) for s in facts[r]['spans']] for r in able}
-    everything = [range(self.optimizer.size)]
+    everything = [range(self.optimizer.numel)]
     if target < gen.floor or uncovered_spans(everything, sum(self.held_spans.values(), [])):
         self.handle_lost_shard(gen)
     self.plan_resharding(gen.roster)
@@ -254,7 +254,7 @@ def exchange_params(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> N
 @patch
 def plan_resharding(self: ShardedLoop, roster: Sequence[str]) -> None:
     "The target layout, the moves to it, and the layout until then."
-    ranks, size = range(len(roster)), self.optimizer.size
+    ranks, size = range(len(roster)), self.optimizer.numel
     self.target_layout = plan_layout([self.held_spans.get(r, []) for r in ranks], roster, size,
                                      self.sync.shadow)
     self.transfer_turns = batch_moves(plan_moves(self.held_spans, {r: self.target_layout.held_by(r)
@@ -313,7 +313,7 @@ def handle_lost_shard(self: ShardedLoop, gen: Generation) -> None:
 @patch
 def gather_optimizer_state(self: ShardedLoop, *ranks: int) -> OptimizerShard:
     "Gathers the whole optimizer state on the CPU of `ranks`; the other ranks get an empty shard."
-    world, everything = range(self.comm.world), range(self.optimizer.size)
+    world, everything = range(self.comm.world), range(self.optimizer.numel)
     found = self.exchange_shards(plan_moves({r: self.wanted_spans(r) for r in world},
                                             {r: [everything] for r in ranks}))
     if self.comm.rank not in ranks: return OptimizerShard(range(0))

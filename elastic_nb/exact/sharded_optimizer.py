@@ -147,13 +147,13 @@ class ShardedOptimizer(Optimizer):
         self.whole, self.params = whole, _flat_params(whole)
         self.group_by_param = [g for g in self.param_groups for _ in g['params']] # Of each parameter
         self.starts = [0, *accumulate(p.numel() for p in self.params)]
-        self.size = self.starts[-1] # Numbers in all parameters
+        self.numel = self.starts[-1] # Numbers in all parameters
         self.shown_shard: OptimizerShard | None = None # What `state_dict` returns, if not its own state
         # Of the gradient of each parameter, if they were measured separately
         self.grad_norms: Tensor | None = None
         self.params_without_grad: set[int] = set() # Ids of parameters that have no gradient in this step
         self.shard_optimizers: list[tuple[range, Optimizer, dict[int, Tensor]]] = []
-        self.replace_shards([OptimizerShard(range(self.size))])
+        self.replace_shards([OptimizerShard(range(self.numel))])
         if whole.state: self.load_state_dict(whole.state_dict())
         whole.state_dict = _in_slices  # type: ignore[method-assign]  # it would return the old state
 
@@ -274,7 +274,7 @@ def state_dict(self: ShardedOptimizer) -> dict[str, Any]:
     "As the whole optimizer's. Raises RuntimeError if only shards are held here."
     part = self.shown_shard
     if part is None:
-        if span_overlap(range(self.size), *self.spans[:1] or [range(0)]) != range(self.size):
+        if span_overlap(range(self.numel), *self.spans[:1] or [range(0)]) != range(self.numel):
             raise RuntimeError("shard: this rank has slices of the optimizer's state and not the whole")
         part = self.shards()[0]
     def shaped(i: int, v: Any) -> Any: return v.view_as(self.params[i]) if is_vector(v) else v
@@ -292,7 +292,7 @@ def load_state_dict(self: ShardedOptimizer, state_dict: dict[str, Any]) -> None:
         return v.reshape(-1).to(self.params[i].device, copy=True) if vector else v.clone()
     slots = {int(i): {k: flat(int(i), k, v) for k, v in s.items()} for i, s in state_dict['state'].items()}
     self.group_by_param = [g for g in self.param_groups for _ in g['params']]
-    self.replace_shards([self.to_device(OptimizerShard(range(self.size), slots))])
+    self.replace_shards([self.to_device(OptimizerShard(range(self.numel), slots))])
 
 @contextmanager
 def state_dict_showing(optimizer: ShardedOptimizer, part: OptimizerShard) -> Iterator[None]:
@@ -325,7 +325,7 @@ def _traits(optimizer: Optimizer) -> dict[str, Any]:
 
 def _halved(optimizer: ShardedOptimizer, part: float) -> list[range]:
     cuts = [a + round(part * (b - a)) for a, b in zip(optimizer.starts, optimizer.starts[1:])]
-    return [range(*ends) for ends in zip([0, *cuts], [*cuts, optimizer.size])]
+    return [range(*ends) for ends in zip([0, *cuts], [*cuts, optimizer.numel])]
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #e17aed49
 def _probe(optimizer: Optimizer, settings: dict[str, Any], params: Sequence[Tensor]) -> set[str]:
@@ -355,7 +355,7 @@ def _probe(optimizer: Optimizer, settings: dict[str, Any], params: Sequence[Tens
     after = _traits(one)
     if kept := [k for k in after if k not in traits or after[k] != traits[k]]:
         raise ValueError(f"it remembers {kept[0]} beside its state")
-    return _same_state(one, merge_shards(many.shards(), range(many.size), many.starts))
+    return _same_state(one, merge_shards(many.shards(), range(many.numel), many.starts))
 
 def _same_state(one: Optimizer, part: OptimizerShard) -> set[str]:
     "Names of the slots that are vectors. Raises ValueError if `part` is not the state of `one`."
@@ -463,7 +463,7 @@ class ShardedReducer(TreeReducer):
         whole: bool = False, # Give all ranks the whole gradient, to measure it
     ):
         super().__init__([*optimizer.params, *others], micro_batches, beside)
-        self.optimizer, self.size = optimizer, optimizer.size
+        self.optimizer, self.numel = optimizer, optimizer.numel
         self.next_layout, self.gives_whole_gradient = plan, whole
         self.params_landed = False # `result` has the parameters that were received last
 
@@ -471,7 +471,7 @@ class ShardedReducer(TreeReducer):
         "As in TreeReducer. Raises RuntimeError if the optimizer does not hold its spans of this world."
         super().set_process_group(group)
         self.params_landed = False
-        self.set_layout(self.next_layout or even_layout(self.size, self.world))
+        self.set_layout(self.next_layout or even_layout(self.numel, self.world))
 
     def set_layout(self, layout: ShardLayout) -> None:
         "Use `layout` from now on. Raises RuntimeError if the optimizer does not hold its spans."
@@ -500,7 +500,7 @@ class ShardedReducer(TreeReducer):
 
     def reduce_function(self) -> Callable[..., None]:
         "The reduction that gives this rank the gradient of the spans that it holds."
-        return partial(_scatter, size=self.size, layout=self.layout, whole=self.gives_whole_gradient)
+        return partial(_scatter, size=self.numel, layout=self.layout, whole=self.gives_whole_gradient)
 
     def finish(self) -> Tensor:
         "As in TreeReducer; `.grad` of a parameter is None, or NaN in places, where others have the sum."

@@ -300,14 +300,14 @@ class PeerMemoryServer(ThreadingTCPServer):
 
     def __init__(self, address: tuple[str, int], limit: int, token: str = '', stall_s: float = 20.):
         self.blobs, self.token, self.stall_s = BlobMemory(limit), token, stall_s
-        self.deadlines: dict[socket.socket, float] = {}   # deadline of the next page
+        self.page_deadlines: dict[socket.socket, float] = {}   # deadline of the next page
         self.request_heads: dict[socket.socket, bytes] = {}   # read of a request before it was let in
         super().__init__(address, _BlobHandler)
         self.request_gate = RequestGate(self.admit, token)
 
     def renew_deadline(self, line: socket.socket) -> None:
         "A page has arrived: the next one has `stall_s` seconds again."
-        self.deadlines[line] = time.monotonic() + self.stall_s
+        self.page_deadlines[line] = time.monotonic() + self.stall_s
 
     def process_request(self, request: Any, client: Any) -> None:
         "Called by the server's loop for each new connection."
@@ -315,7 +315,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 
     def admit(self, request: socket.socket, client: Any, head: bytes) -> bool:
         "Called by the gate: start a thread for this connection, if a slot is free."
-        if len(self.deadlines) >= self.connections: return False
+        if len(self.page_deadlines) >= self.connections: return False
         self.renew_deadline(request)
         self.request_heads[request] = head
         super().process_request(request, client)
@@ -325,7 +325,7 @@ class PeerMemoryServer(ThreadingTCPServer):
         "Called by the server at the end of each connection."
         super().shutdown_request(request)
         self.request_heads.pop(request, None)
-        self.deadlines.pop(request, None)
+        self.page_deadlines.pop(request, None)
 
     def server_close(self) -> None:
         super().server_close()
@@ -333,7 +333,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 
     def service_actions(self) -> None:
         "Called by the server's loop: shut down a connection that has stalled."
-        for line, end in list(self.deadlines.items()):
+        for line, end in list(self.page_deadlines.items()):
             if time.monotonic() > end:
                 with suppress(OSError): line.shutdown(socket.SHUT_RDWR)
 
