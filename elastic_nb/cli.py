@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['app', 'bench_app', 'etcd_app', 'deploy_app', 'main_options', 'complete_words', 'translate_errors',
-           'translate_option_names', 'demo', 'init', 'validate', 'schema', 'train', 'index', 'checkpoints', 'import_',
-           'peer_memory', 'serve', 'lowcomm', 'simulate_bench', 'main', 'status', 'metrics', 'report', 'simulate_',
-           'etcd_start', 'etcd_stop', 'etcd_state', 'etcd_log', 'etcd_clean', 'deploy_render', 'deploy_validate',
-           'deploy_explain', 'deploy_values', 'deploy_rehearse', 'deploy_slurm', 'link', 'chaos', 'verify', 'doctor_',
-           'goodput_', 'controller', 'submit', 'resume', 'experiments_']
+           'options_in_error_messages', 'demo', 'init', 'validate', 'schema', 'train', 'index', 'checkpoints',
+           'import_', 'peer_memory', 'serve', 'lowcomm', 'simulate_bench', 'main', 'status', 'metrics', 'report',
+           'simulate_', 'etcd_start', 'etcd_stop', 'etcd_state', 'etcd_log', 'etcd_clean', 'deploy_render',
+           'deploy_validate', 'deploy_explain', 'deploy_values', 'deploy_rehearse', 'deploy_slurm', 'link', 'chaos',
+           'verify', 'doctor_', 'goodput_', 'controller', 'submit', 'resume', 'experiments_']
 
 # %% ../nbs/00_start/04_cli.ipynb #85467773
 import csv
@@ -150,7 +150,7 @@ def _save(json_file: str, result: Any) -> None:
 
 # %% ../nbs/00_start/04_cli.ipynb #38b8170e
 @contextmanager
-def translate_option_names(*options: str) -> Iterator[None]:
+def options_in_error_messages(*options: str) -> Iterator[None]:
     "In the block, a BadConfig says `--steps` and not `training.steps`."
     try: yield
     except BadConfig as e:
@@ -197,7 +197,7 @@ def demo(
     """
     from elastic_nb.demo import demo_config
     wishes = dict(steps=steps, seed=seed, workers=workers, spares=spares, text=text, strategy=strategy)
-    with translate_option_names(*wishes):
+    with options_in_error_messages(*wishes):
         config, out = demo_config(**wishes), out or f'runs/demo-{datetime.now():%Y%m%d-%H%M%S}'
         faults = _checked(config, lambda: _plan(kill, hang, workers, steps), out, json_file)
         identical = _demo(config, faults, out, json_file)

@@ -148,7 +148,7 @@ class MicroBatchSampler:
         self.column_names, self.causal = names, causal
         if not len(dataset): raise ValueError("the dataset is empty")
         self.seed, self.samples = seed, len(dataset)
-        # An `ElasticSchedule`, if the batch follows the world
+        # An `BatchAndRateSchedule`, if the batch follows the world
         self.schedule: Any = FixedBatchSchedule(size, micro_batches)
         self.order = dataset.in_order(seed) if hasattr(dataset, 'in_order') else SampleOrder(self.samples,
                                                                                              seed)

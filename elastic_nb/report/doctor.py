@@ -32,7 +32,7 @@ from ..checkpoint.remote.object_store_tier import STORE_TIMEOUT_S
 from ..config import BadConfig, Config, RunConfig
 from ..config_file import read_config
 from ..elastic.fault_injection import planned_faults
-from ..elastic.ledger import RunHistory, RunRows, to_history, outages
+from ..elastic.ledger import RunHistory, RunRows, to_run_history, outages
 from ..elastic.supervisor import NO_KERNEL_FACTOR, LOADING_FACTOR
 from .goodput import Goodput, goodput_of
 from .status import RunReader, has_durable_checkpoint, run_state
@@ -66,7 +66,7 @@ class MeasuredTimes:
 
 def measured_times(events: RunRows) -> MeasuredTimes:
     "The measured times of a run; `events`: its rows."
-    rows = to_history(events)
+    rows = to_run_history(events)
     marks = _marks_by_generation(rows)
     gaps = [b - a for times in marks.values() for a, b in zip(times, times[1:])]
     saves = [e.data for e in rows.events if e.kind == 'checkpoint']

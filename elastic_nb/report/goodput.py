@@ -23,7 +23,7 @@ from matplotlib.patches import Patch
 
 from ..basics import patch
 from ..checkpoint.interval import expected_goodput as daly_goodput
-from ..elastic.ledger import Event, RunHistory, RunRows, to_history
+from ..elastic.ledger import Event, RunHistory, RunRows, to_run_history
 from .pictures import (FAULT_COLOR, GENERATION_COLORS, INK, MUTED, RULE, parse_slot,
                                         run_time_range, style)
 from .status import RunReader
@@ -294,7 +294,7 @@ WorkerReplay.handlers = dict(
 def slot_timelines(events: RunRows, below: int | None = None) -> dict[int, SlotTimeline]:
     """The spans of each slot in one start of a run; `below`: a later start repeated the steps from here on.
     Raises ValueError if there is no row."""
-    rows = to_history(events)
+    rows = to_run_history(events)
     t0, t1 = run_time_range(rows)
     facts, lives = read_step_timings(rows), _lives(rows)
     if below is not None: facts.newest = {n: gen for n, gen in facts.newest.items() if n < below}
@@ -348,7 +348,7 @@ def goodput_of(run: str | Path | RunRows, name: str | None = None) -> Goodput:
     if isinstance(run, (str, Path)):
         watch = RunReader(run, name, alone=name is not None)
         stories, whole = [(p.rows, p.lost_from_step) for p in watch.segments if p.rows.events], watch.story
-    else: stories = [(whole := to_history(run), None)]
+    else: stories = [(whole := to_run_history(run), None)]
     deaths = sorted(_trouble(whole).values())
     apart = [b for a, b in zip([-1e9, *deaths], deaths) if b - a > .05]
     counted = len({*whole.steps('commit').step.tolist()})

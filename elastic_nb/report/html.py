@@ -28,7 +28,7 @@ from rich.text import Text
 
 from .. import __version__
 from ..basics import describe_machine, write_atomically
-from ..elastic.ledger import RunHistory, RunRows, sample_digests_by_step, to_history
+from ..elastic.ledger import RunHistory, RunRows, sample_digests_by_step, to_run_history
 from .pictures import (FAULT_COLOR, GENERATION_COLORS, INK, MUTED, PAPER, RULE,
                                         draw_loss_pair,
                                         format_duration, loss_curves, outage_intervals, run_time_range,
@@ -129,7 +129,7 @@ PHASES_OF_ENTERING = ('roll call', 'group', 'copy', 'agree')
 
 def generation_rows(events: RunRows) -> list[dict[str, str]]:
     "One row of text per generation, with the milliseconds of the slowest member for each phase."
-    found, rows = to_history(events), []
+    found, rows = to_run_history(events), []
     laps: dict[int, list[dict[str, float]]] = {}
     for e in found.events:
         if e.kind == 'entered': laps.setdefault(e.gen, []).append(e.data.get('ms', {}))
@@ -281,7 +281,7 @@ def report_html(
     about: Mapping[str, str] | None = None, # When, how and where; see `report_provenance`
 ) -> Path:
     "Write a self-contained page: verdict, pictures, tables, config. Returns its path."
-    ours, theirs = (to_history(events_by_run[name]) for name in ('disturbed', 'undisturbed'))
+    ours, theirs = (to_run_history(events_by_run[name]) for name in ('disturbed', 'undisturbed'))
     def curves(fig: Figure) -> None:
         loss_curves(ours, theirs, fig.subplots(2, 1, sharex=True, height_ratios=(3, 1)))
     parts = [_headline(result), _about(about or {}), _tiles(_numbers(result)), *_lanes(ours, result)]

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ..elastic.ledger import RunHistory, StepTable, RunRows, to_history, losses, outages
+from ..elastic.ledger import RunHistory, StepTable, RunRows, to_run_history, losses, outages
 
 # %% ../../nbs/08_report/01_pictures.ipynb #c0d1cb75
 INK, MUTED, RULE, PAPER = '#1d2433', '#687083', '#dadee6', '#ffffff' # text, secondary text, lines, background
@@ -83,7 +83,7 @@ class WorkIntervals:
 
 def work_intervals(events: RunRows) -> WorkIntervals:
     "Which worker worked on which step, from when to when."
-    rows = to_history(events)
+    rows = to_run_history(events)
     return rows.memoize('work', lambda: _work_of(rows))
 
 def _work_of(rows: RunHistory) -> WorkIntervals:
@@ -117,7 +117,7 @@ def run_time_range(rows: RunHistory) -> tuple[float, float]:
 
 def worker_join_intervals(events: RunRows) -> list[tuple[str, float, float]]:
     "For each worker: its name, when it was spawned, and when it joined (or was lost, or the run ended)."
-    rows = to_history(events)
+    rows = to_run_history(events)
     in_or_gone: dict[str, float] = {}
     waiting: set[str] = set()
     for e in rows.events:
@@ -268,7 +268,7 @@ def timeline(
 ) -> Axes:
     """One lane per slot: work by generation, faults, joins, and the times in which nothing was committed.
     Steps too short to be seen individually are merged. Raises ValueError if there is no row."""
-    rows = to_history(events)
+    rows = to_run_history(events)
     slots, (t0, t1), work = slots_of(rows), run_time_range(rows), work_intervals(rows)
     lanes = {slot: i for i, slot in enumerate(slots)}
     def y(name: str) -> int: return lanes[parse_slot(name)]
@@ -329,7 +329,7 @@ def loss_curves(
     axes: Sequence[Axes] | None = None, # Two of them, one above the other; a new figure if None
 ) -> Sequence[Axes]:
     "Two runs' losses in one plot, and below it their difference on an axis at least one bit tall."
-    rows = to_history(disturbed)
+    rows = to_run_history(disturbed)
     a, b = losses(rows), losses(undisturbed)
     faults = sorted({e.step for e in rows.events if e.kind == 'fault' and e.step < len(a)})
     faults = np.array(faults, int)[one_per_pixel(np.array(faults, float), max(len(a) / 600, 1))]

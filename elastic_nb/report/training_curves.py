@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from ..elastic.ledger import RunHistory, StepTable, RunRows, to_history
+from ..elastic.ledger import RunHistory, StepTable, RunRows, to_run_history
 from .pictures import (FAULT_MARKER, GENERATION_COLORS, INK, MUTED, PAPER, RULE,
                                         one_per_pixel,
                                         downsample_curve, style)
@@ -50,7 +50,7 @@ def last_commits(rows: RunHistory) -> StepTable:
 
 def step_columns(events: RunRows) -> StepColumns:
     "The committed steps of a run, in order."
-    rows = to_history(events)
+    rows = to_run_history(events)
     commits = last_commits(rows)
     gens, which = np.unique(commits.gen, return_inverse=True)
     members = _rosters(rows)
@@ -69,7 +69,7 @@ class WorldChange:
 
 def world_changes(events: RunRows) -> list[WorldChange]:
     "The changes in the set of workers between the steps of a run."
-    rows = to_history(events)
+    rows = to_run_history(events)
     commits = rows.steps()
     gens, which = np.unique(commits.gen, return_inverse=True)
     first = np.full(len(gens), np.iinfo(np.int64).max)
@@ -157,7 +157,7 @@ def draw_training_curves(
 ) -> list[Axes]:
     """Stacked plots of world size, batch size, learning rate, loss and, if measured, noise scale over the
     steps; lost and joining workers are marked. Raises ValueError if no step was committed."""
-    story = to_history(events)
+    story = to_run_history(events)
     rows = step_columns(story)
     if not len(rows): raise ValueError("no step was committed: there is nothing to draw")
     found = curve_panels(rows)

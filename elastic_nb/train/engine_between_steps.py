@@ -563,7 +563,7 @@ def check_first_step(self: Engine) -> None:
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #04e9c819
 @patch
-def checked_metrics(self: Engine) -> dict[str, float]:
+def metrics_if_finite(self: Engine) -> dict[str, float]:
     "Metrics of the last step and its validation. Raises NonFiniteLoss for a state that is not worth keeping."
     self.check_finite(self.reports.latest)
     if self.strategy.replicas and self.c.training.on_nonfinite == 'raise':
