@@ -187,7 +187,7 @@ def recovery_rows(found: Iterable[RecoveryParts]) -> list[dict[str, Any]]:
     for world, gs in sorted(worlds.items()):
         who = f'{world} workers'
         rows += [row(who, 'recovery', [g.recovery for g in gs], 'ms'),
-                 row(who, 'join', [g.join for g in gs], 'ms')]
+                 row(who, 'join', [g.join_ms for g in gs], 'ms')]
         rows += [row(who, part, [g.parts[part] for g in gs], 'ms') for part in RECOVERY_PHASES]
         rows += [row(who, 'store requests', [g.requests for g in gs], ''),
                  row(who, 'store bytes', [g.bytes for g in gs], 'B')]

@@ -143,7 +143,7 @@ def handle_next(self: ThreadSupervisor, timeout: float) -> None:
 @patch
 def stop(self: ThreadSupervisor, timeout: float) -> None:
     "Tell all workers to leave, and wait until they have."
-    for m in self.members.values(): m.stop.set()
+    for m in self.members.values(): m.stop_event.set()
     while self.members:
         if isinstance(left := self.cluster.next_event(timeout), RankExit): self.members.pop(left.name, None)
 
