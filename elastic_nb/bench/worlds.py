@@ -128,7 +128,7 @@ RECOVERY_PHASES = ['notice', 'roll call', 'group', 'copy', 'agree']
 
 @dataclass
 class RecoveryParts:
-    "One kill among `world` workers. Times in milliseconds."
+    "One kill among `world_size` workers. Times in milliseconds."
     world_size: int
     recovery: float # From the kill until the last survivor has entered the next generation
     parts: dict[str, float] # Its parts: until the notice is sent, and then medians over the survivors
@@ -187,7 +187,7 @@ def recovery_rows(found: Iterable[RecoveryParts]) -> list[dict[str, Any]]:
     for world, gs in sorted(worlds.items()):
         who = f'{world} workers'
         rows += [row(who, 'recovery', [g.recovery for g in gs], 'ms'),
-                 row(who, 'join', [g.join for g in gs], 'ms')]
+                 row(who, 'join', [g.join_ms for g in gs], 'ms')]
         rows += [row(who, part, [g.parts[part] for g in gs], 'ms') for part in RECOVERY_PHASES]
         rows += [row(who, 'store requests', [g.requests for g in gs], ''),
                  row(who, 'store bytes', [g.bytes for g in gs], 'B')]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MATRIX_COLUMNS', 'FAULT_POINT_NAMES', 'FAULT_STEP', 'PRECEDING_FAULTS', 'CellRule', 'WITH_SPARE', 'ROWS', 'RunEvents',
-           'WITNESSES', 'STALL_LIMIT_S', 'MAX_PAUSE_S', 'fault_lines_at_phase', 'CellPlan', 'worker_fault',
+           'WITNESSES', 'STALL_LIMIT_S', 'MAX_PAUSE_S', 'fault_lines_at_phase', 'CellPlan', 'worker_fault_rule',
            'external_fault', 'disk_fault', 'damaged_checkpoint', 'store_fault', 'machine_fault', 'unhealed_source',
            'foreign_joiner', 'has_etcd', 'flapping_worker', 'cell_plans', 'matrix_config', 'was_slot_excluded',
            'exited_cleanly', 'sources_had_state', 'no_false_deaths', 'MatrixRunner', 'select_cells', 'load_cells',
@@ -70,7 +70,7 @@ class CellPlan:
 CellRule = Callable[[str], CellPlan]
 WITH_SPARE = dict(spares=1) # One more worker, in slot 3, that waits as a spare
 
-def worker_fault(kind: str, slot: int = 1) -> CellRule:
+def worker_fault_rule(kind: str, slot: int = 1) -> CellRule:
     "A worker is hit at its own line. Slot 0 is rank 0."
     def rule(column: str) -> CellPlan:
         if column == 'idle' and not slot: return CellPlan(why_not='rank 0 trains, and is never idle')
@@ -165,15 +165,15 @@ def flapping_worker(column: str) -> CellPlan:
     return CellPlan((*fault_lines_at_phase(f'flap {slot}', column),), settings=dict(steps=800))
 
 ROWS: dict[str, CellRule] = {
-    'worker killed': worker_fault('kill'),
-    'rank 0 killed': worker_fault('kill', 0),
-    'worker stopped': worker_fault('hang'),
-    'stuck in Python': worker_fault('stuck'),
-    'stuck in a collective': worker_fault('blocked'),
-    'straggler': worker_fault('slow'),
-    'no memory': worker_fault('oom'),
+    'worker killed': worker_fault_rule('kill'),
+    'rank 0 killed': worker_fault_rule('kill', 0),
+    'worker stopped': worker_fault_rule('hang'),
+    'stuck in Python': worker_fault_rule('stuck'),
+    'stuck in a collective': worker_fault_rule('blocked'),
+    'straggler': worker_fault_rule('slow'),
+    'no memory': worker_fault_rule('oom'),
     'out-of-memory kill': external_fault('starve', 'worker'),
-    'clock jump': worker_fault('jump'),
+    'clock jump': worker_fault_rule('jump'),
     'flapping worker': flapping_worker,
     'SIGTERM to a worker': external_fault('term', 'worker'),
     'SIGTERM to the run': external_fault('term', 'supervisor'),

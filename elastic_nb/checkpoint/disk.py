@@ -334,8 +334,8 @@ def save(self: NVMeBackend, snap: Any) -> str:
     return name
 
 def _snapshot_of(state: Any) -> Snapshot:
-    from elastic_nb.checkpoint.restore import describe_state
-    tree, about = describe_state(state)
+    from elastic_nb.checkpoint.restore import tree_and_manifest_fields
+    tree, about = tree_and_manifest_fields(state)
     return snapshot(tree, **about)
 
 @patch

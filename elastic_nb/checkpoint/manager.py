@@ -26,8 +26,8 @@ from .disk import NVMeBackend
 from .format import DamagedCheckpoint
 from .run_lock import FolderInUse, RunMismatch, describe_mismatch, strip_accepted
 from .remote.object_store_tier import open_store, STORE_TIMEOUT_S, S3Backend
-from .restore import (CheckpointError, CheckpointTier, list_candidates, describe_state,
-                                           load_verified, load_latest_valid)
+from .restore import (CheckpointError, CheckpointTier, list_candidates,
+                                           load_verified, load_latest_valid, tree_and_manifest_fields)
 from .writer import (CheckpointWriter, ReportEvent, SaveFuture, SaveJob, TierHealth,
                                           Uploader)
 from ..exact.state import flatten
@@ -142,7 +142,7 @@ def tiers(self: CheckpointManager) -> dict[str, Any]:
 @patch
 def _copy(self: CheckpointManager, state: Any, durable: bool) -> tuple[Snapshot, bool] | None:
     "A copy of `state`, and whether it is in the memory tier; None if there is no room now."
-    tree, about = describe_state(state)
+    tree, about = tree_and_manifest_fields(state)
     about |= dict(world=self.world_size, generation=self.generation, fingerprint=self.fingerprint,
                   identity=self.identity, architecture=self.architecture)
     try:

@@ -340,8 +340,8 @@ def clear(self: MemorySnapshotBackend) -> None:
 def save(self: MemorySnapshotBackend, state: Any) -> str:
     """Copy and publish `state` (a CheckpointState, a TrainState, or a tree with a `step`). Returns its name,
     '' if no slot is free. Raises TypeError, and what `take_snapshot` raises."""
-    from elastic_nb.checkpoint.restore import describe_state
-    tree, about = describe_state(state)
+    from elastic_nb.checkpoint.restore import tree_and_manifest_fields
+    tree, about = tree_and_manifest_fields(state)
     tensors, skeleton = flatten(tree)
     snapshot = self.take_snapshot(tensors, dict(about, state=skeleton))
     if snapshot is None: return ''

@@ -90,7 +90,7 @@ def _tensor(name: str, manifest: Manifest, shape: list[int], parts: list[Any]) -
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #86c2fc61
 class ShardWriter(StorageWriter):
     """One file per rank and one manifest. DCP plans, and has each rank copy its shards. Then each must
-    `write`, and when all have, rank 0 must `publish`; it holds `folder` open until then."""
+    `write`, and when all have, rank 0 must `publish`; it holds `open_folder` open until then."""
     def __init__(self, path: Path, skeleton: Any, about: dict[str, Any]):
         self.path, self.skeleton, self.manifest_fields, self.open_folder = path, skeleton, about, ExitStack()
 

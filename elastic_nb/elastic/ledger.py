@@ -6,9 +6,9 @@
 __all__ = ['EVENT_COLUMNS', 'SCHEMA_VERSION', 'APPLICATION_ID', 'SCHEMA', 'STEP_KINDS', 'PACK_THRESHOLD', 'UNPACKED_ROWS',
            'EVENTS_SQL', 'PACKS_SQL', 'CHANGEABLE_SETTINGS', 'RunRows', 'Event', 'LedgerOpenFailed', 'enable_wal',
            'Ledger', 'LedgerGap', 'DamagedRow', 'naming_damaged_file', 'parse_row_data', 'unpack_blocks',
-           'describe_process', 'is_process_alive', 'read_connection', 'StepTable', 'RunHistory', 'to_history', 'losses',
-           'world_size_by_generation', 'world_sizes', 'count_sample_errors', 'sample_digests_by_step', 'StepCommit',
-           'Outage', 'outages', 'recoveries', 'final_digest', 'final_weights', 'verdict', 'summary']
+           'describe_process', 'is_process_alive', 'read_connection', 'StepTable', 'RunHistory', 'to_run_history',
+           'losses', 'world_size_by_generation', 'world_sizes', 'count_sample_errors', 'sample_digests_by_step',
+           'StepCommit', 'Outage', 'outages', 'recoveries', 'final_digest', 'final_weights', 'verdict', 'summary']
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #9d26d801
 import json
@@ -50,7 +50,7 @@ class Event:
 
     @classmethod
     def of(cls, flat: dict[str, Any]) -> 'Event':
-        "Builds an event from a worker's flat dict; other keys become data, `t` defaults to now."
+        "Builds an event from a worker's flat dict; other keys than columns become data, `t` defaults to now."
         columns = {k: flat.get(k) for k in EVENT_COLUMNS[1:]}
         t = time.monotonic() if flat.get('t') is None else flat['t']
         return cls(t, **columns, data={k: v for k, v in flat.items() if k not in EVENT_COLUMNS})
@@ -66,7 +66,7 @@ CREATE TABLE events(id INTEGER PRIMARY KEY, run TEXT NOT NULL, t REAL NOT NULL, 
 CREATE TABLE packs(id INTEGER PRIMARY KEY, run TEXT NOT NULL, last INTEGER NOT NULL, block BLOB NOT NULL)
 '''
 STEP_KINDS = 'contribute', 'commit' # Rows that each worker writes in each step
-PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # Number of rows that starts packing; newest rows left unpacked
+PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # Rows at which the ledger packs; newest rows it leaves
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5a2ae157
 class LedgerOpenFailed(Exception): "The file cannot be created or opened now; a later attempt may succeed."
@@ -94,7 +94,7 @@ def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connecti
         if isinstance(e, ValueError): raise
         full, log = _full(e, path), Path(f'{path}-wal')
         if full and create: raise LedgerOpenFailed(str(e)) from None
-        if full and not frozen and not (log.exists() and log.stat().st_size):   # no log beside the file
+        if full and not frozen and not (log.exists() and log.stat().st_size):   # no log is beside the file
             return _connect(path, False, frozen=True)
         raise ValueError(f"{path} cannot be opened as a ledger: {e}") from None
 
@@ -154,7 +154,7 @@ class Ledger:
     ):
         self.path, self.run, self.max_waiting_rows, self._lock = Path(path), run, room, threading.Lock()
         self._waiting: list[tuple[Any, ...]] = [] # Rows that are not in the file yet
-        self._begun: tuple[str, str, str] | None = None # What `start` recorded, until it is in the file
+        self._begun: tuple[str, str, str] | None = None # What `start` recorded and is not in the file yet
         self._gap: LedgerGap | None = None # The current gap, in which the file has no room
         self._fresh = 0 # Step rows written since the last check for packing
         self._db: sqlite3.Connection | None = None
@@ -167,7 +167,7 @@ class Ledger:
 @dataclass
 class LedgerGap:
     "A period in which the file had no room."
-    began_at: float # When it began, in seconds of `time.monotonic()`
+    began_at: float # By `time.monotonic()`, in seconds
     retry_at: float # When to try again
     lost: Counter[str] = field(default_factory=Counter) # Lost rows, by kind
     steps: list[int] = field(default_factory=list) # The first and the last step of those rows
@@ -330,7 +330,7 @@ def events(self: Ledger, kind: str | None = None) -> list[Event]:
 
 @patch
 def _rows(self: Ledger, kind: str | None = None, after: int = -1) -> list[list[tuple[Any, ...]]]:
-    "Returns the unpacked rows and the packed blocks of the file that have a number above `after`."
+    "Returns the unpacked rows and the packed blocks of the file, those with a number above `after`."
     return self._ask([EVENTS_SQL, PACKS_SQL], self.run, kind, after)
 
 @patch
@@ -385,7 +385,7 @@ def is_process_alive(writer: dict[str, Any] | None) -> bool | None:
     try: os.kill(writer['pid'], 0)
     except ProcessLookupError: return False
     except PermissionError: pass   # it is alive, but belongs to another user
-    return None   # a process with this id is alive; the kernel does not show whether it is the same one
+    return None   # a process with this id is alive; the kernel does not tell whether it is the same one
 
 @patch
 def writer(self: Ledger) -> dict[str, Any] | None:
@@ -568,7 +568,7 @@ class RunHistory:
         found = [Event(*row[1:]) for b in self.blocks for row in b.rows()]
         return sorted([*self.events, *found], key=lambda e: e.t)
 
-def to_history(events: Iterable[Event] | RunHistory) -> RunHistory:
+def to_run_history(events: Iterable[Event] | RunHistory) -> RunHistory:
     "The same rows as a history."
     if isinstance(events, RunHistory): return events
     others, steps = [], []
@@ -614,7 +614,7 @@ def _committed(rows: RunHistory) -> tuple[StepTable, np.ndarray, np.ndarray]:
 
 def losses(events: RunRows) -> list[float]:
     "Loss of each committed step. Raises ValueError if not all workers report the same bits."
-    commits, first, many = _committed(to_history(events))
+    commits, first, many = _committed(to_run_history(events))
     told = commits.float_column('loss')
     bits = np.where(np.isnan(told), np.nan, told).view(np.int64)   # all NaNs are equal
     other = np.flatnonzero(bits != np.repeat(bits[first], many))
@@ -628,13 +628,13 @@ def losses(events: RunRows) -> list[float]:
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5db078c2
 def _committing(events: RunRows) -> dict[int, int]:
     "The generation that committed each step, the last one if there are several."
-    commits, first, _ = _committed(to_history(events))
+    commits, first, _ = _committed(to_run_history(events))
     if not len(first): return {}
     return dict(enumerate(np.maximum.reduceat(commits.gen, first).tolist()))
 
 def world_size_by_generation(events: RunRows) -> Callable[[int], int]:
     "Maps a generation to its size. A generation without a row is a retry by the same workers."
-    sizes = {e.gen: len(e.data['roster']) for e in to_history(events).events if e.kind == 'generation'}
+    sizes = {e.gen: len(e.data['roster']) for e in to_run_history(events).events if e.kind == 'generation'}
     def size(gen: int) -> int:
         if gen in sizes: return sizes[gen]
         if not sizes or gen < min(sizes): raise ValueError(f"nobody is known to be in generation {gen}")
@@ -650,7 +650,7 @@ def world_sizes(events: RunRows) -> list[int]:
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #cbfe49d9
 def count_sample_errors(
-    events: RunRows, # Rows of one run
+    events: RunRows, # Of one run
     # All samples of a step: their ids, or what `sample_digests_by_step` returns
     expected: Callable[[int], Sequence[int] | SampleDigest],
     steps: int, # Steps that the run should have taken
@@ -658,11 +658,11 @@ def count_sample_errors(
 ) -> tuple[int, int]:
     """Counts the samples that were used too often (or should not have been used), and those that are missing.
     Raises ValueError if the rows in question were lost to a full disk."""
-    rows = to_history(events)
+    rows = to_run_history(events)
     if _lost(rows, 'contribute'): raise ValueError('no account of samples' + _lost(rows, 'contribute'))
     totals, repeated, missing, odd = sample_digests_by_step(rows), 0, 0, set()
     commits = rows.steps()
-    # each step's hash, as the committing workers report it
+    # as the committing workers report
     hashes = dict(zip(commits.step.tolist(), commits.int_column('drawn').tolist()))
     for step in {*range(steps), *totals}:
         wanted, used = expected(step) if step < steps else [], totals.get(step, SampleDigest())
@@ -679,7 +679,7 @@ def count_sample_errors(
 
 def sample_digests_by_step(events: RunRows) -> dict[int, SampleDigest]:
     "Returns what went into each committed step: step -> number and hash of its samples."
-    rows = to_history(events)
+    rows = to_run_history(events)
     gens, given = _committing(rows), StepTable(_hashed(b) for b in rows.blocks if b.kind == 'contribute')
     newest = np.array([*gens.values(), MISSING_INT], np.int64)
     inside = np.where((given.step >= 0) & (given.step < len(gens)), given.step, len(gens))
@@ -738,8 +738,8 @@ def _by_micro_batches(given: list[dict[str, Any]], wanted: SampleDigest) -> tupl
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #0a51b831
 def _marks(events: RunRows) -> StepTable:
-    "The first report of each committed step, by time; a step that is repeated later has another one."
-    marks = to_history(events).steps()
+    "The first report of each committed step, by time; a step that a later generation repeats has another."
+    marks = to_run_history(events).steps()
     _, steps = np.unique(marks.step, return_inverse=True)
     _, gens = np.unique(marks.gen, return_inverse=True)
     both = steps.reshape(-1).astype(np.int64) * (gens.max(initial=0) + 1) + gens.reshape(-1)
@@ -790,7 +790,7 @@ def _outage(death: Event, theirs: Sequence[Event], lost_in: int, marks: StepTabl
 
 def outages(events: RunRows) -> list[Outage]:
     "Each death of the run, with the commits around it."
-    rows = to_history(events)
+    rows = to_run_history(events)
     return _outages(rows, _marks(rows))
 
 def _outages(rows: RunHistory, marks: StepTable) -> list[Outage]:
@@ -817,7 +817,7 @@ def _redone(outage: Outage, found: Sequence[Outage], marks: StepTable) -> int:
 def recoveries(events: RunRows) -> list[dict[str, Any]]:
     """One dict per death, times in seconds. What cannot be known is None: `detect_s` and `phase` if the fault
     was not planned, `rto_s` and a world size if no step was committed before or after it."""
-    story = to_history(events)
+    story = to_run_history(events)
     marks, size, rows = _marks(story), world_size_by_generation(story), []
     found = _outages(story, marks)
     twice = len(np.unique(marks.step)) < len(marks)   # some step was repeated
@@ -836,13 +836,14 @@ def recoveries(events: RunRows) -> list[dict[str, Any]]:
 # %% ../../nbs/06_elastic/04_ledger.ipynb #7d9c8d11
 def final_digest(events: RunRows) -> str | None:
     "The final sha256 of the run; None if no worker reported one. Raises ValueError if reports disagree."
-    told = {e.data['digest'] for e in to_history(events).events if e.kind == 'final'}
+    told = {e.data['digest'] for e in to_run_history(events).events if e.kind == 'final'}
     if len(told) > 1: raise ValueError(f"workers ended with different states: {', '.join(sorted(told))}")
     return next(iter(told), None)
 
 def final_weights(events: RunRows) -> str | None:
     "The final weights digest of the run; None if no worker reported one."
-    return max((e.data['weights'] for e in to_history(events).events if 'weights' in e.data), default=None)
+    rows = to_run_history(events).events
+    return max((e.data['weights'] for e in rows if 'weights' in e.data), default=None)
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #7865ae29
 def verdict(
@@ -854,7 +855,7 @@ def verdict(
     parameters: int, # Number of parameters of the model
 ) -> dict[str, Any]:
     "Returns what the two runs prove, ready for JSON. Everything in it comes from the events."
-    disturbed, undisturbed = to_history(disturbed), to_history(undisturbed)
+    disturbed, undisturbed = to_run_history(disturbed), to_run_history(undisturbed)
     ours, theirs = losses(disturbed), losses(undisturbed)
     sha, sha_undisturbed = final_digest(disturbed), final_digest(undisturbed)
     repeated, missing = count_sample_errors(disturbed, expected, steps)
@@ -869,7 +870,7 @@ def verdict(
 # %% ../../nbs/06_elastic/04_ledger.ipynb #d4462fba
 def summary(events: RunRows) -> dict[str, Any]:
     "A summary of one run. `worlds`: the number of steps at each world size."
-    events = to_history(events)
+    events = to_run_history(events)
     told, found = losses(events), recoveries(events)
     gaps = [r['rto_s'] for r in found if r['rto_s'] is not None]
     return dict(

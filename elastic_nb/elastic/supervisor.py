@@ -509,7 +509,7 @@ class KnownCheckpoints:
         return max(self.earlier_starts_step, self.this_start_step) if self.has_checkpoints else 0
 
     @property
-    def resume_point(self) -> str:
+    def resume_hint(self) -> str:
         "Returns a sentence about the newest known checkpoint on disk, if nothing was saved at the end."
         return (f": a run with these checkpoints goes on from step {self.this_start_step}"
                 if self.this_start_step
@@ -943,7 +943,7 @@ def save_and_leave(self: Supervisor, now: float) -> None:
     asked = self.shutdown_request
     if asked.is_overdue(now) or not self.known_checkpoints.has_checkpoints:
         self.kill_and_drain()
-        raise asked.error(', and nothing could be saved before the end' + self.known_checkpoints.resume_point)
+        raise asked.error(', and nothing could be saved before the end' + self.known_checkpoints.resume_hint)
     first = not asked.reminded
     if not asked.is_reminder_due(now): return
     if first:

@@ -383,7 +383,7 @@ def finish(self: BucketReducer) -> Tensor:
         grads = PartialVector([(bucket.numel_span, buf.pop(b)) for b,
                                bucket in enumerate(self.buckets.buckets)])
         norms = gradient_norms(None, grads, o.params, o.starts,
-                               [[range(o.size)]]) if wire.measures_norms else None
+                               [[range(o.numel)]]) if wire.measures_norms else None
         tail = buf.tail_buffer
     elif wire.exchange:
         grads, tail, norms = wire.exchange.shard_sums, wire.exchange.tail_buffer, wire.exchange.param_norms

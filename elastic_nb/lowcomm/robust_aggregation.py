@@ -260,7 +260,7 @@ def nearest_neighbour_mixing(x: Tensor, f: int) -> Tensor:
 # %% ../../nbs/12_lowcomm/07_robust_aggregation.ipynb #05012e5f
 @dataclass(frozen=True)
 class AggregationRule:
-    "A rule and how many workers it needs: `times` per attacker, plus `more`."
+    "A rule and how many workers it needs: `workers_per_attacker`, plus `extra_workers`."
     apply: Callable[[Tensor, int], Tensor] # (workers, parameters) and f -> (parameters,)
     workers_per_attacker: int
     extra_workers: int

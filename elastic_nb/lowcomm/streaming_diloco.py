@@ -192,7 +192,7 @@ class FragmentReduction:
     previous_fragment: InFlightFragment | None # The fragment sent in the last round
     beside: Tensor | None = None # Sums sent with the fragment: targets, ..., loss and mark
     in_flight: InFlightFragment | None = None # The fragment sent in this round
-    previous_sum: Tensor | None = None # The sum that `previous` delivered, (numbers,)
+    previous_sum: Tensor | None = None # The sum that `previous_fragment` delivered, (numbers,)
 
     def __call__(self, half_way: Callable[[], None]) -> None:
         """Runs the reduction. Raises RuntimeError if a peer is gone, BadMessage if a message is too large or

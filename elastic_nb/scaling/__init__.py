@@ -15,5 +15,5 @@ __getattr__, __dir__ = lazy('elastic_nb.scaling', {
     '.optimizer_lr_scaling': 'LRScalingManager ElasticScalingManager',
     '.gradient_noise': 'GradientNoise NoiseMeter recommend_policy',
     '.plan': 'ScalingPlan',
-    '.schedule': 'ElasticSchedule'})
+    '.schedule': 'BatchAndRateSchedule'})
 __all__ = __dir__()

@@ -20,7 +20,7 @@ from .lr_rules import ScalingConfig, ScalingRule, scale_adam, lr_at
 # %% ../../nbs/04_scaling/05_plan.ipynb #af03ad24
 @dataclass(frozen=True)
 class PlanSegment:
-    "The steps from `start` up to `stop` of a plan, in which the world size does not change."
+    "The steps from `start_step` up to `stop_step` of a plan, in which the world size does not change."
     start_step: int
     stop_step: int
     world_size: int # Number of workers

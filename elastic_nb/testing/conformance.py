@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CONFORMANCE_CHECKS', 'warm_up', 'Drill', 'ConformanceCluster', 'FailedOrder', 'form_world', 'check_next_world',
            'expect_known_errors', 'collectives', 'up_and_down', 'killed_inside', 'killed_unnoticed', 'stopped',
-           'stopped_twice', 'death_during', 'stale', 'left_group', 'left_behind', 'no_leaks', 'run_conformance',
+           'stopped_twice', 'death_during', 'stale', 'left_group', 'left_behind', 'no_leaks', 'check_communicator',
            'FakeReconfigurableGloo', 'in_place', 'stand_in', 'NeverLeavingCommunicator', 'DeafCommunicator',
            'UnnumberedCommunicator', 'always']
 
@@ -366,7 +366,7 @@ CONFORMANCE_CHECKS = [collectives, up_and_down, killed_inside, killed_unnoticed,
                       death_during,
           stale, left_group, left_behind, no_leaks]
 
-def run_conformance(stage: ConformanceCluster, make: str,
+def check_communicator(stage: ConformanceCluster, make: str,
                     checks: list[Callable[[ConformanceCluster], None]] = CONFORMANCE_CHECKS) -> dict[str,
                                                                                                      str]:
     """Run `checks` on communicators that `make`, a 'module:function', builds from a Member. Returns the name

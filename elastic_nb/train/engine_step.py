@@ -48,7 +48,7 @@ from ..exact.buffers import UnsupportedModel
 from ..scaling.gradient_noise import GradientNoise, gradient_norm, squared_norm, measure_squared_norm
 from ..scaling.optimizer_lr_scaling import LRScaler
 from ..scaling.lr_rules import ScalingConfig, warmup_cosine
-from ..scaling.schedule import ElasticSchedule
+from ..scaling.schedule import BatchAndRateSchedule
 from .callbacks import (attribute_numbers, user_classes, named_parts, shared_memory_in,
                                         wrong_callbacks)
 from .identity import (MAX_LITERAL_NUMBERS, RunFacts, run_identity, initial_settings,
@@ -1366,7 +1366,7 @@ def _prepare_scaling(engine: Engine) -> None:
         rates = ScalingConfig(lr, t.batch_size // s.base_world, s.base_world, s.rule, s.warmup,
                               s.min_lr or min(lr, 1e-300), s.max_lr or inf)
         engine.lr_scaler = LRScaler(engine.optimizer, s.rule == 'adam')
-        schedule = ElasticSchedule(rates, t.num_micro_batches, group.get('betas', (0., 0.)), s.worlds)
+        schedule = BatchAndRateSchedule(rates, t.num_micro_batches, group.get('betas', (0., 0.)), s.worlds)
     except ValueError as e: raise BadConfig(f"scaling: {e}") from None
     engine.samples.schedule = schedule
 

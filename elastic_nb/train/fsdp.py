@@ -250,7 +250,7 @@ def make_manager(self: FSDPStrategy, engine: Any, rank: int = 0, world: int = 1,
 def tree(self: FSDPStrategy, engine: Any) -> dict[str, Any]:
     "The values in a checkpoint other than the shards of model and optimizer."
     values = engine.state_values() | dict(receipt=engine.chain.state, callbacks=engine.callback_states())
-    return dict(step=engine.step, values=values, metrics=engine.checked_metrics())
+    return dict(step=engine.step, values=values, metrics=engine.metrics_if_finite())
 
 @patch
 def restore(self: FSDPStrategy, engine: Any, manager: ShardedManager) -> int | None:

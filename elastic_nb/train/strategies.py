@@ -218,7 +218,7 @@ def tree(self: Strategy, engine: Any) -> dict[str, Any]:
     state, names = engine.state(), bare_names(engine.model)
     for k, b in engine.model.named_buffers(remove_duplicate=False):   # a forward pass may change them
         if (name := f'model.{names.get(k, k)}') in state.tensors: state.tensors[name] = b.detach().clone()
-    return state.to_tree() | dict(metrics=engine.checked_metrics(), receipt=engine.chain.state)
+    return state.to_tree() | dict(metrics=engine.metrics_if_finite(), receipt=engine.chain.state)
 
 @patch
 def restore(self: Strategy, engine: Any, manager: CheckpointManager) -> int | None:

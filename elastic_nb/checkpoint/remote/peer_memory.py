@@ -57,7 +57,7 @@ def allocate_zeroed(size: int) -> memoryview:
     "Zeros; only pages that are written to take memory."
     if size <= BODY_PAGE_BYTES: return memoryview(bytearray(size))
     room = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError): room.madvise(mmap.MADV_HUGEPAGE)   # a kernel without huge pages is fine, too
+    with suppress(OSError): room.madvise(mmap.MADV_HUGEPAGE)   # a kernel without them is fine, too
     return memoryview(room)
 
 class BlobMemory:
@@ -105,7 +105,7 @@ class BlobMemory:
         with self.lock: return sorted((k, len(b)) for k, b in self.blobs.items() if k.startswith(prefix))
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #b3c609c3
-class _HttpError(Exception): "An HTTP status other than success, with an explanation."
+class _HttpError(Exception): "An HTTP status other than success, and a sentence."
 
 _NO_SECRET = f'set {TOKEN_ENV} to the secret of this memory'
 _WHY = {412: 'there is one already', 422: 'damaged on the way: the checksum is wrong',
@@ -296,18 +296,18 @@ def _answer(self: RequestGate, g: _PendingConnection, status: str, why: str) -> 
 class PeerMemoryServer(ThreadingTCPServer):
     "Serves blobs of other nodes from this process's memory. With a `token`, only to clients that have it."
     daemon_threads = allow_reuse_address = True
-    request_queue_size, connections = 1024, 64 # How many the kernel queues, and how many we admit
+    request_queue_size, connections = 1024, 64 # Held by the kernel before we look, and let in by us
 
     def __init__(self, address: tuple[str, int], limit: int, token: str = '', stall_s: float = 20.):
         self.blobs, self.token, self.stall_s = BlobMemory(limit), token, stall_s
-        self.deadlines: dict[socket.socket, float] = {}   # deadline of the next page
-        self.request_heads: dict[socket.socket, bytes] = {}   # bytes of a request read before it was admitted
+        self.page_deadlines: dict[socket.socket, float] = {}   # deadline of the next page
+        self.request_heads: dict[socket.socket, bytes] = {}   # read of a request before it was let in
         super().__init__(address, _BlobHandler)
         self.request_gate = RequestGate(self.admit, token)
 
     def renew_deadline(self, line: socket.socket) -> None:
-        "Renew the deadline: the next page must arrive within `stall_s` seconds."
-        self.deadlines[line] = time.monotonic() + self.stall_s
+        "A page has arrived: the next one has `stall_s` seconds again."
+        self.page_deadlines[line] = time.monotonic() + self.stall_s
 
     def process_request(self, request: Any, client: Any) -> None:
         "Called by the server's loop for each new connection."
@@ -315,7 +315,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 
     def admit(self, request: socket.socket, client: Any, head: bytes) -> bool:
         "Called by the gate: start a thread for this connection, if a slot is free."
-        if len(self.deadlines) >= self.connections: return False
+        if len(self.page_deadlines) >= self.connections: return False
         self.renew_deadline(request)
         self.request_heads[request] = head
         super().process_request(request, client)
@@ -325,15 +325,15 @@ class PeerMemoryServer(ThreadingTCPServer):
         "Called by the server at the end of each connection."
         super().shutdown_request(request)
         self.request_heads.pop(request, None)
-        self.deadlines.pop(request, None)
+        self.page_deadlines.pop(request, None)
 
     def server_close(self) -> None:
         super().server_close()
-        if hasattr(self, 'lobby'): self.request_gate.close()   # there is no gate yet if the address is taken
+        if hasattr(self, 'lobby'): self.request_gate.close()   # there is none yet if the address is taken
 
     def service_actions(self) -> None:
         "Called by the server's loop: shut down a connection that has stalled."
-        for line, end in list(self.deadlines.items()):
+        for line, end in list(self.page_deadlines.items()):
             if time.monotonic() > end:
                 with suppress(OSError): line.shutdown(socket.SHUT_RDWR)
 
@@ -344,7 +344,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #b660f4aa
 @patch
 def _receive(self: _BlobHandler, blob: memoryview) -> bool:
-    "Fill `blob` with the body; returns whether its checksum is right."
+    "Fill `blob` with the body; is its checksum right?"
     total = new_checksum(self.command, self.path)
     for page in split_pages(blob):
         if self.rfile.readinto(page) < len(page): raise ConnectionError("cut in mid-upload")
