@@ -120,16 +120,16 @@ class StepPairs:
         self.losses: list[tuple[float, float]] = []
         self.step_began_at = 0. # When the trainer's step began
 
-    def begin(self) -> None: self.since = self.clock()
+    def begin(self) -> None: self.step_began_at = self.clock()
 
     def elapsed(self) -> float:
         "Seconds of the trainer's step so far."
-        return self.clock() - self.since
+        return self.clock() - self.step_began_at
 
     def repeat(self, ours: float, loss: float, batches: Sequence[list[int]]) -> None:
         "The plain loop takes the step that took the trainer `ours` seconds, on the same micro-batches."
-        def again() -> None: self.losses.append((loss, self.plain.step(batches)))
-        self.seconds.append((ours, time_work(self.plain.device, again, self.clock)[1]))
+        def again() -> None: self.losses.append((loss, self.plain_loop.step(batches)))
+        self.seconds.append((ours, time_work(self.plain_loop.device, again, self.clock)[1]))
 
 class PairedTrainer(ElasticTrainer):
     "A trainer that repeats each step with a `PlainLoop`; `pairs`: seconds and losses of both."

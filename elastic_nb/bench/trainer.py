@@ -134,8 +134,8 @@ class BlockTimes:
         if step % BLOCK_STEPS: return
         if step:
             if on := self.with_ledger(step): flush()
-            self.seconds.append((on, self.clock() - self.since))
-        self.since = self.clock()
+            self.seconds.append((on, self.clock() - self.block_began_at))
+        self.block_began_at = self.clock()
 
 class LedgerToggleTrainer(ElasticTrainer):
     "A trainer that runs blocks of steps alternately with and without its ledger; `blocks`: their seconds."

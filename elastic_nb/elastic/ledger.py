@@ -50,7 +50,7 @@ class Event:
 
     @classmethod
     def of(cls, flat: dict[str, Any]) -> 'Event':
-        "Builds an event from a worker's flat dict; other keys than columns become data, `t` defaults to now."
+        "Builds an event from a worker's flat dict; other keys become data, `t` defaults to now."
         columns = {k: flat.get(k) for k in EVENT_COLUMNS[1:]}
         t = time.monotonic() if flat.get('t') is None else flat['t']
         return cls(t, **columns, data={k: v for k, v in flat.items() if k not in EVENT_COLUMNS})
@@ -66,7 +66,7 @@ CREATE TABLE events(id INTEGER PRIMARY KEY, run TEXT NOT NULL, t REAL NOT NULL, 
 CREATE TABLE packs(id INTEGER PRIMARY KEY, run TEXT NOT NULL, last INTEGER NOT NULL, block BLOB NOT NULL)
 '''
 STEP_KINDS = 'contribute', 'commit' # Rows that each worker writes in each step
-PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # Rows at which the ledger packs; newest rows it leaves
+PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # Number of rows that starts packing; newest rows left unpacked
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5a2ae157
 class LedgerOpenFailed(Exception): "The file cannot be created or opened now; a later attempt may succeed."
@@ -94,7 +94,7 @@ def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connecti
         if isinstance(e, ValueError): raise
         full, log = _full(e, path), Path(f'{path}-wal')
         if full and create: raise LedgerOpenFailed(str(e)) from None
-        if full and not frozen and not (log.exists() and log.stat().st_size):   # no log is beside the file
+        if full and not frozen and not (log.exists() and log.stat().st_size):   # no log beside the file
             return _connect(path, False, frozen=True)
         raise ValueError(f"{path} cannot be opened as a ledger: {e}") from None
 
@@ -154,7 +154,7 @@ class Ledger:
     ):
         self.path, self.run, self.max_waiting_rows, self._lock = Path(path), run, room, threading.Lock()
         self._waiting: list[tuple[Any, ...]] = [] # Rows that are not in the file yet
-        self._begun: tuple[str, str, str] | None = None # What `start` recorded and is not in the file yet
+        self._begun: tuple[str, str, str] | None = None # What `start` recorded, until it is in the file
         self._gap: LedgerGap | None = None # The current gap, in which the file has no room
         self._fresh = 0 # Step rows written since the last check for packing
         self._db: sqlite3.Connection | None = None
@@ -167,7 +167,7 @@ class Ledger:
 @dataclass
 class LedgerGap:
     "A period in which the file had no room."
-    began_at: float # By `time.monotonic()`, in seconds
+    began_at: float # When it began, in seconds of `time.monotonic()`
     retry_at: float # When to try again
     lost: Counter[str] = field(default_factory=Counter) # Lost rows, by kind
     steps: list[int] = field(default_factory=list) # The first and the last step of those rows
@@ -330,7 +330,7 @@ def events(self: Ledger, kind: str | None = None) -> list[Event]:
 
 @patch
 def _rows(self: Ledger, kind: str | None = None, after: int = -1) -> list[list[tuple[Any, ...]]]:
-    "Returns the unpacked rows and the packed blocks of the file, those with a number above `after`."
+    "Returns the unpacked rows and the packed blocks of the file that have a number above `after`."
     return self._ask([EVENTS_SQL, PACKS_SQL], self.run, kind, after)
 
 @patch
@@ -385,7 +385,7 @@ def is_process_alive(writer: dict[str, Any] | None) -> bool | None:
     try: os.kill(writer['pid'], 0)
     except ProcessLookupError: return False
     except PermissionError: pass   # it is alive, but belongs to another user
-    return None   # a process with this id is alive; the kernel does not tell whether it is the same one
+    return None   # a process with this id is alive; the kernel does not show whether it is the same one
 
 @patch
 def writer(self: Ledger) -> dict[str, Any] | None:
@@ -650,7 +650,7 @@ def world_sizes(events: RunRows) -> list[int]:
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #cbfe49d9
 def count_sample_errors(
-    events: RunRows, # Of one run
+    events: RunRows, # Rows of one run
     # All samples of a step: their ids, or what `sample_digests_by_step` returns
     expected: Callable[[int], Sequence[int] | SampleDigest],
     steps: int, # Steps that the run should have taken
@@ -662,7 +662,7 @@ def count_sample_errors(
     if _lost(rows, 'contribute'): raise ValueError('no account of samples' + _lost(rows, 'contribute'))
     totals, repeated, missing, odd = sample_digests_by_step(rows), 0, 0, set()
     commits = rows.steps()
-    # as the committing workers report
+    # each step's hash, as the committing workers report it
     hashes = dict(zip(commits.step.tolist(), commits.int_column('drawn').tolist()))
     for step in {*range(steps), *totals}:
         wanted, used = expected(step) if step < steps else [], totals.get(step, SampleDigest())
@@ -738,7 +738,7 @@ def _by_micro_batches(given: list[dict[str, Any]], wanted: SampleDigest) -> tupl
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #0a51b831
 def _marks(events: RunRows) -> StepTable:
-    "The first report of each committed step, by time; a step that a later generation repeats has another."
+    "The first report of each committed step, by time; a step that is repeated later has another one."
     marks = to_run_history(events).steps()
     _, steps = np.unique(marks.step, return_inverse=True)
     _, gens = np.unique(marks.gen, return_inverse=True)

@@ -33,7 +33,7 @@ from ..exact.state import TrainState, from_buffer, to_buffer
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #31d869b4
 def target_step(facts: Sequence[dict[str, Any]], floor: int) -> int:
-    "The step count that the next generation starts from, given the facts of all its members."
+    "Returns the step count from which the next generation starts, given all its members' facts."
     most = max(f['step'] for f in facts)
     if any(f['pending'] and f['step'] + 1 == floor for f in facts): most = max(most, floor)
     return most
@@ -61,7 +61,7 @@ def unpack_shards(data: Tensor) -> list[OptimizerShard]:
     return parts
 
 def all_gather_json(group: dist.ProcessGroup, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    "The JSON objects of all ranks, in rank order. Raises RuntimeError if a peer is lost."
+    "Returns the JSON objects of all ranks, in rank order. Raises RuntimeError if a peer is lost."
     rank, others = group.rank(), [r for r in range(group.size()) if r != group.rank()]
     text = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
     found = send_recv_bytes(group, [(r, text) for r in others], others)
@@ -70,7 +70,7 @@ def all_gather_json(group: dist.ProcessGroup, mine: dict[str, Any]) -> list[dict
 
 def send_recv_bytes(group: dist.ProcessGroup, sends: list[tuple[int, Tensor]], sources: list[int]
                     ) -> dict[int, Tensor]:
-    "Sends a uint8 message to each rank of `sends`, receives one from each of `sources`: rank -> message."
+    "Sends uint8 messages to the ranks in `sends`; returns one message from each rank in `sources`."
     sizes = {r: torch.zeros(1, dtype=torch.int64) for r in sources}
     batch_send_recv(group, [(r, torch.tensor([len(t)])) for r, t in sends], [*sizes.items()])
     out = {r: torch.empty(int(n), dtype=torch.uint8) for r, n in sizes.items()}
@@ -84,30 +84,30 @@ class ShardedOptimizerSync(ShardedReducer):
     tick: Callable[[], None] # Called while a sum waits for other ranks during backward
     def __init__(self,
         module: nn.Module, # The module whose trainable gradients are summed
-        optimizer: ShardedOptimizer, # The optimizer that updates some of them
+        optimizer: ShardedOptimizer, # The optimizer that updates some of these parameters
         micro_batches: int, # Leaves of the tree
         beside: int = 1, # Numbers summed with the gradient; the first is the loss
         # Rank distance from a fresh shard to its second holder; 0: none; None: `shadow_rank_distance`
         shadow: int | None = None,
         measure: bool = False, # Whether the gradient norm is needed; then all ranks get the whole gradient
-        **options: Any, # As in the reducer
+        **options: Any, # Passed to the reducer
     ):
         super().__init__(optimizer, params_outside_optimizer(module, optimizer), micro_batches, beside, None,
                          measure, **options)
         self.module, self.shadow = module, shadow
 
     def refusal_reason(self, settings: Sequence[str]) -> str:
-        "Why one of `settings`, which need the whole gradient, is unsupported; empty if all are supported."
+        "Returns why one of `settings` (all need the whole gradient) is unsupported; '' if none is."
         if self.gives_whole_gradient or not settings: return ''
         return f"{settings[0]} looks at the whole gradient: take ShardedOptimizerSync(..., measure=True)"
 
 def params_outside_optimizer(model: nn.Module, optimizer: ShardedOptimizer) -> list[nn.Parameter]:
-    "The trainable parameters of `model` that `optimizer` lacks."
+    "Returns the trainable parameters of `model` that are not in `optimizer`."
     known = {id(p) for p in optimizer.params}
     return [p for p in model.parameters() if p.requires_grad and id(p) not in known]
 
 def whole_gradient_settings(c: RunConfig | None) -> list[str]:
-    "The settings of `c` that need the whole gradient."
+    "Returns the settings of `c` that need the whole gradient."
     if c is None: return []
     found = dict(clip=c.training.clip, noise=c.scaling.noise, precision=c.training.precision == 'fp16',
                  on_nonfinite=c.training.on_nonfinite == 'skip')
@@ -134,18 +134,18 @@ class ShardedLoop(ElasticLoop):
         member: Member, # This worker's membership
         engine: Trainable, # The engine to train; it steps with the optimizer of `sync`
         sync: ShardedOptimizerSync, # The sync between replicas
-        checkpoints: CheckpointManager | None = None, # Stores states for the case that a shard is lost
+        checkpoints: CheckpointManager | None = None, # Stores states, in case a shard is lost
         comm: Communicator | None = None, # As in `ElasticLoop`
     ):
         super().__init__(member, engine, sync, checkpoints, comm)
         self.pending_sums: Tensor | None = None # The sums of a step that have arrived and are not used yet
         self.params_current = True # Whether all parameters are current as of `engine.step` steps
         self.shard_lost = False # A shard is lost, so the held state is unusable
-        self.all_leave = False # All members know that one was asked to save and leave
+        self.all_leave = False # A member was asked to save and leave, and all have agreed on it
         self.held_spans: dict[int, list[range]] = {} # Rank -> spans that it holds
         self.target_layout: ShardLayout | None = None # Target layout of this generation
         self.transfer_turns: list[list[tuple[int, int, range]]] = [] # Remaining moves, by step
-        self.received_bytes = self.turn_count = 0 # Bytes received in this generation, and turns
+        self.received_bytes = self.turn_count = 0 # Bytes received in this generation; its number of turns
         if why := sync.refusal_reason(whole_gradient_settings(getattr(engine, 'c', None))):
             raise ValueError(why)
         if isinstance(sync, BucketReducer):   # its sum may wait for other ranks during backward
@@ -155,7 +155,7 @@ class ShardedLoop(ElasticLoop):
     def optimizer(self) -> ShardedOptimizer: return self.sync.optimizer
 
     def wanted_spans(self, rank: int) -> list[range]:
-        "The spans that `rank` currently holds in this generation."
+        "Returns the spans that `rank` currently holds in this generation."
         return self.sync.next_layout.held_by(rank)
 
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #6d1eeb9f
@@ -165,7 +165,7 @@ def apply_sum(self: ShardedLoop, summed: Tensor) -> int:
     self.pending_sums = summed
     self.fault_point('prepared')
     asked = int(self.member.leave.is_set())
-    # the step is pending on all ranks: we step in any case
+    # from here on, the step is pending on all ranks, so we step in any case
     newest, asked = self.comm.all_reduce_max(self.comm.newest_generation(), asked)
     self.all_leave = asked > 0
     self.fault_point('commit')
@@ -190,7 +190,7 @@ def optimizer_step(self: ShardedLoop, summed: Tensor) -> None:
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #9c0deec7
 @patch
 def restore_if_nothing_committed(self: ShardedLoop, gen: Generation) -> None:
-    "As in the elastic loop, even if the held state is unusable."
+    "Restores as in the elastic loop, even if the held state is unusable."
     if not self.shard_lost: return super(ShardedLoop, self).restore_if_nothing_committed(gen)
     self.pending_sums, self.params_current, self.last = None, True, None
     if self.engine.restore(self.checkpoints) is None:
@@ -201,11 +201,11 @@ def restore_if_nothing_committed(self: ShardedLoop, gen: Generation) -> None:
 
 @patch
 def check_roll_call(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> None:
-    "A roll call does not know about shards; the facts that `choose_source` exchanges decide."
+    "Does nothing: a roll call says nothing about shards. The facts that `choose_source` exchanges decide."
 
 @patch
 def after_copy(self: ShardedLoop, ms: dict[str, float], lap: Callable[[], float]) -> dict[str, Any]:
-    "The number of steps until all moments have moved; training does not wait for them."
+    "Returns the number of steps until all moments have moved; training does not wait for them."
     return dict(turns=len(self.transfer_turns))
 
 @patch
@@ -232,7 +232,7 @@ def choose_source(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> 
         self.handle_lost_shard(gen)
     self.plan_resharding(gen.roster)
     if rank in able and self.engine.step < target:
-        self.optimizer_step(self.pending_sums)   # another member has stepped or reported the step
+        self.optimizer_step(self.pending_sums)   # another member has stepped, or reported it
         self.fault_point('stepped')
     self.pending_sums = None
     done = {r: facts[r]['whole'] and facts[r]['step'] == target for r in able}
@@ -253,7 +253,7 @@ def exchange_params(self: ShardedLoop, moves: list[tuple[int, int, range]]) -> N
 
 @patch
 def plan_resharding(self: ShardedLoop, roster: Sequence[str]) -> None:
-    "The target layout, the moves to it, and the layout until then."
+    "Plans the target layout, the moves to it, and the layout until then."
     ranks, size = range(len(roster)), self.optimizer.numel
     self.target_layout = plan_layout([self.held_spans.get(r, []) for r in ranks], roster, size,
                                      self.sync.shadow)
@@ -266,7 +266,7 @@ def plan_resharding(self: ShardedLoop, roster: Sequence[str]) -> None:
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #7a38b7fb
 @patch
 def copy_state(self: ShardedLoop, source: str, behind: list[str]) -> None:
-    "As in the elastic loop, without the optimizer state, which `transfer_moments` sends."
+    "Copies the state as in the elastic loop, but without moments, which `transfer_moments` sends."
     with state_dict_showing(self.optimizer, OptimizerShard(range(0))):
         super(ShardedLoop, self).copy_state(source, behind)
     if self.member.name in behind: self.optimizer.replace_shards([])
@@ -303,7 +303,7 @@ def transfer_moments(self: ShardedLoop) -> None:
 # %% ../../nbs/06_elastic/21_sharded_loop.ipynb #01f67668
 @patch
 def handle_lost_shard(self: ShardedLoop, gen: Generation) -> None:
-    "Handles a shard without a holder. Raises StaleGeneration after proposing a rollback, else StateLost."
+    "Handles a shard without a holder: raises StaleGeneration after proposing a rollback, or StateLost."
     if not self.checkpoints:
         raise StateLost("all workers that held a slice of the optimizer's state are gone, and there is no "
                         "checkpoint")
@@ -322,7 +322,7 @@ def gather_optimizer_state(self: ShardedLoop, *ranks: int) -> OptimizerShard:
 
 @patch
 def save_if_due(self: ShardedLoop) -> None:
-    "As in the elastic loop. All ranks send their shards if a save may be due; all know when."
+    "Saves as in the elastic loop. All ranks send their shards if a save may be due."
     if not (self.checkpoints and self.engine.is_save_due): return super(ShardedLoop, self).save_if_due()
     with state_dict_showing(self.optimizer, self.gather_optimizer_state(0)):
         super(ShardedLoop, self).save_if_due()
@@ -335,7 +335,7 @@ def save_if_asked(self: ShardedLoop) -> None:
 
 @patch
 def finish(self: ShardedLoop) -> None:
-    "As in the elastic loop; gathers the state for the comparison."
+    "Finishes as in the elastic loop; gathers the state for the comparison."
     with state_dict_showing(self.optimizer, self.gather_optimizer_state(*range(self.comm.world))):
         super(ShardedLoop, self).finish()
 
@@ -343,11 +343,11 @@ def finish(self: ShardedLoop) -> None:
 class ShardedGradientSync(ShardedOptimizerSync, BucketReducer):
     "The grouping-independent sum with sharded optimizer and gradient: same bits at every world size."
     def __init__(self, module: nn.Module, *args: Any, **options: Any):
-        "As in ShardedOptimizerSync, and `least` as in BucketReducer; a norm needs no whole gradient here."
+        "Like ShardedOptimizerSync, plus `least` as in BucketReducer; norms do not need the whole gradient."
         super().__init__(module, *args, model=[*module.parameters()], launch=beside_training, **options)
 
     def refusal_reason(self, settings: Sequence[str]) -> str:
-        "Why one of `settings`, which need the whole gradient, is unsupported; empty if all are supported."
+        "Returns why one of `settings` (all need the whole gradient) is unsupported; '' if none is."
         if odd := [s for s in settings if s not in ('clip', 'on_nonfinite')]:
             return f"{odd[0]} looks at the whole gradient: take ShardedOptimizerSync(..., measure=True)"
         if not self.wire.measures_norms and settings:

@@ -242,7 +242,7 @@ class ParameterBuckets:
         place = {id(p): k for k, p in enumerate(model or optimizer.params)}
         self.min_numel = least # Least count of numbers in a bucket, and most in a part of it that is sent
         self.buckets = assign_buckets(optimizer.starts, [place[id(p)] for p in optimizer.params], least)
-        self.bucket_of_param = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.params} # Parameter -> bucket
+        self.bucket_of_param = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.param_indices} # Parameter -> bucket
 
 class BackwardPass:
     "Where backward adds gradients now, and which micro-batches are still to be done."

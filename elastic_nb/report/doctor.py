@@ -41,8 +41,8 @@ from .status import RunReader, has_durable_checkpoint, run_state
 class Diagnosis(NamedTuple):
     "One finding of the doctor."
     level: str # `bad`: a run fails or loses work; `slow`: it costs time; `seen`: what has happened
-    about: str # The setting, or the part
-    evidence: str # One line: what was seen
+    about: str # The setting or the component
+    evidence: str # One line: what was observed
     todo: str # One line: what to do next
 
     def __str__(self) -> str: return f'{self.level:4}  {self.about}: {self.evidence}. {self.todo}'
@@ -50,22 +50,22 @@ class Diagnosis(NamedTuple):
 def _bad(about: str, evidence: str, todo: str) -> Diagnosis: return Diagnosis('bad', about, evidence, todo)
 def _slow(about: str, evidence: str, todo: str) -> Diagnosis: return Diagnosis('slow', about, evidence, todo)
 
-DIAGNOSIS_LEVELS = 'bad', 'slow', 'seen' # The worst first
+DIAGNOSIS_LEVELS = 'bad', 'slow', 'seen' # From the worst to the mildest
 
 # %% ../../nbs/08_report/17_doctor.ipynb #d90d07b7
 @dataclass(frozen=True)
 class MeasuredTimes:
     "Times measured in a run, in seconds. None: not measured."
-    step_s: float | None = None # A typical step: the median between two commits
+    step_s: float | None = None # A typical step: the median time between two commits
     longest_step_s: float | None = None # The longest time between two commits of one generation
-    blocking_s: float | None = None # The longest stop of training for a save
+    blocking_s: float | None = None # The longest pause of training for a save
     save: float | None = None # The longest time until a save was on disk
     load_s: float | None = None # The longest load of a checkpoint
     copy_s: float | None = None # The longest copy of the state to a worker
     checkpoint_bytes: int | None = None # Bytes of the largest checkpoint
 
 def measured_times(events: RunRows) -> MeasuredTimes:
-    "The measured times of a run; `events`: its rows."
+    "Returns the measured times of a run; `events`: its rows."
     rows = to_run_history(events)
     marks = _marks_by_generation(rows)
     gaps = [b - a for times in marks.values() for a, b in zip(times, times[1:])]
@@ -78,7 +78,7 @@ def measured_times(events: RunRows) -> MeasuredTimes:
                          most(_loads(rows)), most(copies), most(s.get('bytes', 0) for s in saves))
 
 def _marks_by_generation(rows: RunHistory) -> dict[int, list[float]]:
-    "The times at which steps were first known to be committed, by generation."
+    "Returns the times of the first report of each commit, by generation."
     told, first = rows.steps('commit'), {}
     for t, gen, step in zip(told.t.tolist(), told.gen.tolist(), told.step.tolist()):
         first.setdefault((gen, step), t)
@@ -87,7 +87,7 @@ def _marks_by_generation(rows: RunHistory) -> dict[int, list[float]]:
     return found
 
 def _loads(rows: RunHistory) -> list[float]:
-    "How long workers took from learning of a generation until they had loaded a checkpoint."
+    "Returns how long workers took from the announcement of a generation until they had loaded a checkpoint."
     heard = [e.t for e in rows.events if e.kind == 'generation']
     return [e.t - max(t for t in heard if t <= e.t) for e in rows.events
             if e.kind == 'restored' and e.data.get('tier') and any(t <= e.t for t in heard)]
@@ -95,10 +95,10 @@ def _loads(rows: RunHistory) -> list[float]:
 # %% ../../nbs/08_report/17_doctor.ipynb #f8da19ab
 class TimeoutRule(NamedTuple):
     "Something that takes time, and the limit above it that must be longer."
-    inner: str # What takes the time
-    inner_s: float # Seconds
-    outer: str # The setting that ends it
-    outer_s: float # Seconds
+    inner: str # The operation that takes time
+    inner_s: float # Seconds that it takes
+    outer: str # The setting that limits it
+    outer_s: float # Limit in seconds
     factor: float # The limit must be this many times as long
     why: str # What happens otherwise
 
@@ -108,7 +108,7 @@ class TimeoutRule(NamedTuple):
     def is_met(self) -> bool: return self.outer_s >= self.required_s
 
 def timeout_rules(c: RunConfig, m: MeasuredTimes) -> list[TimeoutRule]:
-    "All waits of a run with this config, each with the limit above it; `m`: measured times."
+    "Returns all waits of a run with this config, each with the limit above it; `m`: measured times."
     e, k, d = c.elastic, c.checkpoint, c.data
     fence, ends = "healthy workers are fenced", "the process ends before the save is on disk"
     found = [
@@ -136,7 +136,7 @@ def _known(inner: str, seconds: float | None, outer: str, outer_s: float, factor
     return None if seconds is None else TimeoutRule(inner, seconds, outer, outer_s, factor, why)
 
 def _graces(c: RunConfig, m: MeasuredTimes, why: str) -> list[TimeoutRule | None]:
-    "What must fit into the time between SIGTERM and the end."
+    "Returns rules for what must fit into the time between SIGTERM and the end."
     k, found = c.checkpoint, []
     last = (m.longest_step_s or 0.) + m.save if m.save is not None else None
     for name, grace in (('elastic.grace', c.elastic.grace), ('checkpoint.grace', k.grace)):
@@ -151,7 +151,7 @@ def _graces(c: RunConfig, m: MeasuredTimes, why: str) -> list[TimeoutRule | None
 
 # %% ../../nbs/08_report/17_doctor.ipynb #7b156436
 def check_timeouts(c: RunConfig, m: MeasuredTimes) -> list[Diagnosis]:
-    "The limits that end something too early; for each of them the longest thing below it."
+    "Returns the limits that end an operation too early, each with the longest such operation."
     worst: dict[str, TimeoutRule] = {}
     for layer in timeout_rules(c, m):
         if not layer.is_met and layer.required_s > worst.get(layer.outer,
@@ -165,7 +165,7 @@ def _times(outer: str) -> float: return float(outer.partition(' x ')[2] or 1)
 def _s(seconds: float) -> str: return f'{seconds:.3g} s'
 
 def timeout_table(c: RunConfig, m: MeasuredTimes) -> list[tuple[str, float, float, str]]:
-    "Each limit: its name, its seconds, its recommended minimum, and the reason for that."
+    "Returns each limit: its name, its seconds, its recommended minimum, and the reason for it."
     found: dict[str, TimeoutRule] = {}
     for layer in timeout_rules(c, m):
         if layer.outer not in found or layer.required_s > found[layer.outer].required_s:
@@ -174,7 +174,7 @@ def timeout_table(c: RunConfig, m: MeasuredTimes) -> list[tuple[str, float, floa
 
 # %% ../../nbs/08_report/17_doctor.ipynb #ca1776ca
 def check_settings(c: RunConfig, m: MeasuredTimes) -> list[Diagnosis]:
-    "Settings that contradict each other."
+    "Finds settings that contradict each other."
     e, k, t, found = c.elastic, c.checkpoint, c.training, []
     if e.workers > t.num_micro_batches:
         found.append(_slow('training.micro_batches',
@@ -211,12 +211,12 @@ class MachineProbe:
                         | None] = lambda: _free(Path('/dev/shm')) # Bytes in /dev/shm; None: there is none
     max_open_files: Callable[[], int] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0] # Per process
     now: Callable[[], float] = time.time # Seconds since 1970
-    is_volatile: Callable[[Path], bool] = lambda path: _volatile(path) # Is a folder in memory only?
+    is_volatile: Callable[[Path], bool] = lambda path: _volatile(path) # Whether a folder is only in memory
     is_writable: Callable[[Path], bool] = lambda path: os.access(path, os.W_OK
-                                                                 | os.X_OK) # May we write there?
+                                                                 | os.X_OK) # Whether it is writable
 
 def _there(path: Path) -> Path:
-    "The folder, or the nearest one above it that exists."
+    "Returns the folder, or the nearest one above it that exists."
     return next(p for p in (path, *path.parents) if os.path.lexists(p))
 
 def _free(path: Path) -> int | None:
@@ -226,7 +226,7 @@ def _free(path: Path) -> int | None:
     return None
 
 def _memory() -> int | None:
-    "The smaller of what the kernel reports as available and what this process's control group may still use."
+    "Returns the smaller of the kernel's available memory and what this process's cgroup may still use."
     found = []
     with suppress(OSError, StopIteration, ValueError):
         line = next(l for l in Path('/proc/meminfo').read_text().splitlines() if l.startswith('MemAvailable'))
@@ -247,14 +247,14 @@ def _volatile(path: Path) -> bool:
 
 # %% ../../nbs/08_report/17_doctor.ipynb #99a3d930
 def checkpoint_bytes(c: RunConfig, m: MeasuredTimes) -> int | None:
-    "Bytes of a checkpoint: as measured, or estimated for our GPT; None for another model."
+    "Returns the bytes of a checkpoint: as measured, or estimated for our GPT; None for another model."
     if m.checkpoint_bytes: return m.checkpoint_bytes
     if c.model.hub or c.model.entry: return None
     w, bytes_of_a_token = c.model.width, 256
     return 12 * (c.model.layers * 12 * w * w + (bytes_of_a_token + c.data.length) * w)   # weights and AdamW
 
 def check_machine(c: RunConfig, m: MeasuredTimes, here: MachineProbe = MachineProbe()) -> list[Diagnosis]:
-    "Disk, memory, open files and clock, for a run with this config."
+    "Checks disk, memory, open files and clock, for a run with this config."
     return [*_check_folder(c, m, here), *_check_memory(c, m, here), *_check_rest(c, here)]
 
 def _check_folder(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Diagnosis]:
@@ -265,7 +265,7 @@ def _check_folder(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Di
     if not there.is_dir() or not here.is_writable(there):
         return [_bad('checkpoint.nvme_path', f"{there} is no folder that we may write",
                      "Name another folder, or give this process the right to write there")]
-    many = k.keep_last_n + k.keep_best + 1   # the new one is written before an old one is removed
+    many = k.keep_last_n + k.keep_best + 1   # a new checkpoint is written before an old one is removed
     if size and free is not None and free < many * size:
         found.append(_bad('checkpoint.nvme_path', f"{free / 1e6:,.0f} MB are free, and {many} "
                           f"checkpoints take {many * size / 1e6:,.0f} MB",
@@ -308,7 +308,7 @@ _BUILT = 1.7e9 # Seconds since 1970: an earlier clock is wrong
 
 # %% ../../nbs/08_report/17_doctor.ipynb #4f1d0009
 def check_services(c: RunConfig, etcd: str = '', endpoint: str = '', limit_s: float = 3.) -> list[Diagnosis]:
-    """Check that the config's object store, `etcd` (H:P,...) and the port of `endpoint` (H:P, where this
+    """Checks that the config's object store, `etcd` (H:P,...) and the port of `endpoint` (H:P, where this
     machine will serve the rendezvous) answer. `limit_s`: seconds for each."""
     found = []
     for name, url in c.checkpoint.remote_urls.items():
@@ -339,19 +339,19 @@ def _check_etcd(text: str, limit_s: float) -> list[Diagnosis]:
 
 # %% ../../nbs/08_report/17_doctor.ipynb #7825eb41
 def _http_of(url: str) -> str:
-    "The URL at which the clock of an object store can be read; '' if there is none."
+    "Returns the URL at which the clock of an object store can be read; '' if there is none."
     if not url.startswith('s3://'): return ''
     known = (os.environ.get(k) for k in ('AWS_ENDPOINT_URL_S3', 'AWS_ENDPOINT_URL'))
     return next(filter(None, known), 'https://s3.amazonaws.com')
 
 def _check_clock(about: str, url: str, limit_s: float) -> list[Diagnosis]:
-    "Every HTTP response, even an error, carries the server's time."
+    "Checks the server's clock; every HTTP response, even an error, contains its time."
     date = None
     try:
         with urlopen(Request(url, method='HEAD'), timeout=limit_s) as answer:
             date = answer.headers.get('Date')
     except HTTPError as e: date = e.headers.get('Date')
-    except (OSError, ValueError): pass   # no valid answer: another finding covers that
+    except (OSError, ValueError): pass   # no valid answer: another finding covers this
     with suppress(TypeError, ValueError):
         off = parsedate_to_datetime(date).timestamp() - time.time()
         if abs(off) > MAX_CLOCK_SKEW_S: return [_bad('clock', f"{about} ({url}) says {_s(abs(off))} "
@@ -359,7 +359,7 @@ def _check_clock(about: str, url: str, limit_s: float) -> list[Diagnosis]:
                                          "Set the clocks: start chrony or systemd-timesyncd on both")]
     return []
 
-MAX_CLOCK_SKEW_S = 60. # Seconds; object stores refuse signatures that are a quarter of an hour off
+MAX_CLOCK_SKEW_S = 60. # Maximum difference; stores refuse signatures that are 15 min off
 
 def _binds(host: str, port: int) -> bool:
     with suppress(OSError), closing(socket.socket()) as s:
@@ -391,7 +391,7 @@ ADVICE = dict(
 
 def check_run(rows: RunHistory, state: tuple[str, str | None], found: Goodput,
               c: RunConfig) -> list[Diagnosis]:
-    "Findings about a past run; `state`: as in `status`."
+    "Returns findings about a past run; `state`: as in `status`."
     return [*_check_end(state, rows), *_check_events(rows, c), *_check_time(rows, found),
             *_recovered(rows, found)]
 
@@ -404,8 +404,8 @@ def _check_end(state: tuple[str, str | None], rows: RunHistory) -> list[Diagnosi
 
 # %% ../../nbs/08_report/17_doctor.ipynb #0b7f8db1
 def check_saved_checkpoints(watch: RunReader, c: RunConfig) -> list[Diagnosis]:
-    """Whether the checkpoints in the ledger still exist, if the run has no other tier; and why the last start
-    was refused."""
+    """Checks whether the checkpoints in the ledger still exist, if the run has no other tier, and why the
+    last start was refused."""
     place = Path(c.checkpoint.nvme_path)
     if not place.is_dir(): place = watch.path.parent / place.name
     steps = [e.data.get('saved', 0) for e in watch.story.events
@@ -444,7 +444,7 @@ def _check_events(rows: RunHistory, c: RunConfig) -> list[Diagnosis]:
 
 # %% ../../nbs/08_report/17_doctor.ipynb #cdca2af1
 def _check_time(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
-    "Stragglers and saves that cost more than a tenth of the time, in a run of at least ten seconds."
+    "Finds stragglers and saves that cost over a tenth of the time, in a run of at least ten seconds."
     if not found.total or found.wall < 10: return []
     told = []
     for bucket in ('straggler', 'checkpoint', 'redone'):
@@ -455,7 +455,7 @@ def _check_time(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
     return told
 
 def _who(rows: RunHistory, bucket: str) -> str:
-    "Which slot was the last of its step most often, if it was in most steps."
+    "Names the slot that was last in its step most often, if it was last in most steps."
     if bucket != 'straggler': return ''
     gave, last = rows.steps('contribute'), {}
     for t, gen, step, w in zip(gave.t.tolist(), gave.gen.tolist(), gave.step.tolist(), gave.worker.tolist()):
@@ -465,7 +465,7 @@ def _who(rows: RunHistory, bucket: str) -> str:
     return f"; worker {slot} was the last one in {n} of {len(last)} steps" if n > .5 * len(last) else ''
 
 def _recovered(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
-    "One finding for each loss after which the run continued: where its time went, and what would be faster."
+    "Returns a finding for each loss after which the run continued: its costs, and what would be faster."
     told, pieces = [], found.spans
     for o in outages(rows):
         if not (o.commit_gap and o.commit_before and o.after): continue
@@ -486,20 +486,20 @@ def _recovered(rows: RunHistory, found: Goodput) -> list[Diagnosis]:
 
 # %% ../../nbs/08_report/17_doctor.ipynb #4f71d5c9
 def examine_config(
-    config: Config, # Of a future run
+    config: Config, # Config of a future run
     measured: MeasuredTimes = MeasuredTimes(), # Its measured times, if known
-    here: MachineProbe = MachineProbe(), # The machine
+    here: MachineProbe = MachineProbe(), # The machine to check
     etcd: str = '', # Addresses of etcd, if nodes meet there
-    endpoint: str = '', # Where this machine is to serve a rendezvous
+    endpoint: str = '', # Address at which this machine will serve a rendezvous
 ) -> list[Diagnosis]:
-    "All findings before a run. Raises BadConfig."
+    "Returns all findings before a run. Raises BadConfig."
     c = config.checked()
     return _sorted([*check_timeouts(c, measured), *check_settings(c, measured),
                     *check_machine(c, measured, here), *check_services(c, etcd, endpoint)])
 
 def examine_run(path: str | Path, here: MachineProbe = MachineProbe(),
                 name: str | None = None) -> list[Diagnosis]:
-    "Findings about a past run, and whether its limits fit its times. Raises ValueError if there is no run."
+    "Returns findings about a past run, its limits included. Raises ValueError if there is no run."
     watch = RunReader(path, name, alone=name is not None)
     settings = watch.config.get('settings', {})
     config = Config(**{s: v for s, v in settings.items() if isinstance(v, Mapping)})
@@ -519,8 +519,8 @@ def _sorted(found: Sequence[Diagnosis]) -> list[Diagnosis]:
 # %% ../../nbs/08_report/17_doctor.ipynb #862889b6
 def doctor(what: str = '', overrides: Sequence[str] = (), here: MachineProbe = MachineProbe(), **services: str
            ) -> tuple[list[Diagnosis], list[tuple[str, float, float, str]]]:
-    """The findings about a config file or a run, and its timeouts; about this machine without either. A
-    config whose run is in its usual folder is judged by that run's times. Raises ValueError, OSError."""
+    """Returns the findings about a config file or a run, and its timeouts; without either, those about this
+    machine. If a config's run is in its usual folder, its times are used. Raises ValueError, OSError."""
     path = Path(what)
     if what and (path.is_dir() or path.suffix == '.db'):
         watch = RunReader(path)

@@ -54,7 +54,7 @@ class SlotTimeline:
     def __init__(self, start: float): self.start, self.now, self.spans = start, start, []
 
     def fill_until(self, t: float, bucket: str) -> None:
-        "Assign the time from the end of the last span to `t` to `bucket`; do nothing if `t` is earlier."
+        "Assigns the time from the end of the last span to `t` to `bucket`; does nothing if `t` is earlier."
         if t <= self.now: return
         if self.spans and self.spans[-1].bucket == bucket:
             self.spans[-1] = BucketSpan(self.spans[-1].start, t, bucket)
@@ -64,27 +64,27 @@ class SlotTimeline:
 # %% ../../nbs/08_report/16_goodput.ipynb #72aab185
 @dataclass
 class StepTimings:
-    "What the rows of a start say about its steps, generations and lost workers."
-    newest: dict[int, int] # Step -> the generation whose commit of it counts
+    "Facts about the steps, generations and lost workers of a start, from its rows."
+    newest: dict[int, int] # Step -> the generation whose commit counts
     contributions: dict[tuple[int, int],
-                        list[tuple[float, str, float]]] # (gen, step) -> time, worker, micro-batches
-    commit_times: dict[tuple[int, int], float] # (gen, step) -> first report that it is committed
+                        list[tuple[float, str, float]]] # (gen, step) -> time, worker, number
+    commit_times: dict[tuple[int, int], float] # (gen, step) -> first report of the commit
     saves: dict[tuple[str, int], tuple[float, float]] # (worker, step) -> a save before it: start, seconds
     rosters: list[tuple[float, int, frozenset[str]]] # Time, number and members of each generation
     trouble: dict[str, float] # Lost worker -> when it failed, as far as is known
-    begun: dict[tuple[str, int, int], float] = field(default_factory=dict) # (worker, gen, step) -> its start
-    usual: float = float('inf') # Seconds of a micro-batch
+    begun: dict[tuple[str, int, int], float] = field(default_factory=dict) # (worker, gen, step) -> start
+    usual: float = float('inf') # Usual seconds per micro-batch
 
     @property
     def times(self) -> list[float]: return [t for t, *_ in self.rosters]
 
     def members(self, gen: int) -> frozenset[str]:
-        "The members of a generation. One without a row is a retry with the previous members."
+        "Returns the members of a generation. One without a row is a retry with the previous members."
         known = [who for _, number, who in self.rosters if number <= gen]
         return known[-1] if known else frozenset()
 
 def read_step_timings(rows: RunHistory) -> StepTimings:
-    "Collect the timings from the rows of a start."
+    "Collects the timings from the rows of a start."
     told, given = rows.steps('commit'), rows.steps('contribute')
     newest, marks, gave, saves = {}, {}, defaultdict(list), {}
     for t, gen, step in zip(told.t.tolist(), told.gen.tolist(), told.step.tolist()):
@@ -102,7 +102,7 @@ def read_step_timings(rows: RunHistory) -> StepTimings:
     return StepTimings(newest, dict(gave), marks, saves, rosters, _trouble(rows))
 
 def _trouble(rows: RunHistory) -> dict[str, float]:
-    "When each lost worker failed, from the row of its fault, or else from its fence minus `after`."
+    "Returns when each lost worker failed: the time of its fault, or of its fence minus `after`."
     found: dict[str, float] = {}
     for e in rows.events:
         if e.kind == 'fault': found.setdefault(e.worker, e.t)
@@ -112,14 +112,14 @@ def _trouble(rows: RunHistory) -> dict[str, float]:
 
 # %% ../../nbs/08_report/16_goodput.ipynb #7aadd419
 def _lives(rows: RunHistory) -> dict[str, list[Event]]:
-    "The rows of each worker in time order."
+    "Returns the rows of each worker in time order."
     found: dict[str, list[Event]] = defaultdict(list)
     for e in rows.rows():
         if e.worker and e.kind not in ('order', 'false_alarm'): found[e.worker].append(e)
     return found
 
 def infer_step_starts(facts: StepTimings, lives: Iterable[Sequence[Event]]) -> None:
-    "When each attempt began, and how long a micro-batch usually takes (the lower median)."
+    "Infers when each attempt began, and how long a micro-batch usually takes (the lower median)."
     took = []
     for rows in lives:
         mark = None
@@ -132,7 +132,7 @@ def infer_step_starts(facts: StepTimings, lives: Iterable[Sequence[Event]]) -> N
     if took: facts.usual = statistics.median_low(took)
 
 def overdue_since(facts: StepTimings, worker: str, gen: int, step: int, many: float) -> float:
-    "The time from which `worker` is overdue in this step; infinite if unknown."
+    "Returns the time from which `worker` is overdue in this step; infinite if unknown."
     begun = facts.begun.get((worker, gen, step))
     if begun is None: return float('inf')
     blocked = facts.saves.get((worker, step), (0., 0.))[1]
@@ -141,7 +141,7 @@ def overdue_since(facts: StepTimings, worker: str, gen: int, step: int, many: fl
 # %% ../../nbs/08_report/16_goodput.ipynb #eaa00a0d
 def record_attempt(timeline: SlotTimeline, facts: StepTimings, worker: str, gen: int, step: int, end: float,
                    gave: float | None) -> None:
-    "Assign the time from the last span to `end`, in which `worker` tried `step`; `gave`: its contribution."
+    "Assigns the time up to `end`, in which `worker` tried `step`; `gave`: when it contributed."
     good = 'training' if facts.newest.get(step) == gen else 'redone'
     if save := facts.saves.get((worker, step)):
         timeline.fill_until(min(max(save[0], timeline.now), end), good)
@@ -160,7 +160,7 @@ def record_attempt(timeline: SlotTimeline, facts: StepTimings, worker: str, gen:
 
 def _waits(timeline: SlotTimeline, facts: StepTimings, last: tuple[str, int, int, float], good: str,
            end: float) -> None:
-    "Assign the wait until `end` for the member `last`: worker, generation, step and micro-batches."
+    "Assigns the wait until `end` for the member `last`: worker, generation, step and micro-batches."
     worker, gen, step, n = last
     blocked = facts.saves.get((worker, step), (0., 0.))[1]
     timeline.fill_until(min(timeline.now + blocked, end), 'checkpoint')
@@ -176,12 +176,12 @@ class WorkerReplay:
 
     def __init__(self, timeline: SlotTimeline, facts: StepTimings, worker: str):
         self.timeline, self.timings, self.worker = timeline, facts, worker
-        self.mode = 'starts' # starts, waits, works or ends
-        self.gen, self.step = 0, 0 # Of the current attempt
-        self.contributed_at: float | None = None # When the worker contributed to it
+        self.mode = 'starts' # One of: starts, waits, works, ends
+        self.gen, self.step = 0, 0 # Generation and step of the current attempt
+        self.contributed_at: float | None = None # When the worker contributed to that attempt
 
     def handle_row(self, e: Event) -> None:
-        "Process the next row."
+        "Processes the next row."
         if handle := self.handlers.get(e.kind): handle(self, e)
 
     def _ready(self, e: Event) -> None:
@@ -189,7 +189,7 @@ class WorkerReplay:
         self.mode = 'waits'
 
     def _restored(self, e: Event) -> None:
-        "Handle a restore: between the announcement of the generation and this row, it loaded a checkpoint."
+        "Handles a restore: since the announcement of the generation, the worker has loaded a checkpoint."
         self.record_wait(max((t for t, _, who in self.timings.rosters if t <= e.t and self.worker in who),
                              default=e.t))
         self.timeline.fill_until(e.t, 'restart')
@@ -205,10 +205,10 @@ class WorkerReplay:
 # %% ../../nbs/08_report/16_goodput.ipynb #441ea3b4
 @patch
 def record_wait(self: WorkerReplay, t: float) -> None:
-    "Record a wait until `t`: for other workers, or as a spare while the generation is complete."
+    "Records a wait until `t`: for other workers, or as a spare while the generation is complete."
     rosters, times = self.timings.rosters, self.timings.times
     most = max((len(who) for _, _, who in rosters), default=1)
-    k = bisect_right(times, self.timeline.now)   # earlier generations
+    k = bisect_right(times, self.timeline.now)   # number of earlier generations
     while True:
         who = rosters[k - 1][2] if k else frozenset()
         end = min(times[k], t) if k < len(times) else t
@@ -220,7 +220,7 @@ def record_wait(self: WorkerReplay, t: float) -> None:
 def _entered(self: WorkerReplay, e: Event) -> None:
     ms = {k: v / 1000 for k, v in e.data.get('ms', {}).items()}
     agree, copy, group = (ms.get(k, 0.) for k in ('agree', 'copy', 'group'))
-    # Nothing more is known without its rows
+    # Without its rows, nothing more is known
     if self.mode == 'starts': self.timeline.fill_until(e.t, 'restart')
     self.record_wait(e.t - agree - copy - group)
     for seconds, bucket in ((agree + copy, 'regroup'), (agree, 'copy'), (0., 'regroup')):
@@ -229,13 +229,13 @@ def _entered(self: WorkerReplay, e: Event) -> None:
 
 @patch
 def _contribute(self: WorkerReplay, e: Event) -> None:
-    if self.contributed_at is not None and e.step != self.step:   # a record without its own commits
+    if self.contributed_at is not None and e.step != self.step:   # a record without this worker's commits
         self.end_attempt(self.timings.commit_times.get((self.gen, self.step), e.t))
     self.gen, self.step, self.contributed_at = e.gen, e.step, e.t
 
 @patch
 def end_attempt(self: WorkerReplay, t: float) -> None:
-    "End the attempt at `t`."
+    "Ends the attempt at `t`."
     record_attempt(self.timeline, self.timings, self.worker, self.gen, self.step, t, self.contributed_at)
     self.step, self.contributed_at = self.step + 1, None
 
@@ -253,7 +253,7 @@ def _validation(self: WorkerReplay, e: Event) -> None:
 # %% ../../nbs/08_report/16_goodput.ipynb #e8ac3277
 @patch
 def first_failure_t(self: WorkerReplay, t: float) -> float:
-    "When the first member of the generation failed, at most `t`."
+    "Returns when the first member of the generation failed, at most `t`."
     members = self.timings.members(self.gen) or {self.worker}
     return min((self.timings.trouble[w] for w in members if w in self.timings.trouble), default=t)
 
@@ -279,7 +279,7 @@ def _death(self: WorkerReplay, e: Event) -> None:
 
 @patch
 def end(self: WorkerReplay, t: float, followed: bool) -> None:
-    "End at `t`, up to which nothing more is known: the run ends or, if `followed`, its replacement starts."
+    "Ends at `t`, up to which nothing more is known: the run ends or, if `followed`, a replacement starts."
     if self.mode == 'works' and not followed: self.end_attempt(t)
     elif self.mode == 'waits': self.record_wait(t)
     self.timeline.fill_until(t, 'restart' if followed or self.mode == 'starts' else 'idle')
@@ -292,8 +292,8 @@ WorkerReplay.handlers = dict(
 
 # %% ../../nbs/08_report/16_goodput.ipynb #bf4d8995
 def slot_timelines(events: RunRows, below: int | None = None) -> dict[int, SlotTimeline]:
-    """The spans of each slot in one start of a run; `below`: a later start repeated the steps from here on.
-    Raises ValueError if there is no row."""
+    """Returns the spans of each slot in one start of a run; `below`: a later start repeated the steps from
+    this one on. Raises ValueError if there is no row."""
     rows = to_run_history(events)
     t0, t1 = run_time_range(rows)
     facts, lives = read_step_timings(rows), _lives(rows)
@@ -317,12 +317,12 @@ def slot_timelines(events: RunRows, below: int | None = None) -> dict[int, SlotT
 class Goodput:
     "Where the time of a run went. Displays as a table."
     timelines: list[dict[int, SlotTimeline]] # One dict per start
-    steps: int # Steps that count
-    failures: int # Lost workers; simultaneous losses count once
+    steps: int # Number of steps that count
+    failures: int # Number of lost workers; simultaneous losses count once
 
     @property
     def seconds_by_bucket(self) -> dict[str, float]:
-        "Bucket -> seconds, over all slots."
+        "Returns bucket -> seconds, over all slots."
         found = dict.fromkeys(TIME_BUCKETS, 0.)
         for piece in self.spans: found[piece.bucket] += piece.end - piece.start
         return found
@@ -334,17 +334,17 @@ class Goodput:
     def total(self) -> float: return sum(self.seconds_by_bucket.values())
     @property
     def wall(self) -> float:
-        "Seconds for which the run existed; the time between two starts does not count."
+        "Returns the seconds of the run, without the time between two starts."
         return sum(max(s.now for s in timelines.values()) - min(s.start for s in timelines.values())
                    for timelines in self.timelines if timelines)
     @property
     def goodput(self) -> float:
-        "The fraction of all slots' seconds that was training."
+        "Returns the fraction of all slots' seconds that was training."
         return self.seconds_by_bucket['training'] / self.total if self.total else 0.
 
 def goodput_of(run: str | Path | RunRows, name: str | None = None) -> Goodput:
-    """Where the time of a run went. Takes a folder with a ledger (all starts of its newest run, or only the
-    start `name`), or the rows of one start. Raises ValueError if there is no run."""
+    """Returns where the time of a run went. Takes a folder with a ledger (all starts of its newest run, or
+    only the start `name`), or the rows of one start. Raises ValueError if there is no run."""
     if isinstance(run, (str, Path)):
         watch = RunReader(run, name, alone=name is not None)
         stories, whole = [(p.rows, p.lost_from_step) for p in watch.segments if p.rows.events], watch.story
@@ -363,7 +363,7 @@ class RunCosts(NamedTuple):
     mtbf: float # Mean time between failures
 
 def costs_of(found: Goodput) -> RunCosts:
-    "The mean costs of a run. Raises ValueError if it has no steps."
+    "Returns the mean costs of a run. Raises ValueError if it has no steps."
     if not found.steps: raise ValueError("no step was committed: there is nothing to measure")
     s, slots = found.seconds_by_bucket, found.total / found.wall
     lost = sum(s[k] for k in ('detection', 'rendezvous', 'regroup', 'copy', 'restart'))
@@ -373,7 +373,7 @@ def costs_of(found: Goodput) -> RunCosts:
     return RunCosts(step, save, max(lost, 0.) / slots / n if n else 0., found.wall / n if n else float('inf'))
 
 def startup_slot_seconds(found: Goodput) -> float:
-    "Seconds of all slots before their first work: the cost of the start, which no failure caused."
+    "Returns the seconds of all slots before their first work: the startup cost, which no failure caused."
     total = 0.
     for timelines in found.timelines:
         for timeline in timelines.values():
@@ -383,19 +383,19 @@ def startup_slot_seconds(found: Goodput) -> float:
     return total
 
 def predicted_goodput(costs: RunCosts, mtbf: float | None = None) -> float:
-    """Goodput by Daly's closed form for a run that can lose only its last step, as the survivors have the
-    state. `mtbf`: in seconds, replaces the measured one."""
+    """Returns the goodput by Daly's closed form for a run that can lose only its last step, because the
+    survivors have the state. `mtbf`: in seconds, replaces the measured one."""
     mtbf = mtbf or costs.mtbf
     if mtbf == float('inf'): return costs.step / (costs.step + costs.save)
     return daly_goodput(costs.step, costs.save, mtbf, costs.restart)
 
 # %% ../../nbs/08_report/16_goodput.ipynb #17392e1c
 def draw_prediction(
-    costs: RunCosts, # As measured
+    costs: RunCosts, # Measured costs
     points: Sequence[tuple[float, float]] = (), # MTBF in seconds, measured goodput
     ax: Axes | None = None, # Where to draw; a new figure if None
 ) -> Axes:
-    "Plot the formula's goodput against the MTBF, and measured points."
+    "Plots the formula's goodput against the MTBF, and measured points."
     low = max(costs.restart, costs.step) / 2
     xs = [low * 1.1 ** i for i in range(80)]
     with style():
@@ -432,9 +432,9 @@ def draw_time_buckets(
     found: Goodput,
     ax: Axes | None = None, # Where to draw; a new figure if None
     start: int = -1, # Index of the start; the last one by default
-    window: tuple[float, float] | None = None, # Seconds from its beginning; all of it if None
+    window: tuple[float, float] | None = None, # Seconds from the start's beginning; all of it if None
 ) -> Axes:
-    "Draw one lane per slot, with each second in the color of its bucket."
+    "Draws one lane per slot, with each second in the color of its bucket."
     timelines = found.timelines[start]
     t0, t1 = min(s.start for s in timelines.values()), max(s.now for s in timelines.values())
     used = {p.bucket for s in timelines.values() for p in s.spans}

@@ -43,12 +43,12 @@ def _ms(seconds: float | None) -> str: return '-' if seconds is None else f'{100
 def _number(x: float | None, digits: int = 6) -> str: return '-' if x is None else f'{x:.{digits}f}'
 
 def distinct_world_sizes(result: Mapping[str, Any]) -> list[int]:
-    "The successive world sizes: 3, 2, 3."
+    "Returns the successive world sizes, such as 3, 2, 3."
     sizes = result['world_sizes']
     return [n for i, n in enumerate(sizes) if i == 0 or sizes[i - 1] != n]
 
 def describe_recovery(recovery: Mapping[str, Any]) -> dict[str, str]:
-    "One recovery in words, the same in the terminal and in the report."
+    "Describes one recovery in words, in the same way for the terminal and the report."
     r = recovery
     where = f"step {r['step']}" + (f", {r['phase']}" if r['phase'] else '')
     return {'worker': str(r['worker']), 'cause': str(r['cause']), 'where': where,
@@ -58,7 +58,7 @@ def describe_recovery(recovery: Mapping[str, Any]) -> dict[str, str]:
 
 # %% ../../nbs/08_report/03_html.ipynb #f46815cf
 def result_table(result: Mapping[str, Any]) -> Table:
-    "The verdict and the numbers, for a terminal."
+    "Returns the verdict and the numbers as a table for a terminal."
     same = result['identical']
     table = Table(show_header=False, title='identical, bit for bit' if same else 'NOT identical',
                   title_style='bold green' if same else 'bold red')
@@ -75,7 +75,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
     return table
 
 def hash_lines(result: Mapping[str, Any]) -> list[str]:
-    "The full hashes, one per line, for copying."
+    "Returns the full hashes, one per line, for copying."
     ours, theirs = result['sha256'], result['sha256_undisturbed']
     weights = [f"weights {result['weights_sha256']}"] if result.get('weights_sha256') else []
     if ours and ours == theirs: return [f'sha256 {ours}', *weights]
@@ -89,7 +89,7 @@ def inline_svg(
     name: str, # Put before every id, so that several pictures fit in one page
     alt: str, # What the picture shows, for readers who cannot see it
 ) -> str:
-    "The figure as SVG for an HTML page; text stays text, grays become CSS variables."
+    "Returns the figure as SVG for an HTML page; text stays text, and grays become CSS variables."
     buffer = io.StringIO()
     with style(): fig.savefig(buffer, format='svg', bbox_inches='tight', transparent=True)
     svg = buffer.getvalue()
@@ -112,8 +112,8 @@ def _figure(name: str, draw: Callable[[Figure], Any], caption: str, alt: str, he
     return f'<figure>{"".join(parts)}<figcaption>{caption}</figcaption></figure>'
 
 def _table(rows: Sequence[Mapping[str, Any]], most: int = 100) -> str:
-    """A table of rows with the same keys, which form its head. Of more than `most` rows, the first and the
-    last. On a narrow screen each row becomes a card, whose lines start with the keys."""
+    """Returns a table of rows with the same keys, which form its head. If there are more than `most` rows, it
+    has the first and the last. On a narrow screen, each row becomes a card; its lines start with the keys."""
     if len(rows) > most:
         left_out = f'<p class="note">The first and the last {most // 2} of {len(rows):,}.</p>'
         return _table([*rows[:most // 2], *rows[-(most // 2):]], most) + left_out
@@ -128,7 +128,7 @@ def _table(rows: Sequence[Mapping[str, Any]], most: int = 100) -> str:
 PHASES_OF_ENTERING = ('roll call', 'group', 'copy', 'agree')
 
 def generation_rows(events: RunRows) -> list[dict[str, str]]:
-    "One row of text per generation, with the milliseconds of the slowest member for each phase."
+    "Returns one row of text per generation, with the milliseconds of the slowest member for each phase."
     found, rows = to_run_history(events), []
     laps: dict[int, list[dict[str, float]]] = {}
     for e in found.events:
@@ -174,7 +174,7 @@ def _sizes(sizes: Sequence[int]) -> str:
     return f'{min(sizes)} to {max(sizes)}' if len(sizes) > 7 else ', '.join(map(str, sizes))
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, Any]:
-    "What a verdict says in numbers."
+    "Returns the numbers in a verdict, by name."
     gaps = [r['rto_s'] for r in result['recoveries'] if r['rto_s'] is not None]
     return {
         'longest time without progress': _ms(max(gaps, default=None)),
@@ -187,7 +187,7 @@ def _numbers(result: Mapping[str, Any]) -> dict[str, Any]:
 
 # %% ../../nbs/08_report/03_html.ipynb #d27160b2
 def report_provenance(command: str) -> dict[str, str]:
-    "When, how, where and with what a report was made."
+    "Returns when, how, where and with what a report was made."
     versions = {'elastic-nb': __version__, 'torch': version('torch'), 'Python': platform.python_version()}
     now = datetime.now(timezone.utc)
     return {'date': f'{now:%Y-%m-%d %H:%M} UTC', 'command': command, 'machine': describe_machine(),
@@ -206,7 +206,7 @@ def _alt(rows: RunHistory, result: Mapping[str, Any]) -> str:
         for r in lost) + more)
 
 def _close_up(rows: RunHistory) -> tuple[float, float] | None:
-    "Seconds around the longest outage; None if that is most of the run anyway, or there is none."
+    "Returns the time window around the longest outage; None if that is most of the run, or if there is none."
     (t0, t1), gap = run_time_range(rows), max(outage_intervals(rows), key=lambda g: g[1] - g[0], default=None)
     if gap is None or gap[1] - gap[0] > .25 * (t1 - t0): return None
     long = gap[1] - gap[0]
@@ -225,7 +225,7 @@ _NOTE = ('Relative to now, for the same progress, with a learning rate that suit
          'al. 2018, arXiv:1812.06162). In brackets: the range, nine times out of ten.')
 
 def _training(events: RunRows) -> list[str]:
-    "The run step by step, and what its gradient noise says about the batch size; empty without a commit."
+    "Shows the run step by step, and what gradient noise says about the batch size; empty without a commit."
     rows = step_columns(events)
     if not len(rows): return []
     alt = (f"Workers, batch, learning rate and loss of {len(rows)} steps. "
@@ -243,13 +243,13 @@ def _training(events: RunRows) -> list[str]:
 
 # %% ../../nbs/08_report/03_html.ipynb #f9521081
 def _page(parts: Iterable[str]) -> str:
-    "The whole page: `parts` with a frame and a style sheet."
+    "Returns the whole page: `parts` with a frame and a style sheet."
     page_folder = files('elastic_nb') / 'report' / 'page'
     frame, css = ((page_folder / name).read_text(encoding='utf-8') for name in ('report.html', 'report.css'))
     return frame.format(css=css, body=''.join(parts))
 
 def _lanes(rows: RunHistory, result: Mapping[str, Any], name: str = 'timeline') -> list[str]:
-    "Which workers trained when, and a close-up of the longest outage."
+    "Shows which workers trained when, and a close-up of the longest outage."
     alt, height = _alt(rows, result), 1.1 + .42 * len(slots_of(rows))
     def lanes(window: tuple[float, float] | None = None) -> Callable[[Figure], Any]:
         return lambda fig: timeline(rows, fig.add_subplot(), window)
@@ -261,7 +261,7 @@ def _lanes(rows: RunHistory, result: Mapping[str, Any], name: str = 'timeline') 
     return parts
 
 def _details(rows: RunHistory, result: Mapping[str, Any], config: Mapping[str, Any] | None) -> list[str]:
-    "Checkpoints, recoveries, generations and config, as far as they exist."
+    "Shows checkpoints, recoveries, generations and config, as far as they exist."
     parts = []
     if saves := checkpoint_saves_from(rows, run_time_range(rows)[0]):
         parts += ['<h2>Checkpoints</h2>', _checkpoints(saves)]
@@ -277,10 +277,10 @@ def report_html(
     path: str | Path, # The file to write
     events_by_run: Mapping[str, RunRows], # 'disturbed' and 'undisturbed'
     result: Mapping[str, Any], # What `ledger.verdict` derives from them
-    config: Mapping[str, Any] | None = None, # Of the run
+    config: Mapping[str, Any] | None = None, # Config of the run
     about: Mapping[str, str] | None = None, # When, how and where; see `report_provenance`
 ) -> Path:
-    "Write a self-contained page: verdict, pictures, tables, config. Returns its path."
+    "Writes a self-contained page: verdict, pictures, tables, config. Returns its path."
     ours, theirs = (to_run_history(events_by_run[name]) for name in ('disturbed', 'undisturbed'))
     def curves(fig: Figure) -> None:
         loss_curves(ours, theirs, fig.subplots(2, 1, sharex=True, height_ratios=(3, 1)))
@@ -299,15 +299,15 @@ _SPENT = ('before the first step', 'steps', 'stood still for checkpoints', 'no p
           'steps lost with a start', 'after the last step')
 
 def time_breakdown(rows: RunHistory) -> dict[str, float]:
-    "The seconds of a run by activity, in drawing order. They add up to the total."
+    "Returns the seconds of a run by activity, in drawing order. They add up to the total."
     (t0, t1), pauses = run_time_range(rows), [e for e in rows.events if e.kind == 'pause']
     found: dict[str, float] = {}
-    for a, b in zip([t0, *(e.data['until'] for e in pauses)], [*(e.t for e in pauses), t1]):   # its starts
+    for a, b in zip([t0, *(e.data['until'] for e in pauses)], [*(e.t for e in pauses), t1]):   # by start
         for name, seconds in _time_within(rows, a, b).items(): found[name] = found.get(name, 0.) + seconds
     return {name: found[name] for name in _SPENT if name in found}
 
 def _time_within(rows: RunHistory, t0: float, t1: float) -> dict[str, float]:
-    "The same for one start of a run, from its beginning `t0` to its last row `t1`."
+    "Returns the same for one start of a run, from its beginning `t0` to its last row `t1`."
     def within(t: np.ndarray) -> np.ndarray: return t[(t >= t0) & (t <= t1)]
     told, gave = (within(rows.steps(kind).t) for kind in ('commit', 'contribute'))
     if not len(told): return {'before the first step': t1 - t0}
@@ -326,7 +326,7 @@ def _time_within(rows: RunHistory, t0: float, t1: float) -> dict[str, float]:
     return parts | {'after the last step': t1 - last - vain}
 
 def _union(gaps: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    "The same intervals without overlaps."
+    "Returns the union of the intervals, without overlaps."
     found: list[tuple[float, float]] = []
     for a, b in sorted(gaps):
         if found and a <= found[-1][1]: found[-1] = found[-1][0], max(b, found[-1][1])
@@ -340,7 +340,7 @@ _LOOK = {'before the first step': (PAPER, '////'), 'steps': (GENERATION_COLORS[0
          'after the last step': (PAPER, '\\\\\\\\')}
 
 def draw_time_breakdown(fig: Figure, spent: Mapping[str, float]) -> None:
-    "One bar of the whole time, with its parts and their seconds."
+    "Draws one bar of the whole time, with its parts and their seconds."
     ax, left = fig.add_subplot(), 0.
     total = sum(spent.values()) or 1.
     for name, seconds in spent.items():
@@ -356,8 +356,8 @@ def draw_time_breakdown(fig: Figure, spent: Mapping[str, float]) -> None:
 
 # %% ../../nbs/08_report/03_html.ipynb #8383cb90
 def repeated_and_missing(rows: RunHistory) -> tuple[int, int] | None:
-    """Micro-batches of committed steps that were used more than once, and that were not used. None if the
-    rows do not say how many micro-batches their steps have."""
+    """Counts the micro-batches of committed steps that were used more than once, and those not used. Returns
+    None if the rows do not say how many micro-batches their steps have."""
     given = rows.steps('contribute')
     commits = rows.steps()
     if not len(commits) or not given.has_key('of').any(): return None
@@ -385,7 +385,7 @@ _STATE = {'running': ('neutral', '&#9654; Still running'), 'finished': ('good', 
           'failed': ('bad', '&#10007; Failed'), 'stopped': ('neutral', '&#9632; Stopped')}
 
 def _first_words(status: Mapping[str, Any], watch: RunReader) -> str:
-    "The state, what was trained, and what went wrong."
+    "Returns the state, what was trained, and what went wrong."
     kind, words = _STATE[status['state']]
     entry, steps = watch.config.get('entry'), status['steps']
     lead = [f"Run <b>{html.escape(status['run'])}</b>" + (f" of <code>{html.escape(str(entry))}</code>"
@@ -401,7 +401,7 @@ def _first_words(status: Mapping[str, Any], watch: RunReader) -> str:
             + (f'<ul class="notes">{notes}</ul>' if notes else ''))
 
 def summary_rows(watch: RunReader, status: Mapping[str, Any], rows: StepColumns) -> dict[str, Any]:
-    "The numbers of a run by name, as text."
+    "Returns the numbers of a run by name, as text."
     gaps = [r['rto_s'] for r in status['recoveries'] if r['rto_s'] is not None]
     sizes = distinct_world_sizes(dict(world_sizes=rows.world_size.tolist()))
     pieces = repeated_and_missing(watch.story)
@@ -424,14 +424,14 @@ def _loss(rows: StepColumns, i: int) -> str: return f'{rows.loss[i]:.6g}' if len
 
 # %% ../../nbs/08_report/03_html.ipynb #30d0b9d0
 def _deaths(status: Mapping[str, Any]) -> list[str]:
-    "What failed, in sentences."
+    "Returns what failed, in sentences."
     lost = status['recoveries']
     if not lost: return []
     more = f'<li>and {len(lost) - 20:,} more, in the table of recoveries</li>' if len(lost) > 20 else ''
     return ['<h2>What failed</h2>', f"<ul>{''.join(map(_happened, lost[:20]))}{more}</ul>"]
 
 def _starts(status: Mapping[str, Any]) -> list[str]:
-    "One row per start, if there are several."
+    "Returns one row per start, if there are several."
     if len(status['starts']) < 2: return []
     def row(s: Mapping[str, Any]) -> dict[str, str]:
         began = str(s['started'] or '-').replace('T', ' ').removesuffix('+00:00')
@@ -454,7 +454,7 @@ def _time(rows: RunHistory) -> list[str]:
 
 # %% ../../nbs/08_report/03_html.ipynb #cf131728
 def render_run_page(watch: RunReader, about: Mapping[str, str] | None = None) -> str:
-    "A page about one run, in any state. `about`: when, how and where; see `report_provenance`."
+    "Returns a page about one run, in any state. `about`: when, how and where; see `report_provenance`."
     status, rows = watch.status(), watch.story
     columns = step_columns(rows) if len(rows.steps()) else None
     parts = [_first_words(status, watch), _about(about or {})]
@@ -468,9 +468,9 @@ def render_run_page(watch: RunReader, about: Mapping[str, str] | None = None) ->
 
 # %% ../../nbs/08_report/03_html.ipynb #e343e8bd
 def compare_two_runs(a: RunReader, b: RunReader) -> dict[str, Any]:
-    """What two runs have in common: `shared` steps, how many of these `differ` in their loss, and first
-    `where`; `same_samples`: whether they used the same samples, None if a ledger does not say;
-    `identical`: whether losses, samples and the final sha256 are the same, None if one is not over."""
+    """Compares two runs: `shared` steps, how many of these `differ` in their loss, and `where` they first
+    do; `same_samples`: whether they used the same samples, None if a ledger does not say; `identical`:
+    whether losses, samples and the final sha256 are the same, None if a run is not over."""
     one, two = step_columns(a.story), step_columns(b.story)
     _, i, j = np.intersect1d(one.step, two.step, return_indices=True)
     x, y = (np.where(np.isnan(v), np.nan, v).view(np.int64) for v in (one.loss[i], two.loss[j]))
@@ -510,7 +510,7 @@ def _verdict(same: Mapping[str, Any]) -> str:
 
 # %% ../../nbs/08_report/03_html.ipynb #316968ed
 def _side_by_side(a: RunReader, b: RunReader) -> str:
-    "A table of the numbers of both, with their difference where they are numbers."
+    "Returns a table of both runs' values, with their difference where they are numbers."
     (s, t), rows = [w.status() for w in (a, b)], []
     columns = [step_columns(w.story) for w in (a, b)]
     one, two = (summary_rows(w, status, c) for w, status, c in zip((a, b), (s, t), columns))
@@ -524,7 +524,7 @@ def _side_by_side(a: RunReader, b: RunReader) -> str:
     return _table(rows)
 
 def _on_equal_terms(*runs: StepColumns) -> list[dict[str, str]]:
-    "The losses of both after the first and the last step that both have done; empty if there is none."
+    "Returns both losses after the first and the last shared step; empty if there is none."
     _, *places = np.intersect1d(runs[0].step, runs[1].step, return_indices=True)
     if not len(places[0]): return [{}, {}]
     steps = runs[0].step[places[0]]
@@ -533,7 +533,7 @@ def _on_equal_terms(*runs: StepColumns) -> list[dict[str, str]]:
     return [{k: _loss(run, at[i]) for k, i in ends.items()} for run, at in zip(runs, places)]
 
 def _label(watch: RunReader, other: RunReader, n: int = 1) -> str:
-    "The name of a run; if the other run has the same name, the name of its folder."
+    "Returns the name of a run; if the other run has the same name, the name of its folder."
     if watch.name != other.name: return watch.name
     mine, theirs = (w.path.resolve().parent.name for w in (watch, other))
     return mine if mine and mine != theirs else f'{watch.name} ({n})'
@@ -545,7 +545,7 @@ def _difference(x: str, y: str) -> str:
 
 # %% ../../nbs/08_report/03_html.ipynb #e7586f11
 def _draw_both(fig: Figure, a: RunReader, b: RunReader) -> None:
-    "The losses of both by step, and their difference where both have done the step."
+    "Draws both losses by step, and their difference at the steps that both have done."
     above, below = fig.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     one, two = ((c.step, c.loss) for c in (step_columns(w.story) for w in (a, b)))
     draw_loss_pair(above, below, one, two, (shorten_label(_label(a, b)), shorten_label(_label(b, a, 2))))
@@ -553,7 +553,7 @@ def _draw_both(fig: Figure, a: RunReader, b: RunReader) -> None:
     above.legend(labelcolor=MUTED)
 
 def render_comparison_page(a: RunReader, b: RunReader, about: Mapping[str, str] | None = None) -> str:
-    "A page about two runs side by side."
+    "Returns a page that shows two runs side by side."
     parts = [_verdict(compare_two_runs(a, b)), _about(about or {}), '<h2>Side by side</h2>',
              _side_by_side(a, b)]
     parts += ['<h2>The losses of both runs</h2>', _figure(
@@ -576,12 +576,12 @@ def render_comparison_page(a: RunReader, b: RunReader, about: Mapping[str, str] 
 # %% ../../nbs/08_report/03_html.ipynb #264bd3fe
 def write_report(
     run: str | Path, # Folder of the run, or its ledger
-    run2: str | Path | None = None, # A second one, to compare it with
-    out: str | Path | None = None, # The file; None: report.html in the folder of the first
+    run2: str | Path | None = None, # A second run to compare it with
+    out: str | Path | None = None, # File to write; None: report.html in the folder of the first run
     names: Sequence[str | None] = (None, None), # Names of the runs in the ledgers; None: the newest
     about: Mapping[str, str] | None = None, # When, how and where; see `report_provenance`
 ) -> Path:
-    "Write the page of a run, or of two. Returns its path. Raises ValueError (no such run), OSError."
+    "Writes the page of one run or two. Returns its path. Raises ValueError (no such run), or OSError."
     first = RunReader(run, names[0])
     if run2: page = render_comparison_page(first, RunReader(run2, names[1]), about)
     else: page = render_run_page(first, about)

@@ -44,12 +44,12 @@ def style() -> Iterator[None]:
     matplotlib.interactive(interactive)   # a notebook's first figure changes it for all later ones
 
 def generation_color(gen: int) -> str:
-    "The color of generation `gen`, counted from 1."
+    "Returns the color of generation `gen`, counted from 1."
     return GENERATION_COLORS[(gen - 1) % len(GENERATION_COLORS)]
 
 # %% ../../nbs/08_report/01_pictures.ipynb #c2425a15
 def _matches(gave: StepTable, told: StepTable) -> np.ndarray:
-    "For each row of `told`, the index in `gave` of the same worker, generation and step; else -1."
+    "Returns, for each row of `told`, the index in `gave` of the same worker, generation and step, or -1."
     same = np.unique(_keys(gave, told)[0], return_inverse=True)[1].reshape(-1)
     place = np.full(same.max(initial=-1) + 1, -1)
     place[same[:len(gave)]] = np.arange(len(gave))
@@ -58,7 +58,7 @@ def _matches(gave: StepTable, told: StepTable) -> np.ndarray:
                     -1) if len(gave) else found
 
 def _keys(*tables: StepTable) -> tuple[np.ndarray, np.ndarray]:
-    "For each row, an integer key of worker, generation and step, and one of generation and step."
+    "Returns, for each row, an integer key of worker, generation and step, and one of generation and step."
     worker, gen, step = (np.concatenate([getattr(s, k) for s in tables]) for k in ('worker', 'gen', 'step'))
     gens, gen = np.unique(gen, return_inverse=True)
     step = step - step.min(initial=0)
@@ -69,20 +69,20 @@ def _keys(*tables: StepTable) -> tuple[np.ndarray, np.ndarray]:
 @dataclass
 class WorkIntervals:
     "The work intervals of all workers and steps, as columns of equal length."
-    workers: list[str] # Names
+    workers: list[str] # Names of the workers
     worker: np.ndarray # Indices into `workers`
     step: np.ndarray
     gen: np.ndarray
-    start: np.ndarray # Seconds of the ledger's clock
+    start: np.ndarray # In seconds of the ledger's clock
     end: np.ndarray
-    kept: np.ndarray # bool
+    kept: np.ndarray # bool: whether the step was committed in this generation
 
     def where(self, which: np.ndarray) -> 'WorkIntervals':
         columns = {k: getattr(self, k)[which] for k in ('worker', 'step', 'gen', 'start', 'end', 'kept')}
         return replace(self, **columns)
 
 def work_intervals(events: RunRows) -> WorkIntervals:
-    "Which worker worked on which step, from when to when."
+    "Returns which worker worked on which step, from when to when."
     rows = to_run_history(events)
     return rows.memoize('work', lambda: _work_of(rows))
 
@@ -98,7 +98,7 @@ def _work_of(rows: RunHistory) -> WorkIntervals:
         told_by_it = np.flatnonzero((told.worker == i) & (match >= 0))
         before = match[told_by_it]
         late = np.searchsorted(let_in[name], told.t[told_by_it], 'left') > \
-            np.searchsorted(let_in[name], gave.t[before], 'right')   # it entered a generation in between
+            np.searchsorted(let_in[name], gave.t[before], 'right')  # it entered a generation in between
         end[before[~late]] = told.t[told_by_it[~late]]
         ready = np.sort(np.concatenate([let_in[name], told.t[told_by_it[~late]]]))
         mine = np.flatnonzero(gave.worker == i)
@@ -110,13 +110,13 @@ def _work_of(rows: RunHistory) -> WorkIntervals:
 
 # %% ../../nbs/08_report/01_pictures.ipynb #ec8858e0
 def run_time_range(rows: RunHistory) -> tuple[float, float]:
-    "The times of the run's start and of its last row. Raises ValueError if there is no row."
+    "Returns the times of the run's start and of its last row. Raises ValueError if there is no row."
     times = [e.t for e in rows.events] + [t for b in rows.blocks for t in (b.t.min(), b.t.max())]
     if not times: raise ValueError("the run has no rows: there is nothing to draw")
     return next((e.t for e in rows.events if e.kind == 'run_start'), float(min(times))), float(max(times))
 
 def worker_join_intervals(events: RunRows) -> list[tuple[str, float, float]]:
-    "For each worker: its name, when it was spawned, and when it joined (or was lost, or the run ended)."
+    "Returns each worker's name, when it was spawned, and when it joined (or was lost, or the run ended)."
     rows = to_run_history(events)
     in_or_gone: dict[str, float] = {}
     waiting: set[str] = set()
@@ -130,12 +130,12 @@ def worker_join_intervals(events: RunRows) -> list[tuple[str, float, float]]:
 
 # %% ../../nbs/08_report/01_pictures.ipynb #286cace6
 def outage_intervals(events: RunRows) -> list[tuple[float, float]]:
-    "The intervals without a commit that deaths caused, each once, in time order."
+    "Returns the intervals without a commit that deaths caused, each once, in time order."
     return sorted({o.commit_gap for o in outages(events) if o.commit_gap})
 
 # %% ../../nbs/08_report/01_pictures.ipynb #a75fdb6e
 def merge_bars(start: np.ndarray, end: np.ndarray, pixel: float) -> list[tuple[float, float]]:
-    "Bars (from, length); bars less than one `pixel` apart are merged. `start` is sorted."
+    "Returns bars (from, length); those less than one `pixel` apart are merged. `start` is sorted."
     if not len(start): return []
     end = np.maximum.accumulate(end)
     first = np.flatnonzero(np.concatenate([[True], start[1:] - end[:-1] >= pixel]))
@@ -143,12 +143,12 @@ def merge_bars(start: np.ndarray, end: np.ndarray, pixel: float) -> list[tuple[f
     return [*zip(start[first].tolist(), (end[last] - start[first]).tolist())]
 
 def pixel_width(ax: Axes) -> float:
-    "Width of a pixel in units of the x axis, at 100 pixels per inch."
+    "Returns the width of a pixel in units of the x axis, at 100 pixels per inch."
     left, right = ax.get_xlim()
     return (right - left) / (100 * ax.get_figure().get_figwidth())
 
 def _bars(ax: Axes, start: np.ndarray, end: np.ndarray, at: tuple[float, float], **how: Any) -> None:
-    "Draw what is in view. Bars that are narrower than three pixels on average are merged."
+    "Draws the bars in view, and merges them if they are narrower than three pixels on average."
     left, right = ax.get_xlim()
     seen = (end >= left) & (start <= right)
     order = np.argsort(start[seen], kind='stable')
@@ -171,13 +171,13 @@ def _draw_work(ax: Axes, work: WorkIntervals, rows: RunHistory, y: Callable[[str
         _bars(ax, start, end, (at - .36, .72), facecolor='none', edgecolor=MUTED, hatch='/////', linewidth=.6)
 
 def shorten_label(name: str, most: int = 40) -> str:
-    "An untrusted text for a picture: shortened, and with nothing that matplotlib would read as math."
+    "Returns an untrusted text shortened, and without anything that matplotlib would parse as math."
     name = ''.join(c if c.isprintable() else ' ' for c in str(name)[:most + 1]).replace('$', r'\$')
     return name if len(name) <= most else name[:most - 1].rstrip('\\') + '…'
 
 # %% ../../nbs/08_report/01_pictures.ipynb #fe3ab169
 def one_per_pixel(x: np.ndarray, pixel: float) -> np.ndarray:
-    "A mask of the positions `x` to draw: the first of those within one `pixel`."
+    "Returns a mask of the positions `x` to draw: of those within one `pixel`, only the first."
     chosen = np.zeros(len(x), bool)
     chosen[np.unique(np.floor(x / pixel), return_index=True)[1]] = True
     return chosen
@@ -195,7 +195,7 @@ def _draw_marks(ax: Axes, rows: RunHistory, y: Callable[[str], int], t0: float) 
 
 # %% ../../nbs/08_report/01_pictures.ipynb #2b76c77c
 def _draw_pauses(ax: Axes, rows: RunHistory, t0: float) -> None:
-    "Mark the times in which no process of the run was alive, with their real lengths."
+    "Marks the times in which no process of the run was alive, with their real lengths."
     left, right = ax.get_xlim()
     pauses = [e for e in rows.events
               if e.kind == 'pause' and e.data['until'] - t0 >= left and e.t - t0 <= right]
@@ -208,14 +208,14 @@ def _draw_pauses(ax: Axes, rows: RunHistory, t0: float) -> None:
                 clip_on=True)
 
 def format_duration(seconds: float) -> str:
-    "12 ms, 3.4 s, 5 min 6 s, 7 h 8 min."
+    "Formats a duration: 12 ms, 3.4 s, 5 min 6 s, 7 h 8 min."
     if seconds < 1: return f'{1000 * seconds:.0f} ms'
     if seconds < 60: return f'{seconds:.1f} s'
     minutes, rest = divmod(round(seconds), 60)
     return f'{minutes} min {rest} s' if minutes < 60 else f'{minutes // 60:,} h {minutes % 60} min'
 
 def _draw_brackets(ax: Axes, rows: RunHistory, t0: float, most: int = 24) -> None:
-    "Draw the brackets, stacked where labels would touch; if more than `most` are in view, only the longest."
+    "Draws the brackets, stacked where labels would touch; only the longest `most` of those in view."
     left, right = ax.get_xlim()
     inside = [(a - t0, b - t0) for a, b in outage_intervals(rows) if b - t0 >= left and a - t0 <= right]
     longest = sorted(sorted(inside, key=lambda ab: ab[0] - ab[1])[:most])
@@ -253,20 +253,20 @@ def _legend(ax: Axes, work: WorkIntervals, rows: RunHistory, t0: float) -> None:
 
 # %% ../../nbs/08_report/01_pictures.ipynb #d3719273
 def parse_slot(name: str) -> int:
-    "The slot in a worker's name: 1.0 and 1.1 have slot 1."
+    "Returns the slot in a worker's name: 1.0 and 1.1 have slot 1."
     return int(name.split('.')[0])
 
 def slots_of(rows: RunHistory) -> list[int]:
-    "The slots of all workers that appear in a run."
+    "Returns the slots of all workers that appear in a run."
     names = {e.worker for e in rows.events} | {name for b in rows.blocks for name in b.workers}
     return sorted({parse_slot(name) for name in names if name})
 
 def timeline(
-    events: RunRows, # Of one run
+    events: RunRows, # Rows of one run
     ax: Axes | None = None, # Where to draw; a new figure if None
     window: tuple[float, float] | None = None, # Seconds from the start of the run; all of it if None
 ) -> Axes:
-    """One lane per slot: work by generation, faults, joins, and the times in which nothing was committed.
+    """Draws one lane per slot: work by generation, faults, joins, and the times without a commit.
     Steps too short to be seen individually are merged. Raises ValueError if there is no row."""
     rows = to_run_history(events)
     slots, (t0, t1), work = slots_of(rows), run_time_range(rows), work_intervals(rows)
@@ -287,13 +287,13 @@ def timeline(
 
 # %% ../../nbs/08_report/01_pictures.ipynb #177eae37
 def float32_spacing(loss: float) -> float:
-    "Distance from `loss` to the next float32: the smallest difference that two losses of this size can have."
+    "Returns the distance to the next float32: the smallest difference between two losses of this size."
     return float(np.spacing(np.float32(abs(loss))))
 
 def downsample_curve(xs: Sequence[float], ys: Sequence[float],
                      most: int = 600) -> tuple[np.ndarray, np.ndarray]:
-    """The points of a curve that are visible in `most` columns of pixels: the first, the lowest, the highest
-    and the last of each column. A curve of few points is unchanged."""
+    """Returns the points of a curve that are visible in `most` columns of pixels: the first, the lowest, the
+    highest and the last of each column. A curve with few points is unchanged."""
     xs, ys = np.asarray(xs, float), np.asarray(ys, float)
     if len(xs) <= 4 * most: return xs, ys
     edges = np.linspace(0, len(xs), most + 1).astype(int)
@@ -306,7 +306,7 @@ def downsample_curve(xs: Sequence[float], ys: Sequence[float],
 LossCurve = tuple[np.ndarray, np.ndarray] # Steps, losses
 
 def draw_loss_pair(above: Axes, below: Axes, one: LossCurve, two: LossCurve, names: tuple[str, str]) -> None:
-    "Draw `two` wide and pale, `one` thin over it, and below them their difference at the shared steps."
+    "Draws `two` wide and pale, `one` thin over it, and below them their difference at the shared steps."
     above.plot(*downsample_curve(*two), color=GENERATION_COLORS[4], linewidth=6, alpha=.6, label=names[1])
     above.plot(*downsample_curve(*one), color=INK, linewidth=1.2, label=names[0])
     steps, i, j = np.intersect1d(one[0], two[0], return_indices=True)
@@ -324,11 +324,11 @@ def draw_loss_pair(above: Axes, below: Axes, one: LossCurve, two: LossCurve, nam
 
 # %% ../../nbs/08_report/01_pictures.ipynb #cabb8844
 def loss_curves(
-    disturbed: RunRows, # Drawn thin, with its faults
-    undisturbed: RunRows, # Drawn wide and pale, below the other
-    axes: Sequence[Axes] | None = None, # Two of them, one above the other; a new figure if None
+    disturbed: RunRows, # Run to draw thin, with its faults
+    undisturbed: RunRows, # Run to draw wide and pale, beneath the other
+    axes: Sequence[Axes] | None = None, # Two axes, one above the other; a new figure if None
 ) -> Sequence[Axes]:
-    "Two runs' losses in one plot, and below it their difference on an axis at least one bit tall."
+    "Draws two runs' losses in one plot, and below it their difference on an axis at least one bit tall."
     rows = to_run_history(disturbed)
     a, b = losses(rows), losses(undisturbed)
     faults = sorted({e.step for e in rows.events if e.kind == 'fault' and e.step < len(a)})

@@ -36,20 +36,20 @@ class StepColumns:
     def __len__(self) -> int: return len(self.step)
 
 def _rosters(rows: RunHistory) -> Callable[[int], set[str]]:
-    "Generation -> its members. A generation without a row is a retry by the workers, with the same members."
+    "Returns a function: generation -> members. One without a row is a retry with the same members."
     known = {e.gen: {*e.data['roster']} for e in rows.events if e.kind == 'generation'}
     if not known: known = {0: {w for b in rows.blocks if b.kind == 'commit' for w in b.workers}}
     return lambda gen: known[max((g for g in known if g <= gen), default=min(known))]
 
 def last_commits(rows: RunHistory) -> StepTable:
-    "One commit row per step, in step order: the first row of the last generation that committed it."
+    "Returns one commit row per step, in order: the first row of the last generation that committed it."
     commits = rows.steps()
     order = np.lexsort((np.arange(len(commits)), -commits.gen, commits.step))
     commits.keep_rows(order[np.unique(commits.step[order], return_index=True)[1]])
     return commits
 
 def step_columns(events: RunRows) -> StepColumns:
-    "The committed steps of a run, in order."
+    "Returns the committed steps of a run, in order."
     rows = to_run_history(events)
     commits = last_commits(rows)
     gens, which = np.unique(commits.gen, return_inverse=True)
@@ -63,12 +63,12 @@ def step_columns(events: RunRows) -> StepColumns:
 class WorldChange:
     "A change in the set of workers."
     step: int # The first step committed after the change
-    lost_workers: int # Workers that are gone
-    joined_workers: int # Workers that are new
+    lost_workers: int # Number of workers that are gone
+    joined_workers: int # Number of workers that are new
     start_number: int = 0 # The number of the start that began here, from 2; 0 if none did
 
 def world_changes(events: RunRows) -> list[WorldChange]:
-    "The changes in the set of workers between the steps of a run."
+    "Returns the changes in the set of workers between the steps of a run."
     rows = to_run_history(events)
     commits = rows.steps()
     gens, which = np.unique(commits.gen, return_inverse=True)
@@ -87,7 +87,7 @@ def world_changes(events: RunRows) -> list[WorldChange]:
 JOIN_MARKER = dict(marker='^', color=GENERATION_COLORS[2], markeredgecolor=PAPER, markersize=8, linestyle='')
 
 def _stairs(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None:
-    if len(steps) > 2400:   # only where the value changes, and of those only what is visible
+    if len(steps) > 2400:   # only visible points where the value changes
         turns = np.flatnonzero(np.concatenate([[True], np.diff(values) != 0, [True]])[:len(values)])
         xs, ys = downsample_curve(steps[turns], values[turns])
     else: xs, ys = steps, values
@@ -97,7 +97,7 @@ def _stairs(ax: Axes, steps: np.ndarray, values: np.ndarray, color: str) -> None
     ax.set_ylim(0, 1.25 * np.nanmax(ys) or 1.)
 
 def _draw_noise(ax: Axes, rows: StepColumns, most: int = 600) -> None:
-    """Draw the mean of each measurement and the four before it; with more than `most` measurements, the mean
+    """Draws the mean of each measurement and the four before it; with more than `most` measurements, the mean
     of those that share a pixel. Where they found no signal, nothing is drawn."""
     at = np.flatnonzero(~np.isnan(rows.noise))
     if len(at) > most:
@@ -114,7 +114,7 @@ def _draw_noise(ax: Axes, rows: StepColumns, most: int = 600) -> None:
     ax.yaxis.set_major_formatter('{x:g}')
 
 def curve_panels(rows: StepColumns) -> dict[str, Callable[[Axes], None]]:
-    "The curves to draw, by axis label."
+    "Returns the curves to draw, by axis label."
     def stairs(values: np.ndarray, color: str) -> Callable[[Axes], None]:
         return lambda ax: _stairs(ax, rows.step, values, color)
     found = {'workers': stairs(rows.world_size, GENERATION_COLORS[0])}
@@ -127,7 +127,7 @@ def curve_panels(rows: StepColumns) -> dict[str, Callable[[Axes], None]]:
 
 # %% ../../nbs/08_report/04_training_curves.ipynb #98c7add4
 def _mark(axes: Sequence[Axes], found: Sequence[WorldChange], most: int) -> None:
-    "Draw crosses and triangles above the world size, and lines through all panels; one per pixel."
+    "Draws crosses and triangles above the world size, and lines through all panels; one per pixel."
     left, right = axes[0].get_xlim()
     def seen(marks: list[WorldChange], width: float) -> list[WorldChange]:
         chosen = one_per_pixel(np.array([c.step for c in marks], float), width * (right - left) / 900)
@@ -152,11 +152,11 @@ def _mark(axes: Sequence[Axes], found: Sequence[WorldChange], most: int) -> None
                        handlelength=1.4)
 
 def draw_training_curves(
-    events: RunRows, # Of one run
+    events: RunRows, # Rows of one run
     fig: Figure | None = None, # Where to draw; a new figure if None
 ) -> list[Axes]:
-    """Stacked plots of world size, batch size, learning rate, loss and, if measured, noise scale over the
-    steps; lost and joining workers are marked. Raises ValueError if no step was committed."""
+    """Draws stacked plots of world size, batch size, learning rate, loss and, if measured, noise scale over
+    the steps; lost and joining workers are marked. Raises ValueError if no step was committed."""
     story = to_run_history(events)
     rows = step_columns(story)
     if not len(rows): raise ValueError("no step was committed: there is nothing to draw")
@@ -182,11 +182,11 @@ class BatchAdvice:
     batch_size: int # Samples per step, at the end of the run
     noise_scale: float # In samples
     noise_scale_low: float # Lower bound
-    noise_scale_high: float # Upper bound; together a 90 % range; inf if the signal may be zero
+    noise_scale_high: float # Upper bound; together a 90% range; inf if the signal may be zero
     measurement_count: int # Measurements
 
     def sentences(self) -> str:
-        "The advice in plain words."
+        "Returns the advice in plain words."
         ratio = self.batch_size / max(self.noise_scale, 1e-9)
         last = f"the last {self.measurement_count} measurements"
         if ratio < .25: about = "are mostly noise: twice the batch needs little more than half the steps"
@@ -201,7 +201,7 @@ class BatchAdvice:
         return f"A step takes {self.batch_size} samples; {found}. Such steps {about}."
 
     def rows(self) -> list[dict[str, str]]:
-        "A table: steps and samples that the same progress would need, relative to now."
+        "Returns a table: steps and samples for the same progress, relative to this batch size."
         from elastic_nb.scaling.gradient_noise import relative_cost
         found, scales = [], (self.noise_scale, self.noise_scale_low, self.noise_scale_high)
         for name, k in (('half', .5), ('as now', 1), ('double', 2), ('four times', 4)):
@@ -217,8 +217,8 @@ def _percent(best: float, *ends: float) -> str:
 
 # %% ../../nbs/08_report/04_training_curves.ipynb #d3437ee0
 def batch_advice(events: RunRows, most: int = 400) -> BatchAdvice | None:
-    """Advice from the second half of a run's measurements, at most the last `most` of them; None if there are
-    fewer than two, or if the batch size is unknown."""
+    """Returns advice from the second half of a run's measurements, at most the last `most` of them; None if
+    there are fewer than two, or if the batch size is unknown."""
     rows = step_columns(events)
     at = np.flatnonzero(~np.isnan(rows.noise))
     at = at[len(at) // 2:][-most:]

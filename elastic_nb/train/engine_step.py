@@ -273,9 +273,9 @@ class RunData:
     def __init__(self, train: Any, val: Any, collate_fn: Callable[[list[Any]], Any] | None):
         self.train, self.val, self.collate_fn = train, val, collate_fn
         self.validation = Validation()
-        self.readers: ReaderPool | None = None # Processes that read ahead
+        self.reader_pool: ReaderPool | None = None # Processes that read ahead
         self.span = range(0) # This worker's micro-batches of each step
-        self.overwrites: bool | None = None # Whether forward passes write into batches; None: not known yet
+        self.overwrites_batches: bool | None = None # Whether forward passes write into batches; None: not known yet
 
 def _of_data(name: str) -> Any:
     "A property of the engine that is an attribute of its data."
@@ -340,12 +340,12 @@ class CallbackEffects:
 
     def state(self) -> dict[str, Any]:
         "The changes, for a state; empty if there are none."
-        stop = {} if self.stop is None else dict(stop=self.stop)
-        return stop | (dict(turned=self.numbers.now) if self.numbers.now else {})
+        stop = {} if self.stop_step is None else dict(stop=self.stop_step)
+        return stop | (dict(turned=self.numbers.current) if self.numbers.current else {})
 
     def load(self, state: Mapping[str, Any], modules: Mapping[str, Any]) -> None:
         "The inverse, for `modules` by name. A state without a last step keeps the one that is set."
-        self.stop = state.get('stop', self.stop)
+        self.stop_step = state.get('stop', self.stop_step)
         self.numbers.apply(state.get('turned', {}), modules)
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #508171a9

@@ -57,7 +57,7 @@ def allocate_zeroed(size: int) -> memoryview:
     "Zeros; only pages that are written to take memory."
     if size <= BODY_PAGE_BYTES: return memoryview(bytearray(size))
     room = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError): room.madvise(mmap.MADV_HUGEPAGE)   # a kernel without them is fine, too
+    with suppress(OSError): room.madvise(mmap.MADV_HUGEPAGE)   # a kernel without huge pages is fine, too
     return memoryview(room)
 
 class BlobMemory:
@@ -105,7 +105,7 @@ class BlobMemory:
         with self.lock: return sorted((k, len(b)) for k, b in self.blobs.items() if k.startswith(prefix))
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #b3c609c3
-class _HttpError(Exception): "An HTTP status other than success, and a sentence."
+class _HttpError(Exception): "An HTTP status other than success, with an explanation."
 
 _NO_SECRET = f'set {TOKEN_ENV} to the secret of this memory'
 _WHY = {412: 'there is one already', 422: 'damaged on the way: the checksum is wrong',
@@ -296,17 +296,17 @@ def _answer(self: RequestGate, g: _PendingConnection, status: str, why: str) -> 
 class PeerMemoryServer(ThreadingTCPServer):
     "Serves blobs of other nodes from this process's memory. With a `token`, only to clients that have it."
     daemon_threads = allow_reuse_address = True
-    request_queue_size, connections = 1024, 64 # Held by the kernel before we look, and let in by us
+    request_queue_size, connections = 1024, 64 # How many the kernel queues, and how many we admit
 
     def __init__(self, address: tuple[str, int], limit: int, token: str = '', stall_s: float = 20.):
         self.blobs, self.token, self.stall_s = BlobMemory(limit), token, stall_s
         self.page_deadlines: dict[socket.socket, float] = {}   # deadline of the next page
-        self.request_heads: dict[socket.socket, bytes] = {}   # read of a request before it was let in
+        self.request_heads: dict[socket.socket, bytes] = {}   # bytes of a request read before it was admitted
         super().__init__(address, _BlobHandler)
         self.request_gate = RequestGate(self.admit, token)
 
     def renew_deadline(self, line: socket.socket) -> None:
-        "A page has arrived: the next one has `stall_s` seconds again."
+        "Renew the deadline: the next page must arrive within `stall_s` seconds."
         self.page_deadlines[line] = time.monotonic() + self.stall_s
 
     def process_request(self, request: Any, client: Any) -> None:
@@ -329,7 +329,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 
     def server_close(self) -> None:
         super().server_close()
-        if hasattr(self, 'lobby'): self.request_gate.close()   # there is none yet if the address is taken
+        if hasattr(self, 'lobby'): self.request_gate.close()   # there is no gate yet if the address is taken
 
     def service_actions(self) -> None:
         "Called by the server's loop: shut down a connection that has stalled."
@@ -344,7 +344,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #b660f4aa
 @patch
 def _receive(self: _BlobHandler, blob: memoryview) -> bool:
-    "Fill `blob` with the body; is its checksum right?"
+    "Fill `blob` with the body; returns whether its checksum is right."
     total = new_checksum(self.command, self.path)
     for page in split_pages(blob):
         if self.rfile.readinto(page) < len(page): raise ConnectionError("cut in mid-upload")
