@@ -113,7 +113,7 @@ class ScriptedWorker:
 
     def wait(self, order: str, seconds: float = 60.) -> None:
         "Wait for the command to `leave` or to `stop`."
-        getattr(self.member, order).wait(seconds)
+        getattr(self.member, dict(stop='stop_event').get(order, order)).wait(seconds)
 
     def sleep(self, seconds: float) -> None: time.sleep(seconds)
     def hold(self, seconds: float) -> None:
