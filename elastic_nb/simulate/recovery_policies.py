@@ -55,7 +55,7 @@ class JobSpec:
     detect: float = 0. # Time until a failure is noticed; included in `restart` and `heal`
     restart: float = 0. # From a failure that stops every slot to the next step
     relaunch: float = 0. # Like `restart`, if the supervisor died, too; 0: the same as `restart`
-    backoff: float = 0. # Extra wait before a restart without a new step since the last one; it doubles
+    backoff: float = 0. # Extra wait if no step is new since the last restart; doubles each time
     first: int = 0 # Number of slots that begin after a restart; the rest join a step later; 0: all
     heal: float = 0. # From the failure of a slot until the remaining slots train again
     boot: float = 0. # From the next step after a failure until a replacement is ready, if there is a machine
@@ -86,7 +86,7 @@ class JobSpec:
         return node * self.seats // self.nodes
 
     def step_seconds(self, size: int) -> float:
-        "Returns the seconds of a step with `size` slots: measured, or for the same work on fewer machines."
+        "Returns the seconds of a step with `size` slots: as measured, or computed for the same work on fewer."
         return self.by_world.get(size) or self.step * self.seats / size
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #597ba2ce
@@ -107,7 +107,7 @@ def _costs_in(path: str | Path) -> dict[str, Any]:
     return found | (dict(by_world={int(k.split()[-1]): s for k, s in steps.items()}) if steps else {})
 
 def spec_from_bench(*paths: str | Path, **given: Any) -> JobSpec:
-    "Returns a plan with costs from `elastic-nb bench` files; later files and `given` win. Raises BadConfig."
+    "Returns a plan with costs from `elastic-nb bench` files; later files override, `given` most. Raises BadConfig."
     found: dict[str, Any] = {}
     for path in paths: found |= _costs_in(path)
     return JobSpec(**(found | given))
@@ -222,7 +222,7 @@ def plan_stretch(self: SynchronousJob) -> None:
     if left <= 0: return self.finish()
     for every in (p.every, p.memory[0]):
         if every: left = min(left, every - self.done % every)
-    if self.ready: left = 1   # they are admitted after it
+    if self.ready: left = 1   # the ready slots are admitted after one step
     factor = max((max(self.straggler_factors[s]) for s in self.training_slots
                   if s in self.straggler_factors), default=1.)
     self.schedule_arrival(self.sim.now + self.warmup_delay, p.step_seconds(len(self.training_slots))
@@ -269,7 +269,7 @@ def end_stretch(self: SynchronousJob) -> None:
     tiers = ('memory', *p.memory, 0.), ('nvme', p.every, p.save, p.durable)
     for tier, every, seconds, lag in tiers:
         if not every or self.done % every or self.done >= p.steps: continue
-        if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue  # one at a time
+        if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue  # one save at a time
         pause += seconds
         self.kept.append(SavedState(self.sim.now + max(pause, lag), self.done, tier, self.useful))
         self.log_row('checkpoint', self.training_slots[0], pause, self.done, tier=tier, saved=self.done,
@@ -308,7 +308,7 @@ def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
         self.called.discard(slot)
         self.log_row('death', slot, cause=s.cause or s.kind, nodes=len(s.nodes))
         self._lost.append(self.worker_name(slot))
-    if was and not was & hit: return   # a world trains, and the failure did not hit it
+    if was and not was & hit: return   # a world is training, and the failure did not hit it
     if was: self.failures += 1
     self.sim.cancel(self.next_timer)
     start, step, n = self.stretch
@@ -554,7 +554,7 @@ def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
     after a restart. Skips a restart with no new step since the one before: it includes the backoff."""
     seen = before = -1
     for old, new in zip(self.worlds, [*self.worlds][1:]):
-        if old not in self.commit_times or new not in self.commit_times: continue   # a loss came first
+        if old not in self.commit_times or new not in self.commit_times: continue   # a loss came before the join
         seen = max(seen, self.newest[old])
         at, was = self.entered_at(new), self.worlds[old].keys()
         gone = [d for d in self.deaths if d.worker in was and d.t <= at]
@@ -583,7 +583,7 @@ def boot_seconds(self: StartTimings, death: Event, step: float) -> float | None:
 def _starts(watch: RunReader) -> list[tuple[StartTimings, float]]:
     "Returns the starts of a run that reached a step, each with the seconds without a process before it."
     found = [(StartTimings(p.rows), p.away) for p in watch.segments if len(p.rows.steps('commit'))]
-    return found or [(StartTimings(watch.newest_segment.rows), 0.)]   # this raises
+    return found or [(StartTimings(watch.newest_segment.rows), 0.)]   # this call raises the error
 
 BACKOFF = 1. # The supervisor's backoff in seconds; importing it here would import torch
 

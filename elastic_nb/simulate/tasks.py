@@ -382,7 +382,7 @@ class MessageTiming:
         return not p.in_brownout(now) and self.dice.random() >= p.loss
 
     def message_seconds(self, kind: str, now: float, gigabytes: float = 0., mbit: float = math.inf) -> float:
-        "Returns the seconds of a message with this much data, over TCP, to a worker with this bandwidth."
+        "Returns how long a message with this much data takes over TCP to a worker with this bandwidth."
         p, wait = self.kinds[kind], 0.
         if p.loss >= 1: return math.inf
         if p.in_brownout(now): wait = p.up_s + p.down_s - now % (p.up_s + p.down_s)
@@ -402,7 +402,7 @@ class SimulatedRun(PlanRun):
         self.life: Counter[str] = Counter() # Odd: alive. Messages from another life are ignored
         self.free_at: dict[str, float] = {} # When each worker will have finished its tasks
         self.returns = 0 # Number of dead workers that will come back
-        self.looking = False # A run of the scheduler is planned
+        self.looking = False # Whether a run of the scheduler is planned
 
     def run(self) -> PlanOutcome:
         "Runs until all tasks are done, or no worker is left that could do them."
@@ -420,7 +420,7 @@ class SimulatedRun(PlanRun):
         self.request_scheduling()
 
     def request_scheduling(self) -> None:
-        "Lets the scheduler run, at once or when its interval is over."
+        "Lets the scheduler run, immediately or when its interval is over."
         if self.looking: return
         self.looking, every, now = True, self.plan.file.simulation.scheduling_interval, self.sim.now
         self.sim.at(max(now, math.ceil(now / every) * every) if every else now, self.dispatch)
@@ -532,7 +532,7 @@ def _network(model: TaskModelSettings, context: int, seed: int) -> tuple[Any, Ca
     return net, lambda x: net['head'](net['lstm'](net['embed'](x))[0])
 
 def train_task(model: TaskModelSettings, t: TaskTrainingSettings, task: str, seed: int) -> dict[str, Any]:
-    "Trains one task; returns its loss in nats per byte on all its samples before and after, steps, a hash."
+    "Trains one task; returns its loss before and after (nats per byte, all samples), steps, and a hash."
     import torch
     import torch.nn.functional as F
 
@@ -576,7 +576,7 @@ class TaskWorker:
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3b910380
-LIVES = 5 # How often a worker is restarted after unplanned deaths
+LIVES = 5 # Maximum number of restarts of a worker after unplanned deaths
 
 class RealRun(PlanRun):
     "Runs a plan as processes on this machine. `each`: called in each turn."
