@@ -26,7 +26,7 @@ class ConsoleReporter:
         say: Callable[[str], None] = fork_safe_tqdm().write, # Receives each sentence
         every: float | None = None, # Seconds between lines on steps if there is no bar; None: no lines
         hears: Callable[[str], bool] = lambda kind: True, # Which kinds of events to report
-        place: str = 'its folder', # Text that says where the checkpoints are
+        place: str = 'its folder', # Text that names the place of the checkpoints
     ):
         self.bar = fork_safe_tqdm()(total=steps, desc=title, unit='step', disable=None)
         self.steps, self.say, self.hears, self.place = steps, say, hears, place
@@ -41,7 +41,7 @@ class ConsoleReporter:
         self.safe = False # Whether a checkpoint is known
         self.anew: tuple[str, int] = '', 0 # The last reported loss of a state: worker and step
         self.errors: set[str] = set() # Errors already reported
-        self.short = self.untrained = 0 # Rounds with late replicas; samples that were not counted
+        self.short = self.untrained = 0 # Number of rounds with late replicas, and of samples that were not counted
         self.left_out = False # Whether a rule has left a replica out
 
     def __call__(self, e: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ def _commit(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
 
 @patch
 def _progress(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "Returns a line in place of the bar, if it is time for one."
+    "Returns a line to print instead of the bar, if it is time for one."
     before = self.logged
     if self.every is None or before and e['t'] < before[0] + self.every: return None
     self.logged = e['t'], self.done

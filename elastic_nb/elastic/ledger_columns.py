@@ -68,7 +68,7 @@ def micro_batch_positions(first: int, many: int, of: int, size: int) -> range:
     return range(shard_range(first, of, size).start, shard_range(first + many - 1, of, size).stop)
 
 # %% ../../nbs/06_elastic/12_ledger_columns.ipynb #21b2a9a9
-Row = tuple[int, float, str, str | None, int | None, int | None, dict[str, Any]] # as in the ledger
+Row = tuple[int, float, str, str | None, int | None, int | None, dict[str, Any]] # the same columns as in the ledger
 MISSING_INT = -2**63 # Marks a missing value in a column of integers
 
 @dataclass
@@ -99,7 +99,7 @@ class ColumnBlock:
 
 # %% ../../nbs/06_elastic/12_ledger_columns.ipynb #5ce97ea0
 def _column(values: Sequence[Any]) -> np.ndarray:
-    "Returns the values as int64 or float64 if that keeps them exactly, else as objects."
+    "Returns the values as int64 or float64 if that preserves them exactly, else as objects."
     if all(type(v) is int and -2**63 <= v < 2**63 for v in values): return np.array(values, np.int64)
     if all(type(v) is float for v in values): return np.array(values, np.float64)
     column = np.empty(len(values), object)
@@ -213,7 +213,7 @@ def root_receipt(step: int = 0) -> int:
 def next_receipt(before: int, about: bytes, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
     """Returns the receipt after `step` (from 0), given the previous one. `about`: 32 bytes, the hash of
     config and code; see `chain_context`. Raises struct.error for numbers beyond 64 bits."""
-    loss, lr = (math.nan if x != x else float(x) for x in (loss, lr))   # all NaNs are equal
+    loss, lr = (math.nan if x != x else float(x) for x in (loss, lr))   # all NaNs count as equal
     return _short(_LINK.pack(before, about, step, drawn.n, drawn.hash, loss, lr))
 
 def chain_context(config: str, code: str) -> bytes:

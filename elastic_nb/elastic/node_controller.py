@@ -68,7 +68,7 @@ class ClusterStateStore:
     def compare_and_swap(self, old: ClusterState | None, new: ClusterState) -> ClusterState | None:
         "Writes `new` if the store still holds `old`; returns the current record."
         text = self.store.compare_set(RECORD_KEY, old.encode() if old else '', new.encode())
-        if old and text.decode() == old.encode(): return self.read()   # an empty store answers like this, too
+        if old and text.decode() == old.encode(): return self.read()   # an empty store also answers like this
         return decode_record(text)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #5baa9a8d
@@ -96,7 +96,7 @@ class NodeIO(Protocol):
 class NodeCoordinator(Coordinator):
     "Coordinates the workers of all nodes. Proposes nothing while `held` is true."
     held = True # Not all nodes have sent hello yet, or there are too few nodes
-    late: frozenset[str] = frozenset() # Starting workers to wait for
+    late: frozenset[str] = frozenset() # Workers that are starting and must be waited for
 
     def _propose(self, reason: str) -> None:
         if not self.held: super()._propose(reason)
@@ -112,7 +112,7 @@ VACANT_ROUND_S = 3. # Seconds until another node takes over a round that no lead
 class RendezvousRound:
     "The newest rendezvous round of this node, and which node leads next."
     def __init__(self, id: int, most: float = math.inf) -> None:
-        self.id, self.most = id, most # This node; maximum number of nodes that train at the same time
+        self.id, self.most = id, most # Number of this node; maximum number of nodes that train at the same time
         self.round = 0
         self.ids: tuple[int, ...] = () # The nodes of the round, in rank order
         self.met_at = 0. # When the round was complete
@@ -127,7 +127,7 @@ class RendezvousRound:
         return now - self.met_at > VACANT_ROUND_S + self.ids.index(self.id)
 
     def is_my_turn(self, leader: int | None, now: float) -> bool:
-        "Whether it is the turn of a node in no record; the first one does not wait for an absent leader."
+        "Whether it is the turn of this node, which is in no record; the first node does not wait for an absent leader."
         absent = leader is None or leader not in self.ids
         wait = 0. if absent and self.ids[0] == self.id else VACANT_ROUND_S
         return now - self.met_at >= wait + self.ids.index(self.id)
@@ -142,7 +142,7 @@ CANDIDATE_DELAY_S = .3 # Extra seconds that each later candidate waits after a l
 
 class StateQuestion:
     "A request to the store; only one at a time."
-    def __init__(self) -> None: self.asking, self.asked_at = False, 0. # In progress; since when
+    def __init__(self) -> None: self.asking, self.asked_at = False, 0. # Whether one is in progress, and since when
 
     def begin(self, now: float) -> bool:
         "Whether a request may start now; if so, marks it as in progress."
@@ -211,7 +211,7 @@ HELLO_TIMEOUT_S = 5. # Seconds for a recorded node to send hello to a new leader
 class NodeContacts:
     "The nodes that the leader is in contact with."
     def __init__(self) -> None:
-        self.heard: dict[int, float] = {} # When each hello arrived; for the leader: since when it leads
+        self.heard: dict[int, float] = {} # When each hello arrived; for the leader itself, since when it leads
         self.since = 0. # When the leader began to wait for hellos
         self.due: set[int] = set() # Nodes whose hello a new leader needs before it makes a proposal
         self.lost: set[int] = set() # Nodes that the leader has lost contact with
@@ -295,7 +295,7 @@ class NodeController:
     def __init__(self,
         id: int, # Its permanent number
         reach: NodeIO, # Its I/O
-        least: int = 1, # Minimum number of nodes to train
+        least: int = 1, # Minimum number of nodes needed to train
         kept: bool = False, # Whether workers save checkpoints
         clock: Callable[[], float] = time.monotonic, # Seconds
         most: float = math.inf, # Maximum number of nodes that train at the same time
@@ -385,7 +385,7 @@ def handle_cluster_state(self: NodeController, found: ClusterState | None) -> No
 
 @patch
 def renew_lease(self: NodeController) -> None:
-    "Handles a confirmation by the store: if the lease had expired, the workers continue."
+    "Handles a confirmation by the store; if the lease had expired, the workers continue."
     number = self.lease.renew(self.clock())
     if number is not None: self.send_to_leader(dict(kind='behind', worker=None, number=number))
 
@@ -413,7 +413,7 @@ def adopt_state(self: NodeController, record: ClusterState) -> None:
         if before and set(before.nodes) - set(record.nodes): self.fence.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
         if new: self.contacts.since = self.clock()
-        if self.newest is None: self.contacts.due |= new   # the first world waits for new nodes
+        if self.newest is None: self.contacts.due |= new   # the first world waits for nodes that are new
         for node in self.contacts.heard:
             if node != self.id: self.reach.send(node, dict(kind='record', text=record.encode()))
         for node in [n for n in self.contacts.heard if n not in record.nodes]: self.forget_node(node)
@@ -661,7 +661,7 @@ def handle_node_report(self: NodeController, node: int, m: dict[str, Any]) -> No
 def repropose_above(self: NodeController, number: int) -> None:
     "Proposes again above generation `number`, which a worker has already seen."
     gen = self.require_coordinator.generation
-    if self.newest and (self.fence.fresh or self.require_coordinator.held):   # the next one will be above it
+    if self.newest and (self.fence.fresh or self.require_coordinator.held):   # the next generation will have a higher number
         self.newest = replace(self.newest, number=max(number, self.newest.number))
         if gen: propose_generation(self.require_coordinator.store, gen, self.newest)
         return
@@ -702,7 +702,7 @@ def adopt_generation(self: NodeController, gen: Generation, store: Iterable[Any]
 def handle_hello(self: NodeController, node: int, m: dict[str, Any]) -> None:
     "As the leader, handles a node's hello. Raises StateLost."
     if m['token'] == self.reach.token and (self.record is None or m['term'] > self.require_state.term):
-        self.contacts.early[node] = m   # that node read our new term before we did
+        self.contacts.early[node] = m   # that node read about our new term before we did
         return self.read_state()
     if not self.is_leader or node not in self.require_state.nodes or m['token'] != self.require_state.token:
         return self.reach.disconnect(node)
@@ -757,7 +757,7 @@ def rejoin_tick(self: NodeController, now: float) -> None:
     "Acts while this node is in no record: joins a rendezvous, or takes over."
     r = self.record
     if self.session.meeting: return
-    if r and self.session.round <= r.round:   # the round was adopted or passed without us
+    if r and self.session.round <= r.round:   # the round was adopted, or passed, without us
         self.session.meeting = True
         return self.reach.rejoin_rendezvous()
     if self.session.is_my_turn(r.leader if r else None, now):
@@ -774,7 +774,7 @@ def lead_tick(self: NodeController, now: float) -> None:
     if self.session.round > r.round: wanted, why = self.session.members(r.nodes, contacts.heard), 'join'
     else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str, sorted(contacts.lost | contacts.leaving)))
     nodes = contacts.staying(wanted, self.id)
-    if nodes == r.nodes: why = f'round {self.session.round}'   # the same nodes met again
+    if nodes == r.nodes: why = f'round {self.session.round}'   # the same nodes have met again
     if nodes != r.nodes or self.session.round > r.round:
         self.propose_state(nodes=nodes, round=max(r.round, self.session.round), why=why)
     elif now - self.question.asked_at > 1.: self.read_state()
