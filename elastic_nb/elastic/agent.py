@@ -442,7 +442,7 @@ class StoreWatch:
 
     def is_gone(self, error: BaseException, now: float) -> bool:
         m = self.meeting
-        refused = isinstance(error, ConnectionRefusedError) and m.backend == 'c10d'   # the data of this store is lost
+        refused = isinstance(error, ConnectionRefusedError) and m.backend == 'c10d'   # its data is lost
         return refused or now - self.since > (STORE_LOSS_LIMIT_S if m.backend == 'c10d' else m.patience)
 
     def explain(self, is_member: bool) -> str:

@@ -41,7 +41,7 @@ class ConsoleReporter:
         self.safe = False # Whether a checkpoint is known
         self.anew: tuple[str, int] = '', 0 # The last reported loss of a state: worker and step
         self.errors: set[str] = set() # Errors already reported
-        self.short = self.untrained = 0 # Number of rounds with late replicas, and of samples that were not counted
+        self.short = self.untrained = 0 # Rounds with late replicas; samples that were not counted
         self.left_out = False # Whether a rule has left a replica out
 
     def __call__(self, e: dict[str, Any]) -> None:

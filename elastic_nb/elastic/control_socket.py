@@ -187,7 +187,7 @@ def _look(self: CommandQueue, client: socket.socket, said: bytes, since: float) 
 
 def _order_of(line: bytes, client: socket.socket) -> SupervisorCommand:
     def reply(answer: dict[str, Any]) -> None:
-        with suppress(OSError): client.send(json.dumps(answer).encode() + b'\n')   # the answer fits into any buffer
+        with suppress(OSError): client.send(json.dumps(answer).encode() + b'\n')   # fits into any buffer
         client.close()
     try: order = parse_command(line)
     except CommandRefused as e: order = SupervisorCommand('', error=str(e))

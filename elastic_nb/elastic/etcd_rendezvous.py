@@ -427,7 +427,7 @@ def _get_store(self: EtcdRendezvousHandler) -> EtcdStore:
 
 @patch
 def num_nodes_waiting(self: EtcdRendezvousHandler) -> int:
-    "Returns the number of nodes that make a new round due: waiting ones, and those that vanished from our round."
+    "Counts nodes that make a new round due: waiting nodes, and nodes that vanished from our round."
     if self._seat.session.stop.is_set(): return 0 # after shutdown this node joins no more rounds
     if lost := self._seat.lost_reason:
         if lost != self._said: _log.warning('This node must meet the others again: %s', lost)

@@ -68,7 +68,7 @@ def micro_batch_positions(first: int, many: int, of: int, size: int) -> range:
     return range(shard_range(first, of, size).start, shard_range(first + many - 1, of, size).stop)
 
 # %% ../../nbs/06_elastic/12_ledger_columns.ipynb #21b2a9a9
-Row = tuple[int, float, str, str | None, int | None, int | None, dict[str, Any]] # the same columns as in the ledger
+Row = tuple[int, float, str, str | None, int | None, int | None, dict[str, Any]] # as in the ledger
 MISSING_INT = -2**63 # Marks a missing value in a column of integers
 
 @dataclass

@@ -112,7 +112,7 @@ VACANT_ROUND_S = 3. # Seconds until another node takes over a round that no lead
 class RendezvousRound:
     "The newest rendezvous round of this node, and which node leads next."
     def __init__(self, id: int, most: float = math.inf) -> None:
-        self.id, self.most = id, most # Number of this node; maximum number of nodes that train at the same time
+        self.id, self.most = id, most # This node; maximum number of nodes that train at the same time
         self.round = 0
         self.ids: tuple[int, ...] = () # The nodes of the round, in rank order
         self.met_at = 0. # When the round was complete
@@ -127,7 +127,7 @@ class RendezvousRound:
         return now - self.met_at > VACANT_ROUND_S + self.ids.index(self.id)
 
     def is_my_turn(self, leader: int | None, now: float) -> bool:
-        "Whether it is the turn of this node, which is in no record; the first node does not wait for an absent leader."
+        "Whether it is the turn of a node in no record; the first one does not wait for an absent leader."
         absent = leader is None or leader not in self.ids
         wait = 0. if absent and self.ids[0] == self.id else VACANT_ROUND_S
         return now - self.met_at >= wait + self.ids.index(self.id)
@@ -142,7 +142,7 @@ CANDIDATE_DELAY_S = .3 # Extra seconds that each later candidate waits after a l
 
 class StateQuestion:
     "A request to the store; only one at a time."
-    def __init__(self) -> None: self.asking, self.asked_at = False, 0. # Whether one is in progress, and since when
+    def __init__(self) -> None: self.asking, self.asked_at = False, 0. # In progress; since when
 
     def begin(self, now: float) -> bool:
         "Whether a request may start now; if so, marks it as in progress."
@@ -211,7 +211,7 @@ HELLO_TIMEOUT_S = 5. # Seconds for a recorded node to send hello to a new leader
 class NodeContacts:
     "The nodes that the leader is in contact with."
     def __init__(self) -> None:
-        self.heard: dict[int, float] = {} # When each hello arrived; for the leader itself, since when it leads
+        self.heard: dict[int, float] = {} # When each hello arrived; for the leader: since when it leads
         self.since = 0. # When the leader began to wait for hellos
         self.due: set[int] = set() # Nodes whose hello a new leader needs before it makes a proposal
         self.lost: set[int] = set() # Nodes that the leader has lost contact with
@@ -661,7 +661,7 @@ def handle_node_report(self: NodeController, node: int, m: dict[str, Any]) -> No
 def repropose_above(self: NodeController, number: int) -> None:
     "Proposes again above generation `number`, which a worker has already seen."
     gen = self.require_coordinator.generation
-    if self.newest and (self.fence.fresh or self.require_coordinator.held):   # the next generation will have a higher number
+    if self.newest and (self.fence.fresh or self.require_coordinator.held):   # the next one will be above it
         self.newest = replace(self.newest, number=max(number, self.newest.number))
         if gen: propose_generation(self.require_coordinator.store, gen, self.newest)
         return

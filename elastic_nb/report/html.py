@@ -113,7 +113,7 @@ def _figure(name: str, draw: Callable[[Figure], Any], caption: str, alt: str, he
 
 def _table(rows: Sequence[Mapping[str, Any]], most: int = 100) -> str:
     """Returns a table of rows with the same keys, which form its head. If there are more than `most` rows, it
-    shows only the first and the last. On a narrow screen, each row is a card whose lines start with the keys."""
+    shows only the first and the last. On a narrow screen, each row is a card with the keys."""
     if len(rows) > most:
         left_out = f'<p class="note">The first and the last {most // 2} of {len(rows):,}.</p>'
         return _table([*rows[:most // 2], *rows[-(most // 2):]], most) + left_out

@@ -87,7 +87,7 @@ def draw_lifetime(self: FailureModel, dice: random.Random, factor: float = 1., o
     k, mean = self.shape, DAY / (self.rate * factor)
     scale = mean / math.gamma(1 + 1 / k)
     if not old: return dice.weibullvariate(scale, k)
-    return dice.random() * scale * dice.gammavariate(1 + 1 / k, 1.) ** (1 / k)   # because of the inspection paradox
+    return dice.random() * scale * dice.gammavariate(1 + 1 / k, 1.) ** (1 / k)   # inspection paradox
 
 # %% ../../nbs/13_simulate/02_failures.ipynb #cd4a02ec
 class FailureGenerator:

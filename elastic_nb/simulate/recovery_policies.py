@@ -86,7 +86,7 @@ class JobSpec:
         return node * self.seats // self.nodes
 
     def step_seconds(self, size: int) -> float:
-        "Returns the seconds of a step with `size` slots: as measured, or computed for the same work on fewer."
+        "Returns the seconds of a step with `size` slots: measured, or computed for the same work on fewer."
         return self.by_world.get(size) or self.step * self.seats / size
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #597ba2ce
@@ -107,7 +107,7 @@ def _costs_in(path: str | Path) -> dict[str, Any]:
     return found | (dict(by_world={int(k.split()[-1]): s for k, s in steps.items()}) if steps else {})
 
 def spec_from_bench(*paths: str | Path, **given: Any) -> JobSpec:
-    "Returns a plan with costs from `elastic-nb bench` files; later files override, `given` most. Raises BadConfig."
+    "Returns a plan with costs from `elastic-nb bench` files; later files and `given` win. Raises BadConfig."
     found: dict[str, Any] = {}
     for path in paths: found |= _costs_in(path)
     return JobSpec(**(found | given))
@@ -269,7 +269,7 @@ def end_stretch(self: SynchronousJob) -> None:
     tiers = ('memory', *p.memory, 0.), ('nvme', p.every, p.save, p.durable)
     for tier, every, seconds, lag in tiers:
         if not every or self.done % every or self.done >= p.steps: continue
-        if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue  # one save at a time
+        if any(k.valid > self.sim.now + pause for k in self.kept if k.tier == tier): continue  # one at a time
         pause += seconds
         self.kept.append(SavedState(self.sim.now + max(pause, lag), self.done, tier, self.useful))
         self.log_row('checkpoint', self.training_slots[0], pause, self.done, tier=tier, saved=self.done,
@@ -554,7 +554,7 @@ def collect_pauses(self: StartTimings, found: dict[str, list[float]]) -> None:
     after a restart. Skips a restart with no new step since the one before: it includes the backoff."""
     seen = before = -1
     for old, new in zip(self.worlds, [*self.worlds][1:]):
-        if old not in self.commit_times or new not in self.commit_times: continue   # a loss came before the join
+        if old not in self.commit_times or new not in self.commit_times: continue   # a loss came first
         seen = max(seen, self.newest[old])
         at, was = self.entered_at(new), self.worlds[old].keys()
         gone = [d for d in self.deaths if d.worker in was and d.t <= at]

@@ -214,7 +214,7 @@ class Surroundings:
         return [k for k, (g, before) in self.generators.items() if generator_advanced(g, before)]
 
     def changed_data(self, digests: bool) -> list[str]:
-        "Names of the data's tensors (with `digests`, also arrays) written to since the last check. Reports once."
+        "Names of the data's tensors (with `digests`, also arrays) written to since the last check."
         now: dict[str, Any] = {k: tensor_version(x) for k, x in self.data_tensors.items()}
         if digests: now |= {k: value_digest(x) for k, x in self.data_arrays.items()}
         if moved := [k for k, v in now.items() if self.data_before.get(k, v) != v]:

@@ -259,7 +259,7 @@ def _put(self: FolderStore, path: str, pieces: ByteChunks, errand: WatchdogTask)
     "Write the object at `path`, read it back, seal it. Raises StoreError, OSError."
     self._room(path)
     old = self._sealed(path, errand)
-    if old and _measured(pieces(), errand) == old == self._found(path, errand): return   # the object is there already
+    if old and _measured(pieces(), errand) == old == self._found(path, errand): return   # it is there
     if not old and self._foreign(path, errand):
         if self._found(path, errand) != _measured(pieces(), errand):
             raise StoreRefused(f"{path} is there, and no store has written it; move it away")

@@ -121,7 +121,7 @@ def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event
         text, key = encode_manifest(manifest), f'{name}/{MANIFEST_NAME}'
         try: there = self.store.get(key, 1 << 28)
         except KeyError: there = None
-        if there is None or there == text and self.forgets:   # then a manifest does not prove that its files exist
+        if there is None or there == text and self.forgets:   # then a manifest is not evidence for its files
             for file in manifest.files:
                 self.store.put_file(f'{name}/{file}', local.base / name / file, stop)
             if stop and stop.is_set(): return False

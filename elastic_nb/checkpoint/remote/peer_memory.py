@@ -294,7 +294,7 @@ def _answer(self: RequestGate, g: _PendingConnection, status: str, why: str) -> 
 class PeerMemoryServer(ThreadingTCPServer):
     "Serves blobs of other nodes from this process's memory. With a `token`, only to clients that have it."
     daemon_threads = allow_reuse_address = True
-    request_queue_size, connections = 1024, 64 # Number of connections that the kernel queues, and that we admit
+    request_queue_size, connections = 1024, 64 # How many the kernel queues, and how many we admit
 
     def __init__(self, address: tuple[str, int], limit: int, token: str = '', stall_s: float = 20.):
         self.blobs, self.token, self.stall_s = BlobMemory(limit), token, stall_s
@@ -526,7 +526,7 @@ def put_bytes(self: PeerStore, key: str, data: bytes, absent: bool = False) -> b
     if absent: headers['If_None_Match'] = '*'
     def attempt(number: int) -> bool:
         try: self._ask('PUT', key, target, _exactly(0), split_pages(data), **headers)
-        except _AlreadyExists: return number > 0 and self.get(key, len(data)) == data   # true if an answer was lost
+        except _AlreadyExists: return number > 0 and self.get(key, len(data)) == data   # an answer was lost
         return True
     return retry(attempt, self.limit_s)
 
