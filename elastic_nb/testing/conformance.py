@@ -135,7 +135,7 @@ class ConformanceCluster:
     "Drills that share one store, and their coordinator. `close` removes everything."
     def __init__(self,
         make: str = 'elastic_nb.elastic.communicator:Communicator', # Builds a communicator from a Member
-        timeout: float = 86_400., # The groups' own timeout in seconds; whoever relies on it hangs
+        timeout: float = 86_400., # The groups' own timeout in seconds; a job that relies on it hangs
         prompt: float = 60., # Seconds to wait for the answer to an order
     ):
         self.make, self.timeout, self.prompt = make, timeout, prompt

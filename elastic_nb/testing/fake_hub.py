@@ -214,7 +214,7 @@ class FakeHub:
     def __init__(self,
         folder: str | Path | None = None, # Read once, at the start; writes stay in memory
         user: str = '', # The user who may create repositories
-        token: str = '', # This user's token; without one, anyone may read; without a user, nobody may write
+        token: str = '', # This user's token; without one, anyone may read; without a user, no one may write
     ):
         self.user, self.token = user, token
         found = [(kind, f, f'{f.parent.name}/{f.name}') for kind in ('models', 'datasets') if folder
