@@ -51,7 +51,7 @@ def lazy(package: str, modules: dict[str, str]) -> tuple[Callable[[str], Any], C
     def getattr_(name: str) -> Any:
         if name not in owner: raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(owner[name], package), name)
-        setattr(importlib.import_module(package), name, value)   # the next use does not reach `__getattr__`
+        setattr(importlib.import_module(package), name, value)   # later uses do not call `__getattr__`
         return value
     return getattr_, lambda: sorted(owner)
 
@@ -102,7 +102,7 @@ class DeferredSignals:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        "In the block, a signal raises an exception in the main thread; a signal held before is raised now."
+        "In the block, a signal raises an exception in the main thread. A held signal is raised first."
         if threading.current_thread() is not threading.main_thread(): return (yield)
         self.raising_depth += 1
         try:
@@ -127,7 +127,7 @@ class DeferredSignals:
         for n, how in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
             if signal.getsignal(n) == self.handle: signal.signal(n, how)
 
-DEFERRED_SIGNALS = DeferredSignals() # The one of this process
+DEFERRED_SIGNALS = DeferredSignals() # This process's instance
 os.register_at_fork(after_in_child=lambda: DEFERRED_SIGNALS.restore_defaults())
 
 # %% ../nbs/00_start/02_basics.ipynb #761c7887
@@ -150,7 +150,7 @@ def escape_control(text: Any, most: int = 300) -> str:
 # %% ../nbs/00_start/02_basics.ipynb #1de80002
 ASCII_REPLACEMENTS = {'…': '...', '–': '-', '—': '-', '·': '*', '•': '*', '×': 'x', '→': '->', '±': '+-',
                       '─': '-',
-         '│': '|', '█': '#', '░': '.', '“': '"', '”': '"', '’': "'", '≤': '<=', '≥': '>='} # The rest: ?
+         '│': '|', '█': '#', '░': '.', '“': '"', '”': '"', '’': "'", '≤': '<=', '≥': '>='} # Others: ?
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
     "A handler for `codecs.register_error`. Raises `error` if it is not about encoding."
@@ -159,7 +159,7 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
     return ''.join(map(plain, error.object[error.start:error.end])), error.end
 
 def use_ascii_fallback() -> None:
-    "From now on, print the closest plain character for each one that this terminal cannot show."
+    "From now on, print the closest plain character for each character that this terminal cannot show."
     codecs.register_error('nearest', _nearest)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper): stream.reconfigure(errors='nearest')
@@ -186,7 +186,7 @@ def write_atomically(path: str | Path, text: str) -> None:
 SLOW_WAIT_S = 5. # Seconds after which a wait is reported
 
 def waiting_message(what: str, limit: float, began: float | None = None) -> str:
-    "A message about waiting for `what` since `began` (seconds since 1970; None: now) for at most `limit` s."
+    "A message: waiting for `what` since `began` (seconds since 1970; None: now) for at most `limit` s."
     began = time.time() if began is None else began
     def at(t: float) -> str: return time.strftime('%H:%M:%S', time.localtime(t))
     return f"waits for {what}, since {at(began)}" + (f" and until {at(began + limit)} at most"
@@ -200,7 +200,7 @@ def print_notice(text: str) -> None:
 def notify_if_slow(what: str, limit: float, late: float = SLOW_WAIT_S,
                    tell: Callable[[str], None] = print_notice
                    ) -> Iterator[None]:
-    "If the block takes longer than `late` seconds, report `what` it waits for, and its time `limit`."
+    "If the block takes longer than `late` seconds, report `what` it is waiting for, and the time `limit`."
     timer = threading.Timer(late, tell, [waiting_message(what, limit)])
     timer.daemon = True
     timer.start()
@@ -228,7 +228,7 @@ class TimeBudget:
 
     @property
     def used(self) -> float:
-        "How many of the seconds have been used."
+        "The number of seconds used so far."
         return max(self._cpu() - self._began[0], (self._clock() - self._began[1]) / 10)
 
     def __bool__(self) -> bool: return self.used < self.seconds

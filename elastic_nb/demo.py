@@ -101,7 +101,7 @@ def run_demo(
     faults, out = list(faults), Path(out)
     check_demo(config, faults, out)
     alone = build(ENTRY, config).prepare('cpu')
-    out.mkdir(parents=True)   # by now everything is checked, but nothing has started
+    out.mkdir(parents=True)   # at this point, everything is checked and nothing has started
     from elastic_nb.report.html import report_html, report_provenance   # imported here: workers draw nothing
     about = report_provenance(command)
     def run(name: str, faults: list[Fault], **settings: Any) -> ElasticRun:
@@ -119,7 +119,7 @@ def run_demo(
     return result
 
 def missed_faults(run: ElasticRun, faults: Iterable[Fault]) -> list[str]:
-    "The planned faults that never happened."
+    "The planned faults that did not happen."
     fired = {e.data['planned'] for e in run.events if e.kind == 'fault'}
     return [str(f) for f in faults if str(f) not in fired]
 
@@ -148,5 +148,5 @@ def explain_proof(workers: int, result: dict[str, Any]) -> str:
 def describe_folder(out: Path) -> str:
     "The contents of a demo's folder, and their total size."
     size = sum(p.stat().st_size for p in out.rglob('*') if p.is_file())
-    names = sorted(p.name for p in out.iterdir() if p.name[0] != '.')   # without the run's lock
+    names = sorted(p.name for p in out.iterdir() if p.name[0] != '.')   # except the run's lock
     return f"{size / 1e6:.1f} MB are in {out}: {', '.join(names)}"

@@ -218,7 +218,7 @@ SAVERS: dict[str, type[SaveMethod]] = {
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #a6e7924c
 def touch_pages(model: nn.Module, opt: torch.optim.Optimizer) -> float:
-    "Make every page of both private to this process; return the sum of one number from each page."
+    "Make every page of model and optimizer private to this process; return the sum of one number per page."
     tensors = pack_state(model, opt).tensors
     return sum(tensors[k].reshape(-1)[::PAGE_BYTES // 4].mul_(1).sum(dtype=torch.float64).item()
                for k in sorted(tensors))
@@ -296,12 +296,12 @@ def reset_peak_memory() -> None:
     with suppress(OSError): Path('/proc/self/clear_refs').write_text('5')   # some containers forbid it
 
 def faulted_mb() -> float:
-    "All pages that this process has ever been given, in MB; a huge page counts like a small one."
+    "Total size in MB of the pages that this process has ever been given; a huge page counts as a small one."
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize() / 2**20
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #b52a05c3
 def measure_save(who: str, config: GPTConfig, folder: Path) -> dict[str, Any]:
-    "Measure one save: seconds `blocking` and until `durable`; memory in MB, how much is `new`; the path."
+    "Measure one save: seconds `blocking` and until `durable`, memory in MB, total and `new`, and the path."
     model, opt = model_and_optimizer(config)
     before = resident_mb()
     saver = SAVERS[who](model, opt, folder)
@@ -441,7 +441,7 @@ def save_load_rows(found: Measurements, size: str) -> list[dict[str, Any]]:
 
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #8f9aac87
 def save_load_ratios(rows: Sequence[Mapping[str, Any]], size: str) -> dict[str, float]:
-    "Ratios of times that were both measured; the limit and the best peer are the fastest of several."
+    "Ratios of two measured times; the limit and the best peer are the fastest of several."
     def times(metric: str) -> dict[str, float]:
         return {r['who']: r['median'] for r in rows if r['metric'] == f'{metric}, {size}'}
     def best(metric: str, *names: str) -> float | None:

@@ -137,7 +137,7 @@ class BenchProcesses:
         return self
 
     def start(self, name: str, module: str, *args: Any, **more: str) -> None:
-        "Run `python -m module *args`, one thread per operation, as `name`; `more`: environment variables."
+        "Run `python -m module *args`, one thread per operation, as `name`; `more`: added variables."
         env = package_env() | dict(OMP_NUM_THREADS='1')
         env |= dict(TORCH_DISABLE_SHARE_RDZV_TCP_STORE='1')   # torchrun's restarts fail at random without it
         if sys.platform == 'linux': env |= dict(GLOO_SOCKET_IFNAME='lo')   # the host name may not resolve
@@ -322,7 +322,7 @@ def reduction_worker(job: BenchJob, rank: int, port: int) -> None:
         s.log.write('warm', who=kind, peak_mb=peak_mb(), sha=gradients_sha256(params))
         s.model.zero_grad()
     sides = {kind: make(params, job.micro_batches, group) for kind, make in SUMS.items()}
-    for side in sides.values(): run(side, 0)   # warm up these objects' new buffers, too
+    for side in sides.values(): run(side, 0)   # warm up the new buffers of these objects, too
     for step in range(job.steps):
         for kind in list(sides)[::-1 if step % 2 else 1]:
             group.barrier().wait()
@@ -369,7 +369,7 @@ def reduction_rows(events: Sequence[Mapping[str, Any]], world: int) -> list[dict
 # %% ../../nbs/10_bench/01_core.ipynb #41caab00
 def distinct_gradient_rows(events: Sequence[Mapping[str, Any]],
                            worlds: Sequence[int]) -> list[dict[str, Any]]:
-    "The number of different gradients that all ranks at all world sizes found for the same batch."
+    "The number of different gradients for the same batch, over all ranks and world sizes."
     warm = [e for e in events if e['kind'] == 'warm']
     shas = {who: {e['sha'] for e in warm if e['who'] == who} for who in ('plain', 'exact')}
     metric = f"different gradients in worlds {', '.join(map(str, worlds))}"

@@ -166,7 +166,7 @@ def index_ours(files: Sequence[str], tokenizer: str, folder: str) -> int:
     return IndexBuilder(tokenizer).build(list(files), f'{folder}/index').tokens
 
 def index_hf(files: Sequence[str], tokenizer: str, folder: str, length: int = 256) -> int:
-    "Builds one with `datasets.map` and `group_texts` on all cores; returns its number of tokens."
+    "Builds an index with `datasets.map` and `group_texts` on all cores; returns its number of tokens."
     import datasets
     from transformers import PreTrainedTokenizerFast
     datasets.disable_progress_bars()
@@ -219,10 +219,10 @@ def _last(e: RuntimeError) -> str: return str(e).splitlines()[-1][:150]
 # %% ../../nbs/10_bench/06_data.ipynb #58086e41
 def _measured(names: list[str], data: TokenData, trials: int, seconds: float, notes: list[str], bar: tqdm
               ) -> dict[str, list[dict[str, float]]]:
-    """The result of `measure_loader` for each, in turn. A contestant that fails is noted and removed from
+    """The results of `measure_loader`; contestants take turns. One that fails is noted and removed from
     `names`."""
     found: dict[str, list[dict[str, float]]] = {}
-    for turn in range(-1, trials):   # the first is not counted: each contestant prepares its format
+    for turn in range(-1, trials):   # the first turn is not counted: each contestant prepares its format
         for name in list(names):
             try: one = _child('measure', name, data, seconds=seconds if turn >= 0 else 0.)
             except RuntimeError as e:
@@ -255,7 +255,7 @@ def _losses(names: Iterable[str], data: TokenData, notes: list[str], bar: tqdm, 
     return lost
 
 # %% ../../nbs/10_bench/06_data.ipynb #35e211a1
-# The cost of each form. Packed and filled samples have labels and positions of their own.
+# The cost of each form. Packed and filled samples have separate labels and positions.
 OWN_RATIOS = dict(packed_over_plain=('ours, packed', 'ours'),
                   packed_over_filled=('ours, packed', 'ours, filled'),
               mixed_over_plain=('ours, mixed', 'ours'),

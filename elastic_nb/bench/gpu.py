@@ -154,7 +154,7 @@ def staging_for(device: str) -> PinnedStaging:
 
 # %% ../../nbs/10_bench/11_gpu.ipynb #dd552c5a
 def measure_snapshots(s: GpuJob) -> RowsAndRatios:
-    "Measure how long our copy of weights and moments, and a blocking one, stop training."
+    "Measure how long training stops for our copy of weights and moments, and for a blocking copy."
     twin, ids = plain_twin(s)
     twin.step(ids)   # creates the moments
     state = [p.detach() for p in twin.model.parameters()]

@@ -57,7 +57,7 @@ class TokenData:
         return (os.path.getsize(self.path) // np.dtype(self.dtype).itemsize - 1) // self.length
 
 class LoaderContestant:
-    "`start` iterates over inputs, (samples of this rank, length); `state` is what a checkpoint would keep."
+    "`start` yields inputs of shape (samples of this rank, length); `state` is what a checkpoint would keep."
     needs: str | None = None # The package that must be installed
     own_process = False # Whether its ranks must be processes of one process group
     enough = float('inf') # Number of samples after which its speed is known
@@ -512,7 +512,7 @@ ALL_CONTESTANTS = CONTESTANTS | FORMS | MIXERS
 # %% ../../nbs/10_bench/05_loaders.ipynb #a82a02be
 def mixture_errors(steps: list[list[int]], data: TokenData, window: int = 1000) -> dict[str, float]:
     """The errors of a mixture with these samples: `off`, a source's largest deviation from its proportion
-    in any `window` samples, in percent; `repeated` and `missing`, how many samples came more
+    in any `window` samples, in percent; `repeated` and `missing`, the number of samples that came more
     often and less often than the average of their source."""
     flat = np.concatenate([np.asarray(s, np.int64) for s in steps])
     small = np.cumsum(np.append(0, flat >= source_ranges(data)[1][0]))

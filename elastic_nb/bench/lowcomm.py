@@ -135,12 +135,12 @@ class PlainMean:
     def __init__(self, workers: int): self.workers = workers
 
     def mean(self, vectors: Sequence[Tensor], without: Sequence[int] = ()) -> tuple[Tensor, int]:
-        "The mean (n,) without the workers in `without`, and the bytes over all links."
+        "The mean, of shape (n,), without the workers in `without`, and the bytes over all links."
         kept = [v for w, v in enumerate(vectors) if w not in without]
         return torch.stack(kept).mean(0), ring_traffic(4 * len(vectors[0]), self.workers)
 
 class EncodedMean(PlainMean):
-    "Messages encoded by `codec`: shards in two hops, or all-to-all if it keeps a residual. All must arrive."
+    "Messages encoded by `codec`: shards in two hops, or all-to-all if it keeps a residual. None may be lost."
     def __init__(self, workers: int, codec: Codec):
         self.workers = workers
         self.codec, self.feedback_states = codec, [ErrorFeedback(w) for w in range(workers)]
@@ -180,7 +180,7 @@ def make_averager(way: LowcommMethod, c: TrainingSetup) -> PlainMean:
 def to_vector(tensors: Sequence[Tensor]) -> Tensor: return torch.cat([t.detach().flatten() for t in tensors])
 
 def from_vector(x: Tensor, params: Sequence[nn.Parameter]) -> list[Tensor]:
-    "`x` (n,) in the shapes of `params`."
+    "`x`, of shape (n,), split into the shapes of `params`."
     return [t.view_as(p) for t, p in zip(x.split([p.numel() for p in params]), params)]
 
 def train_diloco(c: TrainingSetup, way: LowcommMethod, seed: int = 0) -> list[Tensor]:
@@ -336,7 +336,7 @@ def bytes_passed(links: Sequence[ProxyLink]) -> int:
     return sum(lane.bytes - 52 * lane.packets for link in links for lane in link.emulator.directions.values())
 
 def make_gloo_group(store: Any, rank: int, world: int, host: str) -> dist.ProcessGroup:
-    "Create a group whose ranks have an address each."
+    "Create a group in which each rank has its own address."
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
     options._timeout = timedelta(seconds=60)
@@ -464,7 +464,7 @@ def train_all(ways: dict[str, LowcommMethod], size: LowcommJob, seeds: int) -> d
 
 def bench_lowcomm(
     steps: int = 0, # Steps per worker, a multiple of 64; 0: as `size` says
-    seeds: int = 3, # Seeds, and so trainings, per method
+    seeds: int = 3, # Number of seeds, and thus of trainings, per method
     size: LowcommJob = LowcommJob(),
     ways: dict[str, LowcommMethod] = METHODS,
 ) -> BenchResult:

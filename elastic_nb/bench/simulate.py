@@ -68,7 +68,7 @@ class KillScenario:
         return demo_config(**SIZES, steps=self.steps, checkpoint_interval=self.every, seed=self.seed)
 
     def kills(self, steps: float = 2000.) -> list[Kill]:
-        "All kills before this many steps were done; never two in the same step."
+        "All kills before this many steps are done; never two in the same step."
         dice, x, found = random.Random(f'{self.seed} simulate'), 0., list[Kill]()
         while self.mtbf < math.inf:
             x = math.floor(x) + 1 + dice.expovariate(1 / (self.mtbf - .5))
@@ -80,7 +80,7 @@ class KillScenario:
 
     @property
     def hits(self) -> list[RecordedFailure]:
-        "The same kills for the simulator."
+        "The same kills, in the simulator's format."
         return [RecordedFailure(x, frozenset({slot}) if what == ONE else EVERYBODY, 'job' if what == JOB
                                 else 'failure')
                 for x, what, slot in self.kills()]
@@ -208,7 +208,7 @@ def predict_and_measure(costs: JobSpec, s: KillScenario, folder: Path, limit_s: 
     return dict(name=s.name, predicted=said, strikes=run_scenario(s, out, limit_s), measured=run_metrics(out))
 
 def skill_score(pairs: list[tuple[float, float]]) -> float:
-    "Mean error of (predicted, measured) pairs over that of the constant that fits the measured ones best."
+    "Mean error of (predicted, measured) pairs, divided by that of the constant with the smallest error."
     best = median(m for _, m in pairs)
     constant = fmean(abs(m - best) for _, m in pairs)
     return fmean(abs(p - m) for p, m in pairs) / constant if constant else math.inf
@@ -216,10 +216,10 @@ def skill_score(pairs: list[tuple[float, float]]) -> float:
 # %% ../../nbs/10_bench/22_simulate.ipynb #1a2e5b32
 PRICES = ((60., 3600., 120.), (300., 86_400., 600.), (600., 3600., 60.), (30., 30., 5.), (1., 100., 0.),
           (5., 3600., 30.)) # Seconds of a save, the MTBF, and a restart
-SETTINGS = [(*prices, factor) for prices in PRICES for factor in (1., 2.)] # The interval over the best one
+SETTINGS = [(*prices, factor) for prices in PRICES for factor in (1., 2.)] # Interval divided by the best one
 
 def daly_error(many: int = 250_000, seed: int = 0) -> float:
-    "The largest error of the simulated goodput relative to the formula; `many`: approximate failures."
+    "The largest error of the simulated goodput relative to the formula, for about `many` failures."
     worst = 0.
     for cost, mtbf, restart, factor in SETTINGS:
         tau = factor * optimal_interval(cost, mtbf)
@@ -270,7 +270,7 @@ def simpy_end_time(plan: JobSpec, strikes: list[FailureEvent]) -> float:
     return env.now
 
 def simpy_disagreement(seeds: int = 50) -> float:
-    "The largest relative difference in when a job ends, over this many lists of failures."
+    "The largest relative difference between our end time of a job and simpy's, for this many failure lists."
     plan, law = JobSpec(step=7., every=60, save=30., restart=100., steps=6000), FailureModel(rate=DAY / 2000)
     fates = [draw_failures(law, 1, 10., seed) for seed in range(seeds)]
     return max(abs(simulate(plan, fate).wall / simpy_end_time(plan, fate) - 1) for fate in fates)

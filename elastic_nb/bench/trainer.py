@@ -119,18 +119,18 @@ def elastic_rows(turns: Sequence[Mapping[str, PhaseWatcher]],
 BLOCK_STEPS = 10 # Consecutive steps with or without a ledger
 
 class BlockTimes:
-    "The seconds of blocks of steps, in turn with a ledger, without, without, with."
+    "The seconds of blocks of steps, in the repeating order with a ledger, without, without, with."
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self.clock = clock
         self.seconds: list[tuple[bool, float]] = []
         self.block_began_at = 0. # Start time of this block
 
     def with_ledger(self, step: int) -> bool:
-        "Whether the last one of `step` steps is in a block with a ledger."
+        "Whether the last of `step` steps is in a block with a ledger."
         return (max(step - 1, 0) // BLOCK_STEPS) % 4 in (0, 3)
 
     def step_done(self, step: int, flush: Callable[[], Any]) -> None:
-        "`step` steps are done. `flush` writes the ledger's rows, and its time belongs to the block."
+        "Record that `step` steps are done. `flush` writes the ledger's rows, as part of the block."
         if step % BLOCK_STEPS: return
         if step:
             if on := self.with_ledger(step): flush()
@@ -188,8 +188,8 @@ def measure_trainer_steps(name: str, strategy: str, n: int) -> list[float]:
     return [b - a for a, b in zip(times, times[1:])][WARMUP_STEPS - 1:]
 
 def run_side_by_side(first: Callable[[], Any], second: Callable[[], Any], turn: int) -> tuple[Any, Any]:
-    """Run both at the same time, each with its children pinned to one processor, and return their results;
-    they swap processors in each turn."""
+    """Run both jobs at the same time, each pinned with its children to one processor; return their results;
+    the jobs swap processors in each turn."""
     allowed = os.sched_getaffinity(0)
     mine, other = (sorted(allowed) * 2)[:2][::1 - 2 * (turn % 2)]
     def confined() -> Any:

@@ -53,7 +53,7 @@ METHODS = {way: dict(settings, steps=100) for way, settings in {
     'Streaming, overlap': dict(_HALVES, overlap=1)}.items()}
 
 def fragment_sizes(way: str) -> list[int]:
-    "How many numbers each round sends, for the rounds that together send every number once."
+    "The number of elements that each round sends, for the rounds that together send every element once."
     params = [*(model := seeded_gpt(MODEL_CONFIG, 0)).parameters()]
     return [sum(params[i].numel() for i in part)
             for part in fragments_of(model, METHODS[way].get('fragments', 1))]
@@ -75,7 +75,7 @@ def _hops(codec: Codec | None, count: int) -> list[int]:
 TCP_SEGMENT_BYTES, PACKET_OVERHEAD_BYTES = 1448, 66
 
 def hop_seconds(size: int, p: LinkProfile) -> float:
-    "Seconds to send `size` bytes in both directions at once over link `p`, with a TCP that ignores losses."
+    "Seconds to send `size` bytes each way simultaneously over link `p`, with a TCP that ignores losses."
     packets = -(-size // TCP_SEGMENT_BYTES)
     line = 8e-6 * (size + packets * PACKET_OVERHEAD_BYTES) / p.rate_mbit if p.rate_mbit else 0.
     again = 1 - (1 - p.loss) ** (2 * packets)

@@ -186,7 +186,7 @@ def _supervisor(self: FaultInjector, strike: ExternalFault) -> str:
 
 @patch
 def _all(self: FaultInjector, strike: ExternalFault) -> str:
-    "Signals every process of the run, like Slurm, systemd and a terminal. Raises TargetNotFound."
+    "Signals every process of the run, as Slurm, systemd and a terminal do. Raises TargetNotFound."
     above = {int(p.name): parent_pid(int(p.name)) for p in Path('/proc').glob('[0-9]*')}
     found = [p for p in self.observer.all_processes if is_alive(p)]
     for pid, _ in found: found += [(child, process_start_time(child)) for child, parent in above.items()

@@ -46,7 +46,7 @@ from ..train.run import ElasticRun
 def run_agent(config: str, out: str, folder: str, how: str) -> None:
     "Entry point of an agent's process; `how`: JSON with further arguments for `run_elastic`."
     die_with_parent()
-    os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # losing a node is not an error here
+    os.environ.setdefault('TORCH_CPP_LOG_LEVEL', 'FATAL')   # here, losing a node is not an error
     asked = json.loads(how)
     if clock := asked.pop('clock', ''): skew_clock(clock)
     try: run_recipe(read_config(config), out, folder, tell=lambda event: None, **asked)
@@ -77,7 +77,7 @@ class MultiNodeRun:
         out: str | Path, # Folder to create
         folder: str | Path = '.', # Folder of the module of `model.entry`
         nodes: int = 3,
-        patience: float = 60., # Seconds without a new step until the run counts as dead
+        patience: float = 60., # Seconds without a new step, after which the run counts as dead
         link: LinkProfile | None = None, # Link between the last machine and the others
     ):
         self.config, self.fault_plan, self.out, self.module_folder = (
@@ -312,7 +312,7 @@ def run_over_link(config: Config, link: LinkProfile, out: str | Path, folder: st
     ready = tokenize_datasets(config.update(workers=1, spares=0), out / 'data')
     alone = run_undisturbed(ready.update(workers=2), out / 'undisturbed', folder)
     kinds = {k: v for k, v in link.overrides.items() if k == 'store'}
-    # traffic without a known port is gradients
+    # traffic without a known port counts as gradients
     over = replace(profile_for(link, 'gradient'), overrides=kinds)
     trial = MultiNodeRun(ready, FaultPlan(()), out / 'disturbed', folder, 2, 2 * threshold, over)
     trial.run_to_end()

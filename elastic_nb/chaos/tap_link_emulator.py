@@ -34,7 +34,7 @@ _NETWORK = 0x40000000 # CLONE_NEWNET, for setns(2)
 def open_tap(name: str, pid: int | None = None) -> int:
     """Creates a network interface; returns the file descriptor of its other end, one frame per read or write.
 
-    `pid`: the process in whose network it appears; this process stays in its own. Raises OSError."""
+    The interface appears in the network of process `pid`; this process stays in its own. Raises OSError."""
     with open('/proc/self/ns/net') as home:
         if pid is not None:
             with open(f'/proc/{pid}/ns/net') as away: _enter(away.fileno())

@@ -36,7 +36,7 @@ def unflatten(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
             f"the skeleton of the state is wrong: {type(e).__name__} {str(e)[:100]}") from None
 
 # %% ../../nbs/03_checkpoint/01_format.ipynb #86cb83cd
-CHUNK_BYTES = 4 << 20 # Bytes under one checksum
+CHUNK_BYTES = 4 << 20 # Bytes that one checksum covers
 MANIFEST_NAME = 'manifest.json'
 
 def checksum(data: Any) -> str:
@@ -53,7 +53,7 @@ class DataFile(ConfigSection):
     sums: list[Annotated[str, Field(pattern='^[0-9a-f]{16}$')]]
 
 class StoredTensor(ConfigSection):
-    "A tensor: its file, type and shape, its first byte in the file and the byte after its last."
+    "A tensor: its file, type and shape, and the offsets of its first byte and of its end (exclusive)."
     file: DataFileName
     dtype: Literal[tuple(DTYPES)]  # type: ignore[valid-type]  # pydantic reads the table when this is run
     shape: Annotated[list[NonNegative], Field(max_length=64)]
@@ -105,7 +105,7 @@ class Manifest(ConfigSection):
 
     @property
     def shared_tensors(self) -> dict[str, int]:
-        "Shared tensors, and how often the state refers to each."
+        "The names of shared tensors, and how often the state refers to each."
         count = re.findall(r'\{"\$tensor": ("(?:[^"\\]|\\.)*")\}', json.dumps(self.state))
         return {json.loads(k): count.count(k) for k in sorted(set(count)) if count.count(k) > 1}
 
@@ -113,12 +113,12 @@ class Manifest(ConfigSection):
 _HEAD = re.compile(rb'\{"xxh3": "([0-9a-f]{16})", "manifest": ')
 
 def with_checksum(fields: str) -> bytes:
-    "A manifest, given as JSON, with its checksum."
+    "A manifest, passed as JSON text, with its checksum in front."
     body = fields.encode() + b'}\n'
     return f'{{"xxh3": "{checksum(body)}", "manifest": '.encode() + body
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    "`manifest` as JSON, with its checksum."
+    "`manifest` as JSON text, with its checksum in front."
     return with_checksum(json.dumps(manifest.model_dump(), allow_nan=False))
 
 def decode_manifest(data: bytes) -> Manifest:

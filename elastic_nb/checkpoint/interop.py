@@ -67,9 +67,9 @@ def find_tiers(run: str | Path) -> dict[str, Any]:
 class CheckpointInfo:
     "A checkpoint, and its fault, if any."
     name: str
-    manifest: Manifest | None # None if it cannot be read
+    manifest: Manifest | None # None if the manifest cannot be read
     problem: str = ''
-    unreadable: bool = False # It could not be read, so its bytes were not checked
+    unreadable: bool = False # The checkpoint could not be read, so its bytes were not checked
 
     @property
     def require_manifest(self) -> Manifest:
@@ -84,20 +84,20 @@ class CheckpointInfo:
     def shared_tensors(self) -> dict[str, int]:
         state = self.require_manifest.state
         if self.is_sharded:
-            from elastic_nb.checkpoint.sharded import load_skeleton   # here: this import takes a second
+            from elastic_nb.checkpoint.sharded import load_skeleton   # imported here: it takes a second
             state = load_skeleton(self.require_manifest)
         return self.require_manifest.model_copy(update=dict(state=state)).shared_tensors
 
     @property
     def parameters(self) -> int:
-        "Numbers in the model; shared ones count once."
+        "The number of parameters in the model; shared ones count once."
         ours = [t for k, t in self.require_manifest.tensors.items()
                 if k.startswith(('model.', 'model_state_dict.'))]
         return sum(math.prod(t.shape) for t in ours)
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #d0b6df2f
 def inspect_checkpoints(tier: Any, every_byte: bool = False) -> Iterator[CheckpointInfo]:
-    "The checkpoints of `tier`, the newest first; `every_byte`: verify each. Raises StoreError."
+    "The checkpoints of `tier`, newest first; with `every_byte`, each is verified. Raises StoreError."
     for found in tier.list_checkpoints():
         manifest = None
         try:
@@ -145,7 +145,7 @@ def select_checkpoint(run: str | Path, step: int | None = None) -> tuple[Any, st
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #f74ac94e
 def load_state_tree(tier: Any, name: str) -> Any:
-    "The whole state, verified. Raises DamagedCheckpoint, StoreError, ValueError (sharded ones in a store)."
+    "The whole state, verified. Raises DamagedCheckpoint, StoreError, ValueError (if sharded, in a store)."
     with tier.open(name) as (manifest, read_at):
         if not CheckpointInfo(name, manifest).is_sharded: return read_state(manifest, read_at)
         if not hasattr(tier, 'base'):
@@ -155,7 +155,7 @@ def load_state_tree(tier: Any, name: str) -> Any:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #55d0b51a
 def model_weights(tree: Mapping[str, Any]) -> dict[str, Tensor]:
-    "The model's tensors in a state, under their own names. Raises ValueError if there is none."
+    "The model's tensors in a state, under their own names. Raises ValueError if the state has no model."
     flat = {k.removeprefix('model.'): v for k, v in tree.items() if k.startswith('model.')}
     model = tree.get('model_state_dict') or tree.get('model') or flat
     found = {k: v for k, v in model.items() if isinstance(v, Tensor)}
@@ -164,7 +164,7 @@ def model_weights(tree: Mapping[str, Any]) -> dict[str, Tensor]:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #b78495e3
 def write_safetensors(model: Mapping[str, Tensor], folder: Path) -> None:
-    "Write the tensors under their own names to `folder`; a shared one under each of its names."
+    "Write the tensors under their own names to `folder`; a shared tensor is written under each of its names."
     apart, seen = {}, set()
     for k, t in model.items():
         apart[k] = t.clone() if id(t) in seen else t.contiguous()   # the format cannot store ties
@@ -177,7 +177,7 @@ ModelWriter = Callable[[Mapping[str, Tensor], Path], None] # Writes a model to a
 def export_checkpoint(run: str | Path, out: str | Path, step: int | None = None,
                       form: ModelWriter = write_safetensors) -> Path:
     """Write the model of a checkpoint to the new folder `out`: its file, or the folder if it has no
-    single one. Raises DamagedCheckpoint, which names a valid alternative, ValueError, OSError."""
+    single one. Raises DamagedCheckpoint (which names a valid alternative), ValueError, OSError."""
     out = Path(out).absolute()
     if out.exists(): raise FileExistsError(f"{out} exists; an export is never overwritten")
     tier, name = select_checkpoint(run, step)
@@ -198,16 +198,16 @@ def _instead(tier: Any, bad: str) -> str:
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #ce2e5b5a
 class ForeignCheckpoint(NamedTuple):
     "The content of another program's file or folder."
-    kind: str # torch, safetensors, dcp
+    kind: str # torch, safetensors or dcp
     tree: dict[str, Any] # A state dict, or a training state around one
-    architecture: dict[str, Any] = {} # The config.json beside it, if there is one
+    architecture: dict[str, Any] = {} # The content of the config.json beside it, if there is one
 
 _PLAIN = "only plain tensors, numbers, texts, lists and dicts are taken in; save the state_dict() alone"
 
 def read_torch(path: Path | io.BytesIO) -> Any:
     "What `torch.save` wrote to `path`, on the CPU. Raises ValueError for anything that would run code."
     try: return torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as e:   # of any type, since the file may hold anything
+    except Exception as e:   # errors of any type, since the file may contain anything
         named = re.search(r'(?:GLOBAL|class) ([\w.]+)', str(e))
         said = str(e).split('. ')[0].split('\n')[0][:150]
         what = f"it names {named[1]}, which is not loaded" if named else said
@@ -275,7 +275,7 @@ def _set(target: Any, items: list[Any]) -> None:
 
 def _build(target: PickleStub, state: Any) -> None:
     if isinstance(state, dict): target.fields.update(state)
-    else: target.fields['state'] = state   # of a class with its own state format
+    else: target.fields['state'] = state   # a class with its own state format
 
 def _pop(stack: list[Any], n: int) -> list[Any]:
     if len(stack) < n: raise ValueError("the stack is empty")
@@ -399,7 +399,7 @@ def read_foreign(source: str | Path) -> ForeignCheckpoint:
     try: known = json.loads(config.read_text()) if config.is_file() else {}
     except ValueError as e: raise ValueError(f"{config}: {e}") from None
     if (path / '.metadata').exists(): return ForeignCheckpoint('dcp', read_dcp(path), known)
-    first, *rest = (path / n for n in _SINGLE)   # if there are several, the one that transformers loads
+    first, *rest = (path / n for n in _SINGLE)   # if there are several, take the one that transformers loads
     found = [p for p in (first, *sorted(path.glob('*.index.json')), *rest) if p.exists()]
     if not found:
         raise ValueError(f"{path} has no checkpoint that is known here: {', '.join(_SINGLE)}, an index, or "
@@ -493,7 +493,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #ca2d45c6
 def _own(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies with memory of their own: ours share one image, all of which `torch.save` would write.
+    """Copies of the tensors in separate memory: ours share one image, which `torch.save` would write whole.
     Ties are kept."""
     copies = {id(t): t.detach().clone() for t in model.values()}
     return {k: copies[id(t)] for k, t in model.items()}
@@ -506,7 +506,7 @@ def write_dcp(model: Mapping[str, Tensor], folder: Path) -> None:
     "Write the state dict `model` for PyTorch's distributed checkpoint, under the key model."
     import torch.distributed.checkpoint as dcp
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')   # it warns that there is only one process
+        warnings.simplefilter('ignore')   # DCP warns that there is only one process
         dcp.save(dict(model=_own(model)), checkpoint_id=folder, no_dist=True)
 
 FORMS: dict[str, ModelWriter] = dict(plain=write_safetensors, safetensors=write_safetensors,

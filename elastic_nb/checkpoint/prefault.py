@@ -26,7 +26,7 @@ def start_daemon_thread(work: Callable[[], None], name: str | None = None) -> th
 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #e599eb69
 def parallel_for(work: Callable[[Any], Any], items: Iterable[Any], threads: int = 4) -> None:
-    "Call `work(item)` for all `items`, in this thread and others. Raises the first error at the end."
+    "Call `work(item)` for all `items`, in this thread and others. An error stops them all, and is raised."
     source, lock = iter(items), threading.Lock()
     errors: list[BaseException] = []
     def run() -> None:
@@ -43,8 +43,8 @@ def parallel_for(work: Callable[[Any], Any], items: Iterable[Any], threads: int 
 
 # %% ../../nbs/03_checkpoint/02_prefault.ipynb #9ac4b72d
 def allocate_aligned(sizes: list[int]) -> 'list[Tensor]':
-    "One uint8 tensor per size, aligned to 64 bytes, in one piece of new memory that begins at a page."
-    import torch   # here, so that modules that need only the threads (stores) skip it
+    "One uint8 tensor per size, aligned to 64 bytes, in a piece of new memory that begins at a page boundary."
+    import torch   # imported here: modules that need only the threads (stores) skip it
     starts = [*accumulate((-(-n // 64) * 64 for n in sizes), initial=0)]
     pages = mmap.mmap(-1, max(1, starts[-1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     whole = torch.frombuffer(pages, dtype=torch.uint8)
@@ -56,7 +56,7 @@ MADV_POPULATE_WRITE = 23 # From the kernel's headers; Python has no constant for
 
 @contextmanager
 def prefault_ahead(t: 'Tensor', lead: int = 1 << 28) -> Iterator[Callable[[int], None]]:
-    """In the block, a thread faults in the pages of `t`, from the start. Yields a function `done(bytes)`;
+    """In the block, a thread faults in the pages of `t` from the start. Yields a function `done(bytes)`:
     the thread stays at most `lead` bytes ahead of the sum of its calls.
     """
     begin, size = t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()

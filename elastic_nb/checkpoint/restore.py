@@ -28,7 +28,7 @@ from .remote.object_store import StoreError, StoreRefused
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #496b692c
 class CheckpointTier(enum.Enum):
-    "A place for checkpoints; each one includes those before it."
+    "A place for checkpoints; a save to a tier also goes to those before it."
     MEMORY = 'memory'
     NVME = 'nvme'
     PEER = 'peer'
@@ -50,7 +50,7 @@ class CheckpointState:
     timestamp: float = field(default_factory=time.time) # Seconds since 1970
 
     def to_dict(self) -> dict[str, Any]:
-        "Its fields, by name. Nothing is copied."
+        "The fields of this state, by name. No tensor is copied."
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
@@ -72,7 +72,7 @@ def _copied(t: Tensor) -> Tensor: return t.detach().to('cpu', copy=True)
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #3f6fddcd
 def as_checkpoint_state(tree: Any) -> Any:
-    "A CheckpointState if `tree` is one, else `tree`."
+    "A CheckpointState if `tree` has the form of one, else `tree`."
     names = set(CheckpointState.__dataclass_fields__)
     return CheckpointState.from_dict(tree) if isinstance(tree, dict) and set(tree) == names else tree
 
@@ -131,7 +131,7 @@ def _named_as(model: nn.Module, values: Mapping[str, Any]) -> dict[str, Any]:
     return {theirs.get(k, k): _cut(v, own.get(theirs.get(k, k))) for k, v in values.items()}
 
 def _cut_as(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> dict[str, Any]:
-    "An optimizer's state, sharded like its parameters."
+    "An optimizer's state, sharded like its own parameters."
     params = [p for group in optimizer.param_groups for p in group['params']]
     if not any(hasattr(p, 'full_tensor') for p in params): return values
     def cut(p: Tensor, slots: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class CheckpointError(RuntimeError): "A checkpoint could not be saved, or there 
 
 class SaveFailed(CheckpointError):
     "A save failed, and the config says that this ends the run (`async_save_policy`)."
-    final = True # Another worker would fail as well
+    final = True # Another worker would fail in the same way
 
 class TierRefused(CheckpointError):
     "Nothing was found to load, and a tier that refused access may hold a checkpoint."
@@ -189,8 +189,8 @@ class SkippedCheckpoint:
     tier: str
     name: str
     why: str
-    seconds: float = 0. # Seconds spent before it was skipped
-    refused: bool = False # The whole tier refused: wrong credentials, which a retry does not fix
+    seconds: float = 0. # Seconds spent on it before it was skipped
+    refused: bool = False # The whole tier refused access: wrong credentials, which a retry does not fix
 
 # %% ../../nbs/03_checkpoint/08_restore.ipynb #613eb80f
 def list_candidates(tiers: Mapping[str, Any],
@@ -214,7 +214,7 @@ def _load(backend: Any, name: str, fingerprint: str, target: TensorTarget,
     with backend.open(name) as (manifest, read_at):
         why = describe_mismatch(manifest, fingerprint, identity)
         if not why: return as_checkpoint_state(read_state(manifest, read_at, target)), manifest
-    raise RunMismatch(mismatch_message(getattr(backend, 'base', name), why))   # not every tier has a folder
+    raise RunMismatch(mismatch_message(getattr(backend, 'base', name), why))   # some tiers have no folder
 
 class LoadedCheckpoint(NamedTuple):
     "A state, its source, and the checkpoints skipped before it."

@@ -42,7 +42,7 @@ def source_of(name: str) -> str:
 
 # %% ../../nbs/course/00_overview.ipynb #9ddf0130
 def without_line(name: str, line: str) -> Callable[..., Any]:
-    "nano's function `name` without the line that contains `line`. Raises ValueError unless exactly one does."
+    "nano's function `name` without the line that contains `line`. Raises ValueError unless one line does."
     text = source_of(name).splitlines()
     hits = [i for i, found in enumerate(text) if line in found]
     if len(hits) != 1: raise ValueError(f'{line!r} is in {len(hits)} lines of {name}, not in one')
@@ -130,7 +130,7 @@ class NanoRun:
 # %% ../../nbs/course/00_overview.ipynb #ad85dee1
 @patch
 def worker_pids(self: NanoRun) -> list[int]:
-    """Process ids of the workers: all children of the supervisor but the first, which hosts the store. They
+    """Process ids of the workers: children of the supervisor except the first, which hosts the store. They
     are in the order in which they started, which may differ from the order of the workers' numbers."""
     pid = self.process.pid
     return [int(child) for child in Path(f'/proc/{pid}/task/{pid}/children').read_text().split()][1:]

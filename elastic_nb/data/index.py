@@ -86,7 +86,7 @@ class TokenIndexFile:
             self.dtype, self.vocab_size = np.dtype(m['dtype']), m['tokenizer']['vocab_size']
             self.eot, self.tokenizer_hash = m['tokenizer']['eot'], m['tokenizer']['hash']
             self.total_tokens, self.num_docs = (sum(b[k] for b in m['blocks']) for k in ('tokens', 'docs'))
-            self.num_dropped = sum(b.get('dropped', 0) for b in m['blocks'])   # dropped by a filter
+            self.num_dropped = sum(b.get('dropped', 0) for b in m['blocks'])   # documents dropped by a filter
             self.num_files = len(m['source'].get('files', [])) or 1
         except (LookupError, TypeError, AttributeError) as e:
             raise DamagedIndex(f"{self}.json is not the manifest of an index, or damaged ({e!r}); "
@@ -94,7 +94,7 @@ class TokenIndexFile:
 
     def __str__(self) -> str: return str(self.path)
     def __len__(self) -> int: return self.total_tokens
-    def __reduce__(self) -> tuple: return TokenIndexFile, (self.path,)   # workers map the file themselves
+    def __reduce__(self) -> tuple: return TokenIndexFile, (self.path,)   # each worker maps the file itself
 
 # %% ../../nbs/02_data/03_index.ipynb #efe38499
 @patch
@@ -127,13 +127,13 @@ def fingerprint(self: TokenIndexFile) -> str:
 
 # %% ../../nbs/02_data/03_index.ipynb #9c791721
 def _named(e: TokenEncoder) -> dict[str, Any]:
-    "What an index records of its tokenizer."
+    "What an index records about its tokenizer."
     known = dict(description=e.description) if e.description else {}
     return dict(name=e.name, hash=e.hash, vocab_size=e.vocab_size, eot=e.eot) | known
 
 def _same_ids(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether two tokenizers are the same, as far as is known. An index from an older version has no
-    description: for a GPT-2-style vocabulary its ids are right, for others they may not be."""
+    description: its ids are right for a GPT-2-style vocabulary, but may be wrong for others."""
     old = then.get('description', now['description'] if now.get('description', '').startswith('gpt2') else '')
     return then['hash'] == now['hash'] and old == now.get('description', '')
 
@@ -170,7 +170,7 @@ def _refuse(out: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     raise ValueError(f"{out} is the index of another {what}; delete it or give another name for the new one")
 
 def _written(out: Path) -> list[dict[str, Any]]:
-    "The head and the blocks, from manifest or journal. Raises ValueError if other files have these names."
+    "The head and the blocks, from manifest or journal. Raises ValueError if other files have the names."
     manifest, journal = _beside(out, 'json'), _beside(out, 'journal')
     here = [f for f in (manifest, journal, out, _beside(out, 'docs')) if f.exists()]
     if not here: return []
@@ -189,7 +189,7 @@ def _finished_blocks(out: Path, head: Mapping[str, Any]) -> list[dict[str, Any]]
     "Complete blocks, from the manifest or the journal; none if there is neither."
     if not (lines := _written(out)): return []
     then, *blocks = lines
-    if blocks: _refuse(out, then, head)   # without a finished block nothing can be lost
+    if blocks: _refuse(out, then, head)   # without a finished block, there is nothing to lose
     if not (out.exists() and _beside(out, 'docs').exists()): return []
     bad = _check_blocks(out, head, blocks)
     return blocks[:bad[0]] if bad else blocks
@@ -217,7 +217,7 @@ def _dropped(blocks: Sequence[Mapping[str, Any]]) -> int:
     return sum(b.get('dropped', 0) for b in blocks)
 
 def _whole(out: Path, head: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> bool:
-    "Whether these (complete) blocks are all of a finished index, with nothing after them."
+    "Whether these complete blocks are the whole of a finished index, with no bytes after them."
     tokens, docs = _totals(blocks)
     sizes = tokens * np.dtype(head['dtype']).itemsize, docs * 8
     there = tuple(p.stat().st_size if p.exists() else 0 for p in (out, _beside(out, 'docs')))
@@ -226,7 +226,7 @@ def _whole(out: Path, head: Mapping[str, Any], blocks: Sequence[Mapping[str, Any
 # %% ../../nbs/02_data/03_index.ipynb #75a7a395
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    "Allow one builder at a time (a dead builder's lock is free); explain a full disk."
+    "Allow only one builder at a time (a dead builder's lock is released); explain a full disk."
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(_beside(out, 'lock'), 'w') as lock:
@@ -272,7 +272,7 @@ class IndexBuilder:
         self.workers = workers or len(os.sched_getaffinity(0))
 
     def head(self, source: FileSource | RowSource | FilteredSource) -> dict[str, Any]:
-        "What identifies an index, before anything is built."
+        "The identity of an index, known before the build starts."
         e = self.encoder
         known = dict(format=1, dtype=e.dtype.str, tokenizer=_named(e), source=source.identity())
         return known | (dict(keep=source.document_filter.identity) if isinstance(source, FilteredSource)
@@ -336,10 +336,10 @@ def build(self: IndexBuilder, source: Any, out: str | Path, keep: Callable[[str]
 def _build(self: IndexBuilder, source: FileSource | RowSource | FilteredSource, out: Path,
            head: dict[str, Any]
            ) -> IndexSummary:
-    "`build`, under the lock."
+    "Like `build`; the caller holds the lock."
     blocks, manifest = _finished_blocks(out, head), _beside(out, 'json')
     kept, e = len(blocks), self.encoder
-    if blocks and e.engine != 'numpy' and not e.description:   # it may have changed: compare one block
+    if blocks and e.engine != 'numpy' and not e.description:   # it may have changed, so compare one block
         self._missing(source, blocks).close()
     if not (manifest.exists() and _whole(out, head, blocks)):
         self._append(source, out, head, blocks)

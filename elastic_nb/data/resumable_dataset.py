@@ -31,7 +31,7 @@ class DatasetState:
     fingerprint: str = '' # Hashes of tokens and tokenizer, and the length: `tokens.tokenizer.length`
 
 def _differences(mine: str, theirs: str) -> str:
-    "How the two fingerprints differ, as text."
+    "The differences between the two fingerprints, as text."
     names = 'the tokens (another file, or a changed one)', 'the tokenizer', 'the sequence length'
     found = [n for n, a, b in zip(names, mine.split('.'), theirs.split('.')) if a != b]
     length = f": {theirs.split('.')[-1]} then, {mine.split('.')[-1]} now" if found[-1:] == [names[2]] else ''
@@ -51,7 +51,7 @@ def _open_index(index: Any, data_files: list[str | Path], tokenizer: Any) -> tup
 class ResumableDataset(Dataset):
     """Shuffled samples and a cursor. `dataset[i]` is the i-th sample in this epoch's order: (input, target).
 
-    Iterating gives the rest of the epoch, one sample at a time. Raises ValueError if index, files and
+    Iterating yields the remaining samples of the epoch, one at a time. Raises ValueError if index, files and
     tokenizer do not belong together."""
     def __init__(self,
         data_files: Iterable[str | Path] = (), # If given: the files from which the index must have been built
@@ -106,7 +106,7 @@ def num_remaining(self: ResumableDataset) -> int:
 
 @patch(as_prop=True)
 def has_next_epoch(self: ResumableDataset) -> bool:
-    "Whether there is an epoch after this one, whose first samples can fill the last batch."
+    "Whether an epoch follows this one, so that its first samples can fill the last batch."
     return True
 
 @patch
@@ -118,7 +118,7 @@ def advance(self: ResumableDataset, samples: int) -> None:
 
 @patch
 def set_epoch(self: ResumableDataset, epoch: int) -> None:
-    "Go to the beginning of `epoch`; a cursor that is already in it does not move."
+    "Go to the beginning of `epoch`, unless the cursor is already in that epoch."
     if epoch != self.state.epoch: self.state.epoch, self.state.cursor = epoch, 0
 
 # %% ../../nbs/02_data/04_resumable_dataset.ipynb #dd019a0e
@@ -136,7 +136,7 @@ def load_state_dict(self: ResumableDataset, state: Mapping[str, Any]) -> None:
 
 # %% ../../nbs/02_data/04_resumable_dataset.ipynb #bf9ab53b
 class ElasticDataLoader:
-    "Iterates over the rest of an epoch. Yields this rank's share of each global batch: inputs, targets."
+    "Iterates over the remaining batches of an epoch. Yields this rank's share of each: inputs, targets."
     def __init__(self, dataset: ResumableDataset, batch_size: int, rank: int | None = None,
                  world: int | None = None, **options: Any):
         if batch_size < 1: raise ValueError(f"a batch has at least one sample, not {batch_size}")
@@ -144,7 +144,7 @@ class ElasticDataLoader:
         self.resize(rank, world)
 
     def __len__(self) -> int:
-        "Number of global batches that begin in the rest of this epoch (or end in it, if no epoch follows)."
+        "Number of global batches that still begin in this epoch (or end in it, if no epoch follows)."
         left = self.dataset.num_remaining
         return -(-left // self.batch_size) if self.dataset.has_next_epoch else left // self.batch_size
 
@@ -157,16 +157,16 @@ class ElasticDataLoader:
                 self.dataset.advance(self.batch_size)
                 left -= 1
                 yield batch
-        finally: self.inner = None   # ends worker processes, even when the loop is left early
+        finally: self.inner = None   # ends worker processes, even if the loop is left early
 
 # %% ../../nbs/02_data/04_resumable_dataset.ipynb #be55856e
 @patch
 def resize(self: ElasticDataLoader, rank: int | None = None, world: int | None = None) -> None:
-    "Use `world` ranks from the next batch on. None: from torch.distributed if it is set up, else one."
+    "Use `world` ranks from the next batch on. None: as in torch.distributed if it is initialized, else one."
     known = dist.is_available() and dist.is_initialized()
     self.world = world if world is not None else dist.get_world_size() if known else 1
     self.rank = rank if rank is not None else dist.get_rank() if known else 0
-    shard_range(self.rank, self.world, 0)   # refuses a rank outside the world
+    shard_range(self.rank, self.world, 0)   # raises an error for a rank outside the world
     self.inner = None
 
 # %% ../../nbs/02_data/04_resumable_dataset.ipynb #3c82cb02
@@ -181,7 +181,7 @@ def _ids(self: ElasticDataLoader, start: int, batches: int) -> Iterator[np.ndarr
 
 # %% ../../nbs/02_data/04_resumable_dataset.ipynb #e757bd03
 class _BatchDataset(Dataset):
-    "The dataset in worker processes: from ids to a stacked batch."
+    "The dataset in worker processes: maps ids to a stacked batch."
     def __init__(self, dataset: ResumableDataset): self.dataset = dataset
     def __len__(self) -> int: return len(self.dataset)
     def __getitems__(self, ids: np.ndarray) -> tuple[Tensor, Tensor]: return self.dataset.get(ids)
@@ -197,7 +197,7 @@ def _open(self: ElasticDataLoader, left: int) -> Iterator[tuple[Tensor, Tensor]]
 
 # %% ../../nbs/02_data/04_resumable_dataset.ipynb #b1b54ce4
 def create_dataloader(
-    dataset: ResumableDataset, # Holds the cursor; its `state_dict` is the state of the loader too
+    dataset: ResumableDataset, # Holds the cursor; its `state_dict` is also the state of the loader
     batch_size: int, # Samples per *global* batch, over all ranks
     num_workers: int = 0, # Processes that read ahead
     rank: int | None = None, # None: from torch.distributed, or 0

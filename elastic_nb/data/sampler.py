@@ -33,7 +33,7 @@ from ..exact.shuffle import SampleOrder, shard_range, SampleSpan
 
 # %% ../../nbs/02_data/05_sampler.ipynb #b54b0dbb
 def _no_samples(dataset: Any) -> str:
-    "Why `dataset` cannot be indexed by number, and what to use instead; '' if it can."
+    "Why `dataset` cannot be indexed by number, and what to use instead; '' if it can be."
     if hasattr(dataset, 'batch_sampler'): return "makes batches itself: give its dataset, and batch_size"
     numbered = getattr(type(dataset), '__getitem__', Dataset.__getitem__) is not Dataset.__getitem__
     if not (hasattr(dataset, '__len__') and (numbered or hasattr(dataset, '__getitems__'))):
@@ -94,7 +94,7 @@ def with_sample_note(error: Exception, what: str) -> Exception:
 
 # %% ../../nbs/02_data/05_sampler.ipynb #7fb675cd
 def _as_torch(dataset: Any) -> Any:
-    "The Hub dataset, returning tensors: in its own torch format, or with the columns that it selects."
+    "The Hub dataset as tensors: in the dataset's torch format, or with the columns that it selects."
     if (own := dataset.format)['type'] == 'torch': return dataset
     chosen = None if own['columns'] == dataset.column_names else own['columns']
     return dataset.with_format('torch', chosen, output_all_columns=own['output_all_columns'])
@@ -111,7 +111,7 @@ def resolve_dataset(dataset: Any, length: int) -> Any:
     """Windows of `length` tokens if `dataset` is a token index or the path of one, else `dataset` itself.
     Raises ValueError if the path holds no valid index, or one that is too short."""
     if isinstance(dataset, (str, os.PathLike)):
-        # imported here: your own data do not need it
+        # imported here, because other datasets do not need it
         from elastic_nb.data.remote_token_index import open_index
         dataset = open_index(dataset)
     if not (hasattr(dataset, 'tokens') and hasattr(dataset, 'check')): return dataset
@@ -166,7 +166,7 @@ class MicroBatchSampler:
         return self.order(position, size).tolist()
 
     def num_micro_batches(self, step: int) -> int:
-        "How many micro-batches `step` is cut into."
+        "Number of micro-batches in `step`."
         return self.schedule.span(step).micro_batches
 
     def get(self, ids: list[int]) -> Any:
@@ -177,7 +177,7 @@ class MicroBatchSampler:
         finally: self.reading = None
         if not isinstance(batch, Mapping) or self.column_names is None and not self.causal: return batch
         batch = self._with_labels(dict(batch))
-        if isinstance(batch.get('input_ids'), list):   # transposed: one list per position
+        if isinstance(batch.get('input_ids'), list):   # transposed: a list for each position
             raise ValueError("the input_ids of a sample are a list of numbers, which make no batch: give "
                              "tensors, or a set of `datasets`")
         if self.causal and 'labels' not in batch:
@@ -186,7 +186,7 @@ class MicroBatchSampler:
         return {k: v for k, v in batch.items() if self.column_names is None or k in self.column_names}
 
     def cursor(self, step: int) -> dict[str, Any]:
-        "The data position after `step` steps: epoch and offset, for each source if it is a mixture."
+        "The data position after `step` steps: epoch and offset (for a mixture, those of each source)."
         at = self.schedule.span(step).position
         epoch, position = divmod(at, self.samples)
         places = getattr(self.dataset, 'places', None)
@@ -216,7 +216,7 @@ def warn_if_reads_slow(
     tell: Callable[[str], None] = print_notice, # Called with the warning
     ahead: bool = False, # True before the first step: the warning also names the checks that read samples
 ) -> Iterator[None]:
-    "While the block runs, report the first read that takes longer than `late` seconds, during that read."
+    "While the block runs, report the first read that takes longer than `late` seconds, before it ends."
     over, began, reads = threading.Event(), time.monotonic(), set[float]()
     def look() -> None:
         while not over.wait(late / 5):
@@ -290,7 +290,7 @@ def content_hash(self: MicroBatchSampler, place: int = 0) -> str:
 # %% ../../nbs/02_data/05_sampler.ipynb #4714724e
 @patch
 def _read_twice(self: MicroBatchSampler, ids: list[int], place: int) -> tuple[str, list[int]]:
-    "Digest of samples `ids` for checkpoints; and the cached ones, of these and of more as time allows."
+    "Digest of samples `ids` for checkpoints; and which samples are cached, of these and more if time allows."
     found: dict[int, tuple[str, bool]] = {}
     kept = [i for i in ids + ids[::-1] if self._is_kept(i, place, found)]
     own = ''.join(told for told, _ in found.values())
@@ -307,7 +307,7 @@ def _read_twice(self: MicroBatchSampler, ids: list[int], place: int) -> tuple[st
 @patch
 def _is_kept(self: MicroBatchSampler, i: int, place: int, found: dict[int, tuple[str, bool]]) -> bool:
     """Read sample `i`; record in `found` its digest and whether the read drew random numbers. True if only
-    the first read did. Raises NondeterministicSample if the sample differs from an earlier read."""
+    the first read drew any. Raises NondeterministicSample if the sample differs from an earlier read."""
     with seeded(self.seed, -1, place + i):
         before, one = rng_state_hash(), self.get([i])
         draws = rng_state_hash() != before
@@ -324,14 +324,14 @@ def _is_kept(self: MicroBatchSampler, i: int, place: int, found: dict[int, tuple
 
 # %% ../../nbs/02_data/05_sampler.ipynb #b099c2fd
 def _one_by_one_read(dataset: Any) -> bool:
-    "Whether batches are built from samples that are read one by one with `dataset[i]`."
+    "Whether samples are read one by one with `dataset[i]` to build batches."
     while isinstance(dataset, Subset): dataset = dataset.dataset
     own = 'for_model', 'by_number', '__getitems__', 'with_format'
     return not isinstance(dataset, ResumableDataset) and not any(hasattr(dataset, k) for k in own)
 
 @patch
 def _check_apart(self: MicroBatchSampler, place: int) -> None:
-    "Raises NondeterministicSample if reading a sample changes another one, or the dataset's length."
+    "Raises NondeterministicSample if reading one sample changes another, or the dataset's length."
     own, last, span = self.dataset, self.samples - 1, self.schedule.span(0)
     if span.size > span.micro_batches and last and _one_by_one_read(own):
         with seeded_temporarily(self.seed, -1, place):

@@ -43,11 +43,11 @@ def train_bpe(texts: Iterable[str], vocab_size: int = 1024) -> Tokenizer:
     return tokenizer
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #1cd8d951
-PIECE = 1 << 18 # Approximate number of bytes to encode at once
-WHOLE = 1 << 26 # Most bytes that can be encoded at once, if there is no place to cut
+PIECE = 1 << 18 # Approximate number of bytes to encode per call
+WHOLE = 1 << 26 # Maximum bytes to encode in one call if there is no place to cut
 _WORD, _VISIBLE, _OTHER, _SPACE = (np.zeros(256, bool) for _ in range(4))
 _WORD[[b for b in range(128) if chr(b).isalnum()]] = _VISIBLE[33:127] = _SPACE[[9, 10, 13, 32]] = True
-_OTHER[128:] = True # Bytes of non-ASCII characters in UTF-8
+_OTHER[128:] = True # UTF-8 bytes of non-ASCII characters
 
 def _before(text: bytes, at: int) -> str:
     "The character that ends just before byte `at`; '' if it begins before `text`."
@@ -62,7 +62,7 @@ def _safe(text: bytes, at: int, cuts: str) -> bool:
     return cuts != 'words' or text[at] in b' \t' or unicodedata.category(char)[0] in 'LN'
 
 def find_cut(text: bytes, cuts: str = 'spaces') -> int | None:
-    "The last safe place in `text`, where its first piece can end; None if there is none."
+    "The last safe place in `text`, where its first piece can end, or None."
     a = np.frombuffer(text, np.uint8)
     for before in (_WORD, _VISIBLE, _OTHER)[:2 if cuts == 'anywhere' else 3]:
         for at in np.flatnonzero(before[a[:-1]] & _SPACE[a[1:]])[::-1].tolist():
@@ -99,7 +99,7 @@ def gpt2_byte_map() -> dict[str, int]:
 GPT2_SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
-    "A tokenizer's own description, its tokenizer.json. Empty if a part of it is written in Python."
+    "A tokenizer's description of itself, its tokenizer.json. Empty if a part of it is written in Python."
     try: return json.loads(tokenizer.to_str())
     except Exception: return {}   # such a tokenizer cannot be serialized
 
@@ -120,23 +120,23 @@ def gpt2_ranks(tokenizer: Tokenizer, about: Mapping[str, Any]) -> dict[bytes, in
 
 def tiktoken_encode(ranks: Mapping[bytes, int], special: Mapping[str, int]
                     ) -> Callable[[str], np.ndarray] | None:
-    "tiktoken's function from text to ids, with `special` tokens taken as text; None if not installed."
+    "tiktoken's function from text to ids, with `special` tokens treated as text; None if not installed."
     if importlib.util.find_spec('tiktoken') is None: return None
     import tiktoken
     engine = tiktoken.Encoding('elastic-nb', pat_str=GPT2_SPLIT, mergeable_ranks=ranks,
                                special_tokens=special)
-    return partial(engine.encode_to_numpy, disallowed_special=())   # slower if it knew no special tokens
+    return partial(engine.encode_to_numpy, disallowed_special=())   # slower without special tokens
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #cda90350
 def encode_plain(tokenizer: Tokenizer, text: str) -> list[int]:
-    "Ids of `text` with special tokens taken as plain text."
+    "Ids of `text`, with special tokens treated as plain text."
     if not tokenizer.encode_special_tokens: tokenizer.encode_special_tokens = True   # not while others encode
     encode = getattr(tokenizer, 'encode_batch_fast', tokenizer.encode_batch)   # fast: without offsets
     return encode([text], add_special_tokens=False)[0].ids
 
 @contextmanager
 def translate_tokenizer_errors(name: str) -> Iterator[None]:
-    "Turn a tokenizer's errors, Rust panics included (they are no Exception), into a ValueError."
+    "Turn a tokenizer's errors, including Rust panics (which are not Exceptions), into a ValueError."
     try: yield
     except BaseException as e:
         if not isinstance(e, Exception) and type(e).__name__ != 'PanicException': raise
@@ -194,13 +194,13 @@ _LATER = r"|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+
 LATER_SPLITS = _CASE + _LATER % _NUMBERS, _CASE + _LATER % r'\p{N}' # Rules of Llama 3, GPT-4 and Qwen
 
 def find_eot(tokenizer: Tokenizer, name: str, said: str | None = None) -> int:
-    "The id that ends a document; `said`: its token, if known. Raises ValueError."
+    "The id that ends a document; `said`: its token, if it is known. Raises ValueError."
     if said is not None:
         if (i := tokenizer.token_to_id(said)) is not None: return i
         raise ValueError(f"the tokenizer {name}: {said!r}, which ends its texts, is not in its vocabulary")
     special = {t.content: i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
     found = [t for t in END_NAMES if t in special]
-    if len(found) > 1 and found[-1] == '[SEP]': found.pop()   # BERT's, if there is another one
+    if len(found) > 1 and found[-1] == '[SEP]': found.pop()   # BERT's [SEP], if there is another candidate
     if len(found) == 1: return special[found[0]]
     which = f"{' and '.join(found)} could each end a document" if found else \
         f"no special token that ends a document, such as {END_NAMES[0]}"
@@ -229,7 +229,7 @@ def _ranked(ranks: Mapping[bytes, int]) -> str:
     return 'gpt2 ' + _digest(sorted((w.hex(), i) for w, i in ranks.items()))
 
 def _short(x: Any) -> Any:
-    "Drop entries that are off or empty, because other versions of the library may not write them."
+    "Drop disabled or empty entries, because other versions of the library may not write them."
     if isinstance(x, Mapping): return {k: _short(v) for k, v in x.items() if v or v == 0 and v is not False}
     return [*map(_short, x)] if isinstance(x, list) else x
 
@@ -290,7 +290,7 @@ def encoder_from_tokenizer(tokenizer: Tokenizer, name: str, fast: bool = True,
 
 # %% ../../nbs/02_data/02_tokenizer.ipynb #c267d366
 ENDS = 'eot_token', 'eos_token_id', 'eot_id', 'eos_id' # Attributes for the id that ends a document
-SIZES = 'n_vocab', 'vocab_size', 'get_vocab_size', 'get_piece_size', '__len__' # For the number of ids
+SIZES = 'n_vocab', 'vocab_size', 'get_vocab_size', 'get_piece_size', '__len__' # Those for the number of ids
 
 def _asked(obj: Any, names: tuple[str, ...]) -> Iterator[int]:
     "The values of these attributes or methods that are non-negative numbers."
@@ -305,12 +305,12 @@ def _asked(obj: Any, names: tuple[str, ...]) -> Iterator[int]:
 _WAYS = 'encode', '__call__', 'tokenize', '_tokenize', '_encode_plus', 'prepare_for_tokenization'
 
 def _own_ways(obj: Any) -> set[str]:
-    "The overridden methods of a transformers tokenizer that lead to ids."
+    "The overridden methods of a transformers tokenizer that affect ids."
     own = [c for c in type(obj).__mro__ if c.__module__.split('.')[0] != 'transformers']
     return {way for x in (obj, *own) for way in _WAYS if way in vars(x)}
 
 def _encoding_of(obj: Any) -> Callable[[str], Any]:
-    "Its function from a text to ids, with special tokens taken as plain text and none added."
+    "The object's function from text to ids; special tokens are treated as plain text, and none are added."
     if hasattr(obj, 'encode_ordinary'): return obj.encode_ordinary
     try: known = inspect.signature(obj.encode).parameters
     except (TypeError, ValueError): known = {}   # `encode` is written in C
@@ -325,7 +325,7 @@ def _end_token(obj: Any) -> str | None:
     return None if said is None else str(said)
 
 def _ids_of(obj: Any) -> Iterator[int]:
-    "Candidates for the number of ids; the highest one counts."
+    "Candidates for the number of ids; the highest one is used."
     yield from _asked(obj, SIZES)
     words = obj.get_vocab() if callable(getattr(obj, 'get_vocab', None)) else None
     if isinstance(words, Mapping) and words: yield max(words.values()) + 1
@@ -340,7 +340,7 @@ def _cuts_of_tiktoken(obj: Any) -> tuple[str, str]:
 
 def encoder_from_object(obj: Any) -> TokenEncoder:
     """An encoder of any object with `encode`. Raises ValueError if it has no token that ends a document, or
-    if `encode` does not return integers below the size of the vocabulary, the same each time."""
+    if `encode` does not return the same integers each time, all below the size of the vocabulary."""
     name, ids, lock = str(getattr(obj, 'name', type(obj).__name__)), _encoding_of(obj), threading.Lock()
     size, eot = max(_ids_of(obj), default=None), next(_asked(obj, ENDS), None)
     unknown = next(_asked(obj, ('unk_token_id',)), None)   # the id of unknown words
@@ -358,7 +358,7 @@ def encoder_from_object(obj: Any) -> TokenEncoder:
         if found.max() >= (size or 1 << 32):
             raise ValueError(f"the tokenizer {name}: id {found.max()} is not in its vocabulary of {size}")
         return found.astype(np.uint32)
-    if not np.array_equal(encode(PROBE.encode()), encode(PROBE.encode())):   # errors must show up now
+    if not np.array_equal(encode(PROBE.encode()), encode(PROBE.encode())):   # any error must occur now
         raise ValueError(f"the tokenizer {name} gives other ids for the same text each time; an index needs "
                          "one answer. Switch its sampling or dropout off")
     if size is not None: size = max(size, eot + 1)
@@ -379,13 +379,13 @@ def is_hub_reachable(seconds: float = 3.) -> bool:
     port, found = url.port or (80 if url.scheme == 'http' else 443), []
     def connect() -> None:
         with suppress(OSError), socket.create_connection((url.hostname, port), seconds): found.append(True)
-    thread = threading.Thread(target=connect, daemon=True)   # the name lookup may be slow, too
+    thread = threading.Thread(target=connect, daemon=True)   # the name lookup may also be slow
     thread.start()
     thread.join(seconds)
     return bool(found)
 
 def _gpt2() -> Tokenizer:
-    "GPT-2's tokenizer from the Hub's cache or the Hub. Raises ValueError at once if it cannot be reached."
+    "GPT-2's tokenizer from the Hub's cache or the Hub. Raises ValueError immediately if it is unreachable."
     from huggingface_hub import try_to_load_from_cache
     there = try_to_load_from_cache('gpt2', 'tokenizer.json')
     if isinstance(there, str): return Tokenizer.from_file(there)

@@ -304,7 +304,7 @@ def explain_chart(v: ChartValues, found: KubernetesObjects) -> str:
 
 # %% ../../nbs/14_deploy/03_chart.ipynb #70944a9a
 def render_generated_files() -> dict[str, str]:
-    "The chart files that are generated from the model: name -> text."
+    "The chart files that are generated from the schema class: name -> text."
     rows = ['# Values of the chart', '', '| value | type | default | meaning |', '|---|---|---|---|']
     for name, x in LEAVES.items():
         kind = x['type'].replace('|', ' or ')

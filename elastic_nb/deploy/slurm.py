@@ -23,7 +23,7 @@ class SlurmJob:
     gpus: int = 0 # GPUs per node
     cpus: int = 8 # CPU cores per node
     time: str = '24:00:00' # Time limit of one start
-    notice: int = 90 # Seconds before the limit at which the agents receive SIGTERM
+    notice: int = 90 # How many seconds before the limit the agents receive SIGTERM
     partition: str = '' # Partition; empty: the default one
     etcd: str = '' # Your etcd, HOST:PORT,...; empty: the first node hosts the rendezvous store
     port: int = 29400 # Port of that store

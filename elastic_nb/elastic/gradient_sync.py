@@ -22,8 +22,8 @@ from ..exact.shuffle import shard_range
 # %% ../../nbs/06_elastic/05_gradient_sync.ipynb #d2e962f0
 class GradientSync(Protocol):
     """How replicas agree on a gradient: `set_process_group` per generation; per step `start`, `micro_batch`
-    for each number it returns, `reduction` (work for any thread), `finish` (the summed loss and the numbers
-    beside it, a tensor of one dimension, unread); `detach` at the end."""
+    for each number it returns, `reduction` (any thread may do it), `finish` (the summed loss and the numbers
+    summed with it, as a one-dimensional tensor that has not been read yet); `detach` at the end."""
     module: nn.Module # What to call for the forward pass
     scale: float # Factor on the loss of a micro-batch
     @property
@@ -45,7 +45,7 @@ class ExactSync(TreeReducer):
 
 # %% ../../nbs/06_elastic/05_gradient_sync.ipynb #a6141051
 def is_group_error(error: RuntimeError) -> bool:
-    "Whether `error` comes from a process group that lost a peer, and not from the model."
+    "Whether `error` comes from a process group that lost a peer, rather than from the model."
     return isinstance(error, dist.DistError) or 'gloo/' in str(error)
 
 @contextmanager
@@ -58,7 +58,7 @@ def model_peer_errors() -> Iterator[None]:
 
 # %% ../../nbs/06_elastic/05_gradient_sync.ipynb #976de367
 class _DependOnAll(torch.autograd.Function):
-    "The same loss, but dependent on all parameters; the added part has a gradient of zero."
+    "Makes the loss depend on all parameters without changing it; the added part has a gradient of zero."
     @staticmethod
     def forward(ctx: Any, loss: Tensor, *params: Tensor) -> Tensor:
         ctx.count = len(params)
@@ -68,7 +68,7 @@ class _DependOnAll(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]: return grad, *[None] * ctx.count
 
 def counter_parameter(model: nn.Module) -> nn.Parameter | None:
-    "The parameter of a task whose gradient counts the micro-batches without a gradient, if there is one."
+    "The task's parameter whose gradient counts the micro-batches without a gradient, if the task has one."
     return next(iter(getattr(model, 'idle', None) or []), None)
 
 class AllParamsModule(nn.Module):
@@ -116,7 +116,7 @@ class StockDDP:
 
     def clear(self) -> None:
         for p in self.model.parameters():
-            if p.requires_grad and p.grad is None: p.grad = torch.zeros_like(p)   # unused: zero
+            if p.requires_grad and p.grad is None: p.grad = torch.zeros_like(p)   # unused: gradient zero
         self.model.zero_grad(set_to_none=False)
 
     grad_versions = staticmethod(grad_versions)
@@ -124,23 +124,23 @@ class StockDDP:
     @contextmanager
     def micro_batch(self, i: int) -> Iterator[Tensor]:
         with model_peer_errors(), nullcontext() if i == self.span[-1] else self.module.no_sync():
-            yield self.loss   # DDP communicates in the last one
+            yield self.loss   # DDP communicates in the last micro-batch
 
     def reduction(self) -> Callable[[Callable[[], None]], None]:
         group, sums = self.group, self.sums
         def run(half_way: Callable[[], None]) -> None:
             half_way()
             group.allreduce([sums]).wait()
-            if sums.is_cuda: torch.cuda.current_stream(sums.device).synchronize()   # may be abandoned here
+            if sums.is_cuda: torch.cuda.current_stream(sums.device).synchronize()   # this may be abandoned
         return run
 
     def finish(self) -> Tensor:
         idle, world = counter_parameter(self.model), self.group.size()
         grads = [p.grad for p in self.model.parameters() if p.grad is not None and p is not idle]
-        if world > 1: torch._foreach_mul_(grads, world)   # DDP divided by it
+        if world > 1: torch._foreach_mul_(grads, world)   # DDP divided by the world size
         return self.loss
 
     def detach(self) -> None:
-        if isinstance(self.module, DistributedDataParallel):   # break the reference cycle here:
+        if isinstance(self.module, DistributedDataParallel):   # break the reference cycle here, because
             self.module.reducer = self.module.logger = None   # the GC would close the group under its lock
         self.module, self.group = self.model, None

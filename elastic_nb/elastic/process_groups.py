@@ -24,14 +24,14 @@ import torch.distributed as dist
 POLL_SLICE_S = 0.05 # Seconds that a wait blocks between two checks
 
 def wait_for_keys(store: dist.Store, keys: list[str], seconds: float = POLL_SLICE_S) -> bool:
-    "Whether all `keys` exist, after waiting up to `seconds` and one check. Raises DistNetworkError."
+    "Whether all `keys` exist after a wait of up to `seconds` and one check. Raises DistNetworkError."
     try: store.wait(keys, timedelta(seconds=seconds))
     except (dist.DistStoreError, TimeoutError): return store.check(keys)
     return True
 
 # %% ../../nbs/06_elastic/02_process_groups.ipynb #ff16e20c
 class PollingStore(dist.Store):
-    "A store whose waits end early: `give_up()`, called between slices, raises when waiting is pointless."
+    "A store whose waits can end early: `give_up()`, called between slices, raises when waiting is pointless."
     def __init__(self,
         base: dist.Store, # The store that really holds the keys
         give_up: Callable[[], None], # Raises to end a wait
@@ -83,7 +83,7 @@ def wake_waiters() -> None:
 
 @contextmanager
 def wakeable() -> Iterator[threading.Event]:
-    "Within the block, `wake_waiters` sets the event it yields."
+    "Yields an event, which `wake_waiters` sets within the block."
     _waiting.add(woken := threading.Event())
     try: yield woken
     finally: _waiting.discard(woken)
@@ -137,13 +137,13 @@ def run_abandonable(fn: Callable[[], Any], give_up: Callable[[], None], poll: fl
     value, error = boxes[0].get()
     if error is None: return value
     try: raise error
-    finally: del error   # it refers to this frame: a reference cycle would keep sockets open for a while
+    finally: del error   # it refers to this frame; the reference cycle would keep sockets open for a while
 
 # %% ../../nbs/06_elastic/02_process_groups.ipynb #6a01c0d4
 class GlooGroup(dist.ProcessGroupGloo):
-    "A gloo group whose last reference may be dropped in any thread, even in one of its own."
+    "A gloo group whose last reference may be dropped in any thread, even one of the group's own threads."
     def __del__(self) -> None:
-        if sys is None or sys.is_finalizing(): return   # the interpreter exits, and its threads with it
+        if sys is None or sys.is_finalizing(): return   # the interpreter is exiting, and its threads with it
         me = threading.get_ident()
         ours = (t for t in threading.enumerate() if not isinstance(t, threading._DummyThread))
         if any(t.ident == me for t in ours): return

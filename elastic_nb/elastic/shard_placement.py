@@ -31,7 +31,7 @@ def uncovered_spans(spans: Iterable[range], held: Iterable[range]) -> list[range
 
 def plan_moves(have: dict[int, list[range]], want: dict[int, list[range]]) -> list[tuple[int, int, range]]:
     """Returns transfers (from, to, span) that give each rank of `want` its missing spans; the ranks of `have`
-    send in turn. Raises ValueError for an element without a holder."""
+    take turns to send. Raises ValueError for an element without a holder."""
     load, out = {r: 0 for r in have}, []
     for to, spans in want.items():
         for gap in uncovered_spans(spans, have.get(to, [])):
@@ -51,11 +51,11 @@ def plan_moves(have: dict[int, list[range]], want: dict[int, list[range]]) -> li
 MOVE_COST, SAME_NODE_COST, FORBIDDEN_COST = 10**5, 10**9, 10**13
 
 def min_cost_assignment(
-    amounts: Sequence[int], # Blocks of each kind
+    amounts: Sequence[int], # Number of blocks of each kind
     cost: Sequence[Sequence[int]], # Cost of one block, kind by rank
     nodes: Sequence[int], # Node of each rank; a second holder on it costs `SAME_NODE_COST` more
     room: int, # Maximum number of blocks per rank
-    copies: int, # Holders per block
+    copies: int, # Number of holders per block
 ) -> np.ndarray:
     "Returns the number of blocks of each kind per rank, (kinds, ranks), at minimum cost."
     n, cost, same = np.array(amounts)[:, None], np.array(cost), np.equal.outer(nodes, nodes)
@@ -64,12 +64,12 @@ def min_cost_assignment(
         left = min(n[k, 0] - x[k] @ same[r], room - x[:, r].sum(), copies * n[k, 0] - x[k].sum())
         x[k, r] = max(0, left)
     while (left := copies * n[:, 0] - x.sum(1)).any():
-        there = x @ same   # blocks of a kind on the node of each rank
+        there = x @ same   # number of blocks of a kind on the node of each rank
         more = np.where(x < n, cost + SAME_NODE_COST * (there >= n), FORBIDDEN_COST)
         path, most = _cheapest(x, more, cost + SAME_NODE_COST * (there > n), cost, same, left,
                                room - x.sum(0))
         for k, r, sign in path:
-            over = there[k, r] - n[k, 0]   # where the cost has a step
+            over = there[k, r] - n[k, 0]   # where the cost increases
             most = min(most, n[k, 0] - x[k, r] if sign > 0 else x[k, r])
             if sign * over < 0: most = min(most, abs(over))
         for k, r, sign in path: x[k, r] += sign * most
@@ -146,7 +146,7 @@ def shadow_rank_distance(roster: Sequence[str]) -> int:
     "Returns the smallest distance in ranks that puts the most shadows on another node."
     nodes = [node_of(name) for name in roster]
     def away(distance: int) -> int: return sum(a != b for a, b in zip(nodes, nodes[distance:] + nodes))
-    return max(range(1, len(nodes)), key=away, default=1)   # the first of equals
+    return max(range(1, len(nodes)), key=away, default=1)   # in a tie, the first one
 
 # %% ../../nbs/06_elastic/24_shard_placement.ipynb #a1c0de22
 def merge_segments(segments: Iterable[tuple[range, tuple[int, ...]]]) -> ShardLayout:

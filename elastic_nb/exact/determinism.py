@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 # %% ../../nbs/01_exact/03_determinism.ipynb #9922046f
-RNG_LOCK = threading.RLock()   # threads share generators, so each holds this from its seed to its last draw
+RNG_LOCK = threading.RLock()   # threads share the generators: each holds this from seeding to its last draw
 
 def _seed(*place: int | str) -> None:
     key = hashlib.blake2b('/'.join(map(str, place)).encode(), digest_size=8).digest()
@@ -65,7 +65,7 @@ def seeded_for_reading(seed: int, step: int, micro: int) -> Iterator[None]:
 # %% ../../nbs/01_exact/03_determinism.ipynb #57284e10
 @contextmanager
 def single_thread() -> Iterator[None]:
-    "Use one thread per operation within the block: the bits of a sum depend on the number of threads."
+    "Within the block, each operation uses one thread, because the number of threads changes a sum's bits."
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try: yield

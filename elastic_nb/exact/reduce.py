@@ -43,7 +43,7 @@ class GradBuffer:
     def __init__(self, params: Sequence[Tensor], beside: int = 1, like: Tensor | None = None):
         sizes, like = [p.numel() for p in params], params[0] if like is None else like
         self.flat = like.new_zeros(sum(sizes) + beside)
-        # .data gives each view its own count of writes: see `grad_versions`
+        # through .data, each view has its own write counter; see `grad_versions`
         self.views = [v.view_as(p).data for v, p in zip(self.flat[:-beside].split(sizes), params)]
         self.params, self.beside = params, self.flat[-beside:]
 
@@ -54,7 +54,7 @@ class GradBuffer:
     def add(self, other: 'GradBuffer') -> None: self.flat.add_(other.flat)
 
 def grad_versions(params: Sequence[Tensor]) -> list[int]:
-    "How often each `.grad` has been written. Comparing two results shows what a backward pass has reached."
+    "The write count of each `.grad`. Two results differ for the parameters that backward has reached."
     return [-1 if p.grad is None else p.grad._version for p in params]
 
 
@@ -74,7 +74,7 @@ class LocalTree:
     def __init__(self,
         params: Sequence[Tensor],
         micro_batches: int, # Number of leaves of the tree
-        beside: int = 1, # How many numbers are summed along with the gradient; the first is the loss
+        beside: int = 1, # Number of values summed along with the gradient; the first is the loss
     ):
         self.params, self.n, self.beside = list(params), micro_batches, beside
         self.nodes: dict[tuple[int, int], GradBuffer] = {}
@@ -86,7 +86,7 @@ class LocalTree:
         self.nodes.clear()
 
     def retain_span(self, span: range) -> list[int]:
-        "Discard nodes not entirely inside `span`; returns the micro-batches of `span` still to be done."
+        "Discard nodes not entirely inside `span`; returns the unfinished micro-batches of `span`."
         for lo, hi in [k for k in self.nodes if not (span.start <= k[0] and k[1] <= span.stop)]:
             self._drop(self.nodes.pop((lo, hi)))
         return [i for i in span if not any(lo <= i < hi for lo, hi in self.nodes)]
@@ -127,7 +127,7 @@ class LocalTree:
 
 # %% ../../nbs/01_exact/04_reduce.ipynb #eda635d3
 def sum_node(nodes: dict[tuple[int, int], Tensor], lo: int, hi: int) -> Tensor:
-    "Sum the tree node [lo, hi) from the `nodes` that tile it, in place in the leftmost tensor."
+    "Sum the `nodes` that tile the tree node [lo, hi); the leftmost tensor is overwritten with the sum."
     if (lo, hi) in nodes: return nodes[lo, hi]
     mid = split_point(lo, hi)
     return sum_node(nodes, lo, mid).add_(sum_node(nodes, mid, hi))
@@ -138,14 +138,14 @@ def batch_send_recv(
     sends: Sequence[tuple[int, Tensor]], # (rank, tensor) to send, in order
     recvs: Sequence[tuple[int, Tensor]], # (rank, tensor) to fill, in the order in which each rank sends
 ) -> None:
-    "Send and receive all tensors at once. Raises RuntimeError if any peer is gone."
+    "Send and receive all tensors concurrently. Raises RuntimeError if any peer is gone."
     if group.name() == 'gloo' and any(t.is_cuda for _, t in (*sends, *recvs)):
         return _staged(group, sends, recvs)
     if nccl := group.name() == 'nccl': group._start_coalescing() # type: ignore[call-arg] # it is a backend
     works = [group.recv([t], r, 0) for r, t in recvs] + [group.send([t], r, 0) for r, t in sends]
     if nccl: works = [group._end_coalescing()]  # type: ignore[call-arg]
     for w in works: w.wait()
-    if nccl: torch.cuda.current_stream((sends or recvs)[0][1].device).synchronize()   # may be abandoned
+    if nccl: torch.cuda.current_stream((sends or recvs)[0][1].device).synchronize()   # may be abandoned here
 
 def _staged(group: dist.ProcessGroup, sends: Sequence[tuple[int, Tensor]],
             recvs: Sequence[tuple[int, Tensor]]) -> None:
@@ -167,10 +167,10 @@ def check_no_grad_hooks(params: Sequence[Tensor]) -> None:
 
 # %% ../../nbs/01_exact/04_reduce.ipynb #0f6feae4
 class TreeReducer(LocalTree):
-    "A sum over all ranks, independent of grouping. Per step: `start`, `micro_batch` per number, `reduce`."
+    "A sum over all ranks, independent of grouping. Per step: `start`, `micro_batch` for each, `reduce`."
     step: int | None = None # Step to which the nodes belong
-    result: GradBuffer | None = None # Where a reduction puts the sum
-    busy: bool = False # Whether a reduction was created and is not finished
+    result: GradBuffer | None = None # The buffer in which a reduction puts the sum
+    busy: bool = False # Whether a reduction was created but not finished
     _group: dist.ProcessGroup | None = None
 
     def set_process_group(self, group: dist.ProcessGroup) -> None:
@@ -182,7 +182,7 @@ class TreeReducer(LocalTree):
         self._group = None
         if not self.busy: return
         stale, self.nodes = self.nodes, {}
-        self.free, self.result = [], None   # peers may still be receiving from these, too
+        self.free, self.result = [], None   # peers may still be receiving from these buffers
         self.busy = False
         for k, buf in stale.items():
             self.nodes[k] = self._new()
@@ -192,8 +192,8 @@ class TreeReducer(LocalTree):
     def span(self) -> range: return shard_range(self.rank, self.world, self.n)
 
     def start(self, step: int, micro_batches: int | None = None) -> list[int]:
-        """The micro-batches of this rank that `step` still needs: all, or those that an interrupted try left
-        undone. `micro_batches`: how many the step has; None: as many as before. Raises UnsupportedModel."""
+        """The micro-batches of this rank that `step` still needs: all, or those not finished by an
+        interrupted attempt. `micro_batches`: number in this step; None: unchanged. UnsupportedModel."""
         check_no_grad_hooks(self.params)
         n = micro_batches or self.n
         if (step, n) != (self.step, self.n): self.clear()   # a different split means a different tree
@@ -201,7 +201,7 @@ class TreeReducer(LocalTree):
         return self.retain_span(self.span)
 
     def reduction(self) -> Callable[[Callable[[], None]], None]:
-        "Returns a function that sums over the ranks, in any thread, and calls its argument halfway."
+        "Returns a function that sums over the ranks and calls its argument halfway; any thread may call it."
         self.busy = True
         if self.world == 1: return lambda half_way: half_way()
         self.result = self.result or self._new()
@@ -209,12 +209,12 @@ class TreeReducer(LocalTree):
         return partial(self.reduce_function(), self.group, nodes, self.result.flat, self.n)
 
     def reduce_function(self) -> Callable[..., None]:
-        "The function that sums the nodes of all ranks, with the arguments of `_reduce`."
+        "The function that sums the nodes of all ranks; it takes the arguments of `_reduce`."
         return _reduce
 
     def finish(self) -> Tensor:
         """To be called after the reduction: puts the global gradient into every `.grad`. Returns the summed
-        loss and other summed numbers, (beside,), without waiting for the device."""
+        loss and the other summed numbers, of shape (beside,), without waiting for the device."""
         self.busy = False
         self.summed.bind_grads()
         return self.summed.beside.clone()
@@ -250,7 +250,7 @@ def gather_spans(flat: VectorLike, spans: Sequence[range]) -> Tensor:
     return torch.cat(parts) if len(parts) > 1 else parts[0] if parts else flat[:0]
 
 def scatter_spans(flat: VectorLike, spans: Sequence[range], numbers: Tensor) -> None:
-    "The inverse of `gather_spans`. A single span is a view, so it has its numbers already."
+    "The inverse of `gather_spans`. A single span is a view, so it already has the numbers."
     if len(spans) < 2: return
     for s, part in zip(spans, numbers.split([*map(len, spans)])): flat[s.start:s.stop].copy_(part)
 
@@ -276,7 +276,7 @@ def reduce_scatter(
 
 def _reduce(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out: Tensor, n: int,
             half_way: Callable[[], None]) -> None:
-    "Sum the nodes of all ranks into `out`: exchange shards, add one's own in tree order, exchange the sums."
+    "Sum the nodes of all ranks into `out`: exchange shards, add this rank's in tree order, exchange sums."
     rank, world = group.rank(), group.size()
     slices = [range(r * len(out) // world, (r + 1) * len(out) // world) for r in range(world)]
     parts = [out[s.start:s.stop] for s in slices]

@@ -23,7 +23,7 @@ def mix_bits(x: np.ndarray, key: int) -> np.ndarray:
     x *= np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in _MIX:
         x ^= x >> shift
-        x *= factor   # it should wrap at 2**64
+        x *= factor   # overflow is intended: the product wraps at 2**64
     x ^= x >> np.uint64(31)
     return x
 
@@ -32,7 +32,7 @@ def _root(seed: int, epoch: int, n: int) -> int:
     return int.from_bytes(hashlib.blake2b(f'{seed}/{epoch}/{n}'.encode(), digest_size=8).digest(), 'little')
 
 def _feistel(x: np.ndarray, bits: int, keys: Iterable[int]) -> np.ndarray:
-    "A bijection of range(2**bits), one round per key: each half in turn is XORed with the other's scramble."
+    "A bijection of range(2**bits), one round per key, which XORs one half with the scrambled other half."
     low = np.uint64(bits // 2)
     masks = np.uint64((1 << bits - bits // 2) - 1), np.uint64((1 << bits // 2) - 1)
     halves = [x >> low, x & masks[1]]
@@ -41,7 +41,7 @@ def _feistel(x: np.ndarray, bits: int, keys: Iterable[int]) -> np.ndarray:
 
 # %% ../../nbs/01_exact/02_shuffle.ipynb #882ffec5
 def _until_below(n: int, x: np.ndarray, network: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    "Apply the network to `x`, and again wherever the result is not below `n`: at most twice on average."
+    "Apply the network to `x` until every result is below `n`: at most twice per number, on average."
     x = network(x)
     todo = np.flatnonzero(x >= n)
     while todo.size:
@@ -54,14 +54,14 @@ SORT_LIMIT = 4096 # Up to this many samples are sorted; above that, the Feistel 
 
 @lru_cache(maxsize=64)
 def _sorted_order(n: int, root: int) -> np.ndarray:
-    "The order of a small set: sorted by keyed random numbers. All are different, so any sort gives the same."
+    "The order of a small set: sorted by keyed random numbers. All differ, so any sort gives the same order."
     return np.argsort(mix_bits(np.arange(n, dtype=np.uint64), root), kind='stable').astype(np.int64)
 
 def permute(positions: np.ndarray, n: int, seed: int, epoch: int = 0) -> np.ndarray:
     """The samples at `positions` (below `n`) in the shuffled order of `n` samples: a bijection of range(n).
 
-    Costs O(len(positions)) wherever they are (or one sort of at most 4,096 numbers). Returns int64, with the
-    same shape."""
+    Costs O(len(positions)) wherever they are (or one sort of at most 4,096 numbers). Returns int64, in the
+    shape of `positions`."""
     positions = np.asarray(positions)
     root = _root(seed, epoch, n)
     if n <= SORT_LIMIT: return _sorted_order(n, root)[positions]
@@ -72,7 +72,7 @@ TABLE_BITS = 12 # Tables are used for halves with up to this many bits: 32 KB fo
 
 @lru_cache(maxsize=8)
 def _tables(bits: int, root: int) -> list[np.ndarray]:
-    "For each round, the number that is XORed into one half, for every value of the other half; int64."
+    "For each round and each value of one half, the number that is XORed into the other half; int64."
     width = bits - bits // 2, bits // 2
     tables = []
     for i, key in enumerate(mix_bits(np.arange(8, dtype=np.uint64), root).tolist()):
@@ -88,7 +88,7 @@ def _looked_up(x: np.ndarray, bits: int, tables: Iterable[np.ndarray]) -> np.nda
     return halves[0] << low | halves[1]
 
 def _walk(positions: np.ndarray, n: int, root: int) -> np.ndarray:
-    "As above, but with tables if there are more positions than table entries."
+    "Like the first `_walk`, but uses tables if there are more positions than table entries."
     bits = (n - 1).bit_length()
     half = bits - bits // 2
     if half <= TABLE_BITS and positions.size > 1 << half:
@@ -99,18 +99,19 @@ def _walk(positions: np.ndarray, n: int, root: int) -> np.ndarray:
 
 # %% ../../nbs/01_exact/02_shuffle.ipynb #c3e6d8de
 def shard_range(rank: int, world: int, count: int) -> range:
-    """The share of `rank` in `count` numbered things: consecutive numbers. Share sizes differ by at most 1.
+    """The share of `rank` in `count` numbered things: a range. Share sizes differ by at most 1.
 
-    In a `world` larger than `count` some ranks have none. Raises ValueError for a rank outside the world."""
+    If `world` is larger than `count`, some ranks get an empty share. Raises ValueError for an invalid
+    rank."""
     if not 0 <= rank < world: raise ValueError(f"rank {rank} is not in a world of {world}")
     return range(rank * count // world, (rank + 1) * count // world)
 
 # %% ../../nbs/01_exact/02_shuffle.ipynb #60e0bef0
-BLOCK_IDS = 8192 # Number of ids to compute at once
+BLOCK_IDS = 8192 # Number of ids to compute in one call
 
 @lru_cache(maxsize=32)
 def _block(n: int, seed: int, epoch: int, k: int) -> np.ndarray:
-    "Ids of block `k` of an epoch: `epoch * n` + sample. Shared by all callers, so not writeable."
+    "Ids of block `k` of an epoch: `epoch * n` + sample. Shared by all callers, so it is read-only."
     ids = permute(np.arange(k * BLOCK_IDS, min(n, (k + 1) * BLOCK_IDS)), n, seed, epoch) + epoch * n
     ids.flags.writeable = False
     return ids

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 # %% ../../nbs/01_exact/05_state.ipynb #773cf6e3
 def flatten(tree: Any) -> tuple[dict[str, Tensor], Any]:
-    "Tensors by name, and a JSON skeleton with these names; a shared tensor has one. Raises TypeError."
+    "Tensors by name, and a JSON skeleton with these names; a shared tensor has one name. Raises TypeError."
     tensors: dict[str, Tensor] = {}
     known: dict[tuple[Any, ...], str] = {}
     def keep(tag: str, t: Tensor, path: tuple[str, ...]) -> dict[str, str]:
@@ -42,7 +42,7 @@ KeepTensor = Callable[[str, Tensor, tuple[str, ...]], dict[str, str]]
 def _walk(x: Any, path: tuple[str, ...], keep: KeepTensor) -> Any:
     if x is None or type(x) in (bool, int, str): return x
     if isinstance(x, np.generic) and x.dtype.kind in 'biuf' and x.itemsize <= 8:
-        return {'$scalar': [x.dtype.name, _number(x.item())]}   # they round differently from Python's
+        return {'$scalar': [x.dtype.name, _number(x.item())]}   # numpy's round differently from Python's
     if isinstance(x, (bool, int, float)): return _number(x)
     if type(x) in (Tensor, torch.nn.Parameter) and x.layout == torch.strided and not x.is_meta:
         return keep('$tensor', x, path)
@@ -102,7 +102,7 @@ class TrainState:
     meta: dict[str, Any]
 
     def to_tree(self) -> dict[str, Any]:
-        "The state as one dict, with `step`; see `from_tree`."
+        "The state as one dict that includes `step`; see `from_tree`."
         return {**self.tensors, 'meta': self.meta, 'step': self.meta.get('step', 0)}
 
     @classmethod
@@ -125,7 +125,7 @@ def bare_names(model: nn.Module) -> dict[str, str]:
     return {name: bare(name) for name in model.state_dict()}
 
 def strip_wrappers(values: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
-    "`values` by bare names; `own` are the model's. An older file may have the prefixes of wrappers."
+    "`values` by bare names. `own`: the model's names. In an older file, names may have prefixes of wrappers."
     values, own = dict(values), {*own}
     for word in ('_orig_mod.', 'module.', '_orig_mod.'):
         if values and all(k.startswith(word) for k in values) and not set(values) & own:
@@ -143,7 +143,7 @@ def unwrap_model(model: nn.Module) -> tuple[nn.Module, nn.Module]:
 # %% ../../nbs/01_exact/05_state.ipynb #52c5853b
 def pack_state(model: nn.Module, optimizer: torch.optim.Optimizer, **cursor: Any) -> TrainState:
     """The state of a run, with the bare model's names. Tensors are shared, not copied; `cursor` holds JSON
-    values such as the step. Raises TypeError, with the path, if a value could not be restored as it is."""
+    values such as the step. Raises TypeError, with the path, if a value could not be restored unchanged."""
     names, tensors, rest = bare_names(model), {}, {}
     odd: dict[str, Any] = {}
     def keep(name: str, v: Any, *place: Any) -> None:
@@ -178,7 +178,7 @@ def _is_plain(v: Any) -> bool: return v is None or type(v) in (bool, int, float,
 def _is_list(v: Any) -> bool: return type(v) in (list, tuple) and all(map(_is_plain, v))
 
 def _as_is(x: Any, path: tuple[Any, ...] = ()) -> None:
-    "Raises TypeError if `flatten` and back would change a type in `x`."
+    "Raises TypeError if `flatten` and `unflatten_tree` would change a type in `x`."
     parts: Iterable[tuple[Any, Any]] = ()
     like: tuple[type, ...] = ()
     if isinstance(x, Mapping): parts, like = x.items(), (dict, OrderedDict)
@@ -261,7 +261,7 @@ def _feed(h: Any, name: str, t: Tensor) -> None:
 
 # %% ../../nbs/01_exact/05_state.ipynb #e036f49f
 def weights_digest(state: TrainState) -> str:
-    "SHA-256 over the tensors of model and optimizer alone (name, dtype, shape, bytes; in order of names)."
+    "SHA-256 over only the tensors of model and optimizer (name, dtype, shape, bytes; in order of names)."
     h = hashlib.sha256()
     for k, v in sorted(state.tensors.items()):
         if k.startswith(('model.', 'optimizer.', 'odd.')): _feed(h, k, v)
@@ -299,7 +299,7 @@ class SafetensorsLayout:
 # %% ../../nbs/01_exact/05_state.ipynb #d10fa494
 def make_layout(tensors: dict[str, Tensor], metadata: dict[str, str] = {},
                 align: int = 8) -> SafetensorsLayout:
-    "Assign each tensor a place; the first starts at a multiple of `align` bytes. TypeError for odd types."
+    "Assign each tensor a place; the first starts at a multiple of `align` bytes. TypeError for other types."
     if odd := [f'{k} ({v.dtype})' for k, v in tensors.items() if v.dtype not in DTYPE_NAMES]:
         raise TypeError(f"the safetensors format has no such type: {', '.join(odd)}")
     order, at = sorted(tensors, key=lambda k: (-tensors[k].element_size(), k)), 0
@@ -363,8 +363,8 @@ def bit_sums(tensors: dict[str, Tensor]) -> dict[str, int]:
     return dict(zip(tensors, torch.stack(sums).tolist())) if sums else {}
 
 def differing_tensors(mine: dict[str, int], most: Callable[[list[int]], list[int]]) -> list[str]:
-    """Names of tensors whose sums differ among ranks. `most` returns, for each number, the maximum over all
-    ranks; it is called once if all sums are equal, twice if not."""
+    """Names of tensors whose sums differ among ranks. `most` returns the elementwise maximum over all ranks;
+    it is called once if all sums are equal, otherwise twice."""
     text = json.dumps(mine).encode()
     whole = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), 'little')
     high, low = most([whole, -whole])
@@ -373,7 +373,7 @@ def differing_tensors(mine: dict[str, int], most: Callable[[list[int]], list[int
     return [k for k, high, low in zip(mine, ends, ends[len(mine):]) if high != ~low]
 
 class ReplicasDiverged(RuntimeError):
-    "Members that must have the same state have different ones."
+    "Members that must have the same state have different states."
     final = True # There is no way to tell which state is right
 
 def check_same_bits(mine: dict[str, int], most: Callable[[list[int]], list[int]], step: int) -> None:

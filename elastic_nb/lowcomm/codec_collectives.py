@@ -19,7 +19,7 @@ from torch import Tensor
 from .quantize import BadMessage, Codec, ErrorFeedback, RoundInbox, check_tensor
 
 # %% ../../nbs/12_lowcomm/06_codec_collectives.ipynb #bf2c6a02
-MAX_MESSAGE_BYTES = 1 << 31 # Largest size of a message in bytes
+MAX_MESSAGE_BYTES = 1 << 31 # Maximum size of a message in bytes
 
 def all_gather_bytes(data: bytes, group: dist.ProcessGroup) -> list[bytes]:
     "The messages of all ranks, by rank. If one is longer than `MAX_MESSAGE_BYTES`, all raise BadMessage."
@@ -88,9 +88,10 @@ def all_to_all_bytes(parts: Sequence[bytes], group: dist.ProcessGroup) -> list[b
 
 def two_phase_mean(codec: Codec, tensor: Tensor, state: ErrorFeedback,
                    group: dist.ProcessGroup) -> RoundResult:
-    """Like `all_gather_mean`, in two hops, for codecs without residual or noise; needs one number per rank.
+    """Like `all_gather_mean`, in two hops, for codecs without residual or noise. The gradient
 
-    All ranks need equally many numbers. Raises BadMessage on all ranks if a message is refused."""
+    must have the same length on all ranks, and at least one number for each rank. Raises BadMessage on
+    all ranks if a message is refused."""
     if codec.decay or codec.workers:
         raise ValueError(f"slices have no place for the rest or the noise of {codec}: use mean_gathered")
     rank, world = group.rank(), group.size()

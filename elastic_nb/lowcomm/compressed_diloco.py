@@ -101,7 +101,7 @@ EXTRA_NUMBERS = 3 # Numbers sent with each pseudo-gradient: loss, mark and targe
 NO_MESSAGE = b'-' # Sent instead of a message: this replica is not part of the sum
 
 def split_units(numbers: Tensor, n: int) -> Sequence[Tensor]:
-    "Splits `numbers` (count,) into `n` views, or into as many as there are numbers."
+    "Splits `numbers` (count,) into `n` views, or into fewer if there are fewer numbers."
     return numbers.tensor_split(min(n, len(numbers)))
 
 def sum_messages(codec: Codec, said: dict[int, bytes], count: int, step: int) -> Tensor | None:

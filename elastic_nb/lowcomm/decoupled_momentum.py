@@ -34,7 +34,7 @@ def dct(x: Tensor) -> Tensor:
     return dct_matrix(x.shape[-2]) @ x.double() @ dct_matrix(x.shape[-1]).T
 
 def inverse_dct(waves: Tensor) -> Tensor:
-    "The inverse transform."
+    "The inverse of `dct`."
     return dct_matrix(waves.shape[-2]).T @ waves.double() @ dct_matrix(waves.shape[-1])
 
 # %% ../../nbs/12_lowcomm/05_decoupled_momentum.ipynb #d6ded702
@@ -63,7 +63,7 @@ class DeMoCodec(Codec):
     "The `k` largest waves of each chunk (arXiv 2411.19870) of a gradient, all parameters concatenated."
     shapes: tuple[tuple[int, ...], ...] = field(default=()) # Shapes of the parameters, in order
     k: int = 32 # Waves kept per chunk
-    chunk: int = 64 # Largest side of a chunk
+    chunk: int = 64 # Maximum side of a chunk
     bits: int = 8 # Bits per value
     decay: float = .999 # Decay of the residual, which is the momentum
 
@@ -75,14 +75,14 @@ class DeMoCodec(Codec):
             raise ValueError("shapes without 0, chunk 1 to 256, k 1 to chunk², bits 2 to 8, decay 0 to 1; "
                              f"not {self}")
 
-    def __repr__(self) -> str: # As in stored and sent messages: `DeMo(shapes=...)`
+    def __repr__(self) -> str: # The form in stored and sent messages: `DeMo(shapes=...)`
         return 'DeMo(' + ', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self)) + ')'
 
     @property
     def count(self) -> int: return sum(map(math.prod, self.shapes))
 
     def layout(self, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-        "Number of chunks of a tensor, their two sides, and how many waves of each are sent."
+        "Number of chunks of a tensor, their two sides, and the number of waves sent per chunk."
         rows, columns = (1, math.prod(shape)) if len(shape) < 2 else (shape[0], math.prod(shape[1:]))
         (p, a), (q, b) = split_side(rows, self.chunk), split_side(columns, self.chunk)
         return p * q, a, b, min(self.k, a * b)

@@ -20,7 +20,7 @@ from .quantize import BadMessage, Codec, ErrorFeedback, pack_bits, unpack_bits, 
 
 # %% ../../nbs/12_lowcomm/15_differential_privacy.ipynb #182d5b53
 def clip_to_norm(x: np.ndarray, clip: float) -> np.ndarray:
-    "Returns `x` (n,), finite, as float64, scaled down to norm `clip` if it is longer."
+    "Returns `x` (n,), finite, as float64, scaled down to norm `clip` if its norm is larger."
     x = x.astype(np.float64)   # the squares would overflow in float32
     length = math.sqrt(np.square(x).sum())
     return x * (clip / length) if length > clip else x
@@ -46,7 +46,7 @@ NOISE_BOUND = 9 # Bound on `normal_noise`, in standard deviations
 @dataclass(frozen=True)
 class Private(Codec):
     "Clips and adds normal noise (arXiv 1710.06963) on a grid on which sums are exact."
-    clip: float = 1. # Largest norm of a gradient
+    clip: float = 1. # Maximum norm of a gradient
     noise: float = 1. # Standard deviation of the noise in a sum of `workers` gradients, divided by `clip`
     workers: int = 1 # Number of messages that are summed before an observer sees them
     seed: int | None = None # For a rehearsal, which is not private: anyone can repeat its noise

@@ -48,7 +48,7 @@ def split_batch(batch: Any, parts: int, samples: int | None = None) -> list[Any]
     return [_part(batch, h * n // parts, (h + 1) * n // parts) for h in range(parts)]
 
 def _entries(x: Any) -> int | None:
-    "Number of samples in a part of a batch; None unless it is a tensor, array, or list of texts or numbers."
+    "Number of samples in a part of a batch; None if it is no tensor, array, or list of texts or numbers."
     if isinstance(x, (Tensor, np.ndarray)): return len(x) if x.ndim else None
     column = isinstance(x, (tuple, list)) and any(v is not None for v in x) and all(map(_plain, x))
     return len(x) if column else None
@@ -99,11 +99,11 @@ class DiLoCoReplica:
     """Replaces `task(batch, targets)`: takes `steps` inner steps and returns the loss summed over the
     targets. The gradient of that loss is `targets` times the pseudo-gradient."""
     def __init__(self,
-        task: nn.Module, # The trainer's task: its model, its `count`, its `writes`
+        task: nn.Module, # The trainer's task: its model, `count` and `writes`
         targets_of: Callable[[Any], int], # Counts the targets of a batch
-        outer: Outer, # The outer optimizer, which has the inner rate of this round
+        outer: Outer, # The outer optimizer, which holds the inner rate of this round
         steps: int, # Inner steps of a round
-        clip: float | None = None, # Largest norm of an inner gradient
+        clip: float | None = None, # Maximum norm of an inner gradient
         samples: int | None = None, # Samples per replica and round, if known
         keeps: bool = False, # Whether a replica keeps its moments for its next round
     ):

@@ -18,7 +18,7 @@ def run_inner_steps(
     params: Sequence[nn.Parameter], # Parameters to train
     losses: Iterable[Callable[[], Tensor]], # One per step: computes a loss at the current weights
     optimizer: Callable[[Sequence[nn.Parameter]], Optimizer], # Makes the inner optimizer
-    clip: float | None = None, # Largest norm of a gradient
+    clip: float | None = None, # Maximum norm of a gradient
     start: Sequence[Tensor] | None = None, # Initial weights; None: those of `params`
 ) -> list[Tensor]:
     """Returns the weights after one optimizer step per loss: one tensor per parameter, of the same shape.
@@ -41,7 +41,7 @@ def pseudo_gradient(
     params: Sequence[nn.Parameter], # Parameters to train
     losses: Iterable[Callable[[], Tensor]], # As in `run_inner_steps`
     optimizer: Callable[[Sequence[nn.Parameter]], Optimizer], # Makes the inner optimizer
-    clip: float | None = None, # Largest norm of a gradient
+    clip: float | None = None, # Maximum norm of a gradient
 ) -> list[Tensor]:
     "Returns start minus end of `run_inner_steps`: one tensor per parameter, of the same shape."
     return [p.detach() - end for p, end in zip(params, run_inner_steps(params, losses, optimizer, clip))]

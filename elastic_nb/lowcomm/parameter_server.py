@@ -37,8 +37,8 @@ from .staleness import StalenessBound, staleness_weight
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #020f503f
 _HEAD = struct.Struct('<4sIQI') # magic, size of the fields, size of the body, crc32 of these three
 _MAGIC = b'enb2'
-MAX_FIELDS_BYTES = 1 << 16 # Largest size of a frame's fields in bytes
-MAX_BODY_BYTES = 1 << 32 # Largest size of a frame's body in bytes, unless the reader sets another limit
+MAX_FIELDS_BYTES = 1 << 16 # Maximum size of a frame's fields in bytes
+MAX_BODY_BYTES = 1 << 32 # Maximum size of a frame's body in bytes, unless the reader sets another limit
 
 def encode_frame(fields: dict[str, Any], body: bytes = b'') -> bytes:
     "Encodes JSON values and bytes as one frame with checksums. Raises BadMessage if the fields are too long."
@@ -128,13 +128,13 @@ def _next_good(path: Path, at: int) -> int | None:
 class Terms:
     "What a server accepts and how it applies it. A folder belongs to one set of terms."
     codec: Codec = Quantized() # Codec for the gradients
-    most: int = 50 # Updates that a gradient may have missed, as in `StalenessBound`
+    most: int = 50 # Maximum updates that a gradient may have missed, as in `StalenessBound`
     adaptive: bool = False # As in `StalenessBound`
     by_age: bool = False # Whether to weight a gradient by `1 / (1 + missed)`, see `staleness_weight`
     workers: int = 0 # 0: each gradient is a step. n: a step takes one from each of workers 0 to n - 1
     rule: str = 'mean' # How a synchronous step combines gradients, as in `aggregate`
     f: int = 0 # Number of Byzantine workers that the rule tolerates
-    clip: float | None = None # Largest norm of a step's gradient
+    clip: float | None = None # Maximum norm of a step's gradient
 
     def __post_init__(self) -> None:
         "Raises ValueError for inconsistent terms, TooFewWorkers for a rule that needs more workers."
@@ -153,7 +153,7 @@ class Terms:
 
     @property
     def summed(self) -> int:
-        "Number of gradients that a step always sums."
+        "Number of gradients that every step is certain to sum."
         return max(1, self.workers) if self.rule == 'mean' else 1
 
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #f28de78e
@@ -223,7 +223,7 @@ class ParameterServer:
 
     @property
     def wait_reason(self) -> str:
-        "A text about what the next step is waiting for."
+        "Describes what the next step is waiting for."
         return f"{len(self.inbox)} of {self.terms.workers or 1} gradients of the next step are here"
 
     def tick(self) -> bool:
@@ -318,7 +318,7 @@ def push(self: ParameterServer, worker: int, number: int, version: int, data: by
 @patch
 def cached_answer(self: ParameterServer, worker: int, number: int, version: int, sum: str
                   ) -> dict[str, Any] | None:
-    "The earlier answer to this push; None if the push is new. Raises BadMessage if it is neither."
+    "The earlier answer to a repeated push; None if the push is new. Raises BadMessage if it is neither."
     last = self.last_pushes.get(str(worker), dict(number=0, sum='', answer={}))
     if number == last['number'] and sum == last['sum']: return last['answer']
     if number != last['number'] + 1:

@@ -35,7 +35,7 @@ POLL_INTERVALS_S = .05, 1. # Shortest and longest interval between two polls of 
 class QuorumWindow:
     "Closes a round `grace` seconds after this worker learns that `quorum` replicas are done."
     def __init__(self,
-        quorum: int, # Minimum replicas to close a round
+        quorum: int, # Minimum number of replicas to close a round
         grace: float, # Seconds that the other replicas have after the quorum
         clock: Callable[[], float] = time.monotonic, # Returns seconds
     ):
@@ -70,7 +70,7 @@ class QuorumWindow:
 class PartialReplica(DiLoCoReplica):
     "A replica that may end early. `steps_done`: inner steps that count; `counted`: their targets."
     drops_partial = False # Whether a replica that was cut short is dropped
-    is_over: Callable[[int], bool] = staticmethod(lambda made: False) # Whether it ends after this many steps
+    is_over: Callable[[int], bool] = staticmethod(lambda made: False) # Whether to end after so many steps
     steps_done = counted = 0
 
     def losses(self, parts: list[Any], counts: list[int], total: Tensor) -> Iterator[Callable[[], Tensor]]:
@@ -201,7 +201,7 @@ def robust_all_reduce(
     n: int,
     step: int,
     half_way: Callable[[], None],
-    beside: int, # Numbers at the end of `out` that are not part of the pseudo-gradient
+    beside: int, # Number of values at the end of `out` that are not part of the pseudo-gradient
 ) -> None:
     "Like `all_gather_sum`, but a rule combines the pseudo-gradients of all replicas. Raises TooFewWorkers."
     numbers, small, count = out[:-beside], out[-beside:], len(out) - beside

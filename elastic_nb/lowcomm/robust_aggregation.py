@@ -285,7 +285,7 @@ class AggregationResult:
     selected_rows: list[int] | None = None # Rows that the rule selected; None: the rule uses all rows
 
 def find_rule(name: str) -> AggregationRule:
-    "Finds a rule by name. Raises ValueError, which lists the known names."
+    "Finds a rule by name. Raises ValueError, with all names, if it is unknown."
     if name not in RULES: raise ValueError(f"there is no rule {name!r}; the rules are {', '.join(RULES)}")
     return RULES[name]
 
@@ -336,7 +336,7 @@ def gaussian_attack(honest: Tensor, f: int, scale: float = 10., seed: int = 0) -
     return honest.mean(0) + scale * honest.mean(0).square().mean().sqrt() * noise
 
 def alie_shift(n: int, f: int) -> float:
-    "How many standard deviations `f` of `n` workers can shift while enough honest workers are farther out."
+    "Standard deviations by which `f` of `n` workers can shift while enough honest workers are farther out."
     enough = n // 2 + 1 - f   # honest workers that the attackers need for a majority
     return max(0., NormalDist().inv_cdf(min(1 - 1e-9, max(1e-9, (n - f - enough) / (n - f)))))
 

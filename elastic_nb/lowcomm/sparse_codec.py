@@ -50,7 +50,7 @@ class Sparse(Codec):
             raise ValueError(f"k from 1 to chunk, chunk up to 65536, decay 0 to 1; not {self}")
 
     def chunk_layout(self, count: int) -> list[tuple[int, int, int]]:
-        "Rows, their width, and how many numbers of each are kept: for full chunks, then for the last one."
+        "(rows, width, numbers kept per row): first for the full chunks, then for a shorter last one."
         full, left = divmod(count, self.chunk)
         found = [(full, self.chunk, self.k), (1, left, -(-left * self.k // self.chunk))]
         return [(n, width, k) for n, width, k in found if n and width]

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 # %% ../../nbs/12_lowcomm/09_staleness.ipynb #f027c27f
 class DelayedNesterov(Optimizer):
-    """SGD that updates and applies its momentum once every `every` steps, for gradients that arrive singly.
+    """SGD whose momentum is updated and applied once in `every` steps, for gradients that arrive singly.
     arXiv 2401.09135, with c = 0. Raises ValueError for settings out of range."""
     def __init__(self, params: Iterable[Any], lr: float, momentum: float = .9, every: int = 8):
         if not (lr >= 0 and 0 <= momentum < 1 and every >= 1):
@@ -42,17 +42,17 @@ class DelayedNesterov(Optimizer):
         p.add_(share, alpha=-group['lr'])
 
 # %% ../../nbs/12_lowcomm/09_staleness.ipynb #b723d9a4
-STALENESS_WINDOW = 100 # Number of last gradients that set an adaptive bound
+STALENESS_WINDOW = 100 # Number of most recent gradients that determine an adaptive bound
 
 @dataclass
 class StalenessBound:
     "Limits how many updates a gradient may have missed."
     most: int = 50 # The limit; an adaptive bound starts with it
-    adaptive: bool = False # Whether the limit is `times` the median of the last gradients
-    least: int = 5 # Smallest limit of an adaptive bound
+    adaptive: bool = False # Whether the limit is `times` the median of the most recent gradients
+    least: int = 5 # Minimum of an adaptive bound
     largest: int = 500
     times: float = 10.
-    seen: list[int] = field(default_factory=list, repr=False) # Updates missed by the last gradients
+    seen: list[int] = field(default_factory=list, repr=False) # Updates missed by the most recent gradients
 
     def __post_init__(self) -> None:
         if not (self.most >= 0 and 0 <= self.least <= self.largest and self.times >= 1):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 class GPTConfig:
     "Sizes of a `GPT`; the default sizes give about 1.2 million parameters."
     vocab: int = 256 # Number of tokens; 256 for bytes
-    context: int = 64 # Longest sequence, in tokens
+    context: int = 64 # Maximum sequence length, in tokens
     width: int = 128 # Length of each token's vector; a multiple of `heads`
     layers: int = 6 # Number of blocks
     heads: int = 4 # Attention heads per block
@@ -49,8 +49,8 @@ class Block(nn.Module):
 # %% ../../nbs/05_models/01_gpt.ipynb #3cfbf633
 class GPT(nn.Module):
     """A decoder-only transformer. `model(x)`: logits (batch, time, vocab); `model(x, y)`: loss in nats,
-    summed over all y but -100. `positions`: (batch, time), counted from 0 in each document."""
-    reduction = 'sum' # Tells a trainer what the loss is, like `training.loss`
+    summed over all y except -100. `positions`: (batch, time), counted from 0 in each document."""
+    reduction = 'sum' # Tells a trainer that the loss is a sum, like `training.loss`
     def __init__(self, config: GPTConfig = GPTConfig()):
         super().__init__()
         self.config = c = config

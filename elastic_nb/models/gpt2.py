@@ -58,7 +58,7 @@ class GPT2Block(Block):
         return x + self.drop(self.out(F.gelu(self.fc(self.norm2(x)), approximate='tanh')))
 
 class GPT2(GPT):
-    "GPT-2. Called like `GPT`: logits (batch, time, vocab), or a loss in nats, summed over all y but -100."
+    "GPT-2. Called like `GPT`: logits (batch, time, vocab), or a loss in nats, summed over all y except -100."
     def __init__(self, config: GPTConfig):
         super().__init__(replace(config, layers=0))
         blocks = [GPT2Block(config) for _ in range(config.layers)]
@@ -147,7 +147,7 @@ def save_gpt2(model: GPT2, tokenizer: Tokenizer, folder: str | Path) -> None:
 
 # %% ../../nbs/05_models/02_gpt2.ipynb #b51190e2
 def open_gpt2(folder: str | Path) -> tuple[GPT2, Tokenizer]:
-    "The model and tokenizer in `folder`, without transformers. Raises OSError; ValueError if it is no GPT-2."
+    "The model and tokenizer in `folder`, without transformers. Raises OSError; ValueError for other models."
     folder = Path(folder)
     config = parse_gpt2_config(json.loads((folder / 'config.json').read_text()))
     whole, parts = (folder / f'model.safetensors{more}' for more in ('', '.index.json'))
@@ -159,7 +159,7 @@ def open_gpt2(folder: str | Path) -> tuple[GPT2, Tokenizer]:
 
 # %% ../../nbs/05_models/02_gpt2.ipynb #72a9fefe
 def _no_way(what: str, instead: str) -> OSError:
-    "The error for something that is neither in the cache nor available from the Hub."
+    "The error for a file that is neither in the cache nor available from the Hub."
     from huggingface_hub import constants
     why = f'the Hub ({constants.ENDPOINT}) cannot be reached'
     if constants.HF_HUB_OFFLINE: why = 'HF_HUB_OFFLINE=1 forbids to ask the Hub'
@@ -169,7 +169,7 @@ def _no_way(what: str, instead: str) -> OSError:
 def load_gpt2(name: str = 'gpt2', revision: str = 'main') -> tuple[GPT2, Tokenizer]:
     """GPT-2 and its tokenizer from the Hub, its cache, or a folder. Only safetensors are read.
 
-    Raises OSError if it is not available, ValueError if it is no GPT-2 or has no safetensors."""
+    Raises OSError if it is not available, ValueError if it is not a GPT-2 or has no safetensors file."""
     if Path(name).is_dir(): return open_gpt2(name)
     from huggingface_hub import errors, hf_hub_download
     def there(file: str) -> bool:

@@ -19,7 +19,7 @@ from .gpt import GPT
 
 # %% ../../nbs/05_models/03_text_generation.ipynb #7377342a
 def sliding_windows(count: int, length: int, stride: int) -> list[tuple[int, int]]:
-    "Windows that predict each of `count` tokens once: (start, number of tokens to score at its end)."
+    "Windows that predict each of `count` tokens once: (start, number of tokens to score at the end)."
     if not 1 <= stride <= length: raise ValueError(f"a stride is from 1 to the length {length}, not {stride}")
     ends = [0, *range(min(length, count), count, stride), count]
     return [(max(0, end - length), end - before) for before, end in zip(ends, ends[1:])]
@@ -27,7 +27,7 @@ def sliding_windows(count: int, length: int, stride: int) -> list[tuple[int, int
 # %% ../../nbs/05_models/03_text_generation.ipynb #c1a0a17c
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
-    "A block without dropout and gradients; yields the model's device, and restores its mode afterwards."
+    "In the block, no dropout or gradients; yields the model's device, and restores its mode afterwards."
     before = model.training
     model.eval()
     try:
@@ -36,13 +36,13 @@ def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
 
 # %% ../../nbs/05_models/03_text_generation.ipynb #d35dda17
 def perplexity(
-    model: nn.Module, # model(x, y) returns the loss in nats, summed over all y but -100
+    model: nn.Module, # model(x, y) returns the loss in nats, summed over all y except -100
     tokens: np.ndarray, # The text, 1-d; at least 2 tokens
-    length: int, # Number of tokens that the model sees at once
+    length: int, # Number of tokens in a window
     stride: int | None = None, # Number of tokens to score per window; None: all
     batch: int = 8, # Number of windows per forward pass
 ) -> float:
-    "exp(mean loss per token); every token but the first is predicted once. Raises ValueError for < 2 tokens."
+    "exp(mean loss per token); each token except the first is predicted once. ValueError for < 2 tokens."
     if len(tokens) < 2: raise ValueError("the first token is not predicted, so there must be a second")
     width, total = min(length, len(tokens) - 1), 0.
     todo = sliding_windows(len(tokens) - 1, length, length if stride is None else stride)
@@ -65,9 +65,9 @@ def sample(
     model: GPT, # A model that sees at most `model.config.context` tokens
     tokenizer: Tokenizer, # Converts text to ids and back
     prompt: str, # Beginning of the text; may be empty
-    n: int, # Most tokens to add; an end-of-text token ends the text earlier
+    n: int, # Maximum number of tokens to add; an end-of-text token ends the text earlier
     temperature: float = 1., # 0: always the most likely token
-    top_k: int = 50, # Draw among this many of the most likely tokens
+    top_k: int = 50, # Number of most likely tokens to draw from
     seed: int = 0, # The same seed gives the same text
 ) -> str:
     "`prompt`, continued by up to `n` tokens. Computes the whole context for each token (there is no cache)."

@@ -98,7 +98,7 @@ def _draw_row(ax: Axes, saves: Sequence[Mapping[str, Any]], y: int, color: str, 
 def draw_checkpoint_timeline(
     saves: Sequence[Mapping[str, Any]], # step, tier, start, blocking, durable (or None), ok
     loads: Sequence[Mapping[str, Any]] = (), # tier, name, start, seconds, outcome ('loaded', 'skipped'), why
-    axes: Sequence[Axes] | None = None, # Two side by side, one if there are no loads; a new figure if None
+    axes: Sequence[Axes] | None = None, # Two side by side (one if there are no loads); a new figure if None
 ) -> Sequence[Axes]:
     "Draws saves and a restore. `start`, `durable`: times in seconds; `blocking`, `seconds`: durations."
     rows, n = tiers_by_restore_order(saves, loads), len(loads)

@@ -117,7 +117,7 @@ def fault_plan_rows(faults: list[Fault]) -> list[str]:
 # %% ../../nbs/08_report/18_exam.ipynb #f5cbeaec
 @patch
 def judge(self: ExamScore, watch: RunReader, storm: list[str]) -> None:
-    "Adds all findings. Raises ValueError if there is no undisturbed run."
+    "Adds all findings to the score. Raises ValueError if there is no undisturbed run."
     start, rows = watch.segments[0].attempt, watch.segments[0].rows
     training, plan = start.section('training'), exam_fault_plan(self.seed, self.workers + self.spares)
     if (training.get('steps'), training.get('micro_batches')) != (EXAM_STEPS, EXAM_MICRO_BATCHES):

@@ -86,7 +86,7 @@ _VARIABLES = {INK: 'ink', MUTED: 'muted', RULE: 'rule', PAPER: 'paper', FAULT_CO
 
 def inline_svg(
     fig: Figure, # Drawn in the style of the package
-    name: str, # Put before every id, so that several pictures fit in one page
+    name: str, # Prefix of every id, so that several pictures can share a page
     alt: str, # What the picture shows, for readers who cannot see it
 ) -> str:
     "Returns the figure as SVG for an HTML page; text stays text, and grays become CSS variables."
@@ -113,7 +113,7 @@ def _figure(name: str, draw: Callable[[Figure], Any], caption: str, alt: str, he
 
 def _table(rows: Sequence[Mapping[str, Any]], most: int = 100) -> str:
     """Returns a table of rows with the same keys, which form its head. If there are more than `most` rows, it
-    has the first and the last. On a narrow screen, each row becomes a card; its lines start with the keys."""
+    shows only the first and the last. On a narrow screen, each row is a card with the keys."""
     if len(rows) > most:
         left_out = f'<p class="note">The first and the last {most // 2} of {len(rows):,}.</p>'
         return _table([*rows[:most // 2], *rows[-(most // 2):]], most) + left_out
@@ -468,7 +468,7 @@ def render_run_page(watch: RunReader, about: Mapping[str, str] | None = None) ->
 
 # %% ../../nbs/08_report/03_html.ipynb #e343e8bd
 def compare_two_runs(a: RunReader, b: RunReader) -> dict[str, Any]:
-    """Compares two runs: `shared` steps, how many of these `differ` in their loss, and `where` they first
+    """Compares two runs: number of `shared` steps, how many of them `differ` in the loss, `where` they first
     do; `same_samples`: whether they used the same samples, None if a ledger does not say; `identical`:
     whether losses, samples and the final sha256 are the same, None if a run is not over."""
     one, two = step_columns(a.story), step_columns(b.story)
@@ -524,7 +524,7 @@ def _side_by_side(a: RunReader, b: RunReader) -> str:
     return _table(rows)
 
 def _on_equal_terms(*runs: StepColumns) -> list[dict[str, str]]:
-    "Returns both losses after the first and the last shared step; empty if there is none."
+    "Returns both losses after the first and the last shared step; empty if no step is shared."
     _, *places = np.intersect1d(runs[0].step, runs[1].step, return_indices=True)
     if not len(places[0]): return [{}, {}]
     steps = runs[0].step[places[0]]

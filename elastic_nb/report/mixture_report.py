@@ -39,7 +39,7 @@ class SourceShares:
     world_sizes: np.ndarray # (steps,): number of contributing workers
 
     def windowed(self, every: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-        "Returns the first step of each window of `every` steps, and the shares in it, (windows, sources)."
+        "Returns the first step and the shares, (windows, sources), of each window of `every` steps."
         starts = np.arange(0, len(self.steps), every)
         sums = np.add.reduceat(self.sample_counts, starts)
         return self.steps[starts], sums / sums.sum(1, keepdims=True)

@@ -28,7 +28,7 @@ INK, MUTED, RULE, PAPER = '#1d2433', '#687083', '#dadee6', '#ffffff' # text, sec
 FAULT_COLOR = '#d1344b'
 # a fault
 FAULT_MARKER = dict(marker='X', color=FAULT_COLOR, markeredgecolor=PAPER, markersize=9, linestyle='')
-GENERATION_COLORS = ('#4477aa', '#ccbb44', '#228833', '#aa3377', '#66ccee') # used in turn, cyclically
+GENERATION_COLORS = ('#4477aa', '#ccbb44', '#228833', '#aa3377', '#66ccee') # used cyclically
 
 @contextmanager
 def style() -> Iterator[None]:
@@ -123,7 +123,7 @@ def worker_join_intervals(events: RunRows) -> list[tuple[str, float, float]]:
     for e in rows.events:
         if e.kind in ('entered', 'death'): in_or_gone.setdefault(e.worker, e.t)
         if e.kind == 'spawn': waiting.add(e.worker)
-        if e.kind == 'run_end':   # ends this start; another may follow
+        if e.kind == 'run_end':   # this start ends; another may follow
             for worker in waiting: in_or_gone.setdefault(worker, e.t)
     return [(e.worker, e.t, in_or_gone.get(e.worker, run_time_range(rows)[1])) for e in rows.events
             if e.kind == 'spawn']
@@ -135,7 +135,7 @@ def outage_intervals(events: RunRows) -> list[tuple[float, float]]:
 
 # %% ../../nbs/08_report/01_pictures.ipynb #a75fdb6e
 def merge_bars(start: np.ndarray, end: np.ndarray, pixel: float) -> list[tuple[float, float]]:
-    "Returns bars (from, length); those less than one `pixel` apart are merged. `start` is sorted."
+    "Returns bars (from, length); those less than one `pixel` apart are merged. `start` must be sorted."
     if not len(start): return []
     end = np.maximum.accumulate(end)
     first = np.flatnonzero(np.concatenate([[True], start[1:] - end[:-1] >= pixel]))
@@ -195,7 +195,7 @@ def _draw_marks(ax: Axes, rows: RunHistory, y: Callable[[str], int], t0: float) 
 
 # %% ../../nbs/08_report/01_pictures.ipynb #2b76c77c
 def _draw_pauses(ax: Axes, rows: RunHistory, t0: float) -> None:
-    "Marks the times in which no process of the run was alive, with their real lengths."
+    "Marks the periods in which no process of the run was alive, with their real lengths."
     left, right = ax.get_xlim()
     pauses = [e for e in rows.events
               if e.kind == 'pause' and e.data['until'] - t0 >= left and e.t - t0 <= right]
@@ -215,7 +215,7 @@ def format_duration(seconds: float) -> str:
     return f'{minutes} min {rest} s' if minutes < 60 else f'{minutes // 60:,} h {minutes % 60} min'
 
 def _draw_brackets(ax: Axes, rows: RunHistory, t0: float, most: int = 24) -> None:
-    "Draws the brackets, stacked where labels would touch; only the longest `most` of those in view."
+    "Draws the brackets, stacked where labels would touch; only the `most` longest of those in view."
     left, right = ax.get_xlim()
     inside = [(a - t0, b - t0) for a, b in outage_intervals(rows) if b - t0 >= left and a - t0 <= right]
     longest = sorted(sorted(inside, key=lambda ab: ab[0] - ab[1])[:most])
@@ -266,7 +266,7 @@ def timeline(
     ax: Axes | None = None, # Where to draw; a new figure if None
     window: tuple[float, float] | None = None, # Seconds from the start of the run; all of it if None
 ) -> Axes:
-    """Draws one lane per slot: work by generation, faults, joins, and the times without a commit.
+    """Draws one lane per slot: work by generation, faults, joins, and the periods without a commit.
     Steps too short to be seen individually are merged. Raises ValueError if there is no row."""
     rows = to_run_history(events)
     slots, (t0, t1), work = slots_of(rows), run_time_range(rows), work_intervals(rows)

@@ -43,7 +43,7 @@ class StepReceipt(NamedTuple):
         return (self.n, self.drawn), repr(self.lr), repr(self.loss)
 
 def step_receipts(rows: RunHistory) -> dict[StepReceipt, list[str]]:
-    "Returns receipt -> its workers, by generation and step. Raises ValueError without receipts."
+    "Returns receipt -> its workers, by generation and step. Raises ValueError if there are none."
     commits = rows.steps()
     if len(commits) and not commits.has_key('receipt').any():
         raise ValueError("the rows of its steps have no receipts: a version without them has written it")
@@ -102,7 +102,7 @@ class RunVerification:
 
 # %% ../../nbs/08_report/15_verify.ipynb #19e75641
 class AttemptEvidence:
-    "Facts from those rows of a start that are not steps."
+    "Facts from those rows of a start that do not describe steps."
     def __init__(self, rows: RunHistory):
         of: dict[str, list[Event]] = {}
         for e in rows.events: of.setdefault(e.kind, []).append(e)

@@ -20,7 +20,7 @@ from ..exact.shuffle import shard_range
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #d5098b77
 class RoundingMode(str, Enum):
-    "What to do if the world size does not divide the batch. The last three modes give ranks equal shares."
+    "What to do if the batch is not divisible by the world size. The last three modes give equal shares."
     EXACT = 'exact' # Uneven shares; the batch is the target
     CEIL = 'ceil' # The batch is at least the target
     FLOOR = 'floor' # The batch is at most the target, unless even one micro-batch per rank exceeds it
@@ -29,9 +29,9 @@ class RoundingMode(str, Enum):
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #9bc065fd
 @dataclass(frozen=True)
 class GradAccumulationConfig:
-    "Batch sizes in samples. Raises ValueError unless all sizes are integers of at least 1."
+    "Batch sizes in samples. Raises ValueError unless all sizes are positive integers."
     target_global_batch_size: int # Samples per optimizer step, over all workers
-    local_batch_size: int # Samples in one micro-batch, which a worker processes at once
+    local_batch_size: int # Samples in one micro-batch, which a worker processes in one pass
     base_world_size: int # World size for which the target was chosen
     rounding_mode: RoundingMode = RoundingMode.EXACT
 
@@ -56,7 +56,7 @@ def equal_accumulation_steps(world: int, c: GradAccumulationConfig) -> int:
     return max(1, rounded[c.rounding_mode.value](c.target_global_batch_size / (c.local_batch_size * world)))
 
 def micro_batch_ranges(world: int, c: GradAccumulationConfig) -> list[range]:
-    "The micro-batches of a step, as a range of numbers for each rank. Raises ValueError if `world` < 1."
+    "The micro-batches of a step: for each rank, a range of their numbers. Raises ValueError if `world` < 1."
     if world < 1: raise ValueError(f"a world has at least one worker, not {world}")
     if c.rounding_mode is RoundingMode.EXACT:
         busy = min(world, c.micro_batches)
@@ -119,14 +119,14 @@ def should_step(self: GradientAccumulationManager) -> bool:
 
 @patch
 def reset(self: GradientAccumulationManager) -> None:
-    "Reset the count of an unfinished step; its gradients must be dropped as well."
+    "Reset the count of an unfinished step; its gradients must also be dropped."
     self.current_accumulation_count = 0
 
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #04976806
 @patch
 def on_topology_change(self: GradientAccumulationManager, new_world_size: int, rank: int | None = None
                        ) -> int:
-    "Switch to `new_world_size` workers with this one as `rank` (None: as before). Returns its step count."
+    "Switch to `new_world_size` workers; this one gets `rank` (None: unchanged). Returns its step count."
     before = self.current_world_size, self._rank
     self.current_world_size, self._rank = new_world_size, self._rank if rank is None else rank
     try: steps = self.accumulation_steps
@@ -150,5 +150,5 @@ def load_state_dict(self: GradientAccumulationManager, state: dict[str, Any]) ->
 # %% ../../nbs/04_scaling/01_accumulate.ipynb #1d8b4ba0
 @patch(as_prop=True)
 def loss_scale_factor(self: GradientAccumulationManager) -> float:
-    "Divide the mean loss of a micro-batch by this if gradients are averaged over ranks, as DDP does."
+    "Divisor for the mean loss of a micro-batch if gradients are averaged over ranks, as DDP does."
     return self.effective_batch_size / (self.config.local_batch_size * self.current_world_size)

@@ -32,7 +32,7 @@ def scale_adam(
     b1, b2 = betas
     if k == 1: return lr, (b1, b2), eps
     forget = 1 - min(betas)
-    if k * forget > 1 - 1e-9: # in floats 10 * (1 - .9) is a hair below 1
+    if k * forget > 1 - 1e-9: # in floating point, 10 * (1 - .9) is slightly below 1
         raise ValueError(f"{k:g} times the batch needs a beta of {1 - k * forget:.3g}; for {tuple(betas)} "
                          f"the Adam rule ends below k = {1 / forget:.4g}. Keep the batch or raise the betas")
     return lr * math.sqrt(k), (1 - k * (1 - b1), 1 - k * (1 - b2)), eps / math.sqrt(k)
@@ -40,12 +40,12 @@ def scale_adam(
 # %% ../../nbs/04_scaling/02_lr_rules.ipynb #259585ca
 @dataclass(frozen=True)
 class ScalingConfig:
-    "A rate, and the batch for which it was chosen. ValueError for sizes < 1, or `base_lr` outside the clamp."
+    "A rate, and the batch for which it was chosen. ValueError for sizes < 1 or `base_lr` outside the clamp."
     base_lr: float # Rate at the base batch
     base_batch_size: int # Samples per worker and step in the base batch
     base_world_size: int # World size of the base batch
     scaling_rule: ScalingRule = ScalingRule.LINEAR
-    warmup_steps: int = 100 # Steps from the old to the new rate after a change; 0 means at once
+    warmup_steps: int = 100 # Steps from the old to the new rate after a change; 0 means immediately
     min_lr: float = 1e-7 # Lowest rate that the rule returns; a scheduler may go lower
     max_lr: float = 1e-2 # Highest rate that the rule returns; a scheduler may go higher
 
@@ -73,7 +73,7 @@ class BatchChange:
     start: float = 1. # Factor for the rates at that step
 
 def lr_factor(step: int, last: BatchChange, c: ScalingConfig) -> float:
-    "The factor for the rates at `step`, on a line from `last.start` to the factor for the new batch."
+    "The factor for the rates at `step`, linear from `last.start` to the factor for the new batch."
     end, done = c.scaled_lr(last.batch) / c.base_lr, step - last.since
     return end if done >= c.warmup_steps else last.start + (end - last.start) * max(done, 0) / c.warmup_steps
 
@@ -92,7 +92,7 @@ def lr_at(
 
 # %% ../../nbs/04_scaling/02_lr_rules.ipynb #025d23fe
 def warmup_cosine(step: int, *, peak: float, warmup: int, steps: int, floor: float = 0.1) -> float:
-    "The rate at `step`: a line from `peak/warmup` to `peak`, then a cosine to `floor*peak` at `steps-1`."
+    "The rate at `step`: linear from `peak/warmup` to `peak`, then a cosine to `floor*peak` at `steps-1`."
     if step < warmup: return peak * (step + 1) / warmup
     start = max(warmup - 1, 0)
     done = min(1., (step - start) / max(1, steps - 1 - start))

@@ -111,7 +111,7 @@ def segments(self: ScalingPlan) -> list[PlanSegment]:
 # %% ../../nbs/04_scaling/05_plan.ipynb #d031d463
 @patch
 def _check(self: ScalingPlan, s: PlanSegment) -> None:
-    "Raises a ValueError that names the step, if the Adam rule is undefined at that world size."
+    "Raises a ValueError that names the step if the Adam rule is undefined at that world size."
     if not self.follows_world or self.lr_config.scaling_rule is not ScalingRule.ADAM: return
     try: scale_adam(s.world_size / self.lr_config.base_world_size, self.lr_config.base_lr, self.betas, eps=0.)
     except ValueError as e: raise ValueError(f"step {s.start_step}, {s.world_size} workers: {e}") from None
@@ -128,7 +128,7 @@ def rows(self: ScalingPlan) -> list[tuple[str, ...]]:
     return [head, *map(line, self.segments)]
 
 # %% ../../nbs/04_scaling/05_plan.ipynb #db6cb35f
-# colors by rank; they repeat
+# one color per rank; colors repeat
 RANK_COLORS = ('#4477aa', '#66ccee', '#228833', '#ccbb44', '#ee6677', '#aa3377', '#bbbbbb')
 
 def draw_shares(ax: Any, plan: ScalingPlan) -> None:
@@ -145,7 +145,7 @@ def draw_shares(ax: Any, plan: ScalingPlan) -> None:
 # %% ../../nbs/04_scaling/05_plan.ipynb #f81c052c
 @patch
 def draw(self: ScalingPlan, step: int | None = None) -> None:
-    "Draw learning rate, batch and micro-batches over the steps; `step` is marked."
+    "Draw learning rate, batch and micro-batches over the steps, and mark `step`."
     import matplotlib.pyplot as plt
     fig, axes = plt.subplots(1, 3, figsize=(11, 2.6), layout='constrained')
     steps = range(self.steps)

@@ -43,7 +43,7 @@ class Simulation:
         return self.at(self.now + seconds, do, *args)
 
     def rng(self, name: str) -> random.Random:
-        "Returns a generator of random numbers for `name`; draws under one name do not affect another."
+        "Returns a generator of random numbers for `name`; draws under one do not affect others."
         return random.Random(f'{self.seed} {name}')
 
     def stop(self) -> None:

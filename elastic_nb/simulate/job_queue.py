@@ -110,7 +110,7 @@ def metrics(self: JobQueue) -> dict[str, Any]:
 
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #ea54e3ac
 class Controller:
-    "Runs the jobs of a queue, one after the other. Raises BadConfig if another process already does."
+    "Runs the jobs of a queue, one after the other. Raises BadConfig if another process already runs them."
     def __init__(self, path: str | Path):
         self.lock_file = open(f'{path}.lock', 'w')
         try: fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,7 +149,7 @@ class Controller:
         self.worker_speeds = {name: books.speeds.get(name) for name in books.workers}
 
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #57499869
-MOST = 1 << 20 # Maximum bytes of a request
+MOST = 1 << 20 # Maximum size of a request in bytes
 
 class _RequestHandler(BaseHTTPRequestHandler):
     "Handles one request."
@@ -206,7 +206,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #f1db9e70
 @contextmanager
 def http_endpoint(controller: Controller, port: int = 0, host: str = '127.0.0.1') -> Iterator[str]:
-    "During the block, a thread answers at the URL. Raises BadConfig if a secret is needed, or OSError."
+    "Within the block, a thread answers at the URL. Raises BadConfig if a secret is needed, or OSError."
     token, host = token_from_env(os.environ), '127.0.0.1' if host == 'localhost' else host
     if not (token or is_ip_address(host) and ipaddress.ip_address(host).is_loopback):
         raise BadConfig(f"to be asked by other machines, at {host}, "
@@ -260,7 +260,7 @@ def serve_queue(path: str | Path, port: int = 0, host: str = '127.0.0.1', drain:
         controller.run(drain)
 
 # %% ../../nbs/13_simulate/06_job_queue.ipynb #511220c3
-MOST_RUNS = 10_000 # Maximum runs in one grid
+MOST_RUNS = 10_000 # Maximum number of runs in one grid
 
 def read_experiments(path: str | Path) -> tuple[str, str, list[dict[str, Any]]]:
     "Returns the plan's text and name, and all settings of the grid, in order. Raises BadConfig, OSError."
@@ -295,7 +295,7 @@ def run_experiments(path: str | Path, out: str | Path, real: bool = False,
         except BlockingIOError: raise BadConfig(f"{out}: another process runs these experiments") from None
         file.seek(0)
         lines = file.read().split('\n')
-        file.truncate(sum(len(line.encode()) + 1 for line in lines[:-1]))   # drop half a line
+        file.truncate(sum(len(line.encode()) + 1 for line in lines[:-1]))   # drop an incomplete line
         found = {json.dumps(row['of']): row for row in map(json.loads, lines[:-1])}
         for n, setting in enumerate(settings):
             of = [text, real, setting]

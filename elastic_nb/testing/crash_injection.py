@@ -58,7 +58,7 @@ class SyscallShim:
         self.fds: dict[int, str] = {}   # descriptor -> path, for files in the folder
 
     def install(self) -> None:
-        "Replace the functions of `os` and `fcntl` for good; only for use in a separate process."
+        "Replace the functions of `os` and `fcntl` permanently; use it only in a separate process."
         for module in (os, fcntl):
             for name, f in list(vars(module).items()):
                 if isinstance(f, BuiltinFunctionType) and name != 'fspath':   # fspath makes no system call
@@ -72,7 +72,7 @@ class SyscallShim:
         return call
 
     def path_of(self, x: Any, folder: int | None = None) -> str | None:
-        "The name of `x`, a path or a descriptor, in the folder; None for anything outside."
+        "The name of `x` (a path or a descriptor) relative to the folder; None for anything outside it."
         if isinstance(x, int): return self.fds.get(x)
         if not isinstance(x, (str, bytes, os.PathLike)): return None
         within = self.folder if folder is None else os.path.join(self.folder, self.fds.get(folder, '..'))
@@ -91,7 +91,7 @@ def fault_kinds(call: SystemCall) -> list[str]:
 
 # %% ../../nbs/09_testing/03_crash_injection.ipynb #5ebd0b1c
 def _half(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    "The arguments for only the first half of a read or write; in whole pages if there are at least two."
+    "Arguments that read or write only the first half, rounded down to whole pages if that leaves any."
     def cut(n: int) -> int: return n // 2 // 4096 * 4096 or max(1, n // 2)
     fd, what, *rest = args
     if name in ('pread', 'read'): return fd, cut(what), *rest
@@ -192,7 +192,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 # %% ../../nbs/09_testing/03_crash_injection.ipynb #6eba68b1
 def _fork(job: dict[str, Any], limit: float = 60.) -> dict[str, Any]:
-    "Run `job` in a copy of this process for at most `limit` seconds; return its reports and its end."
+    "Run `job` in a copy of this process for at most `limit` seconds; return its reports and how it ended."
     source, out = os.pipe()
     pid = os.fork()
     if not pid: _child(job, out)
@@ -221,7 +221,7 @@ def serve_runs() -> None:
 @dataclass
 class CrashRun:
     "The reports of one run of a scenario."
-    calls: list[SystemCall] = field(default_factory=list) # Recorded only without a fault
+    calls: list[SystemCall] = field(default_factory=list) # Recorded only in a run without a fault
     returned: list[tuple[int, int]] = field(default_factory=list) # (step, calls before its save returned)
     bypassing_calls: list[str] = field(default_factory=list) # Operations that bypassed the shim
     hit: str = '' # The call that went wrong
@@ -274,7 +274,7 @@ def _run(told: list[dict[str, Any]], code: int) -> CrashRun:
 # %% ../../nbs/09_testing/03_crash_injection.ipynb #23cdb773
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    "A folder for the duration of the block; in memory if the system offers that."
+    "A folder that exists only within the block, in memory if the system offers that."
     with tempfile.TemporaryDirectory(dir='/dev/shm' if os.path.isdir('/dev/shm') else None) as folder:
         yield Path(folder)
 

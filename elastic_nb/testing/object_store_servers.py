@@ -132,10 +132,10 @@ class ProxyAnswer:
 ProxyFault = Callable[[HttpCall, Callable[[], ProxyAnswer | None]], ProxyAnswer | None]
 
 # %% ../../nbs/09_testing/06_object_store_servers.ipynb #50dfba66
-_HOP = {'connection', 'keep-alive', 'transfer-encoding'} # They concern one connection, not the message
+_HOP = {'connection', 'keep-alive', 'transfer-encoding'} # These concern one connection, not the message
 
 def forward(target: str, call: HttpCall) -> ProxyAnswer | None:
-    "The answer of the server at `target`; None if it is dead. Keeps the Host header: signatures cover it."
+    "The answer of the server at `target`; None if it is dead. Keeps the Host header, which signatures cover."
     conn = http.client.HTTPConnection(target, timeout=60)
     try:
         try: conn.request(call.method, call.path, call.body or None, call.headers)
@@ -190,7 +190,7 @@ class FaultProxy:
     "A real socket in front of the server at `target`. Applies `fault` to each request and records it."
     def __init__(self, target: str, fault: ProxyFault = lambda call, ask: ask()):
         self.target, self.fault = urlsplit(target).netloc, fault
-        self.calls: list[HttpCall] = [] # All requests; bodies are dropped once they are answered
+        self.calls: list[HttpCall] = [] # All requests; a body is dropped once its request is answered
         self.server = _ProxyServer(('127.0.0.1', 0), _ProxyHandler)
         self.server.proxy = self
         threading.Thread(target=self.server.serve_forever, args=(.05,), daemon=True).start()

@@ -27,7 +27,7 @@ def require(good: bool, why: str) -> None:
 
 # %% ../../nbs/09_testing/12_puzzles.ipynb #d26b498f
 def check_shares(answer: Callable[[int, int], Sequence[Sequence[int]]]) -> float:
-    "Total time of a step of 8 micro-batches at each world size up to 8: the busiest worker sets the pace."
+    "Time of a step of 8 micro-batches, summed over world sizes 1 to 8; the busiest worker sets the pace."
     for count, world in itertools.product(range(1, 13), range(1, 9)):
         got = [list(part) for part in answer(world, count)]
         case = f'{count} micro-batches, {world} workers: {got}'
@@ -43,7 +43,7 @@ def _summed(leaves: Sequence[float], lo: int, hi: int) -> float:
     return _summed(leaves, lo, middle) + _summed(leaves, middle, hi)
 
 def check_tree(answer: Callable[[int, int], Sequence[tuple[int, int]]]) -> float:
-    "How many numbers all workers together send for 16 leaves, at world sizes 1 to 16."
+    "Count of numbers that all workers together send for 16 leaves, summed over world sizes 1 to 16."
     draw, sent = random.Random(0), 0
     leaves = [draw.uniform(-1, 1) * 10 ** draw.randrange(8) for _ in range(16)]
     for world in range(1, 17):
@@ -77,7 +77,7 @@ def shuffled(n: int, seed: int, epoch: int) -> list[int]:
     return random.Random(f'{seed} {epoch}').sample(range(n), n)
 
 def check_order(answer: Callable[[int, int, int], Sequence[int]]) -> float:
-    "Samples repeated, missing or out of order in 20 steps of 12 samples, of 40; the world size changes."
+    "Number of wrong samples in 20 steps of 12 samples, in epochs of 40, while the world size changes."
     used: list[int] = []
     for step in range(20):
         world = (3, 2, 4, 1, 6)[step // 4]
@@ -116,7 +116,7 @@ def check_commit(answer: Callable[[], Sequence[str]]) -> float:
 
 # %% ../../nbs/09_testing/12_puzzles.ipynb #7acdab08
 def check_copies(answer: Callable[[dict[str, int]], Sequence[Sequence[tuple[str, str]]]]) -> float:
-    "Total number of rounds, at world sizes 1 to 9, where some workers have the newest state."
+    "Number of rounds, summed over world sizes 1 to 9 and every number of workers with the newest state."
     rounds = 0
     for n in range(1, 10):
         for have in range(1, n + 1):
@@ -200,7 +200,7 @@ def check_staleness(answer: Callable[[int, int, bool], bool]) -> float:
 
 # %% ../../nbs/09_testing/12_puzzles.ipynb #b355ccf1
 def check_rates(answer: Callable[[int, dict[int, int]], float]) -> float:
-    "Largest difference, in ulps, between the rates at a world size that is reached by 1 or by 1,000 resizes."
+    "Largest difference, in ulps, between the rates at one world size after 1,000 resizes and after only one."
     worst = 0.
     for sizes in ((3, 4), (8, 4), (2, 3, 5, 4)):
         worlds = {10 * (i + 1): sizes[i % len(sizes)] for i in range(1000)}
@@ -254,7 +254,7 @@ PUZZLES = [Puzzle(*row) for row in (
 
 # %% ../../nbs/09_testing/12_puzzles.ipynb #460a1d4d
 class PuzzleBoard:
-    "The puzzles solved so far. Displayed as a drawing that fills in."
+    "The puzzles solved so far. Displayed as a drawing that each solution fills in further."
     def __init__(self) -> None:
         self.solved: set[str] = set()
         self.said = 'nothing tried yet'
@@ -266,7 +266,7 @@ class PuzzleBoard:
         return f'<div>{lines}{draw_board(self.solved)}</div>'
 
     def check(self, answer: Callable[..., Any]) -> 'PuzzleBoard':
-        "Check `answer` against the puzzle with its name; return the board. Raises ValueError without one."
+        "Check `answer`, for the puzzle with its name; return the board. Raises ValueError if there is none."
         puzzle = next((p for p in PUZZLES if p.name == answer.__name__), None)
         if puzzle is None: raise ValueError(f"{answer.__name__}: no puzzle has this name")
         self.solved.discard(puzzle.name)
@@ -298,7 +298,7 @@ def _lanes(x: float, widths: Sequence[Sequence[float]], color: str) -> str:
 
 # %% ../../nbs/09_testing/12_puzzles.ipynb #c5d7f30d
 def _parts(look: Callable[[str, str], str]) -> dict[str, tuple[float, float, str]]:
-    "For each puzzle, its number's position and its part of the drawing; `look(name, color)` is the style."
+    "For each puzzle, its number's position and its part of the drawing; `look(name, color)` gives the style."
     blue, yellow, green, purple, cyan = GENERATION_COLORS
     branches = [[(212, 43), (230, 63), (212, 83)], [(212, 123), (230, 123)],
                 [(230, 63), (250, 83), (230, 123)]]

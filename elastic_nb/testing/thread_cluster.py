@@ -33,7 +33,7 @@ class RankExit:
 
 # %% ../../nbs/09_testing/01_thread_cluster.ipynb #c8cfc417
 class ThreadCluster:
-    "Named ranks as threads. Like a supervisor, it receives every exit in order; ranks may send it messages."
+    "Runs named ranks as threads. Like a supervisor, it receives all exits in order, and messages from ranks."
     def __init__(self): self.inbox: queue.Queue[Any] = queue.Queue()
 
     def spawn(self, name: Any, fn: Callable[..., Any], *args: Any) -> None:
@@ -155,7 +155,7 @@ def run_elastic_in_threads(
     spares: int = 0, # Workers that wait in the lobby from the start
     replace: bool = True, # Start a replacement after each death
     notices: bool = True, # Notify workers of new generations; otherwise they find out only from errors
-    timeout: float = 60., # Seconds without any event until TimeoutError
+    timeout: float = 60., # Seconds without any event before TimeoutError
 ) -> list[dict[str, Any]]:
     "Run an elastic job with ranks as threads; return its events. Raises StateLost or a worker's error."
     slots = range(workers + spares) if isinstance(workers, int) else workers

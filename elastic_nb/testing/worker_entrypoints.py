@@ -44,13 +44,13 @@ def warm_up() -> None:
 def no_op(*args: Any) -> None: "An entry point or a warm-up that does nothing."
 
 def sleeper(member: Member, config: dict[str, Any]) -> Any:
-    "An entry point that only sleeps, like a busy worker; depending on `config`, it is stopped first."
+    "An entry point that only sleeps, like a busy worker; with `config['stopped']`, it first stops itself."
     if config.get('stopped'): os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(600)
 
 # %% ../../nbs/09_testing/02_worker_entrypoints.ipynb #367161a3
 class SnapshotSaver:
-    "An entry point that resumes from the newest snapshot and saves `config['steps']` more, without training."
+    "An entry point that resumes from the newest snapshot and saves `config['steps']` more; no training."
     def __init__(self, member: Member, config: dict[str, Any]):
         self.member, self.steps_to_save = member, config['steps']
         self.snapshot_backend = MemorySnapshotBackend(fds=member.snapshot_fds)
@@ -210,7 +210,7 @@ def load(self: ShardedRun, path: str) -> int:
 # %% ../../nbs/09_testing/02_worker_entrypoints.ipynb #a57edd20
 @patch
 def hold(self: ShardedRun, rank: int) -> None:
-    "From now on, writes of `rank` block until the order to `release`."
+    "From now on, writes by `rank` block until the order `release`."
     self.gate, write = threading.Event(), ShardWriter.write
     def held(writer: ShardWriter) -> None:
         if rank == self.rank: self.gate.wait(60)
@@ -222,7 +222,7 @@ def release(self: ShardedRun) -> None: self.gate.set()
 
 @patch
 def small_disk(self: ShardedRun, rank: int, room: int, deadly: bool) -> None:
-    "From now on, `rank` cannot write beyond byte `room` of a file, or dies if it tries; -1: no limit."
+    "From now on, `rank` cannot write past `room` bytes of a file (-1: no limit); `deadly`: trying kills it."
     if rank != self.rank: return
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))   # no core dump

@@ -58,7 +58,7 @@ def check_launcher(env: Mapping[str, str] = os.environ, command: Sequence[str] |
 # %% ../../nbs/07_train/17_torchrun.ipynb #670bbab9
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    "A lock: only one process on this machine at a time runs such a block for the same folder."
+    "A lock: on this machine, only one process at a time runs the block for a given folder."
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / '.lock', 'w') as f:
         fcntl.flock(f, fcntl.LOCK_EX)

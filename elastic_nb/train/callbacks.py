@@ -65,7 +65,7 @@ def best_step(losses: dict[int, float]) -> int | None:
     return min((s for s in losses if isfinite(losses[s])), key=lambda s: losses[s], default=None)
 
 def is_patience_exhausted(losses: dict[int, float], patience: int | None) -> bool:
-    "Whether none of the last `patience` validations improved on the best one before."
+    "Whether none of the last `patience` validations improved on the best one before them."
     best = best_step(losses)
     return bool(patience) and sum(best is None or step > best for step in losses) >= patience
 
@@ -86,7 +86,7 @@ def _takes(method: Any, names: Iterable[str]) -> bool:
     return True
 
 def wrong_callbacks(callbacks: Iterable[Any]) -> list[str]:
-    "Why callbacks would never be called, one sentence each. Warns about single methods with such names."
+    "Why callbacks would never be called, one sentence each. Warns about single hooks of other trainers."
     wrong = []
     for i, c in enumerate(callbacks):
         about = f'callbacks[{i}], {getattr(c, "__qualname__", type(c).__qualname__)}'
@@ -174,7 +174,7 @@ _INSTEAD = dict(on_metrics="do that in on_step_end", on_checkpoint="do that in o
 
 def check_guarded_values(before: dict[str, Any], after: dict[str, Any], callback: Any, moment: str,
                          steps: int, exchanged: bool = False) -> None:
-    "Raises UnsupportedModel naming what `callback` changed in `moment`. `exchanged`: all of `after` changed."
+    "Raises UnsupportedModel if `callback` changed values in `moment`. `exchanged`: all of `after` changed."
     changed = [k for k in (before | after) if exchanged or before.get(k) != after.get(k)]
     if not changed: return
     more = f" (and {len(changed) - 1} more)" if changed[1:] else ''
@@ -213,7 +213,7 @@ class TrainResult:
 
     @property
     def noise_scale(self) -> float | None:
-        "The gradient noise scale in samples, over about the last ten measurements; None if there was none."
+        "The gradient noise scale in samples, over about the last ten measurements; None if there were none."
         return self.meter.mean.scale if self.meter.weight else None
 
     @property

@@ -98,7 +98,7 @@ def setup_distributed_environment(
     timeout: float = RANK_TIMEOUT_S, # Seconds until a collective that waits for a lost peer fails
     alone: bool = False, # Also create a group for a world of one
 ) -> WorldInfo:
-    "Joins the process group that the environment describes. Does nothing alone or with a group already."
+    "Joins the process group that the environment describes. Does nothing if alone or already in a group."
     info = get_world_info()
     if dist.is_initialized() or info.world_size == 1 and not alone: return info
     if missing := [n for n in ('RANK', 'MASTER_ADDR', 'MASTER_PORT') if n not in os.environ]:
@@ -123,7 +123,7 @@ def gloo_threads() -> dict[str, list[str]]:
     return {t.name: [l for l in told(t, 'status') if l.startswith(('State', 'voluntary'))] for t in threads}
 
 def cleanup_distributed(limit: float = 5.) -> None:
-    "Leaves the default process group, if any; waits at most `limit` seconds until its threads sleep."
+    "Leaves the default process group, if any; waits up to `limit` seconds for its threads to sleep."
     if not dist.is_initialized(): return
     dist.destroy_process_group()
     end, now, before = time.monotonic() + limit, gloo_threads(), None
@@ -134,7 +134,7 @@ def cleanup_distributed(limit: float = 5.) -> None:
 
 # %% ../../nbs/07_train/03_distributed.ipynb #c085ed24
 def barrier() -> None:
-    "Waits until all ranks reach this point; returns at once without a group."
+    "Waits until all ranks reach this point; returns immediately without a group."
     if dist.is_initialized(): dist.barrier()
 
 def broadcast_object(x: Any, src: int = 0) -> Any:
@@ -163,12 +163,12 @@ def max_over_ranks(numbers: list[int]) -> list[int]:
 # %% ../../nbs/07_train/03_distributed.ipynb #26b291d7
 class RankFailed(RuntimeError):
     "Another rank failed; carries the message of that rank."
-    final = True # A second try would end the same way
+    final = True # A second attempt would end the same way
 
 @contextmanager
 def raise_on_all_ranks() -> Iterator[None]:
     """If the block raises on one rank, it raises on all. Other ranks raise RankFailed with the message of the
-    first failed rank. The block must not contain a collective. Raises PeerLost if a rank is lost."""
+    first rank that failed. The block must not contain a collective. Raises PeerLost if a rank is lost."""
     error: Exception | None = None
     try: yield
     except Exception as e: error = e

@@ -23,7 +23,7 @@ from ..elastic.ledger import Ledger, is_process_alive, describe_process
 WRITE_INTERVAL_S = .25 # Seconds between two writes of the ledger
 
 class EventRecorder:
-    "Records the events of one process: sinks receive them at once, the ledger in the background."
+    "Records the events of one process: sinks receive them immediately, the ledger in the background."
     def __init__(self, hear: Callable[[dict[str, Any]], None] = lambda event: None):
         self.on_event = hear # Called with each event, in the thread that reports it
         self.generation = 1 # Number of the generation
@@ -144,7 +144,7 @@ def close(self: EventRecorder, ok: bool, error: str = '', again: bool = False, *
     self.ledger, self.keeps_rows = None, False
 
 # %% ../../nbs/07_train/16_event_recorder.ipynb #13d5fe33
-FIELDS_PER_RANK = 4 # A rank's numbers in the table: first micro-batch, number of them, samples, their hash
+FIELDS_PER_RANK = 4 # Numbers of a rank: first micro-batch, their number, number of samples, their hash
 
 def contribution_row(micro: Sequence[int], ids: Sequence[int]) -> list[int]:
     "The table row for what a rank used in a step: consecutive micro-batches and their samples."

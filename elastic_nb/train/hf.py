@@ -85,7 +85,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
     resumed: TrainState | None = None # The state to resume from, until it is loaded
     resumed_from: int | None = None # The step of that state
     micro = (-1, 0) # A step and the number of its completed micro-batches
-    pins: list[int] = [] # Steps of the best checkpoint and of the one before
+    pins: list[int] = [] # Steps of the best checkpoint and of the previous best
     origin: dict[str, Any] = {} # Identity of the run that wrote the checkpoint
     part: tuple[dict[str, Any], dict[str, Any]] | None = None # Identities around the last `train()`
     looked = False # Whether the optimizer of this `train()` was compared

@@ -139,7 +139,7 @@ def _called(kind: type, names: Iterable[str]) -> dict[str, CodeType]:
     return found
 
 # %% ../../nbs/07_train/23_identity.ipynb #9eed351f
-_HANDED: ContextVar[frozenset[str]] = ContextVar('_HANDED', default=frozenset()) # Words in its code
+_HANDED: ContextVar[frozenset[str]] = ContextVar('_HANDED', default=frozenset()) # Words in receivers' code
 
 @contextmanager
 def _handing_to(*things: Any) -> Iterator[None]:
@@ -166,10 +166,10 @@ def _inside(values: Mapping[str, Any], names: set[str], known: Container[int]) -
 # Kinds of values other than plain numbers and strings
 _VALUES = (Tensor, np.ndarray, np.generic, list, tuple, set, frozenset, deque, complex, Decimal, Fraction,
            range, slice, bytes, torch.dtype, Distribution)
-MAX_ITEMS = 100 # At most so many items of a container are inspected
+MAX_ITEMS = 100 # Maximum number of items inspected in a container
 
 def _asked(x: Any, words: set[str]) -> Any:
-    "`x`; in a mapping only entries under `words`, at any depth; any key may select a few numbers."
+    "`x`; of a mapping, only entries under `words`, at any depth, or all if it holds only a few numbers."
     if not isinstance(x, Mapping): return x
     few = len(x) <= MAX_ITEMS and all(isinstance(v, (bool, int, float)) for v in x.values())
     return {k: _asked(v, words) for k, v in x.items() if few or k in words or len(x) <= MAX_ITEMS
@@ -226,7 +226,7 @@ def _of_named(kind: type, names: set[str], known: Container[int]) -> dict[str, A
     return _of_class(kind, names) | {k: v for k, v in inner.items() if len(v) > 1}
 
 # %% ../../nbs/07_train/23_identity.ipynb #bc43c0a9
-MAX_NETWORK_NUMBERS = 1 << 14 # At most so many numbers of a network's tensor are read
+MAX_NETWORK_NUMBERS = 1 << 14 # Maximum number of values read from a network's tensor
 
 def _read(tensors: Mapping[str, Tensor]) -> str:
     "16 hex digits of some of the numbers in `tensors`."
@@ -344,7 +344,7 @@ def user_code(*things: Any) -> list[CodeType]:
         seen[id(x)] = x
         with suppress(Exception):   # a proxy object
             named = isinstance(x, type) or inspect.isroutine(x)
-            around = isinstance(x, (partial, property, MethodType, nn.Module))   # anyone's
+            around = isinstance(x, (partial, property, MethodType, nn.Module))   # even a library's
             if not (around or is_user_code(x if named else type(x))): continue
             if inspect.isfunction(x) and not hasattr(x, '__wrapped__'): found.append(x.__code__)
             todo += _leads_to(x)
@@ -581,7 +581,7 @@ def nondeterministic_lr_lambdas(scheduler: Any) -> list[str]:
                     for k in nondeterministic_lr_lambdas(part)]
 
 def _beside_state(scheduler: Any, known: Mapping[str, Any]) -> dict[str, Any]:
-    "Attributes that are not in a user's scheduler's state, but that its methods mention."
+    "Attributes of a user's scheduler that its methods mention but that are not in its state."
     names = _words(*_codes_of(_methods_of(type(scheduler)).values())) - {*known, *_CHANGING}
     values = {k: v for k, v in object_attributes(scheduler).items() if k in names and k[0] != '_'}
     with _handing_to(scheduler):
@@ -599,7 +599,7 @@ def scheduler_identity(scheduler: Any) -> dict[str, Any]:
     "Class and arguments of a scheduler that has not made a step; for each of its parts, by number."
     known = {k: v for k, v in scheduler.state_dict().items() if k[0] != '_' and k not in _CHANGING}
     known = {k: sorted(v.items()) if isinstance(v, dict) else v for k, v in known.items()}   # all items
-    if hasattr(scheduler, '_milestones'): known['begins'] = scheduler._milestones   # its parts' starts
+    if hasattr(scheduler, '_milestones'): known['begins'] = scheduler._milestones   # when its parts begin
     out = dict(kind=type(scheduler).__qualname__) | plain_settings(known) | _beside_state(scheduler, known)
     for i, f in enumerate(getattr(scheduler, 'lr_lambdas', ())):
         with suppress(Exception): out[f'factors {i}'] = short_hash(sample_schedule(f))
@@ -632,8 +632,8 @@ def restore_settings(optimizer: torch.optim.Optimizer, scheduler: Any, made: Mad
     for g, base, factor in some: g['lr'] = base * factor(scheduler.last_epoch)   # other schedulers, too
 
 # %% ../../nbs/07_train/23_identity.ipynb #1de20017
-DIGEST_MARKS = 8, 64, 512, 4096 # A digest is recorded after so many samples
-FULL_HASH_BYTES = 1 << 26 # Up to so many bytes of tensors are hashed completely
+DIGEST_MARKS = 8, 64, 512, 4096 # A digest is recorded after each of these numbers of samples
+FULL_HASH_BYTES = 1 << 26 # Up to this many bytes of tensors are hashed completely
 
 def _in_memory(dataset: Any) -> list[Any] | None:
     "The tensors and numbers that make up `dataset`, if it is one of torch's in-memory datasets."
@@ -721,7 +721,7 @@ def compiled_parts(model: nn.Module, loss: Any = None) -> str:
 VERSIONED_LIBRARIES = 'torch', 'torchvision', 'transformers', 'timm', 'peft', 'elastic_nb'
 
 def describe_kernels() -> str:
-    "What the last bits may depend on besides the code: kind of processor, as used by torch, and of GPU."
+    "What the last bits may depend on besides the code: the kinds of processor (as torch uses it) and GPU."
     gpu = f', {torch.cuda.get_device_name()}' if torch.cuda.is_available() else ''
     return f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{gpu}'
 

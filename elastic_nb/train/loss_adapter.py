@@ -26,7 +26,7 @@ from ..exact.buffers import UnsupportedModel, BufferTracker, attribute_values
 # %% ../../nbs/07_train/01_loss_adapter.ipynb #0e37c33f
 class NoLoss(TypeError):
     "The model returns no loss for a batch of this dataset, or the number of targets is unknown."
-    final = True # A second try would end the same way
+    final = True # A second attempt would end the same way
 
 def extract_loss(out: Any) -> Tensor:
     "Extracts the loss from the output of a model or a loss function. Raises NoLoss if there is none."
@@ -127,7 +127,7 @@ def _added_up(p: nn.Parameter) -> None:
 # %% ../../nbs/07_train/01_loss_adapter.ipynb #64059a99
 class NoGradient(RuntimeError):
     "The loss depends on no parameter; PyTorch raises a RuntimeError for it."
-    final = True # A second try would end the same way
+    final = True # A second attempt would end the same way
 
 def require_gradient(loss: Tensor) -> Tensor:
     "Returns `loss`. Raises NoGradient, with the wording of PyTorch's `backward`, if it has no gradient."
@@ -170,7 +170,7 @@ def forbid_backward(params: Sequence[Tensor], name: str) -> Iterator[None]:
 # %% ../../nbs/07_train/01_loss_adapter.ipynb #0966a068
 class TooManyShapes(RuntimeError):
     "`torch.compile` reached its recompile limit and would now fall back to eager execution."
-    final = True # A second try would end the same way
+    final = True # A second attempt would end the same way
 
 @contextmanager
 def raise_on_recompile_limit() -> Iterator[None]:
@@ -188,7 +188,7 @@ class LossModule(nn.Module):
     """`task(batch, targets)` returns the loss summed over the targets. The gradient of its parameter `count`
     is their number. The gradient of `written` (None for a model without buffers) is the buffer changes of
     the forward passes."""
-    scaler: torch.amp.GradScaler # The engine sets this and the next three
+    scaler: torch.amp.GradScaler # The engine sets this field and the next three
     seen: Any # What this worker has seen in this step
     targets_of: Callable[[Any], float] # Counts the targets of a batch
     end: Callable[[], int] # The number of steps
@@ -250,5 +250,5 @@ def checkpoint_activations(model: nn.Module, classes: list[str]) -> None:
         raise BadConfig(f"training.activation_checkpointing: the model has no {', '.join(sorted(missing))}; "
                         f"it has {', '.join(sorted(there))}")
     for m in model.modules():
-        if type(m).__name__ in classes and 'forward' not in m.__dict__:   # not twice
+        if type(m).__name__ in classes and 'forward' not in m.__dict__:   # not if already done
             m.forward = partial(checkpoint, m.forward, use_reentrant=False)

@@ -23,7 +23,7 @@ from ..config import BadConfig, Config, RunConfig
 
 # %% ../../nbs/07_train/26_on_ray.ipynb #b269182d
 def agent_resources(node: dict[str, Any], c: RunConfig) -> dict[str, int]:
-    "The CPUs and GPUs that an agent takes on this Ray node, in Ray's terms; {} if too few."
+    "The CPUs and GPUs that an agent takes on this Ray node, in Ray's terms; {} if there are too few."
     workers, has, device = c.elastic.workers, node['Resources'], c.distributed.device
     gpus = 0 if device == 'cpu' else min(workers, int(has.get('GPU', 0)))
     enough = has.get('CPU', 0) >= workers and (gpus or device != 'cuda')
@@ -94,7 +94,7 @@ class RayCluster:
     def kill(self, actor: Any) -> None: self.ray.kill(actor)
 
     def start(self, number: int, node: str, job: Any, **how: Any) -> dict[Any, tuple[int, str, Any]]:
-        "Starts agent `number`: {future answer: (number, node, actor)}; an actor can run and drain at once."
+        "Starts agent `number`: {future answer: (number, node, actor)}; actors run and drain concurrently."
         on = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
         actor = self.ray.remote(AgentHost).options(scheduling_strategy=on, max_concurrency=2, **how).remote()
         return {actor.run.remote(json.dumps(job, default=str)): (number, node, actor)}

@@ -42,7 +42,7 @@ from .trainer import ElasticTrainer
 
 # %% ../../nbs/07_train/13_recipe.ipynb #fab8d803
 def is_cached(name: str, files: Sequence[str] = (), kind: str = 'model') -> bool:
-    """Whether the Hub's cache has one of `files` of the model or data set `name`, or anything of a data set.
+    """Whether the Hub's cache has one of `files` of the model or data set `name`; for a data set, anything.
     Raises BadConfig if no repository can have this name."""
     from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.utils import HFValidationError

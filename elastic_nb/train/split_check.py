@@ -43,7 +43,7 @@ def preserved_model(model: nn.Module, training: bool) -> Iterator[None]:
     known = [(m, {k: v for k, v in vars(m).items() if isinstance(v, plain)}, {*vars(m)}, dict(m._buffers))
              for m in model.modules()]
     tensors = {k: t for named in (model.named_buffers(), model.named_parameters()) for k, t in named}
-    before = {k: (t._version, t.detach().clone()) for k, t in tensors.items()}   # each write raises it
+    before = {k: (t._version, t.detach().clone()) for k, t in tensors.items()}   # each write increments it
     if not training: model.eval()
     try: yield
     finally:
@@ -81,7 +81,7 @@ def total_norm(grads: Iterable[Tensor]) -> float:
     return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.
 
 def weighted_sum(a: list[Tensor], b: list[Tensor], of_a: float, of_b: float) -> Iterator[Tensor]:
-    "`of_a` times `a` and `of_b` times `b`, one by one."
+    "The sums of `of_a` times `a` and `of_b` times `b`, one by one."
     return (of_a * x + of_b * y for x, y in zip(a, b))
 
 def loss_and_gradient(model: nn.Module, ask: Callable[[Any], Tensor],
@@ -110,9 +110,9 @@ LossAndGradient = tuple[float, list[Tensor]] # Loss and gradient
 
 def compare_split(tried: Sequence[LossAndGradient], counts: Sequence[float], share: float,
                   rough: float = 1.) -> str:
-    """Compares the whole batch with its two parts. Returns '' if loss and gradient of the whole are those of
-    the first part, with the weight `share`, and the second; `count` if that holds only with another
-    weight, `whole` if with no weight, `alone` if a part has no loss. `rough`: factor of the tolerances."""
+    """Compares the whole batch with its two parts. Returns '' if loss and gradient of the whole are
+    the mean of the parts', where the first has the weight `share`; `count` if only with another weight,
+    `whole` if with no weight, `alone` if a part has no loss. `rough`: factor of the tolerances."""
     (one, rest, whole), (a, b, c) = (f[0] / n for f, n in zip(tried, counts)), counts
     first, second, both = (f[1] for f in tried)
     if not isfinite(one + rest): return 'alone'
@@ -145,10 +145,10 @@ def _coarse(kinds: dict[int, tuple[str, int, tuple[float, ...]]]) -> dict[int, t
     return {k: (shapes, n, *(x for i, x in enumerate(alone) if i in few))
             for k, (shapes, n, alone) in kinds.items()}
 
-MAX_SAMPLES = 4096 # At most so many samples are inspected
+MAX_SAMPLES = 4096 # Maximum number of inspected samples
 
 def put_unlike_samples_first(engine: Any, ids: list[int], budget: TimeBudget) -> list[int]:
-    "`ids`, preceded by at most two unusual samples, as far as `budget` allows to look for them."
+    "`ids`, preceded by at most two unusual samples, if `budget` allows finding them."
     found, n = {}, engine.samples.samples
     # errors here will be raised by the run
     with seeded_temporarily(engine.c.training.seed, -1, 0), suppress(Exception):
@@ -172,7 +172,7 @@ def batch_size_of(batch: Any) -> int | None:
     return next((n for n in map(batch_size_of, parts) if n is not None), None)
 
 def _same_samples(one: Any, rest: Any, whole: Any) -> bool:
-    "Whether two batches together contain the whole one's samples; False if their shapes differ."
+    "Whether two batches together contain the samples of `whole`; False if their shapes differ."
     parts = zip(*map(tensors_in, (one, rest, whole)))
     try: return all(torch.equal(torch.cat([a, b]), c) for a, b, c in parts)
     except RuntimeError: return False
@@ -437,11 +437,11 @@ def _unlike(one: float, other: float) -> str:
 
 # %% ../../nbs/07_train/24_split_check.ipynb #0f819c1d
 def _is_mean(zero: Tensor, one: Tensor, both: Tensor, other: Tensor, turned: Tensor) -> bool:
-    """Whether a mean (for integers, a sum) may replace two batches in sequence. From `zero`, the first makes
-    `one` and then the second `both`; the second alone makes `other` and then the first `turned`."""
+    """Whether a mean (for integers, a sum) may replace two batches in sequence. From `zero`, the first leads
+    to `one`, then the second to `both`; in the other order, the second to `other`, the first to `turned`."""
     first, second = (torch.cat([a.double().flatten(), b.double().flatten()]) for a, b in
                      ((one - zero, other - zero), (both - other, turned - one)))
-    if not (first.isfinite().all() and second.isfinite().all() and first.any()): return True   # no sign
+    if not (first.isfinite().all() and second.isfinite().all() and first.any()): return True   # no evidence
     share = float(first @ second / (first @ first))
     even = bool((second - share * first).norm() <= .01 * first.norm())
     if not zero.is_floating_point(): return even and abs(share - 1) < 1e-9
@@ -489,4 +489,4 @@ _REMEDIES = dict(
     mean=_SUM.format('mean'), sum=_SUM.format('sum'),
     whole="what it computes for a sample depends on the others in its batch; set micro_batches=1",
     missing="together they make a batch of {2}, apart of {0} and {1}, so what is left out depends on the "
-            "cut; let collate_fn keep every sample, or set micro_batches=1") # By what `compare_split` returns
+            "cut; let collate_fn keep every sample, or set micro_batches=1") # By results of `compare_split`

@@ -42,12 +42,12 @@ class Strategy:
 
     @property
     def num_extra_scalars(self) -> int:
-        "How many numbers are summed with the gradient: the loss, and two for the noise if measured."
+        "The number of values summed along with the gradient: the loss, and two for the noise if measured."
         return 3 if self.c.scaling.noise else 1
 
     @property
     def clip(self) -> float | None:
-        "Maximum norm of the gradient passed to the optimizer; None does not clip."
+        "Maximum norm of the gradient passed to the optimizer; None: no clipping."
         return self.c.training.clip
 
     @property
@@ -65,7 +65,7 @@ class Strategy:
         return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm   # if the gradient is sharded
 
     def default_optimizer(self, params: list[nn.Parameter]) -> torch.optim.Optimizer:
-        "The optimizer of a run to which none was passed."
+        "The optimizer of a run if the user passes none."
         decay = self.c.training.weight_decay
         return torch.optim.AdamW(params, self.c.training.lr, weight_decay=.01 if decay is None else decay)
 
@@ -83,7 +83,7 @@ class Strategy:
 
     def make_loop(self, member: Member, engine: Any, sync: Any, checkpoints: Any = None,
                   comm: Communicator | None = None) -> ElasticLoop:
-        "Creates the loop of a worker whose world size may change; `sync` is that of this strategy."
+        "Creates the loop of a worker whose world size may change; `sync` is this strategy's."
         return ElasticLoop(member, engine, sync, checkpoints, comm)
 
     def make_sync(self, task: nn.Module, world: int | None = None) -> Any:
@@ -142,7 +142,7 @@ class ExactStrategy(Strategy):
         return super().grads(model) + apart
 
     def gradient_norm(self, model: nn.Module) -> Tensor:
-        "As in `Strategy`; uses the norms that the workers exchanged, if they did."
+        "As in `Strategy`; uses the norms that the workers exchanged, if any."
         o = self.sharded_optimizer
         if o is None or o.grad_norms is None: return super().gradient_norm(model)
         known = {id(p): norm for p, norm in zip(o.params, o.grad_norms)}

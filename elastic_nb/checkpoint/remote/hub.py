@@ -133,7 +133,7 @@ def put_bytes(self: HubStore, key: str, data: bytes, absent: bool = False) -> bo
         self._put(key, None, data)
         return True
     self._make()
-    def attempt(number: int) -> bool:   # another commit came first: check again
+    def attempt(number: int) -> bool:   # another commit came first, so check again
         head = self._ask('look at', key, lambda: self.api.repo_info(self.repo)).sha
         if (about := self._about(key)) is not None: return number > 0 and _same(about, None, data)
         self._put(key, None, data, head)

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 class StoreError(OSError):
     "A request to an object store failed; the message names the operation, the key and the remedy."
 class StoreUnavailable(StoreError):
-    "Worth a retry: timeouts, cut connections, 5xx, throttling, damage in transit."
+    "A retry may succeed: timeouts, cut connections, 5xx, throttling, damage in transit."
 class StoreRefused(StoreError):
     "A retry does not help: wrong credentials, no such bucket, a bad name."
 
@@ -38,15 +38,15 @@ class ObjectStore(Protocol):
     def put_file(self, key: str, path: str | Path, stop: threading.Event | None = None) -> None:
         "Store the file at `path`, verified; resumes an upload that was cut short. `stop`: end early."
     def put_bytes(self, key: str, data: bytes, absent: bool = False) -> bool:
-        "Store `data`, verified. With `absent`, only if there is no such key: False if there is."
+        "Store `data`, verified. With `absent`, only if the key does not exist; returns False if it does."
     def get(self, key: str, limit: int = 1 << 24) -> bytes:
-        "A small object. Raises KeyError if absent, StoreError if larger than `limit` bytes."
+        "The bytes of a small object. Raises KeyError if absent, StoreError if larger than `limit` bytes."
     def read_into(self, key: str, offset: int, out: memoryview) -> None:
         "Fill `out` from byte `offset` on. Raises KeyError if absent, StoreError if the object is too short."
-    def list(self, prefix: str) -> 'list[StoredObject]': "All objects whose keys begin with `prefix`, by key."
-    def delete(self, key: str) -> None: "Remove an object; an absent one is fine."
+    def list(self, prefix: str) -> 'list[StoredObject]': "Objects whose keys begin with `prefix`, by key."
+    def delete(self, key: str) -> None: "Remove an object; does nothing if it is absent."
     def abort_stale(self, prefix: str, older_than_s: float) -> int:
-        "Remove unfinished uploads under `prefix` begun over `older_than_s` seconds ago; returns how many."
+        "Remove unfinished uploads under `prefix` begun over `older_than_s` seconds ago; returns the count."
 
 # %% ../../../nbs/03_checkpoint/remote/01_object_store.ipynb #545dbe54
 def check_key(key: str) -> str:
@@ -59,10 +59,10 @@ def check_key(key: str) -> str:
 
 # %% ../../../nbs/03_checkpoint/remote/01_object_store.ipynb #6592f5e6
 T = TypeVar('T')
-_jitter = random.Random() # Private: a retry must not advance other random generators
+_jitter = random.Random() # Private, because a retry must not advance other random generators
 
 def retry(attempt: Callable[[int], T], limit_s: float, stop: threading.Event | None = None) -> T:
-    "Retry `attempt(number)` on StoreUnavailable until `limit_s` seconds are over, or `stop` is set."
+    "Call `attempt(number)`, again on StoreUnavailable until `limit_s` seconds are over or `stop` is set."
     begin, tries, stop = time.monotonic(), 0, stop or threading.Event()
     while True:
         try: return attempt(tries)
@@ -88,11 +88,11 @@ class PartChecksums:
 
     @property
     def headers(self) -> dict[str, str]:
-        "Checksums with which the server rejects any other body."
+        "Headers with our checksums, with which the server rejects any other body."
         return dict(ContentMD5=_b64(self.md5), ChecksumCRC32=_b64(self.crc))
 
     def matches(self, seen: dict[str, Any]) -> bool | None:
-        "Whether the response `seen` has our checksums. None: it has none to compare."
+        "Whether the response `seen` has our checksums. None if it has no checksum to compare."
         return _agree(seen, self.md5.hex(), _b64(self.crc))
 
 # %% ../../../nbs/03_checkpoint/remote/01_object_store.ipynb #bc9d7dc9
@@ -100,11 +100,11 @@ def _agree(seen: dict[str, Any], etag: str, crc: str) -> bool | None:
     keyed = seen.get('ServerSideEncryption', '').startswith('aws:kms') or 'SSECustomerAlgorithm' in seen
     for name, want in (('ChecksumCRC32', crc), ('ETag', '' if keyed else etag)):
         got = seen.get(name, '').strip('"')
-        if want and len(got) == len(want): return got == want   # other length: another kind of checksum
+        if want and len(got) == len(want): return got == want   # another length: another kind of checksum
     return None
 
 def matches_composite(seen: dict[str, Any], parts: list[PartChecksums]) -> bool | None:
-    "Whether `seen` has the composite checksums of `parts`. None: it has none to compare."
+    "Whether `seen` has the composite checksums of `parts`. None if it has no checksum to compare."
     whole, n = PartChecksums.of(b''.join(p.md5 for p in parts)), f'-{len(parts)}'
     crc = zlib.crc32(b''.join(p.crc for p in parts)).to_bytes(4, 'big')
     return _agree(seen, whole.md5.hex() + n, _b64(crc) + n)

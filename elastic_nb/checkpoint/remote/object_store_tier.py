@@ -97,7 +97,7 @@ def open(self: S3Backend, name: str) -> Iterator[tuple[Manifest, ReadAt]]:
 # %% ../../../nbs/03_checkpoint/remote/06_object_store_tier.ipynb #9c7a29ac
 @patch
 def remove(self: S3Backend, name: str) -> None:
-    "Remove a checkpoint, which becomes invalid at once. Raises StoreError."
+    "Remove a checkpoint, which becomes invalid immediately. Raises StoreError."
     self.store.delete(f'{name}/{MANIFEST_NAME}')
     for s in self.store.list(f'{name}/'): self.store.delete(s.key)
 
@@ -111,13 +111,13 @@ def _prune_old(self: S3Backend, saved: CheckpointRef) -> None:
     for f in _named(keys):
         if kept and f < kept[-1]: self.remove(f.name)
     with suppress(StoreRefused): self.store.abort_stale('',
-                                                        STALE_UPLOAD_S)   # not every writer may list uploads
+                                                        STALE_UPLOAD_S)   # some writers may not list uploads
 
 # %% ../../../nbs/03_checkpoint/remote/06_object_store_tier.ipynb #b1f698e3
 @patch
 def upload(self: S3Backend, local: NVMeBackend, name: str, stop: threading.Event | None = None) -> bool:
     "Copy checkpoint `name` of `local`; False if `stop` was set first. Raises StoreError, DamagedCheckpoint."
-    with local.open(name) as (manifest, _):   # while it is open, no one removes it
+    with local.open(name) as (manifest, _):   # no other process removes it while it is open
         text, key = encode_manifest(manifest), f'{name}/{MANIFEST_NAME}'
         try: there = self.store.get(key, 1 << 28)
         except KeyError: there = None

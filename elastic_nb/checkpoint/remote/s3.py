@@ -65,10 +65,10 @@ class S3Store:
     def __init__(self,
         bucket: str,
         prefix: str, # '' or 'some/folder/'
-        client: Any, # A boto3 client without retries of its own
+        client: Any, # A boto3 client whose own retries are turned off
         limit_s: float = 60., # Seconds that one request may take, retries and waits included
         part_size: int = 16 << 20, # Bytes; S3 requires at least 5 MiB
-        threads: int = 4, # Parts in flight: memory is about threads * part_size
+        threads: int = 4, # Number of parts in flight; memory is about threads * part_size
         page: int = 1000, # Entries per page of a listing
     ):
         self.bucket, self.prefix, self.client, self.limit_s = bucket, prefix, client, limit_s
@@ -104,7 +104,7 @@ def _send(self: S3Store, operation: str, key: str, data: bytes, sums: PartChecks
 @patch
 def _pages(self: S3Store, operation: str, key: str, field: str, marks: dict[str, str],
            **args: Any) -> Iterator[dict[str, Any]]:
-    "All entries of `field`, page after page; `marks`: our name of the next page -> theirs."
+    "All entries of `field`, page by page; `marks` maps our name for the next page to theirs."
     while True:
         try: seen = self._ask(operation, key, Bucket=self.bucket, **args)
         except _UploadGone: return   # rclone reports this when there are no uploads
@@ -119,7 +119,7 @@ def _uploads(self: S3Store, prefix: str) -> Iterator[dict[str, Any]]:
 
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #fb904544
 def read_body(body: Any, out: memoryview, end: float) -> Iterator[int]:
-    "Fill `out` from `body` until time.monotonic() is `end`; yields piece sizes. Raises StoreUnavailable."
+    "Fill `out` from `body`, until time.monotonic() is `end` at most; yields sizes. Raises StoreUnavailable."
     raw, at = body._raw_stream, 0   # botocore's read() waits for all requested bytes
     while at < len(out):
         piece = raw.read1(min(len(out) - at, 1 << 20))
@@ -135,7 +135,7 @@ def read_body(body: Any, out: memoryview, end: float) -> Iterator[int]:
 def _put(self: S3Store, key: str, data: bytes, **condition: Any) -> bool:
     "Store a small object; False if the server reports that a condition fails."
     sums = PartChecksums.of(data)
-    condition['Metadata'] = dict(crc32=sums.headers['ChecksumCRC32'])   # every server returns it
+    condition['Metadata'] = dict(crc32=sums.headers['ChecksumCRC32'])   # every server returns metadata
     def attempt(number: int) -> bool:
         try: self._send('put_object', key, data, sums, **condition)
         except _ConditionFails: return number > 0 and self.get(key, len(data)) == data
@@ -175,7 +175,7 @@ def get(self: S3Store, key: str, limit: int = 1 << 24) -> bytes:
 @patch
 def read_into(self: S3Store, key: str, offset: int, out: memoryview) -> None:
     view, end, done = memoryview(out).cast('B'), time.monotonic() + self.limit_s, 0
-    def attempt(number: int) -> None:   # resumes where the last one stopped
+    def attempt(number: int) -> None:   # resumes where the last attempt stopped
         nonlocal done
         first, last = offset + done, offset + len(view) - 1
         seen = self._once('get_object', key, Range=f'bytes={first}-{last}', **self._name(key))
@@ -212,10 +212,10 @@ class _MultipartUpload:
 def begin(self: _MultipartUpload, fresh: bool) -> None:
     "Find the newest upload of this key and its parts, or begin one."
     name = self.store._name(self.key)
-    self.there: dict[int, Any] = {} # Parts that the server reports
+    self.there: dict[int, Any] = {} # Parts that the server has
     self.sent: dict[int, Any] = {} # Parts that were verified
     try: old = [] if fresh else [u for u in self.store._uploads(self.key) if u['Key'] == name['Key']]
-    except StoreRefused: old = []   # not every writer may list uploads
+    except StoreRefused: old = []   # some writers may not list uploads
     found = max(old, key=lambda u: u['Initiated']) if old else self.store._ask(
         'create_multipart_upload', self.key, ChecksumAlgorithm='CRC32', **name)
     self.id = dict(name, UploadId=found['UploadId'])
@@ -252,7 +252,7 @@ def complete(self: _MultipartUpload, parts: list[PartChecksums]) -> None:
     named = [dict(PartNumber=n, ETag=p.etag, ChecksumCRC32=p.headers['ChecksumCRC32'])
              for n, p in enumerate(parts, 1)]
     try: done = store._ask('complete_multipart_upload', key, MultipartUpload=dict(Parts=named), **self.id)
-    except _UploadGone: done = {}   # forgotten, or completed with the response lost
+    except _UploadGone: done = {}   # forgotten; or completed, with the response lost
     try: head = store._ask('head_object', key, **store._name(key))
     except KeyError: raise _UploadGone(f"put {key}: the server has forgotten the upload") from None
     votes = [matches_composite(seen, parts) for seen in (done, head)]
@@ -274,7 +274,7 @@ def read_back(self: _MultipartUpload, parts: list[PartChecksums]) -> bool:
 # %% ../../../nbs/03_checkpoint/remote/02_s3.ipynb #d8770bde
 @patch
 def run(self: _MultipartUpload, fresh: bool) -> None:
-    "All parts, then complete and verify. Raises _UploadGone if the server has forgotten the upload."
+    "Send all parts, then complete and verify. Raises _UploadGone if the server has forgotten the upload."
     self.begin(fresh)
     numbers = range(1, -(-self.file_size // self.part_size) + 1)
     parallel_for(self.send_part, numbers, self.store.threads)
@@ -310,7 +310,7 @@ def connect(
     bucket: str,
     prefix: str,
     endpoint: str | None = None, # None: AWS_ENDPOINT_URL, or Amazon's own
-    session: boto3.Session | None = None, # With credentials; None: where boto3 looks for them
+    session: boto3.Session | None = None, # Has credentials; None: boto3 looks for them
     limit_s: float = 60., # Seconds that one request may take, retries and waits included
     **options: Any, # part_size, threads, page
 ) -> S3Store:
