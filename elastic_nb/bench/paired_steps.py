@@ -101,7 +101,7 @@ class PlainLoop:
 
     def step(self, batches: Sequence[list[int]], ask: bool = False) -> float:
         """One step on these micro-batches; returns this rank's part of the mean loss. `ask`: read each
-        micro-batch's loss at once."""
+        micro-batch's loss immediately."""
         total = torch.zeros((), device=self.device)
         self.optimizer.zero_grad()
         for i, ids in enumerate(batches):
@@ -113,10 +113,10 @@ class PlainLoop:
 
 # %% ../../nbs/10_bench/02_paired_steps.ipynb #435cbea3
 class StepPairs:
-    "Seconds and losses of each step of a trainer, and of the same step of a `PlainLoop` after it."
+    "Seconds and losses of each step of a trainer, and of the same step, taken next by a `PlainLoop`."
     def __init__(self, plain: PlainLoop, clock: Callable[[], float] = time.perf_counter):
         self.plain_loop, self.clock = plain, clock
-        self.seconds: list[tuple[float, float]] = [] # Of both
+        self.seconds: list[tuple[float, float]] = [] # (trainer's, plain loop's) of each step
         self.losses: list[tuple[float, float]] = []
         self.step_began_at = 0. # When the trainer's step began
 
@@ -127,7 +127,7 @@ class StepPairs:
         return self.clock() - self.step_began_at
 
     def repeat(self, ours: float, loss: float, batches: Sequence[list[int]]) -> None:
-        "The plain loop takes the step that took the trainer `ours` seconds, on the same micro-batches."
+        "Take the same step with the plain loop, on the same micro-batches; the trainer took `ours` seconds."
         def again() -> None: self.losses.append((loss, self.plain_loop.step(batches)))
         self.seconds.append((ours, time_work(self.plain_loop.device, again, self.clock)[1]))
 
@@ -174,7 +174,7 @@ def measure_pairs(name: str, world: int, strategy: str, steps: int) -> list[tupl
     return [tuple(map(max, zip(*ranks))) for ranks in zip(*(t['pairs'] for t in told))][WARMUP_STEPS:]
 
 def check_same_losses(losses: Sequence[Sequence[Sequence[float]]]) -> None:
-    "Raises RuntimeError unless both loops had the same losses; one list per rank."
+    "Raises RuntimeError unless both loops had the same losses; `losses` has one list per rank."
     for ranks in [*zip(*losses)][:10]:   # in later steps, rounding errors make them diverge
         ours, plain = ranks[0][0], sum(r[1] for r in ranks)
         if not abs(ours - plain) < 1e-2: raise RuntimeError(f"not the same run: losses {ours} and {plain}")

@@ -33,7 +33,7 @@ from ..train.run import ElasticRun, build, run_elastic
 class ShardedJob:
     "The task for all contestants."
     steps: int = 120 # Steps of a run that measures step times
-    loss_run_steps: int = 40 # Steps of a run that loses a worker, halfway
+    loss_run_steps: int = 40 # Steps of a run that loses a worker halfway through
     warmup_steps: int = 5 # Number of initial steps that do not count
     settings: dict[str, Any] = field(default_factory=dict) # Override the demo's settings
 

@@ -141,7 +141,7 @@ class ProcessTrace:
     usage_samples: list[tuple[float, ProcessUsage]] = field(default_factory=list)
 
     def smallest_usage(self, last: bool, part: float = .25) -> ProcessUsage:
-        "The smallest values among the first or last samples: `part` of all, but at least three."
+        "The smallest values among the first or last samples (the fraction `part` of all, at least three)."
         n = max(3, int(len(self.usage_samples) * part))
         found = [s for _, s in (self.usage_samples[-n:] if last else self.usage_samples[:n])]
         return ProcessUsage(*(min(getattr(s, k) for s in found) for k in ('mb', 'fds', 'threads')))
@@ -195,7 +195,7 @@ class SoakRun:
         self.traces: dict[int, ProcessTrace] = {} # Every process that ever ran, by pid
         self.deaths_reported = self.steps_committed = 0 # Deaths reported and steps committed so far
         self.kills: list[tuple[str, int]] = [] # Names of the workers struck, and the signals
-        self.exit_reason = '' # Why the run ended, if it was reported
+        self.exit_reason = '' # The reported reason why the run ended, if any
         self.zygote: int | None = None # Process id of the zygote
         self.max_log_bytes = 0 # The largest size of the ledger's log file, in bytes
         self.child_process = start_child('run_supervised', str(folder), settings)

@@ -168,8 +168,8 @@ def bench_walltime(
     for link, way in tqdm([(link, way) for link in links for way in METHODS], desc='walltime', disable=None):
         laps = measured_laps(way, link, rounds)
         took[way, link] = sum(sixteen_step_seconds(way, laps))
-        for what in ('compute', 'talk'):
-            rows.append(row(f'{way}, {link}', what, [getattr(lap, what) for lap in laps], 's'))
+        rows += [row(f'{way}, {link}', 'compute', [lap.compute_s for lap in laps], 's'),
+                 row(f'{way}, {link}', 'talk', [lap.talk for lap in laps], 's')]
         if 'overlap' in METHODS[way]: continue   # the formula does not model overlap
         rows.append(row(f'{way}, {link}', 'talk, predicted', [predicted_seconds(way, link)], 's'))
         if link == links[0]: missed[way] = predicted_seconds(way, link) / median_talk_seconds(laps)

@@ -92,7 +92,7 @@ class ChaosRun:
         plan: FaultPlan, # The faults
         out: str | Path, # The run's folder
         folder: str | Path = '.', # Folder of the module of `model.entry`
-        patience: float = 60., # Seconds without a new step until the run counts as dead
+        patience: float = 60., # Seconds without a new step, after which the run counts as dead
         command: Callable[..., list[str]] = supervisor_command, # Returns the supervisor's command
         starting: float = 60., # Additional seconds allowed for a start
     ):
@@ -179,7 +179,7 @@ def inject_due(self: ChaosRun, striker: FaultInjector) -> None:
 
 @patch
 def progress_timeout(self: ChaosRun) -> float:
-    "Seconds without a new step until the job counts as dead, at this point in the run."
+    "Seconds without a new step after which the job counts as dead, at this point in the run."
     started = self.observer.last_progress_at > self.start_began_at
     return self.stall_limit_s if started else self.stall_limit_s + self.start_allowance_s
 
@@ -371,10 +371,10 @@ def run_chaos(
     folder: str | Path = '.', # Folder of the module of `model.entry`
     threshold: float = 30., # Longest allowed pause in seconds
     patience: float | None = None,
-    # Seconds without a new step until the run counts as dead; None: twice `threshold`
+    # Seconds without a new step, after which the run counts as dead; None: twice `threshold`
     alone: ElasticRun | None = None, # The undisturbed run, if there is one already; None: run it
 ) -> dict[str, Any]:
-    """Runs `config` with `plan` and undisturbed, and compares both: JSON values with `passed` and `failures`.
+    """Compares runs of `config` with `plan` and undisturbed; returns JSON values with `passed`, `failures`.
     Raises BadConfig for bad input, before anything starts."""
     out = Path(out)
     plan = check_chaos(config, plan, out, folder, threshold)

@@ -53,7 +53,7 @@ PRECEDING_FAULTS = dict(load='kill supervisor@30', rendezvous='kill 2@20:forward
 
 def fault_lines_at_phase(what: str, column: str, lasts: str = '') -> list[str]:
     "Plan lines that make `what` (such as `hang 1` or `kill supervisor`) happen in a phase."
-    step = 1 if column == 'load' else FAULT_STEP   # step 1: not at a start without a checkpoint
+    step = 1 if column == 'load' else FAULT_STEP   # step 1 excludes a start without a checkpoint
     return [*filter(None, [PRECEDING_FAULTS.get(column)]),
             f'{what}@{step}:{FAULT_POINT_NAMES.get(column, column)}{lasts}']
 
@@ -71,7 +71,7 @@ CellRule = Callable[[str], CellPlan]
 WITH_SPARE = dict(spares=1) # One more worker, in slot 3, that waits as a spare
 
 def worker_fault_rule(kind: str, slot: int = 1) -> CellRule:
-    "A worker is hit at its own line. Slot 0 is rank 0."
+    "A worker is hit at a line that it runs itself. Slot 0 is rank 0."
     def rule(column: str) -> CellPlan:
         if column == 'idle' and not slot: return CellPlan(why_not='rank 0 trains, and is never idle')
         if column == 'join' and not slot: return CellPlan(why_not='a newcomer is never rank 0')
@@ -141,7 +141,7 @@ def machine_fault(what: str, etcd: int = 0, lasts: str = '') -> CellRule:
 
 def unhealed_source(column: str) -> CellPlan:
     "The worker that sends the state to a joining worker dies; the joining worker must not become the source."
-    left = dict(rendezvous=(), join=('kill 1@20:copy',))   # in the first, another worker has the state
+    left = dict(rendezvous=(), join=('kill 1@20:copy',))   # in `rendezvous`, another worker has the state
     if column not in left: return CellPlan(why_not='no one is without the state')
     return CellPlan(('kill 2@20:forward', 'kill 0@20:copy', *left[column]))
 
@@ -249,7 +249,7 @@ WITNESSES: dict[str, list[tuple[Callable[[RunEvents], bool], str]]] = {
 }
 
 # %% ../../nbs/11_chaos/06_fault_matrix.ipynb #23c62d25
-STALL_LIMIT_S = 12. # Seconds without a new step until a run counts as dead
+STALL_LIMIT_S = 12. # Seconds without a new step, after which a run counts as dead
 MAX_PAUSE_S = 90. # Longest allowed pause in seconds; loading a checkpoint may take ten times `stall`
 
 class MatrixRunner:

@@ -51,10 +51,10 @@ class ExternalFault:
     "One fault from outside, a strike. Raises ValueError if it is impossible."
     kind: str # A key of EXTERNAL_FAULTS
     target: str # `worker 1`, `rank 0`, or a single word such as `supervisor`
-    step: int | None = None # Strikes when this many steps have been committed,
-    at: float | None = None # or this many seconds after the first commit
+    step: int | None = None # Strikes once this many steps have been committed
+    at: float | None = None # Or: strikes this many seconds after the first commit
     duration_seconds: float | None = None # Duration of the fault
-    phase: str | None = None # Strikes while a worker is in this phase of `step`, or later
+    phase: str | None = None # Strikes while a worker is in this phase, in `step` or a later step
 
     def __post_init__(self) -> None:
         if self.kind not in EXTERNAL_FAULTS:
@@ -83,7 +83,7 @@ class ExternalFault:
         return f'{self.kind} {self.target}@{when}{where}{lasts}'
 
 def _near(word: str, known: Iterable[str]) -> str:
-    "A suggestion: the closest known name, or all of them."
+    "A suggestion: the closest known name, or all known names."
     near = difflib.get_close_matches(word, [*known], 1)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
 
@@ -157,7 +157,7 @@ def plan_from_dict(values: dict[str, Any], where: str = 'plan') -> FaultPlan:
     return FaultPlan(tuple(entries), least, values.get('drawn') or {})
 
 def read_plan(path: str | Path) -> FaultPlan:
-    "Reads the plan from a YAML file, or that of the run in a folder. Raises BadConfig."
+    "Reads the plan in a YAML file, or the plan of the run in a folder. Raises BadConfig."
     path = Path(path)
     if path.is_dir(): return load_recorded_plan(path)
     try: text = path.read_text(encoding='utf-8')
@@ -196,7 +196,7 @@ def regular_plan(
     duration: float, # Strikes happen within this many seconds after the first commit
     workers: int, # Slots 0 to workers - 1 may be hit
     kind: str = 'kill', # kill, hang or term
-    jitter: float = 0., # Largest shift of a strike, as a fraction of `interval`
+    jitter: float = 0., # Maximum shift of a strike, as a fraction of `interval`
     single: bool = False, # Whether to strike only once
     seed: int = 0, # Seed for victims and jitter
     min_survivors: int = 0,

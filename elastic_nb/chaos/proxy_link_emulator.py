@@ -35,7 +35,7 @@ class LinkDirection:
 
     @property
     def buffer_s(self) -> float:
-        "Longest time in seconds that a packet may wait for the line."
+        "Maximum time in seconds that a packet may wait for the line."
         return max(.05, self.profile.rtt_ms / 1e3)
 
     def is_blocked(self, now: float) -> bool:
@@ -208,7 +208,7 @@ _LOOK = .005 # Interval in seconds for checking whether a blocked direction work
 
 @patch
 async def wait_until_passable(self: ProxyLink, when: float, way: str, kind: str | None) -> None:
-    "Returns at the time `when`, or, if the direction is blocked then, once it is not."
+    "Waits until the time `when` and, if the direction is blocked then, until it no longer is."
     await asyncio.sleep(max(0., when - self.event_loop.time()))
     while self.emulator.direction_for(way,
                                       kind).is_blocked(self.event_loop.time()): await asyncio.sleep(_LOOK)

@@ -42,7 +42,7 @@ def make_folder_durably(path: Path) -> None:
     "Create folder `path` and its missing parents; their names are durable at return."
     if path.is_dir(): return
     make_folder_durably(path.parent)
-    path.mkdir(exist_ok=True)   # another process may have been faster
+    path.mkdir(exist_ok=True)   # another process may have created it meanwhile
     fsync_folder(path.parent)
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #85475887
@@ -63,7 +63,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     fsync_folder(path.parent)
 
 def remove_folder(path: Path) -> None:
-    "Remove folder `path` and its files, as far as possible. If `path` is a link, only the link."
+    "Remove folder `path` and its files, as far as possible. If `path` is a link, remove only the link."
     with suppress(OSError):
         if path.is_symlink(): return os.unlink(path)
         for name in os.listdir(path): os.unlink(path / name)
@@ -73,7 +73,7 @@ def remove_folder(path: Path) -> None:
 PAGE_BYTES = 4096 # Bytes; direct reads and writes come in multiples of this
 
 def _direct(path: Path | str, flags: int, folder: int | None = None) -> int:
-    "A second descriptor of a file that bypasses the page cache; -1 where the file system cannot do that."
+    "Another descriptor of a file, which bypasses the page cache; -1 if the file system cannot do that."
     try: return os.open(path, flags | os.O_CLOEXEC | getattr(os, 'O_DIRECT', 0), dir_fd=folder)
     except OSError as e:
         if e.errno != errno.EINVAL: raise
@@ -141,7 +141,7 @@ def open_checkpoint(path: Path | str) -> Iterator[tuple[Manifest, ReadAt]]:
                     files[name] = plain, _closing(stack, _direct(name, os.O_RDONLY | os.O_NOFOLLOW, folder))
             except OSError as e:
                 where = f'{e.filename}: ' if e.filename and str(e.filename) != str(path) else ''
-                absent = e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)   # absent, not just unreadable
+                absent = e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)   # absent, not unreadable
                 raise (DamagedCheckpoint if absent
                        else UnreadableCheckpoint)(f"{where}{e.strerror or e}") from None
             yield manifest, lambda file, offset, out: _read(file, *files[file], offset, out)
@@ -211,8 +211,8 @@ class NVMeBackend:
         if keep_last_n < 1: raise ValueError(f"keep_last_n = {keep_last_n}; at least 1 must be kept")
         self.base, self.keep_last_n, self.keep_best = Path(base_path), keep_last_n, keep_best
         self.metric, self.lease_place = metric, place
-        self.lease: RunLock | None = None   # while this process writes here
-        # steps whose checkpoints are kept as well, because a caller has their path
+        self.lease: RunLock | None = None   # set while this process writes here
+        # steps whose checkpoints are also kept, because a caller has their path
         self.protected_steps: set[int] = set()
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #5a23d7f8
@@ -224,13 +224,13 @@ def list_checkpoints(self: NVMeBackend) -> list[CheckpointRef]:
 
 @patch
 def open(self: NVMeBackend, name: str) -> Any:
-    "Like `open_checkpoint`, and checks the name. Raises ValueError if `name` is not a checkpoint's."
+    "Like `open_checkpoint`, but also checks the name. Raises ValueError if `name` is not a checkpoint's."
     require_checkpoint_name(name)
     return open_verified(self.base / name)
 
 @contextmanager
 def open_verified(path: Path) -> Iterator[tuple[Manifest, ReadAt]]:
-    "Like `open_checkpoint`, and raises DamagedCheckpoint if name and manifest differ in the step."
+    "Like `open_checkpoint`, but also raises DamagedCheckpoint if name and manifest differ in the step."
     with open_checkpoint(path) as (manifest, read_at):
         check_name_matches_manifest(path.name, manifest)
         yield manifest, read_at
@@ -297,17 +297,17 @@ def _superfluous(tier: NVMeBackend, saved: CheckpointRef) -> list[CheckpointRef]
     for f in tier.list_checkpoints() if tier.keep_best else []:
         with suppress(DamagedCheckpoint), tier.open(f.name) as (manifest, _):
             score = manifest.metrics.get(tier.metric, math.nan)
-            if math.isfinite(score): scores[f] = score   # NaN compares false, and is never the best
+            if math.isfinite(score): scores[f] = score # NaN compares as false, and is never best
     best = sorted(scores, key=scores.__getitem__)[:tier.keep_best]
     return [f for f in old if f not in best and f.step not in tier.protected_steps]
 
 def _discard(base: Path, name: str) -> None:
-    "Remove a checkpoint, unless a reader has it open; then the next save retries."
+    "Remove a checkpoint. If a reader has it open, leave it to the next save."
     with suppress(OSError):
         fd = os.open(base / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rename(base / name, base / f'.trash-{name}')   # atomic: never half a checkpoint
+            os.rename(base / name, base / f'.trash-{name}')   # atomic: no reader sees half a checkpoint
             remove_folder(base / f'.trash-{name}')
         finally: os.close(fd)
 

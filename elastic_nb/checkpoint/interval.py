@@ -16,7 +16,7 @@ from ..basics import patch
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #72bb8b7c
 def expected_goodput(interval: float, cost: float, mtbf: float, restart: float) -> float:
-    "Expected fraction of time spent training (Daly 2006). All in seconds. ValueError for impossible values."
+    "Expected fraction of time spent training (Daly 2006). Times in seconds. ValueError if impossible."
     if not (interval > 0 and cost >= 0 and mtbf > 0 and restart >= 0):
         raise ValueError(f"no such times: {interval=}, {cost=}, {mtbf=}, {restart=}")
     x = (interval + cost) / mtbf
@@ -33,7 +33,7 @@ def lambert_w0(z: float) -> float:
     if z < -math.exp(-1): raise ValueError(f"W0 is real from -1/e on, not at {z}")
     p = math.sqrt(2 * max(math.e * z + 1, 0.))   # distance from the branch point at -1/e, where W0 is -1
     w = -1 + p - p * p / 3 + 11 / 72 * p ** 3 if z < 0 else math.log1p(z)
-    for _ in range(20):   # 4 are enough below 0, and 6 up to 1e300
+    for _ in range(20):   # 4 iterations are enough for z < 0, and 6 up to 1e300
         if not (off := w * math.exp(w) - z) or w <= -1: break
         w -= off / (math.exp(w) * (w + 1) - (w + 2) * off / (2 * w + 2))
     return w
@@ -49,21 +49,21 @@ def daly_interval(cost: float, mtbf: float) -> float:
     return young_interval(cost, mtbf) * (1 + math.sqrt(x) / 3 + x / 9) - cost if x < 1 else mtbf
 
 def optimal_interval(cost: float, mtbf: float) -> float:
-    "Seconds of training between saves for the least expected wall time. ValueError for impossible times."
+    "Seconds of training between saves that minimize the expected wall time. ValueError for impossible times."
     if not (cost >= 0 and 0 < mtbf < math.inf): raise ValueError(f"no such times: {cost=}, {mtbf=}")
-    # There both forms agree to ten digits, and Daly's subtracts no nearly equal numbers.
+    # Here both forms agree to ten digits, and Daly's avoids subtracting nearly equal numbers.
     if cost < 1e-6 * mtbf: return daly_interval(cost, mtbf)
     return mtbf * (1 + lambert_w0(-math.exp(-cost / mtbf - 1)))
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #42cc79e8
-MEDIAN_WINDOW = 32   # number of steps and of saves that the medians cover
+MEDIAN_WINDOW = 32   # number of steps, and of saves, that the medians cover
 
 class CheckpointInterval:
     "Steps between saves: fixed, or chosen from the measured costs of steps, saves and failures."
     def __init__(self,
         spec: int | str = 'auto', # A number of steps, or 'auto'
-        mtbf: float | None = None, # Assumed seconds between failures; weighs as much as one observed failure
-        most: int = 1000, # Upper limit for the steps between saves
+        mtbf: float | None = None, # Assumed seconds between failures; has the weight of one observed failure
+        most: int = 1000, # Maximum number of steps between saves
     ):
         known = spec == 'auto' or type(spec) is int and spec > 0
         if not known or most < 1 or mtbf is not None and not 0 < mtbf < math.inf:
@@ -72,20 +72,20 @@ class CheckpointInterval:
         self.prior_mtbf_s, self.prior_source = (mtbf, 'configured') if mtbf else (3600., 'assumed')
         self.steps, self.saves = (deque[float](maxlen=MEDIAN_WINDOW) for _ in range(2))
         self.seconds, self.failures = 0., 0   # running time; interruptions during it
-        self.trained_since_failure = True   # some step has been trained since the last failure
+        self.trained_since_failure = True   # a step has been trained since the last failure
         # the last step passed to `is_due`; the step of the newest save
         self.last_asked_step = self.last_saved_step = 0
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #e2f0a8dd
 @patch
 def record_step(self: CheckpointInterval, seconds: float) -> None:
-    "Record that a step took `seconds`, without any save."
+    "Record that a step took `seconds`, not counting any save."
     self.steps.append(seconds)
     self.seconds, self.trained_since_failure = self.seconds + seconds, True
 
 @patch
 def record_save(self: CheckpointInterval, blocking: float) -> None:
-    "Record a save of the step last passed to `is_due`; it blocked training for `blocking` seconds."
+    "Record a save of the step last passed to `is_due`; the save blocked training for `blocking` seconds."
     self.saves.append(blocking)
     self.seconds, self.last_saved_step = self.seconds + blocking, self.last_asked_step
 
@@ -93,12 +93,12 @@ def record_save(self: CheckpointInterval, blocking: float) -> None:
 @patch
 def record_failure(self: CheckpointInterval, now: float) -> None:
     "Count a failure, `now` seconds after the run began, on a clock that kept running through restarts."
-    self.seconds = max(self.seconds, now)   # the time of lost work counts as well
+    self.seconds = max(self.seconds, now)   # the time of lost work also counts
     self.failures, self.trained_since_failure = self.failures + self.trained_since_failure, False
 
 @patch(as_prop=True)
 def mtbf(self: CheckpointInterval) -> float:
-    "Seconds between interruptions: 1 over the mean rate, with a Gamma prior worth one failure."
+    "Estimated seconds between interruptions: 1 over the mean rate, with a Gamma prior worth one failure."
     return (self.prior_mtbf_s + self.seconds) / (1 + self.failures)
 
 # %% ../../nbs/03_checkpoint/11_interval.ipynb #66909b50
@@ -122,7 +122,7 @@ def _short(x: float) -> str: return f'{x:.2g}' if x < 10 else f'{x:.0f}'
 
 @patch
 def explain(self: CheckpointInterval) -> str:
-    "One line of text: the choice, and its reasons."
+    "The choice and its reasons, in one line of text."
     if self.fixed_steps: return f"every {self.fixed_steps} steps: fixed"
     if not (self.steps and self.saves): return "every step: no save has been measured yet"
     a, b, m, t = map(_short, (median(self.saves), median(self.steps), self.mtbf, self.seconds))

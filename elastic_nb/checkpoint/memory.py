@@ -29,7 +29,7 @@ from .snapshot import TensorCopier, ReadAt, Snapshot, PinnedStaging
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #9c72af87
 def create_memfds(n: int) -> list[int]:
-    "Descriptors of `n` empty memory files, which cannot shrink and exist while open. Raises OSError."
+    "Descriptors of `n` empty memory files, which cannot shrink and exist until closed. Raises OSError."
     if not hasattr(os, 'memfd_create'): raise OSError("this system has no memfd_create; Linux has")
     fds = [os.memfd_create('elastic-nb', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) for _ in range(n)]
     for fd in fds: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
@@ -59,12 +59,12 @@ def decode_control_page(page: bytes) -> ControlPage | None:
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #028d8fe1
 class ReadWriteLock:
-    "A lock on the memory behind `fd`, for one writer or many readers in any process; freed when they die."
+    "A lock on the memory behind `fd` for one writer or several readers, in any process; freed when they die."
     def __init__(self, fd: int):
         self.fd, self.holder_count, self.is_exclusive, self.mutex = fd, 0, False, threading.Lock()
 
     def try_acquire(self, alone: bool) -> bool:
-        "Take the lock, `alone` to write, otherwise to read. Never waits; False if another holder blocks it."
+        "Take the lock for writing (`alone`) or for reading. Never waits; False if another holder blocks it."
         with self.mutex:
             if self.is_exclusive or (alone and self.holder_count): return False
             if not self.holder_count and not self._ask(fcntl.LOCK_EX if alone
@@ -83,14 +83,14 @@ class ReadWriteLock:
 
     def _ask(self, how: int) -> bool:
         try: fcntl.lockf(self.fd, how | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError): return False   # POSIX lets a system choose which error
+        except (BlockingIOError, PermissionError): return False   # POSIX allows either error
         return True
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #39be3980
-FinishCopy = Callable[[], None] # Completes a copy
+FinishCopy = Callable[[], None] # A function that completes a copy
 
 class SharedMapping:
-    "The pages of `fd`, mapped into this process, and the copier, with each tensor's offset in them."
+    "The pages of `fd`, mapped into this process, and the copier, which has each tensor's offset in them."
     def __init__(self, fd: int):
         self.fd = fd
         self.layout: SafetensorsLayout | None = None
@@ -127,7 +127,7 @@ class SnapshotSlot:
     def __init__(self, fd: int):
         os.set_inheritable(fd, False)   # child programs do not inherit it
         self.fd, self.lock, self.mapping = fd, ReadWriteLock(fd), SharedMapping(fd)
-        self.save_number = 0   # of the snapshot that is being written to this slot, or from it to disk
+        self.save_number = 0   # count of the snapshot that is being written to this slot, or from it to disk
         self.snapshot: Snapshot | None = None   # that snapshot
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #1ac74597
@@ -185,7 +185,7 @@ def read_manifest(self: SnapshotSlot) -> tuple[int, Manifest]:
 
 @patch
 def read_at(self: SnapshotSlot, file: str, offset: int, out: memoryview) -> None:
-    "For `snapshot.read_state`; reads without a mapping, so that the worst failure is a short read."
+    "Fill `out`, for `snapshot.read_state`. Uses no mapping, so the worst failure is a short read."
     if os.preadv(self.fd, [out], PAGE_BYTES
                  + offset) != len(out): raise DamagedCheckpoint(f"{file} is too short")
 
@@ -203,19 +203,19 @@ class MemorySnapshotBackend:
     def __init__(self,
         max_snapshots: int = 2, # Number of slots; with one, no snapshot is valid during a save
         max_memory_mb: int | None = None, # Limit for all images together; a low one reduces the slots in use
-        fds: Sequence[int] = (), # From the supervisor's `create_memfds`; for one backend per process
+        fds: Sequence[int] = (), # From the supervisor's `create_memfds`; one such backend per process
     ):
         if max_snapshots < 1: raise ValueError(f"max_snapshots is {max_snapshots}, and must be at least 1")
         own = [] if fds else create_memfds(max_snapshots)
         for fd in own: weakref.finalize(self, os.close, fd)
         self.slots = [SnapshotSlot(fd) for fd in [*fds, *own][:max_snapshots]]
         self.max_memory_mb, self.staging = max_memory_mb, PinnedStaging()
-        self.save_count = 0   # of the newest save
+        self.save_count = 0   # count of the newest save
         # Types and shapes of the tensors in the newest save
         self.tensor_shapes: dict[str, tuple[torch.dtype, torch.Size]] | None = None
         self.layout: SafetensorsLayout | None = None # Their layout
         self.usable_slots = self.slots   # the slots that the limit allows
-        self.limit_consequence = ''   # what it costs that there are fewer than configured
+        self.limit_consequence = ''   # the cost of having fewer slots than configured
 
 # %% ../../nbs/03_checkpoint/06_memory.ipynb #f9e98c1c
 @patch
@@ -250,7 +250,7 @@ def _free(self: MemorySnapshotBackend) -> SnapshotSlot | None:
 @patch
 def take_snapshot(self: MemorySnapshotBackend, tensors: dict[str, Tensor],
                   about: dict[str, Any]) -> Snapshot | None:
-    """Copy `tensors` to a free slot and lock it; None if no slot is free, or the staging buffer is busy.
+    """Copy `tensors` to a free slot and lock it; None if no slot is free or the staging buffer is busy.
 
     GPU tensors must not change until `wait_for_copies` has returned. Raises ValueError
     (too large), OSError
@@ -277,13 +277,13 @@ def _slot_of(self: MemorySnapshotBackend, snapshot: Snapshot) -> SnapshotSlot | 
 
 @patch
 def publish(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
-    "Complete the image and its checksums, and write the manifest: the snapshot is valid, and readable."
+    "Complete the image and its checksums, and write the manifest: the snapshot is then valid and readable."
     slot = self._slot_of(snapshot)
     if slot is None: raise ValueError("this snapshot was released; its memory may hold another one")
     snapshot.wait_for_copy()
     slot.publish(snapshot.encode_manifest())
     slot.lock.downgrade()
-    # a spare slot may still be full from when the limit allowed more slots
+    # a spare slot may still be full from a time when the limit allowed more slots
     for spare in self.slots[len(self.usable_slots):]:
         if spare.saved_count() and spare.lock.try_acquire(alone=True):
             spare.clear()
@@ -291,7 +291,7 @@ def publish(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
 
 @patch
 def release(self: MemorySnapshotBackend, snapshot: Snapshot) -> None:
-    """Release the snapshot's image. One that was not published before is lost. A second call does
+    """Release the snapshot's image. An unpublished snapshot is lost. A second call does
     nothing."""
     slot = self._slot_of(snapshot)
     if slot is None: return

@@ -28,17 +28,17 @@ class FolderInUse(ValueError): "Another run writes to this folder."
 
 _LEASES: weakref.WeakValueDictionary[tuple[int, int, int], 'RunLock'] = weakref.WeakValueDictionary()
 _LEASING = threading.Lock()
-_PLACES = dict(both=(0, 0), run=(0, 1), writer=(1, 1)) # First byte in the lock file, length (0: to the end)
+_PLACES = dict(both=(0, 0), run=(0, 1), writer=(1, 1)) # First byte in the lock file; length (0: to the end)
 
 class RunLock:
-    """The exclusive right to write to `folder`, until `close()` or the last reference to this object is gone.
+    """The exclusive right to write to `folder`, until `close()` or until this object has no references.
     Raises FolderInUse, OSError.
 
     `place`: the supervisor holds `run`, its writing worker holds `writer`, and a process that trains
     alone holds `both`."""
     def __init__(self, folder: Path, place: str = 'both'):
         at = os.stat(folder)
-        # for our runs; the lock is for other processes
+        # for our runs; the lock separates processes
         self.process_key = os.getpid(), at.st_dev, at.st_ino
         start, length = _PLACES[place]
         with _LEASING:   # check first: closing a second descriptor would drop the first one's lock
@@ -49,7 +49,7 @@ class RunLock:
             try: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
             except OSError as e:
                 self.release()
-                if e.errno not in (errno.EACCES, errno.EAGAIN): raise   # locks are unsupported here
+                if e.errno not in (errno.EACCES, errno.EAGAIN): raise   # this file system has no locks
                 raise FolderInUse(_in_use('another running process', folder)) from None
             _LEASES[self.process_key] = self
 
@@ -81,14 +81,14 @@ UNENFORCED_SECTIONS = 'code', 'callbacks', 'runtime', 'notes' # Reported at a re
 COURSE_SECTION = 'course' # Must be equal on all ranks, and may differ at a resume: the run's length
 
 def diff_identities(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    "Dotted key -> both values, where two identities differ. A key that only one of them has is ignored."
+    "Dotted key -> both values, for each difference. A key that only one of the identities has is ignored."
     a, b = _flat(there), json.loads(json.dumps(_flat(here)))   # tuples become lists
-    repeats = any(k.startswith('lowcomm.steps_at.') for k in a)   # the form in older manifests
+    repeats = any(k.startswith('lowcomm.steps_at.') for k in a)   # how older manifests record it
     if not repeats: a = IDENTITY_DEFAULTS | a
     out = {k: (a[k], b[k]) for k in b if k in a and a[k] != b[k]}
     for k in ('fingerprint', 'model.dressed'): out.pop(k, None)
     if 'model.shapes' in out and a['model.shapes'] == b.get('model.dressed'):
-        del out['model.shapes']   # the same shapes, under a wrapper's names
+        del out['model.shapes']   # the same shapes, under the names that a wrapper gives
     return out
 
 def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any], remarks: bool = False,
@@ -113,7 +113,7 @@ class RunMismatch(FolderInUse):
     final = refused = True # Retrying does not help; the user must act
 
 def describe_mismatch(manifest: Any, fingerprint: str = '', identity: Mapping[str, Any] | None = None) -> str:
-    """How the run that wrote `manifest` differs from ours, as text; '' if it is ours or unnamed.
+    """How the run that wrote `manifest` differs from ours, as text; '' if it is ours or not recorded.
     """
     if identity and manifest.identity:
         return join_first_few(describe_differences(manifest.identity, identity))
@@ -141,7 +141,7 @@ FIXED_SETTINGS = ('training.batch_size', 'training.seed', 'scaling', 'data.sampl
 def _below(key: str, names: Iterable[str]) -> bool: return any(f'{key}.'.startswith(f'{n}.') for n in names)
 
 def strip_accepted(identity: Mapping[str, Any], accept: Iterable[str]) -> dict[str, Any]:
-    "`identity`, flattened, without the keys in `accept` and those below them; `FIXED_SETTINGS` stay."
+    "`identity`, flattened, without the keys in `accept` and the keys below them; `FIXED_SETTINGS` stay."
     return {k: v for k, v in _flat(identity).items() if _below(k, FIXED_SETTINGS) or not _below(k, accept)}
 
 def invalid_accepts(identity: Mapping[str, Any], accept: Iterable[str]) -> list[str]:
@@ -172,7 +172,7 @@ def compare_identities(identity: Mapping[str, Any], rank: int, world: int, sourc
     high, low, size = numbers
     if high == -low: return {}
     text = json.dumps(identity).encode()
-    pieces = -(-size // 7)   # 7 bytes each, so that every kind of message can carry the number
+    pieces = -(-size // 7)   # 7 bytes each, so that a message of any type can hold the number
     mine = [int.from_bytes(text[7 * i:7 * i + 7].ljust(7), 'big') for i in range(pieces)]
     rows = largest([n for r in range(world) for n in (mine if r == rank else [0] * pieces)])
     found = [json.loads(b''.join(n.to_bytes(7, 'big') for n in rows[r * pieces:(r + 1) * pieces]))

@@ -51,13 +51,13 @@ def shard_name(name: str, size: torch.Size, chunk: ChunkStorageMetadata) -> str:
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #4e6df808
 def list_shards(metadata: Metadata) -> dict[str, Any]:
-    "The shape of each tensor, and its shards: the offset and the name of each."
+    "The shape of each tensor, and the offset and name of each of its shards."
     return {k: dict(shape=list(t.size), parts=[[list(c.offsets), {'$tensor': shard_name(k, t.size, c)}]
                                                for c in t.chunks])
             for k, t in tensor_metadata(metadata).items()}
 
 def tensor_metadata(metadata: Metadata) -> dict[str, TensorStorageMetadata]:
-    "The metadata of each tensor. There are no other entries: no objects are saved."
+    "The metadata of each tensor. There are no other entries, because no objects are saved."
     return {k: t for k, t in metadata.state_dict_metadata.items() if isinstance(t, TensorStorageMetadata)}
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #36492cbe
@@ -89,13 +89,13 @@ def _tensor(name: str, manifest: Manifest, shape: list[int], parts: list[Any]) -
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #86c2fc61
 class ShardWriter(StorageWriter):
-    """One file per rank and one manifest. DCP plans, and has each rank copy its shards. Then each must
+    """Writes one file per rank and one manifest. DCP plans, and has each rank copy its shards. Then each must
     `write`, and when all have, rank 0 must `publish`; it holds `open_folder` open until then."""
     def __init__(self, path: Path, skeleton: Any, about: dict[str, Any]):
         self.path, self.skeleton, self.manifest_fields, self.open_folder = path, skeleton, about, ExitStack()
 
-    def reset(self, checkpoint_id: Any = None) -> None: "Does nothing: no state is kept from save to save."
-    def set_up_storage_writer(self, is_coordinator: bool) -> None: "All ranks are set up alike."
+    def reset(self, checkpoint_id: Any = None) -> None: "Does nothing: no state is kept between saves."
+    def set_up_storage_writer(self, is_coordinator: bool) -> None: "Does nothing: all ranks are alike."
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan: return plan
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool: return True
@@ -119,12 +119,12 @@ class ShardWriter(StorageWriter):
         self.manifest = Manifest(files=files, tensors=tensors, state=state, **self.manifest_fields)
 
     def write(self) -> None:
-        "Write this rank's file, from any thread; durable at return. Raises OSError."
+        "Write this rank's file; any thread may call this. The file is durable at return. Raises OSError."
         write_image(self.file, self.image)
         del self.image   # frees its memory
 
     def publish(self) -> None:
-        "Check that all files exist, add the manifest, and publish. Raises OSError or ValueError."
+        "Check that all files exist, add the manifest, and publish the folder. Raises OSError or ValueError."
         for name, file in self.manifest.files.items():
             if (self.part / name).stat().st_size != file.size: raise ValueError(f"{name} has a wrong size")
         write_durably(self.part / MANIFEST_NAME, encode_manifest(self.manifest))
@@ -137,7 +137,7 @@ def _done(value: Any) -> Future[Any]:
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #27a6c737
 def _merge(reports: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    "All files and all shards. Raises ValueError if two ranks have the same shard."
+    "All files and all shards in `reports`. Raises ValueError if two ranks have the same shard."
     tensors = {k: dict(p, file=name) for name, r in reports.items() for k, p in r['tensors'].items()}
     if len(tensors) < sum(len(r['tensors']) for r in reports.values()):
         raise ValueError("two pieces have the same name")
@@ -145,7 +145,7 @@ def _merge(reports: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #3d8b2dda
 class ByteRange(NamedTuple):
-    "Bytes of a file, and where to put them (uint8, `end - start` long)."
+    "Bytes of a file, and where to put them: `out`, a uint8 tensor of length `end - start`."
     file: str
     start: int
     end: int
@@ -188,9 +188,9 @@ class ShardReader(StorageReader):
         self.stored_tensors: dict[Any, StoredTensor] = {(k, torch.Size(at)): manifest.tensors[ref['$tensor']]
                        for k, v in manifest.state['pieces'].items() for at, ref in v['parts']}
 
-    def reset(self, checkpoint_id: Any = None) -> None: "Does nothing: no state is kept from load to load."
+    def reset(self, checkpoint_id: Any = None) -> None: "Does nothing: no state is kept between loads."
     def read_metadata(self) -> Metadata: return self.metadata
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool) -> None: "All ranks are alike."
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool) -> None: "Does nothing."
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool: return True
 
@@ -211,7 +211,7 @@ class ShardReader(StorageReader):
         return _done(None)
 
     def _job(self, item: ReadItem, target: Tensor) -> tuple[ByteRange, Tensor, Tensor | None]:
-        "The bytes to read, the target, and a box in a buffer if they cannot go there directly."
+        "The bytes to read, the target, and a box in a buffer if they cannot go directly to the target."
         t = self.stored_tensors[item.storage_index.fqn, item.storage_index.offset]
         start, end, strides = byte_extent(t, item.storage_offsets, item.lengths)
         if target.device.type == 'cpu' and target.is_contiguous() and target.nbytes == end - start:
@@ -250,7 +250,7 @@ def flatten_sharded(tree: Any) -> tuple[dict[str, Tensor], Any]:
     real: dict[int, Tensor] = {}
     def swap(x: Any) -> Any:
         if not isinstance(x, DTensor): return x
-        shard = x.to_local()   # an empty shard has padded memory of its own, or none and no ties
+        shard = x.to_local()   # an empty shard has its own padded memory, or none; it has no ties
         key = shard.untyped_storage().data_ptr() or id(x), shard.storage_offset(), x.dtype, x.shape
         one = stand_ins.setdefault(key, torch.empty(1))
         real.setdefault(one.data_ptr(), x)
@@ -269,7 +269,7 @@ def _sentence(rank: int, e: BaseException) -> str:
 
 # %% ../../nbs/03_checkpoint/13_sharded.ipynb #50e18a10
 def gather_json(mine: Any, group: dist.ProcessGroup | None) -> list[Any]:
-    "The JSON values of all ranks, in their order. Collective."
+    "The JSON values of all ranks, in the order of the ranks. Collective."
     text = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
     dist.all_gather(sizes, torch.tensor([len(text)]), group)
@@ -279,7 +279,7 @@ def gather_json(mine: Any, group: dist.ProcessGroup | None) -> list[Any]:
     return [json.loads(t[:int(n)].numpy().tobytes()) for t, n in zip(texts, sizes)]
 
 def run_collectively(work: Callable[[], Any], error: type[Exception], group: dist.ProcessGroup | None) -> Any:
-    """`work()` if it succeeds on all ranks; else raises `error` on all of them, with the first one's message.
+    """`work()` if it succeeds on all ranks; else raises `error` on all, with the first failure's message.
     Collective."""
     result, said = None, None
     try: result = work()
@@ -351,7 +351,7 @@ def begin_sharded(path: str | Path, model: nn.Module, optimizer: torch.optim.Opt
     `about`: step and other fields of the manifest. Collective. Raises ShardedSaveError in all ranks."""
     about = dict(about, world=dist.get_world_size(group))
     def prepare() -> tuple[dict[str, Tensor], Any]:
-        Manifest(files={}, tensors={}, state=None, **about)   # reports mistakes in `about` now
+        Manifest(files={}, tensors={}, state=None, **about)   # reports mistakes in `about` before the copy
         mine = dict(values=values) if dist.get_rank(group) == 0 else {}
         return flatten_sharded(sharded_state(model, optimizer) | mine)
     with _lost():

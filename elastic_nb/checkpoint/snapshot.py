@@ -31,13 +31,13 @@ from .format import (checksum, CHUNK_BYTES, DamagedCheckpoint, Manifest, compute
 from ..exact.state import DTYPES, flatten, make_layout, SafetensorsLayout
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #e22c189b
-COPY_BLOCK = 1 << 20 # Bytes copied and then hashed at once; part of a chunk
+COPY_BLOCK = 1 << 20 # Bytes that are copied and then hashed; part of a chunk
 
 class TensorSegment(NamedTuple):
     "The bytes of one tensor in one block."
     name: str | None # None: the header of the file
-    start: int # First byte in the tensor
-    to: int # First byte in the image
+    start: int # Offset of its first byte in the tensor
+    to: int # Offset of its first byte in the image
     size: int
 
 def segments_by_block(layout: SafetensorsLayout) -> list[list[TensorSegment]]:
@@ -57,7 +57,7 @@ def is_contiguous_cpu(t: Tensor) -> bool:
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #2815d9f2
 STATE_FILE = 'state.safetensors' # Name of the tensor file, unless several ranks write one each
-SMALL_TENSOR_BYTES = 1 << 16 # Bytes; smaller tensors are copied in one call
+SMALL_TENSOR_BYTES = 1 << 16 # Bytes; all smaller tensors are copied in one call
 COPY_THREADS = min(4, os.cpu_count() or 1) # Threads that copy; a few saturate the memory bandwidth
 
 class TensorCopier:
@@ -103,7 +103,7 @@ class Snapshot:
     "The image of a tensor file, with its metadata."
     copier: TensorCopier # The copier that owns the image
     about: dict[str, Any] # The other fields of the manifest: step, state, ...
-    chunk_checksums: list[str | None] # Checksums of its chunks; None: not computed yet
+    chunk_checksums: list[str | None] # Checksums of its chunks; None if not computed yet
     finish_copy: Callable[[], None] | None = None # Completes the image, if a copy is in progress
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class Snapshot:
         return found
 
     def encode_manifest(self) -> bytes:
-        "The manifest; the first caller encodes it, later callers wait. Raises ValueError for a bad field."
+        "The encoded manifest; the first caller encodes it, others wait. Raises ValueError for a bad field."
         with self.mutex:
             self.text = self.text or self._encode()
             return self.text
@@ -155,8 +155,8 @@ def snapshot(tree: Any, **about: Any) -> Snapshot:
     return snapshot_tensors(tensors, dict(about, state=skeleton))
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #077664b5
-ReadAt = Callable[[str, int, memoryview], None] # file, offset, buffer to be filled to its end
-# name, type, shape -> where to put it
+ReadAt = Callable[[str, int, memoryview], None] # arguments: file, offset, buffer to fill completely
+# arguments: name, type, shape; returns the destination
 TensorTarget = Callable[[str, torch.dtype, tuple[int, ...]], Tensor | None]
 
 def fresh_target(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
@@ -189,7 +189,7 @@ RangeConsumer = Callable[[str, int, int, mmap.mmap], None]
 
 def verify_checkpoint(manifest: Manifest, read_at: ReadAt, use: RangeConsumer = lambda *_: None,
                       threads: int = 4) -> None:
-    "Read every byte, in chunks; `use` gets the valid ones. Raises DamagedCheckpoint at the first bad one."
+    "Read every byte, in chunks; `use` gets the valid chunks. Raises DamagedCheckpoint at the first bad one."
     own, size = threading.local(), manifest.chunk
     def one(item: tuple[str, int]) -> None:
         (name, i), file = item, manifest.files[item[0]]
@@ -203,12 +203,12 @@ def verify_checkpoint(manifest: Manifest, read_at: ReadAt, use: RangeConsumer = 
 
 # %% ../../nbs/03_checkpoint/03_snapshot.ipynb #225890a5
 def _scatter(manifest: Manifest, bytes_of: dict[str, Tensor], done: Callable[[int], None]) -> RangeConsumer:
-    "Copies bytes of a file to the tensors they belong to, and reports their number to `done`."
+    "Copies bytes of a file into the tensors that they belong to, and reports the number of bytes to `done`."
     places = {f: sorted((t.end, t.start, k) for k, t in manifest.tensors.items() if t.file == f)
               for f in manifest.files}
     def use(file: str, low: int, high: int, pages: mmap.mmap) -> None:
         chunk, at = torch.frombuffer(pages, dtype=torch.uint8), bisect(places[file], (low, high, ''))
-        for end, start, name in islice(places[file], at, None):   # earlier ones end before the chunk
+        for end, start, name in islice(places[file], at, None):   # earlier tensors end before the chunk
             if start >= high: break
             a, b = max(start, low), min(end, high)
             if a < b: bytes_of[name][a - start:b - start] = chunk[a - low:b - low]
@@ -222,7 +222,7 @@ class AsyncCopier(Protocol):
     def wait(self) -> None: "Return when every copy has finished; may be called from any thread."
 
 class StreamCopier:
-    "An `AsyncCopier` for a GPU, on a stream of its own."
+    "An `AsyncCopier` for a GPU that uses a separate stream."
     def __init__(self, device: torch.device):
         self.stream, self.copied_event = torch.cuda.Stream(device), torch.cuda.Event(blocking=True)
 

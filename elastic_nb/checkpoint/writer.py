@@ -27,7 +27,7 @@ from .snapshot import Snapshot
 from ..config import CheckpointConfig
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #555561aa
-ReportEvent = Callable[..., None] # report(kind, **data)
+ReportEvent = Callable[..., None] # called as report(kind, **data)
 
 class TierHealth:
     "The state of all tiers: which are failing now, and errors that must be raised."
@@ -46,8 +46,8 @@ class TierHealth:
         if self.degraded.pop(tier, None): self.report('healed', tier=tier)
 
     def raise_pending(self) -> None:
-        "Raise an error recorded since the last call, in the caller's thread."
-        if self.errors: raise self.errors.pop()   # popped, not bound to a name: see below
+        "Raise, in the caller's thread, an error that was recorded since the last call."
+        if self.errors: raise self.errors.pop()   # popped, not bound to a name (see below)
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #edf90fe4
 class Uploader:
@@ -94,7 +94,7 @@ def _attempt(self: Uploader, name: str) -> bool:
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #06bc2575
 @patch
 def _work(self: Uploader) -> None:
-    "The thread's loop: attempts with growing pauses, until shutdown."
+    "The thread's loop: makes attempts, with growing pauses, until shutdown."
     pause = 0.
     while True:
         with self.condition:
@@ -117,20 +117,20 @@ def request_upload(self: Uploader, name: str) -> None:
 
 @patch
 def wait(self: Uploader, timeout: float) -> bool:
-    "Wait until the newest folder is uploaded; False if that takes over `timeout` seconds."
+    "Wait until the newest folder is uploaded; False if that takes longer than `timeout` seconds."
     with self.condition: return self.condition.wait_for(lambda: not self.next_folder, timeout)
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #da0eaab5
 @patch
 def begin_shutdown(self: Uploader) -> None:
-    "Begin to shut down: no more pauses, and stop after one more attempt."
+    "Begin to shut down: end the pauses, and stop after one more attempt."
     with self.condition:
         self.is_closing = True
         self.condition.notify_all()
 
 @patch
 def close(self: Uploader, timeout: float) -> None:
-    "Stop within `timeout` seconds. If the newest is not uploaded by then, `TierHealth` records it."
+    "Stop within `timeout` seconds. If the newest folder is not uploaded by then, `TierHealth` records that."
     self.begin_shutdown()
     if self.thread: self.thread.join(max(0., timeout))
     elif self.next_folder: self._attempt(self.next_folder)   # Python 3.12 starts no threads during shutdown
@@ -140,7 +140,7 @@ def close(self: Uploader, timeout: float) -> None:
 
 # %% ../../nbs/03_checkpoint/09_writer.ipynb #59ceea36
 class SaveFuture:
-    "The outcome of a save: true if accepted, and usable as the folder's path once that is durable."
+    "The outcome of a save: true if it was accepted; usable as the folder's path once the folder is durable."
     def __init__(self, step: int = 0, taken: bool = True):
         self.step, self.accepted = step, taken
         self.path: str | None = None   # of the folder; None until it is durable, or if the save failed
@@ -148,12 +148,12 @@ class SaveFuture:
         if not taken: self.done.set()
 
     def set_path(self, path: str | None) -> None:
-        "Called by the writer when the folder at `path` is durable, or None if there is none."
+        "The writer calls this when the folder at `path` is durable, or with None if there will be none."
         self.path = path
         self.done.set()
 
     def wait(self, timeout: float = 600.) -> str:
-        "The path, as soon as it is durable. Raises CheckpointError if there will be none, TimeoutError."
+        "The path, once the folder is durable. Raises CheckpointError if there will be none, TimeoutError."
         if not self.done.wait(timeout):
             raise TimeoutError(f"step {self.step} is not saved after {timeout:g} s")
         if self.path is None: raise CheckpointError(f"step {self.step} is not on disk")
@@ -170,10 +170,10 @@ class SaveFuture:
 @dataclass
 class SaveJob:
     snapshot: Snapshot
-    in_memory_tier: bool # In the memory tier, not in a private buffer
-    to_disk: bool # Also written to disk
+    in_memory_tier: bool # The copy is in the memory tier, not in a private buffer
+    to_disk: bool # The copy is also written to disk
     started_at: float # time.monotonic() when training stopped for it
-    blocked_seconds: float # Seconds that training was blocked
+    blocked_seconds: float # Seconds for which training was blocked
     report_fields: dict[str, Any] # Extra fields of its report
     saved: SaveFuture = field(default_factory=SaveFuture) # The future returned to the caller
 
@@ -267,13 +267,13 @@ def busy(self: CheckpointWriter) -> bool: return self.jobs.unfinished_tasks > 0
 
 @patch
 def wait(self: CheckpointWriter, timeout: float) -> bool:
-    "Wait until all jobs are done; False if that takes over `timeout` seconds."
+    "Wait until all jobs are done; False if that takes longer than `timeout` seconds."
     done = self.jobs.all_tasks_done
     with done: return done.wait_for(lambda: not self.busy, timeout)
 
 @patch
 def close(self: CheckpointWriter, timeout: float) -> None:
-    "Finish all jobs, within `timeout` seconds, and end the thread."
+    "Finish all jobs within `timeout` seconds, and end the thread."
     self.stopping.set()
     thread, self.thread = self.thread, None
     if thread is None: return

@@ -29,14 +29,14 @@ from .remote_token_index import open_index
 
 # %% ../../nbs/02_data/08_packing.ipynb #d2f89a15
 class _OpenBins:
-    "Partly filled samples, grouped by free room."
+    "Partly filled samples, grouped by free space."
     def __init__(self, size: int):
         self.size, self.bin_count = size, 0
-        self.capacities: list[int] = [] # The different rooms, sorted
-        self.bins_by_capacity: dict[int, np.ndarray] = {} # Room -> samples
+        self.capacities: list[int] = [] # The distinct sizes of free space, sorted
+        self.bins_by_capacity: dict[int, np.ndarray] = {} # Free space -> samples
 
     def take(self, length: int, count: int) -> tuple[int, np.ndarray]:
-        "The least room that fits `length`, and the samples with it; new samples for `count` pieces if none."
+        "The smallest space that fits `length`, and its samples; if none, new samples for `count` pieces."
         k = bisect_left(self.capacities, length)
         if k < len(self.capacities): return (room := self.capacities.pop(k)), self.bins_by_capacity.pop(room)
         new = -(-count // (self.size // length))
@@ -44,7 +44,7 @@ class _OpenBins:
         return self.size, np.arange(self.bin_count - new, self.bin_count)
 
     def put(self, room: int, samples: np.ndarray) -> None:
-        "Record the free room of these samples."
+        "Record the free space in these samples."
         if not (room and len(samples)): return
         if room in self.bins_by_capacity: samples = np.concatenate([self.bins_by_capacity[room], samples])
         else: insort(self.capacities, room)
@@ -52,9 +52,9 @@ class _OpenBins:
 
 # %% ../../nbs/02_data/08_packing.ipynb #597376dc
 def best_fit_decreasing(lengths: np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """The sample that each piece goes to, (pieces,) int64, and the number of samples. `lengths`: 1 to `size`.
+    """The sample of each piece, (pieces,) int64, and the number of samples. `lengths`: from 1 to `size`.
 
-    Best-fit decreasing (Johnson et al. 1974), with all pieces of one length at once."""
+    Best-fit decreasing (Johnson et al. 1974), processing all pieces of one length together."""
     longest_first = np.argsort(-lengths, kind='stable')
     sample, rooms, at = np.empty(len(lengths), np.int64), _OpenBins(size), 0
     sizes, counts = np.unique(lengths, return_counts=True)
@@ -77,14 +77,14 @@ def split_documents(doc_ends: np.ndarray, length: int) -> tuple[np.ndarray, np.n
     ends = np.asarray(doc_ends).astype(np.int64)
     starts = np.concatenate([ends[:0], [0], ends[:-1]])[:len(ends)]
     pieces = -(-(ends - starts) // length)
-    number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)   # within its document
+    number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)   # within the document
     begin = np.repeat(starts, pieces) + length * number
     return begin, np.minimum(length, np.repeat(ends, pieces) - begin)
 
 # %% ../../nbs/02_data/08_packing.ipynb #5b5fe231
 @dataclass(frozen=True)
 class PackingPlan:
-    "Which pieces make up which samples. A piece that starts at -1 is padding."
+    "The pieces of each sample. A piece that starts at -1 is padding."
     sample_tokens: int # Tokens per sample
     first_pieces: np.ndarray # First piece of each sample, then the number of pieces: (samples + 1,) int64
     starts: np.ndarray # Start of each piece in the index, (pieces,) int64
@@ -109,7 +109,7 @@ def plan_packing(doc_ends: np.ndarray, length: int) -> PackingPlan:
     room = length - np.bincount(sample, lengths, samples).astype(np.int64)
     padded = np.flatnonzero(room)
     sample = np.concatenate([sample, padded])
-    order = np.argsort(sample, kind='stable')   # padding comes last, pieces stay in the order of the index
+    order = np.argsort(sample, kind='stable')   # padding is last; pieces keep the order of the index
     starts = np.concatenate([starts, np.full(len(padded), -1)])[order]
     lengths = np.concatenate([lengths, room[padded]])[order]
     first = np.concatenate([[0], np.cumsum(np.bincount(sample, minlength=samples))])
@@ -207,7 +207,7 @@ _IGNORED = -100 # The label that torch's loss functions ignore
 @lru_cache(maxsize=8)
 def _counted(most: int) -> np.ndarray:
     numbers = np.arange(most)
-    numbers.flags.writeable = False   # all callers share it
+    numbers.flags.writeable = False   # all callers share this array
     return numbers
 
 def _place(n: int) -> np.ndarray:
@@ -226,7 +226,7 @@ def _pieced(self: PackedDataset, ids: Iterable[int]) -> tuple[np.ndarray, np.nda
     at = lengths.cumsum() - lengths   # where each piece begins in the batch
     place = _place(len(ids) * self.length)
     positions, tokens = at.repeat(lengths), (starts - at).repeat(lengths)
-    np.subtract(place, positions, out=positions)   # in place: fresh memory costs more than arithmetic
+    np.subtract(place, positions, out=positions)   # in place, because new memory costs more than arithmetic
     tokens += place   # so far these are positions in the index
     labels = np.empty(len(place) + 1, np.int64)
     labels[:-1] = self.tokens.take(tokens, mode='wrap')
@@ -249,7 +249,7 @@ def _shaped(self: PackedDataset, tokens: np.ndarray, labels: np.ndarray, positio
 
 @patch
 def _read(self: PackedDataset, ids: Iterable[int]) -> _Parts:
-    "Samples from the stored rows if there are any, else assembled from pieces."
+    "Samples from the stored rows if there are any; otherwise they are assembled from pieces."
     if self.rows is None: return self._shaped(*self._pieced(ids))
     ids = np.asarray(ids, np.int64) % self.plan.num_samples
     return self._unfolded(self.rows.take(ids, 0) if self.apart else self.rows[:, :self.columns][ids])
@@ -285,7 +285,7 @@ def _former(self: PackedDataset, causal: bool, names: set[str] | None) -> Callab
 def for_model(self: PackedDataset, causal: bool = False, names: set[str] | None = None
               ) -> Callable[[list[int]], Any]:
     """A function from sample numbers to a batch for a model: as from `get`, or x, y and positions if the
-    model takes these `names` (None: any) and is no `causal` transformers model. Raises TypeError."""
+    model takes these `names` (None: any) and is not a `causal` transformers model. Raises TypeError."""
     form = self._former(causal, names)
     return lambda ids: form(*self._read(ids))
 
@@ -313,7 +313,7 @@ LABEL_OFFSET = -_IGNORED # Added to stored labels, so that none is negative
 
 @patch(as_prop=True)
 def columns(self: PackedDataset) -> int:
-    "How many numbers of a row are read: positions come last, and are skipped if they are not needed."
+    "The number of columns to read: positions are last, and are skipped if they are not needed."
     return (3 if self.apart else 2) * self.length
 
 @patch
@@ -371,7 +371,7 @@ def _save_rows(self: PackedDataset, path: Path) -> None:
 # %% ../../nbs/02_data/08_packing.ipynb #8db54719
 @patch
 def _load_rows(self: PackedDataset, path: Path, whole: bool = False) -> np.ndarray | None:
-    """The rows in a file, memory-mapped, (samples, 3 * length); None if the file is missing, damaged, or of
+    """The rows in a file, memory-mapped, (samples, 3 * length); None if the file is missing, damaged, or for
     other samples. `whole`: verify all of it, whatever its size."""
     try:
         with open(path, 'rb') as f: head = json.loads(f.read(_HEAD))
@@ -386,14 +386,14 @@ def _load_rows(self: PackedDataset, path: Path, whole: bool = False) -> np.ndarr
 
 @patch
 def _open_rows(self: PackedDataset) -> np.ndarray | None:
-    "The rows from their file. If it is missing or invalid, one process writes it while the rest wait."
+    "The rows from their file. If it is missing or invalid, one process writes it while the others wait."
     why = "an index in memory has no place beside it"
     if self.plan_path:
         path = Path(f'{self.plan_path}.rows')
         if (rows := self._load_rows(path)) is not None: return rows
         try:
             with open(f'{path}.lock', 'w') as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)   # a dead process's lock is free
+                fcntl.flock(lock, fcntl.LOCK_EX)   # the lock of a dead process is released
                 try:
                     if self._load_rows(path) is None: self._save_rows(path)
                 finally: Path(lock.name).unlink(missing_ok=True)

@@ -40,7 +40,7 @@ from ..basics import die_with_parent, ignore_signals, set_process_name, patch
 from ..exact.determinism import RNG_LOCK
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #a4413a63
-# In bytes; kernels may round differently if data begin elsewhere in a cache line
+# In bytes; kernels may round differently if data begin at a different place in a cache line
 BATCH_ALIGNMENT = 64
 MAX_NESTING = 64 # Maximum nesting of lists; a list that contains itself exceeds it
 SENDABLE_TYPES = ('tensors on the CPU, numpy arrays, numbers, str, bytes, None, and '
@@ -61,7 +61,7 @@ def _find_class(module: str, name: str) -> type | None:
     return found if isinstance(found, type) else None
 
 def _is_named(x: Any) -> bool:
-    "Whether `x` is a plain named tuple."
+    "Whether `x` is an ordinary named tuple."
     return isinstance(x, tuple) and hasattr(x, '_fields') and not getattr(x, '__dict__', None)
 
 def _is_record(x: Any) -> bool:
@@ -77,7 +77,7 @@ def _span(x: Tensor) -> int:
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #7ad32452
 class BatchEncoder:
-    "Describes a batch in JSON, and gives each piece of its memory an offset in a file."
+    "Describes a batch in JSON, and gives each part of its memory an offset in a file."
     def __init__(self) -> None:
         self.parts: list[tuple[int, np.ndarray]] = [] # Offset in the file, and bytes to write there
         self.file_bytes = 0 # Size of the file
@@ -93,7 +93,7 @@ class BatchEncoder:
         return found
 
     def _memory(self, x: Any) -> list[Any] | None:
-        "The description of a value with a buffer of its own; None if `x` has no buffer."
+        "The description of a value that has a buffer; None if `x` has no buffer."
         if type(x) is Tensor: return self._tensor(x)
         if type(x) is np.ndarray or isinstance(x, np.generic): return self._array(x)
         if type(x) is bytes: return ['bytes', x.decode('latin-1')]
@@ -126,7 +126,7 @@ def _tensor(self: BatchEncoder, x: Tensor) -> list[Any]:
     if x.layout != torch.strided or x.device.type != 'cpu' or x.requires_grad or x.is_quantized:
         raise UnsendableBatch(f"a tensor ({x.layout}, {x.device}, requires_grad={x.requires_grad})")
     if x.is_conj() or x.is_neg(): x = x.resolve_conj().resolve_neg()
-    if (n := _span(x)) > 4 * x.numel() + 1024: x, n = x.contiguous(), x.numel()   # its memory is mostly gaps
+    if (n := _span(x)) > 4 * x.numel() + 1024: x, n = x.contiguous(), x.numel()   # most of its memory is gaps
     flat = x.as_strided((n,), (1,)).view(torch.uint8).numpy()
     return ['tensor', str(x.dtype), [*x.shape], [*x.stride()], self._placed(flat, x.data_ptr()), n]
 
@@ -213,7 +213,7 @@ def _write(fd: int, data: Any, at: int) -> int:
 def unpack_batch(fd: int, at: int, size: int) -> Any:
     """The batch in the file `fd`, which is then closed; the memory is freed with the last tensor of the
     batch. Raises UnsendableBatch for a class that is not imported here."""
-    try: file = torch.UntypedStorage.from_file(f'/proc/self/fd/{fd}', True, size)   # keeps no descriptor open
+    try: file = torch.UntypedStorage.from_file(f'/proc/self/fd/{fd}', True, size)   # leaves none open
     finally: os.close(fd)
     whole = memoryview(torch.empty(0, dtype=torch.uint8).set_(file).numpy())
     return BatchDecoder(whole).build(json.loads(str(whole[at:], 'utf-8', 'surrogatepass')))
@@ -226,7 +226,7 @@ def detach_descriptors(keep: Iterable[int] = ()) -> None:
     other.close()
     for fd in map(int, os.listdir('/proc/self/fd')):
         if fd <= 2 or fd in keep or fd == dead.fileno(): continue
-        with suppress(OSError):   # the list's own descriptor is closed by now
+        with suppress(OSError):   # the descriptor used for the listing is closed by now
             kind = os.fstat(fd).st_mode
             if not (stat.S_ISREG(kind) and _opened_again(fd) or _shareable(fd, kind)):
                 os.dup2(dead.fileno(), fd, inheritable=False)
@@ -274,8 +274,8 @@ TOOK, DONE, FAILED = range(3)
 MAX_ORDER_BYTES = 1 << 20 # Maximum bytes of an order
 
 def _serve(orders: socket.socket, news: socket.socket, read: Callable[[int, int, list[int]], Any]) -> None:
-    """The main loop of a reader: take an order, report that, read, and send the batch. It ends with the
-    training process."""
+    """The main loop of a reader: take an order, report that, read, and send the batch. It ends when the
+    training process ends."""
     while order := orders.recv(MAX_ORDER_BYTES):
         number, step, i = ORDER_STRUCT.unpack_from(order)
         news.send(NEWS_STRUCT.pack(number, TOOK, 0, 0))
@@ -294,7 +294,7 @@ class MicroBatchKey(NamedTuple):
     ids: tuple[int, ...]
 
     def describe(self, samples: int | None = None) -> str:
-        "As text; `samples`: number of samples in an epoch."
+        "The micro-batch, as text. `samples`: number of samples in an epoch."
         ids = [str(k % samples if samples and self.i >= 0 else k) for k in self.ids]
         some = ', '.join(ids[:8]) + (', ...' if len(ids) > 8 else '')
         what = f"micro-batch {self.i} of step {self.step}" if self.i >= 0 else \
@@ -302,7 +302,7 @@ class MicroBatchKey(NamedTuple):
         return f"{what} (sample{'s' * (len(ids) > 1)} {some})"
 
 class UnreadableBatch(RuntimeError):
-    "One particular micro-batch kills its readers; the message names it."
+    "One particular micro-batch kills its readers; the message identifies it."
     final = True # Another worker would fail the same way
 
 @dataclass
@@ -315,7 +315,7 @@ class ReaderProcess:
     initial_memory_bytes: int | None # Bytes of private memory at its start
     order_in_progress: int | None = None # Number of the order in progress
     has_replied: bool = False # Whether it has ever sent a message
-    stopped_since: float | None = None # When it was first seen stopped
+    stopped_since: float | None = None # When it was first found to be stopped
     kill_reason: str = '' # Why we killed it, if we did
 
 # %% ../../nbs/02_data/07_prefetch.ipynb #45f53a9b
@@ -349,12 +349,12 @@ class ReaderPool:
         self.samples = samples
         self.readers: list[ReaderProcess] = []
         self.planned_keys: deque[MicroBatchKey] = deque() # The next micro-batches of the plan
-        self.remaining_plan: Iterator[MicroBatchKey] = iter(()) # The rest of the plan
+        self.remaining_plan: Iterator[MicroBatchKey] = iter(()) # The remaining plan
         self.ready_batches: dict[MicroBatchKey, Any] = {} # Batches that were read ahead
         self.outstanding_orders: dict[int, MicroBatchKey] = {} # Unanswered orders
         self.next_order_number = 0 # Number of the next order
         self.death_causes: dict[MicroBatchKey, list[str]] = {} # How readers died on each micro-batch
-        # Seconds spent waiting: until now, and until `get` was last called
+        # Seconds spent waiting: so far, and up to the last call of `get`
         self.waited_seconds = self.waited_seconds_at_get = 0.
         self.last_checked_at = 0. # Time of the last check of the readers
         self.reported_errors: set[str] = set() # Kinds of errors that occurred only in readers
@@ -404,7 +404,7 @@ def _tell(self: ReaderPool, cause: str, text: str, **data: Any) -> None:
 @patch
 def get(self: ReaderPool, step: int, i: int, ids: list[int],
         plan: Callable[[], Iterable[MicroBatchKey]]) -> Any:
-    """Micro-batch `i` of `step`; `plan()` yields the ones that follow, and is called only if this one was
+    """Micro-batch `i` of `step`; `plan()` yields the following ones, and is called only if this one was
     not expected next. Raises the errors of the dataset, and UnreadableBatch."""
     place = MicroBatchKey(step, i, tuple(ids))
     if not self.planned_keys or self.planned_keys[0] != place: self._turn(place, iter(plan()))
@@ -424,7 +424,7 @@ def get(self: ReaderPool, step: int, i: int, ids: list[int],
 
 @patch
 def _tell_of_failure(self: ReaderPool, place: MicroBatchKey, kind: str, text: str) -> None:
-    "Report, once per `kind` of error, that the training process read a batch that a reader could not."
+    "Report, once per `kind` of error, that a reader could not read a batch but the training process could."
     if kind in self.reported_errors: return
     self.reported_errors.add(kind)
     where = place.describe(self.samples)
@@ -432,7 +432,7 @@ def _tell_of_failure(self: ReaderPool, place: MicroBatchKey, kind: str, text: st
         self._tell('failed', f"a reader could not read {where}, and the training process could: {kind}: "
                    f"{text}. Does the dataset hold a connection, or what else a copy of the process "
                    "cannot use?")
-    elif self.report:   # no fault, so no warning
+    elif self.report:   # this is not a fault, so no warning
         self._tell('unsendable', f"the training process reads {where} itself, and others like it: {text}")
 
 class _ReadFailure(NamedTuple):
@@ -445,7 +445,7 @@ class _ReadBatch(NamedTuple):
 # %% ../../nbs/02_data/07_prefetch.ipynb #4418a49f
 @patch
 def _turn(self: ReaderPool, place: MicroBatchKey, later: Iterator[MicroBatchKey]) -> None:
-    "Follow a changed plan: keep batches that are still wanted, drop the rest."
+    "Follow a changed plan: keep batches that are still needed, and drop all others."
     self.planned_keys, self.remaining_plan = deque([place]), later
     self._plan(self.max_ahead + 1)
     self._withdraw()
@@ -454,14 +454,14 @@ def _turn(self: ReaderPool, place: MicroBatchKey, later: Iterator[MicroBatchKey]
 
 @patch
 def _plan(self: ReaderPool, n: int) -> None:
-    "Plan the next `n` micro-batches, and order those that are not ordered yet."
+    "Plan the next `n` micro-batches, and order those that have not been ordered."
     while len(self.planned_keys) < n and (place := next(self.remaining_plan,
                                                         None)): self.planned_keys.append(place)
     self._post()
 
 @patch
 def _post(self: ReaderPool) -> None:
-    "Send orders for all wanted micro-batches, in sequence; the next free reader takes the next one."
+    "Send orders for all planned micro-batches, in sequence; the next free reader takes the next order."
     known = {*self.outstanding_orders.values(), *self.ready_batches}
     for place in self.planned_keys:
         if place in known: continue
@@ -487,7 +487,7 @@ def _withdraw(self: ReaderPool) -> None:
 # %% ../../nbs/02_data/07_prefetch.ipynb #2babad05
 @patch
 def _hear(self: ReaderPool, seconds: float) -> None:
-    "Read messages for `seconds`, or return at once if there is one."
+    "Read messages for `seconds`; return immediately if there is one."
     poll = select.poll()
     by = {r.news_socket.fileno(): r for r in self.readers}
     for fd in by: poll.register(fd, select.POLLIN)
@@ -496,7 +496,7 @@ def _hear(self: ReaderPool, seconds: float) -> None:
 
 @patch
 def _hear_one(self: ReaderPool, r: ReaderProcess) -> bool:
-    "Handle one message of `r`, or its end; returns whether there was a message."
+    "Handle one message from `r`, or its exit; returns whether there was a message."
     try: said, fds, *_ = socket.recv_fds(r.news_socket, NEWS_STRUCT.size, 1)
     except BlockingIOError: return False
     except ConnectionResetError: said = b''
@@ -508,7 +508,7 @@ def _hear_one(self: ReaderPool, r: ReaderProcess) -> bool:
     r.order_in_progress = number if kind == TOOK else None
     if kind == TOOK: return True
     place = self.outstanding_orders.pop(number, None)
-    if place not in self.planned_keys or place in self.ready_batches: os.close(fds[0])   # not wanted any more
+    if place not in self.planned_keys or place in self.ready_batches: os.close(fds[0])   # no longer needed
     else: self.ready_batches[place] = self._taken(kind, fds[0], *where)
     return True
 
@@ -527,7 +527,7 @@ MAX_READER_DEATHS = 3
 
 @patch
 def _ended(self: ReaderPool, r: ReaderProcess) -> None:
-    "Reader `r` has ended: order its micro-batch again, report the death, and start another reader."
+    "Reader `r` has ended: order its micro-batch again, report the death, and start a new reader."
     self.readers.remove(r)
     r.news_socket.close()
     place, ended = self.outstanding_orders.get(r.order_in_progress), _reaped(r.pid)
@@ -585,7 +585,7 @@ def _wait(self: ReaderPool, place: MicroBatchKey) -> None:
 
 @patch
 def _look_after(self: ReaderPool, place: MicroBatchKey) -> None:
-    "Kill and replace readers that are stopped, too slow, or too large; training waits for `place`."
+    "Kill and replace readers that are stopped, too slow, or too large. `place`: what training waits for."
     now = time.monotonic()
     if now - self.last_checked_at < .1: return
     self.last_checked_at = now
@@ -597,8 +597,8 @@ def _look_after(self: ReaderPool, place: MicroBatchKey) -> None:
 
 @patch
 def _wrong(self: ReaderPool, r: ReaderProcess, own: int, free: bool, now: float) -> str:
-    """Why `r` must be killed, or ''. `own`: its memory in bytes; `free`: no reader has taken the micro-batch
-    that training waits for."""
+    """Why `r` must be killed, or ''. `own`: its memory in bytes. `free`: whether no reader has taken the
+    micro-batch that training waits for."""
     quiet = self.waited_seconds - (max(r.last_message_at, self.waited_seconds_at_get)
                                    if r.order_in_progress is None else r.last_message_at)
     if r.stopped_since is not None and now - r.stopped_since >= MAX_STOPPED_S: return "was stopped"
@@ -611,7 +611,7 @@ def _wrong(self: ReaderPool, r: ReaderProcess, own: int, free: bool, now: float)
 
 @patch
 def _kill(self: ReaderPool, r: ReaderProcess, why: str) -> None:
-    "Kill `r`; messages that it sent before are still read."
+    "Kill `r`; messages that it has already sent are still read."
     r.kill_reason, end = why, time.monotonic() + 1
     with suppress(ProcessLookupError): os.kill(r.pid, signal.SIGKILL)
     while r in self.readers and time.monotonic() < end: self._hear(.1)

@@ -48,11 +48,11 @@ def publish_index(
     path: str | Path, # A finished index on this machine
     url: str, # 's3://bucket/prefix/name', gs:// or peer://
     endpoint: str | None = None, # Passed to `open_store`
-    stop: threading.Event | None = None, # When set, the upload ends early
+    stop: threading.Event | None = None, # If set, the upload ends early
     **options: Any, # Passed to `open_store`
 ) -> bool:
     """Copy an index to an object store, the manifest last. Returns False if it was stopped; call it again to
-    resume. Raises ValueError if the index is unfinished or damaged, or if there is another one at `url`;
+    resume. Raises ValueError if the index is unfinished or damaged, or if there is a different one at `url`;
     StoreError."""
     TokenIndexFile(path).verify()
     folder, name = split_index_url(url)
@@ -66,13 +66,13 @@ def publish_index(
     return True
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #c4aa2172
-_NO_FORK = threading.Lock() # Held while a file lock is held, because a forked child would inherit that
+_NO_FORK = threading.Lock() # Held while a file lock is held: a forked child would inherit the file lock
 os.register_at_fork(before=_NO_FORK.acquire, after_in_parent=_NO_FORK.release,
                     after_in_child=_NO_FORK.release)
 
 @contextmanager
 def _locked(path: Path, limit_s: float = 5.) -> Iterator[None]:
-    "Let in one thread at a time, across all processes. Raises TimeoutError if the lock stays held."
+    "Let in one thread at a time, across all processes. Raises TimeoutError if the lock is not released."
     with _NO_FORK, open(path, 'ab') as file:
         end = time.monotonic() + limit_s
         while True:
@@ -85,7 +85,7 @@ def _locked(path: Path, limit_s: float = 5.) -> Iterator[None]:
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #48788a71
 def _grown(path: Path, size: int, holes: bool = False) -> Any:
-    "The file at `path`, unbuffered, extended to `size` bytes with zeros or with a hole. Raises OSError."
+    "The file at `path`, unbuffered, extended to `size` bytes by zeros or by a hole. Raises OSError."
     file = open(path, 'r+b' if path.exists() else 'x+b', buffering=0)
     there = os.fstat(file.fileno()).st_size
     if holes and there != size: os.truncate(file.fileno(), size)
@@ -108,11 +108,11 @@ class BlockCache:
     `view`: all tokens, (tokens,); valid only where `is_valid` or `is_complete` says so, before *and* after
     reading."""
     def __init__(self,
-        folder: Path, # Folder for this index alone
+        folder: Path, # Folder for only this index
         dtype: np.dtype,
         starts: np.ndarray, # First token of each block, and the end of the last: (blocks + 1,), int64
         sums: list[str], # xxh3 of each block, 16 hex digits
-        limit: int, # Most bytes of blocks on the disk
+        limit: int, # Maximum bytes of blocks on the disk
     ):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.starts, self.block_checksums, self.limit = folder, starts, sums, limit
@@ -124,7 +124,7 @@ class BlockCache:
         shared = mmap.mmap(self._table.fileno(), 8 * (1 + 2 * n))
         numbers = np.frombuffer(shared, np.int64)
         self.used, self.age = numbers[1:1 + n], numbers[1 + n:] # Time of last use (ns; 0: absent); ages
-        self._evictions = memoryview(shared).cast('q') # The first number: count of all evictions
+        self._evictions = memoryview(shared).cast('q') # The first number counts all evictions
         never = int.from_bytes(os.urandom(7), 'little') # Unlike any age: ages start at 0, or are garbage
         # The age that each block had when this process compared it
         self.verified_eviction_counts = np.where(self.sizes, never, self.age)
@@ -134,19 +134,19 @@ class BlockCache:
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #32711bcd
 @patch
 def block_view(self: BlockCache, b: int) -> np.ndarray:
-    "The tokens at the position of block `b`, as they are in the file."
+    "The tokens at the position of block `b` in the file, valid or not."
     return self.view[self.starts[b]:self.starts[b + 1]]
 
 @patch
 def _bytes(self: BlockCache, b: int) -> bytes:
-    "The same bytes, by a read call: touching a hole in a mapping may use memory (tmpfs) or kill the process."
+    "The same, from a read call: touching a hole in a mapping may use memory (tmpfs) or kill the process."
     try: return os.pread(self._file.fileno(), int(self.sizes[b]), int(self.starts[b]) * self.view.itemsize)
     except OSError: return b''
 
 @patch
 def is_valid(self: BlockCache, b: int) -> bool:
     "Whether block `b` is present and valid. Each process compares the checksum once per eviction."
-    age = self.age[b]   # read first: an eviction during the comparison makes it outdated
+    age = self.age[b]   # read first, so an eviction during the comparison makes it outdated
     if self.verified_eviction_counts[b] == age: return True
     if age & 1 or not self.used[b] or checksum(self._bytes(b)) != self.block_checksums[b]: return False
     self.verified_eviction_counts[b] = age
@@ -155,7 +155,7 @@ def is_valid(self: BlockCache, b: int) -> bool:
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #dce84636
 @patch
 def are_current(self: BlockCache, blocks: np.ndarray) -> bool:
-    "Whether all of `blocks` have been compared, and none has been evicted since."
+    "Whether all of `blocks` have been verified, and none has been evicted since."
     return bool((self.verified_eviction_counts[blocks] == self.age[blocks]).all())
 
 @patch
@@ -165,7 +165,7 @@ def is_complete(self: BlockCache) -> bool:
 
 @patch
 def refresh_complete(self: BlockCache) -> None:
-    "Find out whether every block is present and compared; does this at most 20 times a second."
+    "Check whether every block is present and verified, at most 20 times a second."
     if self.limit < self.sizes.sum() or time.monotonic() < self._again: return
     evictions = self._evictions[0]   # read first, like the age in `is_valid`
     if (self.verified_eviction_counts == self.age).all(): self._whole_at = evictions
@@ -176,7 +176,7 @@ def refresh_complete(self: BlockCache) -> None:
 def _drop(self: BlockCache, b: int) -> None:
     """Evict block `b`. Readers that are copying it see its age change; readers that are verifying it
     reject it."""
-    self.age[b] |= 1   # it is odd already if a process died while evicting it
+    self.age[b] |= 1   # already odd if a process died while evicting it
     self._evictions[0] += 1
     self.used[b] = 0
     _punch(self._file, int(self.starts[b]) * self.view.itemsize, int(self.sizes[b]))
@@ -198,7 +198,7 @@ def _room(self: BlockCache, b: int) -> bool:
 
 @patch
 def _write(self: BlockCache, b: int, tokens: np.ndarray) -> None:
-    "Write block `b`. It is marked as used first, because a death may leave it half-written. Raises OSError."
+    "Write block `b`. It is first marked as used, because a kill may leave it half-written. Raises OSError."
     self.used[b] = time.time_ns()
     self.age[b] += self.age[b] & 1   # odd: a process died while evicting it
     data, at = memoryview(tokens).cast('B'), int(self.starts[b]) * self.view.itemsize
@@ -234,7 +234,7 @@ def touch(self: BlockCache, blocks: np.ndarray) -> None:
 @patch
 @contextmanager
 def claim(self: BlockCache, b: int, limit_s: float) -> Iterator[None]:
-    "One process at a time fetches block `b`; others wait until it is present, for at most `limit_s` seconds."
+    "Only one process at a time fetches block `b`; others wait for it, for at most `limit_s` seconds."
     end, mine = time.monotonic() + limit_s, False
     while not mine and time.monotonic() < end and not self.is_valid(b):
         try: fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, b)
@@ -246,7 +246,7 @@ def claim(self: BlockCache, b: int, limit_s: float) -> Iterator[None]:
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #c3ac0a91
 class MemoryBlocks:
-    "Blocks in this process's memory because the disk has no room; the oldest are dropped first."
+    "Blocks kept in this process's memory because the disk is full; the oldest are dropped first."
     def __init__(self, limit: int) -> None: self.limit, self.blocks = limit, OrderedDict[int, np.ndarray]()
 
     def put(self, b: int, tokens: np.ndarray) -> None:
@@ -260,7 +260,7 @@ class ReadAhead:
     def __init__(self, count: int) -> None: self.block_count, self.last_block = count, -1
 
     def choose(self, missing: list[int], fits: bool, end: int) -> list[int]:
-        "The blocks after the `missing` ones; if the cache cannot hold every block, only in ordered reading."
+        "The blocks after the `missing` ones; if the cache cannot hold every block, only if read in order."
         after = missing if fits else [b for b in missing if b == self.last_block + 1]
         return [c for b in after for c in range(b + 1, min(b + 1 + self.block_count, end))]
 
@@ -271,7 +271,7 @@ class ProcessResources:
         self.condition = threading.Condition()
         self.blocks_in_progress = set[int]() # Blocks that threads are obtaining
         self.prefetch_queue = deque[int]()
-        self.prefetch_thread_count = 0 # Blocks to fetch in the background; threads doing it
+        self.prefetch_thread_count = 0 # Blocks to fetch in the background; threads at work
 
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #a7c41f02
 class RemoteIndex(TokenIndexFile):
@@ -281,9 +281,9 @@ class RemoteIndex(TokenIndexFile):
     def __init__(self,
         url: str, # 's3://bucket/prefix/name', gs:// or peer://
         cache: str | Path | None = None, # Folder on a local disk, for all processes; None: memory only
-        cache_bytes: int = 1 << 36, # Most bytes of this index on that disk
-        memory_bytes: int = 1 << 28, # Most bytes of blocks in this process's memory, if the disk has no room
-        threads: int = 8, # Most blocks to fetch at the same time
+        cache_bytes: int = 1 << 36, # Maximum bytes of this index on that disk
+        memory_bytes: int = 1 << 28, # Maximum bytes of blocks in this process's memory, if the disk is full
+        threads: int = 8, # Maximum number of blocks to fetch at the same time
         ahead: int = 2, # Number of blocks after a missing one that are also fetched, in the background
         endpoint: str | None = None, # Passed to `open_store`
         **options: Any, # Passed to `open_store`, such as limit_s
@@ -302,9 +302,9 @@ class RemoteIndex(TokenIndexFile):
         counts = [b['tokens'] for b in self.manifest['blocks']]
         self.starts = np.cumsum([0, *counts], dtype=np.int64)
         self.memory_blocks = MemoryBlocks(memory_bytes)
-        self.fetched_blocks = self.received_bytes = 0 # Number of fetched blocks, and of their bytes
+        self.fetched_blocks = self.received_bytes = 0 # Number of fetched blocks, and of fetched bytes
         self.disk_cache = self._open_cache(cache and Path(cache).expanduser(), cache_bytes)
-        # Other files about this index go beside it
+        # Other files about this index are put beside it
         self.path = self.disk_cache and self.disk_cache.folder / 'tokens'
         self.tokens, self._docs = RemoteTokens(self), None
 
@@ -354,7 +354,7 @@ def _download(self: RemoteIndex, b: int) -> np.ndarray:
     tokens, size = np.empty(self.starts[b + 1] - self.starts[b], self.dtype), self.dtype.itemsize
     if not tokens.nbytes: return tokens
     label = f"block {b} (from {self.manifest['blocks'][b]['from']})"
-    for _ in range(2):   # the first copy may have been damaged on the way
+    for _ in range(2):   # the first copy may have been damaged in transit
         try: self.own.store.read_into(self.name, int(self.starts[b]) * size, memoryview(tokens).cast('B'))
         except KeyError: raise self._wrong("the object with the tokens is missing") from None
         except StoreRefused as e: raise self._wrong(f"{label} cannot be read: {e}") from e
@@ -407,14 +407,14 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
     while True:
         missing = [b for b in blocks.tolist() if b not in own
                    and not (self.disk_cache and self.disk_cache.is_valid(b))]
-        if len(missing) > 2 * self.threads and len(starts) > 1:   # so many at once would fill the memory
+        if len(missing) > 2 * self.threads and len(starts) > 1:   # so many together would fill the memory
             return np.concatenate([self.read(part, count) for part in np.array_split(starts, 2)])
         self._bring(missing, own)
         rows = self._from_disk(starts, count, first, last, own)
         for b, tokens in own.items():
             self._lay(rows, starts, np.flatnonzero((first <= b) & (b <= last)), b, tokens)
         rest = blocks[~np.isin(blocks, list(own))] if own else blocks
-        if not len(rest) or self.disk_cache.are_current(rest): break   # else a block was evicted while we read
+        if not len(rest) or self.disk_cache.are_current(rest): break   # otherwise a block was evicted while we read
     if len(blocks): self.read_ahead.last_block = int(blocks[-1])
     if self.disk_cache:
         self.disk_cache.touch(blocks)
@@ -456,7 +456,7 @@ def _lay(self: RemoteIndex, rows: np.ndarray, starts: np.ndarray, which: Iterabl
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #8cb4d982
 @patch
 def _soon(self: RemoteIndex, blocks: Iterable[int]) -> None:
-    if not (self.disk_cache and self.writes): return   # such blocks would evict others from memory
+    if not (self.disk_cache and self.writes): return   # prefetched blocks would evict others from memory
     with self.own.condition:
         self.own.prefetch_queue.extend(blocks)
         while self.own.prefetch_thread_count < min(len(self.own.prefetch_queue), max(1, self.threads // 2)):
@@ -478,7 +478,7 @@ def _run_ahead(self: RemoteIndex) -> None:
 # %% ../../nbs/02_data/10_remote_token_index.ipynb #00bf1eb1
 @patch
 def prefetch(self: RemoteIndex, wait: bool = True) -> int:
-    "Fetch all blocks that fit, here or in the background. Returns their number. Raises what `read` raises."
+    "Fetch all blocks that fit, here or in the background. Returns their number. Raises errors like `read`."
     if self.own.owner_pid != os.getpid(): self._begin()
     if not self.disk_cache: return 0
     fits = np.flatnonzero(np.cumsum(self.disk_cache.sizes) <= self.disk_cache.limit).tolist()

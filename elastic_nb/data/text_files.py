@@ -71,7 +71,7 @@ class InputFile:
 
 @contextmanager
 def translate_read_errors(name: str) -> Iterator[None]:
-    "Turn errors while reading the file `name` into a ValueError with a one-sentence message."
+    "Turn errors in reading the file `name` into a ValueError with a one-sentence message."
     try: yield
     except UnicodeError as e: raise ValueError(f"{name} is not the text that it should be: {e}") from e
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError) as e:
@@ -80,7 +80,7 @@ def translate_read_errors(name: str) -> Iterator[None]:
 
 # %% ../../nbs/02_data/01_text_files.ipynb #103a8910
 def _zstd(f: BinaryIO) -> BinaryIO:
-    import pyarrow   # it includes zstd
+    import pyarrow   # pyarrow includes zstd
     return io.BufferedReader(pyarrow.CompressedInputStream(f, 'zstd'))
 
 def _members(part: InputFile) -> Iterator[InputFile]:
@@ -117,7 +117,7 @@ def _forms_of(part: InputFile) -> Iterator[InputFile]:
                           head.startswith(codecs.BOM_UTF8))
 
 # %% ../../nbs/02_data/01_text_files.ipynb #3f1cc408
-JSON_SNIFF_BYTES = 1 << 26 # Most bytes to parse when a text begins like JSON
+JSON_SNIFF_BYTES = 1 << 26 # Maximum bytes to parse when a text begins like JSON
 
 def _json_form(text: TextIO) -> str:
     "'rows' or 'json' if `text` has that format, else ''."
@@ -172,7 +172,7 @@ class EncodingValidator:
         self.decoder = codecs.getincrementaldecoder(encoding)()
 
     def feed(self, block: bytes, last: bool = False) -> None:
-        "Check the next bytes; `last`: there are no more."
+        "Check the next bytes. `last`: whether these are the final bytes."
         held = len(self.decoder.getstate()[0])
         try: text = self.decoder.decode(block, last)
         except UnicodeError as e:
@@ -313,7 +313,7 @@ def expand_globs(files: Iterable[str | Path]) -> list[str]:
 # %% ../../nbs/02_data/01_text_files.ipynb #73d0e56b
 @dataclass(frozen=True)
 class TextUnit:
-    "Text to encode. `read` yields pairs: text, and whether its document ends there."
+    "Text to encode. `read` yields pairs (text, whether its document ends there)."
     label: str # For error messages
     size_bytes: int # Bytes, for the progress bar; 0 if unknown
     read: Callable[[], Iterator[tuple[bytes, bool]]]
@@ -336,7 +336,7 @@ class FileSource:
         return {f: list_input_files(f, self.encoding) for f in self.files}
 
     def identity(self) -> dict[str, Any]:
-        "What identifies the content: any changed byte changes it. ValueError for files that are not text."
+        "The identity of the content: any changed byte changes it. ValueError for files that are not text."
         known = [self._known(f, parts) for f, parts in self.parts.items()]
         other = {} if self.encoding == 'utf-8' else dict(encoding=self.encoding)
         return dict(kind='files', unit=self.unit, field=self.field, files=known) | other
@@ -355,13 +355,13 @@ class FileSource:
         yield from islice(chain.from_iterable(every), skip, None)
 
     def _units(self, path: str, part: InputFile, cuts: str) -> Iterator[TextUnit]:
-        # its bytes are encoded as they are
+        # its bytes are encoded unchanged
         plain = not part.unwrapped_formats and self.encoding == 'utf-8'
         if part.format == 'text': return self._text(path, part, cuts) if plain else self._unpacked(part, cuts)
         return self._rows(path, part) if plain and part.format == 'rows' else self._documents(part)
 
 # %% ../../nbs/02_data/01_text_files.ipynb #8ab33009
-_LOOK = 1 << 16 # Number of bytes searched for a safe place at once
+_LOOK = 1 << 16 # Number of bytes in which to look for a safe place
 
 @patch
 def _text(self: FileSource, path: str, part: InputFile, cuts: str) -> Iterator[TextUnit]:
@@ -464,7 +464,7 @@ def _unit(self: FileSource, part: InputFile, first: str, last: str, texts: list[
 def encode_unit(unit: TextUnit, encoder: TokenEncoder, told: set[str] | None = None) -> tuple[np.ndarray,
                                                                                               np.ndarray]:
     """Tokens of a unit, and the positions where documents end (after the end token), uint64. Warns of special
-    tokens in a text, and of characters without tokens, once for all units that share `told`. Raises
+    tokens in a text, and of characters without tokens, once for all units with the same `told`. Raises
     ValueError for a text that cannot be encoded."""
     parts, ends, count = [np.empty(0, encoder.dtype)], [], 0
     for text, ends_here in unit.read():
@@ -481,7 +481,7 @@ def encode_unit(unit: TextUnit, encoder: TokenEncoder, told: set[str] | None = N
 
 def encode_in_order(units: Iterable[TextUnit], encoder: TokenEncoder, workers: int
                     ) -> Iterator[tuple[TextUnit, np.ndarray, np.ndarray]]:
-    "`encode_unit` on `workers` threads, at most two units ahead per thread; results in the order of `units`."
+    "`encode_unit` on `workers` threads, up to two units ahead per thread; results in the order of `units`."
     told: set[str] = set()
     if begins := getattr(encoder, 'prefix_tokens', ''):
         warnings.warn(f"the tokenizer {encoder.name} puts {begins} before each text, and an index does not: "
@@ -545,7 +545,7 @@ class RowSource:
         self.is_streaming = not hasattr(dataset, '__len__')
 
     def identity(self) -> dict[str, Any]:
-        "What identifies the rows without reading them (for a list: a checksum of the whole list)."
+        "The identity of the rows, without reading them (for a list: a checksum of the whole list)."
         d, info = self.dataset, getattr(self.dataset, 'info', None)
         known = dict(kind='rows', field=self.field, unit=self.rows_per_unit)
         if self.max_rows: known |= dict(first=self.max_rows)
@@ -575,7 +575,7 @@ class RowSource:
     def _unit(self, at: int, get: Any) -> TextUnit:
         def read() -> Iterator[tuple[bytes, bool]]:
             rows = get()
-            if isinstance(rows, Mapping): rows = rows.get(self.field, [{}])   # a slice comes as columns
+            if isinstance(rows, Mapping): rows = rows.get(self.field, [{}])   # a slice is returned as columns
             elif not isinstance(rows, (list, tuple)):   # iterating over a DataFrame gives column names
                 raise ValueError(f"rows come as {type(rows).__name__}, and not as columns or texts: "
                                  "take the format of the dataset away, with_format(None)")
@@ -588,7 +588,7 @@ class RowSource:
 
 # %% ../../nbs/02_data/01_text_files.ipynb #7df15c86
 def _code_of(f: Any) -> Any:
-    "Identity of a function in JSON values: its source, and the values it captured."
+    "Identity of a function, as JSON values: its source, and the values it captured."
     if isinstance(f, partial): return [_code_of(f.func), _value(f.args), _value(f.keywords)]
     if not hasattr(f, '__code__'):   # a callable object, or a function written in C
         return [_source(type(f)), _value(vars(f) if hasattr(f, '__dict__') else f)]
@@ -597,7 +597,7 @@ def _code_of(f: Any) -> Any:
     return [_source(f), *map(_value, (dict(taken.nonlocals), plain, f.__defaults__, f.__kwdefaults__))]
 
 def _value(x: Any) -> Any:
-    "A representation that is the same in every process: no addresses, sets sorted."
+    "A representation that is the same in every process: without addresses, and with sets sorted."
     if isinstance(x, (set, frozenset)): return sorted(map(repr, x))
     if isinstance(x, Mapping): return sorted((str(k), _value(v)) for k, v in x.items())
     if isinstance(x, (list, tuple)): return [_value(v) for v in x]
@@ -626,8 +626,8 @@ class DocumentFilter:
     function."""
     def __init__(self,
         keep: Callable[[str], bool] | str | None = None, # Text -> whether to keep it; or `module:function`
-        min_bytes: int | None = None, # Shortest text to keep, in bytes of UTF-8
-        max_bytes: int | None = None, # Longest text to keep, in bytes of UTF-8
+        min_bytes: int | None = None, # Minimum length of a text to keep, in bytes of UTF-8
+        max_bytes: int | None = None, # Maximum length of a text to keep, in bytes of UTF-8
     ):
         low, high = min_bytes or 0, min_bytes or 0 if max_bytes is None else max_bytes
         if low < 0 or low > high:
@@ -643,7 +643,7 @@ class DocumentFilter:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        "Everything that decides which documents are kept, in JSON values."
+        "Everything that determines which documents are kept, as JSON values."
         if self.predicate is None: return self.bounds
         try: code = _code_of(self.predicate)
         except RecursionError: code = _source(self.predicate)   # a function that captures itself
@@ -696,7 +696,7 @@ class FilteredSource:
 
     def _read(self, unit: TextUnit, kept: _CachedCall | None, dropped: list[int]) -> Iterator[tuple[bytes,
                                                                                                     bool]]:
-        "The kept documents of a unit; the sizes of the other documents that end in it go to `dropped`."
+        "The kept documents of a unit; the sizes of dropped documents that end in it are added to `dropped`."
         for text, ends in unit.read():
             if kept() if kept else self.document_filter(text, unit.label): yield text, ends
             elif ends: dropped.append(unit.document_bytes or len(text))

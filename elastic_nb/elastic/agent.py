@@ -62,9 +62,9 @@ class LocalClockStateHolder(torch_rendezvous._BackendRendezvousStateHolder):
                  clock: Callable[[], float] = time.monotonic):
         super().__init__(backend, settings, cache)
         self.clock = clock # Seconds
-        # Value and arrival by node; None: last call
+        # Node -> value and its arrival; None: the last call
         self.arrival_times: dict[Any, tuple[Any, float]] = {}
-        self.local_times: dict[Any, tuple[Any, Any]] = {} # By node: local time, and time as written
+        self.local_times: dict[Any, tuple[Any, Any]] = {} # Node -> local time, and time as written
 
     def age(self, key: Any, value: Any) -> timedelta:
         "Returns how long `value` has been the written value of `key`."
@@ -120,7 +120,7 @@ class RendezvousConfig:
     backend_options: dict[str, str] = field(default_factory=dict) # More backend options
     join_timeout_s: float = 600. # Seconds to wait for enough nodes
     checkpoint_folder: str = '' # Folder of this node's checkpoints
-    start_remark: str = '' # Remark to print at the start
+    start_remark: str = '' # A remark that is printed at the start
 
 RDZV_DEFAULTS = dict(last_call_timeout=1, keep_alive_interval=1, keep_alive_max_attempt=3, close_timeout=5)
 STORE_READ_TIMEOUT_S = 10 # Seconds until a request to an unresponsive store fails
@@ -154,7 +154,7 @@ class NodeConnection:
 # %% ../../nbs/06_elastic/17_agent.ipynb #367a6e40
 PING_INTERVAL_S = .25 # Seconds between two pings
 MIN_LINE_TIMEOUT_S = 2. # Minimum seconds of silence until a connection counts as closed
-LINE_TIMEOUT_FACTOR = 4 # The same limit in units of `elastic.silence`; the longer one applies
+LINE_TIMEOUT_FACTOR = 4 # The same limit in units of `elastic.silence`; the longer limit applies
 MAX_FIRST_LINE = 65536 # Maximum bytes of a first line
 
 class NodeTransport:
@@ -283,7 +283,7 @@ class NodeAgent(SimpleElasticAgent):
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         "Meets the other nodes; puts the round and its members into the inbox."
         info = self.handler.next_rendezvous()
-        for key in ('MASTER_ADDR', 'MASTER_PORT'): info.store.set(key, '0')   # newcomers wait for them
+        for key in ('MASTER_ADDR', 'MASTER_PORT'): info.store.set(key, '0')   # newcomers wait for these keys
         self.rejoin_event.clear()
         worker_group.group_rank, worker_group.group_world_size = info.rank, info.world_size
         base = base_store(self.handler)
@@ -292,7 +292,7 @@ class NodeAgent(SimpleElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]: return {}
     def _stop_workers(self, worker_group: WorkerGroup) -> None: "Workers continue, so this does nothing."
     def _restart_workers(self, worker_group: WorkerGroup) -> None: self._initialize_workers(worker_group)
-    def _shutdown(self, *args: Any, **kwargs: Any) -> None: "Does nothing: the supervisor does this."
+    def _shutdown(self, *args: Any, **kwargs: Any) -> None: "Does nothing: the supervisor shuts down."
     def _exit_barrier(self) -> None: "Does nothing: the leader waits for the other nodes."
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
@@ -351,7 +351,7 @@ class RendezvousClient:
     def reconnect(self) -> None:
         """Reconnects to the store in the requesting thread. Raises RendezvousError, or OSError
         (ConnectionRefusedError if nothing listens at the store's address)."""
-        if self.meeting.backend == 'c10d':   # PyTorch itself would try for a minute
+        if self.meeting.backend == 'c10d':   # PyTorch itself would keep trying for a minute
             socket.create_connection(parse_host_port(self.meeting.endpoint), 2).close()
         if seat := getattr(self.handler, '_seat', None):   # etcd-v3: a process has one lease
             if self.agent and not self.agent.has_ended: return   # the agent replaces a lost lease and meets again
@@ -390,7 +390,7 @@ class LocalNodeIO:
         if self.rdzv_client.agent: self.rdzv_client.agent.rejoin_event.set()
     def serve_store(self) -> tuple[dist.Store, tuple[str, int]]:
         store = loopback_store(self.host)
-        self.stores = [store]   # the last one closes: no node uses it
+        self.stores = [store]   # the previous one is closed, because no node uses it
         return store, (self.host, store.port)
     def dial(self, record: ClusterState, hello: dict[str, Any]) -> None: self.wires.connect(record, hello)
     def send(self, node: int, message: dict[str, Any]) -> None: self.wires.send(node, message)
@@ -636,7 +636,7 @@ def handle_disconnected(self: NodeSupervisor, line: NodeConnection) -> None:
 def handle_rendezvous(self: NodeSupervisor, round: int, ids: list[int]) -> None:
     self.event_buffer.note('node', text=f"round {round}: nodes {', '.join(map(str, ids))}")
     holder = getattr(self.rdzv_client.handler, '_state_holder', None)
-    if self.coordinator.record is None and getattr(holder, '_first', False):   # etcd-v3 remembers
+    if self.coordinator.record is None and getattr(holder, '_first', False):   # only etcd-v3 remembers this
         self.node_io.warn(f"a run with the id {self.meeting.run_id!r} has ended here before: this is "
                           "a new one")
     self.coordinator.handle_rendezvous(round, ids)
@@ -644,7 +644,7 @@ def handle_rendezvous(self: NodeSupervisor, round: int, ids: list[int]) -> None:
 @patch
 def handle_cluster_state(self: NodeSupervisor, found: ClusterState | None) -> None:
     self.store_watch.silent_since = math.inf
-    if self.store_watch.is_disconnected:   # the store is back: meet again
+    if self.store_watch.is_disconnected:   # the store is back, so meet again
         self.store_watch.is_disconnected, self.coordinator.session.meeting = False, True
         self.rdzv_client.start()
     before = self.coordinator.record
@@ -703,7 +703,7 @@ def check_rendezvous_closed(self: NodeSupervisor) -> None:
 def handle_agent_end(self: NodeSupervisor, error: BaseException | None) -> None:
     "Handles the end of the agent's loop: rendezvous closed or store lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
-        self.store_watch.rendezvous_closed = True   # the other nodes have finished; members will be notified soon
+        self.store_watch.rendezvous_closed = True   # the other nodes have finished; members will soon be notified
         return self.check_rendezvous_closed()
     self.retry_store(error)
     self.store_watch.is_disconnected = True   # until the store is back
@@ -800,7 +800,7 @@ def is_stranded(self: NodeSupervisor) -> bool:
 def order_save_and_leave(self: NodeSupervisor) -> None:
     "As the leader, makes all nodes save and leave, because too few would be left."
     self.shutdown_request.all_save = True
-    self.coordinator.contacts.leaving_nodes.clear()   # no node is dropped: all end together
+    self.coordinator.contacts.leaving_nodes.clear()   # no node is dropped, because all end together
     self.shutdown_request.set()
     self.broadcast(kind='asked', by=self.shutdown_request.by)
 
@@ -851,7 +851,7 @@ def stop(self: NodeSupervisor) -> None:
         for w in self.pool.poll(.01): self.handle_messages(w)
     agent.over_event.set()
     self.linger()
-    # its last worker died too late to be replaced
+    # the last worker died too late to be replaced
     if self.planned_faults.last > 0 and not node.finish_generations:
         raise RunFailed(RUN_ENDED_MESSAGE.format(self.meeting.run_id, 'no worker of this one was in it'))
 

@@ -80,7 +80,7 @@ def bind_sync(self: Communicator, sync: GradientSync) -> None:
 
 @patch
 def leave(self: Communicator, unharmed: bool = False) -> None:
-    """Closes the sockets, so that workers that wait for this one notice at once. `unharmed`: every
+    """Closes the sockets, so that workers that wait for this one notice immediately. `unharmed`: every
     collective of this worker succeeded. A second call does nothing."""
     if self._lane: self._lane.abort()   # a GPU that waits for a lost peer would wait forever
     if self._sync: self._sync.detach()
@@ -91,7 +91,7 @@ def leave(self: Communicator, unharmed: bool = False) -> None:
 @patch
 def run_collective(self: Communicator, collective: Callable[..., Any], *args: Any) -> Any:
     """Runs `collective(*args)` in a thread; abandons it for any newer generation while this worker enters
-    its own, later only if a member of its own is gone. Raises PeerLost, or StaleGeneration."""
+    its own; later, only if a member of its own is gone. Raises PeerLost, or StaleGeneration."""
     member, gen = self.member, self.gen
     give_up = (member.raise_if_peer_gone if member.current_generation is gen else
                lambda: member.raise_if_stale(gen))
@@ -179,7 +179,7 @@ class ReconfigurableCommunicator(Communicator):
     ):
         super().__init__(member, lane)
         self.make_group = make
-        self.reuse_count = 0 # How often a live group was reused in a new generation
+        self.reuse_count = 0 # Number of times that a live group was reused in a new generation
         self._living: tuple[Any, ReconfigurableStore] | None = None # The group and its store
 
     def leave(self, unharmed: bool = False) -> None:
@@ -203,7 +203,7 @@ def reconfigure(self: ReconfigurableCommunicator) -> None:
         store = ReconfigurableStore(base, self.world, give_up, timeout)
         living = self.make_group(store, self.rank, self.world, timeout, member.host), store
     else:
-        living, self._living = self._living, None   # kept again once it is connected
+        living, self._living = self._living, None   # stored again once the group is connected
         living[1].rebase(base, self.world, give_up)
         self.reuse_count += 1
     group, store = living

@@ -26,7 +26,7 @@ class ConsoleReporter:
         say: Callable[[str], None] = fork_safe_tqdm().write, # Receives each sentence
         every: float | None = None, # Seconds between lines on steps if there is no bar; None: no lines
         hears: Callable[[str], bool] = lambda kind: True, # Which kinds of events to report
-        place: str = 'its folder', # Text that says where the checkpoints are
+        place: str = 'its folder', # Text that names the place of the checkpoints
     ):
         self.progress_bar = fork_safe_tqdm()(total=steps, desc=title, unit='step', disable=None)
         self.steps, self.write_line, self.is_reported, self.checkpoint_place = steps, say, hears, place
@@ -83,7 +83,7 @@ def _commit(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
 
 @patch
 def _progress(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
-    "Returns a line in place of the bar, if it is time for one."
+    "Returns a line to print instead of the bar, if it is time for one."
     before = self.last_line
     if self.line_interval_s is None or before and e['t'] < before[0] + self.line_interval_s: return None
     self.last_line = e['t'], self.steps_done

@@ -40,7 +40,7 @@ class SupervisorCommand:
     worker: str | None = None # A slot (`1`) or a name (`1.0`); None for `add` and `stop`
     by: str = 'handle' # Where it came from, for the ledger
     reply: Callable[[dict[str, Any]], None] = lambda answer: None # Receives the answer: `ok` or `error`
-    error: str = '' # Why it cannot be parsed
+    error: str = '' # Why the command cannot be parsed
 
 # %% ../../nbs/06_elastic/11_control_socket.ipynb #bb45979b
 def parse_command(line: str | bytes) -> SupervisorCommand:
@@ -67,7 +67,7 @@ SOCKET_NAME = 'control.sock' # Name of the socket in the run's folder
 MAX_SOCKET_PATH = 100 # Maximum length of a socket's path in bytes; Linux allows 107, other systems fewer
 
 def _bound(path: Path) -> tuple[socket.socket, Path]:
-    "Returns a socket listening at `path`, and its location; call it holding the lock. Raises OSError."
+    "Returns a socket that listens at `path`, and its location. The caller holds the lock. Raises OSError."
     if path.is_symlink() or path.exists():
         if not (path.is_symlink() or stat.S_ISSOCK(path.stat().st_mode)):
             raise OSError(f"{path.name} is no socket")
@@ -109,10 +109,10 @@ class CommandQueue:
         self.no_socket_reason = '' # Why there is no socket
         self.run_ended = False # Whether the run has ended, or the supervisor's loop is in its last turn
         self._queue: SimpleQueue[SupervisorCommand] = SimpleQueue()
-        self._lock = threading.RLock() # Guards `run_ended` and the queue: each command is answered
+        self._lock = threading.RLock() # Guards `run_ended` and the queue, so that each command is answered
         self._open: deque[tuple[socket.socket, bytes, float]] = deque() # Client, bytes received, start
         self._sock: socket.socket | None = None
-        self._held = -1 # The locked file
+        self._held = -1 # Descriptor of the locked file
         if out is not None: self.listen(out)
 
     def __enter__(self) -> 'CommandQueue': return self

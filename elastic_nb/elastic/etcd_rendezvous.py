@@ -158,7 +158,7 @@ class RendezvousSession:
         self.backend: EtcdBackend | None = None
         self.latest_snapshot: RendezvousSnapshot | None = None
         self.snapshot_changed = threading.Condition()
-        self.may_rejoin = False # A lost lease may be replaced by a new one
+        self.may_rejoin = False # Whether a lost lease may be replaced by a new one
 
     @property
     def lost_reason(self) -> str:
@@ -381,7 +381,7 @@ class EtcdRendezvousHandler(DynamicRendezvousHandler):
     def __init__(self, rdzv: RendezvousSession, settings: RendezvousSettings, store_timeout: timedelta):
         self._seat, self._store_timeout = rdzv, store_timeout
         self._roster: frozenset = frozenset() # The nodes of our round
-        self._said = '' # The last reported loss
+        self._said = '' # The loss that was reported last
         rdzv.open_with_retry(store_timeout.total_seconds())
         holder = EtcdStateHolder(rdzv, settings)
         super().__init__(rdzv.node, settings, 'etcd-v3', rdzv.store, holder)
@@ -434,7 +434,7 @@ def _get_store(self: EtcdRendezvousHandler) -> EtcdStore:
 @patch
 def num_nodes_waiting(self: EtcdRendezvousHandler) -> int:
     "Counts nodes that make a new round due: waiting nodes, and nodes that vanished from our round."
-    if self._seat.session.stop.is_set(): return 0 # shut down: this node joins no more rounds
+    if self._seat.session.stop.is_set(): return 0 # after shutdown this node joins no more rounds
     if lost := self._seat.lost_reason:
         if lost != self._said: _log.warning('This node must meet the others again: %s', lost)
         self._said = lost

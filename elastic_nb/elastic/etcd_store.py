@@ -61,7 +61,7 @@ class EtcdAccess:
     cacert: str | None = None # File with the CA's certificate; None: the system's CAs
     cert: str | None = None # File with this client's own certificate
     key: str | None = None # File with its key
-    user: str | None = None # Name of the user
+    user: str | None = None # User name
     password: str | None = field(default=None, repr=False) # Password of the user
     limit_s: float = 10. # Seconds to try all endpoints before a request fails
     try_s: float = 1. # Seconds before the client tries the next endpoint; longer in each later round
@@ -94,12 +94,12 @@ class EtcdClient:
     "Sends requests to etcd's JSON gateway, at any endpoint that answers. Threads may share it."
     def __init__(self, access: EtcdAccess):
         self.access = access
-        self.at = 0 # Number of the endpoint that answered last
+        self.at = 0 # Index of the endpoint that answered last
         self.highest_revision = 0 # Highest revision that a linearizable answer has shown
         self.cluster_id = '' # Id of the cluster
         self.token: str | None = None # Token of the user
         self.etcd_version = '' # Version of the etcd that answered first
-        self.cluster_mismatch = '' # Error message if the cluster is not the original one
+        self.cluster_mismatch = '' # Error message, if the cluster is not the original one
         self.stale_endpoints: set[str] = set() # Endpoints that showed older data than we have seen
         self.requests = 0 # Number of requests sent
         self.lock = threading.Lock()
@@ -148,7 +148,7 @@ def response_error(endpoint: str, status: int, body: bytes, access: EtcdAccess) 
     "Returns the exception for an answer that is not a success."
     try: said = json.loads(body)
     except ValueError: said = None
-    if isinstance(said, dict) and isinstance(said.get('error'), dict): said = said['error'] # in a stream
+    if isinstance(said, dict) and isinstance(said.get('error'), dict): said = said['error'] # as in a stream
     if not isinstance(said, dict) or not (said.get('message') or said.get('error')):
         if b'HTTPS server' in body or b'HTTP request to an HTTPS' in body:
             return EtcdAccessDenied(f'etcd at {endpoint} speaks TLS only: give it as https://{endpoint}')
@@ -406,7 +406,7 @@ def _watch_failed(self: EtcdClient, endpoint: str, status: int, body: bytes) -> 
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #5bd0bf7b
 def boot_s() -> float:
-    "Returns seconds since the machine started, sleep included: a suspended machine's lease ends, too."
+    "Returns seconds since the machine started, sleep included: the lease of a suspended machine also ends."
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 class EtcdSession:

@@ -50,7 +50,7 @@ FAULT_KINDS = dict(
     flap='SIGKILL, and each of its replacements dies in the same way when it comes by',
     hold='waits until something else has happened (see below), and continues',
 )
-FAULT_SIGNALS = dict(kill=signal.SIGKILL, hang=signal.SIGSTOP) # Kinds that the supervisor injects by signal
+FAULT_SIGNALS = dict(kill=signal.SIGKILL, hang=signal.SIGSTOP) # Faults that the supervisor injects by signal
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #26f6a860
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def fail_at(rank: int, step: int, phase: str = 'reduce', kind: str = 'kill') -> 
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #e947b9cc
 def parse_fault(text: str, kind: str = 'kill') -> Fault:
-    "`WORKER@STEP` or `WORKER@STEP:PHASE` as a `Fault`. Raises a `ValueError` that shows the right form."
+    "Parses `WORKER@STEP` or `WORKER@STEP:PHASE` as a `Fault`. Raises `ValueError` with the right form."
     place, _, phase = text.partition(':')
     worker, at, step = place.partition('@')
     if not (at and worker.isdecimal() and step.isdecimal()):
@@ -94,7 +94,7 @@ def parse_fault(text: str, kind: str = 'kill') -> Fault:
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #ce8089b3
 def read_fault(text: str) -> Fault:
-    "`KIND WORKER@STEP[:PHASE]` as a `Fault`; the default kind is kill. Raises `ValueError`."
+    "Parses `KIND WORKER@STEP[:PHASE]` as a `Fault`; the default kind is kill. Raises `ValueError`."
     kind, space, place = text.strip().rpartition(' ')
     kind = kind.strip() or 'kill'
     if kind not in FAULT_KINDS:
@@ -127,7 +127,7 @@ def check_faults(config: RunConfig, faults: Iterable[Fault]) -> list[str]:
     slots, steps = config.elastic.workers + config.elastic.spares, config.training.steps
     wrong, dying = [], set()
     for f in sorted(faults, key=lambda f: f.step):
-        replaced = f.worker in dying or f.worker >= config.elastic.workers   # it joins at some later step
+        replaced = f.worker in dying or f.worker >= config.elastic.workers   # it joins at a later step
         if f.worker >= slots:
             wrong.append(f"{f}: there is no worker {f.worker}; the workers are 0 to {slots - 1}")
         elif steps and f.step >= steps:
@@ -170,10 +170,10 @@ HOLD_LIMIT_S = 40. # Seconds after which a held worker continues in any case
 HOLD_ENV = 'ELASTIC_NB_HOLD' # Environment variable: the folder whose files end the holds
 
 def wait_for_release(fault: Fault) -> None:
-    "Waits up to `HOLD_LIMIT_S` seconds for this hold's file in $ELASTIC_NB_HOLD; no wait if that is unset."
+    "Waits up to `HOLD_LIMIT_S` seconds for this hold's file in $ELASTIC_NB_HOLD; not at all if it is unset."
     end = time.monotonic() + HOLD_LIMIT_S * (HOLD_ENV in os.environ)
     file = Path(os.environ.get(HOLD_ENV, ''), f'{fault.step}-{fault.phase}')
-    pages = [] # The loop keeps allocating memory, as a computation would
+    pages = [] # the loop keeps allocating memory, as a computation would
     while time.monotonic() < end and not file.exists():
         pages.append(bytearray(4096))
         time.sleep(.002)
@@ -182,7 +182,7 @@ class FaultExecutor:
     "Carries out faults in a worker's process and keeps their lasting effects."
     def __init__(self):
         self.slowdown_factor = 1. # Factor by which each step takes longer
-        self.last_step_ended_at: float | None = None # When its last step ended
+        self.last_step_ended_at: float | None = None # Time at which its last step ended
         # Duration of the last step, and the time slept in it, in seconds
         self.step_seconds = self.slept_seconds = 0.
 
@@ -192,7 +192,7 @@ class FaultExecutor:
         if fault.kind == 'flap': os.kill(os.getpid(), signal.SIGKILL)
         if fault.kind == 'hold': wait_for_release(fault)
         while fault.kind == 'stuck': pass
-        while fault.kind == 'blocked': time.sleep(1)   # like a collective, it lets other threads run
+        while fault.kind == 'blocked': time.sleep(1)   # like a collective, this lets other threads run
         if fault.kind == 'oom': bytearray(1 << 62)
         if fault.kind == 'slow': self.slowdown_factor = SLOWDOWN_FACTOR
         if fault.kind == 'jump': time.time = lambda before=time.time: before() + CLOCK_JUMP_S

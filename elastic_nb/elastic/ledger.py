@@ -43,21 +43,21 @@ class Event:
     "Something that happened in a run."
     t: float # Seconds of `time.monotonic()`
     kind: str # What happened; see the table of kinds
-    worker: str | None = None # Its name: `1.0` is the first worker of slot 1, `1.1` its replacement
+    worker: str | None = None # The worker's name: `1.0` is the first worker of slot 1, `1.1` its replacement
     gen: int | None = None # Number of the generation
     step: int | None = None # Step, counted from 0
-    data: dict[str, Any] = field(default_factory=dict) # Everything else
+    data: dict[str, Any] = field(default_factory=dict) # All other facts
 
     @classmethod
     def of(cls, flat: dict[str, Any]) -> 'Event':
-        "Builds an event from a worker's flat dict; other keys become data, `t` defaults to now."
+        "Builds an event from a worker's flat dict; other keys become its data, and `t` defaults to now."
         columns = {k: flat.get(k) for k in EVENT_COLUMNS[1:]}
         t = time.monotonic() if flat.get('t') is None else flat['t']
         return cls(t, **columns, data={k: v for k, v in flat.items() if k not in EVENT_COLUMNS})
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #6c613a49
 EVENT_COLUMNS = ('t', 'kind', 'worker', 'gen', 'step')
-SCHEMA_VERSION = 2 # In the file as `PRAGMA user_version`; version 1 can be read, too
+SCHEMA_VERSION = 2 # Stored as `PRAGMA user_version`; version 1 can also be read
 APPLICATION_ID = 0x656C6E62 # "elnb": distinguishes our files from other databases
 SCHEMA = '''
 CREATE TABLE runs(run TEXT PRIMARY KEY, started TEXT NOT NULL, config TEXT NOT NULL, writer TEXT);
@@ -66,7 +66,7 @@ CREATE TABLE events(id INTEGER PRIMARY KEY, run TEXT NOT NULL, t REAL NOT NULL, 
 CREATE TABLE packs(id INTEGER PRIMARY KEY, run TEXT NOT NULL, last INTEGER NOT NULL, block BLOB NOT NULL)
 '''
 STEP_KINDS = 'contribute', 'commit' # Rows that each worker writes in each step
-PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # Number of rows that starts packing; newest rows left unpacked
+PACK_THRESHOLD, UNPACKED_ROWS = 1280, 256 # Row count at which packing starts; newest rows that stay unpacked
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5a2ae157
 class LedgerOpenFailed(Exception): "The file cannot be created or opened now; a later attempt may succeed."
@@ -94,7 +94,7 @@ def _connect(path: Path, create: bool, frozen: bool = False) -> sqlite3.Connecti
         if isinstance(e, ValueError): raise
         full, log = _full(e, path), Path(f'{path}-wal')
         if full and create: raise LedgerOpenFailed(str(e)) from None
-        if full and not frozen and not (log.exists() and log.stat().st_size):   # no log beside the file
+        if full and not frozen and not (log.exists() and log.stat().st_size):   # there is no log yet
             return _connect(path, False, frozen=True)
         raise ValueError(f"{path} cannot be opened as a ledger: {e}") from None
 
@@ -107,7 +107,7 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #6aafac91
 def _make_tables(db: sqlite3.Connection) -> None:
-    "Turns an empty database into a ledger. If several processes try at once, one of them does it."
+    "Turns an empty database into a ledger. If several processes try at the same time, one of them does it."
     enable_wal(db)
     with _transaction(db):
         if db.execute('PRAGMA application_id').fetchone()[0]: return   # another process was faster
@@ -116,7 +116,7 @@ def _make_tables(db: sqlite3.Connection) -> None:
         db.execute(f'PRAGMA user_version={SCHEMA_VERSION}')
 
 def enable_wal(db: sqlite3.Connection, seconds: float = 5) -> None:
-    "Turns on WAL mode. SQLite refuses this at once while another connection writes, so we retry here."
+    "Turns on WAL mode. While another connection writes, SQLite refuses this without waiting, so we retry."
     end = time.monotonic() + seconds
     while True:
         try: return db.execute('PRAGMA journal_mode=WAL').close()
@@ -134,7 +134,7 @@ def _renew(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    "Everything written in the block becomes visible at once, or not at all."
+    "Everything written in the block becomes visible together, or not at all."
     db.execute('BEGIN IMMEDIATE')
     try:
         yield
@@ -167,10 +167,10 @@ class Ledger:
 @dataclass
 class LedgerGap:
     "A period in which the file had no room."
-    began_at: float # When it began, in seconds of `time.monotonic()`
-    retry_at: float # When to try again
+    began_at: float # When the gap began, in seconds of `time.monotonic()`
+    retry_at: float # When to try to write again
     lost: Counter[str] = field(default_factory=Counter) # Lost rows, by kind
-    steps: list[int] = field(default_factory=list) # The first and the last step of those rows
+    steps: list[int] = field(default_factory=list) # The first and the last step of the lost rows
 
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #b5d0bfa1
@@ -221,7 +221,7 @@ def _settle(self: Ledger) -> list[dict[str, Any]]:
         self._gap = None
         if self._fresh >= PACK_THRESHOLD: self._pack()
         return over
-    except sqlite3.IntegrityError:   # the run's name is in the file that could not be opened before
+    except sqlite3.IntegrityError:   # the file, which could not be opened before, has a run of this name
         if gap is None: raise
         self.run, gap.retry_at = f'{self.run}+', 0.
         return []
@@ -251,7 +251,7 @@ def _begin_gap(self: Ledger, now: float, why: str) -> dict[str, Any]:
 # %% ../../nbs/06_elastic/04_ledger.ipynb #f8faf51a
 @patch
 def _forget(self: Ledger) -> None:
-    "Frees memory, a tenth at a time: drops the oldest rows and counts them."
+    "Frees a tenth of the memory: drops the oldest rows and counts them."
     surplus = len(self._waiting) - self.max_waiting_rows
     if surplus <= 0: return
     surplus += self.max_waiting_rows // 10
@@ -330,7 +330,7 @@ def events(self: Ledger, kind: str | None = None) -> list[Event]:
 
 @patch
 def _rows(self: Ledger, kind: str | None = None, after: int = -1) -> list[list[tuple[Any, ...]]]:
-    "Returns the unpacked rows and the packed blocks of the file that have a number above `after`."
+    "Returns the file's unpacked rows and packed blocks whose number is above `after`."
     return self._ask([EVENTS_SQL, PACKS_SQL], self.run, kind, after)
 
 @patch
@@ -352,7 +352,7 @@ def _answers(db: sqlite3.Connection, question: str, values: tuple[Any, ...]) -> 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #bf41ef2a
 @patch
 def _pack(self: Ledger) -> None:
-    "Packs older step rows into blocks, all or none. If the disk is full, they stay as they are."
+    "Packs older step rows into blocks, all or none of them. If the disk is full, the rows stay as they are."
     question = ('SELECT id, t, kind, worker, gen, step, data FROM events WHERE run=? AND id>? AND '
                 f'kind IN {STEP_KINDS} ORDER BY id')
     with suppress(sqlite3.OperationalError), _transaction(self._db):
@@ -463,7 +463,7 @@ _DECIDE = 'model', 'data', 'training', 'scaling', 'distributed', 'lowcomm' # Sec
 
 @patch
 def promised_step(self: Ledger, config: dict[str, Any], identity: dict[str, Any] | None = None) -> int:
-    """Returns the step of the newest checkpoint that earlier starts have on disk, where a start with `config`
+    """Returns the step of the newest checkpoint that earlier starts left on disk, where a start with `config`
     would look for it (`settings`, and in `given` the names of those that were given, by section); 0 for
     none. `identity`: everything that determines the result; a start with another one is a different run."""
     with self._lock: runs, = self._ask(['SELECT run, config FROM runs ORDER BY rowid DESC'])
@@ -489,10 +489,10 @@ def _kept(kind: str, step: int | None, data: dict[str, Any]) -> int:
 
 @patch
 def _same_place(self: Ledger, theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
-    "Whether a start with the config `ours` looks where one with `theirs` kept its checkpoints."
+    "Whether a start with the config `ours` looks where a start with `theirs` kept its checkpoints."
     there, here = theirs['settings'], ours['settings']
     places = [Path(s['checkpoint']['nvme_path']) for s in (there, here)]
-    moved = self.path.absolute().parent / places[0].name   # with the folder of the run
+    moved = self.path.absolute().parent / places[0].name   # moved together with the folder of the run
     if not there['checkpoint'].get('checkpoint_interval') or places[1] not in (places[0], moved): return False
     return all(there[s].get(k) == here[s][k] for s in _DECIDE for k in ours.get('given', {}).get(s, ())
                if (s, k) not in {('training', k) for k in CHANGEABLE_SETTINGS})
@@ -502,7 +502,7 @@ class StepTable:
     "The rows of one kind, as columns in the order of their times."
     def __init__(self, blocks: Iterable[ColumnBlock]):
         parts = merge_blocks(blocks)
-        self.workers = sorted({name for b in parts for name in b.workers}, key=str) # Names that occur
+        self.workers = sorted({name for b in parts for name in b.workers}, key=str) # All names that occur
         place = {name: i for i, name in enumerate(self.workers)}
         def all_of(column: Callable[[ColumnBlock], np.ndarray], dtype: Any = np.int64) -> np.ndarray:
             return np.concatenate([np.zeros(0, dtype), *(column(b) for b in parts)])
@@ -517,22 +517,22 @@ class StepTable:
     def __len__(self) -> int: return len(self.t)
 
     def float_column(self, key: str) -> np.ndarray:
-        "The values of `key`, NaN where a row has none or one that is not a number: (n,) float64."
+        "The values of `key`: float64 of shape (n,), NaN where a row has none or one that is not a number."
         found = [_floats(b.data.get(key), len(b)) for b in self._parts]
         return np.concatenate([np.zeros(0), *found])[self._order]
 
     def has_key(self, key: str) -> np.ndarray:
-        "Which rows have `key`: (n,) bool."
+        "Which rows have `key`, as bools of shape (n,)."
         return np.concatenate([np.zeros(0, bool), *(np.full(len(b), key in b.data) for b in self._parts)])[
             self._order]
 
     def int_column(self, key: str) -> np.ndarray:
-        "The values of `key` as they are, 0 where a row has none: (n,) int64. For hashes."
+        "The unconverted values of `key`, of shape (n,), as int64; 0 where a row has none. For hashes."
         found = [b.data.get(key, np.zeros(len(b), np.int64)).astype(np.int64) for b in self._parts]
         return np.concatenate([np.zeros(0, np.int64), *found])[self._order]
 
     def keys(self) -> list[str]:
-        "The keys that hold numbers in some row."
+        "The keys that have a number in at least one row."
         return [*dict.fromkeys(k for b in self._parts for k, v in b.data.items() if v.dtype != object)]
 
     def keep_rows(self, which: np.ndarray) -> None:
@@ -569,7 +569,7 @@ class RunHistory:
         return sorted([*self.events, *found], key=lambda e: e.t)
 
 def to_run_history(events: Iterable[Event] | RunHistory) -> RunHistory:
-    "The same rows as a history."
+    "Converts rows to a history with the same rows."
     if isinstance(events, RunHistory): return events
     others, steps = [], []
     for n, e in enumerate(events):
@@ -581,7 +581,7 @@ RunRows = Sequence[Event] | RunHistory # What the functions below take: the rows
 
 @patch
 def history(self: Ledger, after: int = -1) -> RunHistory:
-    "The rows of this run; `after`: only those in the file that have a higher number."
+    "The rows of this run; with `after`, only those in the file with a higher number."
     with self._lock:
         plain, packed = self._rows(after=after)
         waiting = [(0, *row) for row in self._waiting] if after < 0 else []
@@ -597,7 +597,7 @@ def _history(plain: Iterable[tuple[Any, ...]], packed: Iterable[tuple[bytes, int
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #86c0991e
 def _lost(rows: RunHistory, kind: str) -> str:
-    "A clause that says how many rows of this kind were lost to a full disk; empty if none."
+    "A clause that gives the number of rows of this kind that were lost to a full disk; empty if none."
     n = sum(e.data.get('lost', {}).get(kind, 0) for e in rows.events if e.kind == 'ledger')
     return f"; {n} rows of the kind {kind} were lost while the disk of the ledger was full" if n else ''
 
@@ -616,7 +616,7 @@ def losses(events: RunRows) -> list[float]:
     "Loss of each committed step. Raises ValueError if not all workers report the same bits."
     commits, first, many = _committed(to_run_history(events))
     told = commits.float_column('loss')
-    bits = np.where(np.isnan(told), np.nan, told).view(np.int64)   # all NaNs are equal
+    bits = np.where(np.isnan(told), np.nan, told).view(np.int64)   # all NaNs count as equal
     other = np.flatnonzero(bits != np.repeat(bits[first], many))
     if len(other):
         step = commits.step[other[0]]
@@ -627,7 +627,7 @@ def losses(events: RunRows) -> list[float]:
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #5db078c2
 def _committing(events: RunRows) -> dict[int, int]:
-    "The generation that committed each step, the last one if there are several."
+    "The generation that committed each step; if several did, the last one."
     commits, first, _ = _committed(to_run_history(events))
     if not len(first): return {}
     return dict(enumerate(np.maximum.reduceat(commits.gen, first).tolist()))
@@ -670,7 +670,7 @@ def count_sample_errors(
         if step >= cut and used.num_samples < wanted.num_samples and hashes.get(step) == wanted.id_hash_sum:
             continue
         if wanted != used: odd.add(step)
-    if odd:   # rare: only here the rows are checked one by one
+    if odd:   # rare; only then are the rows checked one by one
         given = _given(rows, odd)
         for step in odd:
             more, less = _account(given.get(step, []), expected(step) if step < steps else [])
@@ -678,7 +678,7 @@ def count_sample_errors(
     return repeated, missing
 
 def sample_digests_by_step(events: RunRows) -> dict[int, SampleDigest]:
-    "Returns what went into each committed step: step -> number and hash of its samples."
+    "Returns which samples went into each committed step: step -> their number and hash."
     rows = to_run_history(events)
     gens, given = _committing(rows), StepTable(_hashed(b) for b in rows.blocks if b.kind == 'contribute')
     newest = np.array([*gens.values(), MISSING_INT], np.int64)
@@ -716,7 +716,7 @@ def _account(given: list[dict[str, Any]], wanted: Sequence[int] | SampleDigest) 
     return (used - wanted).total(), (wanted - used).total()
 
 def _ids_of(d: dict[str, Any], wanted: Sequence[int]) -> Sequence[Any]:
-    "Returns the ids of a contribution if its hash confirms them; else as many placeholders."
+    "Returns the ids of a contribution if its hash confirms them; else the same number of placeholders."
     ids = []
     if d.get('of'):
         ids = [wanted[i] for i in micro_batch_positions(d['first'], d['many'], d['of'], len(wanted))]
@@ -724,7 +724,7 @@ def _ids_of(d: dict[str, Any], wanted: Sequence[int]) -> Sequence[Any]:
     return ids if same else [object() for _ in range(d['n'])]
 
 def _by_micro_batches(given: list[dict[str, Any]], wanted: SampleDigest) -> tuple[int, int]:
-    "The same if only the step's sum is known: counts surplus and missing micro-batches."
+    "Like `_account`, if only the step's sum is known: counts surplus and missing micro-batches."
     given = [compact_contribution(d) for d in given]
     n = sum(d['n'] if 'n' in d else len(d['samples']) for d in given)
     if not all('first' in d for d in given): return n, wanted.num_samples
@@ -738,7 +738,7 @@ def _by_micro_batches(given: list[dict[str, Any]], wanted: SampleDigest) -> tupl
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #0a51b831
 def _marks(events: RunRows) -> StepTable:
-    "The first report of each committed step, by time; a step that is repeated later has another one."
+    "The first report of each committed step, sorted by time; a step that is repeated later has another one."
     marks = to_run_history(events).steps()
     _, steps = np.unique(marks.step, return_inverse=True)
     _, gens = np.unique(marks.gen, return_inverse=True)
@@ -759,10 +759,10 @@ class Outage:
     "One death, and the commits around it."
     death_event: Event # The supervisor's row
     fault_event: Event | None # The row of the injected fault; None if it was not planned
-    seen: Event # When it was detected: the fence of a hung worker, else the death
+    seen: Event # The event that detected it: the fence of a hung worker, else the death
     commit_before: StepCommit | None # First report of the last step committed before the fault
     after: StepCommit | None # First commit of a generation without the dead worker
-    commit_gap: tuple[float, float] | None # Longest stretch without a commit between the two: from, to
+    commit_gap: tuple[float, float] | None # Start and end of the longest time without a commit between the two
 
     @property
     def start(self) -> float: return (self.fault_event or self.death_event).t
@@ -775,7 +775,7 @@ def _outage(death: Event, theirs: Sequence[Event], lost_in: int, marks: StepTabl
         rows = [e for e in theirs if e.kind == kind and e.t <= death.t]
         return max(rows, key=lambda e: e.t, default=None)
     fault, start = last('fault'), (last('fault') or death).t
-    n = int(np.searchsorted(marks.t, start, 'right'))   # number of marks before it
+    n = int(np.searchsorted(marks.t, start, 'right'))   # number of marks before the start
     later = np.flatnonzero((marks.gen[n:] >= lost_in) & (marks.t[n:] <= until))
     end = n + int(later[0]) if len(later) else None
     def mark(i: int) -> StepCommit:
@@ -795,7 +795,7 @@ def outages(events: RunRows) -> list[Outage]:
 
 def _outages(rows: RunHistory, marks: StepTable) -> list[Outage]:
     theirs: dict[str, list[Event]] = {}
-    lost_in: dict[str, int] = {}   # the generation that lost a worker, if it was in a roster
+    lost_in: dict[str, int] = {}   # worker -> the generation that lost it, if it was in a roster
     for e in rows.events:
         if e.kind in ('fault', 'fence'): theirs.setdefault(e.worker, []).append(e)
         for worker in e.data['lost'] if e.kind == 'generation' else ():
@@ -807,7 +807,7 @@ def _outages(rows: RunHistory, marks: StepTable) -> list[Outage]:
 
 # %% ../../nbs/06_elastic/04_ledger.ipynb #74725e5f
 def _redone(outage: Outage, found: Sequence[Outage], marks: StepTable) -> int:
-    "Counts steps committed before the fault and again after it, up to the next fault."
+    "Counts the steps that were committed before the fault and again after it, up to the next fault."
     end = min((o.start for o in found if outage.after and o.start > outage.after.t), default=math.inf)
     n, stop = np.searchsorted(marks.t, [outage.start, end], 'right').tolist()
     done = dict(zip(marks.step[:n].tolist(), marks.gen[:n].tolist()))
@@ -820,7 +820,7 @@ def recoveries(events: RunRows) -> list[dict[str, Any]]:
     story = to_run_history(events)
     marks, size, rows = _marks(story), world_size_by_generation(story), []
     found = _outages(story, marks)
-    twice = len(np.unique(marks.step)) < len(marks)   # some step was repeated
+    twice = len(np.unique(marks.step)) < len(marks)   # at least one step was repeated
     for o in found:
         step = o.fault_event.step if o.fault_event else o.commit_before.step + 1 if o.commit_before else 0
         before, after = (m and size(m.gen) for m in (o.commit_before, o.after))

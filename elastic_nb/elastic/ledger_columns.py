@@ -100,7 +100,7 @@ class ColumnBlock:
 
 # %% ../../nbs/06_elastic/12_ledger_columns.ipynb #5ce97ea0
 def _column(values: Sequence[Any]) -> np.ndarray:
-    "Returns the values as int64 or float64 if that keeps them exactly, else as objects."
+    "Returns the values as int64 or float64 if that preserves them exactly, else as objects."
     if all(type(v) is int and -2**63 <= v < 2**63 for v in values): return np.array(values, np.int64)
     if all(type(v) is float for v in values): return np.array(values, np.float64)
     column = np.empty(len(values), object)
@@ -214,7 +214,7 @@ def root_receipt(step: int = 0) -> int:
 def next_receipt(before: int, about: bytes, step: int, drawn: SampleDigest, loss: float, lr: float) -> int:
     """Returns the receipt after `step` (from 0), given the previous one. `about`: 32 bytes, the hash of
     config and code; see `chain_context`. Raises struct.error for numbers beyond 64 bits."""
-    loss, lr = (math.nan if x != x else float(x) for x in (loss, lr))   # all NaNs are equal
+    loss, lr = (math.nan if x != x else float(x) for x in (loss, lr))   # all NaNs count as equal
     return _short(_LINK.pack(before, about, step, drawn.num_samples, drawn.id_hash_sum, loss, lr))
 
 def chain_context(config: str, code: str) -> bytes:

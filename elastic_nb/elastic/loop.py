@@ -32,26 +32,26 @@ class Trainable(Protocol):
     # `ids(step, i)`: samples of micro-batch `i` of `step`; `num_micro_batches(step)`: their number
     samples: Any
     step: int # Steps taken: the parameters are those after this many steps
-    steps: int # Steps of the whole run; an early stop lowers it
+    steps: int # Number of steps of the whole run; an early stop lowers it
     numbers: dict[str, Any] # Facts about the last step, for the ledger, as JSON values
     about: dict[str, Any] # Facts for the supervisor: settings, micro_batches, steps, as JSON values
     def contribute(self, sync: GradientSync, i: int, ids: list[int]) -> None:
         "Forward and backward of a micro-batch."
     def update(self, summed: float) -> float: "Takes the step; returns the mean loss."
     def resize(self, world: int) -> dict[str, Any]: """Sets the world size from this step on; returns
-        what changes with it, in JSON values, empty if nothing does."""
+        what changes with it, as JSON values; empty if nothing does."""
     val: dict[int, float] # Validations so far: step -> loss
     main: bool # Whether this is the worker that prints and writes
     def bits_to_compare(self) -> dict[str, int]:
-        "Bit sums that all members must agree on now; empty if not due."
-    def notify_step_end(self) -> None: "Notify the callbacks of the last step, once."
+        "Bit sums on which all members must agree now; empty if no comparison is due."
+    def notify_step_end(self) -> None: "Notify the callbacks, once, that the last step is done."
     def notify_callbacks(self, moment: str, **data: Any) -> None:
-        "Call the callbacks of a moment, such as on_checkpoint."
+        "Call the callbacks for `moment`, such as on_checkpoint."
     def notify_train_end(self, error: BaseException | None = None) -> None:
         "Notify the callbacks that this worker ends."
     def validate_if_due(self, rank: int, world: int, add: Callable[[Tensor], None],
                         tick: Callable[[],
-                                       None]) -> None: "Validates if it is due; `add` sums over all ranks."
+                                       None]) -> None: "Validates if it is time; `add` sums over all ranks."
     is_save_due: bool # Whether a state may be saved after this step; the same for all workers
     def save_if_due(self, manager: CheckpointManager | None, now: bool = False) -> None: "Saves if it is due."
     def restore(self, manager: CheckpointManager) -> int | None: "Loads the newest valid checkpoint."
@@ -66,14 +66,14 @@ class ElasticLoop:
         member: Member, # This worker in the world
         engine: Trainable, # What is trained
         sync: GradientSync, # How replicas agree
-        checkpoints: CheckpointManager | None = None, # Keeps states for when all workers are lost
-        comm: Communicator | None = None, # Connects to other workers; None: gloo groups, rebuilt each time
+        checkpoints: CheckpointManager | None = None, # Keeps states in case all workers are lost
+        comm: Communicator | None = None, # Connects to other workers; None: gloo, a new group per generation
     ):
         self.member, self.engine, self.sync, self.checkpoints = member, engine, sync, checkpoints
         self.comm = comm or Communicator(member)
-        self.committed_steps = 0 # Steps done by the world, as far as this worker knows
-        self.found_checkpoint_step = 0 # Steps of the newest checkpoint that it found before it joined
-        self.best: tuple[int, str] = 0, '' # Most steps of any member of its last generation, and that member
+        self.committed_steps = 0 # Number of steps that the world has committed, as far as this worker knows
+        self.found_checkpoint_step = 0 # Number of steps in the newest checkpoint that it found before it joined
+        self.best: tuple[int, str] = 0, '' # Most advanced member of its last generation: its steps and name
         self.last: dict[str, Any] | None = None # The last step done, until it is known to be committed
         self.heard: deque[dict[str, Any]] = deque() # Checkpoints that other threads have completed
         if checkpoints: checkpoints.report = self.report
@@ -84,14 +84,14 @@ class ElasticLoop:
     def number(self) -> int: return self.gen.number if self.gen else 0
     @property
     def chain(self) -> ReceiptChain | None:
-        return getattr(self.engine, 'chain', None)   # if it keeps receipts
+        return getattr(self.engine, 'chain', None)   # None if the engine keeps no receipts
     def fault_point(self, phase: str) -> None: self.member.fault_point(max(self.engine.step,
                                                                            self.committed_steps), phase)
     def say(self, kind: str, **data: Any) -> None: self.member.say(kind, **dict(step=self.engine.step) | data)
     def report(self, kind: str, **data: Any) -> None:
         if kind == 'checkpoint': self.heard.append(data)
         if kind != 'saving': return self.say(kind, **data)
-        self.member.record()   # first the ledger, then the disk
+        self.member.record()   # the ledger is written first, then the disk
         self.fault_point('save')
 
 # %% ../../nbs/06_elastic/06_loop.ipynb #e70bd99e
@@ -121,7 +121,7 @@ def train(self: ElasticLoop) -> None:
             if not self.join_next_generation(): break
             self.after_step()
             while self.engine.step < self.engine.steps and not self.one_step(): pass
-            if self.engine.step >= self.engine.steps: self.finish()   # greater if the run is shorter now
+            if self.engine.step >= self.engine.steps: self.finish()   # greater if the run has become shorter
             unharmed = True
         except (PeerLost, StaleGeneration) as e: self.say('interrupted', why=f'{type(e).__name__}: {e}')
         finally: self.comm.leave(unharmed)
@@ -216,7 +216,7 @@ def check_roll_call(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -
 
 @patch
 def choose_source(self: ElasticLoop, gen: Generation, steps: dict[str, int]) -> tuple[str, list[str]]:
-    "Returns the first member with the state, and those that need it, once connected. Raises StateLost."
+    "Returns, once connected, the first member with the state, and those that need it. Raises StateLost."
     return find_state_source(gen, steps)
 
 @patch
@@ -268,7 +268,7 @@ def restore_if_nothing_committed(self: ElasticLoop, gen: Generation) -> None:
 def roll_back(self: ElasticLoop, gen: Generation) -> None:
     "Roll back: no member has the committed steps, so the next generation loads the newest checkpoint."
     self.say('go_back', floor=gen.floor)
-    self.best = 0, ''   # already reported
+    self.best = 0, ''   # this has been reported already
     self.comm.propose_same_members('back to a checkpoint', floor=0)
     raise StaleGeneration(f"everybody who had the state of step {gen.floor - 1} is gone")
 
@@ -329,7 +329,7 @@ def compute_micro_batches(self: ElasticLoop, todo: list[int], ids: dict[int, lis
 
 @patch
 def report_commit(self: ElasticLoop) -> None:
-    "Reports once that all members have taken the last step."
+    "Reports, once, that all members have taken the last step."
     if self.last: self.say('commit', **self.last)
     self.last = None
 
@@ -358,7 +358,7 @@ def save_if_asked(self: ElasticLoop) -> None:
 
 @patch
 def save_now(self: ElasticLoop) -> None:
-    "Saves if this worker is the one that saves, and reports that it is done."
+    "Saves if this worker is the one that saves, and then reports this."
     if self.checkpoints and not self.checkpoints.rank:
         self.say('saved', ok=self.checkpoints.save_now(self.engine.tree()))
 

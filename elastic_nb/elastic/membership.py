@@ -29,12 +29,12 @@ from .process_groups import (POLL_SLICE_S, WakeEvent, PollingStore, run_abandona
 # %% ../../nbs/06_elastic/03_membership.ipynb #f1f6c5f0
 @dataclass(frozen=True)
 class Generation:
-    "One agreed set of members. Names are `slot.incarnation`: 1.0 is slot 1's first, 1.1 its replacement."
+    "One agreed set of members. Names are `slot.incarnation`: 1.0 is slot 1's first worker, 1.1 its second."
     number: int # Counts up by one; a higher number is newer
     roster: tuple[str, ...] # Members, in the order of their ranks
     lost: tuple[str, ...] = () # Members of the previous generation that left
     joined: tuple[str, ...] = () # New members since then
-    floor: int = 0 # Steps known to be committed: some member of the roster must have taken as many
+    floor: int = 0 # Steps known to be committed; some member of the roster must have taken at least as many
     reason: str = 'start' # Why this generation was formed, as text
 
     def encode(self) -> str: return json.dumps(asdict(self))
@@ -48,7 +48,7 @@ def decode_generation(text: str | bytes) -> Generation:
 GENERATION_KEY = 'generation'
 
 def read_generation(store: dist.Store) -> Generation | None:
-    "The current generation, None before the first."
+    "The current generation; None before the first."
     return decode_generation(store.get(GENERATION_KEY)) if store.check([GENERATION_KEY]) else None
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #96dd1ce8
@@ -83,7 +83,7 @@ class Member:
     def __init__(self,
         name: str, # Unique name of this worker
         store: dist.Store, # The store of the run; a generation may name a different one
-        patience: float = 5., # Seconds to wait for a newer generation after an error, then propose a retry
+        patience: float = 5., # Seconds to wait for a newer generation after an error before proposing a retry
         limit: float = 120., # Seconds until a roll call ends with TimeoutError
         timeout: float = 120., # Seconds until a collective that cannot finish raises
         snapshots: tuple[int, ...] = (), # Descriptors of the supervisor's memory for snapshots
@@ -100,11 +100,11 @@ class Member:
         self.current_generation: Generation | None = None
         self.heard: Generation | None = None
         self.generation_store: dist.Store | None = None # The store, once it is known to have a generation
-        # Number of the newest generation it has tried to enter; none is tried twice
+        # Number of the newest generation that it has tried to enter; none is tried twice
         self.last_tried_number = 0
         self.promised_step = 0 # Step of this run's newest checkpoint in the ledger
         self.stop_event, self.leave = WakeEvent(), threading.Event() # Set when the run is over; when it is ending
-        # When its main thread last checked, in a wait or before a micro-batch
+        # When its main thread last checked in: in a wait, before a micro-batch
         self.last_checked_at = time.monotonic()
 
     def say(self, kind: str, **data: Any) -> None:
@@ -152,7 +152,7 @@ def raise_if_stale(self: Member, gen: Generation) -> None:
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #0373fdc7
 def _look_out(member: Member, gen: Generation | None, waited: float) -> None:
-    "Waits a moment for the generation after `gen`; proposes a retry after too long."
+    "Waits a moment for the generation after `gen`; proposes a retry if the wait has been too long."
     mine = (gen and member.last_tried_number and member.name in gen.roster
             and gen.number <= member.last_tried_number)
     if mine and waited > member.newer_generation_wait_s:
@@ -169,7 +169,7 @@ def next_generation(member: Member) -> Generation | None:
             if member.name in gen.roster:
                 member.last_tried_number = gen.number
                 return gen
-            if member.last_tried_number and not member.at:   # with several nodes, its own node may return
+            if member.last_tried_number and not member.at:   # with several nodes, its own node may come back
                 raise WorkerEvicted(f"{member.name} is not in generation {gen.number}: {gen.reason}")
         try: _look_out(member, gen, time.monotonic() - begin)
         except RuntimeError:   # the store is gone
@@ -179,7 +179,7 @@ def next_generation(member: Member) -> Generation | None:
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #893087b7
 def roll_call(member: Member, gen: Generation, step: int) -> dict[str, int]:
-    """Answers for this worker, waits for all other members, and returns each one's step. Raises
+    """Answers for this worker, waits for all other members, and returns every member's step. Raises
     StaleGeneration, or TimeoutError (`limit`)."""
     keys, store = [f'{gen.number}/here/{name}' for name in gen.roster], member.store
     end = time.monotonic() + member.roll_call_timeout_s
@@ -222,7 +222,7 @@ def find_state_source(gen: Generation, steps: dict[str, int]) -> tuple[str, list
     return next(n for n in gen.roster if steps[n] == newest), [n for n in gen.roster if steps[n] < newest]
 
 # %% ../../nbs/06_elastic/03_membership.ipynb #b0b168c2
-COPY_CHUNK_BYTES = 1 << 20 # Bytes that are forwarded together
+COPY_CHUNK_BYTES = 1 << 20 # Number of bytes forwarded at a time
 
 def copy_state(
     group: dist.ProcessGroup, # Contains all ranks of `line`
@@ -233,7 +233,7 @@ def copy_state(
 ) -> Tensor:
     "Copies `payload` through the chain `line` and returns it. Raises PeerLost."
     i = line.index(group.rank())
-    before, after = line[max(i - 1, 0):i], line[i + 1:i + 2]   # one rank each, or none
+    before, after = line[max(i - 1, 0):i], line[i + 1:i + 2]   # lists of one rank, or empty
     size = torch.tensor([0 if payload is None else len(payload)])
     with peer_errors():
         for r in before: group.recv([size], r, 1).wait()
@@ -271,7 +271,7 @@ class Coordinator:
     lost_workers: set[str] = field(default_factory=set) # Workers that are lost for good
     floor: int = 0 # Committed steps
     first_workers: set[str] = field(default_factory=set) # Workers to wait for before the first generation
-    has_checkpoints: bool = False # Whether checkpoints are kept; if so, a run can lose all members
+    has_checkpoints: bool = False # Whether checkpoints are kept; if so, a run survives the loss of all members
     inside: dict[str, int] = field(default_factory=dict) # The newest generation that each worker has entered
 
     @property
@@ -309,7 +309,7 @@ def _propose(self: Coordinator, reason: str) -> None:
 # %% ../../nbs/06_elastic/03_membership.ipynb #a67cd4dd
 @patch
 def _fill(self: Coordinator) -> None:
-    "Admits waiting workers if there are ranks for them; the first time only if all ranks can be filled."
+    "Admits waiting workers if there are ranks for them; at the start, only if all ranks can be filled."
     if not self.lobby: return
     gen = self.generation
     if gen is None:
@@ -326,7 +326,7 @@ def on_entered(self: Coordinator, event: dict[str, Any]) -> None:
 
 @patch
 def add_rank(self: Coordinator) -> None:
-    "Adds a rank, for a worker in the lobby or else the next worker that is ready."
+    "Adds a rank for a worker in the lobby, or else for the next worker that is ready."
     self.world += 1
     self._fill()
 
@@ -360,7 +360,7 @@ def on_final(self: Coordinator, event: dict[str, Any]) -> None:
 @patch(as_prop=True)
 def is_finished(self: Coordinator) -> bool:
     "Whether all members of the current generation have finished in it."
-    if not self.finish_generations: return False   # most of the time, without a store request
+    if not self.finish_generations: return False   # usually no store request is needed
     gen = self.generation
     return gen is not None and all(self.finish_generations.get(n) == gen.number for n in gen.roster)
 
@@ -421,7 +421,7 @@ class HeartbeatMonitor:
         """Returns the silent workers among `names`; one without any heartbeat counts from the first call.
         Queries the store at most ten times in `timeout`."""
         now, names = self.clock(), list(names)
-        # this process slept: report no worker
+        # this process slept, so report no worker
         if now - self.last_poll_at > self.timeout_s / 2: self.last.clear()
         self.last_poll_at = now
         due = now - self.last_looked_at > self.timeout_s / 10 or not all(n in self.last for n in names)

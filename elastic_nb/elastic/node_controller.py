@@ -68,7 +68,7 @@ class ClusterStateStore:
     def compare_and_swap(self, old: ClusterState | None, new: ClusterState) -> ClusterState | None:
         "Writes `new` if the store still holds `old`; returns the current record."
         text = self.store.compare_set(RECORD_KEY, old.encode() if old else '', new.encode())
-        if old and text.decode() == old.encode(): return self.read()   # an empty store answers like this, too
+        if old and text.decode() == old.encode(): return self.read()   # an empty store also answers like this
         return decode_record(text)
 
 # %% ../../nbs/06_elastic/16_node_controller.ipynb #5baa9a8d
@@ -96,7 +96,7 @@ class NodeIO(Protocol):
 class NodeCoordinator(Coordinator):
     "Coordinates the workers of all nodes. Proposes nothing while `held` is true."
     held = True # Not all nodes have sent hello yet, or there are too few nodes
-    late: frozenset[str] = frozenset() # Starting workers to wait for
+    late: frozenset[str] = frozenset() # Workers that are starting and must be waited for
 
     def _propose(self, reason: str) -> None:
         if not self.held: super()._propose(reason)
@@ -300,7 +300,7 @@ class NodeController:
     def __init__(self,
         id: int, # Its permanent number
         reach: NodeIO, # Its I/O
-        least: int = 1, # Minimum number of nodes to train
+        least: int = 1, # Minimum number of nodes needed to train
         kept: bool = False, # Whether workers save checkpoints
         clock: Callable[[], float] = time.monotonic, # Seconds
         most: float = math.inf, # Maximum number of nodes that train at the same time
@@ -390,7 +390,7 @@ def handle_cluster_state(self: NodeController, found: ClusterState | None) -> No
 
 @patch
 def renew_lease(self: NodeController) -> None:
-    "Handles a confirmation by the store: if the lease had expired, the workers continue."
+    "Handles a confirmation by the store; if the lease had expired, the workers continue."
     number = self.lease.renew(self.clock())
     if number is not None: self.send_to_leader(dict(kind='behind', worker=None, number=number))
 
@@ -420,7 +420,7 @@ def adopt_state(self: NodeController, record: ClusterState) -> None:
         if before and set(before.nodes) - set(record.nodes): self.fence.changed_at = self.clock()
         new = set(record.nodes) - set(before.nodes if before else ())
         if new: self.contacts.waiting_since = self.clock()
-        # the first world waits for new nodes
+        # the first world waits for nodes that are new
         if self.newest_generation is None: self.contacts.awaited_nodes |= new
         for node in self.contacts.hello_times:
             if node != self.id: self.reach.send(node, dict(kind='record', text=record.encode()))
@@ -717,7 +717,7 @@ def adopt_generation(self: NodeController, gen: Generation, store: Iterable[Any]
 def handle_hello(self: NodeController, node: int, m: dict[str, Any]) -> None:
     "As the leader, handles a node's hello. Raises StateLost."
     if m['token'] == self.reach.token and (self.record is None or m['term'] > self.require_state.term):
-        self.contacts.early_hellos[node] = m   # that node read our new term before we did
+        self.contacts.early_hellos[node] = m   # that node read about our new term before we did
         return self.read_state()
     if not self.is_leader or node not in self.require_state.nodes or m['token'] != self.require_state.token:
         return self.reach.disconnect(node)
@@ -773,7 +773,7 @@ def rejoin_tick(self: NodeController, now: float) -> None:
     "Acts while this node is in no record: joins a rendezvous, or takes over."
     r = self.record
     if self.session.meeting: return
-    if r and self.session.round <= r.round:   # the round was adopted or passed without us
+    if r and self.session.round <= r.round:   # the round was adopted, or passed, without us
         self.session.meeting = True
         return self.reach.rejoin_rendezvous()
     if self.session.is_my_turn(r.leader if r else None, now):
@@ -791,7 +791,7 @@ def lead_tick(self: NodeController, now: float) -> None:
     else: wanted, why = r.nodes, 'lost node ' + ', '.join(map(str,
                                                               sorted(contacts.lost | contacts.leaving_nodes)))
     nodes = contacts.staying(wanted, self.id)
-    if nodes == r.nodes: why = f'round {self.session.round}'   # the same nodes met again
+    if nodes == r.nodes: why = f'round {self.session.round}'   # the same nodes have met again
     if nodes != r.nodes or self.session.round > r.round:
         self.propose_state(nodes=nodes, round=max(r.round, self.session.round), why=why)
     elif now - self.question.sent_at > 1.: self.read_state()

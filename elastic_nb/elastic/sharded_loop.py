@@ -85,8 +85,8 @@ class ShardedOptimizerSync(ShardedReducer):
     def __init__(self,
         module: nn.Module, # The module whose trainable gradients are summed
         optimizer: ShardedOptimizer, # The optimizer that updates some of these parameters
-        micro_batches: int, # Leaves of the tree
-        beside: int = 1, # Numbers summed with the gradient; the first is the loss
+        micro_batches: int, # Number of leaves of the tree
+        beside: int = 1, # How many numbers are summed along with the gradient; the first is the loss
         # Rank distance from a fresh shard to its second holder; 0: none; None: `shadow_rank_distance`
         shadow: int | None = None,
         measure: bool = False, # Whether the gradient norm is needed; then all ranks get the whole gradient
@@ -129,12 +129,12 @@ LINES = dict(
 class ShardedLoop(ElasticLoop):
     "The elastic loop with a sharded optimizer; each shard has a shadow. One object per worker."
     sync: ShardedOptimizerSync
-    portion = 1 << 18 # Maximum elements whose moments a worker sends or receives after a step
+    portion = 1 << 18 # Maximum number of elements whose moments a worker sends or receives after a step
     def __init__(self,
         member: Member, # This worker's membership
         engine: Trainable, # The engine to train; it steps with the optimizer of `sync`
         sync: ShardedOptimizerSync, # The sync between replicas
-        checkpoints: CheckpointManager | None = None, # Stores states, in case a shard is lost
+        checkpoints: CheckpointManager | None = None, # Keeps states in case a shard is lost
         comm: Communicator | None = None, # As in `ElasticLoop`
     ):
         super().__init__(member, engine, sync, checkpoints, comm)
@@ -145,10 +145,10 @@ class ShardedLoop(ElasticLoop):
         self.held_spans: dict[int, list[range]] = {} # Rank -> spans that it holds
         self.target_layout: ShardLayout | None = None # Target layout of this generation
         self.transfer_turns: list[list[tuple[int, int, range]]] = [] # Remaining moves, by step
-        self.received_bytes = self.turn_count = 0 # Bytes received in this generation; its number of turns
+        self.received_bytes = self.turn_count = 0 # Bytes received in this generation, and its number of turns
         if why := sync.refusal_reason(whole_gradient_settings(getattr(engine, 'c', None))):
             raise ValueError(why)
-        if isinstance(sync, BucketReducer):   # its sum may wait for other ranks during backward
+        if isinstance(sync, BucketReducer):   # this sum may wait for other ranks during backward
             sync.wire.tick = member.raise_if_peer_gone
 
     @property
@@ -232,7 +232,7 @@ def choose_source(self: ShardedLoop, gen: Generation, steps: dict[str, int]) -> 
         self.handle_lost_shard(gen)
     self.plan_resharding(gen.roster)
     if rank in able and self.engine.step < target:
-        self.optimizer_step(self.pending_sums)   # another member has stepped, or reported it
+        self.optimizer_step(self.pending_sums)   # another member has stepped, or has reported the commit
         self.fault_point('stepped')
     self.pending_sums = None
     done = {r: facts[r]['whole'] and facts[r]['step'] == target for r in able}

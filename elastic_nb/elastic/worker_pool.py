@@ -37,7 +37,7 @@ class Worker:
     is_fenced: bool = False # The supervisor has declared it dead and kills it
     error: str | None = None # The worker's last message before it failed
     saves: bool = False # Whether it is writing a checkpoint
-    last: str = '' # Kind of its last message that shows progress; see the supervisor's lesson
+    last: str = '' # Kind of its last message about its progress; see the supervisor's lesson
 
     @property
     def slot(self) -> int: return int(self.name.split('.')[0])
@@ -70,13 +70,13 @@ class WorkerPool:
     ):
         self.store, self.host = loopback_store(), host
         self.workers: dict[str, Worker] = {} # Live workers, by name
-        self.extra_sockets: list[socket.socket] = [] # Other sockets whose input ends a wait
+        self.extra_sockets: list[socket.socket] = [] # Other sockets whose input also ends a wait
         self.pending_exits: list[dict[str, Any]] = [] # Exits that the zygote has reported, not yet handled
         try: self.snapshot_fds = create_memfds(snapshots)
-        except OSError as e:   # then the disk will have to do
+        except OSError as e:   # then only the disk is left
             self.snapshot_fds = []
             warnings.warn(f"no snapshot in memory will outlive the workers: {e}")
-        self.zygote_snapshot_fds = self.snapshot_fds # Their numbers in the zygote
+        self.zygote_snapshot_fds = self.snapshot_fds # The descriptors' numbers in the zygote
         self.process = self._start_zygote(warm_up, args)
         try: self._expect('up')
         except BaseException as e:

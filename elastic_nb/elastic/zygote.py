@@ -49,7 +49,7 @@ from ..models.gpt import GPTConfig, seeded_gpt
 def send(sock: socket.socket, message: dict[str, Any], fds: Iterable[int] = ()) -> None:
     "Sends one line of JSON, together with open files for the receiving process."
     data = json.dumps(message).encode() + b'\n'
-    sent = socket.send_fds(sock, [data], list(fds)) if fds else 0   # may send only the first part
+    sent = socket.send_fds(sock, [data], list(fds)) if fds else 0   # this may send only the first part
     sock.sendall(memoryview(data)[sent:])
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #3345b3be
@@ -68,7 +68,7 @@ class JsonLineReader:
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #a50be218
 def receive_request(sock: socket.socket) -> tuple[dict[str, Any], int] | None:
-    "Returns the next request, of any length, and its file; None when the other end is closed."
+    "Returns the next request, of any length, and its file; None if the other end is closed."
     data, fds, *_ = socket.recv_fds(sock, 1 << 16, 1)
     parts = [data]
     while parts[-1] and not parts[-1].endswith(b'\n'): parts.append(sock.recv(1 << 20))
@@ -93,7 +93,7 @@ def zygote_main(fd: int, warm_up: str, *args: str) -> None:
         send(sock, dict(kind='refused', why=str(e)))
         os._exit(2)
     gc.collect()
-    gc.freeze()   # pages that no collection touches stay shared with the children
+    gc.freeze()   # pages that garbage collection does not touch stay shared with the children
     with selectors.DefaultSelector() as sel, suppress(ConnectionError):   # the supervisor is gone
         send(sock, dict(kind='up'))
         sel.register(sock, selectors.EVENT_READ)
@@ -138,7 +138,7 @@ def _fork(sock: socket.socket, children: set[int]) -> bool:
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #4455c424
 def warm_up() -> None:
-    "Does everything slow that needs no threads; the zygote calls it before it forks workers."
+    "Does all slow work that needs no threads; the zygote calls this before it forks workers."
     torch.set_num_threads(1)
     model = seeded_gpt(GPTConfig(width=8, layers=1, heads=1), 0)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -153,7 +153,7 @@ def warm_up_backward() -> None:
 
 @contextmanager
 def gpu_hidden() -> Iterator[None]:
-    "Hides GPUs from torch in the block: after a process has initialized CUDA, its copies cannot use it."
+    "Hides GPUs from torch in the block: the copies of a process that has initialized CUDA cannot use it."
     look, torch.cuda.is_available = torch.cuda.is_available, lambda: False
     try: yield
     finally: torch.cuda.is_available = look
@@ -180,13 +180,13 @@ class SupervisorConnection:
         os._exit(3)
 
     def handle_generation(self, member: Member, m: dict[str, Any]) -> None:
-        "Handles a generation; if it is in a different store than the last one, the member moves there first."
+        "Handles a generation; if it is in a different store from the last one, the member first moves there."
         gen, store = decode_generation(m['text']), tuple(m.get('store') or ())
         if store and member.heard and gen.number <= member.heard.number and gen != member.heard:
             return member.say('behind', number=member.heard.number)
         if store and store != member.at:
             try: member.store, before = connect_store(*store), member.at
-            except RuntimeError: return   # the store is gone again, and a newer generation will follow
+            except RuntimeError: return   # this store is also gone, and a newer generation will follow
             member.at = store
             if before: cut_connections(*before)
         member.note_generation(gen)
@@ -199,10 +199,10 @@ class SupervisorConnection:
 
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #eba988c0
-FIRST_CONTACT_S = 60. # How long a new worker waits for its store: the machine may be busy
+FIRST_CONTACT_S = 60. # Seconds that a new worker waits for its store, because the machine may be busy
 
 def connect_store(host: str, port: int, seconds: float = 5.) -> dist.TCPStore:
-    "Returns a client of the TCPStore at this address. Raises RuntimeError if it has none after `seconds`."
+    "Returns a client of the TCPStore at this address. Raises RuntimeError if there is none after `seconds`."
     store = dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=seconds))
     store.set_timeout(timedelta(days=1))
     return store
@@ -218,7 +218,7 @@ def cut_connections(host: str, port: int) -> None:
                     sock.shutdown(socket.SHUT_RDWR)
 
 def _signals_read() -> int:
-    "Returns a file with the numbers of this process's signals, readable whatever the main thread does."
+    "Returns a file with the numbers of this process's signals; it can be read whatever the main thread does."
     r, w = os.pipe()
     os.set_blocking(w, False)
     signal.set_wakeup_fd(w, warn_on_full_buffer=False)
@@ -249,13 +249,13 @@ def worker_main(spec: dict[str, Any], sock: socket.socket) -> None:
         loop = load_entry(spec['entry'])(member, spec['config'])
         warm_up_backward()
         loop.run()
-    except BaseException as e:   # SystemExit, too: only the supervisor may end a worker
+    except BaseException as e:   # including SystemExit, because only the supervisor may end a worker
         member.say('error', **describe_error(e, loop))
         os._exit(1)
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #1dea0001
 def describe_error(error: BaseException, loop: Any = None) -> dict[str, Any]:
-    "Returns a worker's message about the error that ends it; `loop`: what it ran, None before there is one."
+    "Returns a worker's message about the error that ends it; `loop`: the loop that it ran, None if none yet."
     refused = isinstance(error, BadConfig) or getattr(error, 'refused', False) is True
     final = refused or getattr(error, 'final', False) is True
     text = f'{type(error).__name__}: {error}'
@@ -269,12 +269,12 @@ def describe_error(error: BaseException, loop: Any = None) -> dict[str, Any]:
                        final=final, **(dict(trace=trace) if trace else {}))
 
 def _own(error: BaseException) -> list[traceback.FrameSummary]:
-    "Returns the traceback's lines that are neither ours nor a library's."
+    "Returns the lines of the traceback that are neither ours nor a library's."
     ours = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(torch.__path__[0]), '<')
     return [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
 
 def _own_line(error: BaseException) -> str:
-    "Returns the line of the user's own code that raised it, as text."
+    "Returns the line of the user's own code that raised the error, as text."
     own = _own(error)
     return f' ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})' if own else ''
 
@@ -290,7 +290,7 @@ def _point(plan: WorkerFaults, body: FaultExecutor, member: Member, slot: int, s
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #147d9c41
 def address_family(host: str) -> socket.AddressFamily:
-    "Returns the family of this address: IPv6 has colons."
+    "Returns the family of this address; an IPv6 address has colons."
     return socket.AF_INET6 if ':' in host else socket.AF_INET
 
 def loopback_store(host: str = '127.0.0.1') -> dist.TCPStore:
@@ -344,10 +344,10 @@ class ForkServer:
     "The process that outlives runs and is copied for each run."
     def __init__(self, fd: int, like: str, began: int):
         self.sock, self.like = socket.socket(fileno=fd), like # The socket; the digest of its conditions
-        self.imports_began_ns = began # When it began to import (ns); later files may differ from its imports
-        # pid: pidfd, pidfd of its caller, report
+        self.imports_began_ns = began # When its imports began (ns); files changed since then may differ from them
+        # pid -> pidfd, caller's pidfd, report
         self.copied_processes: dict[int, tuple[int, int, socket.socket]] = {}
-        self.module_files: dict[str, Any] = {} # File of each imported module: its time, size and inode
+        self.module_files: dict[str, Any] = {} # File of each imported module -> time, size and inode
         self.selector = selectors.DefaultSelector()
 
     def run(self, idle: float = SERVER_IDLE_S) -> None:
@@ -373,14 +373,14 @@ def fork_server_main(fd: int, like: str, warm_up: str, idle: float, began: int) 
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #ad56503b
 def file_stamp(file: str) -> tuple[int, ...] | None:
-    "Returns what changes with a file: its time, size and inode; None if there is no file."
+    "Returns what changes when a file does: time, size and inode; None if there is no file."
     try: s = os.stat(file)
     except OSError: return None
     return s.st_mtime_ns, s.st_size, s.st_ino
 
 def module_file(module: Any) -> str | None:
     "The file of a module; None if it has none."
-    file = getattr(module, '__dict__', {}).get('__file__')   # getattr would import what is lazy
+    file = getattr(module, '__dict__', {}).get('__file__')   # getattr would load lazy modules
     return file if isinstance(file, str) else None
 
 @patch
@@ -388,14 +388,14 @@ def note_modules(self: ForkServer) -> None:
     "Notes the files of all modules; freezes current objects, which stay shared with the copies."
     for file in filter(None, map(module_file, list(sys.modules.values()))):
         found = file_stamp(file)
-        written = found and found[0] >= self.imports_began_ns   # since the imports began
-        self.module_files.setdefault(file, () if written else found)   # (): the file counts as changed
+        written = found and found[0] >= self.imports_began_ns   # changed since the imports began
+        self.module_files.setdefault(file, () if written else found)   # (): treats the file as changed
     gc.collect()
     gc.freeze()
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #0741b253
 def _can_be_imported(path: str) -> bool:
-    names = [path + '/__init__' + s for s in all_suffixes()]   # Python tries other folders last
+    names = [path + '/__init__' + s for s in all_suffixes()]   # Python tries folders without it last
     return any(map(os.path.isfile, names)) if os.path.isdir(path) else path.endswith(tuple(all_suffixes()))
 
 def find_shadowing_file(folders: Sequence[str]) -> str | None:
@@ -410,7 +410,7 @@ def find_shadowing_file(folders: Sequence[str]) -> str | None:
 # %% ../../nbs/06_elastic/07_zygote.ipynb #09278c04
 @patch
 def rejection_reason(self: ForkServer, order: dict[str, Any]) -> tuple[str, bool] | None:
-    "Returns why this request gets no copy, and whether a new server could serve it; None if it gets one."
+    "Returns why this request gets no copy, and whether a new server could serve it; None if it gets a copy."
     if order['like'] != self.like: return "it was started under other conditions", True
     if changed := next((f for f, s in self.module_files.items() if file_stamp(f) != s), None):
         return f"{changed} has changed", True
@@ -461,7 +461,7 @@ def fork_copy(self: ForkServer, order: dict[str, Any], files: tuple[int, int, in
     self.selector.register(pidfd, selectors.EVENT_READ, lambda: self.handle_exit(pid))
     self.selector.register(caller, selectors.EVENT_READ, lambda: self.handle_caller_exit(pid))
     try: send_with_files(answers, dict(kind='copied', pid=pid, memory=memory), [pidfd])
-    except OSError: os.kill(pid, signal.SIGKILL)   # its caller has died, or no longer waits
+    except OSError: os.kill(pid, signal.SIGKILL)   # the caller has died, or no longer waits
 
 # %% ../../nbs/06_elastic/07_zygote.ipynb #7943eabe
 @patch
@@ -506,7 +506,7 @@ def handle_exit(self: ForkServer, pid: int) -> None:
 @patch
 def handle_caller_exit(self: ForkServer, pid: int) -> None:
     "Kills a copy whose caller is dead."
-    if pid not in self.copied_processes: return   # it has just ended
+    if pid not in self.copied_processes: return   # the copy has just ended
     self.selector.unregister(self.copied_processes[pid][1])
     os.kill(pid, signal.SIGKILL)
 
@@ -517,7 +517,7 @@ class ForkedProcess:
     "A process that the fork server made for us, with the methods of `subprocess.Popen` that we use."
     def __init__(self, pid: int, pidfd: int, report: socket.socket, memory: list[int]):
         self.pid, self.pidfd, self.report_socket = pid, pidfd, report
-        self.snapshot_fds = memory # Numbers that the snapshots' descriptors have there
+        self.snapshot_fds = memory # Numbers of the snapshots' descriptors in that process
         self.returncode: int | None = None
         self.lock = threading.Lock()
 
@@ -539,7 +539,7 @@ class ForkedProcess:
         return bool(poll.poll(None if timeout is None else timeout * 1000))
 
     def _code(self) -> int:
-        "Returns the code from the server's report; a dead server's copies are dead, too."
+        "Returns the code from the server's report; if the server is dead, so are its copies."
         self.report_socket.settimeout(EXIT_REPORT_S)
         os.close(self.pidfd)
         with self.report_socket:
@@ -584,7 +584,7 @@ class ForkClient:
         self.sock.settimeout(COPY_TIMEOUT_S)
 
     def _keep(self, theirs: socket.socket, code: str) -> None:
-        with theirs, suppress(OSError):   # then the closed socket is the signal
+        with theirs, suppress(OSError):   # on an error, the closed socket is the signal
             self.process = start_interpreter(code, self.like['env'], theirs.fileno())
         if self.process: self.process.wait()
 
@@ -597,7 +597,7 @@ class ForkClient:
         report, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         report.settimeout(COPY_TIMEOUT_S)
         me = os.pidfd_open(os.getpid())
-        self.process.send_signal(signal.SIGCONT)   # it may have been stopped
+        self.process.send_signal(signal.SIGCONT)   # in case it is stopped
         try:
             with theirs:
                 order = dict(like=process_state_digest(self.like), warm_up=warm_up, args=list(args))
@@ -638,7 +638,7 @@ def fork_zygote(env: Mapping[str, str], warm_up: str, args: Sequence[str], line:
             fresh = _client is None
             try: return _ordered(env, warm_up, args, line, memory)
             except ForkRefused as e: stale = e.args[1]
-            except (OSError, AttributeError): stale = True   # no server, or no such system call
+            except (OSError, AttributeError): stale = True   # there is no server, or no such system call
             if not stale: return None
             forget_fork_server()
             if fresh: return None
@@ -653,8 +653,8 @@ def forget_fork_server() -> None:
 def _ordered(env: Mapping[str, str], warm_up: str, args: Sequence[str], line: int,
              memory: Sequence[int]) -> ForkedProcess:
     global _client
-    for fd in (1, 2): os.fstat(fd)   # the copy's output
-    os.close(os.pidfd_open(os.getpid()))   # does this system have that call?
+    for fd in (1, 2): os.fstat(fd)   # the copy will write to these
+    os.close(os.pidfd_open(os.getpid()))   # raises if this system does not have that call
     if _client and _client.like != inherited_process_state(env): forget_fork_server()
     _client = _client or ForkClient(env)
     return _client.copy(warm_up, args, line, memory)

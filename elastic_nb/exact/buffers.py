@@ -17,15 +17,15 @@ from ..basics import patch
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #6d8e6728
 class UnsupportedModel(RuntimeError):
-    "The model does something that we cannot correct, and that a retry would not fix."
-    final = refused = True # A supervisor need not retry
+    "The model does something that we cannot correct and that a retry would not fix."
+    final = refused = True # A supervisor should not retry
 
 @dataclass
 class ModuleBuffer:
     "One buffer of a module."
     name: str # Its path in the model
-    module: nn.Module # The module that has it
-    key: str # Its name in that module
+    module: nn.Module # The module that it belongs to
+    key: str # Its name within that module
     tensor: Tensor # Its original tensor
     known_version: int = 0 # The tensor's write count when we last looked
 
@@ -79,13 +79,13 @@ class BufferTracker:
     def slots(self) -> list[ModuleBuffer]: return self.float_buffers + self.count_buffers
 
     def snapshot_buffers(self) -> None:
-        "Take the current values of the buffers as those with which each micro-batch starts."
+        "Record the current values of the buffers: each micro-batch starts with them."
         self.bases = [_flat(kind) if kind else None for kind in (self.float_buffers, self.count_buffers)]
         for s in self.slots + self.fixed_buffers: s.tensor, s.known_version = s.value, s.value._version
 
     @property
     def width(self) -> int:
-        "How many numbers go with the gradient: one per float, two per integer, one count; 0 without buffers."
+        "Number of values sent with the gradient: one per float, two per integer, a count; 0 without buffers."
         floats, counts = (0 if b is None else len(b) for b in self.bases)
         return floats + 2 * counts + bool(self.slots)
 
@@ -101,7 +101,7 @@ SINGLE_PROCESS_ADVICE = "train in a single process with strategy ddp"
 
 @patch
 def check_writes(self: BufferTracker) -> None:
-    "Raises UnsupportedModel if the forward pass replaced or wrote a parameter, or a buffer without a sum."
+    "Raises UnsupportedModel if forward replaced or wrote a parameter, or a buffer that cannot be summed."
     if any(key not in now or now[key] is not p for now, key, p in self.param_places): self._replaced()
     if not self.strict: return
     moved = [k for (k, p), v in zip(self.params.items(), self.param_versions) if p._version != v]
@@ -159,13 +159,13 @@ INT_SPLIT = 4096 # An integer is sent as quotient and remainder of a division by
 
 @patch
 def collect_changes(self: BufferTracker, like: Tensor) -> Tensor | None:
-    """To be called after a forward pass: returns what it has written, (width,), with the type and device of
+    """To be called after a forward pass: returns its changes, of shape (width,), with the type and device of
     `like`; None if the model has no buffers to sum. Raises UnsupportedModel."""
     self.check_writes()
     parts, (floats, counts) = [], self.bases
     if floats is not None:
         now = _flat(self.float_buffers)
-        fresh = ~floats.isfinite()   # these get their first value; `tiny` stands for zero
+        fresh = ~floats.isfinite()   # these values get their first finite value; `tiny` represents zero
         first = torch.where(now == 0, torch.finfo(now.dtype).tiny, now)
         change = torch.where(fresh, first, now - floats)
         parts.append(torch.where(now == floats, torch.zeros_like(now), change))
@@ -202,7 +202,7 @@ def undo_validation(self: BufferTracker) -> list[str]:
 
 @patch
 def _of_all_batches(self: BufferTracker, change: Tensor, counted: Tensor, passes: Tensor) -> None:
-    "For batch norm with the mean of all batches: turn the mean `change` of `passes` into their joint change."
+    "For batch norm over all batches: convert the mean `change` of `passes` into their total change."
     if self.bases[1] is None: return
     if all(getattr(s.module, 'momentum', 0) is not None for s in self.float_buffers): return
     many = passes.item()
@@ -235,7 +235,7 @@ def apply(self: BufferTracker, summed: Tensor) -> None:
 @patch
 def partially_written(self: BufferTracker) -> list[str]:
     """To be called after a forward pass: the buffers of which it has written only a part, such as some rows.
-    For them a mean over micro-batches is meaningless; for integers that only count, the sum is right."""
+    For these, a mean over micro-batches is meaningless; for integer counters, the sum is right."""
     found = []
     for kind, base in zip((self.float_buffers, self.count_buffers), self.bases):
         parts = base.split([s.tensor.numel() for s in kind]) if base is not None else ()
@@ -249,7 +249,7 @@ def partially_written(self: BufferTracker) -> list[str]:
 
 # %% ../../nbs/01_exact/06_buffers.ipynb #e4dbbea3
 def attribute_values(model: nn.Module) -> dict[tuple[str, str], Any]:
-    "Numbers and non-buffer tensors that modules of `model` have as attributes, by module path and name."
+    "Numbers and non-buffer tensors among the attributes of `model`'s modules, by module path and name."
     def seen(v: Any) -> Any:
         if not isinstance(v, Tensor): return v
         return None if v.requires_grad else (id(v), v._version)   # None: computed from parameters

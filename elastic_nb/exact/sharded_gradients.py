@@ -39,9 +39,9 @@ class GradientBucket:
 def assign_buckets(
     starts: Sequence[int], # Where each parameter begins in the vector, followed by the vector's length
     order: Sequence[int], # Index of each parameter in the model
-    least: int, # Least count of numbers in a bucket; the last bucket may be smaller
+    least: int, # Minimum number of elements in a bucket; the last bucket may be smaller
 ) -> list[GradientBucket]:
-    "All parameters in buckets, in the order in which backward should finish them: first layer last."
+    "Divides all parameters into buckets, in the order in which backward should finish: first layer last."
     found, first = [], 0
     for i in range(len(starts) - 1):
         if starts[i + 1] - starts[first] >= least or i == len(starts) - 2:
@@ -56,7 +56,7 @@ class BucketBuffer:
         params: Sequence[Tensor], # The optimizer's parameters
         buckets: list[GradientBucket], # All buckets
         others: Sequence[Tensor], # Parameters whose gradients go to all ranks
-        beside: int, # How many numbers are summed beside the gradient
+        beside: int, # Number of values summed along with the gradient
     ):
         self.params, self.buckets = params, buckets
         self.flat_by_bucket: dict[int, Tensor] = {} # Bucket -> its gradient; a missing one is zero
@@ -105,14 +105,14 @@ class PartialVector:
         raise IndexError(f"numbers {at.start} to {at.stop} are not here")
 
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #64f1f2e0
-MAX_READY_BUCKETS = 1 # Most buckets that may be ready while another one is being sent
-MIN_BUCKET_NUMBERS = 1 << 18 # Default count of numbers in a message: one megabyte of float32
-POLL_INTERVAL_S = .1 # Seconds between a waiting thread's checks whether it is still needed
+MAX_READY_BUCKETS = 1 # Maximum number of buckets that may be ready while one is being sent
+MIN_BUCKET_NUMBERS = 1 << 18 # Default number of elements in a message: one megabyte of float32
+POLL_INTERVAL_S = .1 # How often, in seconds, a waiting thread checks whether it is still needed
 
 class BucketReduceScatter:
     "The gradient of one step in transit. Its threads touch only its own attributes."
     def __init__(self,
-        reducer: 'BucketReducer', # Has the layout and the group; no reference is kept
+        reducer: 'BucketReducer', # Supplies layout and group; no reference to it is kept
         nodes: dict[tuple[int, int], BucketBuffer], # This rank's nodes of the tree; the exchange owns them
     ):
         r, o = reducer, reducer.optimizer
@@ -131,7 +131,7 @@ class BucketReduceScatter:
         self.error: BaseException | None = None # Why `run` ended early
 
     def run(self) -> None:
-        "Send the buckets, one after the other, each when it is ready. To be run in its own thread."
+        "Send each bucket when it is ready, one after the other. To be run in a separate thread."
         try:
             for b, ready in enumerate(self.ready):
                 while not (ready.wait(POLL_INTERVAL_S) or self.is_stopped): pass
@@ -168,13 +168,13 @@ def throttle(self: BucketReduceScatter, tick: Callable[[], None]) -> None:
 
 @patch
 def finish(self: BucketReduceScatter, half_way: Callable[[], None]) -> None:
-    "Wait for all buckets; then send tail, shadows' sums, and norms. Raises RuntimeError if a peer is gone."
+    "Wait for all buckets; then send the tail, the shadows' sums and the norms. RuntimeError if a peer died."
     while not (self.ended_event.wait(POLL_INTERVAL_S) or self.is_stopped): pass
     if self.is_stopped: return
     error, self.error = self.error, None
     try:
         if error: raise error
-    finally: del error   # it refers to this frame, and would keep the group open for a while
+    finally: del error   # the error refers to this frame, and would keep the group open for a while
     half_way()
     rank, ranks, flat = self.group.rank(), range(self.group.size()), self.tail_buffer.flat
     tails = {p: buf.tail_buffer.flat for p, buf in self.nodes.items()}
@@ -194,7 +194,7 @@ def gradient_norms(
     starts: Sequence[int], # Where each parameter begins in the vector
     owned: Sequence[Sequence[range]], # The spans that each rank owns
 ) -> Tensor:
-    "The norms of all parameters' gradients, (parameters,), on all ranks. RuntimeError if a peer is gone."
+    "The norm of each parameter's gradient, on all ranks. Raises RuntimeError if a peer is gone."
     rank, world = (group.rank(), group.size()) if group else (0, 1)
     found, measurers = params[0].new_zeros(len(params)), []
     for i, p in enumerate(params):
@@ -230,7 +230,7 @@ def _put_together(group: dist.ProcessGroup, mine: Tensor, whole: range, parts: d
 class LastMicroBatch:
     "The last micro-batch of a rank, whose gradients are sent during its backward pass."
     buffer: BucketBuffer # The buffer into which backward adds
-    sibling_nodes: list[BucketBuffer] # Finished nodes that are added to it, in this order
+    sibling_nodes: list[BucketBuffer] # Finished nodes to add to the buffer, in this order
     missing_params: dict[int, set[int]] # Open bucket -> parameters whose gradients are still to come
     exchange: BucketReduceScatter # Sends the buckets that are complete
 
@@ -240,16 +240,16 @@ class ParameterBuckets:
     "The optimizer's parameters in buckets; see `assign_buckets`."
     def __init__(self, optimizer: ShardedOptimizer, model: Sequence[Tensor] | None, least: int) -> None:
         place = {id(p): k for k, p in enumerate(model or optimizer.params)}
-        self.min_numel = least # Least count of numbers in a bucket, and most in a part of it that is sent
+        self.min_numel = least # Minimum number of elements in a bucket, and maximum in each part sent
         self.buckets = assign_buckets(optimizer.starts, [place[id(p)] for p in optimizer.params], least)
         self.bucket_of_param = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.param_indices} # Parameter -> bucket
 
 class BackwardPass:
-    "Where backward adds gradients now, and which micro-batches are still to be done."
+    "The buffer into which backward is adding gradients, and the unfinished micro-batches."
     def __init__(self, params: int) -> None:
-        self.remaining_micro_batches: set[int] = set() # Micro-batches of this step that are still to be done
+        self.remaining_micro_batches: set[int] = set() # Unfinished micro-batches of this step
         self.gradient_counts = [0] * params # How often the gradient of each parameter has arrived
-        self.current: BucketBuffer | None = None # The buffer into which backward adds now
+        self.current: BucketBuffer | None = None # The buffer into which backward is adding
         self.last_micro_batch: LastMicroBatch | None = None # The last micro-batch, while its gradients are sent
 
 @dataclass
@@ -269,12 +269,12 @@ class BucketReducer(ShardedReducer):
         optimizer: ShardedOptimizer, # Holds the spans that the layout gives this rank
         others: Sequence[Tensor], # Parameters whose gradients go to all ranks
         micro_batches: int, # Number of leaves of the tree
-        beside: int = 1, # How many numbers are summed beside the gradient; the first is the loss
+        beside: int = 1, # Number of values summed along with the gradient; the first is the loss
         plan: ShardLayout | None = None, # As in ShardedReducer
         measure: bool = False, # Whether the norm of each parameter's gradient is needed
         model: Sequence[Tensor] | None = None, # All parameters in the model's order; None: the optimizer's
         least: int = MIN_BUCKET_NUMBERS,
-                 # Least count of numbers in a bucket, and most in a part of it that is sent
+                 # Minimum number of elements in a bucket, and maximum in each part sent
         launch: Callable[[Callable[[], None]], object] = start_thread, # Runs a function in a thread
     ):
         super().__init__(optimizer, others, micro_batches, beside, plan)
@@ -294,7 +294,7 @@ class BucketReducer(ShardedReducer):
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #85a48106
 @patch
 def start(self: BucketReducer, step: int, micro_batches: int | None = None) -> list[int]:
-    "Like TreeReducer's; but all micro-batches, if an interrupted try had reached its last one."
+    "Like TreeReducer's, but returns all micro-batches if an interrupted attempt had reached its last one."
     todo = super(BucketReducer, self).start(step, micro_batches)
     self.backward.remaining_micro_batches = {*todo}
     return todo
@@ -302,7 +302,7 @@ def start(self: BucketReducer, step: int, micro_batches: int | None = None) -> l
 @patch
 @contextmanager
 def micro_batch(self: BucketReducer, i: int) -> Iterator[Tensor]:
-    "Like LocalTree's; the step's last one sends gradients. Raises UnsupportedModel, and what `tick` raises."
+    "Like LocalTree's; a step's last one sends gradients. Raises UnsupportedModel, or what `tick` raises."
     node, buf = self._begin(i)
     self.backward.remaining_micro_batches.discard(i)
     leaving = self._depart(node,
@@ -346,7 +346,7 @@ def _complete(self: BucketReducer, leaving: LastMicroBatch, b: int) -> None:
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #e5ceedcf
 @patch
 def _arrives(self: BucketReducer, i: int, grad: Tensor | None) -> None:
-    "Hook before a gradient is added: ensures that there is memory for it. Raises UnsupportedModel."
+    "Hook that is called before a gradient is added; ensures that it has memory. Raises UnsupportedModel."
     if self.backward.current is None or grad is None: return
     b = self.buckets.bucket_of_param[i]
     if self.backward.last_micro_batch and b not in self.backward.last_micro_batch.missing_params:
@@ -369,14 +369,14 @@ def reduction(self: BucketReducer) -> Callable[[Callable[[], None]], None]:
     self.check_unchanged()
     self.busy = True
     if self.world == 1: return lambda half_way: half_way()
-    if (exchange := self.wire.exchange) is None:   # no micro-batch was left to do
+    if (exchange := self.wire.exchange) is None:   # no micro-batches remained
         exchange = self._launch(self.nodes)
         for ready in exchange.ready: ready.set()
     return exchange.finish
 
 @patch
 def finish(self: BucketReducer) -> Tensor:
-    "Like ShardedReducer's; but gradients are in the optimizer's pieces, not in its parameters' `.grad`."
+    "Like ShardedReducer's, but gradients are in the optimizer's pieces, not in the parameters' `.grad`."
     self.busy, o, wire = False, self.optimizer, self.wire
     if self.world == 1:
         buf = self.nodes.pop((0, self.n))
@@ -417,7 +417,7 @@ def grad_versions(self: BucketReducer, params: Sequence[Tensor]) -> list[int]:
 # %% ../../nbs/01_exact/08_sharded_gradients.ipynb #e74684cc
 @patch
 def all_gather_params(self: BucketReducer) -> Iterator[Callable[[], None]]:
-    "Functions that exchange parameters after the optimizer's step, round by round, for any thread."
+    "Yields one function per round of exchanging parameters after the step; any thread may call it."
     o, rank, world = self.optimizer, self.rank, self.world
     o.clear_grads()
     if world == 1: return
@@ -457,5 +457,5 @@ def _bits(self: BucketReducer) -> Tensor:
 
 @patch
 def has_unchanged_params(self: BucketReducer) -> bool:
-    "Whether the parameters that were received last are unchanged."
+    "Whether the most recently received parameters are unchanged."
     return not self.remote_spans() or torch.equal(self._bits(), self.seen)

@@ -52,23 +52,23 @@ def is_vector(slot: Any) -> bool:
 
 @dataclass
 class OptimizerShard:
-    "The state of an optimizer for one span of its parameters. There are no slots before the first step."
+    "The state of an optimizer for one span of its parameters. It has no slots before the first step."
     span: range
     slots: dict[int, dict[str, Any]] = field(default_factory=dict) # Parameter -> name -> slot
 
     def subshard(self, span: range, starts: Sequence[int]) -> 'OptimizerShard':
-        "The part for `span`, which shares this one's memory. Raises ValueError if `span` is not inside."
+        "The part for `span`; shares this shard's memory. Raises ValueError if `span` is not inside its span."
         if span and span_overlap(span, self.span) != span: raise ValueError(f"{span} is not in {self.span}")
         out = OptimizerShard(span)
         for i, a, b in params_in_span(span, starts):
             if i not in self.slots: continue
-            first = max(self.span.start - starts[i], 0)   # where this part's piece begins in the parameter
+            first = max(self.span.start - starts[i], 0)   # where the piece begins in the parameter
             cut = slice(a - first, b - first)
             out.slots[i] = {k: v[cut] if is_vector(v) else v for k, v in self.slots[i].items()}
         return out
 
     def cpu(self) -> 'OptimizerShard':
-        "The same state on the CPU; shares memory if it is there already."
+        "The same state on the CPU; shares memory if it is already there."
         def near(v: Any) -> Any: return v.cpu() if isinstance(v, Tensor) else v
         return OptimizerShard(self.span, {i: {k: near(v) for k, v in s.items()} for i,
                                           s in self.slots.items()})
@@ -82,7 +82,7 @@ def _same(values: list[Any]) -> bool:
     return all(torch.equal(v, values[0]) if isinstance(v, Tensor) else v == values[0] for v in values)
 
 def _joined(pieces: list[dict[str, Any]], i: int) -> dict[str, Any]:
-    "The slots of parameter `i`, joined from those of its pieces in order, in new memory."
+    "The slots of parameter `i`, joined in new memory from the slots of its pieces, in order."
     if any(p.keys() != pieces[0].keys() for p in pieces): raise ValueError(f"parameter {i}: other slots")
     out = {}
     for k, v in pieces[0].items():
@@ -93,8 +93,8 @@ def _joined(pieces: list[dict[str, Any]], i: int) -> dict[str, Any]:
     return out
 
 def merge_shards(parts: Iterable[OptimizerShard], span: range, starts: Sequence[int]) -> OptimizerShard:
-    """The state of `span`, from parts that may overlap, in new memory. Raises ValueError if a number is in no
-    part, or if parts contradict each other."""
+    """The state of `span` in new memory, merged from parts that may overlap. Raises ValueError if no part
+    contains a number, or if parts contradict each other."""
     todo, at, found = sorted(parts, key=lambda p: (p.span.start, -p.span.stop)), span.start, []
     for p in todo:
         if p.span.start > at or at >= span.stop: break
@@ -136,10 +136,10 @@ def _in_slices() -> dict[str, Any]:
     raise RuntimeError("shard: the state of this optimizer lies in slices; ask the trainer's `optimizer`")
 
 class ShardedOptimizer(Optimizer):
-    "Replaces the optimizer `whole`, but keeps state and takes steps only for some spans of its parameters."
+    "Replaces the optimizer `whole`, but keeps state and takes steps for only some spans of its parameters."
     def __init__(self,
         whole: Optimizer, # The optimizer to replace; its groups and its state (if any) are used
-        check: bool = True, # Whether to test first that it is elementwise
+        check: bool = True, # Whether to test first that `whole` is elementwise
     ):
         # Names of slots that are vectors
         self.elementwise_slots = elementwise_slots(whole) if check else set()
@@ -147,8 +147,8 @@ class ShardedOptimizer(Optimizer):
         self.whole, self.params = whole, _flat_params(whole)
         self.group_by_param = [g for g in self.param_groups for _ in g['params']] # The group of each parameter
         self.starts = [0, *accumulate(p.numel() for p in self.params)]
-        self.numel = self.starts[-1] # Count of numbers in all parameters
-        self.shown_shard: OptimizerShard | None = None # What `state_dict` returns instead of the held state
+        self.numel = self.starts[-1] # Number of elements in all parameters
+        self.shown_shard: OptimizerShard | None = None # What `state_dict` returns in place of the held state
         # Norm of each parameter's gradient, if measured separately
         self.grad_norms: Tensor | None = None
         self.params_without_grad: set[int] = set() # Ids of parameters that have no gradient in this step
@@ -190,12 +190,12 @@ def replace_shards(self: ShardedOptimizer, parts: Iterable[OptimizerShard]) -> N
 
 @patch
 def add_shards(self: ShardedOptimizer, parts: Iterable[OptimizerShard]) -> None:
-    "Hold the spans of `parts` as well; each part has its own memory."
+    "Also hold the spans of `parts`, each of which has its own memory."
     self.shard_optimizers += [self._twin(p) for p in parts if p.span]
 
 @patch
 def to_device(self: ShardedOptimizer, part: OptimizerShard) -> OptimizerShard:
-    "`part`, with each slot on the device on which the optimizer keeps it."
+    "`part`, with each slot on the device where the optimizer keeps it."
     def at(i: int, v: Any) -> Any:
         near = self.group_by_param[i].get('capturable') or self.group_by_param[i].get('fused')
         return v.to(self.params[i].device) if is_vector(v) or near and isinstance(v, Tensor) else v
@@ -203,13 +203,13 @@ def to_device(self: ShardedOptimizer, part: OptimizerShard) -> OptimizerShard:
 
 @patch
 def shards(self: ShardedOptimizer) -> list[OptimizerShard]:
-    "The state that is held here; shares its memory."
+    "The state held by this optimizer; shares its memory."
     return [OptimizerShard(span, {i: twin.state[v] for i, v in views.items() if v in twin.state})
             for span, twin, views in self.shard_optimizers]
 
 @patch
 def keep_spans(self: ShardedOptimizer, spans: Iterable[range]) -> None:
-    "Keep only the state of `spans`. Raises ValueError if it is missing."
+    "Keep only the state of `spans`. Raises ValueError if it is not held here."
     parts = self.shards()
     self.replace_shards([merge_shards(parts, span, self.starts) for span in spans])
 
@@ -271,7 +271,7 @@ def step(self: ShardedOptimizer, closure: None = None) -> None: # type: ignore[o
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #aa8ea6a8
 @patch
 def state_dict(self: ShardedOptimizer) -> dict[str, Any]:
-    "Like that of the whole optimizer. Raises RuntimeError if only shards are held here."
+    "Like `state_dict` of the whole optimizer. Raises RuntimeError if only shards are held here."
     part = self.shown_shard
     if part is None:
         if span_overlap(range(self.numel), *self.spans[:1] or [range(0)]) != range(self.numel):
@@ -303,7 +303,7 @@ def state_dict_showing(optimizer: ShardedOptimizer, part: OptimizerShard) -> Ite
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #88292afa
 class NotElementwiseOptimizer(ValueError):
-    "A step of this optimizer on two pieces differs, or may differ, from its step on the whole parameter."
+    "This optimizer's steps on two pieces differ, or may differ, from its step on the whole parameter."
 
 PROBE_SIZE = 1 << 16 # Size of the largest parameter that is tested
 
@@ -358,7 +358,7 @@ def _probe(optimizer: Optimizer, settings: dict[str, Any], params: Sequence[Tens
     return _same_state(one, merge_shards(many.shards(), range(many.numel), many.starts))
 
 def _same_state(one: Optimizer, part: OptimizerShard) -> set[str]:
-    "Names of the slots that are vectors. Raises ValueError if `part` is not the state of `one`."
+    "Names of the slots that are vectors. Raises ValueError if `part` differs from the state of `one`."
     for i, p in enumerate(one.param_groups[0]['params']):
         for k, v in one.state.get(p, {}).items():
             new = part.slots[i][k]
@@ -377,7 +377,7 @@ def _without_grads(params: Sequence[Tensor]) -> Iterator[None]:
         for p, grad in zip(params, grads): p.grad = grad
 
 def _odd(optimizer: Optimizer) -> str:
-    "Why an optimizer must not even be tested; '' if it may be."
+    "The reason why an optimizer must not even be tested; '' if it may be."
     if any(h for k, h in vars(optimizer).items() if k.endswith('_hooks')):
         return "it has hooks, which would be called for each piece, or not at all"
     kind = type(optimizer)
@@ -444,7 +444,7 @@ class ShardLayout:
 
 def even_layout(size: int, world: int, shadow: int = 0) -> ShardLayout:
     """A vector of `size` numbers in equal shards, one for each rank. The second holder of each shard is
-    `shadow` ranks further; 0: there is none."""
+    `shadow` ranks after its owner; 0: no second holder."""
     def holders(r: int) -> tuple[int, ...]:
         return (r, (r + (shadow if shadow % world else 1)) % world) if shadow and world > 1 else (r,)
     slices = [(shard_range(r, world, size), holders(r)) for r in range(world)]
@@ -453,22 +453,22 @@ def even_layout(size: int, world: int, shadow: int = 0) -> ShardLayout:
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #9e0fd911
 class ShardedReducer(TreeReducer):
     "A sum over all ranks: each rank gets the gradient of its shards, and later sends their parameters."
-    layout: ShardLayout # The current layout, from `set_process_group` on
+    layout: ShardLayout # The current layout; set by `set_process_group`
     def __init__(self,
         optimizer: ShardedOptimizer, # Holds the spans that the layout gives this rank
         others: Sequence[Tensor], # Parameters whose gradients go to all ranks
         micro_batches: int, # Number of leaves of the tree
-        beside: int = 1, # How many numbers are summed along with the gradient; the first is the loss
-        plan: ShardLayout | None = None, # From the next `set_process_group` on; None: one shard per rank
+        beside: int = 1, # Number of values summed along with the gradient; the first is the loss
+        plan: ShardLayout | None = None, # Layout after the next `set_process_group`; None: one shard per rank
         whole: bool = False, # Whether all ranks get the whole gradient, to measure its norm
     ):
         super().__init__([*optimizer.params, *others], micro_batches, beside)
         self.optimizer, self.numel = optimizer, optimizer.numel
         self.next_layout, self.gives_whole_gradient = plan, whole
-        self.params_landed = False # Whether `result` has the parameters that were received last
+        self.params_landed = False # Whether `result` has the most recently received parameters
 
     def set_process_group(self, group: dist.ProcessGroup) -> None:
-        "Like TreeReducer's. Raises RuntimeError if the optimizer does not hold its spans at this world size."
+        "Like TreeReducer's. RuntimeError if the optimizer does not hold the spans for this world size."
         super().set_process_group(group)
         self.params_landed = False
         self.set_layout(self.next_layout or even_layout(self.numel, self.world))
@@ -479,7 +479,7 @@ class ShardedReducer(TreeReducer):
             raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}; it holds {held}")
         before, self.layout = self.layout.held_by(self.rank) if self.params_landed else [], layout
         ranks = range(self.world)
-        self.missed = [[layout.owned_not_held(a, b) for b in ranks] for a in ranks]   # from a to b
+        self.missed = [[layout.owned_not_held(a, b) for b in ranks] for a in ranks]   # sent from a to b
         for gone in (span for s in before for e in self.remote_spans() if (span := span_overlap(s, e))):
             # a copy to compare with
             torch.cat(self.optimizer.param_views(gone), out=self.summed.flat[gone.start:gone.stop])
@@ -490,7 +490,7 @@ class ShardedReducer(TreeReducer):
         return super().reduction()
 
     def check_unchanged(self) -> None:
-        "Compare the parameters that were received last with the present ones. Raises ReplicasDiverged."
+        "Compare the most recently received parameters with the current ones. Raises ReplicasDiverged."
         if self.params_landed and not self.has_unchanged_params():
             raise ReplicasDiverged(
                 "other code than the optimizer has changed parameters between two steps, on a "
@@ -503,7 +503,7 @@ class ShardedReducer(TreeReducer):
         return partial(_scatter, size=self.numel, layout=self.layout, whole=self.gives_whole_gradient)
 
     def finish(self) -> Tensor:
-        "Like TreeReducer's; where other ranks have the sum, a parameter's `.grad` is None, or partly NaN."
+        "Like TreeReducer's, but where other ranks have the sum, a parameter's `.grad` is None or partly NaN."
         summed = super().finish()
         out = self.summed.flat
         if self.world > 1 and not self.gives_whole_gradient: self._hide(out)
@@ -533,7 +533,7 @@ def _scatter(group: dist.ProcessGroup, mine: dict[tuple[int, int], Tensor], out:
     reduce_scatter(group, mine, own, n, sums, half_way)
     scatter_spans(out, sums[rank], own)
     def gets(a: int, b: int) -> list[range]:
-        "The part of rank `a`'s sum that rank `b` gets."
+        "The part of rank `a`'s sum that rank `b` receives."
         return [] if a == b else layout.owned_by(a) if whole else layout.owned_and_held(a, b)
     exchange_spans(group, out, {r: gets(rank, r) for r in ranks}, {r: gets(r, rank) for r in ranks})
 
@@ -552,7 +552,7 @@ def _hide(self: ShardedReducer, out: Tensor) -> None:
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #c27710bc
 @patch
 def all_gather_params(self: ShardedReducer) -> Iterator[Callable[[], None]]:
-    "Yields functions, to be called in any thread, that send parameters after the optimizer's step."
+    "Yields functions that send parameters after the optimizer's step; any thread may call them."
     if self.world == 1: return
     self.busy, out = True, self.summed.flat
     for own in self.layout.owned_by(self.rank):   # a copy: the thread may be abandoned
@@ -564,7 +564,7 @@ def all_gather_params(self: ShardedReducer) -> Iterator[Callable[[], None]]:
 def load_gathered_params(self: ShardedReducer) -> None:
     "Copy the parameters received by `all_gather_params` into the model. Sets every `.grad` to None."
     self.busy = False
-    for p in self.optimizer.params: p.grad = None   # parameters were received in its memory
+    for p in self.optimizer.params: p.grad = None   # parameters were received into its memory
     if self.world == 1: return
     for span in self.remote_spans():
         self.optimizer.write_params([span], self.summed.flat[span.start:span.stop])
@@ -577,7 +577,7 @@ def remote_spans(self: ShardedReducer) -> list[range]:
 
 @patch
 def has_unchanged_params(self: ShardedReducer) -> bool:
-    "Whether the parameters that were received last are unchanged."
+    "Whether the most recently received parameters are unchanged."
     for span in self.remote_spans():
         views = self.optimizer.param_views(span)
         received = self.summed.flat[span.start:span.stop].split([len(v) for v in views])

@@ -39,7 +39,7 @@ def _exactly(line: socket.socket, n: int) -> bytes:
     return bytes(found)
 
 def _whole(fields: dict[str, Any], name: str) -> int:
-    "Raises BadMessage."
+    "The field `name`. Raises BadMessage unless it is a whole number from 0 to 2**32 - 1."
     if type(fields.get(name)) is not int or not 0 <= fields[name] < 1 << 32:
         raise BadMessage(f"{name} is a whole number from 0, not {str(fields.get(name))[:50]!r}")
     return fields[name]
@@ -108,7 +108,7 @@ class TCPParameterServer(socketserver.ThreadingTCPServer):
 @patch
 def answer(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, Any],
            body: bytes) -> tuple[dict[str, Any], bytes]:
-    "Answers a question. Raises BadMessage if it is not valid."
+    "Answers a question. Raises BadMessage if the question is invalid."
     with self.condition:
         if self.failed: return dict(error=f"the server ends: {self.failed}", ends=True), b''
         known = dict(hello=self._hello, number=self._number, pull=self._pull, push=self._push)
@@ -188,7 +188,7 @@ class ParameterServerWorker:
         address: str, # HOST:PORT of the server
         worker: int, # The worker's number, unique among processes
         model: nn.Module, # Same architecture as the server's
-        codec: Codec = Quantized(), # The same as in the server's terms
+        codec: Codec = Quantized(), # Must be the codec in the server's terms
         patience: float = 60., # Seconds to wait for a server that does not answer
     ):
         "Raises BadMessage if the server's model or secret differs; TimeoutError, StoreRefused, ValueError."
@@ -241,7 +241,7 @@ class ParameterServerWorker:
 @patch
 def _ask(self: ParameterServerWorker, fields: dict[str, Any], body: bytes = b'') -> tuple[dict[str, Any],
                                                                                           bytes]:
-    "Returns the answer. Raises BadMessage if the server refuses, TimeoutError if it does not answer."
+    "Returns the server's answer. Raises BadMessage if it refuses the question, TimeoutError if it is silent."
     end, pause = time.monotonic() + self.reconnect_timeout_s, .02
     while True:
         try:

@@ -32,12 +32,12 @@ class RoundTerms(Terms):
     """What a syncer accepts and how it applies it. A restart on the same folder may change `workers`,
     `quorum`, `grace` and the limits of a pseudo-gradient: the journal holds the decisions. Raises ValueError,
     TooFewWorkers."""
-    workers: int = field(default=1, repr=False) # Largest number of learners; they are numbered from 0
+    workers: int = field(default=1, repr=False) # Maximum number of learners; they are numbered from 0
     quorum: int = field(default=1, repr=False) # Minimum number of learners to close a round
     grace: float = field(default=1., repr=False) # Seconds that a round stays open after its quorum
     weights: str = 'tokens' # How the mean weights the pseudo-gradients: 'tokens' or 'equal'
-    most_tokens: int = field(default=(1 << 32) - 1, repr=False) # Most tokens per pseudo-gradient
-    most_norm: float = field(default=1e6, repr=False) # Largest norm of a pseudo-gradient
+    most_tokens: int = field(default=(1 << 32) - 1, repr=False) # Maximum tokens per pseudo-gradient
+    most_norm: float = field(default=1e6, repr=False) # Maximum norm of a pseudo-gradient
 
     def __post_init__(self) -> None:
         if not 1 <= self.quorum <= self.workers:
@@ -54,7 +54,7 @@ class RoundTerms(Terms):
             raise ValueError(f"rule {self.rule!r} takes no weights, for a liar would claim many tokens: "
                              "write weights='equal'")
         super().__post_init__()
-        aggregate(torch.zeros(self.quorum, 1), self.rule, self.f)   # even if only the quorum reports
+        aggregate(torch.zeros(self.quorum, 1), self.rule, self.f)   # works even if only the quorum reports
 
     @property
     def summed(self) -> int: return self.quorum if (self.rule, self.weights) == ('mean', 'equal') else 1
@@ -152,7 +152,7 @@ def _first_in(self: QuorumServer, version: int, worker: int) -> None:
 
 @patch
 def _short(self: QuorumServer, worker: int, move: Tensor) -> None:
-    "Raises BadMessage."
+    "Raises BadMessage if the norm of `move` is above `most_norm`."
     norm = torch.linalg.vector_norm(move, dtype=torch.float64).item()
     if norm > self.terms.most_norm:
         raise BadMessage(f"worker {worker} sends a move of length {norm:.3g}; most_norm is "
@@ -248,7 +248,7 @@ class DiLoCoLearner(ParameterServerWorker):
         losses: Sequence[Callable[[], Tensor]], # One per inner step: computes a loss at the current weights
         tokens: int, # Total targets of these losses
         inner: Callable[[Sequence[nn.Parameter]], Optimizer], # Makes the inner optimizer
-        clip: float | None = None, # Largest norm of a gradient
+        clip: float | None = None, # Maximum norm of a gradient
     ) -> dict[str, Any]:
         """Takes the inner steps from the weights that `pull` fetched and sends the pseudo-gradient. Returns
         whether it counts, and why not, with the `seconds` of the inner steps. Errors raised by the
@@ -265,11 +265,11 @@ class WorkloadPlanner:
     ValueError."""
     target_seconds: float # Target duration of a round's inner steps, the same for all learners
     inner_steps: int # Inner steps, unless the batch size is at a bound
-    min_batch: int # Smallest number of samples per inner step
+    min_batch: int # Minimum number of samples per inner step
     max_batch: int
     targets_per_sample: int = 1 # Targets per sample
-    max_steps: int | None = None # Most inner steps, if `max_batch` is too small; None: `inner_steps`
-    speed_tolerance: float = .1 # Largest relative change in speed that keeps the plan
+    max_steps: int | None = None # Maximum number of inner steps, if `max_batch` is too small; None: `inner_steps`
+    speed_tolerance: float = .1 # The plan is kept while the speed changes by at most this fraction
     targets_per_second: float | None = None # Targets per second that the plan assumes
 
     def __post_init__(self) -> None:

@@ -53,7 +53,7 @@ class FragmentSchedule:
     "Which fragments are sent after which round, and how their results are applied."
     fragments: int # Number of fragments
     overlap_rounds: int # Rounds from sending a fragment to applying its result: 0 or 1
-    alpha: float # Share of its own weights that a replica keeps when it applies one; 0: none, as in DiLoCo
+    alpha: float # Share of its own weights that a replica keeps on applying a fragment; 0: none, as in DiLoCo
     is_full_sync: Callable[[int], bool] # Whether all fragments are sent and applied after a round
 
     def fragments_due(self, round: int) -> list[int]:
@@ -105,7 +105,7 @@ class StreamingSync(DiLoCoSync):
     """Like `DiLoCoSync`, with one fragment per round. The same bits for any number of workers, if the same
     rounds start without local state: those of `empties`, and the first of a generation."""
     replica: StreamingReplica
-    in_flight: 'InFlightFragment | None' = None # Sent after the last round, and not yet applied
+    in_flight: 'InFlightFragment | None' = None # The fragment that is sent but not yet applied
     # The reduction of this round, if fragments overlap
     current_reduction: 'FragmentReduction | None' = None
 
@@ -173,7 +173,7 @@ class InFlightFragment:
     num_targets: float # Targets of the round in which it was sent
     works: list[dist.Work]
     messages: list[Tensor] # The messages of all ranks, once the work handles are done
-    sum_messages: Callable[[list[Tensor]], Tensor] # Sums them, (numbers,)
+    sum_messages: Callable[[list[Tensor]], Tensor] # Sums the messages, (numbers,)
     is_void: bool = False # Replicas dropped their local state: wait for it, but do not apply it
 
 # %% ../../nbs/12_lowcomm/19_streaming_diloco.ipynb #f1a90027

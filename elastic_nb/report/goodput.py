@@ -79,7 +79,7 @@ class StepTimings:
     def times(self) -> list[float]: return [t for t, *_ in self.rosters]
 
     def members(self, gen: int) -> frozenset[str]:
-        "Returns the members of a generation. One without a row is a retry with the previous members."
+        "Returns the members of a generation. Without a row, it is a retry with the previous members."
         known = [who for _, number, who in self.rosters if number <= gen]
         return known[-1] if known else frozenset()
 
@@ -253,7 +253,7 @@ def _validation(self: WorkerReplay, e: Event) -> None:
 # %% ../../nbs/08_report/16_goodput.ipynb #e8ac3277
 @patch
 def first_failure_t(self: WorkerReplay, t: float) -> float:
-    "Returns when the first member of the generation failed, at most `t`."
+    "Returns when the first member of the generation failed, `t` at the latest."
     members = self.timings.members(self.gen) or {self.worker}
     return min((self.timings.trouble[w] for w in members if w in self.timings.trouble), default=t)
 

@@ -45,7 +45,7 @@ class PanelState:
     "The data that a panel draws. Feed it the events of a run, from any thread."
     handlers: dict[str, Callable[..., None]] = {} # By kind of event
 
-    def __init__(self, events: Iterable[Event] = (), points: int = 600): # Loss points; up to twice as many
+    def __init__(self, events: Iterable[Event] = (), points: int = 600): # Loss points; at times double
         self.lock, self.max_points = threading.RLock(), points
         self.lanes: dict[int, list[WorkerBar]] = {} # By slot
         self.marks: list[tuple[float, int, str, int | None]] = [] # Time, slot, what, step
@@ -58,7 +58,7 @@ class PanelState:
         self._commits: dict[tuple[int, int], float] = {} # Recent (generation, step) -> first report
         self.step, self.steps, self.gen = 0, None, 0 # Steps done, planned steps, generation
         self.members: tuple[str, ...] = () # Names of the members
-        self.max_workers: int | None = None # Workers that can share a batch
+        self.max_workers: int | None = None # Maximum number of workers that can share a batch
         self.state, self.error, self.sha256 = 'starting', '', None
         self.event_count = 0 # Counts the events
         for e in events: self.feed(e)
@@ -176,7 +176,7 @@ def _was_reported(self: PanelState, commit: tuple[int, int], t: float) -> bool:
         if self.last_commit_t == known: self.last_commit_t = t
     return not fresh
 
-RECENT_COMMITS = 64 # Commits whose later reports are recognized
+RECENT_COMMITS = 64 # Number of commits whose later reports are recognized
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #e0bdb4d7
 @patch
@@ -200,7 +200,7 @@ ENDED_STATES = ('finished', 'failed', 'stopped')
 
 @patch
 def stalled_seconds(self: PanelState, now: float) -> float | None:
-    "Returns for how many seconds the loss of a worker has paused training; None if it is not paused."
+    "Returns the seconds for which the loss of a worker has paused training; None if it is not paused."
     return now - self.last_commit_t if self.open_outages and self.last_commit_t is not None else None
 
 PanelState.handlers = dict(
@@ -403,7 +403,7 @@ def static_html(view: PanelState, title: str = '') -> str:
             f'<div style="overflow-x:auto">{draw_lanes(view)}{draw_losses(view)}</div></div>')
 
 # %% ../../nbs/08_report/09_notebook_panel.ipynb #e4126e7f
-MAX_BUTTON_ROWS = 16 # Lanes that have buttons
+MAX_BUTTON_ROWS = 16 # Maximum number of lanes that have buttons
 REDRAW_INTERVAL_S = .25 # Seconds between two redraws
 
 class LivePanel:

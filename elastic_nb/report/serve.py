@@ -63,7 +63,7 @@ def run_id(folder: str, name: str) -> str:
     return sha256(f'{folder}\0{name}'.encode('utf-8', 'surrogatepass')).hexdigest()[:16]
 
 def find_ledgers(root: Path, kind: str = 'run.db', most: int = 1000, deep: int = 6) -> Iterator[Path]:
-    "Yields the ledgers (or other files) at or below `root`; limited in number and depth, following no links."
+    "Yields the ledgers (or other files) at or below `root`; limited in number and depth; follows no links."
     if root.is_file():
         yield root
         return
@@ -126,7 +126,7 @@ def downsample_m4(
     y: np.ndarray, # Shape (n,)
     left: float, # First visible x
     right: float, # Last visible x
-    width: int, # Pixels between them
+    width: int, # Number of pixels between them
 ) -> np.ndarray:
     """Returns the indices of at most `4 * width` points that draw the same line: for each column of pixels,
     the first, last, lowest and highest (M4: Jugel et al., VLDB 2014), and one point beyond each edge."""
@@ -203,7 +203,7 @@ def chart_data(
     events: Sequence[Event], # All rows except those of steps
     columns: Mapping[str, np.ndarray], # step, t, gen and loss of each commit, sorted by t, shape (commits,)
     now: float | None, # Current time on the ledger's clock, if the run is not over
-    window: tuple[float | None, float | None] = (None, None), # Seconds of the run to show; all by default
+    window: tuple[float | None, float | None] = (None, None), # Seconds of the run to show; by default all
     width: int = 800, # Width in pixels
 ) -> dict[str, Any]:
     "Returns what the page draws, limited to what the screen can show: at most `4 * width` commits."
@@ -528,7 +528,7 @@ def response_headers(answer: HttpResponse) -> list[tuple[bytes, bytes]]:
     return [(k.encode(), v.encode('latin-1', 'replace')) for k, v in told.items()]
 
 # %% ../../nbs/08_report/10_serve.ipynb #53b6b262
-# Longest row that a stream sends, in characters; for longer ones it sends only the length
+# Maximum characters in a row that a stream sends; of a longer row, it sends only the length
 MAX_ROW_CHARS = 1 << 16
 ROW_FIELDS = 'id', 't', 'kind', 'worker', 'gen', 'step'
 
@@ -599,7 +599,7 @@ class DashboardApp:
                 answer = await self.stream_events(request, receive, send)
             else: answer = await self.run_in_thread(self.request_threads, self.dashboard.respond, request)
         except asyncio.TimeoutError: return
-        except Exception as e:   # our bugs must be visible, and not end the server
+        except Exception as e:   # our bugs must be visible, but must not end the server
             answer = error_response(f'{type(e).__name__} in the server', 500)
             print(f'elastic-nb serve: {type(e).__name__}: {e}', file=sys.stderr, flush=True)
         if answer: await asyncio.sleep(answer.delay_s)
@@ -668,7 +668,7 @@ async def send_new_rows(self: DashboardApp, found: ServedRun, last: int, send: C
     kind = HttpResponse(content_type='text/event-stream; charset=utf-8')
     head = [(k, v) for k, v in response_headers(kind) if k != b'content-length']
     await send(dict(type='http.response.start', status=200, headers=head))
-    quiet = math.inf   # send something at once, so that the client knows it is connected
+    quiet = math.inf   # send something immediately: the client learns that it is connected
     while not (self.is_closing or gone.done()):
         try: rows = await self.run_in_thread(self.stream_threads, rows_after, found, last)
         except ValueError: rows = []   # the file is busy, or being replaced

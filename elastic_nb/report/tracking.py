@@ -58,7 +58,7 @@ def parse_line(text: bytes, line: int) -> JournalRow | JournalRollback | None:
 
 # %% ../../nbs/08_report/11_tracking.ipynb #11af8ff1
 def tail_journal(path: Path) -> Iterator[list[JournalRow | JournalRollback]]:
-    "Yields all rows of the journal `path`, up to 256 KiB at a time; an empty list if there are no new ones."
+    "Yields all rows of the journal `path`, up to 256 KiB at a time; an empty list if there are no new rows."
     line, rest = 0, b''
     with open(path, 'rb') as f:
         while True:
@@ -111,7 +111,7 @@ def unsent_points(row: JournalRow, marks: dict[str, int], key: Callable[[str], s
     return row._replace(values=new) if new else None
 
 def feed_once(sink: MetricSink, journal: Path, ended: threading.Event, say: Callable[..., None]) -> None:
-    "Passes the rows of `journal` to `sink` until training has ended. The sink's errors pass through."
+    "Passes the rows of `journal` to `sink` until training has ended. The sink's errors propagate."
     marks, skip = sink.sent_steps(), sink.lines_done()
     for rows in tail_journal(journal):
         last, new = ended.is_set() and not rows, []
@@ -236,8 +236,8 @@ class TensorBoardSink(MetricSink):
 
 # %% ../../nbs/08_report/11_tracking.ipynb #9400c0ce
 def wandb_records(data: bytes) -> Iterator[bytes]:
-    "Yields the records of a `.wandb` file, up to the first damage."
-    at, parts, block = 7, b'', 2**15   # the file begins with seven bytes of its own
+    "Yields the records of a `.wandb` file, up to the first damaged one."
+    at, parts, block = 7, b'', 2**15   # the file begins with a header of seven bytes
     while at + 7 <= len(data):
         left = block - at % block
         size, kind = struct.unpack('<HB', data[at + 4:at + 7])
@@ -271,7 +271,7 @@ class WandbSink(MetricSink):
         quiet = wandb.Settings(console='off', silent=True, disable_git=True, save_code=False,
                                x_disable_stats=True)
         self.offline = mode != 'online'
-        self.steps_before = self.steps_in_files()   # read now: soon the folder has our own file
+        self.steps_before = self.steps_in_files()   # read now: soon the folder will contain our own file
         project = re.sub(r'[^\w. -]+', '-', run.project)[:100]   # W&B refuses some characters
         self.wandb_run = wandb.init(project=project, name=run.name, id=run.label, dir=run.folder,
                                mode=mode, resume='allow', config=run.config, settings=quiet,
@@ -452,7 +452,7 @@ class SinkProcess:
         self.process.stdout.close()
 
 # %% ../../nbs/08_report/11_tracking.ipynb #389fb395
-MAX_QUEUED_ROWS = 10_000 # Rows that wait in memory while the journal cannot be written
+MAX_QUEUED_ROWS = 10_000 # Maximum number of rows in memory while the journal cannot be written
 DRAIN_LIMIT_S = 10. # Seconds that sinks have for the remaining rows after training has ended
 
 class SinkGroup:
@@ -587,7 +587,7 @@ def close(self: SinkGroup) -> dict[str, int]:
     if self.pending_lines: self._write()
     missing, until = {}, time.monotonic() + self.close_timeout_s
     for f in self.sink_processes:
-        with suppress(OSError): f.process.stdin.close()   # all at once
+        with suppress(OSError): f.process.stdin.close()   # all at the same time
     for f in self.sink_processes:
         f.close(until)
         if not f.closed: missing[f.sink] = max(0, self.journal_lines - f.lines_sent)
@@ -603,7 +603,7 @@ def close(self: SinkGroup) -> dict[str, int]:
 
 def open_sinks(tracking: TrackingConfig, run_name: str, folder: str | Path,
                config: Mapping[str, Any] | None = None, limit: float | None = None) -> SinkGroup:
-    "Returns the sinks of a run in `folder`; its first row starts them. Raises BadConfig if one is missing."
+    "Returns the sinks of a run in `folder`; its first row starts them. BadConfig if one is not installed."
     check_sinks(tracking)
     return SinkGroup(tracking, run_name, folder, config, limit)
 

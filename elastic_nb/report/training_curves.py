@@ -36,7 +36,7 @@ class StepColumns:
     def __len__(self) -> int: return len(self.step)
 
 def _rosters(rows: RunHistory) -> Callable[[int], set[str]]:
-    "Returns a function: generation -> members. One without a row is a retry with the same members."
+    "Returns a function: generation -> members. A generation without a row is a retry with the same ones."
     known = {e.gen: {*e.data['roster']} for e in rows.events if e.kind == 'generation'}
     if not known: known = {0: {w for b in rows.blocks if b.kind == 'commit' for w in b.workers}}
     return lambda gen: known[max((g for g in known if g <= gen), default=min(known))]
@@ -182,8 +182,8 @@ class BatchAdvice:
     batch_size: int # Samples per step, at the end of the run
     noise_scale: float # In samples
     noise_scale_low: float # Lower bound
-    noise_scale_high: float # Upper bound; together a 90% range; inf if the signal may be zero
-    measurement_count: int # Measurements
+    noise_scale_high: float # Upper bound; both form a 90% range; inf if the signal may be zero
+    measurement_count: int # Number of measurements
 
     def sentences(self) -> str:
         "Returns the advice in plain words."

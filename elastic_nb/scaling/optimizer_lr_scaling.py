@@ -25,14 +25,14 @@ def read_param_group(group: dict[str, Any]) -> dict[str, Any]:
     return {k: plain(group[k]) for k in ('lr', 'betas', 'eps') if k in group}
 
 def write_param_group(group: dict[str, Any], values: dict[str, Any]) -> None:
-    "Set these values; a rate that is a tensor (in compiled and captured optimizers) is filled in place."
+    "Write these values; a rate that is a tensor (in compiled and captured optimizers) is updated in place."
     for k, v in values.items():
         if isinstance(group[k], Tensor): group[k].fill_(v)
         else: group[k] = v
 
 # %% ../../nbs/04_scaling/03_optimizer_lr_scaling.ipynb #86e34b33
 class LRScaler:
-    "Holds an optimizer's groups at their own rates times a factor; with `adam` also scales betas and eps."
+    "Keeps the groups of an optimizer at their own rates times a factor; `adam` also scales betas and eps."
     def __init__(self, optimizer: Optimizer, adam: bool = False):
         self.optimizer, self.scales_adam = optimizer, adam
         if adam and not all('betas' in g and 'eps' in g for g in optimizer.param_groups):
@@ -48,7 +48,7 @@ class LRScaler:
         return out
 
     def write(self, factor: float, k: float) -> None:
-        "Multiply rates by `factor` from now on; `k` is the batch relative to the base, for the Adam rule."
+        "From now on, multiply rates by `factor`. `k`: the batch relative to the base, for the Adam rule."
         for g, v in zip(self.optimizer.param_groups, self.values(factor, k)): write_param_group(g, v)
         self.now, self.written = (factor, k), [float(g['lr']) for g in self.optimizer.param_groups]
 
@@ -65,7 +65,7 @@ class LRScaler:
 # %% ../../nbs/04_scaling/03_optimizer_lr_scaling.ipynb #622bcd17
 @patch
 def check(self: LRScaler) -> None:
-    "Raises RuntimeError if other code has set a rate. New groups are fine."
+    "Raises RuntimeError if other code has set a rate. New groups are allowed."
     rates = [float(g['lr']) for g in self.optimizer.param_groups]
     self.base_groups += [read_param_group(g) for g in self.optimizer.param_groups[len(self.base_groups):]]
     if rates[:len(self.written)] == self.written: return
@@ -103,14 +103,14 @@ class LRScalingState:
 @patch
 def get_scaled_lr(self: LRScalingState, world_size: int | None = None, *, base_lr: float | None = None,
                   old_effective_batch: int = 1, new_effective_batch: int = 1) -> float:
-    "The rate for `world_size` workers, or `base_lr` scaled from an old to a new batch. Changes nothing."
+    "The rate for `world_size` workers, or `base_lr` scaled from an old to a new batch. Has no side effects."
     world = world_size or self.current_world_size
     if base_lr is None: return self.config.scaled_lr(world * self.current_batch_size)
     return base_lr * self.config.scaling_rule.factor(new_effective_batch / old_effective_batch)
 
 # %% ../../nbs/04_scaling/03_optimizer_lr_scaling.ipynb #90a303fe
 class LRScalingManager(LRScalingState):
-    "Keeps an optimizer's rates at its own (or the scheduler's) times `factor`. Call `step()` once per step."
+    "Keeps rates at those of optimizer or scheduler times `factor`. Call `step()` once per optimizer step."
     def __init__(self,
         config: ScalingConfig,
         optimizer: Optimizer, # Without a scheduler, its first group is set to `config.base_lr`
@@ -138,11 +138,11 @@ class LRScalingManager(LRScalingState):
 # %% ../../nbs/04_scaling/03_optimizer_lr_scaling.ipynb #c4585348
 @patch
 def on_topology_change(self: LRScalingManager, new_world_size: int, batch_size: int | None = None) -> float:
-    "Set the batch to `new_world_size * batch_size` (None: as before). Returns the target rate."
+    "Set the batch to `new_world_size * batch_size` (None: unchanged). Returns the target rate."
     size = self.current_batch_size if batch_size is None else batch_size
     if new_world_size < 1 or size < 1: raise ValueError(f"{new_world_size} times {size} samples?")
     self.lr_scaler.check()
-    self.lr_scaler.values(1., self._k(new_world_size * size)) # raises before anything is changed
+    self.lr_scaler.values(1., self._k(new_world_size * size)) # raises before any change
     self.resize(new_world_size, size)
     self.lr_scaler.write(self.factor, self._k(self.last.batch))
     return self.config.scaled_lr(self.last.batch)
@@ -171,7 +171,7 @@ def state_dict(self: LRScalingManager) -> dict[str, Any]:
 
 @patch
 def load_state_dict(self: LRScalingManager, state: dict[str, Any]) -> None:
-    "Resume from `state`, even in mid-warm-up. Optimizer and scheduler load their own states."
+    "Resume from `state`, even during a warm-up. Optimizer and scheduler load their own states."
     groups = state.get('groups', self.lr_scaler.base_groups)
     if len(groups) != len(self.optimizer.param_groups):
         raise ValueError(f"the checkpoint has {len(groups)} parameter groups, the optimizer other")
@@ -244,7 +244,7 @@ def state_dict(self: ElasticScalingManager) -> dict[str, Any]:
 
 @patch
 def load_state_dict(self: ElasticScalingManager, state: dict[str, Any]) -> None:
-    "Load both states. Raises ValueError for the state of another strategy, whose rate is for another batch."
+    "Load both states. ValueError for a state of the other strategy, whose rate is for a different batch."
     if state['strategy'] != self.strategy:
         raise ValueError(f"the checkpoint's strategy is {state['strategy']!r}, not {self.strategy!r}")
     self.lr_manager.load_state_dict(state['lr_state'])

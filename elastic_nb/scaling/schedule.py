@@ -25,7 +25,7 @@ class WorldSizeChange:
     "A change of the world size at `step`, also called a mark."
     step: int
     world_size: int # The new world size
-    position: int # Number of samples taken by all earlier steps
+    position: int # Number of samples used by all earlier steps
     last: BatchChange # The last change of the batch, which determines the rate
 
 # %% ../../nbs/04_scaling/06_schedule.ipynb #a23d8ac2
@@ -36,7 +36,7 @@ class BatchAndRateSchedule:
         rates: ScalingConfig, # Rate, batch, rule, warm-up and clamps
         pieces: int, # Micro-batches per step at the base world size
         betas: tuple[float, float] = (.9, .999), # The optimizer's betas, for the Adam rule
-        worlds: Mapping[int, int] | None = None, # A given table {step: workers}; `set_world` keeps it
+        worlds: Mapping[int, int] | None = None, # A fixed table {step: workers}; `set_world` keeps it
     ):
         self.rates, self.base_micro_batches, self.betas = rates, pieces, betas
         if pieces < rates.base_world_size:
@@ -46,7 +46,7 @@ class BatchAndRateSchedule:
         for step, world in sorted((worlds or {}).items()): self.add_change(step, world)
 
     def change_at(self, step: int) -> WorldSizeChange:
-        "The mark in effect at `step`; before the first one, that of the base world size."
+        "The mark in effect at `step`; before the first mark, the base world size."
         i = bisect_right(self.changes, step, key=lambda m: m.step)
         base = self.rates.base_world_size, 0, BatchChange(self.rates.base_effective_batch_size)
         return self.changes[i - 1] if i else WorldSizeChange(0, *base)
@@ -65,7 +65,7 @@ class BatchAndRateSchedule:
 # %% ../../nbs/04_scaling/06_schedule.ipynb #3ffb7edb
 @patch
 def add_change(self: BatchAndRateSchedule, step: int, world: int) -> None:
-    "Add a mark: `world` workers from `step` on, which is later than all marks. Raises ValueError."
+    "Add a mark, later than all others: `world` workers from `step` on. Raises ValueError."
     if world < 1: raise ValueError(f"a world has at least one worker, not {world}")
     before, c = self.change_at(step), self.rates
     if c.scaling_rule is ScalingRule.ADAM:
@@ -87,7 +87,7 @@ def set_world(self: BatchAndRateSchedule, step: int, world: int) -> None:
 
 @patch
 def steps_to_reach(self: BatchAndRateSchedule, samples: float) -> int:
-    "The number of steps that take at least `samples` samples, if nothing changes after the last mark."
+    "The minimum number of steps for `samples` samples, if there are no more marks."
     m = next((m for m in reversed(self.changes) if m.position < samples), self.change_at(0))
     return m.step + max(0, ceil((samples - m.position) / self.batch_size(m.world_size)))
 

@@ -55,7 +55,7 @@ class JobSpec:
     detect: float = 0. # Time until a failure is noticed; included in `restart` and `heal`
     restart: float = 0. # From a failure that stops every slot to the next step
     relaunch: float = 0. # Like `restart`, if the supervisor died, too; 0: the same as `restart`
-    backoff: float = 0. # Extra wait before a restart without a new step since the last one; it doubles
+    backoff: float = 0. # Extra wait if no step is new since the last restart; doubles each time
     first: int = 0 # Number of slots that begin after a restart; the rest join a step later; 0: all
     heal: float = 0. # From the failure of a slot until the remaining slots train again
     boot: float = 0. # From the next step after a failure until a replacement is ready, if there is a machine
@@ -86,7 +86,7 @@ class JobSpec:
         return node * self.seats // self.nodes
 
     def step_seconds(self, size: int) -> float:
-        "Returns the seconds of a step with `size` slots: measured, or for the same work on fewer machines."
+        "Returns the seconds of a step with `size` slots: measured, or computed for the same work on fewer."
         return self.by_world.get(size) or self.step * self.seats / size
 
 # %% ../../nbs/13_simulate/03_recovery_policies.ipynb #597ba2ce
@@ -225,7 +225,7 @@ def plan_stretch(self: SynchronousJob) -> None:
     if left <= 0: return self.finish()
     for every in (p.every, p.memory[0]):
         if every: left = min(left, every - self.steps_done % every)
-    if self.ready_slots: left = 1   # they are admitted after it
+    if self.ready_slots: left = 1   # the ready slots are admitted after one step
     factor = max((max(self.straggler_factors[s]) for s in self.training_slots
                   if s in self.straggler_factors), default=1.)
     self.schedule_arrival(self.simulation.now + self.warmup_delay, p.step_seconds(len(self.training_slots))
@@ -314,7 +314,7 @@ def on_failure(self: SynchronousJob, s: FailureEvent) -> None:
         self.slots_to_boot.discard(slot)
         self.log_row('death', slot, cause=s.cause or s.kind, nodes=len(s.nodes))
         self._lost.append(self.worker_name(slot))
-    if was and not was & hit: return   # a world trains, and the failure did not hit it
+    if was and not was & hit: return   # a world is training, and the failure did not hit it
     if was: self.failures += 1
     self.simulation.cancel(self.next_timer)
     start, step, n = self.stretch
@@ -592,7 +592,7 @@ def boot_seconds(self: StartTimings, death: Event, step: float) -> float | None:
 def _starts(watch: RunReader) -> list[tuple[StartTimings, float]]:
     "Returns the starts of a run that reached a step, each with the seconds without a process before it."
     found = [(StartTimings(p.rows), p.away) for p in watch.segments if len(p.rows.steps('commit'))]
-    return found or [(StartTimings(watch.newest_segment.rows), 0.)]   # this raises
+    return found or [(StartTimings(watch.newest_segment.rows), 0.)]   # this call raises the error
 
 BACKOFF = 1. # The supervisor's backoff in seconds; importing it here would import torch
 

@@ -20,7 +20,7 @@ from ..config import BadConfig, resolve_name
 # %% ../../nbs/13_simulate/04_task_schedulers.ipynb #bc7bd648
 @dataclass(frozen=True)
 class WorkerSpec:
-    "The resources of a worker. It has the promised speed until its tasks have been measured."
+    "The resources of a worker. The promised speed counts until its tasks have been measured."
     name: str
     flops_per_second: float = 1. # Promised work per second, in the unit of the tasks
     memory_gb: float = math.inf # Memory in GB
@@ -44,7 +44,7 @@ class TaskSpec:
 def fits_memory(task: TaskSpec, worker: WorkerSpec) -> bool: return task.memory_gb <= worker.memory_gb
 
 def task_seconds(task: TaskSpec, worker: WorkerSpec, speed: float | None = None) -> float:
-    "Returns the seconds of `task` on `worker`: to send its data, then to do the work at `speed` or its own."
+    "Returns the seconds to send the data of `task` to `worker`, then to do the work at `speed` or its own."
     return task.data_gb * 8e3 / worker.bandwidth_mbit + task.flops / (speed or worker.speed)
 
 # %% ../../nbs/13_simulate/04_task_schedulers.ipynb #1061ebd3
@@ -141,8 +141,8 @@ class Dispatcher:
     last_heartbeats: dict[str, float] = field(default_factory=dict) # Time of each worker's last heartbeat
     joined_at: dict[str, float] = field(default_factory=dict) # When each worker joined
     join_counts: Counter[str] = field(default_factory=Counter) # How often each worker has joined
-    departed_worker_seconds: float = 0. # Total seconds of the presence of workers that are gone
-    generation: int = 0 # Number of changes of `workers`
+    departed_worker_seconds: float = 0. # Total seconds for which workers that are now gone were present
+    generation: int = 0 # How often `workers` has changed
     speeds: dict[str, float] = field(default_factory=dict) # Measured speeds, including those of lost workers
     measured_at: dict[str, float] = field(default_factory=dict) # When each speed was measured
     submitted_at: dict[str, float] = field(default_factory=dict) # When each task arrived, by its id

@@ -384,7 +384,7 @@ class MessageTiming:
         return not p.in_brownout(now) and self.rng.random() >= p.loss
 
     def message_seconds(self, kind: str, now: float, gigabytes: float = 0., mbit: float = math.inf) -> float:
-        "Returns the seconds of a message with this much data, over TCP, to a worker with this bandwidth."
+        "Returns how long a message with this much data takes over TCP to a worker with this bandwidth."
         p, wait = self.profile_by_kind[kind], 0.
         if p.loss >= 1: return math.inf
         if p.in_brownout(now): wait = p.up_s + p.down_s - now % (p.up_s + p.down_s)
@@ -404,7 +404,7 @@ class SimulatedRun(PlanRun):
         self.life_counts: Counter[str] = Counter() # Odd: alive. Messages from another life are ignored
         self.free_at: dict[str, float] = {} # When each worker will have finished its tasks
         self.returns_to_come = 0 # Number of dead workers that will come back
-        self.look_planned = False # A run of the scheduler is planned
+        self.look_planned = False # Whether a run of the scheduler is planned
 
     def run(self) -> PlanOutcome:
         "Runs until all tasks are done, or no worker is left that could do them."
@@ -422,7 +422,7 @@ class SimulatedRun(PlanRun):
         self.request_scheduling()
 
     def request_scheduling(self) -> None:
-        "Lets the scheduler run, at once or when its interval is over."
+        "Lets the scheduler run, immediately or when its interval is over."
         if self.look_planned: return
         self.look_planned = True
         every, now = self.plan.file.simulation.scheduling_interval, self.simulation.now
@@ -516,7 +516,7 @@ def run_simulated(plan: ParsedPlan, out: str | Path | None = None) -> PlanOutcom
     Path(out).mkdir(parents=True, exist_ok=True)
     config = dict(plan=plan.file.model_dump(mode='json'))
     with SimulatedLedger(Path(out) / 'run.db', config=config, seed=plan.file.simulation.seed) as ledger:
-        found = SimulatedRun(plan, add=ledger.add).run()
+        found = SimulatedRun(plan, add_row=ledger.add).run()
         ledger.add(max((t['ended'] or 0. for t in found.tasks), default=0.), 'run_end', ok=found.ok)
     return found
 
@@ -538,7 +538,7 @@ def _network(model: TaskModelSettings, context: int, seed: int) -> tuple[Any, Ca
     return net, lambda x: net['head'](net['lstm'](net['embed'](x))[0])
 
 def train_task(model: TaskModelSettings, t: TaskTrainingSettings, task: str, seed: int) -> dict[str, Any]:
-    "Trains one task; returns its loss in nats per byte on all its samples before and after, steps, a hash."
+    "Trains one task; returns its loss before and after (nats per byte, all samples), steps, and a hash."
     import torch
     import torch.nn.functional as F
 
@@ -582,7 +582,7 @@ class TaskWorker:
 
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #3b910380
-LIVES = 5 # How often a worker is restarted after unplanned deaths
+LIVES = 5 # Maximum number of restarts of a worker after unplanned deaths
 
 class RealRun(PlanRun):
     "Runs a plan as processes on this machine. `each`: called in each turn."
@@ -780,7 +780,7 @@ def run_real(plan: ParsedPlan, out: str | Path | None = None, name: str = 'run',
             ledger.append('run_start')
             def add(t: float, kind: str, worker: Any, gen: Any, step: Any, **data: Any) -> None:
                 ledger.append(kind, worker=worker, gen=gen, step=step, **data)
-            found: PlanOutcome = run(add=add).run()
+            found: PlanOutcome = run(add_row=add).run()
             ledger.append('run_end', ok=found.ok)
     return found
 

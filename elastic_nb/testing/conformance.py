@@ -126,7 +126,7 @@ def collectives(self: Drill) -> str:
 
 @patch
 def count(self: Drill) -> list[int]:
-    "This process's number of open files and of threads, once those that are ending have ended."
+    "The number of open files and of threads of this process, once threads that are ending have ended."
     gc.collect()
     time.sleep(.3)
     return [len(os.listdir(f'/proc/self/{what}')) for what in ('fd', 'task')]
@@ -136,12 +136,12 @@ class ConformanceCluster:
     "Drills that share one store, and their coordinator. `close` removes everything."
     def __init__(self,
         make: str = 'elastic_nb.elastic.communicator:Communicator', # Builds a communicator from a Member
-        timeout: float = 86_400., # The groups' own timeout in seconds; to rely on it is to hang
+        timeout: float = 86_400., # The groups' own timeout in seconds; a job that relies on it hangs
         prompt: float = 60., # Seconds to wait for the answer to an order
     ):
         self.communicator_maker, self.group_timeout_s, self.answer_timeout_s = make, timeout, prompt
         self.pool = WorkerPool('elastic_nb.testing.conformance:warm_up')
-        self.orders_sent: dict[str, int] = {} # Orders given so far, by worker
+        self.orders_sent: dict[str, int] = {} # Number of orders sent so far, by worker
         self.answers: dict[tuple[str, int], dict[str, Any]] = {} # Answers by worker and number of the order
 
     def __enter__(self) -> 'ConformanceCluster': return self
@@ -297,7 +297,7 @@ def stopped_twice(stage: ConformanceCluster) -> None:
         check_next_world(stage, names)
 
 def death_during(stage: ConformanceCluster) -> None:
-    "A member answers the roll call, and is killed or stopped before the group is built or meanwhile."
+    "A member answers the roll call, and is killed or stopped before the group is built or while it is."
     for sig in (signal.SIGKILL, signal.SIGSTOP):
         names = form_world(stage, 2) + stage.start(1)
         stage.propose_world(names)
@@ -351,7 +351,7 @@ def left_behind(stage: ConformanceCluster) -> None:
     assert stage.order_all(names[:2], 'sum', 1.) == [2., 2.], 'a thread that was left behind was heard'
 
 def no_leaks(stage: ConformanceCluster, times: int = 20) -> None:
-    "After twenty-five reconfigurations there are no more files and threads than after five."
+    "After twenty-five reconfigurations there are no more open files and threads than after five."
     names = form_world(stage, 3)
     stage.order_all(names, 'again', 5)
     before = stage.order_all(names, 'count')

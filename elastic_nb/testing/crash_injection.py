@@ -139,9 +139,9 @@ def _make(self: SyscallShim, name: str, real: Callable[..., Any], path: str, arg
 @patch
 def _call(self: SyscallShim, name: str, path: str, args: tuple, result: Any, failed: int) -> SystemCall:
     fd = args[0] if isinstance(args[0], int) else -1
-    more = dict(failed=failed)
+    more = dict(errno=failed)
     if name == 'open': fd, more['flags'] = -1 if failed else result, args[1]
-    if name in ('rename', 'replace'): more['to'] = self.path_of(args[1]) or ''
+    if name in ('rename', 'replace'): more['rename_target'] = self.path_of(args[1]) or ''
     if name == 'pwrite': more |= dict(offset=args[2], data=bytes(args[1])[:result or 0].hex())
     if name == 'posix_fallocate': more['size'] = args[1] + args[2]
     return SystemCall(name, path, fd=fd, **more)

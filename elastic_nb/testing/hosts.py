@@ -64,7 +64,7 @@ def signal_all(number: int) -> None:
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #a64e92d1
 class HostInit:
-    "The first process of a host: carries out orders from standard input until that ends."
+    "The first process of a host: carries out orders from standard input until end-of-file."
     def __init__(self) -> None:
         self.commands: dict[int, subprocess.Popen] = {} # Commands by the number that the sender assigned
         self.number_by_pid: dict[int, int] = {} # Process id -> number, for running commands
@@ -76,7 +76,7 @@ class HostInit:
 
     def start(self, number: int, argv: list[str], env: dict[str, str], cwd: str, log: str) -> None:
         "Start a command in its own session; stdout and stderr go to the file `log`."
-        with open(log, 'ab') as out, self.lock:   # locked: its end is reported only after it is registered
+        with open(log, 'ab') as out, self.lock:   # locked: register it before its end is reported
             command = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out,
                                        stderr=subprocess.STDOUT, start_new_session=True)
             self.commands[number], self.number_by_pid[command.pid] = command, number
@@ -117,7 +117,7 @@ def main() -> None:
     finally:
         signal_all(signal.SIGKILL)
         shutil.rmtree(sys.argv[1], ignore_errors=True)
-    os._exit(0)   # without cleanup: daemon threads hold standard output
+    os._exit(0)   # without cleanup, because daemon threads hold standard output
 
 # %% ../../nbs/09_testing/15_hosts.ipynb #0ecafcc0
 class HostCommand:
@@ -139,7 +139,7 @@ class HostCommand:
         return self.code
 
     def signal(self, sig: int) -> None:
-        "Send a signal to this command alone; nothing happens if it has ended."
+        "Send a signal to this command only; nothing happens if it has ended."
         self.host.send_order('signal', number=self.number, sig=int(sig))
 
     def output(self) -> str:
@@ -269,7 +269,7 @@ class LoopbackNetwork:
     mend = cut
 
     def close(self) -> None:
-        "End everything that runs on the hosts, and the hosts."
+        "End the hosts and everything that runs on them."
         for h in self.hosts: h.init_process.stdin.close()
         for h in self.hosts: h.init_process.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -338,7 +338,7 @@ class NamespaceNetwork(LoopbackNetwork):
         self.ip(self.switch_process, 'link', 'set', f'port{host}', 'up')
 
     def close(self) -> None:
-        "End everything that runs on the hosts, the hosts, and the switch."
+        "End the hosts, everything that runs on them, and the switch."
         super().close()
         self.switch_process.stdin.close()
         self.switch_process.wait(60)

@@ -28,7 +28,7 @@ class PodController:
     "A mock of a controller that maintains `count` pods. Times are in seconds."
     count: int # Number of pods; their indexes are 0 to count - 1
     limit: int | None = None # Allowed number of failures; None: any number
-    need: int | None = None # Number of indexes that must succeed; None: it never ends
+    need: int | None = None # Number of indexes that must succeed; None: the workload never ends
     may_fail: int = 0 # Number of indexes that may fail for good
     final: frozenset[int] = frozenset() # Exit codes that make an index fail for good
     shared: bool = False # Whether all indexes share one limit
@@ -155,7 +155,7 @@ def container_environment(entries: Iterable[KubernetesObject], fields: Mapping[s
 
 # %% ../../nbs/09_testing/19_pods.ipynb #f1f5bdc8
 def substitute_paths(text: str, places: Mapping[str, str]) -> str:
-    "`text` with paths and names replaced by this machine's: each once, and only as a whole."
+    "`text` with its paths and names replaced, in one pass, by this machine's; parts of words stay."
     if not places: return text
     words = '|'.join(re.escape(p) for p in sorted(places, key=len, reverse=True))
     whole = rf'(?<![\w./-])({words})(?![\w.-])|(?<=//)({words})(?=:)'
@@ -216,7 +216,7 @@ def start(self: Pod) -> None:
 
 @patch
 def tick(self: Pod, now: float) -> int | None:
-    "Start the next container if it is time; returns the exit code once all processes are gone."
+    "Start the next container if it is due; returns the exit code once all processes are gone."
     if self.current_command and self.current_command.code is None:
         if self.deadline and now > self.deadline: self.host.kill()
         return None

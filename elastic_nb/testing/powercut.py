@@ -46,13 +46,13 @@ class UnreliableDrive:
         for path in self.files: self._above(path)
         self.stored_files = dict(self.files) # As stored on the servers
         self.changes_in_transit: list[tuple[str, bytes | None]] = [] # In transit, in order; None: removed
-        self.delay_calls, self.halves = 0, False # Calls until a change is visible; is half visible before?
+        self.delay_calls, self.halves = 0, False # Calls until a change is visible; whether half is visible before
         self.quota_bytes: int | None = None # Limit in bytes
         self.rename_copies = True
         self.device, self.error = 1, 0 # `error`: errno with which every call fails
         self.hang_event: threading.Event | None = None # If set, every call waits for it
         self.calls, self.cut, self.log = 0, 0, [] # The machine dies instead of making call `cut`
-        # Path -> the call from which the new content is visible, and what is visible until then
+        # Path -> the number of the call from which the new content is visible, and what is visible until then
         self._late: dict[str, tuple[int, bytes | None]] = {}
         self._fds: dict[int, _OpenFile] = {}
         self._lock = threading.Lock()
@@ -191,7 +191,7 @@ def rename(self: UnreliableDrive, old: str, new: str) -> None:
 # %% ../../nbs/09_testing/05_powercut.ipynb #dc41cf27
 @patch
 def apply_changes(self: UnreliableDrive) -> None:
-    "Let all changes arrive."
+    "Make all changes arrive on the servers."
     self.stored_files, self.changes_in_transit, self._late = dict(self.files), [], {}
 
 @patch

@@ -81,7 +81,7 @@ def _become(order: dict[str, Any], files: list[int], client: ForkClient | None) 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 500) for fd in files]   # above those that are assigned next
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 500) for fd in files]   # above the descriptors assigned below
     for fd in files: os.close(fd)
     for fd, to in zip(high, (0, 1, 2, *order['fds'])):
         os.dup2(fd, to)
@@ -157,7 +157,7 @@ class ForkedProgram:
         if self.returncode is None:
             self._report.settimeout(timeout)
             try: self.returncode = recv_with_files(self._report)[0]['code']
-            except ConnectionError: self.returncode = -signal.SIGKILL   # died with the process that forked it
+            except ConnectionError: self.returncode = -signal.SIGKILL   # it died with its parent
             self._report.close()
         return self.returncode
 
@@ -267,7 +267,7 @@ def start_ranks(self: ProgramForker, text: str, n: int, *args: Any,
 # %% ../../nbs/09_testing/18_program_forker.ipynb #98b724ab
 @patch(as_prop=True)
 def fake_subprocess(self: ProgramForker) -> types.SimpleNamespace:
-    "A replacement for `subprocess`; its `Popen` starts a program as a copy if it runs on this interpreter."
+    "A replacement for `subprocess`; its `Popen` starts a copy if the program runs on this interpreter."
     def popen(args: Sequence[Any], **how: Any) -> Any:
         return (self.command if args[0] == sys.executable else subprocess.Popen)(args, **how)
     return types.SimpleNamespace(**vars(subprocess) | dict(Popen=popen))
@@ -325,7 +325,7 @@ class ForkedHosts(LoopbackNetwork):
 
     def boot(self, k: int) -> Host:
         "Start host `k`."
-        env = dict(GLOO_SOCKET_IFNAME='lo') if sys.platform == 'linux' else {}   # as for any loopback host
+        env = dict(GLOO_SOCKET_IFNAME='lo') if sys.platform == 'linux' else {}   # as on any loopback host
         return ForkedHost(f'node-{k}', loopback_address(k), self.folder, env, self.program_forker)
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ from ..exact.state import flatten
 
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de9000a
 _LIBRARIES = (*map(sysconfig.get_paths().__getitem__, ('stdlib', 'platstdlib', 'purelib', 'platlib')),)
-_STILL = ModuleType, FunctionType, BuiltinFunctionType, type # They hold no state
+_STILL = ModuleType, FunctionType, BuiltinFunctionType, type # Types without state
 
 PROGRAM_NAMESPACES = SimpleNamespace, Namespace # Their attributes belong to the user's program
 
@@ -108,7 +108,7 @@ def _used(f: FunctionType) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
         yield k, f.__globals__[k], partial(f.__globals__.__setitem__, k)
 
 def _around(functions: Iterable[Any]) -> CapturedVariables:
-    "Variables outside `functions`, and outside the functions that they use, that they refer to."
+    "Outer variables to which `functions`, and the functions that they use, refer."
     found: CapturedVariables = {}
     waiting, done = [*functions], set[int]()
     while waiting:
@@ -250,7 +250,7 @@ class _Reading:
 # %% ../../nbs/07_train/25_callback_state.ipynb #1de90013
 @patch
 def made(self: _Reading, n: int, kind: str, t: dict[str, Any], own: Any) -> Any:
-    "The object that a tagged dict describes, which is the `n`-th."
+    "The `n`-th object, which a tagged dict describes."
     if kind in _DICTS: return self.of_items(n, _DICTS[kind], t, own)
     if kind in _ROWS:
         row = [*own] if type(own) is deque and len(own) == len(t['row']) else None
@@ -528,8 +528,8 @@ def changed_variables(self: CallbackState, others: Iterable[Any] = ()) -> list[s
 @patch
 def state(self: CallbackState, others: Iterable[Any] = ()) -> list[Any]:
     """For each callback that remembers something, its class and its state, as values for `flatten`. `others`:
-    objects saved elsewhere, such as the model. Warns once about what cannot be saved. Raises TypeError that
-    names the callback if its `state_dict` cannot be saved."""
+    objects saved elsewhere, such as the model. Warns once about what cannot be saved. Raises TypeError, which
+    names the callback, if its `state_dict` cannot be saved."""
     self.unsaveable, self.forgotten, known = [], [], {id(x) for x in others if x is not None}
     all_told = [[type(c).__name__, told] for c, first in zip(self.callbacks, self.initial_variables)
                 if (told := self._told(c, first, known))]
@@ -637,7 +637,7 @@ def _row(x: Any) -> dict[Any, Any]:
     return dict(vars(x))
 
 def _unlike(a: dict[Any, Any], b: dict[Any, Any]) -> list[Any]:
-    "Keys under which two rows hold different objects, or one row holds none."
+    "Keys under which two rows hold different objects, or under which one of them holds none."
     if len(a) == len(b) and all(map(is_, a, b)) and all(map(is_, a.values(), b.values())): return []
     return [k for k in a | b if a.get(k, _NOTHING) is not b.get(k, _NOTHING)]
 

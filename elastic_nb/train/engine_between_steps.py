@@ -51,11 +51,11 @@ _ENDS = 'should_stop', 'stop_training', 'should_training_stop', 'stop' # These e
 
 @patch
 def notify_callbacks(self: Engine, moment: str, **data: Any) -> None:
-    "Call `moment` of the callbacks. Their errors propagate; UnsupportedModel if one changed what is trained."
+    "Call `moment` of the callbacks. Raises UnsupportedModel if one changed what is trained."
     at_any_time, before = moment in ('on_metrics', 'on_checkpoint'), None
     for i, c in enumerate(self.callbacks):
         if not listens_to(c, moment): continue
-        with seeded(self.c.training.seed, self.step, f'{moment} {i}'): pass   # it draws the same everywhere
+        with seeded(self.c.training.seed, self.step, f'{moment} {i}'): pass   # all workers draw the same
         if moment == 'on_train_end':
             weights = [p._version for p in self.model.parameters()]
             call_callbacks([c], moment, self, **data)
@@ -148,7 +148,7 @@ def _check_exchanged(engine: Engine, callback: Any, moment: str) -> None:
     if found['data']: _check_data(engine, found['data'], callback, moment)
 
 def _check_data(engine: Engine, places: list[str], callback: Any, moment: str) -> None:
-    "The same for data: caches may change, samples may not. Warns of samples that will not be used."
+    "The same check for data: caches may change, but samples may not. Warns of samples that will not be used."
     for which, samples in dict(data=engine.samples, validation=engine.validation.samples).items():
         known = engine.identity.get(which, {}).get('content', {})
         now = content_digests(samples) if known else {}
@@ -182,7 +182,7 @@ def notify_train_end(self: Engine, error: BaseException | None = None) -> None:
     try: self.notify_callbacks('on_train_end', result=result)
     except Exception as e:
         if error is None: raise
-        warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")   # the first is the cause
+        warnings.warn(f"on_train_end has failed, too: {type(e).__name__}: {e}")   # the cause is the first
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #32b01c64
 @patch
@@ -294,7 +294,7 @@ def _scaling_values(engine: Engine) -> dict[str, Any]:
     return dict(scaling=dict(worlds=worlds, groups=groups))
 
 def _take_scaling(engine: Engine, values: dict[str, Any]) -> None:
-    "The inverse; `engine.step` is already the step of `values`. Raises BadConfig."
+    "Sets the state of the scaling; `engine.step` is already the step of `values`. Raises BadConfig."
     schedule, done = engine.samples.schedule, {step: world for step, world in values['worlds']}
     if not schedule.has_fixed_worlds:
         schedule.changes = []
@@ -349,7 +349,7 @@ def load_state_values(self: Engine, values: dict[str, Any]) -> int:
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #fc748e65
 @patch
 def state(self: Engine) -> TrainState:
-    "All state that determines the next steps, at any world size. Raises TypeError that names the place."
+    "All state that determines the next steps, at any world size. Raises TypeError, which names the place."
     self.task.writes.find_new_buffers()
     tensors, skeleton = flatten(self.state_values())
     state = pack_state(self.model, self.optimizer, step=self.step, values=skeleton)
@@ -409,7 +409,7 @@ def check_state_round_trip(self: Engine) -> None:
     if sliced is None and _loads_itself(self): _try_load(self, state)
 
 def _loads_itself(engine: Engine) -> bool:
-    "Whether model or optimizer have their own code for saving or loading state."
+    "Whether the model or the optimizer has its own code for saving or loading state."
     def own(x: Any, base: type) -> bool:
         return any(getattr(type(x), k) is not getattr(base, k) for k in ('state_dict', 'load_state_dict'))
     parts = any(type(m).get_extra_state is not nn.Module.get_extra_state
@@ -432,7 +432,7 @@ def _try_load(engine: Engine, state: TrainState) -> None:
 
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #1f6da274
 def _warn_of_changes(engine: Engine) -> None:
-    "Warn, once each, about data that was written and about a number that a forward pass has set."
+    "Warn, once each, about data that was written to and about a number that a forward pass has set."
     at, around = engine.step, engine.unsaved.surroundings
     if changed := around.changed_data(digests=at & at - 1 == 0):   # arrays: after 1, 2, 4 ... steps
         names = ', '.join(type(c).__name__ for c in engine.callbacks)
@@ -472,7 +472,7 @@ def is_save_due(self: Engine) -> bool:
 
 @patch
 def bits_to_compare(self: Engine) -> dict[str, int]:
-    "What must be equal in all members: what callbacks may set; at the start and before saves, the weights."
+    "Must be equal in all members: what callbacks may set and, at the start and before saves, the weights."
     if not self.strategy.replicas: return {}
     known = _set_by_callbacks(self)
     if self.step and not self.is_save_due: return known
@@ -494,7 +494,7 @@ def _set_by_callbacks(engine: Engine) -> dict[str, int]:
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #1de70002
 @patch
 def check_cut(self: Engine) -> str:
-    "Compare a few samples whole and cut. Returns '', or why they were not compared. Raises BadConfig."
+    "Compare a few samples, whole and in parts. Returns '', or why they were not compared. Raises BadConfig."
     with warn_if_reads_slow(self.samplers_in_use, ahead=True): self.cut_check.skip_reason = _check_cut(self)
     return self.cut_check.skip_reason
 
@@ -588,7 +588,7 @@ def _renew(engine: Engine, origin: Mapping[str, Any]) -> None:
 # %% ../../nbs/07_train/06_engine_between_steps.ipynb #7a3f349e
 @patch
 def save_if_due(self: Engine, manager: CheckpointManager | None, now: bool = False) -> None:
-    "Save if due: per config, at the end, after the best validation, or `now`. Raises UnsupportedModel."
+    "Save if due: per config, at the end, after the best validation, or if `now`. Raises UnsupportedModel."
     if self.reports.latest and not self.unsaved.round_trip_tried: self.check_state_round_trip()
     elif self.reports.latest: self.unsaved.optimizer.check_again(self.step)
     _warn_of_changes(self)

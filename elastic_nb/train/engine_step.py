@@ -64,7 +64,7 @@ from .loss_adapter import (LossModule, call_model, checkpoint_activations, apply
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #977c5705
 def make_schedule(t: TrainingConfig, steps: int) -> Callable[[float], float]:
-    "The factor of the peak rate as a function of the step, from 0; `steps`: length of the whole run."
+    "The factor applied to the peak rate, as a function of the step (from 0); `steps`: steps of the run."
     if t.schedule == 'cosine': return lambda step: warmup_cosine(step, peak=1., warmup=t.warmup, steps=steps)
     return lambda step: min(1., (step + 1) / max(1, t.warmup))
 
@@ -80,7 +80,7 @@ def choose_device(config: RunConfig, slot: int = 0) -> tuple[str, bool]:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #a9066f16
 def map_tensors(batch: Any, do: Callable[[Any], Any]) -> Any:
-    "`batch` with `do` applied to all its tensors, and to objects that have `to`; the rest stays as it is."
+    "`batch` with `do` applied to all its tensors, and to objects that have `to`; other values are unchanged."
     if isinstance(batch, Tensor) or callable(getattr(batch, 'to', None)): return do(batch)
     if isinstance(batch, Mapping):
         new = {k: map_tensors(v, do) for k, v in batch.items()}
@@ -191,9 +191,9 @@ class Surroundings:
     "State that the user's code holds outside the model's own state, as it was when the run began."
     def __init__(self) -> None:
         self.tensors: dict[str, tuple[Tensor, int]] = {} # Tensors that are not the model's, with versions
-        self.learned_tensor_names: dict[int, str] = {} # Names of those that get a gradient, by id
+        self.learned_tensor_names: dict[int, str] = {} # Names of tensors that get a gradient, by id
         self.generators: dict[str, tuple[Any, Any]] = {} # Generators, with the state of each
-        self.loss_buffers: dict[str, tuple[Tensor, int]] = {} # Buffers of the loss only, with versions
+        self.loss_buffers: dict[str, tuple[Tensor, int]] = {} # Buffers that only the loss has, with versions
         self.data_tensors: dict[str, Any] = {} # Tensors held by the data
         self.data_arrays: dict[str, Any] = {} # Small arrays held by the data
         self.data_before: dict[str, Any] = {} # Their versions and digests at the last check
@@ -208,7 +208,7 @@ class Surroundings:
         self.moving_places: set[tuple[int, Any]] = set()
 
     def written(self) -> list[str]:
-        "Tensors that were written since the run began, by name."
+        "Tensors that were written to since the run began, by name."
         return [k for k, (t, version) in self.tensors.items() if tensor_version(t) != version]
 
     def used_generators(self) -> list[str]:
@@ -216,7 +216,7 @@ class Surroundings:
         return [k for k, (g, before) in self.generators.items() if generator_advanced(g, before)]
 
     def changed_data(self, digests: bool) -> list[str]:
-        "Names of the data's tensors (with `digests`, arrays too) written since the last check; reports once."
+        "Names of the data's tensors (with `digests`, also arrays) written to since the last check."
         now: dict[str, Any] = {k: tensor_version(x) for k, x in self.data_tensors.items()}
         if digests: now |= {k: value_digest(x) for k, x in self.data_arrays.items()}
         if moved := [k for k, v in now.items() if self.data_before.get(k, v) != v]:
@@ -234,17 +234,17 @@ class Surroundings:
 # %% ../../nbs/07_train/05_engine_step.ipynb #33491f4b
 @dataclass(frozen=True)
 class Arguments:
-    "A plain value: arguments of a trainer that its preparation and its identity read."
+    "Arguments of a trainer that its preparation and its identity read."
     called_model: nn.Module # The model as it is called, perhaps compiled
-    count: Callable[[Any], int] | None # Over how many targets a batch's loss is the mean; None: by its labels
-    setting_names: frozenset[str] # Names of the settings that were given beside the model
+    count: Callable[[Any], int] | None # Counts the targets that a batch's loss averages; None: from labels
+    setting_names: frozenset[str] # Names of the settings that were passed along with the model
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c6b329ae
 class Validation:
     "The validations of a run: the samples, the loss of each validation, and this worker's batches."
     def __init__(self) -> None:
         self.samples: MicroBatchSampler | None = None # None: there is no validation data
-        self.losses: dict[int, float] = {} # By the number of steps done before
+        self.losses: dict[int, float] = {} # Keyed by the number of steps done before
         self.rank, self.world_size = 0, 1
         self.judged_once = False # This worker has validated a batch
 
@@ -268,7 +268,7 @@ class Validation:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #5f7a97df
 class RunData:
-    "The data of a run: as it was given, the samples made from it, and how a worker reads them."
+    "The data of a run: as the user passed it, the samples made from it, and how a worker reads them."
     samples: MicroBatchSampler # Training samples; made when the engine is prepared
     def __init__(self, train: Any, val: Any, collate_fn: Callable[[list[Any]], Any] | None):
         self.train, self.val, self.collate_fn = train, val, collate_fn
@@ -293,13 +293,13 @@ class Saves:
         self.initial_settings: tuple[list[Any], dict[str, Any]] = [], {} # Settings that may replace a checkpoint's
 
     def offer(self, step: int, manager: Any, now: bool = False) -> bool:
-        "Whether to offer `step` to `manager`: if it is new, with `now`, or if this process did not write it."
+        "Whether to offer `step` to `manager`: if it is new or not written by this process, or with `now`."
         if self.step == step and (self.wrote_or_read or not manager.writes) and not now: return False
         self.step, self.wrote_or_read, self.manager = step, manager.writes, manager
         return True
 
     def loaded(self, step: int) -> None:
-        "Note that the state of `step` was loaded, perhaps from another worker and not from a disk."
+        "Note that the state of `step` was loaded, perhaps from another worker rather than from a disk."
         self.step, self.wrote_or_read = step, False
 
     def before_update(self) -> None:
@@ -310,8 +310,8 @@ class Saves:
 class ModuleNumbers:
     "Numbers in modules and in the loss that callbacks have changed, by name: `p of net.2`."
     def __init__(self) -> None:
-        self.current: dict[str, Any] = {} # As they are,
-        self.original: dict[str, Any] = {} # and as they were before any change
+        self.current: dict[str, Any] = {} # Their present values
+        self.original: dict[str, Any] = {} # Their values before any change
 
     def note(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         "Compares all numbers before and after a callback; returns the names of those that changed."
@@ -344,7 +344,7 @@ class CallbackEffects:
         return stop | (dict(turned=self.numbers.current) if self.numbers.current else {})
 
     def load(self, state: Mapping[str, Any], modules: Mapping[str, Any]) -> None:
-        "The inverse, for `modules` by name. A state without a last step keeps the one that is set."
+        "The inverse of `state`; `modules`: by name. If the state has no last step, the one set remains."
         self.stop_step = state.get('stop', self.stop_step)
         self.numbers.apply(state.get('turned', {}), modules)
 
@@ -352,15 +352,15 @@ class CallbackEffects:
 _UNCUT = dict(diloco='each replica has batches of its own', fsdp='no rank has the whole model')
 
 class CutCheck:
-    "When to compare a batch, whole and cut into micro-batches, and what is known of it."
+    "When to compare a whole batch with its micro-batches, and what is known about the two."
     def __init__(self) -> None:
         self.skip_reason = '' # Why the two were not compared
         self.repeats_after_change = False # Whether they are compared again after a callback has changed a number
-        self.change_count = 0 # Calls of callbacks that have changed some
+        self.change_count = 0 # Number of callback calls that have changed a number
         self.unaverageable: list[str] = [] # Buffers whose mean over micro-batches is wrong
 
     def plan(self, c: RunConfig, size: int) -> str:
-        "Why the two are not compared; '' if they are. `size`: numbers of the model; a trial copies all."
+        "Why the two are not compared; '' if they are. `size`: that of the model, which a trial copies."
         t, how = c.training, c.distributed.strategy
         self.repeats_after_change = t.check_cut and t.num_micro_batches > 1 and how not in _UNCUT and size <= 1 << 28
         if how in _UNCUT: return _UNCUT[how]
@@ -413,7 +413,7 @@ class StepReports:
         self.chain = ReceiptChain() # This worker's receipts so far
 
     def next(self, step: int) -> 'StepReport | None':
-        "The report of the last of `step` steps unless callbacks have received it; notes that they now have."
+        "The report of the last of `step` steps if callbacks have not received it; notes that they now have."
         new = self.latest if self.latest and self.known_steps < step == self.latest.step + 1 else None
         self.known_steps = step   # a callback that fails is not called again
         if new: self.losses.append(new.metrics['loss'])
@@ -437,7 +437,7 @@ class Engine:
         **settings: Any, # Any setting, by its name in its section
     ):
         if not isinstance(config, Config | None): raise TypeError(f"config is a Config, not {config!r}")
-        self.model, called = unwrap_model(model) # The bare model; the one that is called, perhaps compiled
+        self.model, called = unwrap_model(model) # Bare model; the one that is called (perhaps compiled)
         self.config = (config or Config()).update(**settings)
         self.arguments = Arguments(called, count, frozenset(k.rpartition('.')[2] for k in settings))
         self.data = RunData(train_dataset, val_dataset, collate_fn)
@@ -453,8 +453,8 @@ class Engine:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #5ef8d798
 def _warn_of_modes(engine: Engine) -> None:
-    "Warns of single layers in evaluation mode, which will not stay in it."
-    if not engine.model.training: return   # models from the Hub are all in evaluation mode
+    "Warns of single layers in evaluation mode, because they will be switched to training mode."
+    if not engine.model.training: return   # a model from the Hub is entirely in evaluation mode
     modes = {m: m.training for m in engine.model.modules()}
     engine.model.train()
     odd = nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd
@@ -514,7 +514,7 @@ def prepare(self: Engine, device: str | None = None) -> Engine:
 
 @patch
 def samplers_in_use(self: Engine) -> list[MicroBatchSampler]:
-    "The training and validation samples, as far as they exist yet."
+    "The training and validation samples, as far as they exist so far."
     return [x for x in (getattr(self.data, 'samples', None), self.validation.samples) if x is not None]
 
 @patch
@@ -631,7 +631,7 @@ class OptimizerAttributes:
         if 0 < self.last_looked_step < step: self.check(step)
 
     def check(self, step: int, first: bool = False) -> None:
-        "Raises UnsupportedModel if one of the first two steps has changed an attribute; warns later, once."
+        "Raises UnsupportedModel if one of the first two steps changed an attribute; later only warns, once."
         if not (changed := self._changed(step, first)): return
         told = (f"{type(self.optimizer).__name__} changes its attribute {changed[0]} when it steps, which is "
                 "not in its state_dict: a resume would begin it anew. Keep it in the optimizer's state, or "
@@ -643,7 +643,7 @@ class OptimizerAttributes:
     def _changed(self, step: int, first: bool) -> list[str]:
         before, after = self.values, attributes_outside_state(self.optimizer)
         lists = tensor_versions(self.optimizer)
-        if first:   # lists that this step changed have been warned about
+        if first:   # there was a warning about lists that this step changed
             self.last_looked_step = step
             self.tensor_versions = {k: v for k, v in lists.items() if self.tensor_versions.get(k) == v}
         late = [k for k, v in self.tensor_versions.items() if lists.get(k) != v]
@@ -705,7 +705,7 @@ class OwnCode:
         return [k for k, v in now.items() if self.numbers.get(k, v) != v]
 
 class ForwardNumbers:
-    "Numbers in modules that a forward pass may set. `places`: a readable name, the module, its attribute."
+    "Numbers in modules that a forward pass may set. `places`: a readable name, module and attribute of each."
     def __init__(self, places: list[tuple[str, nn.Module, str]]):
         self.places, self.values_before = places, list[Any]()
 
@@ -743,7 +743,7 @@ class SchedulerTwin:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #42ecd864
 class UnsavedState:
-    "What a run holds outside its state, and so in no checkpoint, as it was before the first step."
+    "What a run holds outside its state, and thus in no checkpoint, as it was before the first step."
     def __init__(self, around: Surroundings, code: OwnCode, optimizer: OptimizerAttributes,
                  scheduler: SchedulerTwin, forward: ForwardNumbers):
         self.surroundings, self.code, self.optimizer = around, code, optimizer
@@ -803,7 +803,7 @@ def _surroundings(model: nn.Module, loss: Any) -> Surroundings:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #00f6e86d
 def _note_places(engine: Engine, noted: Surroundings) -> None:
-    "Note where model, loss and data hold objects that a callback could replace, and which."
+    "Note which objects in model, loss and data a callback could replace, and where they are."
     if not engine.callbacks: return
     around = {f'{i} {k}': v for i, c in enumerate(engine.callbacks)
               for k, (v, _) in captured_variables(c).items()}
@@ -827,8 +827,8 @@ def _note_places(engine: Engine, noted: Surroundings) -> None:
 
 @patch
 def check_loss_graph(self: Engine, loss: Tensor, tried: bool = False) -> None:
-    """Raises UnsupportedModel if `loss` depends on what no optimizer steps, or has changed what no
-    checkpoint holds. Warns of generators that were drawn from, unless `tried`: its effect was tested."""
+    """Raises UnsupportedModel if `loss` depends on tensors that no optimizer updates, or has changed what no
+    checkpoint holds. Warns of generators that were drawn from, unless `tried`."""
     held = dict(self.loss_fn.named_buffers()) if self.unsaved.surroundings.loss_buffers else {}
     def is_other(b: Tensor, now: Tensor) -> bool:   # replaced; a copy on another device is the same
         return now is not b and (now.shape != b.shape or not torch.equal(now.to(b.device, b.dtype), b))
@@ -885,9 +885,9 @@ def check_generators(self: Engine, loss: Callable[[], Tensor]) -> None:
 def inspect_samples(
     samples: MicroBatchSampler,
     collate: Any, # Function that makes a batch of samples, if not PyTorch's
-    which: str, # Name of the trainer's argument that holds them
+    which: str, # Name of the trainer's argument that holds the samples
 ) -> str:
-    "The `content_hash` of `samples`. Raises NondeterministicSample if earlier reads matter; warns of counts."
+    "The `content_hash` of `samples`. NondeterministicSample if earlier reads matter; warns of counters."
     held = {which: samples.dataset, 'collate_fn': collate}
     def again() -> dict[str, Any]:
         with seeded_temporarily(samples.seed, -1, 0):
@@ -897,7 +897,7 @@ def inspect_samples(
     try: content = samples.content_hash()
     except NondeterministicSample as e: raise NondeterministicSample(f"{which}: {e}") from None
     generators, numbers = compare_baselines(before, take_baseline(held))
-    # a generator seeded for each sample has not moved
+    # a generator seeded for each sample has not advanced
     if generators: generators, _ = compare_baselines(again(), again())
     if generators:
         raise NondeterministicSample(
@@ -948,7 +948,7 @@ def _length(engine: Engine) -> int:
     return max(engine.step, min(_asked(engine), whole))
 
 def _look_at_held(engine: Engine, t: TrainingConfig) -> None:
-    "Warns of validation data that depends on earlier reads; BadConfig if it decides when the run ends."
+    "Warns of validation data that depends on earlier reads; raises BadConfig if it decides the run's end."
     try: inspect_samples(engine.validation.samples, engine.collate_fn, 'val_dataset')
     except NondeterministicSample as e:
         if t.patience: raise BadConfig(f"{e}; or set check_data=False") from None
@@ -1180,7 +1180,7 @@ def _writes_in(batch: Any) -> list[int]: return [*map(tensor_version, tensors_in
 @patch
 @contextmanager
 def lend(self: RunData, step: int, batch: Any, again: Callable[[], Any]) -> Iterator[Any]:
-    """`batch` for a block that may write into it: the data stay as they are. `again()` reads it once more.
+    """Lends `batch` to a block that may write into it; the data does not change. `again()` reads it again.
     Raises UnsupportedModel."""
     known = self.overwrites_batches
     if known is not False: batch = copy_batch(batch)
@@ -1203,7 +1203,7 @@ def borrow_writable_batch(self: Engine, i: int, ids: list[int]) -> AbstractConte
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #504bc87a
 def _writes(engine: Engine, sync: Any) -> list[int]:
-    "Numbers of writes to the gradients, `count` last; empty once this worker has seen them all written."
+    "The number of writes to each gradient, `count` last; empty once this worker has seen them all written."
     if engine.task.idle is None or engine.task.seen.all_used(engine.step): return []
     return sync.grad_versions([*engine.task.learning, engine.task.count])
 
@@ -1245,14 +1245,14 @@ def contribute(self: Engine, sync: Any, i: int, ids: list[int]) -> None:
         self.task.writes.reset_buffers()   # the next micro-batch starts with the same buffers
         summed[0].add_(loss.detach())
         if square and targets:
-            part = (square() / targets).to(summed.dtype)   # otherwise it would be rounded, once or twice
+            part = (square() / targets).to(summed.dtype)   # otherwise it would be rounded once or twice
             summed[1].add_(part)
             summed[2].add_(1.)
     if targets: self.task.seen.note_targets(self.step)   # so the whole batch has targets
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #c3bda844
 class StepReport:
-    "The numbers of one step, which may still be in flight. Reading waits for them, but for nothing later."
+    "The numbers of one step, which may still be in flight. Reading waits for them, but not for later work."
     def __init__(self,
         step: int, # Number of the step, from 0
         lr: float, # The learning rate of the step
@@ -1336,7 +1336,7 @@ def receipt(self: Engine, report: StepReport) -> dict[str, int]:
 
 # %% ../../nbs/07_train/05_engine_step.ipynb #99231737
 def _divide(engine: Engine, grads: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
-    "Turns sums into means over `targets`, clipped to `clip`; returns the norm before, if it is needed."
+    "Turns sums into means over `targets`, clipped to `clip`; returns the norm before clipping, if needed."
     factor, clip, told = 1 / targets, engine.strategy.clip, {}
     if clip or engine.c.training.on_nonfinite == 'skip':
         told['norm'] = norm = engine.strategy.gradient_norm(engine.model).double() / targets
@@ -1418,14 +1418,14 @@ def _drawing(engine: Engine) -> AbstractContextManager[None]:
     return seeded(engine.samples.seed, engine.step, 'update')
 
 def _whole(targets: Tensor) -> Tensor:
-    "Undoes the rounding error that a mean over ranks leaves in a whole number of targets; others stay."
+    "Undoes the rounding error that a mean over ranks leaves in a whole number of targets; others remain."
     near = targets.round()
     return torch.where((targets - near).abs() <= 1e-6 * near.abs(), near, targets)
 
 @patch
 def update(self: Engine, summed: Tensor | float) -> Tensor:
     """The optimizer's step, given the whole gradient; `summed`: what a sync strategy returns, first the loss
-    summed over all targets. Returns the mean loss, a float64 scalar that may not be computed yet. Raises
+    summed over all targets. Returns the mean loss, a float64 scalar that may not have been computed. Raises
     ValueError if there is no target."""
     scaler = self.task.scaler
     scale = scaler.get_scale()   # 1., unless this is fp16
@@ -1458,7 +1458,7 @@ def update(self: Engine, summed: Tensor | float) -> Tensor:
 # %% ../../nbs/07_train/05_engine_step.ipynb #0669fd7c
 @patch(as_prop=True)
 def metrics(self: Engine) -> dict[str, float]:
-    "loss and lr of the last step; norm, signal, noise if measured. Waits for it. Empty before the first."
+    "loss and lr of the last step; norm, signal, noise if measured. Waits for the step. Empty before any."
     return self.reports.latest.metrics if self.reports.latest else {}
 
 @patch(as_prop=True)
@@ -1469,11 +1469,11 @@ def targets(self: Engine) -> int:
 # %% ../../nbs/07_train/05_engine_step.ipynb #88cb4119
 class NonFiniteLoss(ArithmeticError):
     "The loss is infinite or not a number."
-    final = True # A second try would end the same way
+    final = True # A second attempt would end the same way
 
 @patch
 def check_finite(self: Engine, report: StepReport | None) -> None:
-    "Raises NonFiniteLoss if the numbers of a step are not finite, and the config does not say to continue."
+    "Raises NonFiniteLoss if the numbers of a step are not finite, unless the config says to continue."
     if self.c.training.on_nonfinite != 'raise' or report is None or report.finite: return
     about = ', '.join(f'{k} {v}' for k, v in report.metrics.items() if not isfinite(v))
     raise NonFiniteLoss(

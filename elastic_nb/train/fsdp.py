@@ -71,7 +71,7 @@ class FSDPSync(StockDDP):
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #47bcf9ed
 class FSDPStrategy(Strategy):
-    "Fully sharded data parallel: no rank has the whole model. All ranks need equal micro-batch counts."
+    "Fully sharded data parallel: no rank has the whole model. All ranks need equally many micro-batches."
     name, replicas, spares = 'fsdp', False, False
     def mistakes(self, model: nn.Module, optimizer: Any) -> list[str]:
         "The reasons why a run cannot start with this strategy, one sentence each."
@@ -97,11 +97,11 @@ class FSDPStrategy(Strategy):
         return wrong
 
     def prepare(self, model: nn.Module, device: str) -> None:
-        setup_distributed_environment(alone=True)   # one rank needs a group, too
+        setup_distributed_environment(alone=True)   # a single rank needs a group, too
         shard_model(model, device)
 
     def make_sync(self, task: nn.Module, world: int | None = None) -> Any:
-        if hasattr(task, 'writes'): task.writes.places = []   # FSDP itself replaces the parameters
+        if hasattr(task, 'writes'): task.writes.param_places = []   # FSDP itself replaces the parameters
         return FSDPSync(task, self.c.training.num_micro_batches)
 
 # %% ../../nbs/07_train/08_fsdp.ipynb #bfbbf276
@@ -148,7 +148,7 @@ def wait_for_pending_saves(self: ShardedManager) -> None:
 # %% ../../nbs/07_train/08_fsdp.ipynb #8b7d1e77
 @patch
 def _told(self: ShardedManager, work: Callable[[], bool]) -> bool | None:
-    "Runs `work()`. The board records a failure; returns None if training may continue."
+    "Runs `work()`. After a failure, records it and returns None if training may continue."
     try: return work()
     except ShardedSaveError as e:
         if isinstance(e, RankLost) or self.config.async_save_policy == 'fail': raise
@@ -232,7 +232,7 @@ def load_checkpoint(self: ShardedManager) -> Any:
 
 @patch
 def close(self: ShardedManager) -> None:
-    "Stops the manager. A save is still pending only if training was aborted; it is discarded."
+    "Stops the manager. If training was aborted, a save may still be pending; it is then discarded."
     pending, self.pending_save = self.pending_save, None
     if pending: pending[0].abort()
     self.nvme.close()

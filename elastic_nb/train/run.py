@@ -105,7 +105,7 @@ def _parts(entry: str) -> tuple[str, str]:
 
 # %% ../../nbs/07_train/09_run.ipynb #d6a370e1
 def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
-    "The elastic loop of one worker process; `config`: entry, settings, and which settings were given."
+    "The elastic loop of one worker process; `config`: entry, settings, and which settings the user set."
     torch.set_num_threads(1)   # the bits of a sum depend on the number of threads
     made = notify_if_slow(f"{config['entry']}, which makes model and data", inf)
     with made if member.name == '0.0' else nullcontext():   # only the first worker
@@ -116,7 +116,7 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     if device != 'cpu': torch.cuda.set_device(device)
     engine.prepare(device)
     if engine.strategy.same_bits: use_deterministic_kernels(device)
-    if member.name == '0.0': engine.check_cut()   # the first worker, again
+    if member.name == '0.0': engine.check_cut()   # again only the first worker
     sync = engine.strategy.make_sync(engine.task)
     manager = _manager(engine, member, config.get('leased', False))
     comm = Communicator(member, lane=connect_nccl if nccl else None)
@@ -125,7 +125,7 @@ def worker(member: Member, config: dict[str, Any]) -> ElasticLoop:
     return loop
 
 def _in_time(config: dict[str, Any], engine: Engine) -> None:
-    "Raises BadConfig if the function has set what the supervisor needs before the function is called."
+    "Raises BadConfig if the function has set what the supervisor needs before it calls the function."
     known, wanted = config['settings']['elastic'], engine.config.values()['elastic']
     if late := [k for k, v in wanted.items() if v != known[k]]:
         raise BadConfig(f"{config['entry']} sets {', '.join(late)}, and is called when the workers have been "
@@ -204,7 +204,7 @@ def _why_not(e: BaseException, module: str, folder: str) -> str:
 
 # %% ../../nbs/07_train/09_run.ipynb #71a8fe7b
 def entry_of_function(function: Callable[..., Any]) -> tuple[str, Path]:
-    "`module:function` of a function, and the folder to import it from. Raises BadConfig if not in a file."
+    "`module:function` of a function, and the folder to import it from. Raises BadConfig if it is in no file."
     name = getattr(function, '__qualname__', type(function).__name__)
     module = sys.modules.get(getattr(function, '__module__', None) or '')
     file, spec = getattr(module, '__file__', None), getattr(module, '__spec__', None)
@@ -263,7 +263,7 @@ class ElasticRun:
     @property
     def worlds(self) -> dict[int, int] | None:
         """{step: workers} from the beginning of the run, if the batch followed the world size: with these
-        `worlds` any cluster can repeat the run. None for a constant batch: its result does not need them."""
+        `worlds` any cluster can repeat the run. None for a constant batch: they do not affect its result."""
         last = max((e for e in self.events if e.kind == 'schedule'), key=lambda e: e.gen, default=None)
         return last and {step: world for step, world in last.data['worlds']}
 
@@ -304,7 +304,7 @@ def _steps_of(run: ElasticRun | TrainResult) -> dict[int, float]:
 # %% ../../nbs/07_train/09_run.ipynb #42867baa
 @patch(as_prop=True)
 def noise_scale(self: ElasticRun) -> float | None:
-    "The gradient noise scale, in samples, over about the last ten measurements; None if there was none."
+    "The gradient noise scale, in samples, over about the last ten measurements; None if there were none."
     meter, told = NoiseMeter(), {e.step: e.data for e in self.events if e.kind == 'commit'}
     for _, row in sorted(told.items()):
         if 'noise' in row: meter.update(GradientNoise(row['signal'], row['noise']))
@@ -357,7 +357,7 @@ def _folder(c: RunConfig, meeting: Any = None, out: Path = Path()) -> Iterator[b
 
 # %% ../../nbs/07_train/09_run.ipynb #5b45da0c
 def run_elastic(
-    entry: str | Callable[[Config], Engine], # `module:function`, or a function: Config to trainer
+    entry: str | Callable[[Config], Engine], # `module:function`, or a function from Config to trainer
     config: Config | None = None, # Passed to the function
     workers: int | None = None, # Number of workers; None: as in the config
     faults: Iterable[Fault] = (), # Faults to inject, for tests
@@ -372,7 +372,7 @@ def run_elastic(
     rdzv_endpoint: str = '', # host:port of the rendezvous
     rdzv_id: str = 'none', # Run ID, the same on all nodes of a run
     rdzv_conf: dict[str, str] | None = None, # More options for the backend
-    node_rank: int | None = None, # With c10d node 0 hosts the store
+    node_rank: int | None = None, # With c10d, node 0 hosts the store
     local_addr: str | None = None, # Address of this node, for other nodes
     on: str = '', # 'ray': start an agent on each of `nnodes` nodes of a Ray cluster; '': on this machine
     **settings: Any, # Any setting, by name; overrides config and function
@@ -536,7 +536,7 @@ def _hearing(tell: EventListener | None, title: str, place: str) -> Iterator[Eve
     finally: narrator.close()
 
 def _put_right(ledger: Ledger, asked: dict[str, Any], hear: EventListener) -> EventListener:
-    "Passes events to `hear`; corrects the ledger's settings by those of the first worker that is ready."
+    "Passes events to `hear`; replaces the ledger's settings by those of the first worker that is ready."
     todo = [asked]
     def listen(e: dict[str, Any]) -> None:
         if e['kind'] == 'ready' and todo: ledger.replace_config(todo.pop() | dict(settings=e['settings']))
@@ -562,7 +562,7 @@ def model(self: ElasticRun) -> nn.Module:
 class BackgroundRun:
     "A run that trains in a thread of this process. In a notebook it displays as the live panel."
     def __init__(self,
-        work: Callable[[CommandQueue, EventListener | None, Callable[[str], None]], ElasticRun], # Runs it all
+        work: Callable[[CommandQueue, EventListener | None, Callable[[str], None]], ElasticRun], # Does it all
         out: Path, # Folder of its ledger
         tell: EventListener | None = None, # Receives every event, in the supervisor's thread
         title: str = 'a run', # Shown to people
@@ -573,7 +573,7 @@ class BackgroundRun:
         self._error: BaseException | None = None # or the error with which it failed
         self._waiting = 0 # Number of `wait` calls that would raise the error
         self._pid = os.getpid() # A fork of this process lacks the thread, and must not wait for it
-        self._panel: Any = None # The panel, once it was shown
+        self._panel: Any = None # The panel, once it has been shown
         self._seen: Any = None # What a panel draws, from the first event on; only in a notebook
         if in_notebook():
             from elastic_nb.report.notebook_panel import PanelState   # only needed in notebooks
@@ -620,7 +620,7 @@ def wait(self: BackgroundRun, timeout: float | None = None) -> ElasticRun:
 
 @patch
 def kill(self: BackgroundRun, worker: int | str) -> str:
-    "Sends SIGKILL to the worker in a slot (1), or with a name ('1.0'). Raises CommandRefused."
+    "Sends SIGKILL to the worker in a slot (such as 1) or with a name ('1.0'). Raises CommandRefused."
     return self.commands.submit('kill', worker)['text']
 
 @patch

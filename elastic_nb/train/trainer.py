@@ -60,9 +60,9 @@ class TrainCall:
     sinks: SinkGroup # Receives the events, as the ledger does
     def __init__(self) -> None:
         self.recorder: EventRecorder | None = None # The ledger, and the sinks
-        self.end_state: tuple[dict[str, Any], dict[str, Any]] | None = None # The trainer's parts at its end
+        self.end_state: tuple[dict[str, Any], dict[str, Any]] | None = None # The trainer's parts at the call's end
         self.result = TrainResult()
-        self.has_begun = False # Training has begun, and its end was not yet announced
+        self.has_begun = False # Training has begun, and its end has not been announced yet
         self.progress_bars: list[ProgressBar] = [] # The progress bar on a terminal, if there is one
         self.has_ledger = False # Whether there is a ledger
         self.copied_from = '' # The rank that the state was copied from, in words
@@ -72,7 +72,7 @@ class TrainCall:
         self.heard: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue() # Events from other threads
 
     def step_ended(self, step: int) -> tuple[float, list[int], list[int]]:
-        "When `step` ended, and the micro-batches and samples that this rank used in it. Can be read once."
+        "When `step` ended, and this rank's micro-batches and samples in it. Can be read only once."
         when, micro, samples = self.step_usage.pop(step)
         self.step_end_times = {step - 1: self.step_end_times.get(step - 1), step: when}
         return when, micro, samples
@@ -95,7 +95,7 @@ class ElasticTrainer(Engine):
         """Train to the end, from the newest valid checkpoint if there is one. `out`: folder for the ledger
         `run.db`; None: the folder around `checkpoints`, or no ledger if no checkpoints go to a disk.
 
-        Raises BadConfig, CheckpointError, PeerLost, RankFailed; errors in model, data, callbacks pass."""
+        Raises BadConfig, CheckpointError, PeerLost, RankFailed; errors in the user's code propagate."""
         ours = not dist.is_initialized()
         self.world = setup_distributed_environment()
         try: return self._train(resume, progress, out)
@@ -130,9 +130,9 @@ class ElasticTrainer(Engine):
                 if manager: manager.close()
         _hear(self)
         if manager:
-            result.checkpoints = {f.step: str(manager.nvme.base_path / f.name)
+            result.checkpoints = {f.step: str(manager.nvme.base / f.name)
                                   for f in manager.nvme.list_checkpoints()[::-1]}
-        self.call.has_begun = False   # the end is announced once
+        self.call.has_begun = False   # the end is announced only once
         self.notify_callbacks('on_train_end', result=result)
         return result
 
@@ -288,7 +288,7 @@ def _enter(self: ElasticTrainer) -> None:
 
 # %% ../../nbs/07_train/07_trainer.ipynb #2378a747
 _MADE_WITH = 'loss_fn', 'train_dataset', 'val_dataset', 'collate_fn', 'scheduler'
-_SECTIONS = 'training', 'checkpoint' # No trainer attribute has the name of a setting in these, except steps
+_SECTIONS = 'training', 'checkpoint' # No trainer attribute has the name of a setting in them, except steps
 
 def _made_of(trainer: ElasticTrainer) -> dict[str, Any]:
     "What must not change between first and last step, by name: objects, settings, the model's structure."

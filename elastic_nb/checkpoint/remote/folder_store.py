@@ -29,7 +29,7 @@ from .object_store import (StoredObject, StoreError, StoreRefused,
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #44fc98b6
 # Suffixes of an object's name: sealed; being written
 SEAL_SUFFIX, PARTIAL_SUFFIX = '.seal', '.open'
-IO_CHUNK_BYTES = 4 << 20 # Bytes written or read at once
+IO_CHUNK_BYTES = 4 << 20 # Bytes written or read at a time
 MIN_BYTES_PER_S = 1 << 20 # Minimum bytes per second of a working file system
 MAX_HUNG_CALLS = 8 # Calls that may hang at the same time
 
@@ -63,7 +63,7 @@ def translate_os_errors(what: str) -> Iterator[None]:
 
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #8cfcb729
 class WatchdogTask:
-    """File system work that may hang, in a thread of its own; `work(errand)` calls `heartbeat` as it
+    """File system work that may hang, in a separate thread; `work(errand)` calls `heartbeat` as it
     progresses."""
     def __init__(self, what: str, limit_s: float, work: Callable[['WatchdogTask'], Any]):
         self.description, self.limit_s, self.work = what, limit_s, work
@@ -99,7 +99,7 @@ class WatchdogTask:
 class FolderStore:
     """Objects as files below the folder `base`, with few assumptions about the file system; see
     `ObjectStore`."""
-    least = 2 # Checkpoints that must stay: the newest may not have arrived when the machine is lost
+    least = 2 # Minimum number to keep: the newest may not have arrived when the machine is lost
 
     def __init__(self, base: str, # An absolute path; the folder above it must be there
                  limit_s: float = 60., # Seconds without a sign of life until a call counts as hanging
@@ -114,7 +114,7 @@ class FolderStore:
 # %% ../../../nbs/03_checkpoint/remote/07_folder_store.ipynb #22404ba0
 @patch
 def _do(self: FolderStore, what: str, key: str, work: Callable[[WatchdogTask], Any]) -> Any:
-    "The result of `work`, done in a thread of its own. Raises StoreError, and what `work` raises."
+    "The result of `work`, done in a separate thread. Raises StoreError, and what `work` raises."
     errand = WatchdogTask(f"{what} {self.base_path}/{key}", self.limit_s, work)
     with self._lock:
         self._hung = [(k, e) for k, e in self._hung if not e.finished.is_set()]
@@ -369,7 +369,7 @@ def _walk(self: FolderStore, folder: str, errand: WatchdogTask) -> Iterator[str]
         path = f'{folder}/{name}'
         errand.heartbeat()
         try: is_folder = stat.S_ISDIR(self.os_module.lstat(path).st_mode)
-        except FileNotFoundError: continue   # removed meanwhile
+        except FileNotFoundError: continue   # it was removed meanwhile
         if is_folder: yield from self._walk(path, errand)
         else: yield path
 
@@ -401,7 +401,7 @@ def delete(self: FolderStore, key: str) -> None:
 
 @patch
 def abort_stale(self: FolderStore, prefix: str, older_than_s: float) -> int:
-    "Remove unsealed objects under `prefix` begun over `older_than_s` seconds ago; returns how many."
+    "Remove unsealed objects under `prefix` begun over `older_than_s` seconds ago; returns their number."
     def work(errand: WatchdogTask) -> int:
         n, start = 0, f'{self.base_path}/{prefix}'
         marks = self._walk(self.base_path, errand) if self._mounted() else ()

@@ -56,7 +56,7 @@ def encode_crc32c(value: int) -> str:
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #687cc6fa
 class _BoundedSink:
-    "A writable file over a buffer; raises on too many bytes, or after too much time."
+    "A writable file over a buffer; raises an error after too many bytes or too much time."
     def __init__(self, out: memoryview, end: float): self.buffer, self.end, self.position = out, end, 0
 
     def write(self, piece: bytes) -> int:
@@ -78,7 +78,7 @@ class GCSStore:
         client: storage.Client,
         limit_s: float = 60., # Seconds that one request may take, retries and waits included
         part_size: int = 32 << 20, # Bytes
-        threads: int = 4, # Parts in flight: memory is about threads * part_size
+        threads: int = 4, # Number of parts in flight; memory is about threads * part_size
         page: int = 1000, # Entries per page of a listing
     ):
         self.bucket, self.prefix = client.bucket(bucket), prefix
@@ -145,7 +145,7 @@ def get(self: GCSStore, key: str, limit: int = 1 << 24) -> bytes:
 @patch
 def read_into(self: GCSStore, key: str, offset: int, out: memoryview) -> None:
     window, blob = _BoundedSink(memoryview(out).cast('B'), time.monotonic() + self.limit_s), self._blob(key)
-    def attempt() -> None:   # resumes where the last one stopped
+    def attempt() -> None:   # resumes where the last attempt stopped
         if window.position == len(window.buffer): return
         blob.download_to_file(window, start=offset + window.position, end=offset + len(window.buffer) - 1,
                               raw_download=True, checksum=None, **self.how)
@@ -179,7 +179,7 @@ class UploadPart:
     crc: str # CRC32C
 
 def plan_parts(fd: int, prefix: str, part_size: int) -> tuple[list[UploadPart], str]:
-    "All parts of the file `fd`, whose objects are in `prefix`, and the CRC32C of the whole."
+    "All parts of the file `fd`, with the names of their objects under `prefix`, and the CRC32C of the whole."
     parts: list[UploadPart] = []
     whole, offset = 0, 0
     while data := os.pread(fd, part_size, offset):
@@ -260,7 +260,7 @@ def put_file(self: GCSStore, key: str, path: str | Path, stop: threading.Event |
 
 @patch
 def abort_stale(self: GCSStore, prefix: str, older_than_s: float) -> int:
-    "Remove uploads under `prefix` with no part younger than this. Returns how many."
+    "Remove uploads under `prefix` with no part younger than `older_than_s` seconds; returns their number."
     limit = datetime.now(timezone.utc) - timedelta(seconds=older_than_s)
     uploads: dict[str, list[Any]] = {}
     for blob in self._found(f'.parts/{prefix}'):
@@ -271,7 +271,7 @@ def abort_stale(self: GCSStore, prefix: str, older_than_s: float) -> int:
 
 # %% ../../../nbs/03_checkpoint/remote/03_gcs.ipynb #722f83ce
 def connect(bucket: str, prefix: str, endpoint: str | None = None, **options: Any) -> GCSStore:
-    "What `open_store` calls for gs://bucket/prefix; a custom endpoint gets no credentials."
+    "What `open_store` calls for gs://bucket/prefix; no credentials are sent to a custom endpoint."
     host = endpoint or os.environ.get('STORAGE_EMULATOR_HOST')
     with translate_gcs_errors(f"open gs://{bucket}", None):
         client = storage.Client() if not host else storage.Client(

@@ -38,11 +38,11 @@ from .object_store import (check_key, retry, StoredObject, StoreError,
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #abba6a7e
 BODY_PAGE_BYTES = 1 << 20 # Bytes that are read, hashed and sent at a time
-CHECKSUM_BYTES = 16 # Bytes of checksum (xxh3) behind every body
+CHECKSUM_BYTES = 16 # Bytes of the checksum (xxh3) after every body
 TOKEN_ENV = 'ELASTIC_NB_PEER_TOKEN' # The environment variable with the secret
 
 def new_checksum(*about: object) -> Any:
-    "The checksum of a body still to come, bound to its request (and status)."
+    "A checksum for a body that follows, bound to its request (and status)."
     return xxhash.xxh3_128(' '.join(map(str, about)).encode('utf-8', 'replace'))
 
 def split_pages(data: bytes | memoryview) -> Iterator[memoryview]:
@@ -51,13 +51,13 @@ def split_pages(data: bytes | memoryview) -> Iterator[memoryview]:
     return (view[at:at + BODY_PAGE_BYTES] for at in range(0, len(view), BODY_PAGE_BYTES))
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #79c8e605
-_EACH = 8192 # Overhead in bytes counted per blob: page padding, its name
+_EACH = 8192 # Overhead counted per blob, in bytes: padding of its pages, and its name
 
 def allocate_zeroed(size: int) -> memoryview:
-    "Zeros; only pages that are written to take memory."
+    "Returns `size` zeros; pages take memory only once they are written to."
     if size <= BODY_PAGE_BYTES: return memoryview(bytearray(size))
     room = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError): room.madvise(mmap.MADV_HUGEPAGE)   # a kernel without huge pages is fine, too
+    with suppress(OSError): room.madvise(mmap.MADV_HUGEPAGE)   # a kernel without huge pages is also fine
     return memoryview(room)
 
 class BlobMemory:
@@ -75,7 +75,7 @@ class BlobMemory:
             if cost > free + self._cost(key): return 413 if cost > self.limit else 507
             if cost > free: self._drop(key)   # there is no room for both
             self.used += cost
-        gone = cost   # freed at the end: the room of the new blob, or of the one it replaces
+        gone = cost   # freed at the end: the room of the new blob, or of the blob that it replaces
         try:
             blob = allocate_zeroed(size)
             if not fill(blob): return 422
@@ -132,7 +132,7 @@ class _BlobHandler(BaseHTTPRequestHandler):
         "Called by the server, before the request."
         self.timeout = self.server.stall_s  # type: ignore[misc]  # of this connection
         super().setup()
-        head = self.server.request_heads.pop(self.connection, b'')   # read by the gate
+        head = self.server.request_heads.pop(self.connection, b'')   # bytes that the gate has read
         self.rfile = io.BufferedReader(_PrefixedSocket(head, self.connection), BODY_PAGE_BYTES)
 
     def finish(self) -> None:
@@ -156,7 +156,7 @@ class _BlobHandler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_DELETE = _serve
 
-    def log_message(self, *args: Any) -> None: "Be silent."
+    def log_message(self, *args: Any) -> None: "Does nothing, so that no request is logged."
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #174d9da2
 @patch
@@ -193,14 +193,14 @@ class _PendingConnection:
 
 class RequestGate:
     "One thread that reads request heads, and admits those with the secret."
-    max_pending = 256 # Clients at once
+    max_pending = 256 # Maximum number of clients at the same time
     def __init__(self,
         admit: Callable[[socket.socket, Any, bytes], bool], # admit(line, client, head); False: no slot
         token: str = '', # The secret; '' admits every client with a complete head
         head_timeout_s: float = 2., # Seconds within which a client must send it
     ):
         self.admit, self.token, self.head_timeout_s = admit, token, head_timeout_s
-        # the longest-waiting first
+        # by time of arrival: the longest-waiting client is first
         self.pending_connections: dict[socket.socket, _PendingConnection] = {}
         self.new_connections: deque[_PendingConnection] = deque()
         self.wake_reader, self.wake_writer = socket.socketpair()
@@ -220,7 +220,7 @@ class RequestGate:
         self._ring()
 
     def _ring(self) -> None:
-        with suppress(OSError): self.wake_writer.send(b'!')   # full: the thread will wake up anyway
+        with suppress(OSError): self.wake_writer.send(b'!')   # if it is full, the thread will wake up anyway
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #3533a51e
 @patch
@@ -252,7 +252,7 @@ def _welcome(self: RequestGate, g: _PendingConnection) -> None:
         self._leave(next(iter(self.pending_connections.values())))
     self.pending_connections[g.connection] = g
     self.selector.register(g.connection, selectors.EVENT_READ, g)
-    self._safely(self._hear, g)   # most have sent everything by now
+    self._safely(self._hear, g)   # most clients have sent everything by now
 
 @patch
 def _leave(self: RequestGate, g: _PendingConnection) -> None:
@@ -265,7 +265,7 @@ def _hear(self: RequestGate, g: _PendingConnection) -> None:
     "Read from a client, and decide once its head is complete, too long, or the client has closed."
     try: data = g.connection.recv(1 << 16)
     except BlockingIOError: return
-    if g.answered:   # it was refused, but keeps sending
+    if g.answered:   # the client was refused, but keeps sending
         if not data: self._leave(g)
         return
     g.received_head += data
@@ -329,7 +329,7 @@ class PeerMemoryServer(ThreadingTCPServer):
 
     def server_close(self) -> None:
         super().server_close()
-        if hasattr(self, 'lobby'): self.request_gate.close()   # there is no gate yet if the address is taken
+        if hasattr(self, 'lobby'): self.request_gate.close()   # if the address is taken, there is no gate yet
 
     def service_actions(self) -> None:
         "Called by the server's loop: shut down a connection that has stalled."
@@ -470,7 +470,7 @@ def _ask(self: PeerStore, method: str, key: str, target: str, place: Callable[[i
             line.putrequest(method, target, skip_accept_encoding=True)
             for k, v in (self._secret | headers).items(): line.putheader(k.replace('_', '-'), v)
             line.endheaders()
-            with suppress(ConnectionError):   # it may have answered without reading on
+            with suppress(ConnectionError):   # the server may have answered without reading further
                 if body is not None: _send(line, body, new_checksum(method, target))
             seen, end = line.getresponse(), time.monotonic() + self.limit_s
             if seen.status not in (200, 201): raise _failure(seen, key)
@@ -564,7 +564,7 @@ def delete(self: PeerStore, key: str) -> None:
 
 @patch
 def abort_stale(self: PeerStore, prefix: str, older_than_s: float) -> int:
-    "Always 0: an interrupted upload leaves nothing."
+    "Returns 0, because an interrupted upload leaves nothing."
     return 0
 
 # %% ../../../nbs/03_checkpoint/remote/05_peer_memory.ipynb #ee193502
