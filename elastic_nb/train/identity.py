@@ -737,7 +737,7 @@ class RunFacts:
 
     def note_model(self, state: Mapping[str, Any], names: Mapping[str, str]) -> None:
         "Note the shapes in a model's `state`; `names`: of its entries, without wrappers."
-        self.shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
+        self.tensor_shapes = {names[k]: list(v.shape) for k, v in state.items() if isinstance(v, Tensor)}
 
     def note_optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module, given: bool) -> None:
         "Note its settings; the rate of one that was not `given` is a setting of the run."
@@ -749,8 +749,9 @@ class RunFacts:
 
     def shape_hashes(self, wrapped: bool) -> dict[str, str]:
         "Hashes of the shapes: by bare names and, if the model was `wrapped`, by those of older versions."
-        hashes = dict(shapes=ordered_hash(self.shapes))
-        if wrapped: hashes['dressed'] = ordered_hash({f'_orig_mod.{k}': v for k, v in self.shapes.items()})
+        hashes = dict(shapes=ordered_hash(self.tensor_shapes))
+        if wrapped:
+            hashes['dressed'] = ordered_hash({f'_orig_mod.{k}': v for k, v in self.tensor_shapes.items()})
         return hashes
 
 # %% ../../nbs/07_train/23_identity.ipynb #1d34aba1
