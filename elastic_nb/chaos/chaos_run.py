@@ -100,14 +100,16 @@ class ChaosRun:
         self.stall_limit_s, self.make_command, self.start_allowance_s = patience, command, starting
         self.observer = RunObserver(out)
         self.pending = list(plan.strikes) # Strikes still to come
-        self.injected_faults: list[tuple[Any, float]] = [] # Strikes carried out, and their times (time.monotonic)
+        # Strikes carried out, and their times (time.monotonic)
+        self.injected_faults: list[tuple[Any, float]] = []
         self.postponed_faults: dict[Any, str] = {} # Strikes that are due but have been missed, and why
         self.starts, self.expects_end = 0, False # Number of starts; whether a strike ends this one
         self.start_began_at = 0. # When the current start began (time.monotonic)
         self.failure = '' # Why the job is dead
         self.orphans: list[int] = [] # Processes that outlived a start
         self.child_process: subprocess.Popen | None = None
-        self.holds_folder = self.out.absolute().parent / f'{self.out.name}.holds' # Folder in which files end holds
+        # Folder in which files end holds
+        self.holds_folder = self.out.absolute().parent / f'{self.out.name}.holds'
         self.faulty_disk: FaultyDisk | None = None
         self.store_proxy: FaultyStoreProxy | None = None
 

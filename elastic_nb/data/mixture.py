@@ -454,7 +454,8 @@ class _OverlappingItems:
         self.arrays = arrays   # a reference that keeps them alive
         places = [a.__array_interface__['data'][0] for a in arrays]
         self.stride_bytes = gcd(step, *(p - min(places) for p in places)) # Bytes from one item to the next
-        self.first_items = [(p - min(places)) // self.stride_bytes for p in places] # The first item of each array
+        # The first item of each array
+        self.first_items = [(p - min(places)) // self.stride_bytes for p in places]
         last = max(first + len(a) * step // self.stride_bytes for first, a in zip(self.first_items, arrays))
         self.__array_interface__ = dict(version=3, data=(min(places), True), shape=(last,),
                                         typestr=f'|V{width}', strides=(self.stride_bytes,))
@@ -466,7 +467,7 @@ class _TokenRows:
     items: np.ndarray # The memory that holds all samples, as overlapping items
     starts: np.ndarray # First sample of each source but the first, as its number in the mixture
     step: int # Distance from one sample to the next, in items
-    source_shifts: np.ndarray # The item of sample 0 if all samples were laid out like this source's: (sources,)
+    source_shifts: np.ndarray # Item of sample 0 if all samples were laid out like this source's: (sources,)
     dtype: np.dtype
     make_form: Callable[..., Callable[[np.ndarray], Any]] # former(causal, names): from rows to a batch
     form_batch: Callable[[np.ndarray], Any] # The function from rows to a batch that `get` uses

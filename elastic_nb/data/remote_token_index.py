@@ -414,7 +414,7 @@ def read(self: RemoteIndex, starts: np.ndarray, count: int) -> np.ndarray:
         for b, tokens in own.items():
             self._lay(rows, starts, np.flatnonzero((first <= b) & (b <= last)), b, tokens)
         rest = blocks[~np.isin(blocks, list(own))] if own else blocks
-        if not len(rest) or self.disk_cache.are_current(rest): break   # otherwise a block was evicted while we read
+        if not len(rest) or self.disk_cache.are_current(rest): break   # else a block was evicted meanwhile
     if len(blocks): self.read_ahead.last_block = int(blocks[-1])
     if self.disk_cache:
         self.disk_cache.touch(blocks)

@@ -354,7 +354,7 @@ class RendezvousClient:
         if self.meeting.backend == 'c10d':   # PyTorch itself would keep trying for a minute
             socket.create_connection(parse_host_port(self.meeting.endpoint), 2).close()
         if seat := getattr(self.handler, '_seat', None):   # etcd-v3: a process has one lease
-            if self.agent and not self.agent.has_ended: return   # the agent replaces a lost lease and meets again
+            if self.agent and not self.agent.has_ended: return   # the agent replaces a lost lease
             seat.close()
         self.handler = make_torch_handler(self.meeting)
         self.state_store = ClusterStateStore(base_store(self.handler))
@@ -703,7 +703,8 @@ def check_rendezvous_closed(self: NodeSupervisor) -> None:
 def handle_agent_end(self: NodeSupervisor, error: BaseException | None) -> None:
     "Handles the end of the agent's loop: rendezvous closed or store lost. Raises RunFailed."
     if isinstance(error, RendezvousClosedError) or error is None:
-        self.store_watch.rendezvous_closed = True   # the other nodes have finished; members will soon be notified
+        # the other nodes have finished; members will soon be notified
+        self.store_watch.rendezvous_closed = True
         return self.check_rendezvous_closed()
     self.retry_store(error)
     self.store_watch.is_disconnected = True   # until the store is back

@@ -108,7 +108,7 @@ class WorkerKilled(BaseException):
 
 # %% ../../nbs/06_elastic/01_fault_injection.ipynb #e408c21c
 class WorkerFaults:
-    "A plan of faults, shared by all ranks of a thread cluster. `fired_faults`: those that happened, in order."
+    "A plan of faults, shared by all ranks of a thread cluster. `fired_faults`: those that happened."
     def __init__(self, *plan:
         Fault): self.pending_faults, self.fired_faults, self._lock = list(plan), [], threading.Lock()
 

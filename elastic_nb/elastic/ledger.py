@@ -762,7 +762,7 @@ class Outage:
     seen: Event # The event that detected it: the fence of a hung worker, else the death
     commit_before: StepCommit | None # First report of the last step committed before the fault
     after: StepCommit | None # First commit of a generation without the dead worker
-    commit_gap: tuple[float, float] | None # Start and end of the longest time without a commit between the two
+    commit_gap: tuple[float, float] | None # Start and end of the longest time without a commit in between
 
     @property
     def start(self) -> float: return (self.fault_event or self.death_event).t

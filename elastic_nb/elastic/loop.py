@@ -72,7 +72,8 @@ class ElasticLoop:
         self.member, self.engine, self.sync, self.checkpoints = member, engine, sync, checkpoints
         self.comm = comm or Communicator(member)
         self.committed_steps = 0 # Number of steps that the world has committed, as far as this worker knows
-        self.found_checkpoint_step = 0 # Number of steps in the newest checkpoint that it found before it joined
+        # Number of steps in the newest checkpoint that it found before it joined
+        self.found_checkpoint_step = 0
         self.best: tuple[int, str] = 0, '' # Most advanced member of its last generation: its steps and name
         self.last: dict[str, Any] | None = None # The last step done, until it is known to be committed
         self.heard: deque[dict[str, Any]] = deque() # Checkpoints that other threads have completed

@@ -103,7 +103,8 @@ class Member:
         # Number of the newest generation that it has tried to enter; none is tried twice
         self.last_tried_number = 0
         self.promised_step = 0 # Step of this run's newest checkpoint in the ledger
-        self.stop_event, self.leave = WakeEvent(), threading.Event() # Set when the run is over; when it is ending
+        # Set when the run is over; when it is ending
+        self.stop_event, self.leave = WakeEvent(), threading.Event()
         # When its main thread last checked in: in a wait, before a micro-batch
         self.last_checked_at = time.monotonic()
 
@@ -271,7 +272,7 @@ class Coordinator:
     lost_workers: set[str] = field(default_factory=set) # Workers that are lost for good
     floor: int = 0 # Committed steps
     first_workers: set[str] = field(default_factory=set) # Workers to wait for before the first generation
-    has_checkpoints: bool = False # Whether checkpoints are kept; if so, a run survives the loss of all members
+    has_checkpoints: bool = False # Whether checkpoints are kept; a run then survives the loss of all members
     inside: dict[str, int] = field(default_factory=dict) # The newest generation that each worker has entered
 
     @property

@@ -207,7 +207,8 @@ class RestartPolicy:
         self.waiting_replacements: dict[str, float] = {} # Replacements by name, and when to start each
         self.earliest_starts: dict[str, float] = {} # Earliest start of a replacement, by name
         self.incarnations: Counter[int] = Counter() # Successors so far, by slot: no name is used twice
-        self.committed_steps: Counter[str] = Counter() # Number of steps that each worker has committed, by name
+        # Number of steps that each worker has committed, by name
+        self.committed_steps: Counter[str] = Counter()
         self.short_lives: Counter[int] = Counter() # Consecutive short lives, by slot
         self.excluded_slots: set[int] = set() # Excluded slots, whose ranks are empty
         self.lost_worlds = 0 # How often all workers were lost since the last new step
@@ -320,7 +321,8 @@ class LivenessMonitor:
     ):
         self.silence_s, self.clock, self.read_process_state = silence, clock or AwakeClock(), state
         self.kernel = state(os.getpid()) is not None # Whether the kernel reports states
-        self.heartbeat_monitor = HeartbeatMonitor(store, silence, 0.) # Heartbeats of dead workers, if notices are off
+        # Heartbeats of dead workers, if notices are off
+        self.heartbeat_monitor = HeartbeatMonitor(store, silence, 0.)
         self.far = HeartbeatMonitor(store, NO_KERNEL_FACTOR * silence) # For workers whose state is unknown
         self.stopped_since: dict[str, float] = {} # When each stopped worker was first seen stopped
         self.unseen_deaths: set[str] = set() # Dead workers that, without notices, only silence may reveal

@@ -344,7 +344,8 @@ class ForkServer:
     "The process that outlives runs and is copied for each run."
     def __init__(self, fd: int, like: str, began: int):
         self.sock, self.like = socket.socket(fileno=fd), like # The socket; the digest of its conditions
-        self.imports_began_ns = began # When its imports began (ns); files changed since then may differ from them
+        # When its imports began (ns); files changed since then may differ from them
+        self.imports_began_ns = began
         # pid -> pidfd, caller's pidfd, report
         self.copied_processes: dict[int, tuple[int, int, socket.socket]] = {}
         self.module_files: dict[str, Any] = {} # File of each imported module -> time, size and inode

@@ -242,7 +242,8 @@ class ParameterBuckets:
         place = {id(p): k for k, p in enumerate(model or optimizer.params)}
         self.min_numel = least # Minimum number of elements in a bucket, and maximum in each part sent
         self.buckets = assign_buckets(optimizer.starts, [place[id(p)] for p in optimizer.params], least)
-        self.bucket_of_param = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.param_indices} # Parameter -> bucket
+        # Parameter -> bucket
+        self.bucket_of_param = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.param_indices}
 
 class BackwardPass:
     "The buffer into which backward is adding gradients, and the unfinished micro-batches."
@@ -250,7 +251,8 @@ class BackwardPass:
         self.remaining_micro_batches: set[int] = set() # Unfinished micro-batches of this step
         self.gradient_counts = [0] * params # How often the gradient of each parameter has arrived
         self.current: BucketBuffer | None = None # The buffer into which backward is adding
-        self.last_micro_batch: LastMicroBatch | None = None # The last micro-batch, while its gradients are sent
+        # The last micro-batch, while its gradients are sent
+        self.last_micro_batch: LastMicroBatch | None = None
 
 @dataclass
 class GradientWire:

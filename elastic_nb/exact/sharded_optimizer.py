@@ -145,7 +145,8 @@ class ShardedOptimizer(Optimizer):
         self.elementwise_slots = elementwise_slots(whole) if check else set()
         super().__init__(whole.param_groups, whole.defaults)
         self.whole, self.params = whole, _flat_params(whole)
-        self.group_by_param = [g for g in self.param_groups for _ in g['params']] # The group of each parameter
+        # The group of each parameter
+        self.group_by_param = [g for g in self.param_groups for _ in g['params']]
         self.starts = [0, *accumulate(p.numel() for p in self.params)]
         self.numel = self.starts[-1] # Number of elements in all parameters
         self.shown_shard: OptimizerShard | None = None # What `state_dict` returns in place of the held state

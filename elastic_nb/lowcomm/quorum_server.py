@@ -268,7 +268,7 @@ class WorkloadPlanner:
     min_batch: int # Minimum number of samples per inner step
     max_batch: int
     targets_per_sample: int = 1 # Targets per sample
-    max_steps: int | None = None # Maximum number of inner steps, if `max_batch` is too small; None: `inner_steps`
+    max_steps: int | None = None # Maximum of inner steps, if `max_batch` is too small; None: `inner_steps`
     speed_tolerance: float = .1 # The plan is kept while the speed changes by at most this fraction
     targets_per_second: float | None = None # Targets per second that the plan assumes
 

@@ -77,7 +77,8 @@ class StreamingReplica(DiLoCoReplica):
         self.schedule, self.parts = table, fragments_of(self.task.model, table.fragments)
         self.local_weights: dict[int, list[Tensor]] = {} # Replica -> its own weights
         self.outgoing_indices: list[int] = [] # Indices of the parameters that are sent after this round
-        self.arrived_indices: list[int] = [] # Indices of the parameters whose result arrived after the last round
+        # Indices of the parameters whose result arrived after the last round
+        self.arrived_indices: list[int] = []
 
     def begin_round(self, round: int) -> None:
         "Starts `round`: first applies the fragments that arrived after the last round."

@@ -82,7 +82,7 @@ class RunVerification:
     identity: dict[str, Any] = field(default_factory=dict) # What determines the result, in the newest start
     trained_with: tuple[Any, ...] = () # Config and code of the newest start that has trained
     sha256: str | None = None # Hash of the final state
-    digests_by_step: dict[int, str] = field(default_factory=dict) # Steps done -> sha256 of the state, of all starts
+    digests_by_step: dict[int, str] = field(default_factory=dict) # Steps done -> sha256 of the state
     val_losses: dict[int, str] = field(default_factory=dict) # Steps done -> validation loss, as text
     reached_end: bool = False # Whether the last start reached the end of the run
     promises_exact: bool = True # Whether the newest start so far promises the same bits at any world size

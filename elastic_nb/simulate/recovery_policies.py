@@ -510,7 +510,8 @@ class StartTimings:
         told = rows.steps('commit')
         if not len(told): raise ValueError("no step was committed: there is nothing to measure")
         self.start_time = e[0].t
-        self.entry_times: dict[int, dict[str, float]] = defaultdict(dict) # Generation -> worker -> when it entered
+        # Generation -> worker -> when it entered
+        self.entry_times: dict[int, dict[str, float]] = defaultdict(dict)
         for x in e:
             if x.kind == 'entered': self.entry_times[x.gen or 0][str(x.worker)] = x.t
         self.death_events = [x for x in e if x.kind == 'death' and x.data.get('cause') != 'replaced']

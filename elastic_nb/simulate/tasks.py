@@ -400,7 +400,8 @@ class SimulatedRun(PlanRun):
         super().__init__(plan, **more)
         self.simulation = Simulation(plan.file.simulation.seed)
         self.message_timing = MessageTiming(plan.link, self.simulation.rng('network'))
-        self.speed_by_worker = {w.name: w.actual_flops_per_second or w.flops_per_second for w in plan.file.workers}
+        self.speed_by_worker = {w.name: w.actual_flops_per_second or w.flops_per_second
+                                for w in plan.file.workers}
         self.life_counts: Counter[str] = Counter() # Odd: alive. Messages from another life are ignored
         self.free_at: dict[str, float] = {} # When each worker will have finished its tasks
         self.returns_to_come = 0 # Number of dead workers that will come back
@@ -589,7 +590,8 @@ class RealRun(PlanRun):
     def __init__(self, plan: ParsedPlan, each: Callable[['RealRun'], None] | None = None, **more: Any):
         super().__init__(plan, **more)
         self.on_turn, self.tasks_to_come = each, plan.tasks
-        self.pending_starts: list[tuple[float, str]] = [(0., name) for name in self.workers] # When each worker starts
+        # When each worker starts
+        self.pending_starts: list[tuple[float, str]] = [(0., name) for name in self.workers]
         self.pending_deaths = sorted((d.at, d.worker, d.back) for d in plan.file.simulation.deaths)
         self.restarts_left = dict.fromkeys(self.workers, LIVES)
         self.orders_sent: Counter[str] = Counter() # Number of orders sent, by life of a worker

@@ -46,7 +46,8 @@ class UnreliableDrive:
         for path in self.files: self._above(path)
         self.stored_files = dict(self.files) # As stored on the servers
         self.changes_in_transit: list[tuple[str, bytes | None]] = [] # In transit, in order; None: removed
-        self.delay_calls, self.halves = 0, False # Calls until a change is visible; whether half is visible before
+        # Calls until a change is visible; whether half is visible before
+        self.delay_calls, self.halves = 0, False
         self.quota_bytes: int | None = None # Limit in bytes
         self.rename_copies = True
         self.device, self.error = 1, 0 # `error`: errno with which every call fails

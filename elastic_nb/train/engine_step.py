@@ -202,7 +202,8 @@ class Surroundings:
         self.shared_memory: dict[str, Any] = {} # Memory shared between processes, by name
         self.user_classes: list[type] = [] # The user's own classes
         self.environment_variables: list[str] = [] # Environment variables that the user's code may read
-        self.container_snapshots: dict[str, ContainerSnapshot] = {} # Places where a callback could replace an object
+        # Places where a callback could replace an object
+        self.container_snapshots: dict[str, ContainerSnapshot] = {}
         self.rows: dict[str, Any] = {} # What these places held at the last check
         # Places that model, loss or data change
         self.moving_places: set[tuple[int, Any]] = set()
@@ -275,7 +276,8 @@ class RunData:
         self.validation = Validation()
         self.reader_pool: ReaderPool | None = None # Processes that read ahead
         self.span = range(0) # This worker's micro-batches of each step
-        self.overwrites_batches: bool | None = None # Whether forward passes write into batches; None: not known yet
+        # Whether forward passes write into batches; None: not known yet
+        self.overwrites_batches: bool | None = None
 
 def _of_data(name: str) -> Any:
     "A property of the engine that is an attribute of its data."
@@ -290,7 +292,8 @@ class Saves:
         self.manager: CheckpointManager | None = None # The manager it was offered to
         self.resumed_from: int | None = None # The step of the checkpoint that was loaded
         self.differences: list[str] = [] # Differences from the run that wrote it, in words
-        self.initial_settings: tuple[list[Any], dict[str, Any]] = [], {} # Settings that may replace a checkpoint's
+        # Settings that may replace a checkpoint's
+        self.initial_settings: tuple[list[Any], dict[str, Any]] = [], {}
 
     def offer(self, step: int, manager: Any, now: bool = False) -> bool:
         "Whether to offer `step` to `manager`: if it is new or not written by this process, or with `now`."
@@ -355,14 +358,16 @@ class CutCheck:
     "When to compare a whole batch with its micro-batches, and what is known about the two."
     def __init__(self) -> None:
         self.skip_reason = '' # Why the two were not compared
-        self.repeats_after_change = False # Whether they are compared again after a callback has changed a number
+        # Whether they are compared again after a callback has changed a number
+        self.repeats_after_change = False
         self.change_count = 0 # Number of callback calls that have changed a number
         self.unaverageable: list[str] = [] # Buffers whose mean over micro-batches is wrong
 
     def plan(self, c: RunConfig, size: int) -> str:
         "Why the two are not compared; '' if they are. `size`: that of the model, which a trial copies."
         t, how = c.training, c.distributed.strategy
-        self.repeats_after_change = t.check_cut and t.num_micro_batches > 1 and how not in _UNCUT and size <= 1 << 28
+        self.repeats_after_change = (t.check_cut and t.num_micro_batches > 1 and how not in _UNCUT
+                                     and size <= 1 << 28)
         if how in _UNCUT: return _UNCUT[how]
         if not t.check_cut: return 'check_cut is off'
         return '' if t.num_micro_batches > 1 or c.scaling.policy == 'variable' else 'batches are not cut'

@@ -320,7 +320,8 @@ class UntrainedParameters:
         mine = {id(p) for group in optimizer.param_groups for p in group['params']}
         self.unreached = {name: p for name, p in engine.model.named_parameters()
                      if p.requires_grad and id(p) in mine and 'pooler' not in name.split('.')}
-        self.reached_names: set[str] = set() # Names, without indices, of parameters that some loss has reached
+        # Names, without indices, of parameters that some loss has reached
+        self.reached_names: set[str] = set()
         self.loss_seen = False # Whether there was a loss
 
     def mark_reached(self, loss: Tensor) -> None:

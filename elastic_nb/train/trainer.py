@@ -60,14 +60,16 @@ class TrainCall:
     sinks: SinkGroup # Receives the events, as the ledger does
     def __init__(self) -> None:
         self.recorder: EventRecorder | None = None # The ledger, and the sinks
-        self.end_state: tuple[dict[str, Any], dict[str, Any]] | None = None # The trainer's parts at the call's end
+        # The trainer's parts at the call's end
+        self.end_state: tuple[dict[str, Any], dict[str, Any]] | None = None
         self.result = TrainResult()
         self.has_begun = False # Training has begun, and its end has not been announced yet
         self.progress_bars: list[ProgressBar] = [] # The progress bar on a terminal, if there is one
         self.has_ledger = False # Whether there is a ledger
         self.copied_from = '' # The rank that the state was copied from, in words
         self.noted_steps = 0 # Number of steps with reported metrics
-        self.step_usage: dict[int, tuple[float, list[int], list[int]]] = {} # Step -> time, micro-batches, samples
+        # Step -> time, micro-batches, samples
+        self.step_usage: dict[int, tuple[float, list[int], list[int]]] = {}
         self.step_end_times: dict[int, float | None] = {} # When the last two steps ended
         self.heard: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue() # Events from other threads
 
