@@ -284,8 +284,9 @@ def _former(self: PackedDataset, causal: bool, names: set[str] | None) -> Callab
 @patch
 def for_model(self: PackedDataset, causal: bool = False, names: set[str] | None = None
               ) -> Callable[[list[int]], Any]:
-    """A function from sample numbers to a batch for a model: as from `get`, or x, y and positions if the
-    model takes these `names` (None: any) and is not a `causal` transformers model. Raises TypeError."""
+    """A function that maps sample numbers to a batch. `names`: the arguments that the model takes (None:
+    any). If these include `input_ids`, or the model is a `causal` transformers model, the batch is as from
+    `get`; otherwise it is x, y and (if `apart`) positions. Raises TypeError."""
     form = self._former(causal, names)
     return lambda ids: form(*self._read(ids))
 
@@ -293,7 +294,8 @@ def for_model(self: PackedDataset, causal: bool = False, names: set[str] | None 
 @patch
 def probe(self: PackedDataset, causal: bool = False, names: set[str] | None = None) -> tuple[Any, Any] | None:
     """Two batches of one sample each: both have the same last document as targets, but different documents
-    before it. A model that keeps documents apart gives both the same loss. None if no sample has two."""
+    before it. A model that keeps documents apart gives both the same loss. None if no sample has
+    two documents."""
     count = np.add.reduceat(self.plan.starts >= 0, self.plan.first[:-1].astype(np.intp))
     last = self.plan.lengths[self.plan.first[:-1] + count - 1]
     found = np.flatnonzero((count > 1) & (last > 1))

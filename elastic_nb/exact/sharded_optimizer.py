@@ -57,7 +57,7 @@ class OptimizerShard:
     slots: dict[int, dict[str, Any]] = field(default_factory=dict) # Parameter -> name -> slot
 
     def subshard(self, span: range, starts: Sequence[int]) -> 'OptimizerShard':
-        "The part for `span`; shares this shard's memory. Raises ValueError if `span` is not inside its span."
+        "The part for `span`; shares memory. Raises ValueError if this shard lacks part of `span`."
         if span and span_overlap(span, self.span) != span: raise ValueError(f"{span} is not in {self.span}")
         out = OptimizerShard(span)
         for i, a, b in params_in_span(span, starts):
@@ -93,8 +93,8 @@ def _joined(pieces: list[dict[str, Any]], i: int) -> dict[str, Any]:
     return out
 
 def merge_shards(parts: Iterable[OptimizerShard], span: range, starts: Sequence[int]) -> OptimizerShard:
-    """The state of `span` in new memory, merged from parts that may overlap. Raises ValueError if no part
-    contains a number, or if parts contradict each other."""
+    """The state of `span` in new memory, merged from parts that may overlap. Raises ValueError if some
+    number is in no part, or if parts contradict each other."""
     todo, at, found = sorted(parts, key=lambda p: (p.span.start, -p.span.stop)), span.start, []
     for p in todo:
         if p.span.start > at or at >= span.stop: break
@@ -462,10 +462,10 @@ class ShardedReducer(TreeReducer):
     ):
         super().__init__([*optimizer.params, *others], micro_batches, beside)
         self.optimizer, self.size, self.plan, self.whole = optimizer, optimizer.size, plan, whole
-        self.landed = False # Whether `result` has the most recently received parameters
+        self.landed = False # Whether there are received parameters that `check_unchanged` can compare
 
     def set_process_group(self, group: dist.ProcessGroup) -> None:
-        "Like TreeReducer's. RuntimeError if the optimizer does not hold the spans for this world size."
+        "Like TreeReducer's. Raises RuntimeError if the optimizer lacks the spans for this world size."
         super().set_process_group(group)
         self.landed = False
         self.set_layout(self.plan or even_layout(self.size, self.world))
