@@ -6,8 +6,8 @@
 __all__ = ['CONFORMANCE_CHECKS', 'warm_up', 'Drill', 'ConformanceCluster', 'FailedOrder', 'form_world', 'check_next_world',
            'expect_known_errors', 'collectives', 'up_and_down', 'killed_inside', 'killed_unnoticed', 'stopped',
            'stopped_twice', 'death_during', 'stale', 'left_group', 'left_behind', 'no_leaks', 'run_conformance',
-           'FakeReconfigurableGloo', 'in_place', 'stand_in', 'NeverLeavingCommunicator', 'DeafCommunicator',
-           'UnnumberedCommunicator', 'always']
+           'FakeReconfigurableGloo', 'in_place', 'stand_in', 'NeverLeavingCommunicator', 'LateCommunicator',
+           'DeafCommunicator', 'UnnumberedCommunicator', 'always']
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #926f26fc
 import gc
@@ -88,6 +88,7 @@ def again(self: Drill, times: int) -> int:
         if self.comm.rank == 0: self.comm.propose_same_members('drill', 0)
         self.comm.leave(True)
         self.enter()
+        self.comm.all_reduce_max(0)   # rank 0 proposes the next generation once all have entered this one
     return self.comm.gen.number
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #9be271a0
@@ -430,6 +431,15 @@ class NeverLeavingCommunicator(ReconfigurableCommunicator):
         kept = self._living
         super().leave(unharmed)
         self._living = kept
+
+class LateCommunicator(Communicator):
+    "For the tests: rank 0 sees each result first, and the other ranks a tenth of a second later."
+    def run_collective(self, collective: Callable[..., Any], *args: Any) -> Any:
+        def run_late(*args: Any) -> Any:
+            result = collective(*args)
+            time.sleep(.1 if self.rank else 0.)
+            return result
+        return super().run_collective(run_late, *args)
 
 class DeafCommunicator(Communicator):
     "For the tests: waits until a collective ends, whatever notices it receives."
