@@ -22,7 +22,7 @@ CONTEXT, WIDTH, HEADS, DROPOUT = 32, 64, 8, .05   # of the model, whose tokens a
 BATCH, MICRO = 16, 8   # samples per step, and micro-batches that they are split into
 LR, WARMUP, DECAY = .01, 10, .01   # peak rate, warm-up steps, weight decay
 BETA1, BETA2, EPS = .9, .999, 1e-8   # settings of AdamW
-SILENCE, PATIENCE = 2., 30.   # most seconds without a heartbeat, and without a message
+SILENCE, PATIENCE = 2., 30.   # seconds to wait for a heartbeat, and for a message
 
 # %% ../nbs/00_start/07_nano.ipynb #4780fc79
 # Attention and an MLP, each with a layer norm before it and a residual around it.
@@ -419,7 +419,7 @@ class Supervisor:
         self.store, self.generation = connect(self.port), 0
         self.roster: list[str] = []
         self.replacements = len(faults) + 8   # how many are left: an error may recur
-        self.heard: dict[str, tuple[int, float]] = {}   # a worker's heartbeats, and since when
+        self.heard: dict[str, tuple[int, float]] = {}   # a worker's beat count, and when it changed
         self.looked = time.monotonic()
         self.seats = {k: self.start(f'{k}.0') for k in range(workers)}
 

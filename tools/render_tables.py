@@ -73,7 +73,8 @@ NUMBERS: list[tuple[str, str, str, list[Cell]]] = [
     ('seconds per step at world sizes 2 and 4, exact sums',
      '**{}**, **{}**', 'accumulate + all_reduce {}, {}',
      [Cell('exact', who, f'step, world {w}') for who in ('exact', 'plain') for w in (2, 4)]),
-    ('runs with one fault each, in every phase, that end with the same bits', '**{}** of {}', 'our median pause {} s',
+    ('runs with one fault each (all phases covered) that end with the same bits',
+     '**{}** of {}, median pause {} s', '',
      [Cell('matrix', 'matrix', m) for m in ('passed', 'measured', 'recovery')]),
 ]
 

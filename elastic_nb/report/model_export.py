@@ -106,8 +106,8 @@ TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json', 'special_tokens_ma
                    'vocab.json', 'merges.txt', 'vocab.txt', 'tokenizer.model', 'chat_template.jinja')
 
 def write_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Writes the files of a tokenizer to `folder`: an object of transformers or `tokenizers`, `byte`, the
-    path of a folder or of a `tokenizer.json`, or a name on the Hub. Raises ValueError, OSError."""
+    """Writes the files of a tokenizer to `folder`. The tokenizer is a transformers or `tokenizers` object,
+    `byte`, a path of a folder or of a `tokenizer.json`, or a name on the Hub. Raises ValueError, OSError."""
     if hasattr(tokenizer, 'save_pretrained'): tokenizer.save_pretrained(folder)
     elif isinstance(tokenizer, Tokenizer): tokenizer.save(str(folder / 'tokenizer.json'))
     elif tokenizer == 'byte': byte_tokenizer().save(str(folder / 'tokenizer.json'))
@@ -124,7 +124,8 @@ def _tokenizer_files(folder: str | Path) -> list[Path]:
     return [f for name in TOKENIZER_FILES if (f := Path(folder) / name).is_file()]
 
 def infer_tokenizer(known: Mapping[str, Any], run: str | Path) -> Any:
-    "Returns the model's tokenizer, from what is `known` about it, as `write_tokenizer` takes it, or None."
+    """The model's tokenizer, found from what is `known` about the model, in a form that `write_tokenizer`
+    accepts; None if it cannot be found."""
     origin = known.get('_name_or_path', '')
     if origin and _tokenizer_files(origin): return origin
     if any(str(c.get('entry', '')).startswith('elastic_nb.demo:') for c in _configs(run)): return 'byte'

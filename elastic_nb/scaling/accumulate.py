@@ -97,7 +97,7 @@ class GradientAccumulationManager:
 
     @property
     def micro_batches(self) -> range:
-        "The numbers of this rank's micro-batches; none for a spare. ValueError if the rank is too large."
+        "Numbers of this rank's micro-batches; none for a spare. Raises ValueError if the rank is too large."
         if self.rank >= self.current_world_size:
             raise ValueError(f"no rank {self.rank} in a world of {self.current_world_size}; give its rank")
         return micro_batch_ranges(self.current_world_size, self.config)[self.rank]

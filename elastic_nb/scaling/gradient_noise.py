@@ -31,7 +31,7 @@ class GradientNoise:
 
     @staticmethod
     def of_step(parts: Tensor, square: float) -> 'GradientNoise':
-        "Unbiased, from summed `noise_contribution`s and the `square` of the whole. ValueError for one part."
+        "Unbiased, from summed `noise_contribution`s and the whole's `square`. Raises ValueError for 1 part."
         mean_square, size, n = parts[0].item() / parts[1].item(), parts[1].item(), parts[2].item()
         if n < 2: raise ValueError("one gradient alone cannot tell noise from signal: give two parts")
         noise = (mean_square - square) * size / (n - 1)

@@ -28,7 +28,7 @@ def scale_adam(
     k: float, # The batch, as a multiple of the batch for which the other values were chosen
     lr: float, betas: tuple[float, float], eps: float,
 ) -> tuple[float, tuple[float, float], float]:
-    "`(lr, betas, eps)` for `k` times the batch (Malladi et al. 2022). ValueError if k >= 1/(1 - beta)."
+    "`(lr, betas, eps)` for `k` times the batch (Malladi et al. 2022). Raises ValueError if k >= 1/(1-beta)."
     b1, b2 = betas
     if k == 1: return lr, (b1, b2), eps
     forget = 1 - min(betas)
@@ -40,7 +40,7 @@ def scale_adam(
 # %% ../../nbs/04_scaling/02_lr_rules.ipynb #259585ca
 @dataclass(frozen=True)
 class ScalingConfig:
-    "A rate, and the batch for which it was chosen. ValueError for sizes < 1 or `base_lr` outside the clamp."
+    "A rate and its batch. Raises ValueError for sizes below 1, or if `base_lr` is outside the clamp."
     base_lr: float # Rate at the base batch
     base_batch_size: int # Samples per worker and step in the base batch
     base_world_size: int # World size of the base batch

@@ -57,7 +57,7 @@ def _table(title: str, rows: list[tuple[str, ...]]) -> str:
 # %% ../../nbs/04_scaling/05_plan.ipynb #44272512
 @dataclass(frozen=True, repr=False)
 class ScalingPlan:
-    "Learning rate, batch and micro-batches for a schedule of world sizes. ValueError if it is impossible."
+    "Learning rate, batch and micro-batches for given world sizes. Raises ValueError for an impossible plan."
     lr_config: ScalingConfig
     accum_config: GradAccumulationConfig
     worlds: Mapping[int, int] # {step: workers from this step on}; before the first entry, the base size

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['CONFORMANCE_CHECKS', 'warm_up', 'Drill', 'ConformanceCluster', 'FailedOrder', 'form_world', 'check_next_world',
            'expect_known_errors', 'collectives', 'up_and_down', 'killed_inside', 'killed_unnoticed', 'stopped',
-           'stopped_twice', 'death_during', 'stale', 'left_group', 'left_behind', 'no_leaks', 'check_communicator',
-           'FakeReconfigurableGloo', 'in_place', 'stand_in', 'NeverLeavingCommunicator', 'DeafCommunicator',
-           'UnnumberedCommunicator', 'always']
+           'stopped_twice', 'death_during', 'stale', 'left_group', 'left_behind', 'no_leaks', 'run_conformance',
+           'FakeReconfigurableGloo', 'in_place', 'stand_in', 'NeverLeavingCommunicator', 'LateCommunicator',
+           'DeafCommunicator', 'UnnumberedCommunicator', 'always']
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #926f26fc
 import gc
@@ -43,9 +43,9 @@ class Drill:
     def __init__(self, member: Member, config: dict[str, Any]):
         torch.set_num_threads(1)
         module, _, name = config['make'].partition(':')
-        member.collective_timeout_s, member.roll_call_timeout_s = config['timeout'], config['timeout']
+        member.timeout, member.limit = config['timeout'], config['timeout']
         self.member = member
-        self.communicator: Communicator = getattr(importlib.import_module(module), name)(member)
+        self.comm: Communicator = getattr(importlib.import_module(module), name)(member)
 
     def run(self) -> None:
         store, number = self.member.store, 0
@@ -61,66 +61,66 @@ class Drill:
 # %% ../../nbs/09_testing/14_conformance.ipynb #e62ce0f3
 @patch
 def join(self: Drill) -> list[str] | None:
-    gen = self.communicator.join()
+    gen = self.comm.join()
     return list(gen.roster) if gen else None
 
 @patch
-def roster(self: Drill, step: int = 0) -> dict[str, int]: return self.communicator.roll_call(step)
+def roster(self: Drill, step: int = 0) -> dict[str, int]: return self.comm.roll_call(step)
 @patch
-def reconfigure(self: Drill) -> None: self.communicator.reconfigure()
+def reconfigure(self: Drill) -> None: self.comm.reconfigure()
 @patch
-def leave(self: Drill, unharmed: bool = False) -> None: self.communicator.leave(unharmed)
+def leave(self: Drill, unharmed: bool = False) -> None: self.comm.leave(unharmed)
 
 @patch
 def enter(self: Drill) -> list[int]:
     "Make all calls, and agree on the membership; return this worker's rank and the world size."
-    self.communicator.join()
-    self.communicator.roll_call(0)
-    self.communicator.reconfigure()
-    self.communicator.all_reduce_max(0)
-    self.member.current_generation = self.communicator.gen
-    return [self.communicator.rank, self.communicator.world]
+    self.comm.join()
+    self.comm.roll_call(0)
+    self.comm.reconfigure()
+    self.comm.all_reduce_max(0)
+    self.member.current = self.comm.gen
+    return [self.comm.rank, self.comm.world]
 
 @patch
 def again(self: Drill, times: int) -> int:
     "Leave without a failure and enter, `times` times; rank 0 proposes. Returns the last generation's number."
     for _ in range(times):
-        if self.communicator.rank == 0: self.communicator.propose_same_members('drill', 0)
-        self.communicator.leave(True)
+        if self.comm.rank == 0: self.comm.propose_same_members('drill', 0)
+        self.comm.leave(True)
         self.enter()
-    return self.communicator.gen.number
+        self.comm.all_reduce_max(0)   # rank 0 proposes the next generation once all have entered this one
+    return self.comm.gen.number
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #9be271a0
 @patch
-def agree(self: Drill, value: int) -> int: return self.communicator.all_reduce_max(value)[0]
+def agree(self: Drill, value: int) -> int: return self.comm.all_reduce_max(value)[0]
 
 @patch
 def sum(self: Drill, value: float, size: int = 1) -> float:
     table = torch.full((size,), value)
-    self.communicator.all_reduce_sum(table)
+    self.comm.all_reduce_sum(table)
     return table[-1].item()
 
 @patch
 def collectives(self: Drill) -> str:
     "Run every collective that the loop uses; return a hash of the results, equal at every world size."
     found = hashlib.sha256()
-    found.update(str(
-        self.communicator.all_reduce_max(7, self.communicator.rank - self.communicator.rank)).encode())
-    source, *behind = self.communicator.gen.roster
+    found.update(str(self.comm.all_reduce_max(7, self.comm.rank - self.comm.rank)).encode())
+    source, *behind = self.comm.gen.roster
     state = torch.arange(100_000, dtype=torch.int32).view(torch.uint8)
-    received = self.communicator.copy_state(source, behind, lambda: state)
+    received = self.comm.copy_state(source, behind, lambda: state)
     found.update((state if received is None else received).numpy().tobytes())
     model = nn.Linear(300, 1, bias=False)
     with torch.no_grad(): model.weight.fill_(1.)
     exact = ExactSync(model, 8)
-    self.communicator.bind_sync(exact)
+    self.comm.bind_sync(exact)
     for i in exact.start(0):
         x = torch.randn(1, 300, generator=torch.Generator().manual_seed(i))
         with exact.micro_batch(i) as beside:
             loss = model(x).sum()
             loss.backward()
             beside.add_(loss.detach())
-    self.communicator.run_collective(exact.reduction(), lambda: None)
+    self.comm.run_collective(exact.reduction(), lambda: None)
     found.update(exact.finish().detach().numpy().tobytes() + model.weight.grad.numpy().tobytes())
     return found.hexdigest()
 
@@ -139,9 +139,9 @@ class ConformanceCluster:
         timeout: float = 86_400., # The groups' own timeout in seconds; a job that relies on it hangs
         prompt: float = 60., # Seconds to wait for the answer to an order
     ):
-        self.communicator_maker, self.group_timeout_s, self.answer_timeout_s = make, timeout, prompt
+        self.make, self.timeout, self.prompt = make, timeout, prompt
         self.pool = WorkerPool('elastic_nb.testing.conformance:warm_up')
-        self.orders_sent: dict[str, int] = {} # Number of orders sent so far, by worker
+        self.orders: dict[str, int] = {} # Number of orders sent so far, by worker
         self.answers: dict[tuple[str, int], dict[str, Any]] = {} # Answers by worker and number of the order
 
     def __enter__(self) -> 'ConformanceCluster': return self
@@ -160,13 +160,12 @@ class ConformanceCluster:
 
     def start(self, count: int) -> list[str]:
         "Start this many drills; return their names."
-        first = len(self.orders_sent)
+        first = len(self.orders)
         names = [f'{first + i}.0' for i in range(count)]
         for slot, name in enumerate(names, first):
             self.pool.fork(name, dict(slot=slot, entry='elastic_nb.testing.conformance:Drill', beat=60.,
-                                      config=dict(make=self.communicator_maker, timeout=self.group_timeout_s),
-                                      faults=[]))
-            self.orders_sent[name] = 0
+                                      config=dict(make=self.make, timeout=self.timeout), faults=[]))
+            self.orders[name] = 0
         return names
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #32f236aa
@@ -184,8 +183,8 @@ def propose_world(self: ConformanceCluster, names: list[str], notify: bool = Tru
 @patch
 def send_order(self: ConformanceCluster, name: str, verb: str, *args: Any) -> tuple[str, int]:
     "Send an order without waiting; return the ticket for `wait_for_answer`."
-    number = self.orders_sent[name]
-    self.orders_sent[name] += 1
+    number = self.orders[name]
+    self.orders[name] += 1
     self.pool.store.set(f'order/{name}/{number}', json.dumps([verb, *args]))
     return name, number
 
@@ -193,7 +192,7 @@ def send_order(self: ConformanceCluster, name: str, verb: str, *args: Any) -> tu
 def wait_for_answer(self: ConformanceCluster, order: tuple[str, int]) -> Any:
     """The answer to an order: its value, or the name of an error as `FailedOrder`. Raises TimeoutError after
     `prompt` seconds."""
-    end = time.monotonic() + self.answer_timeout_s
+    end = time.monotonic() + self.prompt
     while order not in self.answers:
         if time.monotonic() > end: raise TimeoutError(f"{order[0]} does not answer order {order[1]}")
         for worker in self.pool.poll(.2):
@@ -366,12 +365,12 @@ CONFORMANCE_CHECKS = [collectives, up_and_down, killed_inside, killed_unnoticed,
                       death_during,
           stale, left_group, left_behind, no_leaks]
 
-def check_communicator(stage: ConformanceCluster, make: str,
+def run_conformance(stage: ConformanceCluster, make: str,
                     checks: list[Callable[[ConformanceCluster], None]] = CONFORMANCE_CHECKS) -> dict[str,
                                                                                                      str]:
     """Run `checks` on communicators that `make`, a 'module:function', builds from a Member. Returns the name
     of each check -> 'ok' or what was wrong."""
-    results, stage.communicator_maker = {}, make
+    results, stage.make = {}, make
     for check in checks:
         try: check(stage)
         except (AssertionError, TimeoutError) as e: results[check.__name__] = f'{type(e).__name__}: {e}'
@@ -390,23 +389,23 @@ class FakeReconfigurableGloo:
     "A fake of torch's reconfigurable gloo group for builds that lack it; see `reconfigurable_gloo`."
     def __init__(self, store: dist.Store, rank: int, world: int, timeout: float, host: str):
         self.store, self.timeout, self.host = store, timeout, host
-        self.first_rank, self.number, self.inner, self.lock = rank, -1, None, threading.Lock()
-        self.used_numbers: set[int] = set() # Reconfiguration numbers used so far
+        self.born, self.number, self.inner, self.lock = rank, -1, None, threading.Lock()
+        self.used: set[int] = set() # Reconfiguration numbers used so far
 
-    def get_reconfigure_handle(self) -> str: return f'stand-in:{self.number}:{self.first_rank}'
+    def get_reconfigure_handle(self) -> str: return f'stand-in:{self.number}:{self.born}'
 
     def reconfigure(self, options: Any) -> '_ExclusiveWork':
         "Connect to the other members in `options.handles`, in this order. Raises RuntimeError."
         mine, handles = self.get_reconfigure_handle(), options.handles
         if mine not in handles: raise RuntimeError("the own handle is not part of the new communicator")
-        if options.uuid in self.used_numbers: raise RuntimeError(f"number {options.uuid} was already used")
-        self.used_numbers.add(options.uuid)
+        if options.uuid in self.used: raise RuntimeError(f"number {options.uuid} was already used")
+        self.used.add(options.uuid)
         opts = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stub has no such name
         opts._devices = [dist.ProcessGroupGloo.create_device(hostname=self.host)]
         opts._timeout, opts._threads = timedelta(seconds=self.timeout), 1
         store = dist.PrefixStore(f'stand-in/{options.uuid}', self.store)
         self.inner = dist.ProcessGroupGloo(store, handles.index(mine), len(handles), opts)
-        self.number, self.first_rank = options.uuid, handles.index(mine)
+        self.number, self.born = options.uuid, handles.index(mine)
         return SimpleNamespace(wait=lambda: None)
 
     def allreduce(self, *args: Any) -> _ExclusiveWork:
@@ -433,6 +432,15 @@ class NeverLeavingCommunicator(ReconfigurableCommunicator):
         super().leave(unharmed)
         self._living = kept
 
+class LateCommunicator(Communicator):
+    "For the tests: rank 0 sees each result first, and the other ranks a tenth of a second later."
+    def run_collective(self, collective: Callable[..., Any], *args: Any) -> Any:
+        def run_late(*args: Any) -> Any:
+            result = collective(*args)
+            time.sleep(.1 if self.rank else 0.)
+            return result
+        return super().run_collective(run_late, *args)
+
 class DeafCommunicator(Communicator):
     "For the tests: waits until a collective ends, whatever notices it receives."
     def run_collective(self, collective: Callable[..., Any], *args: Any) -> Any:
@@ -444,7 +452,7 @@ class UnnumberedCommunicator(Communicator):
         store = dist.PrefixStore('group', self.member.store)
         def give_up() -> None: self.member.raise_if_stale(self.gen)
         with peer_errors():
-            self._group = gloo_group(store, self.rank, self.world, self.member.collective_timeout_s, give_up)
+            self._group = gloo_group(store, self.rank, self.world, self.member.timeout, give_up)
 
 def always(member: Member) -> NeverLeavingCommunicator:
     "`NeverLeavingCommunicator` with the fake."
