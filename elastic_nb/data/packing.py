@@ -31,7 +31,7 @@ from .remote_token_index import open_index
 class _OpenBins:
     "Partly filled samples, grouped by free space."
     def __init__(self, size: int):
-        self.size, self.samples = size, 0
+        self.size, self.bin_count = size, 0
         self.capacities: list[int] = [] # The distinct sizes of free space, sorted
         self.bins_by_capacity: dict[int, np.ndarray] = {} # Free space -> samples
 
@@ -40,8 +40,8 @@ class _OpenBins:
         k = bisect_left(self.capacities, length)
         if k < len(self.capacities): return (room := self.capacities.pop(k)), self.bins_by_capacity.pop(room)
         new = -(-count // (self.size // length))
-        self.samples += new
-        return self.size, np.arange(self.samples - new, self.samples)
+        self.bin_count += new
+        return self.size, np.arange(self.bin_count - new, self.bin_count)
 
     def put(self, room: int, samples: np.ndarray) -> None:
         "Record the free space in these samples."
@@ -69,7 +69,7 @@ def best_fit_decreasing(lengths: np.ndarray, size: int) -> tuple[np.ndarray, int
             rooms.put(room - each * length, some[:full])
             if part: rooms.put(room - part * length, some[full:full + 1])
             at, todo = at + n, todo - n
-    return sample, rooms.samples
+    return sample, rooms.bin_count
 
 # %% ../../nbs/02_data/08_packing.ipynb #a7e30760
 def split_documents(doc_ends: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -85,21 +85,21 @@ def split_documents(doc_ends: np.ndarray, length: int) -> tuple[np.ndarray, np.n
 @dataclass(frozen=True)
 class PackingPlan:
     "The pieces of each sample. A piece that starts at -1 is padding."
-    length: int # Tokens per sample
-    first: np.ndarray # First piece of each sample, then the number of pieces: (samples + 1,) int64
+    sample_tokens: int # Tokens per sample
+    first_pieces: np.ndarray # First piece of each sample, then the number of pieces: (samples + 1,) int64
     starts: np.ndarray # Start of each piece in the index, (pieces,) int64
-    lengths: np.ndarray # Tokens of each piece, (pieces,) int64
+    piece_lengths: np.ndarray # Tokens of each piece, (pieces,) int64
 
     @property
-    def num_samples(self) -> int: return len(self.first) - 1
+    def num_samples(self) -> int: return len(self.first_pieces) - 1
 
     @property
-    def padding(self) -> int: return int(self.lengths[self.starts < 0].sum())
+    def padding(self) -> int: return int(self.piece_lengths[self.starts < 0].sum())
 
     @property
     def waste(self) -> float:
         "Padding as a fraction of all tokens."
-        return self.padding / (self.num_samples * self.length)
+        return self.padding / (self.num_samples * self.sample_tokens)
 
 def plan_packing(doc_ends: np.ndarray, length: int) -> PackingPlan:
     "Pack documents into samples of `length` tokens. Raises ValueError if there are no documents."
@@ -124,8 +124,8 @@ def _checksum(head: dict[str, Any], body: Any) -> str:
 
 def save_plan(path: str | Path, plan: PackingPlan, fingerprint: str) -> None:
     "Write `plan` atomically; it belongs to the index with this `fingerprint`."
-    body = b''.join(a.astype('<i8').tobytes() for a in (plan.first, plan.starts, plan.lengths))
-    head = dict(format=1, index=fingerprint, length=plan.length, samples=plan.num_samples,
+    body = b''.join(a.astype('<i8').tobytes() for a in (plan.first_pieces, plan.starts, plan.piece_lengths))
+    head = dict(format=1, index=fingerprint, length=plan.sample_tokens, samples=plan.num_samples,
                 pieces=len(plan.starts), how='best-fit decreasing', padding=plan.padding)
     line = json.dumps(head | dict(xxh3=_checksum(head, body)), sort_keys=True).encode()
     with atomic_file(path) as f: f.write(line + b' ' * (-(len(line) + 1) % 8) + b'\n' + body)
@@ -156,7 +156,7 @@ class PackedDataset(Dataset):
     ):
         if length < 2: raise ValueError(f"a sample has at least two tokens, not {length}")
         self.index = open_index(index) if isinstance(index, (str, Path)) else index
-        self.length, self.apart, self.plan_file, self.keep = length, apart, plan_file, rows
+        self.length, self.apart, self.plan_file, self.keeps_rows = length, apart, plan_file, rows
         self.plan = self._plan()
         tokens = self.index.tokens
         self.tokens = tokens.view(np.ndarray) if isinstance(tokens, np.memmap) else tokens   # the same memory
@@ -164,7 +164,7 @@ class PackedDataset(Dataset):
 
     def __len__(self) -> int: return self.plan.num_samples
     def __reduce__(self) -> tuple:
-        return PackedDataset, (self.index, self.length, self.apart, self.plan_file, self.keep)
+        return PackedDataset, (self.index, self.length, self.apart, self.plan_file, self.keeps_rows)
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         if not 0 <= i < len(self): raise IndexError(f"sample {i} of {len(self)}")
@@ -218,11 +218,11 @@ def _pieced(self: PackedDataset, ids: Iterable[int]) -> tuple[np.ndarray, np.nda
     """Tokens, labels and positions of samples (of any epoch), concatenated, int64; one ignored label is
     appended."""
     ids = np.asarray(ids, np.int64) % len(self)
-    plan, low = self.plan, self.plan.first[ids]
-    count = plan.first[ids + 1] - low
+    plan, low = self.plan, self.plan.first_pieces[ids]
+    count = plan.first_pieces[ids + 1] - low
     ends = count.cumsum()
     pieces = _place(ends[-1]) + (low - ends + count).repeat(count)
-    starts, lengths = plan.starts[pieces], plan.lengths[pieces]
+    starts, lengths = plan.starts[pieces], plan.piece_lengths[pieces]
     at = lengths.cumsum() - lengths   # where each piece begins in the batch
     place = _place(len(ids) * self.length)
     positions, tokens = at.repeat(lengths), (starts - at).repeat(lengths)
@@ -296,13 +296,13 @@ def probe(self: PackedDataset, causal: bool = False, names: set[str] | None = No
     """Two batches of one sample each: both have the same last document as targets, but different documents
     before it. A model that keeps documents apart gives both the same loss. None if no sample has
     two documents."""
-    count = np.add.reduceat(self.plan.starts >= 0, self.plan.first[:-1].astype(np.intp))
-    last = self.plan.lengths[self.plan.first[:-1] + count - 1]
+    count = np.add.reduceat(self.plan.starts >= 0, self.plan.first_pieces[:-1].astype(np.intp))
+    last = self.plan.piece_lengths[self.plan.first_pieces[:-1] + count - 1]
     found = np.flatnonzero((count > 1) & (last > 1))
     if not len(found): return None
     i = found[0]
     tokens, labels, positions = self._pieced([i])
-    end = int(self.plan.lengths[self.plan.first[i]:self.plan.first[i] + count[i]].sum())
+    end = int(self.plan.piece_lengths[self.plan.first_pieces[i]:self.plan.first_pieces[i] + count[i]].sum())
     begin = end - int(last[i])
     labels[:begin + 1] = _IGNORED
     other = tokens.copy()

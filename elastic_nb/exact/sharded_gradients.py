@@ -365,6 +365,7 @@ def _arrived(self: BucketReducer, i: int, p: Tensor) -> None:
     missing.discard(i)
     if not missing: self._complete(self.backward.last_micro_batch, b)
 
+# %% ../../nbs/01_exact/08_sharded_gradients.ipynb #7f90d731
 @patch
 def reduction(self: BucketReducer) -> Callable[[Callable[[], None]], None]:
     "Like ShardedReducer's."

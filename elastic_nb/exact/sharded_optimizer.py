@@ -141,29 +141,32 @@ class ShardedOptimizer(Optimizer):
         whole: Optimizer, # The optimizer to replace; its groups and its state (if any) are used
         check: bool = True, # Whether to test first that `whole` is elementwise
     ):
-        self.vectors = elementwise_slots(whole) if check else set() # Names of slots that are vectors
+        # Names of slots that are vectors
+        self.elementwise_slots = elementwise_slots(whole) if check else set()
         super().__init__(whole.param_groups, whole.defaults)
         self.whole, self.params = whole, _flat_params(whole)
-        self.group_of = [g for g in self.param_groups for _ in g['params']] # The group of each parameter
+        # The group of each parameter
+        self.group_by_param = [g for g in self.param_groups for _ in g['params']]
         self.starts = [0, *accumulate(p.numel() for p in self.params)]
-        self.size = self.starts[-1] # Number of elements in all parameters
-        self.shown: OptimizerShard | None = None # What `state_dict` returns in place of the held state
-        self.norms: Tensor | None = None # Norm of each parameter's gradient, if measured separately
-        self.spared: set[int] = set() # Ids of parameters that have no gradient in this step
-        self.twins: list[tuple[range, Optimizer, dict[int, Tensor]]] = []
-        self.replace_shards([OptimizerShard(range(self.size))])
+        self.numel = self.starts[-1] # Number of elements in all parameters
+        self.shown_shard: OptimizerShard | None = None # What `state_dict` returns in place of the held state
+        # Norm of each parameter's gradient, if measured separately
+        self.grad_norms: Tensor | None = None
+        self.params_without_grad: set[int] = set() # Ids of parameters that have no gradient in this step
+        self.shard_optimizers: list[tuple[range, Optimizer, dict[int, Tensor]]] = []
+        self.replace_shards([OptimizerShard(range(self.numel))])
         if whole.state: self.load_state_dict(whole.state_dict())
         whole.state_dict = _in_slices  # type: ignore[method-assign]  # the original would return old state
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         "Like torch's during construction. Raises ValueError afterwards."
-        if hasattr(self, 'twins'):
+        if hasattr(self, 'shard_optimizers'):
             raise ValueError("shard: slices are made once, when training begins: give the optimizer all of "
                              "its groups before")
         super().add_param_group(group)
 
     @property
-    def spans(self) -> list[range]: return [span for span, _, _ in self.twins]
+    def spans(self) -> list[range]: return [span for span, _, _ in self.shard_optimizers]
     @property
     def nbytes(self) -> int: return sum(p.nbytes for p in self.shards())
 
@@ -183,19 +186,19 @@ def _twin(self: ShardedOptimizer, part: OptimizerShard) -> tuple[range, Optimize
 @patch
 def replace_shards(self: ShardedOptimizer, parts: Iterable[OptimizerShard]) -> None:
     "Replace the held spans with those of `parts`, each of which has its own memory."
-    self.twins = []
+    self.shard_optimizers = []
     self.add_shards(parts)
 
 @patch
 def add_shards(self: ShardedOptimizer, parts: Iterable[OptimizerShard]) -> None:
     "Also hold the spans of `parts`, each of which has its own memory."
-    self.twins += [self._twin(p) for p in parts if p.span]
+    self.shard_optimizers += [self._twin(p) for p in parts if p.span]
 
 @patch
 def to_device(self: ShardedOptimizer, part: OptimizerShard) -> OptimizerShard:
     "`part`, with each slot on the device where the optimizer keeps it."
     def at(i: int, v: Any) -> Any:
-        near = self.group_of[i].get('capturable') or self.group_of[i].get('fused')
+        near = self.group_by_param[i].get('capturable') or self.group_by_param[i].get('fused')
         return v.to(self.params[i].device) if is_vector(v) or near and isinstance(v, Tensor) else v
     return OptimizerShard(part.span, {i: {k: at(i, v) for k, v in s.items()} for i, s in part.slots.items()})
 
@@ -203,7 +206,7 @@ def to_device(self: ShardedOptimizer, part: OptimizerShard) -> OptimizerShard:
 def shards(self: ShardedOptimizer) -> list[OptimizerShard]:
     "The state held by this optimizer; shares its memory."
     return [OptimizerShard(span, {i: twin.state[v] for i, v in views.items() if v in twin.state})
-            for span, twin, views in self.twins]
+            for span, twin, views in self.shard_optimizers]
 
 @patch
 def keep_spans(self: ShardedOptimizer, spans: Iterable[range]) -> None:
@@ -216,7 +219,7 @@ def keep_spans(self: ShardedOptimizer, spans: Iterable[range]) -> None:
 def set_grads(self: ShardedOptimizer, flat: VectorLike) -> None:
     "Take gradients from `flat`, the gradient of all parameters; reads only the held spans."
     self.clear_grads()
-    for span, _, views in self.twins:
+    for span, _, views in self.shard_optimizers:
         for i, a, b in params_in_span(span, self.starts):
             at = self.starts[i]
             views[i].grad = flat[at + a:at + b]
@@ -224,22 +227,22 @@ def set_grads(self: ShardedOptimizer, flat: VectorLike) -> None:
 @patch
 def clear_grads(self: ShardedOptimizer) -> None:
     "Release gradients and norms."
-    self.norms, self.spared = None, set()
-    for _, _, views in self.twins:
+    self.grad_norms, self.params_without_grad = None, set()
+    for _, _, views in self.shard_optimizers:
         for v in views.values(): v.grad = None
 
 @patch
 def skip_params(self: ShardedOptimizer, params: Iterable[Tensor]) -> None:
     "Do not change `params` in this step: they have no gradient."
-    self.spared = {*map(id, params)}
-    for _, _, views in self.twins:
+    self.params_without_grad = {*map(id, params)}
+    for _, _, views in self.shard_optimizers:
         for i, v in views.items():
-            if id(self.params[i]) in self.spared: v.grad = None
+            if id(self.params[i]) in self.params_without_grad: v.grad = None
 
 @patch
 def grads(self: ShardedOptimizer) -> list[Tensor]:
     "The flat gradient of each held piece."
-    return [v.grad for _, _, views in self.twins for v in views.values() if v.grad is not None]
+    return [v.grad for _, _, views in self.shard_optimizers for v in views.values() if v.grad is not None]
 
 @patch
 def param_views(self: ShardedOptimizer, span: range) -> list[Tensor]:
@@ -261,7 +264,7 @@ def step(self: ShardedOptimizer, closure: None = None) -> None: # type: ignore[o
                            "state lies in slices; take shard='none'")
     # a scheduler may have been created for the whole optimizer
     self.whole._opt_called = True  # type: ignore[attr-defined]  # torch's own flag
-    for _, twin, _ in self.twins:
+    for _, twin, _ in self.shard_optimizers:
         for new, g in zip(twin.param_groups, self.param_groups):
             new.update({k: v for k, v in g.items() if k != 'params'})
         twin.step()
@@ -270,9 +273,9 @@ def step(self: ShardedOptimizer, closure: None = None) -> None: # type: ignore[o
 @patch
 def state_dict(self: ShardedOptimizer) -> dict[str, Any]:
     "Like `state_dict` of the whole optimizer. Raises RuntimeError if only shards are held here."
-    part = self.shown
+    part = self.shown_shard
     if part is None:
-        if span_overlap(range(self.size), *self.spans[:1] or [range(0)]) != range(self.size):
+        if span_overlap(range(self.numel), *self.spans[:1] or [range(0)]) != range(self.numel):
             raise RuntimeError("shard: this rank has slices of the optimizer's state and not the whole")
         part = self.shards()[0]
     def shaped(i: int, v: Any) -> Any: return v.view_as(self.params[i]) if is_vector(v) else v
@@ -286,18 +289,18 @@ def load_state_dict(self: ShardedOptimizer, state_dict: dict[str, Any]) -> None:
     self.whole.param_groups = self.param_groups   # a scheduler may refer to the whole optimizer
     def flat(i: int, k: str, v: Any) -> Any:
         if not isinstance(v, Tensor): return v
-        vector = k in self.vectors or v.dim()
+        vector = k in self.elementwise_slots or v.dim()
         return v.reshape(-1).to(self.params[i].device, copy=True) if vector else v.clone()
     slots = {int(i): {k: flat(int(i), k, v) for k, v in s.items()} for i, s in state_dict['state'].items()}
-    self.group_of = [g for g in self.param_groups for _ in g['params']]
-    self.replace_shards([self.to_device(OptimizerShard(range(self.size), slots))])
+    self.group_by_param = [g for g in self.param_groups for _ in g['params']]
+    self.replace_shards([self.to_device(OptimizerShard(range(self.numel), slots))])
 
 @contextmanager
 def state_dict_showing(optimizer: ShardedOptimizer, part: OptimizerShard) -> Iterator[None]:
     "Within the block `state_dict` returns the state of `part`."
-    before, optimizer.shown = optimizer.shown, part
+    before, optimizer.shown_shard = optimizer.shown_shard, part
     try: yield
-    finally: optimizer.shown = before
+    finally: optimizer.shown_shard = before
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #88292afa
 class NotElementwiseOptimizer(ValueError):
@@ -323,7 +326,7 @@ def _traits(optimizer: Optimizer) -> dict[str, Any]:
 
 def _halved(optimizer: ShardedOptimizer, part: float) -> list[range]:
     cuts = [a + round(part * (b - a)) for a, b in zip(optimizer.starts, optimizer.starts[1:])]
-    return [range(*ends) for ends in zip([0, *cuts], [*cuts, optimizer.size])]
+    return [range(*ends) for ends in zip([0, *cuts], [*cuts, optimizer.numel])]
 
 # %% ../../nbs/01_exact/07_sharded_optimizer.ipynb #e17aed49
 def _probe(optimizer: Optimizer, settings: dict[str, Any], params: Sequence[Tensor]) -> set[str]:
@@ -353,7 +356,7 @@ def _probe(optimizer: Optimizer, settings: dict[str, Any], params: Sequence[Tens
     after = _traits(one)
     if kept := [k for k in after if k not in traits or after[k] != traits[k]]:
         raise ValueError(f"it remembers {kept[0]} beside its state")
-    return _same_state(one, merge_shards(many.shards(), range(many.size), many.starts))
+    return _same_state(one, merge_shards(many.shards(), range(many.numel), many.starts))
 
 def _same_state(one: Optimizer, part: OptimizerShard) -> set[str]:
     "Names of the slots that are vectors. Raises ValueError if `part` differs from the state of `one`."
@@ -461,20 +464,21 @@ class ShardedReducer(TreeReducer):
         whole: bool = False, # Whether all ranks get the whole gradient, to measure its norm
     ):
         super().__init__([*optimizer.params, *others], micro_batches, beside)
-        self.optimizer, self.size, self.plan, self.whole = optimizer, optimizer.size, plan, whole
-        self.landed = False # Whether there are received parameters that `check_unchanged` can compare
+        self.optimizer, self.numel = optimizer, optimizer.numel
+        self.next_layout, self.gives_whole_gradient = plan, whole
+        self.params_landed = False # Whether there are received parameters that `check_unchanged` can compare
 
     def set_process_group(self, group: dist.ProcessGroup) -> None:
         "Like TreeReducer's. Raises RuntimeError if the optimizer lacks the spans for this world size."
         super().set_process_group(group)
-        self.landed = False
-        self.set_layout(self.plan or even_layout(self.size, self.world))
+        self.params_landed = False
+        self.set_layout(self.next_layout or even_layout(self.numel, self.world))
 
     def set_layout(self, layout: ShardLayout) -> None:
         "Use `layout` from now on. Raises RuntimeError if the optimizer does not hold its spans."
         if (held := merge_spans(self.optimizer.spans)) != (spans := layout.held_by(self.rank)):
             raise RuntimeError(f"shard: rank {self.rank} of {self.world} must hold {spans}; it holds {held}")
-        before, self.layout = self.layout.held_by(self.rank) if self.landed else [], layout
+        before, self.layout = self.layout.held_by(self.rank) if self.params_landed else [], layout
         ranks = range(self.world)
         self.missed = [[layout.owned_not_held(a, b) for b in ranks] for a in ranks]   # sent from a to b
         for gone in (span for s in before for e in self.remote_spans() if (span := span_overlap(s, e))):
@@ -488,22 +492,22 @@ class ShardedReducer(TreeReducer):
 
     def check_unchanged(self) -> None:
         "Compare the most recently received parameters with the current ones. Raises ReplicasDiverged."
-        if self.landed and not self.has_unchanged_params():
+        if self.params_landed and not self.has_unchanged_params():
             raise ReplicasDiverged(
                 "other code than the optimizer has changed parameters between two steps, on a "
                 "worker that does not hold their slice, so its change would be lost: take "
                 "shard='none'")
-        self.landed = False
+        self.params_landed = False
 
     def reduce_function(self) -> Callable[..., None]:
         "The reduction that gives this rank the gradient of the spans that it holds."
-        return partial(_scatter, size=self.size, layout=self.layout, whole=self.whole)
+        return partial(_scatter, size=self.numel, layout=self.layout, whole=self.gives_whole_gradient)
 
     def finish(self) -> Tensor:
         "Like TreeReducer's, but where other ranks have the sum, a parameter's `.grad` is None or partly NaN."
         summed = super().finish()
         out = self.summed.flat
-        if self.world > 1 and not self.whole: self._hide(out)
+        if self.world > 1 and not self.gives_whole_gradient: self._hide(out)
         self.optimizer.set_grads(out)
         return summed
 
@@ -565,7 +569,7 @@ def load_gathered_params(self: ShardedReducer) -> None:
     if self.world == 1: return
     for span in self.remote_spans():
         self.optimizer.write_params([span], self.summed.flat[span.start:span.stop])
-    self.landed = True
+    self.params_landed = True
 
 @patch
 def remote_spans(self: ShardedReducer) -> list[range]:

@@ -153,9 +153,11 @@ class DiLoCoReplica:
         "Whether replicas hold state that exists only in this worker."
         return bool(self.inner_optimizers)
 
-    def reset_local_state(self) -> None:
-        "Discards the local state of all replicas."
-        self.inner_optimizers.clear()
+# %% ../../nbs/12_lowcomm/02_diloco_sync.ipynb #1cd39bf7
+@patch
+def reset_local_state(self: DiLoCoReplica) -> None:
+    "Discards the local state of all replicas."
+    self.inner_optimizers.clear()
 
 # %% ../../nbs/12_lowcomm/02_diloco_sync.ipynb #5ac0d1e8
 @patch

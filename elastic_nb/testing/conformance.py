@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CONFORMANCE_CHECKS', 'warm_up', 'Drill', 'ConformanceCluster', 'FailedOrder', 'form_world', 'check_next_world',
            'expect_known_errors', 'collectives', 'up_and_down', 'killed_inside', 'killed_unnoticed', 'stopped',
-           'stopped_twice', 'death_during', 'stale', 'left_group', 'left_behind', 'no_leaks', 'run_conformance',
+           'stopped_twice', 'death_during', 'stale', 'left_group', 'left_behind', 'no_leaks', 'check_communicator',
            'FakeReconfigurableGloo', 'in_place', 'stand_in', 'NeverLeavingCommunicator', 'LateCommunicator',
            'DeafCommunicator', 'UnnumberedCommunicator', 'always']
 
@@ -43,9 +43,9 @@ class Drill:
     def __init__(self, member: Member, config: dict[str, Any]):
         torch.set_num_threads(1)
         module, _, name = config['make'].partition(':')
-        member.timeout, member.limit = config['timeout'], config['timeout']
+        member.collective_timeout_s, member.roll_call_timeout_s = config['timeout'], config['timeout']
         self.member = member
-        self.comm: Communicator = getattr(importlib.import_module(module), name)(member)
+        self.communicator: Communicator = getattr(importlib.import_module(module), name)(member)
 
     def run(self) -> None:
         store, number = self.member.store, 0
@@ -61,66 +61,67 @@ class Drill:
 # %% ../../nbs/09_testing/14_conformance.ipynb #e62ce0f3
 @patch
 def join(self: Drill) -> list[str] | None:
-    gen = self.comm.join()
+    gen = self.communicator.join()
     return list(gen.roster) if gen else None
 
 @patch
-def roster(self: Drill, step: int = 0) -> dict[str, int]: return self.comm.roll_call(step)
+def roster(self: Drill, step: int = 0) -> dict[str, int]: return self.communicator.roll_call(step)
 @patch
-def reconfigure(self: Drill) -> None: self.comm.reconfigure()
+def reconfigure(self: Drill) -> None: self.communicator.reconfigure()
 @patch
-def leave(self: Drill, unharmed: bool = False) -> None: self.comm.leave(unharmed)
+def leave(self: Drill, unharmed: bool = False) -> None: self.communicator.leave(unharmed)
 
 @patch
 def enter(self: Drill) -> list[int]:
     "Make all calls, and agree on the membership; return this worker's rank and the world size."
-    self.comm.join()
-    self.comm.roll_call(0)
-    self.comm.reconfigure()
-    self.comm.all_reduce_max(0)
-    self.member.current = self.comm.gen
-    return [self.comm.rank, self.comm.world]
+    self.communicator.join()
+    self.communicator.roll_call(0)
+    self.communicator.reconfigure()
+    self.communicator.all_reduce_max(0)
+    self.member.current_generation = self.communicator.gen
+    return [self.communicator.rank, self.communicator.world]
 
 @patch
 def again(self: Drill, times: int) -> int:
     "Leave without a failure and enter, `times` times; rank 0 proposes. Returns the last generation's number."
     for _ in range(times):
-        if self.comm.rank == 0: self.comm.propose_same_members('drill', 0)
-        self.comm.leave(True)
+        if self.communicator.rank == 0: self.communicator.propose_same_members('drill', 0)
+        self.communicator.leave(True)
         self.enter()
         self.comm.all_reduce_max(0)   # rank 0 proposes the next generation once all have entered this one
-    return self.comm.gen.number
+    return self.communicator.gen.number
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #9be271a0
 @patch
-def agree(self: Drill, value: int) -> int: return self.comm.all_reduce_max(value)[0]
+def agree(self: Drill, value: int) -> int: return self.communicator.all_reduce_max(value)[0]
 
 @patch
 def sum(self: Drill, value: float, size: int = 1) -> float:
     table = torch.full((size,), value)
-    self.comm.all_reduce_sum(table)
+    self.communicator.all_reduce_sum(table)
     return table[-1].item()
 
 @patch
 def collectives(self: Drill) -> str:
     "Run every collective that the loop uses; return a hash of the results, equal at every world size."
     found = hashlib.sha256()
-    found.update(str(self.comm.all_reduce_max(7, self.comm.rank - self.comm.rank)).encode())
-    source, *behind = self.comm.gen.roster
+    found.update(str(
+        self.communicator.all_reduce_max(7, self.communicator.rank - self.communicator.rank)).encode())
+    source, *behind = self.communicator.gen.roster
     state = torch.arange(100_000, dtype=torch.int32).view(torch.uint8)
-    received = self.comm.copy_state(source, behind, lambda: state)
+    received = self.communicator.copy_state(source, behind, lambda: state)
     found.update((state if received is None else received).numpy().tobytes())
     model = nn.Linear(300, 1, bias=False)
     with torch.no_grad(): model.weight.fill_(1.)
     exact = ExactSync(model, 8)
-    self.comm.bind_sync(exact)
+    self.communicator.bind_sync(exact)
     for i in exact.start(0):
         x = torch.randn(1, 300, generator=torch.Generator().manual_seed(i))
         with exact.micro_batch(i) as beside:
             loss = model(x).sum()
             loss.backward()
             beside.add_(loss.detach())
-    self.comm.run_collective(exact.reduction(), lambda: None)
+    self.communicator.run_collective(exact.reduction(), lambda: None)
     found.update(exact.finish().detach().numpy().tobytes() + model.weight.grad.numpy().tobytes())
     return found.hexdigest()
 
@@ -139,9 +140,9 @@ class ConformanceCluster:
         timeout: float = 86_400., # The groups' own timeout in seconds; a job that relies on it hangs
         prompt: float = 60., # Seconds to wait for the answer to an order
     ):
-        self.make, self.timeout, self.prompt = make, timeout, prompt
+        self.communicator_maker, self.group_timeout_s, self.answer_timeout_s = make, timeout, prompt
         self.pool = WorkerPool('elastic_nb.testing.conformance:warm_up')
-        self.orders: dict[str, int] = {} # Number of orders sent so far, by worker
+        self.orders_sent: dict[str, int] = {} # Number of orders sent so far, by worker
         self.answers: dict[tuple[str, int], dict[str, Any]] = {} # Answers by worker and number of the order
 
     def __enter__(self) -> 'ConformanceCluster': return self
@@ -160,12 +161,13 @@ class ConformanceCluster:
 
     def start(self, count: int) -> list[str]:
         "Start this many drills; return their names."
-        first = len(self.orders)
+        first = len(self.orders_sent)
         names = [f'{first + i}.0' for i in range(count)]
         for slot, name in enumerate(names, first):
             self.pool.fork(name, dict(slot=slot, entry='elastic_nb.testing.conformance:Drill', beat=60.,
-                                      config=dict(make=self.make, timeout=self.timeout), faults=[]))
-            self.orders[name] = 0
+                                      config=dict(make=self.communicator_maker, timeout=self.group_timeout_s),
+                                      faults=[]))
+            self.orders_sent[name] = 0
         return names
 
 # %% ../../nbs/09_testing/14_conformance.ipynb #32f236aa
@@ -183,8 +185,8 @@ def propose_world(self: ConformanceCluster, names: list[str], notify: bool = Tru
 @patch
 def send_order(self: ConformanceCluster, name: str, verb: str, *args: Any) -> tuple[str, int]:
     "Send an order without waiting; return the ticket for `wait_for_answer`."
-    number = self.orders[name]
-    self.orders[name] += 1
+    number = self.orders_sent[name]
+    self.orders_sent[name] += 1
     self.pool.store.set(f'order/{name}/{number}', json.dumps([verb, *args]))
     return name, number
 
@@ -192,7 +194,7 @@ def send_order(self: ConformanceCluster, name: str, verb: str, *args: Any) -> tu
 def wait_for_answer(self: ConformanceCluster, order: tuple[str, int]) -> Any:
     """The answer to an order: its value, or the name of an error as `FailedOrder`. Raises TimeoutError after
     `prompt` seconds."""
-    end = time.monotonic() + self.prompt
+    end = time.monotonic() + self.answer_timeout_s
     while order not in self.answers:
         if time.monotonic() > end: raise TimeoutError(f"{order[0]} does not answer order {order[1]}")
         for worker in self.pool.poll(.2):
@@ -365,12 +367,12 @@ CONFORMANCE_CHECKS = [collectives, up_and_down, killed_inside, killed_unnoticed,
                       death_during,
           stale, left_group, left_behind, no_leaks]
 
-def run_conformance(stage: ConformanceCluster, make: str,
+def check_communicator(stage: ConformanceCluster, make: str,
                     checks: list[Callable[[ConformanceCluster], None]] = CONFORMANCE_CHECKS) -> dict[str,
                                                                                                      str]:
     """Run `checks` on communicators that `make`, a 'module:function', builds from a Member. Returns the name
     of each check -> 'ok' or what was wrong."""
-    results, stage.make = {}, make
+    results, stage.communicator_maker = {}, make
     for check in checks:
         try: check(stage)
         except (AssertionError, TimeoutError) as e: results[check.__name__] = f'{type(e).__name__}: {e}'
@@ -389,23 +391,23 @@ class FakeReconfigurableGloo:
     "A fake of torch's reconfigurable gloo group for builds that lack it; see `reconfigurable_gloo`."
     def __init__(self, store: dist.Store, rank: int, world: int, timeout: float, host: str):
         self.store, self.timeout, self.host = store, timeout, host
-        self.born, self.number, self.inner, self.lock = rank, -1, None, threading.Lock()
-        self.used: set[int] = set() # Reconfiguration numbers used so far
+        self.first_rank, self.number, self.inner, self.lock = rank, -1, None, threading.Lock()
+        self.used_numbers: set[int] = set() # Reconfiguration numbers used so far
 
-    def get_reconfigure_handle(self) -> str: return f'stand-in:{self.number}:{self.born}'
+    def get_reconfigure_handle(self) -> str: return f'stand-in:{self.number}:{self.first_rank}'
 
     def reconfigure(self, options: Any) -> '_ExclusiveWork':
         "Connect to the other members in `options.handles`, in this order. Raises RuntimeError."
         mine, handles = self.get_reconfigure_handle(), options.handles
         if mine not in handles: raise RuntimeError("the own handle is not part of the new communicator")
-        if options.uuid in self.used: raise RuntimeError(f"number {options.uuid} was already used")
-        self.used.add(options.uuid)
+        if options.uuid in self.used_numbers: raise RuntimeError(f"number {options.uuid} was already used")
+        self.used_numbers.add(options.uuid)
         opts = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's stub has no such name
         opts._devices = [dist.ProcessGroupGloo.create_device(hostname=self.host)]
         opts._timeout, opts._threads = timedelta(seconds=self.timeout), 1
         store = dist.PrefixStore(f'stand-in/{options.uuid}', self.store)
         self.inner = dist.ProcessGroupGloo(store, handles.index(mine), len(handles), opts)
-        self.number, self.born = options.uuid, handles.index(mine)
+        self.number, self.first_rank = options.uuid, handles.index(mine)
         return SimpleNamespace(wait=lambda: None)
 
     def allreduce(self, *args: Any) -> _ExclusiveWork:
@@ -452,7 +454,7 @@ class UnnumberedCommunicator(Communicator):
         store = dist.PrefixStore('group', self.member.store)
         def give_up() -> None: self.member.raise_if_stale(self.gen)
         with peer_errors():
-            self._group = gloo_group(store, self.rank, self.world, self.member.timeout, give_up)
+            self._group = gloo_group(store, self.rank, self.world, self.member.collective_timeout_s, give_up)
 
 def always(member: Member) -> NeverLeavingCommunicator:
     "`NeverLeavingCommunicator` with the fake."

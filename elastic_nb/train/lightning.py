@@ -94,8 +94,7 @@ class ElasticIO(_CheckpointIO):
         """Copies `checkpoint` and writes it in the background; the note at `path` names its folder.
         Raises CheckpointError, TypeError."""
         step, path, tier = int(checkpoint['global_step']), Path(path), self.manager.nvme
-        # a second save of this step is separate
-        if step == self.last_saved_step: self.manager.wait_for_pending_saves()
+        if step == self.last_saved_step: self.manager.wait_for_pending_saves()   # a second save is separate
         self.last_saved_step, note = step, dict(checkpoint=str(tier.base.absolute() / tier.new_name(step)))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(note))
