@@ -243,7 +243,7 @@ def trigger_oom_kill(process: ProcessId, seconds: float = 2.) -> str:
             finally: _remove_group(group)
         except OSError: pass   # this version of cgroups is not available
     send_signal(process, signal.SIGKILL)
-    return 'no memory cgroup can be made here: SIGKILL has ended it'
+    return 'no memory cgroup can be created here: SIGKILL has ended it'
 
 def _starved_in(group: Path, limit: str, counts: str, process: ProcessId, seconds: float) -> str:
     "Starves `process` in `group`; returns what ended it. Raises OSError if that is impossible."
@@ -286,7 +286,7 @@ def newest_checkpoint_file(place: Path) -> Path:
 def _checkpoint(self: FaultInjector, strike: ExternalFault) -> str:
     place = self.observer.out / 'checkpoints'
     path = newest_checkpoint_file(self.disk.host_path(place) if self.disk else place)
-    text = f"one bit of {path.parent.name}/{path.name} is turned"
+    text = f"one bit of {path.parent.name}/{path.name} is flipped"
     self.record_fault(strike, text)
     with open(path, 'r+b') as f:
         f.seek(path.stat().st_size // 2)
@@ -435,7 +435,7 @@ class FaultyStoreProxy:
 
 @patch
 def _s3(self: FaultInjector, strike: ExternalFault) -> str:
-    if not self.store_proxy: raise TargetNotFound('the run does not talk to its object store through us')
+    if not self.store_proxy: raise TargetNotFound('the run does not use this proxy for its object store')
     text = dict(down='the object store is down', slow='the object store is slow',
                 fail='the object store fails')[strike.kind]
     self.record_fault(strike, text)

@@ -152,7 +152,7 @@ def wait_until(self: MultiNodeRun, done: Callable[[], Any], step: int = 1,
         for watched in self.observers: watched.poll()
         if self.observers[0].held_since:
             end = min(end, self.observers[0].held_since.get((step, 'forward'), end) + limit)
-        if time.monotonic() > end: self.failure = 'not all machines came in time'
+        if time.monotonic() > end: self.failure = 'not all machines joined in time'
         if self.failure: return
         time.sleep(.02)
 

@@ -346,7 +346,7 @@ class RendezvousClient:
 
     def reconnect(self) -> None:
         """Reconnects to the store in the requesting thread. Raises RendezvousError, or OSError
-        (ConnectionRefusedError if nothing listens at the store's address)."""
+        (ConnectionRefusedError if nothing listens on the store's address)."""
         if self.meeting.backend == 'c10d':   # PyTorch itself would try for a minute
             socket.create_connection(parse_host_port(self.meeting.endpoint), 2).close()
         if seat := getattr(self.handler, '_seat', None):   # etcd-v3: a process has one lease
@@ -356,7 +356,7 @@ class RendezvousClient:
         self.board = ClusterStateStore(base_store(self.handler))
 
 def wait_for_port(endpoint: str, seconds: float = STORE_READ_TIMEOUT_S) -> None:
-    "Waits until something listens at `endpoint`. Raises OSError after a timeout."
+    "Waits until something listens on `endpoint`. Raises OSError after a timeout."
     end = time.monotonic() + seconds
     while True:
         try:
@@ -581,7 +581,7 @@ def poll_once(self: NodeSupervisor) -> None:
     Supervisor.poll_once(self)
     for kind, *about in self.wires.drain(): self.news[kind](self, *about)
     for line in self.wires.silent_connections():
-        self.io.warn(f'nothing was heard of node {line.node} for {self.wires.quiet:g} s')
+        self.io.warn(f'no message came from node {line.node} for {self.wires.quiet:g} s')
         line.close()
     self.report_full()
     if text := self.refusals.look(time.monotonic()): self.io.warn(text)
@@ -751,9 +751,9 @@ def linger(self: NodeSupervisor) -> None:
 
 
 # %% ../../nbs/06_elastic/17_agent.ipynb #febae0a3
-OTHERS_CONTINUE = '; the other nodes go on'
+OTHERS_CONTINUE = '; the other nodes continue'
 OTHERS_GONE = ('; the other nodes are gone, and what they have saved is not known here: a run with these '
-             'checkpoints goes on from the newest that any node has')
+             'checkpoints resumes from the newest that any node has')
 
 @patch
 def save_and_leave(self: NodeSupervisor, now: float) -> None:
@@ -811,7 +811,7 @@ def handle_leave_message(self: NodeSupervisor, node: int, m: dict[str, Any]) -> 
     elif kind == 'saved':
         if self.coordinator.is_leader: self.broadcast(**m)
         saved = f"the state after {m['step']} steps is on the disk of another node"
-        text = f"; {saved}, and a run with these checkpoints goes on from there"
+        text = f"; {saved}, and a run with these checkpoints resumes from there"
         raise self.shutdown_request.error(text)
     return kind in ('bye', 'asked', 'saved')
 

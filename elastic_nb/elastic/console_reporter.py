@@ -104,7 +104,7 @@ def _late(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
         about = [f"replica {i} was late, and " + (f"{made} of its inner steps count" if made else
                                                   "nothing of it counts") for i, made, _ in late]
     if out and not self.left_out:
-        about += [f"what replica {i} has moved is not finite, and the rule leaves it out" for i in out]
+        about += [f"the pseudo-gradient of replica {i} is not finite: the rule leaves it out" for i in out]
         self.left_out = True
     return f"step {e['step']}: {'; '.join(about)} (more in the ledger)" if about else None
 
@@ -140,10 +140,10 @@ def _error(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
 
 @patch
 def _death(self: ConsoleReporter, e: dict[str, Any]) -> str:
-    if e['cause'] == 'replaced': return f"worker {e['worker']} leaves, as a straggler; the others are told"
+    if e['cause'] == 'replaced': return f"worker {e['worker']} leaves as a straggler; the others are notified"
     self._stands()
     self.lost += 1
-    return f"worker {e['worker']} is dead ({e['cause']}); the others are told"
+    return f"worker {e['worker']} is dead ({e['cause']}); the others are notified"
 
 ConsoleReporter.sentences |= dict(fault=ConsoleReporter._fault, fence=ConsoleReporter._fence,
                                   error=ConsoleReporter._error, death=ConsoleReporter._death)
@@ -186,7 +186,7 @@ ConsoleReporter.sentences |= dict(schedule=ConsoleReporter._schedule)
 @patch
 def _go_back(self: ConsoleReporter, e: dict[str, Any]) -> str:
     then = ": back to the newest checkpoint" if self.safe else ", and no checkpoint is known here"
-    return f"nobody is left with the state after {e['floor']} steps{then}"
+    return f"no worker has the state after {e['floor']} steps{then}"
 
 @patch
 def _checkpoint(self: ConsoleReporter, e: dict[str, Any]) -> None: self.safe = True
@@ -196,15 +196,14 @@ def _begins_anew(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
     "Reports once that a state is lost, though all members send this event."
     if self.anew == (e['holder'], e['had']): return None
     self.anew = e['holder'], e['had']
-    where = f"from step {e['step']}" if e['step'] else "anew, from step 0"
-    return (f"only worker {e['holder']} had the state after {e['had']} steps, and it is gone: the others go "
-            f"on {where} until a worker brings it back from a checkpoint")
+    return (f"only worker {e['holder']} had the state after {e['had']} steps, and it is gone: the others "
+            f"resume from step {e['step']} until a worker brings it back from a checkpoint")
 
 @patch
 def _restored(self: ConsoleReporter, e: dict[str, Any]) -> str | None:
     if not e['tier']:
         if self.safe: return "no checkpoint is there any more"
-        return "there is no checkpoint yet; all begins anew" if self.done else None
+        return "there is no checkpoint yet; the run starts over" if self.done else None
     self.safe = True
     bad = ''.join(f"; passed over {s['name']} in {s['tier']}: {s['why']}" for s in e['skipped'])
     if self.last is None: return self._begins(e, bad)
@@ -221,8 +220,8 @@ def _begins(self: ConsoleReporter, e: dict[str, Any], bad: str) -> str | None:
 
 def describe_resume(step: int, steps: int | None, tier: str, place: str, setting: str = 'out') -> str:
     "Describes a run that resumes at `step` of `steps` from `tier`; the argument `setting` chose `place`."
-    if steps is None: return f"goes on from step {step} ({tier})"
-    if step < steps: return f"goes on from step {step} ({tier}); {steps - step} of {steps} steps are left"
+    if steps is None: return f"resumes from step {step} ({tier})"
+    if step < steps: return f"resumes from step {step} ({tier}); {steps - step} of {steps} steps are left"
     whole = os.path.dirname(place) if setting == 'out' and os.path.basename(place) == 'checkpoints' else ''
     return (f"nothing left to do: step {step} of {steps} is in {place}; "
             f"use another {setting}=, more steps, or remove {whole or 'it'}")

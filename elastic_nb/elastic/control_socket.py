@@ -70,7 +70,7 @@ def _bound(path: Path) -> tuple[socket.socket, Path]:
     "Returns a socket listening at `path`, and its location; call it holding the lock. Raises OSError."
     if path.is_symlink() or path.exists():
         if not (path.is_symlink() or stat.S_ISSOCK(path.stat().st_mode)):
-            raise OSError(f"{path.name} is no socket")
+            raise OSError(f"{path.name} is not a socket")
         _remove(path)
     sock, at = socket.socket(socket.AF_UNIX), path
     try:
@@ -106,7 +106,7 @@ MAX_CLIENTS = 16 # Maximum number of connected clients
 class CommandQueue:
     "The commands to a supervisor. `read` never waits; `submit` is for other threads of this process."
     def __init__(self, out: str | Path | None = None): # The folder of the run; None: no socket
-        self.why = '' # Why there is no socket
+        self.why = '' # Why there is not a socket
         self.over = False # Whether the run has ended, or the supervisor's loop is in its last turn
         self._queue: SimpleQueue[SupervisorCommand] = SimpleQueue()
         self._lock = threading.RLock() # Guards `over` and the queue: each command is answered

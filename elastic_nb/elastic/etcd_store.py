@@ -479,7 +479,7 @@ def lost_reason(self: EtcdSession) -> str:
     if self.stop.is_set() and not self.reason: return f'the session of {self.name} is closed'
     if not self.reason and boot_s() >= self.ends:
         self._lose(f'it was not renewed within {self.ttl_s} s')
-    after = 'others may have gone on without it'
+    after = 'others may have continued without it'
     return self.reason and f'the lease of {self.name} is lost: {self.reason}; {after}'
 
 # %% ../../nbs/06_elastic/13_etcd_store.ipynb #af4437cd

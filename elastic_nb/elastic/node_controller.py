@@ -328,7 +328,7 @@ class NodeController:
 def require_coordinator(self: NodeController) -> NodeCoordinator:
     "Returns the coordinator. Raises RuntimeError if this node does not lead."
     if self.coordinator: return self.coordinator
-    raise RuntimeError(f"node {self.id} does not lead")
+    raise RuntimeError(f"node {self.id} is not the leader")
 
 @patch(as_prop=True)
 def require_state(self: NodeController) -> ClusterState:
@@ -372,10 +372,10 @@ def handle_cluster_state(self: NodeController, found: ClusterState | None) -> No
     self.question.asking = False
     known = self.record
     if known and (found is None or found.term < known.term):
-        self.reach.warn("the store of the rendezvous has forgotten the newest record")
+        self.reach.warn("the store of the rendezvous has lost the newest record")
         if self.is_leader and self.question.begin(self.clock()):  # propose it again, its term above both
             self.reach.compare_and_swap(found,
-                                        replace(known, term=known.term + 1, why='the store had forgotten it'))
+                                        replace(known, term=known.term + 1, why='the store had lost it'))
         return
     if found and (known is None or found.term > known.term): self.adopt_state(found)
     if self.is_leader and found == self.record:
@@ -395,7 +395,7 @@ def pause_workers(self: NodeController) -> None:
     if self.lease.paused is not None or self.newest is None: return
     gen = self.newest
     self.lease.paused = gen.number + 1
-    self.reach.warn(f"node {self.id} waits: it cannot know whether the others have gone on without it")
+    self.reach.warn(f"node {self.id} waits: it cannot know whether the others have continued without it")
     wait = replace(gen, number=self.lease.paused, roster=(*gen.roster, PLACEHOLDER_WORKER), lost=(),
                    joined=(),
                    reason='no word from the store')
@@ -518,7 +518,7 @@ def report_too_few(self: NodeController, nodes: set[int]) -> None:
     few = nodes if len(nodes) < self.least and self.newest else set()
     if self.newest and few and few != self.few:
         whole = {node_of(n) for n in self.newest.roster} <= few
-        then = 'all that train are on them, and they go on' if whole else 'nobody trains until others come'
+        then = 'all workers that train are on them and continue' if whole else 'none trains until others join'
         self.reach.warn(f"{len(few)} of at least {self.least} nodes are left: {then}")
     self.few = few
 
@@ -569,7 +569,7 @@ def report_newer_checkpoint(self: NodeController, node: int) -> None:
     kept = self.registry.has.pop(node, 0)
     if kept > self.floor:
         self.reach.warn(f"node {node} has a checkpoint of step {kept}, and the others have done {self.floor} "
-                        "steps: all go on from there")
+                        "steps: all resume from there")
 
 @patch
 def refuse_node(self: NodeController, node: int, of: int, found: list[str]) -> None:

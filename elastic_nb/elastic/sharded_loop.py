@@ -194,8 +194,8 @@ def restore_if_nothing_committed(self: ShardedLoop, gen: Generation) -> None:
     if not self.broken: return super(ShardedLoop, self).restore_if_nothing_committed(gen)
     self.pending, self.whole, self.last = None, True, None
     if self.engine.restore(self.checkpoints) is None:
-        raise StateLost("a slice of the optimizer's state is lost with all of its holders, and there is no "
-                        "good checkpoint yet: start the run again, and it begins anew")
+        raise StateLost("a shard of the optimizer's state is lost with all of its holders, and there is no "
+                        "good checkpoint yet: start the run again, and it starts over")
     self.broken = False
     self.say('restored', tier=self.checkpoints.source, skipped=[])
 

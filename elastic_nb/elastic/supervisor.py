@@ -412,9 +412,9 @@ def find_unresponsive(self: ProgressMonitor, members: list[Worker], gen: Generat
 @patch
 def fence_reason(self: ProgressMonitor, w: Worker, waited: float) -> str:
     "Returns why `w` is fenced, as text."
-    if w.saves: return f'its save has not come to an end, and nothing else for {waited:.0f} s (elastic.stall)'
+    if w.saves: return f'its save has not finished, nor has anything else, for {waited:.0f} s (elastic.stall)'
     if w.last in COMPUTING_KINDS: return f'the others have waited for it for {waited:.0f} s (elastic.stall)'
-    return f'no progress for {waited:.0f} s (elastic.stall), and it is the one that looked up last'
+    return f'no progress for {waited:.0f} s (elastic.stall), and it responded longest ago'
 
 @patch
 def find_blocking(self: ProgressMonitor, members: list[Worker], gen: Generation | None, step_s: float = 0.,
@@ -437,7 +437,7 @@ def find_blocking(self: ProgressMonitor, members: list[Worker], gen: Generation 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #0e74dd37
 # Seconds in which a signal reaches all processes of a run; a later one is a new signal
 SIGNAL_SPREAD_S = 1.
-SECOND_CTRL_C = "Ctrl-C came twice: a run with these checkpoints goes on from the newest"
+SECOND_CTRL_C = "Ctrl-C came twice: a run with these checkpoints resumes from the newest"
 
 class RunStopped(RunFailed):
     "The run was asked to stop, and has stopped."
@@ -501,7 +501,7 @@ class KnownCheckpoints:
     @property
     def resume_point(self) -> str:
         "Returns a sentence about the newest known checkpoint on disk, if nothing was saved at the end."
-        return f": a run with these checkpoints goes on from step {self.step}" if self.step else ''
+        return f": a run with these checkpoints resumes from step {self.step}" if self.step else ''
 
 class WorkerSlots:
     "Keeps the assigned slots, and how many workers have work."
@@ -629,7 +629,7 @@ def report_false_fence(self: Supervisor, w: Worker) -> None:
     "Reports a false positive: a fenced worker sent a message."
     if w.name in self.liveness.false_fences: return
     self.liveness.false_fences.add(w.name)
-    text = f"{w.name} was fenced, and spoke afterwards; {self.failures.last_why}"
+    text = f"{w.name} was fenced, and sent a message afterwards; {self.failures.last_why}"
     self.log.note('false_alarm', w.name, text=text)
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #1872658c
@@ -746,7 +746,7 @@ def schedule_replacement(self: Supervisor, name: str) -> None:
     if rule.exclude_if_flapping(name, live):
         slot = parse_slot(name)
         text = (f"worker {slot} is not started again: it has died {rule.flaps[slot]} times in a row within "
-                f"{SHORT_LIFE_STEPS} steps, the last time by {self.failures.last_cause}; the others go on")
+                f"{SHORT_LIFE_STEPS} steps, the last time by {self.failures.last_cause}; the others continue")
         return self.log.note('excluded', name, text=text)
     if after := rule.schedule(name, now, self.failures.deaths):
         for straggler in of: self.stragglers.relieve(straggler, after)
@@ -951,7 +951,7 @@ def on_checkpoint(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
 def on_saved(self: Supervisor, w: Worker, event: dict[str, Any]) -> None:
     if not event['ok']: return   # the next request may succeed
     raise self.shutdown_request.error(f"; the state after {event['step']} steps is on disk, "
-                              "and a run with these checkpoints goes on from there")
+                              "and a run with these checkpoints resumes from there")
 
 # %% ../../nbs/06_elastic/09_supervisor.ipynb #3e622230
 @patch

@@ -334,7 +334,7 @@ def _its_turn(self: ParameterServer, worker: int) -> None:
     if worker >= self.terms.workers:
         raise BadMessage(f"worker {worker} is none of 0 to {self.terms.workers - 1}")
     if worker in self.inbox:
-        raise BadMessage(f"worker {worker} has spoken; version {self.version + 1} waits for others")
+        raise BadMessage(f"worker {worker} has already sent; version {self.version + 1} waits for others")
 
 # %% ../../nbs/12_lowcomm/11_parameter_server.ipynb #93ac307d
 @patch
@@ -344,7 +344,7 @@ def save(self: ParameterServer) -> None:
     if self.journal and self.journal.path == self._journal_path(): return
     try: self._write()
     except OSError as e:
-        return warnings.warn(f"no checkpoint of version {self.version}: {e}; the journal goes on")
+        return warnings.warn(f"no checkpoint of version {self.version}: {e}; the journal continues")
     self.point('saved')
     self._begin_journal()
     self.point('begun')

@@ -143,12 +143,12 @@ class ErrorFeedback:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         "The inverse of `state_dict`. Raises BadMessage for invalid values."
-        if {*state} != {'sender', 'round', 'error'}: raise BadMessage(f"no rest of a sender: {[*state]}")
+        if {*state} != {'sender', 'round', 'error'}: raise BadMessage(f"no residual of a sender: {[*state]}")
         for name, most in dict(sender=1 << 16, round=1 << 32).items():
             if type(state[name]) is not int or not 0 <= state[name] < most:
                 raise BadMessage(f"{name} of a sender is a whole number below {most}, not {state[name]!r}")
         error = state['error']
-        self.error = None if error is None else check_tensor(error, "the rest of a sender").clone()
+        self.error = None if error is None else check_tensor(error, "the residual of a sender").clone()
         self.sender, self.round, self.pending, self.encoded = state['sender'], state['round'], None, False
 
 # %% ../../nbs/12_lowcomm/03_quantize.ipynb #a77ba396
@@ -183,10 +183,10 @@ class Codec:
         Call `state.commit()` when the round counts. If it raises BadMessage, `state` does not change."""
         x = check_tensor(tensor)
         if state.error is not None:
-            if not self.decay: raise BadMessage(f"there is a rest of earlier rounds; {self} would forget it")
+            if not self.decay: raise BadMessage(f"there is a residual of earlier rounds: {self} loses it")
             if len(state.error) != len(x):
-                raise BadMessage(f"the gradient has {len(x)} numbers, and the rest has {len(state.error)}")
-            x = check_tensor(x + self.decay * state.error, "the gradient with its rest")
+                raise BadMessage(f"the gradient has {len(x)} numbers, the residual has {len(state.error)}")
+            x = check_tensor(x + self.decay * state.error, "the gradient with its residual")
         payload = self.pack(x)
         data = encode_message(CodecMessage(state.sender, state.round, len(x), payload), repr(self))
         state.pending = x - self.unpack(payload, len(x)) if self.decay else None
@@ -290,7 +290,7 @@ class RoundInbox:
             raise BadMessage(f"{who} does not take part in round {self.round}")
         if message.round != self.round:
             raise BadMessage(f"{who} sends a message of round {message.round} in round {self.round}")
-        if message.sender in self.received: raise BadMessage(f"{who} has spoken in round {self.round}")
+        if message.sender in self.received: raise BadMessage(f"{who} has already sent in round {self.round}")
         if message.count != self.count:
             raise BadMessage(f"{who} sends {message.count} numbers, and the model has {self.count}")
         try: self.received[message.sender] = self.codec.unpack(message.payload, message.count)

@@ -259,7 +259,7 @@ def _check_folder(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Di
     if not k.checkpoint_interval: return []
     there = _there(place.absolute())
     if not there.is_dir() or not here.writes(there):
-        return [_bad('checkpoint.nvme_path', f"{there} is no folder that we may write",
+        return [_bad('checkpoint.nvme_path', f"{there} is not a folder that we may write",
                      "Name another folder, or give this process the right to write there")]
     many = k.keep_last_n + k.keep_best + 1   # a new checkpoint is written before an old one is removed
     if size and free is not None and free < many * size:
@@ -267,7 +267,7 @@ def _check_folder(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Di
                           f"checkpoints take {many * size / 1e6:,.0f} MB",
                           "Make room, or lower checkpoint.keep_last_n"))
     if here.volatile(place):
-        found.append(_bad('checkpoint.nvme_path', f"{place} lies in memory: a restart of the machine "
+        found.append(_bad('checkpoint.nvme_path', f"{place} is in memory: a restart of the machine "
                           "takes all checkpoints", "Name a folder on a disk"))
     return found
 
@@ -280,7 +280,7 @@ def _check_memory(c: RunConfig, m: MeasuredTimes, here: MachineProbe) -> list[Di
                       f"{size / 1e6:,.0f} MB: while one is written there is none",
                       f"Set it to {math.ceil(2 * size / 1e6)} or more")]
     if memory is not None and memory < 2 * size:
-        return [_bad('memory', f"{memory / 1e6:,.0f} MB can be had, and two snapshots take "
+        return [_bad('memory', f"{memory / 1e6:,.0f} MB is available, and two snapshots take "
                      f"{2 * size / 1e6:,.0f} MB", "Set checkpoint.max_memory_mb, or use fewer workers")]
     return []
 
@@ -293,7 +293,7 @@ def _check_rest(c: RunConfig, here: MachineProbe) -> list[Diagnosis]:
     shm = here.shm()
     if shm is not None and shm < 8 << 20:
         found.append(_bad('/dev/shm', f"{shm / 1e6:.1f} MB are free: libraries that share memory there "
-                          "are killed without a word", "Make it larger (in Docker: --shm-size=1g)"))
+                          "are killed without a message", "Make it larger (in Docker: --shm-size=1g)"))
     if here.now() < _BUILT:
         day = datetime.fromtimestamp(here.now(), timezone.utc).date()
         found.append(_bad('clock', f"it is {day} on this machine: signatures and certificates will not "
@@ -311,12 +311,12 @@ def check_services(c: RunConfig, etcd: str = '', endpoint: str = '', limit_s: fl
         try: open_store(url, limit_s=limit_s).list('')
         except (StoreError, OSError, ValueError) as e:
             found.append(_bad(f'checkpoint.{name}', f"{url} does not answer: {_line(e)}",
-                              "Start it, or mend its address, its credentials or the network"))
+                              "Start it, or fix its address, its credentials or the network"))
         if at := _http_of(url): found += _check_clock(f'checkpoint.{name}', at, limit_s)
     if etcd: found += _check_etcd(etcd, limit_s)
     if endpoint: found += _check_port(endpoint)
     if not _binds('127.0.0.1', 0):
-        found.append(_bad('loopback', "no port of 127.0.0.1 can be had",
+        found.append(_bad('loopback', "no port of 127.0.0.1 is available",
                           "Bring the interface up: ip link set lo up"))
     return found
 
@@ -329,7 +329,7 @@ def _check_etcd(text: str, limit_s: float) -> list[Diagnosis]:
         EtcdClient(EtcdAccess(places, tls=tls, limit_s=limit_s)).get('elastic-nb doctor')
     except (OSError, ValueError, RuntimeError) as e:
         return [_bad('etcd', f"{text} does not answer: {_line(e)}",
-                     "Start it (elastic-nb etcd start), or mend the address")]
+                     "Start it (elastic-nb etcd start), or fix the address")]
     scheme = 'https' if tls else 'http'
     return [f for place in places for f in _check_clock('etcd', f'{scheme}://{place}/version', limit_s)]
 
@@ -376,7 +376,7 @@ def _check_port(endpoint: str) -> list[Diagnosis]:
 ADVICE = dict(
     redone="Steps are long: more micro-batches do not help, shorter steps do",
     checkpoint="Raise checkpoint.checkpoint_interval, or set it to auto",
-    detection="Lower elastic.silence: so long a stopped worker looks alive",
+    detection="Lower elastic.silence: a stopped worker looks alive that long",
     rendezvous="Look for a worker that comes late: a long micro-batch keeps the others waiting",
     regroup="Use fewer workers, or strategies with fewer connections",
     copy="Use a faster network, or a smaller state",
@@ -393,10 +393,10 @@ def check_run(rows: RunHistory, state: tuple[str, str | None], found: Goodput,
 
 def _check_end(state: tuple[str, str | None], rows: RunHistory) -> list[Diagnosis]:
     what, why = state
-    then = 'goes on from the newest checkpoint' if has_durable_checkpoint(rows) else 'begins anew'
+    then = 'resumes from the newest checkpoint' if has_durable_checkpoint(rows) else 'starts over'
     if what != 'failed': return []
     return [_bad('the run', f"it failed: {(why or 'without a reason').splitlines()[0]}",
-                 f"Mend that, and start it again: it {then}")]
+                 f"Fix that, and start it again: it {then}")]
 
 # %% ../../nbs/08_report/17_doctor.ipynb #0b7f8db1
 def check_saved_checkpoints(watch: RunReader, c: RunConfig) -> list[Diagnosis]:
@@ -408,7 +408,7 @@ def check_saved_checkpoints(watch: RunReader, c: RunConfig) -> list[Diagnosis]:
              if e.kind == 'checkpoint' and e.data.get('tier') == 'nvme']
     if steps and not c.checkpoint.remote_urls and not any(place.glob('step-*')):
         return [_bad('the checkpoints', f"the ledger has one of step {max(steps)}, and none is in {place}",
-                     "Bring them back; to begin anew, remove the whole folder of the run")]
+                     "Bring them back; to start over, remove the whole folder of the run")]
     last = watch.run.refused[-1:]
     if not last or (last[0].started or '') < (watch.run.attempts[-1].started or ''): return []
     return [_bad('the run', f"its last start was refused: {last[0].refused.splitlines()[0]}", "Mend that")]
@@ -421,7 +421,7 @@ def _check_events(rows: RunHistory, c: RunConfig) -> list[Diagnosis]:
         if e.kind == 'healed': bad.pop(e.data['tier'], None)
     for tier, why in bad.items():
         found.append(_bad(tier, f"this tier of the checkpoints stopped working: {why.splitlines()[0]}",
-                          "Mend it; elastic-nb checkpoints RUN --verify says what is left"))
+                          "Fix it; elastic-nb checkpoints RUN --verify says what is left"))
     if n := many['false_alarm']:
         found.append(_bad('elastic.silence', f"{n} workers were fenced, and were alive",
                           f"Set it to {_s(2 * c.elastic.silence)} or more"))

@@ -467,13 +467,13 @@ def refusal(self: Dashboard, request: HttpRequest) -> HttpResponse | None:
     host, origin = request.headers.get('host', ''), request.headers.get('origin')
     name = host_name(host)
     if not (name in self.hosts or self.token and is_ip_address(name)):
-        return error_response("this name is not mine; if it is, start me with --allow-host NAME", 421)
+        return error_response("unknown host name; to allow it, start the server with --allow-host NAME", 421)
     scheme = 'https' if (origin or '').startswith('https:') else 'http'
     if origin is not None and origin.lower() != f'{scheme}://{host.strip().lower()}':
-        return error_response("a page from elsewhere may not ask this", 403)
+        return error_response("requests from pages of other origins are refused", 403)
     site = request.headers.get('sec-fetch-site', 'none')
     if site not in ('none', 'same-origin') and request.headers.get('sec-fetch-mode') != 'navigate':
-        return error_response("a page from elsewhere may not ask this", 403)
+        return error_response("requests from pages of other origins are refused", 403)
     if request.path in PUBLIC_PATHS or self.is_authenticated(request): return None
     if request.path.startswith(('/api', '/metrics')): return error_response(f"show the token: {TOKEN_ENV}",
                                                                             401)
@@ -706,7 +706,7 @@ def open_listener(host: str, port: int, patience: float = CLIENT_TIMEOUT_S) -> s
     try: line.bind((host, port))
     except (OSError, OverflowError) as e:
         line.close()
-        raise OSError(f"cannot listen at {host}, port {port}: {getattr(e, 'strerror', None) or e}") from None
+        raise OSError(f"cannot listen on {host}, port {port}: {getattr(e, 'strerror', None) or e}") from None
     line.listen(128)
     return line
 

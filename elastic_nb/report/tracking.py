@@ -558,7 +558,7 @@ def _append(self: SinkGroup, line: str) -> None:
         self.dropped, self.lines = self.dropped + 1, self.lines - 1
     if time.monotonic() >= self.retry_at: self._write()
     for f in self.feeders:
-        if f.error: self.warn(f.sink, f"{f.error}; training goes on, and rows wait in {self.home.name}")
+        if f.error: self.warn(f.sink, f"{f.error}; training continues, and rows wait in {self.home.name}")
         elif f.process.poll() is not None: self.warn(f.sink, f"its process has ended; see {f.sink}.log")
 
 @patch

@@ -176,7 +176,7 @@ def _from_elsewhere(self: RunVerification, start: str, step: int, facts: Attempt
     found = {data['receipt'] for data in restored if 'receipt' in data}
     if found:
         what = _span(max(s for s in self.receipts_by_step if s < step), step - 1)
-        self.notes.append(f"{start}: {what}: not proved; it went on from a checkpoint of them")
+        self.notes.append(f"{start}: {what}: not proved; it resumed from a checkpoint of them")
         self.receipts_by_step[step] = found
     return found
 
@@ -303,7 +303,7 @@ def check_identity(self: RunVerification, start: str, facts: AttemptEvidence) ->
             why = '; '.join(odd)
             self.add_finding('identity', start, None,
                              f"{e.worker} trained another run than those before: {why}")
-        note = f"{start}: went on from a run that differed, as was accepted: {'; '.join(found)}"
+        note = f"{start}: resumed from a run that differed, as was accepted: {'; '.join(found)}"
         if found and not odd and note not in self.notes: self.notes.append(note)
         self.identity = mine
 
@@ -369,7 +369,7 @@ def _final(self: RunVerification, start: str, last: int, facts: AttemptEvidence)
             text = f"its last receipt, after {step} steps, is not that of its rows"
             self.add_finding('changed', start, step, text)
     if self.ended and not words and not facts.has_remote_workers:
-        self.add_finding('missing', start, None, "it came to its end, and no row has its last receipt")
+        self.add_finding('missing', start, None, "it finished, and no row has its last receipt")
 
 # %% ../../nbs/08_report/15_verify.ipynb #22de13a9
 _DECIDE = 'model', 'data', 'training', 'scaling', 'distributed', 'lowcomm' # Sections that decide the result
@@ -595,16 +595,16 @@ def verification_lines(run: RunVerification) -> Iterator[str]:
     if len(run.findings) > 20: yield f'  and {len(run.findings) - 20} more'
     yield from (f'  open: {note}' for note in run.notes)
     if run.receipt is not None: yield f'  receipt of the last step: {run.receipt % 2**64:016x}'
-    if not run.ended: yield '  it has not come to its end: rows after the last step may be missing'
+    if not run.ended: yield '  it has not finished: rows after the last step may be missing'
     elif run.sha256: yield f'  sha256 of the end: {run.sha256}'
 
 def divergence_lines(p: RunDivergence) -> Iterator[str]:
     "Yields lines of text: where two runs diverge."
     if p.identical: yield f'the same run: {p.same} steps are equal, bit for bit'
     elif p.step is None: yield (f"the same in all {p.same} steps that both have done; the "
-                                f"{'first' if p.longer > 0 else 'second'} goes on for {abs(p.longer)} more")
+                                f"{'first' if p.longer > 0 else 'second'} continues for {abs(p.longer)} more")
     elif p.what == 'weights': yield f'all {p.same} steps are equal, and after {p.step} the state is not'
     else:
-        yield f'they part at step {p.step}, in the {p.what}: {p.mine!r} and {p.theirs!r}'
+        yield f'they diverge at step {p.step}, in the {p.what}: {p.mine!r} and {p.theirs!r}'
         if p.weights_same is not None: yield f'  the weights were the same after {p.weights_same} steps'
     for key, (a, b) in p.other.items(): yield f'  other {key}: {a} and {b}'

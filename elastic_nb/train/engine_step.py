@@ -167,7 +167,7 @@ def optimizer_problems(optimizer: torch.optim.Optimizer, model: nn.Module) -> li
     "Why a trainer of `model` cannot step with `optimizer`, one sentence each."
     name, wrong = type(optimizer).__name__, []
     if not hasattr(optimizer, '_optimizer_step_pre_hooks'):
-        return [f"{name} is no whole optimizer of torch, for its __init__ does not call that of "
+        return [f"{name} is not a complete optimizer of torch, for its __init__ does not call that of "
                 "torch.optim.Optimizer: let it do so, or give the optimizer that it wraps"]
     if any(g.get('lr', 1.) is None for g in optimizer.param_groups):
         wrong.append(f"{name} has the rate None: it makes its own, and a schedule has nothing to scale; give "
@@ -617,7 +617,7 @@ class OptimizerAttributes:
         "Raises UnsupportedModel if one of the first two steps has changed an attribute; warns later, once."
         if not (changed := self._changed(step, first)): return
         told = (f"{type(self.optimizer).__name__} changes its attribute {changed[0]} when it steps, which is "
-                "not in its state_dict: a resume would begin it anew. Keep it in the optimizer's state, or "
+                "not in its state_dict: a resume would reset it. Keep it in the optimizer's state, or "
                 "give it a state_dict and a load_state_dict")
         if step <= self.looked_at + 1: raise UnsupportedModel(told)
         self.looked_at = 0
@@ -881,8 +881,8 @@ def inspect_samples(
     if generators: generators, _ = compare_baselines(again(), again())
     if generators:
         raise NondeterministicSample(
-            f"{which}: reading draws from {', '.join(generators)}, which goes on from sample to "
-            "sample: the result would depend on who has read what before. Let it draw from "
+            f"{which}: reading draws from {', '.join(generators)}, which resumes from sample to "
+            "sample: the result would depend on which worker has read what before. Let it draw from "
             "torch's, numpy's or random's generator, which are set for each place in the run")
     if numbers:
         warnings.warn(f"{which}: reading changes {', '.join(numbers)}: each worker has its own, and no "
@@ -994,7 +994,7 @@ def _see_apart(engine: Engine, which: str, data: Any, causal: bool, names: set[s
     engine.model.train(training)
     if abs(a - b) > 1e-5 * max(1., abs(a)):
         name = type(engine.model).__name__
-        raise BadConfig(f"{which}: its documents shall be kept apart, and {name} looks from one into another "
+        raise BadConfig(f"{which}: its documents must be kept apart, but {name} reads from one into another "
                         f"(the loss of a document is {a:.6g} or {b:.6g}, as others stand before it). It must "
                         "make its mask of the positions; one of transformers does so in newer versions, "
                         "without a cache. Or take apart=False")
@@ -1057,7 +1057,7 @@ def _idle_settings(engine: Engine, optimizer: bool, scheduler: bool) -> Iterator
     of_scheduler = t.non_defaults('warmup', 'schedule')
     kind = type(engine.optimizer)
     if optimizer and all(callable(getattr(kind, k, None)) for k in ('train', 'eval')):
-        yield (f"{kind.__name__} has eval(), which exchanges the weights, and nobody calls it here: "
+        yield (f"{kind.__name__} has eval(), which exchanges the weights, which is not called here: "
                "validations, checkpoints and the result have those of training. For the others call it in "
                "on_train_end, and save the model there")
     if optimizer and t.non_defaults('lr'):
@@ -1117,7 +1117,7 @@ def _prepare_update(self: Engine, t: TrainingConfig) -> None:
                         "than the one that steps: give a function from the optimizer to a scheduler")
     if wrong := nondeterministic_lr_lambdas(self.scheduler) if given[1] else []:
         raise BadConfig(f"scheduler: {wrong[0]} gives another factor each time it is asked for the same "
-                        "step: after a resume it would begin anew. Let it follow from the step")
+                        "step: after a resume it would start over. Let it follow from the step")
     self.facts.scheduler = scheduler_identity(self.scheduler) if given[1] else {}
     if self.c.scaling.policy == 'variable': _prepare_scaling(self)
 

@@ -69,7 +69,7 @@ def resolve_folder(path: Any) -> Path | None:
     if not path.is_file(): return None
     try: return Path(json.loads(path.read_text())['checkpoint'])
     except (ValueError, TypeError, KeyError, OSError):
-        raise ValueError(f"{path} is no checkpoint that ElasticIO has saved; load it without the "
+        raise ValueError(f"{path} is not a checkpoint that ElasticIO has saved; load it without the "
                          "plugin") from None
 
 # %% ../../nbs/07_train/15_lightning.ipynb #8aec45c5
@@ -269,7 +269,7 @@ class _Seeds(_Callback):
         why = join_first_few(describe_differences(self.there, strip_accepted(self.about, accept)))
         if why and place: raise RunMismatch(mismatch_message(place, why))
         for told in [why] if why else describe_differences(self.there, self.about, remarks=True):
-            warnings.warn(f"the run goes on in another way than it began. {told}")
+            warnings.warn(f"the run continues in another way than it began. {told}")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         "Replaces values from the checkpoint by accepted ones."

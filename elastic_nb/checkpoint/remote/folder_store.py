@@ -195,7 +195,7 @@ def _write(self: FolderStore, path: str, pieces: Iterable[bytes], errand: Watchd
             left = memoryview(piece)
             while left:
                 done = self.system.write(fd, left)
-                if not done: raise OSError(errno.EIO, "the folder takes nothing")
+                if not done: raise OSError(errno.EIO, "the folder accepts no writes")
                 left = left[done:]
                 errand.heartbeat(size / MIN_BYTES_PER_S)
         try: self.system.fsync(fd)
