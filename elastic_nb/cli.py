@@ -99,12 +99,12 @@ def complete_words(*words: str) -> Callable[[str], list[str]]:
 _Config = Annotated[str, Argument(metavar='CONFIG.yaml')]
 _Plain = Annotated[list[str], Argument(metavar='[[SECTION.]SETTING=VALUE]...')]
 _Overrides = Annotated[list[str], Argument(metavar='[[SECTION.]SETTING=VALUE]...',
-                                           help='Settings that win over the file.')]
+                                           help='Settings that override the file.')]
 _Run = Annotated[str, Argument(metavar='RUN', help="A run's folder, its run.db, or the URL of elastic-nb "
                                'serve.')]
-_Name = Annotated[str, Option(help='One start alone, such as run-2. Default: the newest run, with all its '
+_Name = Annotated[str, Option(help='A single start, such as run-2. Default: the newest run, with all its '
                               'starts.')]
-_Name1 = Annotated[str, Option(help='One start of the first run alone. Default: its newest run, with all '
+_Name1 = Annotated[str, Option(help='A single start of the first run. Default: its newest run, with all '
                                'starts.')]
 _Name2 = Annotated[str, Option(help='The same for the second run.')]
 _Queue = Annotated[str, Option(metavar='URL', help='The queue of elastic-nb controller at this address, in '
@@ -177,15 +177,15 @@ def demo(
         'at once; may be given several times. Default: the last worker, after two fifths of the steps '
         '(2@160).')] = [],
     hang: Annotated[list[str], Option(metavar='WORKER@STEP[:PHASE]', help='SIGSTOP a worker: it looks alive, '
-        'and does nothing, until it is missed and killed.')] = [],
-    spares: Annotated[int, Option(help='Workers that wait, ready to take over.')] = 0,
+        'but does nothing until it is detected and killed.')] = [],
+    spares: Annotated[int, Option(help='Spare workers, ready to take over.')] = 0,
     seed: Annotated[int, Option(help='Seed of weights, shuffle and dropout.')] = 0,
     text: Annotated[list[str], Option(metavar='FILE', help='Text to train on. Default: a '
         'nursery rhyme.')] = [],
     strategy: Annotated[str, Option(autocompletion=complete_words('exact', 'ddp'),
                                     help='exact: the same bits for '
         'any number of workers. ddp: stock DistributedDataParallel.')] = 'exact',
-    out: Annotated[str, Option(metavar='DIR', help='Run folder, to be made. Default: runs/demo-TIME.')] = '',
+    out: Annotated[str, Option(metavar='DIR', help='Run folder to create. Default: runs/demo-TIME.')] = '',
     json_file: _Json = '',
 ) -> None:
     """Train a small GPT with several workers, kill one, prove that nothing changed, and generate text.
@@ -223,13 +223,13 @@ def _demo(config: Config, faults: list[Fault], out: str, json_file: str) -> bool
     console.print(*hash_lines(result), sep='\n', soft_wrap=True, highlight=False)   # in full, for copying
     console.print(explain_proof(workers, result))
     if result['writes']:
-        console.print("\nThe model that came through writes:\n", result['writes'], '', sep='\n', markup=False)
+        console.print("\nThe surviving model writes:\n", result['writes'], '', sep='\n', markup=False)
     _save(json_file, result)
     for fault in result['not_fired']:
-        console.print(f"The fault {fault} never came about: its worker did not get to that line.")
+        console.print(f"The fault {fault} never happened: its worker did not reach that line.")
     if not result['identical'] and config.distributed.strategy == 'ddp':
-        console.print("Stock DDP sums in an order that depends on the world, so other bits are expected; "
-                      "--strategy exact has none.")
+        console.print("Stock DDP sums in an order that depends on the world size, so other bits are normal; "
+                      "not with --strategy exact.")
     console.print(f"report: {Path(out) / 'report.html'}", describe_folder(Path(out)), sep='\n',
                   soft_wrap=True)
     return result['identical']
@@ -245,7 +245,7 @@ def _narrate(console: Console, workers: int, faults: list[Fault], title: str, st
 # %% ../nbs/00_start/04_cli.ipynb #3765d633
 @app.command()
 def init(
-    out: Annotated[str, Option('-o', '--out', metavar='FILE', help='File to be made; - '
+    out: Annotated[str, Option('-o', '--out', metavar='FILE', help='File to create; - '
         'prints it.')] = 'config.yaml',
     kind: Annotated[str, Option('--for', metavar='KIND', help='laptop: a small GPT, offline, half a minute. '
         'colab: a larger one on WikiText-2. gpt2: fine-tune GPT-2.')] = 'laptop',
@@ -266,7 +266,7 @@ def init(
 def validate(
     config: _Config, overrides: _Plain = [],
     load: Annotated[bool, Option('--load', help='Also build the model and the data once, without training: '
-        'slower, and finds all that a start would find.')] = False,
+        'slower, but finds what a start would find.')] = False,
 ) -> None:
     """Check a config, and the files and names in it, without training: all mistakes at once.
 
@@ -326,7 +326,7 @@ def train(
     config: _Config, overrides: _Overrides = [],
     workers: Annotated[int | None, Option(min=1, help='Worker processes. Default: as '
         'elastic.workers says.')] = None,
-    out: Annotated[str, Option(metavar='DIR', help='Folder of the run; one that is there is gone on with. '
+    out: Annotated[str, Option(metavar='DIR', help='Folder of the run; an existing run is resumed. '
         'Default: runs/ and the name of the file.')] = '',
     json_file: _Json = '',
     nnodes: Annotated[str, Option(metavar='N|MIN:MAX', help='Nodes that train together; the command is '
@@ -334,7 +334,7 @@ def train(
     nproc_per_node: Annotated[int | None, Option('--nproc-per-node', min=1, help='Worker processes of this '
         'node; the same as --workers.')] = None,
     rdzv_backend: Annotated[str, Option(autocompletion=complete_words('c10d', 'etcd-v3'), help=
-        'How the nodes meet: c10d, etcd-v3, or what else PyTorch knows.')] = 'c10d',
+        'How the nodes meet: c10d, etcd-v3, or another backend of PyTorch.')] = 'c10d',
     rdzv_endpoint: Annotated[str, Option(metavar='HOST:PORT', help='Where the nodes meet.')] = '',
     rdzv_id: Annotated[str, Option(help='The same for all nodes of a run.')] = 'none',
     rdzv_conf: Annotated[str, Option(metavar='K=V,...', help='More for the backend.')] = '',
@@ -391,7 +391,7 @@ def _elsewhere(on: str, asked: Config, out: str, how: dict[str, Any]) -> tuple[s
 def index(
     files: Annotated[list[str], Argument(metavar='FILES...', help='Texts, .jsonl, .json, .parquet or .arrow, '
         'also in .gz, .zst or .zip; or globs.')],
-    out: Annotated[str, Option('-o', '--out', metavar='OUT', help='Token file to be made.')],
+    out: Annotated[str, Option('-o', '--out', metavar='OUT', help='Token file to create.')],
     tokenizer: Annotated[str, Option(autocompletion=complete_words('byte', 'gpt2'),
                                      help='byte, gpt2, or the path of '
         'a tokenizer.json.')] = 'byte',
@@ -487,9 +487,9 @@ def import_(
 @app.command('peer-memory')
 def peer_memory(
     port: Annotated[int, Option(min=0, max=65535, help='TCP port; 0: any that is free.')],
-    host: Annotated[str, Option(help='Address to listen at. Any other than 127.0.0.1 needs a secret in '
+    host: Annotated[str, Option(help='Address to listen on. Any other than 127.0.0.1 needs a secret in '
         'ELASTIC_NB_PEER_TOKEN, the same at the clients.')] = '127.0.0.1',
-    limit_mb: Annotated[int, Option(min=1, help='All that is held, in MB: one checkpoint more than are kept '
+    limit_mb: Annotated[int, Option(min=1, help='Memory limit in MB: one checkpoint more than you keep '
         'must fit.')] = 4096,
 ) -> None:
     """Lend this node's memory: hold checkpoints of other nodes until SIGTERM or Ctrl-C.
@@ -506,11 +506,11 @@ def peer_memory(
 def serve(
     run: Annotated[str, Argument(metavar='RUN', help="A run's folder, or a folder of runs.")],
     port: Annotated[int, Option(min=0, max=65535, help='TCP port; 0: any that is free.')] = 8000,
-    host: Annotated[str, Option(help='Address to listen at. Any other than loopback needs a secret in '
+    host: Annotated[str, Option(help='Address to listen on. Any other than loopback needs a secret in '
         'ELASTIC_NB_TOKEN, which browsers are asked for.')] = '127.0.0.1',
     allow_kill: Annotated[bool, Option('--allow-kill', help='Show buttons that kill, hang and '
         'add workers.')] = False,
-    allow_host: Annotated[list[str], Option(metavar='NAME', help='A further name under which browsers may '
+    allow_host: Annotated[list[str], Option(metavar='NAME', help='Another host name under which browsers may '
         'call it; may be given several times.')] = [],
 ) -> None:
     """Show runs in a browser, live, until SIGTERM or Ctrl-C. Needs the extra `serve`.
@@ -571,19 +571,19 @@ def _taking(command: Callable[..., None], options: dict[str, tuple[Any, Any]]) -
 _add_bench('recovery', 'recovery:bench_recovery',
            "How long a kill interrupts training: ours, torchrun and torchft in turn.",
            trials=_times(5, 'Kills per contestant.'))
-_add_bench('exact', 'core:bench_exact', "What the exact sum costs beside accumulate + all_reduce.",
+_add_bench('exact', 'core:bench_exact', "What the exact sum costs compared with accumulate + all_reduce.",
            trials=_times(5, 'Steps per contestant and world.'))
-_add_bench('data', 'data:bench_data', "Resume, speed, and what a resize loses, beside others.\n\n"
+_add_bench('data', 'data:bench_data', "Resume, speed, and what a resize loses, compared with others.\n\n"
            "Needs no network: without GPT-2's vocabulary in the Hub's cache it trains a small one.",
            trials=_times(3, 'Measurements per contestant.'),
            tokenizer=(Annotated[str, Option(help="A tokenizer.json for the index. Default: GPT-2's.")], ''))
 _add_bench('checkpoint', 'checkpoint:bench_checkpoint',
            "How long a save stops training, takes to be durable, and takes to load: ours and others in turn."
-           "\n\nSome twenty minutes; needs 6 GB of memory and 5 GB of disk.",
+           "\n\nAbout twenty minutes; needs 6 GB of memory and 5 GB of disk.",
            trials=_times(5, 'Measurements per contestant.'), out=_disk('be measured'))
 _add_bench('trainer', 'trainer:bench_trainer',
-           "What the trainer costs beside a plain loop and plain DDP, after a loss, after a join, and to "
-           "resume.\n\nSome eight minutes; needs 6 GB of memory and 5 GB of disk.",
+           "What the trainer costs compared with a plain loop and plain DDP, after a loss or a join, and to "
+           "resume.\n\nAbout eight minutes; needs 6 GB of memory and 5 GB of disk.",
            trials=_times(5, 'Kills, and resumes per contestant.'), out=_disk('resume from'))
 _add_bench('gpu', 'gpu:bench_gpu', "The trainer, snapshots and recoveries on this machine's GPU, beside "
            "plain loops and copies. Needs one.")
@@ -595,23 +595,23 @@ _add_bench('soak', 'soak:bench_soak',
            "code 1 if something has grown, or if the result is not the one of the undisturbed run.\n\n"
            "Example: elastic-nb bench soak --seconds 300 --json soak.json",
            seconds=(Annotated[float, Option(min=5, help='How long the run is disturbed.')], 300.),
-           seed=(Annotated[int, Option(help='Of the moments, the victims and the signals.')], 0))
+           seed=(Annotated[int, Option(help='Seed of the times, the victims and the signals.')], 0))
 _add_bench('nodes', 'nodes:bench_nodes',
-           "How long the loss of a host of three interrupts training: ours, torchrun as it comes, and tuned."
-           "\n\nAlso a join, and the loss of the host that holds the store. Some ten minutes. Hosts with "
+           "How long losing one of three hosts interrupts training: ours, torchrun as it comes, and tuned."
+           "\n\nAlso a join, and the loss of the host that holds the store. About ten minutes. Hosts with "
            "cables need Linux and root; else they are loopback addresses.",
            trials=_times(5, 'Losses per contestant.'))
-_add_bench('sharded', 'sharded:bench_sharded', "Optimizer and gradient in slices against the whole in each "
+_add_bench('sharded', 'sharded:bench_sharded', "Optimizer and gradient as shards against full copies in each "
            "worker, and FSDP: steps, bytes, pauses.", trials=_times(5, 'Runs of each kind.'))
 
 # %% ../nbs/00_start/04_cli.ipynb #3dd5c456
 @bench_app.command()
 def lowcomm(
     json_file: _Json = '',
-    steps: Annotated[int, Option(min=0, help='Of each worker, a multiple of 64. 0: 2048, or 64 '
+    steps: Annotated[int, Option(min=0, help='Steps of each worker, a multiple of 64. 0: 2048, or 64 '
         'if tiny.')] = 0,
-    seeds: Annotated[int, Option(min=1, help='Trainings of each way.')] = 3,
-    tiny: Annotated[bool, Option('--tiny', help='For seconds; the losses mean nothing.')] = False,
+    seeds: Annotated[int, Option(min=1, help='Trainings with each method.')] = 3,
+    tiny: Annotated[bool, Option('--tiny', help='Takes seconds; the losses mean nothing.')] = False,
 ) -> None:
     """Loss and bytes of DiLoCo, its relatives and its codecs beside synchronous training.
 
@@ -626,8 +626,8 @@ def lowcomm(
 
 # %% ../nbs/00_start/04_cli.ipynb #800e51db
 _add_bench('walltime', 'walltime:bench_walltime', "Seconds of a round over links that lose packets, "
-           "predicted and measured. It takes Linux and root.",
-           rounds=_times(21, 'Of each way over each link.', 3))
+           "predicted and measured. It needs Linux and root.",
+           rounds=_times(21, 'Rounds of each method over each link.', 3))
 
 # %% ../nbs/00_start/04_cli.ipynb #086dcc20
 @bench_app.command('simulate')
@@ -759,7 +759,7 @@ def _print_csv(found: dict[str, list[Any]]) -> None:
 @app.command()
 def report(
     run: Annotated[str, Argument(metavar='RUN', help="A run's folder, or its run.db.")],
-    run2: Annotated[str, Argument(metavar='[RUN2]', help='Another run, to stand beside it.')] = '',
+    run2: Annotated[str, Argument(metavar='[RUN2]', help='Another run, to compare it with.')] = '',
     out: Annotated[str, Option('-o', '--out', metavar='FILE', help='The page. Default: report.html in the '
         "first run's folder.")] = '',
     name: _Name1 = '', name2: _Name2 = '',
@@ -786,7 +786,7 @@ def simulate_(
     on: Annotated[str, Option(metavar='ray', autocompletion=complete_words('ray'),
                               help='With --real: run them on a '
         'Ray cluster, in place of this machine.')] = '',
-    out: Annotated[str, Option(metavar='DIR', help='Folder for the ledger, to be made. Default: none.')] = '',
+    out: Annotated[str, Option(metavar='DIR', help='Folder to create for the ledger. Default: none.')] = '',
     like: Annotated[str, Option('--like', metavar='RUN', help='In place of a plan: simulate a run that was '
         'measured, its folder or its run.db, and compare.')] = '',
     json_file: _Json = '',
@@ -834,7 +834,7 @@ def _print_twin(run: str, json_file: str) -> None:
 # %% ../nbs/00_start/04_cli.ipynb #897391e1
 etcd_app = typer.Typer(no_args_is_help=True, help="Servers of etcd for development: nodes meet at them.")
 app.add_typer(etcd_app, name='etcd')
-_Folder = Annotated[str, Option('--dir', metavar='DIR', help='Where their data lies.')]
+_Folder = Annotated[str, Option('--dir', metavar='DIR', help='Folder of their data.')]
 
 def _etcd_folder(given: str) -> Path:
     state = os.environ.get('XDG_STATE_HOME') or Path.home() / '.local' / 'state'
@@ -844,7 +844,7 @@ def _etcd_folder(given: str) -> Path:
 def etcd_start(
     members: Annotated[int, Option(help='Servers; with 3, any one of them may die.')] = 1,
     port: Annotated[int, Option(min=1, max=65000, help='Port of the first one.')] = 2379,
-    host: Annotated[str, Option(help='Address to listen at. There is no password: use a '
+    host: Annotated[str, Option(help='Address to listen on. There is no password: use a '
         'private network.')] = '127.0.0.1',
     folder: _Folder = '',
 ) -> None:
@@ -886,7 +886,7 @@ def etcd_state(
 @etcd_app.command('logs')
 def etcd_log(
     folder: _Folder = '',
-    lines: Annotated[int, Option(min=1, help='Of each server, the last ones.')] = 20,
+    lines: Annotated[int, Option(min=1, help='Number of last lines of each server.')] = 20,
 ) -> None:
     """Print the last lines that each server has written.
 
@@ -912,8 +912,8 @@ deploy_app = typer.Typer(no_args_is_help=True, help="Run on Kubernetes or Slurm:
 app.add_typer(deploy_app, name='deploy')
 _Files = Annotated[list[str], Option('-f', '--values', metavar='FILE', help='Values of the chart in YAML; a '
                                      'later file wins.')]
-_Set = Annotated[list[str], Option('--set', metavar='NAME=VALUE', help='A value that wins over the files. '
-                                   'Secrets belong into a file.')]
+_Set = Annotated[list[str], Option('--set', metavar='NAME=VALUE', help='A value that overrides the files. '
+                                   'Put secrets into a file.')]
 _SetFile = Annotated[list[str], Option('--set-file', metavar='NAME=FILE', help='The same with the text of a '
                                        'file, as config=config.yaml.')]
 
@@ -1018,7 +1018,7 @@ def deploy_slurm(
     workers: Annotated[int, Option(help='Worker processes of a node.')] = 1,
     gpus: Annotated[int, Option(help='GPUs of a node.')] = 0,
     cpus: Annotated[int, Option(help='CPU cores of a node.')] = 8,
-    limit: Annotated[str, Option('--time', metavar='H:M:S', help='Limit of one start.')] = '24:00:00',
+    limit: Annotated[str, Option('--time', metavar='H:M:S', help='Time limit of one start.')] = '24:00:00',
     notice: Annotated[int, Option(metavar='S', help='Seconds before it at which agents save.')] = 90,
     partition: Annotated[str, Option(help='Default: that of the cluster.')] = '',
     etcd: Annotated[str, Option(metavar='H:P,...', help='Your etcd. Default: the first node hosts the store '
@@ -1042,7 +1042,7 @@ def link(
         'none; or YAML.')] = 'good',
     settings: Annotated[list[str], Option('--set', metavar='SETTING=NUMBER', help='rtt_ms, jitter_ms, loss, '
         'duplicate, rate_mbit, up_s or down_s, on top of the profile; may be given several times.')] = [],
-    port: Annotated[int, Option(min=0, max=65535, help='Port to listen at; 0: any that is free.')] = 0,
+    port: Annotated[int, Option(min=0, max=65535, help='Port to listen on; 0: any that is free.')] = 0,
     seconds: Annotated[float, Option(min=0, help='How long; 0: until Ctrl-C.')] = 0,
 ) -> None:
     """Reach a service over a bad link: connect to the port that this command prints.
@@ -1060,21 +1060,21 @@ def chaos(
     config: Annotated[str, Argument(metavar='CONFIG.yaml|matrix', help='What is to be run. The word matrix: '
         'each fault in each phase of a small run.')],
     overrides: _Overrides = [],
-    plan: Annotated[list[str], Option(metavar='FILE|RUN|LINE', help='What goes wrong: a YAML file, a run '
+    plan: Annotated[list[str], Option(metavar='FILE|RUN|LINE', help='Faults to inject: a YAML file, a run '
         "with a plan, or a line such as 'kill 1@20:reduce'.")] = [],
-    mtbf: Annotated[float | None, Option(metavar='S', help='Random strikes on workers, on average so many '
+    mtbf: Annotated[float | None, Option(metavar='S', help='Random faults in workers, on average this many '
         'seconds apart.')] = None,
     interval: Annotated[float | None, Option(metavar='S', help='Seconds between strikes.')] = None,
-    duration: Annotated[float, Option(metavar='S', help='Seconds in which strikes fall.')] = 60.0,
+    duration: Annotated[float, Option(metavar='S', help='Seconds in which faults are injected.')] = 60.0,
     single_kill: Annotated[bool, Option('--single-kill', help='One strike (see --interval).')] = False,
-    jitter: Annotated[float, Option(help='Part of the interval by which strikes vary.')] = 0.0,
+    jitter: Annotated[float, Option(help='Fraction of the interval by which faults vary.')] = 0.0,
     kill_signal: Annotated[str, Option('--signal', autocompletion=complete_words('KILL', 'STOP', 'TERM'),
                                        help='KILL (default), STOP or TERM; with --mtbf KILL or STOP.')] = '',
-    min_survivors: Annotated[int, Option(min=0, help='Other workers that a strike waits for.')] = 0,
+    min_survivors: Annotated[int, Option(min=0, help='Other workers that a fault waits for.')] = 0,
     seed: Annotated[int, Option(help='The same seed gives the same plan.')] = 0,
     rto_threshold: Annotated[float, Option(metavar='S', help='The longest pause allowed.')] = 30.0,
     link: Annotated[str, Option(metavar='PROFILE', help='Instead of a plan: two machines that a bad link '
-        'joins, as of elastic-nb link. Takes Linux and root.')] = '',
+        'joins, as in elastic-nb link. Needs Linux and root.')] = '',
     out: Annotated[str, Option(metavar='DIR', help='A new folder. Default: runs/chaos-TIME.')] = '',
     only: Annotated[list[str], Option(metavar='FAULT|PHASE|FAULT:PHASE', help='Of the matrix.')] = [],
     json_file: Annotated[str, Option('--json', metavar='FILE', help='Write the result as JSON; the matrix '
@@ -1205,10 +1205,10 @@ def doctor_(
 @bench_app.command('goodput')
 def goodput_(
     json_file: _Json = '',
-    seconds: Annotated[float, Option(min=2, help='Length of the run under fire, about.')] = 300.0,
+    seconds: Annotated[float, Option(min=2, help='Approximate length of the disturbed run.')] = 300.0,
     mtbf: Annotated[float, Option(min=0.5, help='Mean seconds between two kills.')] = 20.0,
     workers: Annotated[int, Option(min=2, help='Workers of the run.')] = 4,
-    seed: Annotated[int, Option(help='Of the moments and the victims.')] = 0,
+    seed: Annotated[int, Option(help='Seed of the times and the victims.')] = 0,
 ) -> None:
     """The share of time spent training while workers are killed at random, and a formula's prediction.
 
@@ -1248,7 +1248,7 @@ def _print_outcome(found: Any) -> None:
 @app.command()
 def controller(
     port: Annotated[int, Option(min=0, max=65535, help='0: any that is free; it is printed.')] = 0,
-    host: Annotated[str, Option(help='Address to listen at; any other than loopback needs a secret in the '
+    host: Annotated[str, Option(help='Address to listen on; any other than loopback needs a secret in the '
         'variable ELASTIC_NB_TOKEN.')] = '127.0.0.1',
     db: _Db = 'controller.db',
     drain: Annotated[bool, Option('--drain', help='End when the queue is empty.')] = False,
@@ -1286,7 +1286,7 @@ def submit(
 # %% ../nbs/00_start/04_cli.ipynb #fc1657f0
 @app.command()
 def resume(
-    job: Annotated[int, Argument(metavar='[JOB]', help='One job alone. Default: all that failed.')] = 0,
+    job: Annotated[int, Argument(metavar='[JOB]', help='A single job. Default: all that failed.')] = 0,
     controller: _Url = '', db: _Db = 'controller.db',
     port: Annotated[int, Option(min=0, max=65535, help='As for elastic-nb controller.')] = 0,
     drain: Annotated[bool, Option('--drain', help='End when the queue is empty.')] = False,

@@ -124,7 +124,7 @@ class DistributedConfig(ConfigSection):
     @classmethod
     def _stage(cls, x: Any) -> Any:
         if x in ('parameters', 'model'):
-            raise ValueError(f"{x} (ZeRO stage 3) is not there, for an exact step needs the whole model on "
+            raise ValueError(f"{x} (ZeRO stage 3) is not supported: an exact step needs the whole model on "
                              "each worker: take shard='gradients' (ZeRO stage 2), or strategy='fsdp' for a "
                              "model that does not fit")
         return 'none' if x in (None, False) else x
@@ -455,12 +455,12 @@ def _slices(self: RunConfig) -> Iterator[str]:
         if d.non_defaults('shadow'): yield "distributed.shadow: only with shard = 'optimizer' or 'gradients'"
         return
     if d.strategy != 'exact':
-        why = dict(ddp='is only there for exact', fsdp='is idle, for fsdp divides the optimizer already',
+        why = dict(ddp='is only there for exact', fsdp='has no effect: fsdp already shards the optimizer',
                    diloco='does not reach the two optimizers of diloco')[d.strategy]
         yield f"distributed.shard = {d.shard!r} {why}: take strategy='exact' or shard='none'"
     if c.checkpoint_interval == 'auto':
         yield ("checkpoint.checkpoint_interval = 'auto' is measured by one worker, and with "
-               f"distributed.shard = {d.shard!r} all workers give their slices to a save: take a number")
+               f"distributed.shard = {d.shard!r} all workers add their shards to a save: take a number")
     whole = dict(precision=self.training.precision == 'fp16', noise=self.scaling.noise)
     if d.shard == 'gradients' and (name := next((k for k, on in whole.items() if on), '')):
         yield (f"distributed.shard = 'gradients' with {name}: that looks at the whole gradient, which no "
@@ -472,7 +472,7 @@ def _fragments(self: RunConfig) -> Iterator[str]:
     low, c = self.lowcomm, self.checkpoint
     if self.distributed.strategy != 'diloco' or not low.keeps_local_weights: return
     if low.has_residual:
-        yield (f"lowcomm.compression = {low.compression!r} with fragments, overlap or alpha: its rests "
+        yield (f"lowcomm.compression = {low.compression!r} with fragments, overlap or alpha: its residuals "
                "belong to the whole model and are untested in parts; take int8, int4 or none")
     if low.overlap and low.fragments == 1:
         yield ("lowcomm.overlap = 1 with fragments = 1: the weights would be sent again before they are "
@@ -524,10 +524,10 @@ def _rule(self: RunConfig) -> Iterator[str]:
                f"a round may have {there} ({what})")
     if c.rule == 'mean': return
     if c.late == 'shorten' or any(any(told.values()) for told in c.steps_at.values()):
-        yield (f"lowcomm.rule = {c.rule!r} compares moves, and that of a replica that was cut short is "
+        yield (f"lowcomm.rule = {c.rule!r} compares pseudo-gradients, and that of a replica cut short is "
                "shorter: set late='drop', and in steps_at 0 steps")
     if c.has_residual:
-        yield (f"lowcomm.rule = {c.rule!r} compares moves number by number, and {c.compression} messages "
+        yield (f"lowcomm.rule = {c.rule!r} compares pseudo-gradients by number, and {c.compression} messages "
                "name others for each replica: take another compression")
 
 # %% ../nbs/00_start/01_config.ipynb #16d96dd5

@@ -36,16 +36,16 @@ def parse_scalar(word: str) -> Any:
 class _YamlReader:
     "Turns the nodes of a YAML file into values; collects mistakes and the line of each part."
     def __init__(self, name: str, most: int = 10_000):
-        self.name, self.nodes_left = name, most
-        self.mistakes: list[str] = []
+        self.name, self.left = name, most
+        self.wrong: list[str] = []
         self.lines: dict[tuple[Any, ...], int] = {}
 
     def complain(self, node: yaml.Node, what: str) -> None:
-        self.mistakes.append(f'{self.name}:{node.start_mark.line + 1}: {what}')
+        self.wrong.append(f'{self.name}:{node.start_mark.line + 1}: {what}')
 
     def value(self, node: yaml.Node, at: tuple[Any, ...] = ()) -> Any:
-        self.nodes_left -= 1
-        if self.nodes_left < 0: raise BadConfig(f"{self.name}: the file unfolds to more than it can mean")
+        self.left -= 1
+        if self.left < 0: raise BadConfig(f"{self.name}: the file expands to more than a config can hold")
         self.lines[at] = node.start_mark.line + 1
         if node.tag.rpartition(':')[2] not in ('str', 'map', 'seq'):
             self.complain(node, f"tags such as {node.tag} are not read")
@@ -62,7 +62,7 @@ class _YamlReader:
             if isinstance(key, (list, dict)): self.complain(k, "a list or a mapping cannot be a name")
             elif key in found:
                 dotted = '.'.join(map(str, (*at, key)))
-                self.complain(k, f"{dotted} stands twice; the first one is in line {self.lines[(*at, key)]}")
+                self.complain(k, f"{dotted} is given twice; the first time in line {self.lines[(*at, key)]}")
             else:
                 found[key] = self.value(v, (*at, key))
                 self.lines[(*at, key)] = k.start_mark.line + 1
@@ -79,12 +79,12 @@ def parse_yaml(text: str, name: str = 'config') -> tuple[dict[str, Any], LineNum
     except (yaml.YAMLError, RecursionError) as e:
         mark, why = getattr(e, 'problem_mark', None), getattr(e, 'problem', None) or type(e).__name__
         line = f':{mark.line + 1}' if mark else ''
-        raise BadConfig(f"{name}{line}: this is no YAML: {why}") from None
+        raise BadConfig(f"{name}{line}: not valid YAML: {why}") from None
     if node is None: return {}, {}, []
     values = reader.value(node)
     if not isinstance(values, dict):
         raise BadConfig(f"{name}: the file must hold sections, such as training:")
-    return values, reader.lines, reader.mistakes
+    return values, reader.lines, reader.wrong
 
 # %% ../nbs/00_start/05_config_file.ipynb #c8ee040d
 @cache
@@ -179,7 +179,7 @@ def read_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     "The config in a YAML file, with `a.b=c` overrides. Raises BadConfig with all mistakes, OSError."
     name = Path(path).name
     try: values, lines, wrong = parse_yaml(Path(path).read_text(encoding='utf-8'), name)
-    except UnicodeDecodeError: raise BadConfig(f"{name}: this is no text in UTF-8") from None
+    except UnicodeDecodeError: raise BadConfig(f"{name}: not UTF-8 text") from None
     found, more = _settings(values, lines, name)
     wrong, given, config = [*wrong, *more], [], Config()
     for section, key, value in found: setattr(getattr(config, section), key, value)

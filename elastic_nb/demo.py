@@ -138,11 +138,11 @@ def explain_proof(workers: int, result: dict[str, Any]) -> str:
     "What a demo with this result has proved, and what it has not."
     if not result['identical']: return "Not proved: the results differ."
     if not result['recoveries']:
-        return ("Nobody died. Proved: the run can be repeated, bit for bit. "
+        return ("No worker died. Proved: the run can be repeated, bit for bit. "
                 "Not proved: that it survives a loss; for that, kill a worker of two or more.")
     if workers == 1:
-        return ("The only worker died, and its replacement went on from the newest checkpoint, or began "
-                "anew. Proved: the result is the same. Not proved: that survivors go on; it takes two.")
+        return ("The only worker died, and its replacement resumed from the newest checkpoint, or started "
+                "over. Proved: the result is the same. Not proved: that survivors continue; it takes two.")
     return "Workers died, and the result is the same, bit for bit, as if nothing had happened."
 
 def describe_folder(out: Path) -> str:

@@ -392,7 +392,7 @@ def run_in_child(task: str, who: Any, config: GPTConfig, path: Path, limit: floa
 # %% ../../nbs/10_bench/08_checkpoint.ipynb #364100e5
 def check_disk_space(folder: Path, configs: Iterable[GPTConfig]) -> Path:
     "Return `folder` if it is on a disk with enough room. Otherwise raises ValueError."
-    if not folder.is_dir(): raise ValueError(f"{folder} is no folder")
+    if not folder.is_dir(): raise ValueError(f"{folder} is not a folder")
     here = os.stat(folder).st_dev
     mounts = [l.split() for l in Path('/proc/self/mountinfo').read_text().splitlines()]
     kinds = {m[m.index('-') + 1] for m in mounts if m[2] == f'{os.major(here)}:{os.minor(here)}'}

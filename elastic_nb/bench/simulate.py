@@ -315,5 +315,5 @@ def prediction_result(costs: JobSpec, found: list[dict[str, Any]], beside: dict[
                   measured_goodput_min=min(measured), measured_goodput_max=max(measured),
                   skill_over_constant=skill_score(pairs), **beside)
     return BenchResult('simulate', rows, ratios, [
-        f"{len(found)} runs of {WORKERS} workers, {hard} of them with a measured goodput from 40 to 85 %; "
+        f"{len(found)} runs of {WORKERS} workers, {hard} of them with a measured goodput from 40 to 85%; "
         "the costs come from another run, the moments of the kills from seeds that were known before"])

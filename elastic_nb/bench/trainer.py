@@ -258,10 +258,10 @@ def check_room(out: str | Path, config: GPTConfig) -> Path:
 TRAINER_NOTES = [
     "Processes with one thread per operation; both loops have the same model, samples and losses.",
     "Throughput, world 1 and 2: each step of the trainer is followed by one of the plain loop, on a twin; "
-    "the ratio is the median over neighbours. All that the trainer does between steps counts as its own; no "
+    "the ratio is the median over neighbors. All that the trainer does between steps counts as its own; no "
     "checkpoints. In world 2 plain is DistributedDataParallel with no_sync, both under torchrun; the "
     "slowest rank counts.",
-    "after_loss_over_ideal, after_join_over_ideal: two workers, one is killed, the other goes on alone, a "
+    "after_loss_over_ideal, after_join_over_ideal: two workers, one is killed, the other continues alone, a "
     "replacement joins; median step of that phase against an undisturbed elastic run of the same world in "
     "the same turn. The first three steps of a world do not count; the first one has lines of its own.",
     "with_ledger_over_without: blocks of ten steps of one trainer, with its ledger and without in turn; the "

@@ -293,13 +293,13 @@ def list_failures(
         if n := r[f'samples_{k}']: why.append(f"{n} samples are {k}")
     if not r['sha256']: why.append("no worker has reported the final state")
     elif r['sha256'] != r['sha256_undisturbed']: 
-        why.append("the final state has other bits than that of the undisturbed run")
-    elif not r['identical'] and not why: why.append("the losses are not those of the undisturbed run")
+        why.append("the final state differs from that of the undisturbed run")
+    elif not r['identical'] and not why: why.append("the losses differ from those of the undisturbed run")
     for s in r['strikes']:
         if s['pause_s'] is not None and s['pause_s'] > threshold:
             why.append(f"{s['what']}: no new step for {s['pause_s']:.3g} s, and {threshold:g} s are allowed")
     if r['plan']['faults'] and not r['strikes']:
-        why.append("nothing of the plan has happened, so nothing is proved")
+        why.append("no fault of the plan has happened, so nothing is proved")
     if missing := r.get('unsaved'): why.append(missing)
     if orphans: why.append(f"{len(orphans)} processes have outlived the run")
     return why
@@ -417,7 +417,7 @@ def format_result(result: dict[str, Any]) -> str:
     for s in result['strikes']:
         pause = 'the end' if s['pause_s'] is None else f"{s['pause_s']:.2f} s"
         rows.append(f"{s['what']:32} {s['step']:6} {pause:>9} {s['redone_steps']:7}")
-    rows += [f"{line} never came about" for line in result['not_fired']]
+    rows += [f"{line} never happened" for line in result['not_fired']]
     rows.append(f"{result['steps']} of {result['steps_wanted']} steps, {result['starts']} starts, "
                 f"{len(result.get('recoveries', ()))} recoveries")
     if link := result.get('link'):

@@ -274,7 +274,7 @@ class MatrixRunner:
         out, begin = self.folder / f'cell-{self.count}', time.monotonic()
         try: result = self.run(job, out)
         except BadConfig as e: return named | dict(why_not=str(e))
-        why = result['failures'] + [f'{line} never came about' for line in result['not_fired']]
+        why = result['failures'] + [f'{line} never happened' for line in result['not_fired']]
         why += [text for sees, text in WITNESSES.get(fault, ()) if not sees(_told(out))]
         return named | matrix_cell(result) | dict(passed=not why, failures=why, orphans=result['orphans'],
                                                   starts=result['starts'],

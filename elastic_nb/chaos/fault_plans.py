@@ -27,18 +27,18 @@ from ..elastic.ledger import Ledger
 # %% ../../nbs/11_chaos/01_fault_plans.ipynb #289b27a9
 EXTERNAL_FAULTS = dict( # Kind -> what it does, and its possible targets
     kill=('SIGKILL', 'worker rank zygote supervisor agent etcd'),
-    hang=('SIGSTOP; after the time that is given, SIGCONT', 'worker rank zygote supervisor agent etcd'),
+    hang=('SIGSTOP, and SIGCONT after the given time', 'worker rank zygote supervisor agent etcd'),
     term=('SIGTERM: a supervisor saves and leaves, a worker dies; `all`: every process of the run',
           'worker rank supervisor all'),
-    starve=('its memory is limited to what it has: the kernel kills it', 'worker rank'),
-    fill=('no byte is free, until the time is over', 'disk'),
-    freeze=('files can only be read, until the time is over', 'disk'),
-    damage=('one bit of the newest checkpoint on disk is turned', 'checkpoint'),
-    down=('connections are cut, until the time is over', 's3'),
-    slow=('each answer takes a second more, or a write ever so long, until the time is over', 's3 disk'),
-    fail=('each answer is 503, until the time is over', 's3'),
+    starve=('its memory limit is set to its present use: the kernel kills it', 'worker rank'),
+    fill=('the disk is full for the given time', 'disk'),
+    freeze=('the disk is read-only for the given time', 'disk'),
+    damage=('one bit of the newest checkpoint on disk is flipped', 'checkpoint'),
+    down=('connections are cut for the given time', 's3'),
+    slow=('each answer takes a second longer, or each write very long, for the given time', 's3 disk'),
+    fail=('each answer is 503 for the given time', 's3'),
     skew=('its wall clock is ten minutes off: ahead on odd machines, behind on even ones', 'agent'),
-    foreign=('a machine more comes, which would train another run', 'agent'),
+    foreign=('another machine joins, which would train another run', 'agent'),
 )
 # After these, the run must be restarted
 RUN_ENDING_FAULTS = {('kill', 'supervisor'), ('term', 'supervisor'), ('term', 'all'), ('kill', 'zygote')}

@@ -86,7 +86,7 @@ def _closing(stack: ExitStack, fd: int) -> int:
 def _write(fd: int, data: memoryview, offset: int) -> None:
     while data:
         done = os.pwrite(fd, data, offset)
-        if not done: raise OSError(errno.EIO, "the disk takes nothing")
+        if not done: raise OSError(errno.EIO, "the disk accepts no writes")
         data, offset = data[done:], offset + done
 
 # %% ../../nbs/03_checkpoint/05_disk.ipynb #3f4ecfc8
@@ -151,7 +151,7 @@ def open_checkpoint(path: Path | str) -> Iterator[tuple[Manifest, ReadAt]]:
 def _read_manifest(fd: int, limit: int = 1 << 28) -> bytes:
     size = os.fstat(fd).st_size
     if not stat.S_ISREG(os.fstat(fd).st_mode) or size > limit:
-        raise DamagedCheckpoint(f"{MANIFEST_NAME} is no manifest")
+        raise DamagedCheckpoint(f"{MANIFEST_NAME} is not a manifest")
     data = bytearray(size)
     _read(MANIFEST_NAME, fd, -1, 0, memoryview(data))
     return bytes(data)

@@ -321,7 +321,7 @@ def parse_pickle_inert(data: bytes) -> Any:
                 raise ValueError(f"it has {op.name}, which is not read")
         return stack.pop()
     except (KeyError, IndexError, TypeError, AttributeError) as e:
-        raise ValueError(f"it is no index of DCP: {type(e).__name__} {e}") from None
+        raise ValueError(f"it is not an index of DCP: {type(e).__name__} {e}") from None
 
 # %% ../../nbs/03_checkpoint/15_interop.ipynb #faface66
 def read_dcp(folder: Path) -> dict[str, Any]:
@@ -338,7 +338,7 @@ def read_dcp(folder: Path) -> dict[str, Any]:
             value = _value(folder, name, about, places.get(name, []))
             _put_at(tree, paths.get(name) or (name,), value)
     except (KeyError, TypeError, AttributeError, IndexError) as e:
-        raise ValueError(f"{folder / '.metadata'} is no index of DCP: {type(e).__name__} {e}") from None
+        raise ValueError(f"{folder / '.metadata'} is not an index of DCP: {type(e).__name__} {e}") from None
     return _lists(tree)
 
 def _value(folder: Path, name: str, about: PickleStub, places: list[tuple[Any, dict[str, Any]]]) -> Any:

@@ -61,7 +61,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     try: return json.loads(_beside(path, 'json').read_text())
     except (OSError, ValueError) as e:
         if isinstance(e, ValueError): why = f"its manifest {path}.json is damaged; build it again"
-        elif _beside(path, 'journal').exists(): why = "it is not finished; build it again to go on"
+        elif _beside(path, 'journal').exists(): why = "it is not finished; build it again to continue"
         elif path.is_file():
             why = f"no manifest {path}.json. If it is a text: elastic-nb index {path} -o NAME makes an index"
         else: why = f"no manifest {path}.json, and no such file"
@@ -236,7 +236,7 @@ def _alone(out: Path) -> Iterator[None]:
             finally: _beside(out, 'lock').unlink(missing_ok=True)
     except OSError as e:
         if e.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT): raise
-        raise OSError(f"no room left for {out}; free some and build again to go on where it stopped") from e
+        raise OSError(f"no room left for {out}; free some and build again to resume where it stopped") from e
 
 # %% ../../nbs/02_data/03_index.ipynb #0ecea949
 @dataclass(frozen=True)

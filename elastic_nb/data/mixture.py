@@ -123,7 +123,7 @@ def _source(name: Any, given: Any) -> list[str]:
     if not isinstance(name, str) or not name: wrong.append(f"the name of a source is a text, not {name!r}")
     numbered = hasattr(data, '__len__') and hasattr(data, '__getitem__')
     if isinstance(data, (str, bytes, Mapping)) or not numbered:
-        wrong.append(f"source {name!r}: {type(data).__name__} is no map-style dataset, which has a length "
+        wrong.append(f"source {name!r}: {type(data).__name__} is not a map-style dataset, which has a length "
                      "and samples by number")
     elif isinstance(data, str):
         wrong.append(f"source {name!r} is a path: give ResumableDataset(index_file=...), or a PackedDataset")
@@ -247,7 +247,7 @@ def ending(self: Mixture) -> str:
         return f"the mixture ends after {self.period:,} samples ({given}): {gone} is exhausted"
     known = [f"{name} after {at:,} samples" for name, at in self.exhausted_at.items() if at is not None]
     if not known: return "no source is ever exhausted"
-    then = 'goes on with its next epoch' if self.on_end == 'repeat' else 'leaves its share to the others'
+    then = 'continues with its next epoch' if self.on_end == 'repeat' else 'leaves its share to the others'
     again = f"; after {self.period:,} all begin again" if self.period else ''
     return f"exhausted: {', '.join(known)} of the mixture; such a source {then}{again}"
 

@@ -268,7 +268,7 @@ def _former(self: PackedDataset, causal: bool, names: set[str] | None) -> Callab
     no positions."""
     theirs = causal or names is None or 'input_ids' in names
     if self.apart and names is not None and ('position_ids' if theirs else 'positions') not in names:
-        raise TypeError("the documents of a PackedDataset shall be kept apart, and forward of this model "
+        raise TypeError("the documents of a PackedDataset must be kept apart, but forward of this model "
                         "takes no positions (position_ids beside input_ids, or positions beside x and y). "
                         "Take apart=False, then documents see each other; or a loss_fn of your own")
     cache = dict(use_cache=False) if names and 'use_cache' in names else {}

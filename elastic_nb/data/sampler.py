@@ -318,7 +318,7 @@ def _is_kept(self: MicroBatchSampler, i: int, place: int, found: dict[int, tuple
     if told != now:
         raise NondeterministicSample(
             f"sample {i} of the dataset is not the same when it is read again: the result "
-            "would depend on who has read what before. Let it depend on its number, and on "
+            "would depend on which worker has read what before. Let it depend on its number, and on "
             "torch's, numpy's or random's generator: they are set for each place in the run")
     return drew and not draws
 

@@ -538,7 +538,7 @@ class RowSource:
     Raises ValueError for anything else."""
     def __init__(self, dataset: Any, field: str = 'text', rows: int = 1000, first: int = 0):
         if not isinstance(dataset, list) and not hasattr(getattr(dataset, 'info', None), 'dataset_name'):
-            raise ValueError(f"a {type(dataset).__name__} is no source of texts: give a set of `datasets`, a "
+            raise ValueError(f"a {type(dataset).__name__} holds no texts: give a set of `datasets`, a "
                              "list, or the names of files")
         self.dataset, self.field, self.rows_per_unit = dataset, field, rows
         self.max_rows = first # Number of rows to take from the beginning; 0: all

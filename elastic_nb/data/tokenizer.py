@@ -390,7 +390,7 @@ def _gpt2() -> Tokenizer:
     there = try_to_load_from_cache('gpt2', 'tokenizer.json')
     if isinstance(there, str): return Tokenizer.from_file(there)
     if is_hub_reachable(): return Tokenizer.from_pretrained('gpt2')
-    raise ValueError("the tokenizer gpt2 cannot be had: it is not in the cache of the Hub, and the Hub "
+    raise ValueError("the tokenizer gpt2 is not available: it is not in the cache of the Hub, and the Hub "
                      "cannot be reached; connect once, or give the path of its tokenizer.json")
 
 

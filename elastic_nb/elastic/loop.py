@@ -138,7 +138,7 @@ class CheckpointMissing(CheckpointError):
     final = refused = True # A retry does not help
 
 MISSING_CHECKPOINT = ("the ledger of this run has a checkpoint of step {}, and none is there any more, on no "
-                      "tier of any member: bring it back; to begin anew, remove the whole folder of the run, "
+                      "tier of any member: bring it back; to start over, remove the whole folder of the run, "
                       "run.db and all, or give another one")
 
 @patch

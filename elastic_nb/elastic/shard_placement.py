@@ -38,7 +38,7 @@ def plan_moves(have: dict[int, list[range]], want: dict[int, list[range]]) -> li
             at = gap.start
             while at < gap.stop:
                 able = [(load[r], r, s.stop) for r, held in have.items() for s in held if at in s]
-                if not able: raise ValueError(f"nobody has number {at}")
+                if not able: raise ValueError(f"no rank holds number {at}")
                 _, source, stop = min(able)
                 stop = min(stop, gap.stop)
                 out.append((source, to, range(at, stop)))

@@ -77,7 +77,7 @@ def unflatten_tree(skeleton: Any, tensors: Mapping[str, Tensor]) -> Any:
     return _TAGS[tag](skeleton[tag], tensors)
 
 def _scalar(name: str, value: Any) -> np.generic:
-    if name not in _SCALARS: raise ValueError(f"{name} is no type of a number")
+    if name not in _SCALARS: raise ValueError(f"{name} is not a type of a number")
     return np.dtype(name).type(unflatten_tree(value, {}))
 
 _SCALARS = {'bool', *(f'{kind}{bits}' for kind in ('int', 'uint') for bits in (8, 16, 32, 64)),

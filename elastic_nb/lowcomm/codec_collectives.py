@@ -93,12 +93,12 @@ def two_phase_mean(codec: Codec, tensor: Tensor, state: ErrorFeedback,
     must have the same length on all ranks, and at least one number for each rank. Raises BadMessage on
     all ranks if a message is refused."""
     if codec.decay or codec.workers:
-        raise ValueError(f"slices have no place for the rest or the noise of {codec}: use mean_gathered")
+        raise ValueError(f"shards cannot hold the residual or the noise of {codec}: use all_gather_mean")
     rank, world = group.rank(), group.size()
     slices = torch.empty(_count(tensor)).tensor_split(world)
     try:
         slices = check_tensor(tensor).tensor_split(world)
-        if state.error is not None: raise BadMessage(f"{codec} would forget the rest of earlier rounds")
+        if state.error is not None: raise BadMessage(f"{codec} would lose the residual of earlier rounds")
         parts = [codec.encode(part, ErrorFeedback(state.sender, state.round)) for part in slices]
     except BadMessage as e: parts = [_SORRY + str(e).encode()[:500]] * world
     inbox = RoundInbox(codec, len(slices[rank]), state.round, range(world))

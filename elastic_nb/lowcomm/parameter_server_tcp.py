@@ -113,7 +113,7 @@ def answer(self: TCPParameterServer, line: _ConnectionHandler, asked: dict[str, 
         if self.failed: return dict(error=f"the server ends: {self.failed}", ends=True), b''
         known = dict(hello=self._hello, number=self._number, pull=self._pull, push=self._push)
         what = known.get(str(asked.get('do')))
-        if what is None: raise BadMessage(f"nobody can {str(asked.get('do'))[:50]!r} here")
+        if what is None: raise BadMessage(f"unknown request {str(asked.get('do'))[:50]!r} here")
         if line.worker is None and what != self._hello: raise BadMessage("say hello first")
         if line.worker is not None and self.connections.get(line.worker) is not line:
             raise BadMessage(f"another process speaks for worker {line.worker} now")
@@ -171,7 +171,7 @@ def serve(
 ) -> None:
     "Answers workers until SIGTERM or Ctrl-C, then saves. Raises StoreRefused, and the error that ended it."
     try: service = TCPParameterServer(core, port, host)
-    except OSError as e: raise StoreRefused(f"cannot listen at {host}:{port}: {e.strerror}") from e
+    except OSError as e: raise StoreRefused(f"cannot listen on {host}:{port}: {e.strerror}") from e
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         with service:

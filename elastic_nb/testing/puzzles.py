@@ -231,7 +231,7 @@ def check_recovery(answer: Callable[[list[RestoreCandidate]], RestoreCandidate |
         got = answer([*states])
         require(got is None or got in states, f'{got} is none of the states')
         require(got is None or got in good, f'{got}: it is damaged, or of another run')
-        require(got is not None or not good, f'the run begins anew, and there was {good[:1]}')
+        require(got is not None or not good, f'the run starts over, and there was {good[:1]}')
         redone += 100 - (got.step if got else 0)
     return redone
 

@@ -90,11 +90,11 @@ def trainer_from_config(asked: Config, out: Path, folder: Path = Path()) -> Elas
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     about = argparse.ArgumentParser(
         'python -m elastic_nb.train', description="Train what a config describes, alone or as one rank under "
-        "torchrun; started again, go on from the newest checkpoint that any node has.",
+        "torchrun; started again, resume from the newest checkpoint that any node has.",
         epilog="Example: torchrun --nproc-per-node 2 -m elastic_nb.train config.yaml --out runs/mine")
     about.add_argument('config', metavar='CONFIG.yaml')
     about.add_argument('overrides', nargs='*', metavar='SECTION.SETTING=VALUE',
-                       help="settings that win over the file")
+                       help="settings that override the file")
     about.add_argument('--out', metavar='DIR',
                        help="folder of the run on this node; default: runs/ and the name of the file")
     about.add_argument('--json', metavar='FILE', help="rank 0 writes the result as JSON")
@@ -113,7 +113,7 @@ def _train(args: argparse.Namespace, info: WorldInfo) -> int:
     result = engine.train(progress=info.is_main, out=out)
     if not info.is_main: return int(result.preempted)
     if result.preempted:
-        print(f"SIGTERM: the state after {result.steps} steps is in {out}, and the same command goes on from "
+        print(f"SIGTERM: the state after {result.steps} steps is in {out}, and the same command resumes from "
               "there", file=sys.stderr)
         return 1
     with _alone_in(out): write_config(asked.update(nvme_path=str(out / 'checkpoints')), out)

@@ -535,11 +535,11 @@ def state(self: CallbackState, others: Iterable[Any] = ()) -> list[Any]:
                 if (told := self._told(c, first, known))]
     if new := _unsaid(self, self.unsaveable):
         warnings.warn(f"no checkpoint can hold {', '.join(new)}: after a resume, and in workers that "
-                      "join, it begins anew. Make it when the callback is made, of plain values, or "
+                      "join, it starts over. Make it when the callback is made, of plain values, or "
                       "give the callback state_dict and load_state_dict")
     if new := _unsaid(self, self.forgotten):
         warnings.warn(f"{', '.join(new)} has changed, and the state_dict of its object leaves it out: after "
-                      "a resume, and in workers that join, it begins anew. Let state_dict return it")
+                      "a resume, and in workers that join, it starts over. Let state_dict return it")
     return all_told
 
 def _unsaid(memory: CallbackState, names: list[str]) -> list[str]:

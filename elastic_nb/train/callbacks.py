@@ -109,7 +109,7 @@ def wrong_callbacks(callbacks: Iterable[Any]) -> list[str]:
             wrong.append(f"{about}: {k} is called with trainer and {named}, and does not take that; write "
                          f"def {k}(self, trainer, {named}, **data)")
         if names and is_user_code(type(c)):
-            warnings.warn(f"{about}: nobody calls {names}; moments are {', '.join(CALLBACK_METHODS)}")
+            warnings.warn(f"{about}: never called: {names}; moments are {', '.join(CALLBACK_METHODS)}")
     return wrong
 
 # %% ../../nbs/07_train/02_callbacks.ipynb #6c1d3447

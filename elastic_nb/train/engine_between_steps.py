@@ -109,7 +109,7 @@ def _check_new(engine: Engine, callback: Any, names: set[str]) -> None:
     for k in sorted(names):
         if k in _ENDS:
             raise UnsupportedModel(
-                f"the callback {name} has set trainer.{k}, which nobody reads: trainer.steps = "
+                f"the callback {name} has set trainer.{k}, which has no effect: trainer.steps = "
                 "trainer.step ends the run with this step")
         warnings.warn(f"the callback {name} keeps something in trainer.{k}, which is not saved: keep it in "
                       "the callback")
@@ -156,7 +156,7 @@ def _check_data(engine: Engine, places: list[str], callback: Any, moment: str) -
             check_guarded_values({}, dict.fromkeys(places), callback, moment, engine.step, True)
         if samples and len(samples.dataset) != samples.samples:
             warnings.warn(f"the callback {type(callback).__name__} has changed {places[0]} in {moment}: the "
-                          f"dataset has {len(samples.dataset):,} samples now, and the run goes on with the "
+                          f"dataset has {len(samples.dataset):,} samples now, and the run continues with the "
                           f"numbers of the {samples.samples:,} with which it began; train in two runs")
             return
 
@@ -394,7 +394,7 @@ def check_state_round_trip(self: Engine) -> None:
     if kept and (lost := self.unsaved.scheduler.unsaved()):
         raise UnsupportedModel(
             f"{lost[0]} changes when the scheduler steps, and its load_state_dict does not bring "
-            "it back: a resume would begin it anew. Keep it in its state_dict")
+            "it back: a resume would reset it. Keep it in its state_dict")
     if not (kept and self.strategy.replicas): return
     sliced = self.optimizer if isinstance(self.optimizer, ShardedOptimizer) else None
     with state_dict_showing(sliced, OptimizerShard(range(0))) if sliced is not None else nullcontext():

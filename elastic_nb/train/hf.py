@@ -120,7 +120,7 @@ resumes from the newest valid one. Raises BadConfig for FSDP and DeepSpeed, Chec
             self.resumed, self.resumed_from = TrainState.from_tree(tree), tree['step']
             self.origin = _identity_in(Path(asked)) if asked else self.manager.loaded_identity
             for told in describe_differences(self.origin, named, remarks=True):
-                warnings.warn(f"the run goes on with other code than it began with. {told}")
+                warnings.warn(f"the run continues with other code than it began with. {told}")
             self._pin(json.loads(self.resumed.meta['trainer']).get('best_model_checkpoint'))
             with tempfile.TemporaryDirectory() as folder:   # the Trainer reads its step there
                 (Path(folder) / 'trainer_state.json').write_text(self.resumed.meta['trainer'])

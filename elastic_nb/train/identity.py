@@ -66,7 +66,7 @@ def to_json_value(x: Any) -> Any:
     if isinstance(x, (set, frozenset)): x = sorted(x, key=str)
     if isinstance(x, (list, tuple, deque)): return [*map(to_json_value, x)]
     if isinstance(x, Mapping): return {str(k): to_json_value(v) for k, v in x.items()}
-    raise TypeError(f"{type(x).__name__} is no JSON value")
+    raise TypeError(f"{type(x).__name__} is not a JSON value")
 
 def is_numeric_table(x: Any) -> bool:
     "Whether `x` consists of a few numbers that NumPy can read, such as a pandas series or a polynomial."

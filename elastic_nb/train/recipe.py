@@ -49,7 +49,7 @@ def is_cached(name: str, files: Sequence[str] = (), kind: str = 'model') -> bool
     try:
         if any(isinstance(try_to_load_from_cache(name, f, repo_type=kind), str) for f in files): return True
     except HFValidationError:
-        raise BadConfig(f"{name} cannot be had: it is no folder, and no name on the Hub") from None
+        raise BadConfig(f"{name} is not available: it is no folder, and no name on the Hub") from None
     if kind != 'dataset': return False
     made = Path(os.environ.get('HF_DATASETS_CACHE') or Path(constants.HF_HOME) / 'datasets')
     kept = Path(constants.HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}"
@@ -67,7 +67,7 @@ def check_hub_name(setting: str, name: str, files: Sequence[str] = ('config.json
     except BadConfig as e: raise BadConfig(f"{setting}: {e}") from None
     if is_hub_reachable(): return False
     offline = 'HF_HUB_OFFLINE is set' if os.environ.get('HF_HUB_OFFLINE') else 'the Hub cannot be reached'
-    raise BadConfig(f"{setting}: {name} cannot be had: it is neither a folder nor in the cache of the Hub, "
+    raise BadConfig(f"{setting}: {name} is not available: neither a folder nor in the cache of the Hub, "
                     f"and {offline}; connect, or give a folder")
 
 # %% ../../nbs/07_train/13_recipe.ipynb #7716bd6c
@@ -92,7 +92,7 @@ def load_rows(source: SourceConfig | DataConfig) -> Any:
         how = dict(split=source.split, streaming=source.rows > 0)   # a stream fetches only what is read
         return datasets.load_dataset(source.dataset, source.part, **how)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as e:
-        raise BadConfig(f"data: the set {source.dataset} cannot be had: {_first_line(e)}") from None
+        raise BadConfig(f"data: the set {source.dataset} is not available: {_first_line(e)}") from None
 
 # %% ../../nbs/07_train/13_recipe.ipynb #07b03bda
 def ensure_index(source: SourceConfig | DataConfig, out: Path, tokenizer: Any, sure: bool = False) -> str:
@@ -181,7 +181,7 @@ def _from_hub(name: str) -> nn.Module:
     how = dict(use_safetensors=True, local_files_only=here, output_loading_info=True)
     try: model, about = AutoModelForCausalLM.from_pretrained(name, **how)
     except (OSError, ValueError) as e:
-        raise BadConfig(f"model.hub: {name} cannot be had: {_first_line(e)}") from None
+        raise BadConfig(f"model.hub: {name} is not available: {_first_line(e)}") from None
     if missing := sorted(about['missing_keys']):
         raise BadConfig(f"model.hub: {name} has no {missing[0]}, which a {type(model).__name__} needs, and "
                         "each worker would make one of its own at random: save the whole model once "

@@ -298,7 +298,7 @@ def _steps_of(run: ElasticRun | TrainResult) -> dict[int, float]:
     first = run.resumed_from or 0
     steps = run.losses if isinstance(run, ElasticRun) else dict(enumerate(run.losses, first))
     if steps: return steps
-    raise ValueError(f"one of the runs has done nothing: it went on from step {first}, its last; "
+    raise ValueError(f"one of the runs has done nothing: it resumed from step {first}, its last; "
                      "there is nothing to compare")
 
 # %% ../../nbs/07_train/09_run.ipynb #42867baa
@@ -498,12 +498,12 @@ def check_run(c: RunConfig, faults: list[Fault]) -> None:
         setting = 'peer_url' if tier == 'peer' else 'cloud_url' if c.checkpoint.cloud_url else 's3_bucket'
         bucket = url.partition('://')[2].partition('/')[0]
         if tier != 'peer' and bucket and not re.fullmatch('[A-Za-z0-9._-]+', bucket):
-            wrong.append(f"checkpoint.{setting}: {bucket!r} is no name of a bucket")
+            wrong.append(f"checkpoint.{setting}: {bucket!r} is not a bucket name")
             continue
         try: open_store(url)
         except StoreError as e: wrong.append(f"checkpoint.{setting}: {e}")
     if c.distributed.strategy == 'fsdp':
-        wrong.append("strategy fsdp cannot lose a rank and go on: start it with torchrun --nproc-per-node N "
+        wrong.append("strategy fsdp cannot survive a lost rank: start it with torchrun --nproc-per-node N "
                      "-m elastic_nb.train CONFIG.yaml, or your own program with torchrun")
     if wrong: raise BadConfig('\n'.join(wrong))
 
@@ -555,7 +555,7 @@ def model(self: ElasticRun) -> nn.Module:
     if step is None: raise CheckpointError(f"there is no checkpoint in {place}; was checkpoint_interval 0?")
     if self.sha256 not in (None, digest(engine.state())):
         raise CheckpointError(f"the run ended with another state than that of step {step}, the newest good "
-                              f"checkpoint in {place}; run it again, and it goes on from there")
+                              f"checkpoint in {place}; run it again, and it resumes from there")
     return engine.model.eval()
 
 # %% ../../nbs/07_train/09_run.ipynb #46ec18bb
@@ -612,7 +612,7 @@ def wait(self: BackgroundRun, timeout: float | None = None) -> ElasticRun:
     "Returns the run when it is over. Raises what `run_elastic` raises; TimeoutError after `timeout` seconds."
     self._waiting += 1
     try:
-        if not self._over.wait(timeout): raise TimeoutError(f"{self} goes on after {timeout:g} s")
+        if not self._over.wait(timeout): raise TimeoutError(f"{self} is still running after {timeout:g} s")
     finally: self._waiting -= 1
     _let_go()
     if self._error: raise self._error

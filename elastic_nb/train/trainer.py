@@ -142,8 +142,8 @@ class ElasticTrainer(Engine):
 def _go_on(manager: Any) -> str:
     "What to do when a rank is lost."
     found = manager.nvme.list_checkpoints() if manager else []
-    return "a rank is gone; start again: " + (f"it goes on from step {found[0].step}" if found else
-                                              "it begins anew, for there is no checkpoint on the disk yet")
+    return "a rank is gone; start again: " + (f"it resumes from step {found[0].step}" if found else
+                                              "it starts over, for there is no checkpoint on the disk yet")
 
 DistributedTrainer = ElasticTrainer
 
@@ -206,7 +206,7 @@ def _reported(self: ElasticTrainer) -> Iterator[dict[str, Any]]:
         self.call.sinks.close()
 
 def _goes_on(trainer: ElasticTrainer) -> str:
-    return f"the state after {trainer.step} steps is on the disk, and the next start goes on from there"
+    return f"the state after {trainer.step} steps is on the disk, and the next start resumes from there"
 
 def _ended(trainer: ElasticTrainer, result: TrainResult) -> dict[str, Any]:
     "How the run ended, for the last row. First compares all ranks' states; raises ReplicasDiverged."
@@ -320,7 +320,7 @@ def _check_left(trainer: ElasticTrainer, resume: bool) -> None:
     names = {k for s in _SECTIONS for k in type(getattr(trainer.config.checked(), s)).model_fields}
     names = (names - {'steps'} if trainer.ready else names) | {'count'}
     if odd := sorted(names & vars(trainer).keys()):
-        raise BadConfig(f"trainer.{odd[0]} was assigned, and nobody reads it: give it when the trainer is "
+        raise BadConfig(f"trainer.{odd[0]} was assigned, which has no effect: give it when the trainer is "
                         f"made, ElasticTrainer(..., {odd[0]}=...)")
     left = trainer.call.end_state if 'call' in vars(trainer) else None
     if left is None: return
@@ -396,7 +396,7 @@ def _level(trainer: ElasticTrainer, manager: Any, table: list[tuple[int, int]], 
     newest = table[source][0]
     if trainer.main and (other := [r for r in behind if table[r][0] == newest]):
         warnings.warn(f"ranks {', '.join(map(str, other))} have another state after {newest} steps than rank "
-                      f"{source}; all go on with that of rank {source}")
+                      f"{source}; all continue with that of rank {source}")
     group = dist.new_group([source, *behind], backend='gloo')
     if trainer.world.rank in (source, *behind):
         state = _broadcast(trainer, manager, source, group)
@@ -424,7 +424,7 @@ def _broadcast(trainer: ElasticTrainer, manager: Any, source: int, group: Any) -
 
 # %% ../../nbs/07_train/07_trainer.ipynb #bf75d3dc
 GONE = ("{} has a checkpoint of step {}, and none is there any more, neither in {} nor on another tier of "
-        "a rank: bring it back; to begin anew, call train(resume=False) or remove that ledger, too")
+        "a rank: bring it back; to start over, call train(resume=False) or remove that ledger, too")
 
 def _keep_promise(trainer: ElasticTrainer, out: str | Path | None) -> None:
     "Raises CheckpointMissing if the ledger has a checkpoint of this run but no rank does. Collective."

@@ -405,7 +405,7 @@ def serve_peer_memory(
     if host != '127.0.0.1' and not token:
         raise StoreRefused(f"other machines may reach {host}: set {TOKEN_ENV} to one secret, here and there")
     try: server = PeerMemoryServer((host, port), limit_mb * 10**6, token)
-    except OSError as e: raise StoreRefused(f"cannot listen at {host}:{port}: {e.strerror}") from e
+    except OSError as e: raise StoreRefused(f"cannot listen on {host}:{port}: {e.strerror}") from e
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with server:
         print(f"up to {limit_mb} MB at peer://{host}:{server.server_address[1]}/PREFIX", flush=True)
